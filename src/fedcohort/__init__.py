@@ -1,0 +1,3 @@
+"""Federated learning for clinical cohorts."""
+
+__version__ = "0.1.0"

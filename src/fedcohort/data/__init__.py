@@ -1,0 +1,1 @@
+"""Tables, their dictionary, where they come from, and what is done to them before a fit."""

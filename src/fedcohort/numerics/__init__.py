@@ -1,0 +1,1 @@
+"""Pure NumPy and SciPy: no tables, no sites, no network."""

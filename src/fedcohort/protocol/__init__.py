@@ -1,0 +1,51 @@
+"""The contract between coordinator and sites: messages, steps, the two verbs."""
+
+from fedcohort.protocol.errors import (
+    DataError,
+    FedcohortError,
+    InputError,
+    JournalMismatch,
+    NotConverged,
+    NotSupported,
+    SettingError,
+    SingularInformation,
+    SiteFailed,
+    SiteUnavailable,
+    StudyError,
+    VerbRefused,
+)
+from fedcohort.protocol.federation import Federation, View, per_site
+from fedcohort.protocol.message import message
+from fedcohort.protocol.method import Fitted, Method, Row, Task, setting
+from fedcohort.protocol.step import Gathered, Keep, Site, Step, Summed, gathered, summed
+
+__all__ = [
+    "DataError",
+    "FedcohortError",
+    "Federation",
+    "Fitted",
+    "Gathered",
+    "InputError",
+    "JournalMismatch",
+    "Keep",
+    "Method",
+    "NotConverged",
+    "NotSupported",
+    "Row",
+    "SettingError",
+    "SingularInformation",
+    "Site",
+    "SiteFailed",
+    "SiteUnavailable",
+    "Step",
+    "StudyError",
+    "Summed",
+    "Task",
+    "VerbRefused",
+    "View",
+    "gathered",
+    "message",
+    "per_site",
+    "setting",
+    "summed",
+]

@@ -1,0 +1,67 @@
+"""Everything this package raises on purpose.
+
+* FedcohortError
+  * InputError               what the user gave is wrong (the command line exits with 2)
+    x StudyError             a study file: unknown key, impossible value
+    x DataError              a table or its dictionary: missing column, impossible time
+    x SettingError           a method's setting
+  x NotSupported             a method cannot give what was asked of it
+  x SiteUnavailable          too few sites answered a call
+  x SiteFailed               a step broke, or gave what it must not give, at a site
+  x VerbRefused              a site was asked to reveal more than the step allows
+  x JournalMismatch          a run's journal belongs to another run
+  x SingularInformation      the pooled information matrix cannot be inverted
+  x NotConverged             an optimiser gave up
+
+Messages carry names, shapes and counts, never a record: a log line is a disclosure.
+"""
+
+from __future__ import annotations
+
+
+class FedcohortError(Exception):
+    """Base of all errors raised on purpose by this package."""
+
+
+class InputError(FedcohortError):
+    """What the user gave is wrong: nothing was computed, nothing was written."""
+
+
+class StudyError(InputError):
+    """A study file holds an unknown key or an impossible value."""
+
+
+class DataError(InputError):
+    """A table does not hold what its study or dictionary says."""
+
+
+class SettingError(InputError):
+    """A method was given a setting that it does not know or cannot use."""
+
+
+class NotSupported(FedcohortError):
+    """A method cannot give what was asked; the message names those which can."""
+
+
+class SiteUnavailable(FedcohortError):
+    """Fewer sites than the quorum answered a call."""
+
+
+class SiteFailed(FedcohortError):
+    """A step broke at a site, or its reply is not what the step declares."""
+
+
+class VerbRefused(FedcohortError):
+    """A site was asked for a step with a verb the step does not allow."""
+
+
+class JournalMismatch(FedcohortError):
+    """A journal does not belong to the run that is being resumed."""
+
+
+class SingularInformation(FedcohortError):
+    """The pooled information matrix cannot be inverted."""
+
+
+class NotConverged(FedcohortError):
+    """An optimiser stopped before its tolerance was met."""

@@ -1,0 +1,107 @@
+"""The two verbs a coordinator program has, and the views it may take of its sites."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, ParamSpec, Protocol, Self, TypeVar, cast
+
+from fedcohort.protocol.step import Gathered, Summed
+
+P = ParamSpec("P")
+R = TypeVar("R")
+T = TypeVar("T")
+
+
+class View(Protocol):
+    """A pure function of a site's data, that can be sent as text.
+
+    A fitted preprocessing is one: the coordinator sends `spec` once, each site applies it to
+    its own rows, and nothing leaves.
+    """
+
+    @property
+    def spec(self) -> str:
+        """JSON text that determines the function."""
+        ...
+
+    def __call__(self, data: Any, /) -> Any:
+        """Return what steps shall see instead of `data`."""
+        ...
+
+
+class Federation(Protocol):
+    """All sites of a run, seen from the coordinator.
+
+    A program is plain Python against this protocol::
+
+        def fit(fed: Federation, config: MeanConfig, task: Task) -> Mean:
+            for _ in fed.rounds(config.rounds):
+                total = fed.sum(partial_mean, at=mean)      # only the sum is revealed
+                mean = total.value / total.rows
+                fed.record(mean=mean)
+    """
+
+    @property
+    def sites(self) -> Sequence[str]:
+        """Names of the sites of this view, sorted: the order in which replies are combined."""
+        ...
+
+    @property
+    def answered(self) -> Sequence[str]:
+        """Names of the sites whose replies are in the result of the latest call."""
+        ...
+
+    def gather(self, step: Gathered[P, R], /, *args: P.args, **kwargs: P.kwargs) -> dict[str, R]:
+        """Run `step` at every site; reveal each site's reply, by site name.
+
+        Raises
+        ------
+        SiteUnavailable : fewer sites than the quorum answered.
+        VerbRefused : the step may only be summed.
+        """
+        ...
+
+    def sum(self, step: Summed[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Run `step` at every site; reveal only the sum of the replies, field by field.
+
+        The sum is over the sites in `answered`.
+
+        Raises
+        ------
+        SiteUnavailable : fewer sites than the quorum answered.
+        """
+        ...
+
+    def weighted(self, weights: Mapping[str, float]) -> Self:
+        """Return the same federation, where `sum` multiplies each reply by its public weight."""
+        ...
+
+    def only(self, sites: Iterable[str]) -> Self:
+        """Return the same federation, seen as if it had these sites alone."""
+        ...
+
+    def through(self, view: View) -> Self:
+        """Return the same federation, where each step sees `view(data)` instead of the data."""
+        ...
+
+    def rounds(self, n: int) -> Iterator[int]:
+        """Count 0, 1, …, n−1, and tell the ledger and the progress display where the run is."""
+        ...
+
+    def record(self, **values: float) -> None:
+        """Add a row to the run's history: a loss, a residual, a weight, in the current round."""
+        ...
+
+
+class PerSite(dict[str, Any]):
+    """One argument with a different value at each site."""
+
+
+def per_site(values: Mapping[str, T]) -> T:
+    """Stand-in for one argument whose value differs by site, e.g. a personalised model."""
+    return cast(T, PerSite(values))
+
+
+def at(name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments that the site called `name` receives."""
+    return {k: v[name] if isinstance(v, PerSite) else v for k, v in arguments.items()}

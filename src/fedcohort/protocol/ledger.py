@@ -1,0 +1,55 @@
+"""The ledger: one line for every site and call, that says what left the site.
+
+Lines hold names, shapes, types and sizes, never a number that was sent. They are written as
+JSON text at once, since a run writes tens of thousands of them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+
+from fedcohort.arrays import Array
+
+
+class Ledger:
+    """Lines of one run, in the order of its calls.
+
+    Parameters
+    ----------
+    min_cell : smallest count that a cell may have; stated on each line.
+    """
+
+    def __init__(self, min_cell: int = 5):
+        self.lines: list[str] = []
+        self.bytes_up: dict[str, int] = {}
+        self._tail = f'"min_cell":{min_cell},"mechanism":null,"epsilon":null,"delta":null}}'
+        self._fields: dict[tuple[object, ...], tuple[str, int]] = {}
+
+    def write(
+        self,
+        call: int,
+        round_: int,
+        step: str,
+        verb: str,
+        sites: Iterable[str],
+        arrays: Mapping[str, Array],
+    ) -> None:
+        """Note that each of `sites` sent a reply of this shape in this call."""
+        key = (step, *((k, a.shape, a.dtype.str) for k, a in arrays.items()))
+        known = self._fields.get(key)
+        if known is None:
+            fields = {
+                k: {"shape": list(a.shape), "dtype": a.dtype.name, "bytes": a.nbytes}
+                for k, a in arrays.items()
+            }
+            known = (
+                json.dumps(fields, separators=(",", ":")),
+                sum(a.nbytes for a in arrays.values()),
+            )
+            self._fields[key] = known
+        text, size = known
+        head = f'{{"call":{call},"round":{round_},"step":"{step}","verb":"{verb}","site":'
+        for site in sites:
+            self.lines.append(f'{head}{json.dumps(site)},"fields":{text},{self._tail}')
+            self.bytes_up[site] = self.bytes_up.get(site, 0) + size

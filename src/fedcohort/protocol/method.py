@@ -1,0 +1,195 @@
+"""What a method declares to the rest of the package, and what its fit must be able to do.
+
+A method is found by entry point (group ``fedcohort.algorithms``), so that a third party adds
+one without touching this package: a folder with a `program.py`, and one line in its
+`pyproject.toml` that points to a `Method`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import types
+import typing
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Self, cast
+
+import numpy as np
+
+from fedcohort.arrays import Array
+from fedcohort.protocol.errors import NotSupported, SettingError
+from fedcohort.protocol.federation import Federation
+from fedcohort.protocol.step import Step
+
+#: One row of a fit's summary: a name and numbers, e.g. covariate, coefficient, standard error.
+Row = dict[str, Any]
+
+
+def setting(default: Any, doc: str, unit: str = "", choices: Sequence[Any] = ()) -> Any:
+    """Declare one field of a settings class: its default, what it is, its unit, its choices."""
+    meta = {"doc": doc, "unit": unit, "choices": tuple(choices)}
+    return field(default=default, metadata=meta)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Task:
+    """What a program needs to know besides its settings and its sites.
+
+    Attributes
+    ----------
+    kind : survival, classification, regression, clustering, latent, synthesis or imputation.
+    features : names of the columns of x, in order, (p,).
+    seed : what all random draws at the coordinator derive from.
+    min_cell : smallest count that a cell of anything revealed may have.
+    """
+
+    kind: str
+    features: tuple[str, ...]
+    seed: int = 0
+    min_cell: int = 5
+
+    @property
+    def rng(self) -> np.random.Generator:
+        """A fresh generator for the coordinator's own draws."""
+        return np.random.default_rng((self.seed, 0x636F6F7264))
+
+
+class Fitted(ABC):
+    """A fitted model at the coordinator: arrays to save, and what it can compute from x.
+
+    A subclass overrides what its method can give; the rest raises `NotSupported`.
+    """
+
+    @abstractmethod
+    def arrays(self) -> dict[str, Array]:
+        """Return everything numeric that the model consists of, by name."""
+
+    @abstractmethod
+    def meta(self) -> dict[str, Any]:
+        """Return everything else that `restore` needs, as JSON-able values."""
+
+    @classmethod
+    @abstractmethod
+    def restore(cls, arrays: Mapping[str, Array], meta: Mapping[str, Any]) -> Self:
+        """Rebuild the model from what `arrays` and `meta` returned."""
+
+    def predict(self, x: Array) -> Array:
+        """Return the risk score, probability, value or label of each row of x (n, p): (n,)."""
+        raise NotSupported("predict")
+
+    def predict_survival(self, x: Array, times: Array) -> Array:
+        """Return P(T > t) for each row of x (n, p) and each of `times` (m,): (n, m)."""
+        raise NotSupported("predict_survival")
+
+    def transform(self, x: Array) -> Array:
+        """Return the latent coordinates of each row of x (n, p): (n, q)."""
+        raise NotSupported("transform")
+
+    def sample(self, n: int, rng: np.random.Generator) -> Array:
+        """Return n synthetic rows: (n, p)."""
+        raise NotSupported("sample")
+
+    def impute(self, x: Array) -> Array:
+        """Return x (n, p) with its missing entries filled."""
+        raise NotSupported("impute")
+
+    def summary(self) -> list[Row]:
+        """Return one row per coefficient, with its standard error, interval and p-value."""
+        raise NotSupported("summary")
+
+    def at_round(self, rounds: int) -> Fitted:
+        """Return the model as it was after `rounds` rounds, where the fit kept it.
+
+        Tuning uses this: one fit gives every smaller number of rounds.
+        """
+        raise NotSupported("at_round")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Method:
+    """One method of the catalogue.
+
+    Attributes
+    ----------
+    name : as users type it.
+    title : one line, for the catalogue.
+    tasks : the kinds of task it serves.
+    paper : its source.
+    reveals : what leaves a site, in plain words.
+    settings : a frozen dataclass whose fields are made by `setting`.
+    fit : the coordinator's program, (federation, settings, task) → fitted model.
+    model : the class of the fitted model, for loading from disk.
+    steps : every site step that the program asks for.
+    gives : names of the `Fitted` methods that the model supports.
+    preprocess : this method's defaults for scale and impute.
+    """
+
+    name: str
+    title: str
+    tasks: tuple[str, ...]
+    paper: str
+    reveals: str
+    settings: type[Any]
+    fit: Callable[[Federation, Any, Task], Fitted]
+    model: type[Fitted]
+    steps: tuple[Step[..., Any], ...]
+    gives: frozenset[str]
+    preprocess: Mapping[str, str] = field(default_factory=dict[str, str])
+
+    #: Settings of every method, which the caller handles before the program runs.
+    COMMON: ClassVar[frozenset[str]] = frozenset({"scale", "impute"})
+
+    def configure(self, given: Mapping[str, Any]) -> Any:
+        """Build the settings object from what a user typed.
+
+        Raises
+        ------
+        SettingError : an unknown name (the nearest known one is given), or a value of another
+            type than the setting's.
+        """
+        known = {f.name: f for f in dataclasses.fields(self.settings)}
+        hints = typing.get_type_hints(self.settings)
+        values: dict[str, Any] = {}
+        for name, value in given.items():
+            if name not in known:
+                near = difflib.get_close_matches(name, sorted({*known, *self.COMMON}), n=1)
+                hint = f"did you mean {near[0]!r}?" if near else f"it knows {sorted(known)}."
+                raise SettingError(f"method {self.name!r} has no setting {name!r}; {hint}")
+            values[name] = _coerced(self.name, name, value, hints[name])
+            choices = known[name].metadata.get("choices", ())
+            if choices and value not in choices:
+                raise SettingError(
+                    f"setting {name!r} of method {self.name!r} is {value!r}; choose one of "
+                    f"{', '.join(map(repr, choices))}."
+                )
+        return self.settings(**values)
+
+
+def _coerced(method: str, name: str, value: Any, hint: Any) -> Any:
+    """Return `value` as the type that the setting declares; ints pass for floats, lists for tuples."""
+    union = isinstance(hint, types.UnionType) or typing.get_origin(hint) is typing.Union
+    options: tuple[Any, ...] = typing.get_args(hint) if union else (hint,)
+    for option in options:
+        origin = typing.get_origin(option) or option
+        if origin is tuple and isinstance(value, (list, tuple)):
+            items: list[Any] = list(cast("list[Any]", value))
+            args = typing.get_args(option)
+            item = args[0] if args else Any
+            return tuple(_coerced(method, name, v, item) for v in items)
+        if origin is typing.Literal:
+            if value in typing.get_args(option):
+                return value
+        elif option is float and isinstance(value, (int, float)) and not isinstance(value, bool):
+            return float(value)
+        elif option is Any or (
+            isinstance(origin, type)
+            and isinstance(value, origin)
+            and not (isinstance(value, bool) and option is not bool)
+        ):
+            return value
+    wanted = " or ".join(getattr(o, "__name__", str(o)).replace("NoneType", "null") for o in options)
+    raise SettingError(
+        f"setting {name!r} of method {method!r} is {value!r}; it must be of type {wanted}."
+    )

@@ -1,0 +1,53 @@
+"""The catalogue of methods, found by entry point; this module knows none of them.
+
+A broken third-party entry point must not break the others: it is named when it is asked for.
+"""
+
+from __future__ import annotations
+
+import difflib
+from functools import cache
+from importlib.metadata import entry_points
+
+from fedcohort.protocol.errors import NotSupported, SettingError
+from fedcohort.protocol.method import Method
+
+GROUP = "fedcohort.algorithms"
+
+
+@cache
+def names() -> tuple[str, ...]:
+    """Return the names of all installed methods, sorted, without loading any."""
+    return tuple(sorted({e.name for e in entry_points(group=GROUP)}))
+
+
+@cache
+def find(name: str) -> Method:
+    """Return the method called `name`.
+
+    Raises
+    ------
+    SettingError : no installed package offers it; the nearest name is given.
+    """
+    for entry in entry_points(group=GROUP):
+        if entry.name == name:
+            method = entry.load()
+            if not isinstance(method, Method):
+                raise SettingError(f"entry point {name!r} points to {entry.value}, no Method.")
+            return method
+    near = difflib.get_close_matches(name, names(), n=1)
+    hint = f"did you mean {near[0]!r}?" if near else f"installed are {', '.join(names())}."
+    raise SettingError(f"there is no method {name!r}; {hint}")
+
+
+def those_which_give(what: str, kind: str | None = None) -> tuple[str, ...]:
+    """Return the methods whose fits support `what`, for a kind of task or for any."""
+    found = (find(n) for n in names())
+    return tuple(m.name for m in found if what in m.gives and (kind is None or kind in m.tasks))
+
+
+def not_supported(what: str, name: str) -> NotSupported:
+    """Return the error for a fit that cannot give `what`, naming the methods which can."""
+    able = those_which_give(what)
+    hint = f"these methods can: {', '.join(able)}." if able else "no installed method can."
+    return NotSupported(f"a fit of {name!r} has no {what}; {hint}")

@@ -1,0 +1,118 @@
+"""Site steps: the named computations that a site agrees to run.
+
+A step is a pure function of a `Site` and named arguments. Its decorator says what the
+coordinator may learn from it, and the site enforces that:
+
+* ``@summed``    only the sum over sites is revealed;
+* ``@gathered``  each site's reply is revealed.
+
+Asking for more than a step allows is a type error, and a refusal at the site.
+"""
+
+from __future__ import annotations
+
+import typing
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Concatenate, Generic, ParamSpec, TypeVar, overload
+
+import numpy as np
+
+Data = TypeVar("Data")
+State = TypeVar("State")
+Kept = TypeVar("Kept")
+R = TypeVar("R")
+P = ParamSpec("P")
+
+
+@dataclass(frozen=True)
+class Site(Generic[Data, State]):
+    """What a step may see at one site.
+
+    Attributes
+    ----------
+    name : the site's name.
+    data : the site's own table, through the view that the coordinator asked for.
+    state : what the last step with a `Keep` left here; None before the first.
+    entropy : (study seed, site, call): whatever is drawn here is drawn from these.
+    """
+
+    name: str
+    data: Data
+    state: State
+    entropy: tuple[int, ...]
+
+    @property
+    def rng(self) -> np.random.Generator:
+        """A fresh generator that depends on (study seed, site, call number) alone."""
+        return np.random.default_rng(self.entropy)
+
+    @property
+    def seed(self) -> int:
+        """The same as one integer below 2^63, for libraries with generators of their own."""
+        return int(np.random.SeedSequence(self.entropy).generate_state(1, np.uint64)[0] >> 1)
+
+
+def entropy(seed: int, site: str, call: int) -> tuple[int, ...]:
+    """Return what all random draws of `site` in `call` derive from."""
+    return (seed, zlib.crc32(site.encode()), call)
+
+
+@dataclass(frozen=True)
+class Keep(Generic[R, Kept]):
+    """A reply, and the message the site keeps for its next step."""
+
+    reply: R
+    state: Kept
+
+
+@dataclass(frozen=True)
+class Step(Generic[P, R]):
+    """A named computation; `reply` and `state` are the message types it declares."""
+
+    run: Callable[..., Any]
+    name: str = field(init=False)
+    reply: type[Any] = field(init=False)
+    state: type[Any] | None = field(init=False)
+    verb: ClassVar[str]
+
+    def __post_init__(self) -> None:
+        returns = typing.get_type_hints(self.run)["return"]
+        reply, state = (
+            typing.get_args(returns) if typing.get_origin(returns) is Keep else (returns, None)
+        )
+        for key, value in (("name", self.run.__name__), ("reply", reply), ("state", state)):
+            object.__setattr__(self, key, value)
+
+
+class Summed(Step[P, R]):
+    """A step of which only the sum over sites is revealed."""
+
+    verb = "sum"
+
+
+class Gathered(Step[P, R]):
+    """A step of which each site's reply is revealed."""
+
+    verb = "gather"
+
+
+@overload
+def summed(fn: Callable[Concatenate[Site[Data, State], P], Keep[R, Kept]], /) -> Summed[P, R]: ...
+@overload
+def summed(fn: Callable[Concatenate[Site[Data, State], P], R], /) -> Summed[P, R]: ...
+def summed(fn: Callable[..., Any], /) -> Summed[..., Any]:
+    """Mark a site step of which only the sum over sites may be revealed."""
+    return Summed(fn)
+
+
+@overload
+def gathered(
+    fn: Callable[Concatenate[Site[Data, State], P], Keep[R, Kept]], /
+) -> Gathered[P, R]: ...
+@overload
+def gathered(fn: Callable[Concatenate[Site[Data, State], P], R], /) -> Gathered[P, R]: ...
+def gathered(fn: Callable[..., Any], /) -> Gathered[..., Any]:
+    """Mark a site step of which each site's reply may be revealed."""
+    return Gathered(fn)
