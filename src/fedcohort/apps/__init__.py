@@ -1,1 +1,1 @@
-"""apps."""
+"""What people start: the command line."""

@@ -36,7 +36,7 @@ def slots(time: Array, event: Array, times: Array) -> Array:
 
 
 def dies_on_grid(time: Array, event: Array, times: Array) -> Array:
-    """Return which records (n,) count as deaths: those whose event lies at or before the last time."""
+    """Return which records (n,) count as deaths: an event at or before the last time."""
     if not len(times):
         return np.zeros(len(time), bool)
     return np.asarray(event, bool) & (np.asarray(time) <= times[-1])

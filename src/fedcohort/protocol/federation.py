@@ -73,11 +73,21 @@ class Federation(Protocol):
         ...
 
     def weighted(self, weights: Mapping[str, float]) -> Self:
-        """Return the same federation, where `sum` multiplies each reply by its public weight."""
+        """Return the same federation, where `sum` multiplies each reply by its public weight.
+
+        Raises
+        ------
+        ValueError : a site of this view has no weight, or a weight has no site.
+        """
         ...
 
     def only(self, sites: Iterable[str]) -> Self:
-        """Return the same federation, seen as if it had these sites alone."""
+        """Return the same federation, seen as if it had these sites alone.
+
+        Raises
+        ------
+        SiteUnavailable : this view has no site of that name.
+        """
         ...
 
     def through(self, view: View) -> Self:
@@ -103,5 +113,16 @@ def per_site(values: Mapping[str, T]) -> T:
 
 
 def at(name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments that the site called `name` receives."""
+    """Return the arguments that the site called `name` receives.
+
+    Raises
+    ------
+    ValueError : a `per_site` argument has no value for it.
+    """
+    for k, v in arguments.items():
+        if isinstance(v, PerSite) and name not in v:
+            raise ValueError(
+                f"argument {k!r} has no value for site {name!r}, only for {sorted(v)}. Give one "
+                f"for each site asked, or ask fed.only(...)."
+            )
     return {k: v[name] if isinstance(v, PerSite) else v for k, v in arguments.items()}

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from fedcohort.arrays import Array
-from fedcohort.protocol.errors import FedcohortError, SiteFailed, VerbRefused
+from fedcohort.protocol.arguments import Arguments
+from fedcohort.protocol.errors import FedcohortError, InputError, SiteFailed, VerbRefused
 from fedcohort.protocol.federation import View
-from fedcohort.protocol.message import checked, to_arrays
+from fedcohort.protocol.message import checked, packed, widened
 from fedcohort.protocol.step import Keep, Site, Step, entropy
 
 
@@ -21,7 +22,7 @@ class Call:
     step: Step[..., Any]
     verb: str
     view: View | None
-    arguments: Mapping[str, Any]
+    arguments: Arguments
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,10 @@ class Host:
     """One site: its data, its state, and the steps it agrees to run.
 
     Views are applied once and remembered, so that preprocessing costs one pass per fit.
+
+    Raises
+    ------
+    InputError : two different steps share a name, so that the site could run the wrong one.
     """
 
     def __init__(self, name: str, data: object, steps: Iterable[Step[..., Any]], seed: int = 0):
@@ -43,7 +48,13 @@ class Host:
         self.seed = seed
         self.state: dict[str, Array] | None = None
         self._data = data
-        self._steps = {s.name: s for s in steps}
+        self._steps: dict[str, Step[..., Any]] = {}
+        for step in steps:
+            if (known := self._steps.setdefault(step.name, step)).run is not step.run:
+                raise InputError(
+                    f"two steps are called {step.name!r}: one of {known.run.__module__}, one of "
+                    f"{step.run.__module__}. Rename one of the functions."
+                )
         self._seen: dict[str, Any] = {}
 
     def data_through(self, view: View | None) -> Any:
@@ -65,7 +76,7 @@ class Host:
             kind of failure, never its text, which may hold a patient's value.
         """
         step = self._steps.get(call.step.name)
-        if step is None:
+        if step is None or step.run is not call.step.run:
             raise VerbRefused(
                 f"site {self.name!r} does not know the step {call.step.name!r}; it agreed to "
                 f"{sorted(self._steps)}. Register the method that declares the step."
@@ -75,24 +86,28 @@ class Host:
                 f"site {self.name!r} refuses {call.verb}({step.name}): only the {step.verb} of "
                 f"{step.name} may be revealed. Call fed.{step.verb}({step.name}, ...) instead."
             )
-        state = None if step.state is None or self.state is None else step.state(**self.state)
+        out = self._run(step, call, arguments)
+        state = None
+        if isinstance(out, Keep):
+            state = packed(out.state, step.state or type(None), self.name, step.name)
+            out = out.reply
+        reply = checked(out, step.reply, self.name, step.name)
+        return Answer(widened(reply) if step.verb == "sum" else reply, state)
+
+    def _run(self, step: Step[..., Any], call: Call, arguments: Mapping[str, Any]) -> Any:
+        """Run a step; whatever it raises becomes a `SiteFailed` that tells only the kind."""
         try:
-            site = Site(
-                self.name,
-                self.data_through(call.view),
-                state,
-                entropy(self.seed, self.name, call.number),
-            )
-            out = step.run(site, **arguments)
+            state = None
+            if step.state is not None and self.state is not None:
+                state = step.state(**{k: a.copy() for k, a in self.state.items()})
+            data = self.data_through(call.view)
+            drawn = entropy(self.seed, self.name, call.number)
+            return step.run(Site(self.name, data, state, drawn), **arguments)
         except FedcohortError:
             raise
         except Exception as error:
             raise SiteFailed(
                 f"site {self.name!r} failed in step {step.name} ({type(error).__name__}). The "
-                f"details are in that site's own log; run with --debug where the data may be seen."
+                f"error's text may hold a record and is kept back; run with --debug where the "
+                f"data may be seen."
             ) from error
-        if isinstance(out, Keep):
-            return Answer(
-                checked(out.reply, step.reply, self.name, step.name), to_arrays(out.state)
-            )
-        return Answer(checked(out, step.reply, self.name, step.name), None)

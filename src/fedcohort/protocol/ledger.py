@@ -18,13 +18,24 @@ class Ledger:
     Parameters
     ----------
     min_cell : smallest count that a cell may have; stated on each line.
+
+    Attributes
+    ----------
+    lines : JSON text, one for each call and site.
+    bytes_up : what each site sent.
+    bytes_down : what all sites were sent: arguments, and each new view once.
     """
 
     def __init__(self, min_cell: int = 5):
         self.lines: list[str] = []
         self.bytes_up: dict[str, int] = {}
+        self.bytes_down = 0
         self._tail = f'"min_cell":{min_cell},"mechanism":null,"epsilon":null,"delta":null}}'
         self._fields: dict[tuple[object, ...], tuple[str, int]] = {}
+
+    def sent(self, size: int) -> None:
+        """Note that the coordinator sent `size` bytes to a site."""
+        self.bytes_down += size
 
     def write(
         self,

@@ -23,13 +23,56 @@ DTYPES = frozenset(np.dtype(name) for name in ("f4", "f8", "i4", "i8", "u8", "b1
 
 @dataclass_transform(frozen_default=True)
 def message(cls: type[T]) -> type[T]:
-    """Declare a message: a frozen dataclass whose fields are arrays."""
-    return dataclass(frozen=True, eq=False)(cls)
+    """Declare a message: a frozen dataclass whose fields are arrays.
+
+    It prints as shapes and types alone, so that a log line discloses nothing.
+    """
+    made = dataclass(frozen=True, eq=False, repr=False)(cls)
+    setattr(made, "__repr__", _outline)  # noqa: B010 - a method of T, which a checker cannot see
+    return made
+
+
+def _outline(msg: Any) -> str:
+    fields = (f"{k}: {a.dtype} {a.shape}" for k, a in to_arrays(msg).items())
+    return f"{type(msg).__name__}({', '.join(fields)})"
 
 
 def to_arrays(msg: Any) -> dict[str, Array]:
-    """Return the fields of a message by name, each as an array."""
-    return {name: np.asarray(getattr(msg, name)) for name in type(msg).__dataclass_fields__}
+    """Return the fields of a message by name, each as an array of its own in C order.
+
+    Copies: what crosses between a site and the coordinator shares no memory with either, and
+    is laid out alike whether it came from a step, from the wire or from a journal.
+    """
+    return {k: np.array(getattr(msg, k), order="C") for k in type(msg).__dataclass_fields__}
+
+
+def packed(msg: Any, declared: type[Any], site: str, step: str) -> dict[str, Array]:
+    """Return the arrays of a message that a step made.
+
+    Raises
+    ------
+    SiteFailed : another message type than declared, a field that is no array of numbers, or
+        another dtype than those in `DTYPES`.
+    """
+    if type(msg) is not declared:
+        raise SiteFailed(
+            f"site {site!r} answered {step} with {type(msg).__name__}; the step declares "
+            f"{declared.__name__}. Correct the step's return annotation or its return value."
+        )
+    try:
+        arrays = to_arrays(msg)
+    except (TypeError, ValueError) as error:
+        raise SiteFailed(
+            f"site {site!r} answered {step} with a {declared.__name__} that has a field which is "
+            f"no array ({type(error).__name__}). Give every field one regular array of numbers."
+        ) from None
+    for name, a in arrays.items():
+        if a.dtype not in DTYPES:
+            raise SiteFailed(
+                f"site {site!r} answered {step} with dtype {a.dtype} in field {name!r}; "
+                f"only numbers may leave a site. Convert the field to float64 or int64."
+            )
+    return arrays
 
 
 def checked(msg: Any, declared: type[Any], site: str, step: str) -> dict[str, Array]:
@@ -37,21 +80,10 @@ def checked(msg: Any, declared: type[Any], site: str, step: str) -> dict[str, Ar
 
     Raises
     ------
-    SiteFailed : another message type than declared, another dtype than those in `DTYPES`,
-        or a number that is not finite.
+    SiteFailed : as `packed`, or a number that is not finite.
     """
-    if type(msg) is not declared:
-        raise SiteFailed(
-            f"site {site!r} answered {step} with {type(msg).__name__}; the step declares "
-            f"{declared.__name__}. Correct the step's return annotation or its return value."
-        )
-    arrays = to_arrays(msg)
+    arrays = packed(msg, declared, site, step)
     for name, a in arrays.items():
-        if a.dtype not in DTYPES:
-            raise SiteFailed(
-                f"site {site!r} answered {step} with dtype {a.dtype} in field {name!r}; "
-                f"only numbers may leave a site. Convert the field to float64 or int64."
-            )
         if a.dtype.kind == "f" and not np.isfinite(a).all():
             raise SiteFailed(
                 f"site {site!r} answered {step} with numbers that are not finite in field "
@@ -61,23 +93,37 @@ def checked(msg: Any, declared: type[Any], site: str, step: str) -> dict[str, Ar
     return arrays
 
 
+def widened(arrays: Mapping[str, Array]) -> dict[str, Array]:
+    """Return the fields as they are summed: booleans and short integers as int64.
+
+    So a field of flags sums to a count, and no count wraps around.
+    """
+    return {k: a.astype(np.int64) if a.dtype.kind in "bi" else a for k, a in arrays.items()}
+
+
 class Total:
     """The sum of messages, added one by one so that memory does not grow with their number."""
 
     def __init__(self) -> None:
         self._sums: dict[str, Array] = {}
 
-    def add(self, arrays: Mapping[str, Array], weight: float) -> None:
-        """Add `weight` times one reply, field by field."""
+    def add(self, site: str, arrays: Mapping[str, Array], weight: float) -> None:
+        """Add `weight` times the reply of one site, field by field.
+
+        Raises
+        ------
+        SiteFailed : a field has another shape than at the sites before.
+        """
         for name, a in arrays.items():
-            a = a if weight == 1.0 else weight * a
+            a = a if weight == 1.0 else np.asarray(weight * a)
             held = self._sums.get(name)
             if held is None:
-                self._sums[name] = np.array(a, dtype=np.int64 if a.dtype.kind == "b" else None)
+                self._sums[name] = np.array(a)
             elif held.shape != a.shape:
                 raise SiteFailed(
-                    f"field {name!r} has shape {a.shape} at one site and {held.shape} at another; "
-                    f"a sum needs equal shapes. Check that all sites hold the same columns."
+                    f"field {name!r} has shape {a.shape} at site {site!r} and {held.shape} at the "
+                    f"sites before it; a sum needs equal shapes. Check that all sites hold the "
+                    f"same columns."
                 )
             elif held.ndim and held.dtype == a.dtype:
                 held += a

@@ -7,6 +7,7 @@ one without touching this package: a folder with a `program.py`, and one line in
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import difflib
 import types
@@ -124,6 +125,8 @@ class Method:
     steps : every site step that the program asks for.
     gives : names of the `Fitted` methods that the model supports.
     preprocess : this method's defaults for scale and impute.
+    alone : settings that replace the user's where one table holds all rows (the bounds of a
+        study), so that nothing has to be protected from a coordinator.
     """
 
     name: str
@@ -137,6 +140,7 @@ class Method:
     steps: tuple[Step[..., Any], ...]
     gives: frozenset[str]
     preprocess: Mapping[str, str] = field(default_factory=dict[str, str])
+    alone: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
     #: Settings of every method, which the caller handles before the program runs.
     COMMON: ClassVar[frozenset[str]] = frozenset({"scale", "impute"})
@@ -157,18 +161,34 @@ class Method:
                 near = difflib.get_close_matches(name, sorted({*known, *self.COMMON}), n=1)
                 hint = f"did you mean {near[0]!r}?" if near else f"it knows {sorted(known)}."
                 raise SettingError(f"method {self.name!r} has no setting {name!r}; {hint}")
-            values[name] = _coerced(self.name, name, value, hints[name])
+            values[name] = value = _coerced(self.name, name, value, hints[name])
             choices = known[name].metadata.get("choices", ())
-            if choices and value not in choices:
+            if choices and value is not None and value not in choices:
                 raise SettingError(
                     f"setting {name!r} of method {self.name!r} is {value!r}; choose one of "
                     f"{', '.join(map(repr, choices))}."
                 )
-        return self.settings(**values)
+        if lacking := sorted(
+            n for n, f in known.items() if n not in values and not _has_default(f)
+        ):
+            raise SettingError(f"method {self.name!r} needs a value for {', '.join(lacking)}.")
+        try:
+            return self.settings(**values)
+        except ValueError as error:
+            raise SettingError(f"method {self.name!r}: {error}") from None
+
+
+def _has_default(one: dataclasses.Field[Any]) -> bool:
+    missing = dataclasses.MISSING
+    return one.default is not missing or one.default_factory is not missing
 
 
 def _coerced(method: str, name: str, value: Any, hint: Any) -> Any:
-    """Return `value` as the type that the setting declares; ints pass for floats, lists for tuples."""
+    """Return `value` as the type that a setting declares.
+
+    Whole numbers pass for real ones, lists for tuples, and ``"1e-3"``, which YAML 1.1 takes for
+    text, for the number.
+    """
     union = isinstance(hint, types.UnionType) or typing.get_origin(hint) is typing.Union
     options: tuple[Any, ...] = typing.get_args(hint) if union else (hint,)
     for option in options:
@@ -181,15 +201,19 @@ def _coerced(method: str, name: str, value: Any, hint: Any) -> Any:
         if origin is typing.Literal:
             if value in typing.get_args(option):
                 return value
-        elif option is float and isinstance(value, (int, float)) and not isinstance(value, bool):
-            return float(value)
-        elif option is Any or (
-            isinstance(origin, type)
-            and isinstance(value, origin)
-            and not (isinstance(value, bool) and option is not bool)
-        ):
+        elif option in (int, float):
+            whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+            real = whole or (isinstance(value, (float, np.floating)) and not np.isnan(value))
+            if whole if option is int else real:
+                return option(value)
+        elif option is Any or (isinstance(origin, type) and isinstance(value, origin)):
             return value
-    wanted = " or ".join(getattr(o, "__name__", str(o)).replace("NoneType", "null") for o in options)
+    if float in options and isinstance(value, str):
+        with contextlib.suppress(ValueError):
+            return _coerced(method, name, float(value), hint)
+    wanted = " or ".join(
+        getattr(o, "__name__", str(o)).replace("NoneType", "null") for o in options
+    )
     raise SettingError(
         f"setting {name!r} of method {method!r} is {value!r}; it must be of type {wanted}."
     )

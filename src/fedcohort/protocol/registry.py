@@ -5,9 +5,10 @@ A broken third-party entry point must not break the others: it is named when it 
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 from functools import cache
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
 
 from fedcohort.protocol.errors import NotSupported, SettingError
 from fedcohort.protocol.method import Method
@@ -28,21 +29,41 @@ def find(name: str) -> Method:
     Raises
     ------
     SettingError : no installed package offers it; the nearest name is given.
+    NotSupported : a package offers it, but it cannot be loaded.
     """
     for entry in entry_points(group=GROUP):
         if entry.name == name:
-            method = entry.load()
-            if not isinstance(method, Method):
-                raise SettingError(f"entry point {name!r} points to {entry.value}, no Method.")
-            return method
+            return _load(entry)
     near = difflib.get_close_matches(name, names(), n=1)
     hint = f"did you mean {near[0]!r}?" if near else f"installed are {', '.join(names())}."
     raise SettingError(f"there is no method {name!r}; {hint}")
 
 
+def _load(entry: EntryPoint) -> Method:
+    """Return the method that an entry point names."""
+    package = entry.dist.name if entry.dist else "an unknown package"
+    where = f"method {entry.name!r} of {package} (entry point {entry.value})"
+    try:
+        method = entry.load()
+    except Exception as error:
+        raise NotSupported(
+            f"{where} cannot be loaded: {type(error).__name__}: {error}. Install what it needs, or "
+            f"remove the package."
+        ) from error
+    if not isinstance(method, Method):
+        raise NotSupported(f"{where} is a {type(method).__name__}, no Method. Remove the package.")
+    return method
+
+
 def those_which_give(what: str, kind: str | None = None) -> tuple[str, ...]:
-    """Return the methods whose fits support `what`, for a kind of task or for any."""
-    found = (find(n) for n in names())
+    """Return the methods whose fits support `what`, for a kind of task or for any.
+
+    Methods that cannot be loaded are left out.
+    """
+    found: list[Method] = []
+    for name in names():
+        with contextlib.suppress(NotSupported):
+            found.append(find(name))
     return tuple(m.name for m in found if what in m.gives and (kind is None or kind in m.tasks))
 
 

@@ -11,10 +11,10 @@ Asking for more than a step allows is a type error, and a refusal at the site.
 
 from __future__ import annotations
 
+import inspect
 import typing
-import zlib
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, is_dataclass
 from typing import Any, ClassVar, Concatenate, Generic, ParamSpec, TypeVar, overload
 
 import numpy as np
@@ -56,7 +56,7 @@ class Site(Generic[Data, State]):
 
 def entropy(seed: int, site: str, call: int) -> tuple[int, ...]:
     """Return what all random draws of `site` in `call` derive from."""
-    return (seed, zlib.crc32(site.encode()), call)
+    return (seed, int.from_bytes(site.encode(), "big"), call)
 
 
 @dataclass(frozen=True)
@@ -69,21 +69,49 @@ class Keep(Generic[R, Kept]):
 
 @dataclass(frozen=True)
 class Step(Generic[P, R]):
-    """A named computation; `reply` and `state` are the message types it declares."""
+    """A named computation, with what its annotations declare.
+
+    Attributes
+    ----------
+    run : the function, (site, **arguments) → reply or `Keep`.
+    name : the function's name.
+    reply : the message type that is revealed.
+    state : the message type that it finds in, or leaves as, `Site.state`; None without.
+    keeps : whether it leaves a state.
+    """
 
     run: Callable[..., Any]
     name: str = field(init=False)
     reply: type[Any] = field(init=False)
     state: type[Any] | None = field(init=False)
+    keeps: bool = field(init=False)
     verb: ClassVar[str]
 
     def __post_init__(self) -> None:
-        returns = typing.get_type_hints(self.run)["return"]
-        reply, state = (
-            typing.get_args(returns) if typing.get_origin(returns) is Keep else (returns, None)
-        )
-        for key, value in (("name", self.run.__name__), ("reply", reply), ("state", state)):
+        name = self.run.__name__
+        hints = typing.get_type_hints(self.run)
+        returns = hints.get("return")
+        keeps = typing.get_origin(returns) is Keep
+        reply, state = typing.get_args(returns) if keeps else (returns, _found(self.run, hints))
+        for kind in (reply, state) if keeps else (reply,):
+            if not (isinstance(kind, type) and is_dataclass(kind)):
+                raise TypeError(
+                    f"step {name} declares to return {returns}; a step returns a @message, or "
+                    f"Keep of two. Correct its return annotation."
+                )
+        made = {"name": name, "reply": reply, "state": state, "keeps": keeps}
+        for key, value in made.items():
             object.__setattr__(self, key, value)
+
+
+def _found(run: Callable[..., Any], hints: dict[str, Any]) -> type[Any] | None:
+    """Return the message type that a step expects in `Site.state`, from its first annotation."""
+    site = hints.get(next(iter(inspect.signature(run).parameters), ""))
+    if typing.get_origin(site) is not Site:
+        return None
+    state = typing.get_args(site)[1]
+    kinds = [k for k in (typing.get_args(state) or (state,)) if isinstance(k, type)]
+    return next((k for k in kinds if is_dataclass(k)), None)
 
 
 class Summed(Step[P, R]):

@@ -14,16 +14,15 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ParamSpec, Protocol, Self, TypeVar
 
-import numpy as np
-
 from fedcohort.arrays import Array
-from fedcohort.protocol.errors import SiteUnavailable
-from fedcohort.protocol.federation import View, at
+from fedcohort.protocol.arguments import Arguments
+from fedcohort.protocol.errors import SettingError, SiteUnavailable
+from fedcohort.protocol.federation import View
 from fedcohort.protocol.host import Call
 from fedcohort.protocol.ledger import Ledger
 from fedcohort.protocol.message import Total
 from fedcohort.protocol.step import Gathered, Step, Summed
-from fedcohort.runtime.journal import SEPARATOR, Entry, Journal
+from fedcohort.runtime.journal import Entry, Journal
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -34,6 +33,7 @@ class Transport(Protocol):
 
     @property
     def sites(self) -> Sequence[str]:
+        """See `Federation`."""
         """Names of all sites that can be asked."""
         ...
 
@@ -43,8 +43,18 @@ class Transport(Protocol):
         """Yield each site's reply, or why there is none, in the order of `to`."""
         ...
 
-    def resume_at(self, call: int) -> None:
-        """Put every site into the state that it had before call number `call`."""
+    def resume(self, call: Call, kept: Mapping[str, int]) -> None:
+        """Put every site into the state that it had before `call`, the first that is asked.
+
+        Parameters
+        ----------
+        call : number 0 in a new run, where all sites begin without a state.
+        kept : by site, the number of the last call in the journal that left a state there.
+
+        Raises
+        ------
+        JournalMismatch : a site has lost that state, or is ahead of the journal.
+        """
         ...
 
 
@@ -63,16 +73,28 @@ class Progress:
 
 @dataclass
 class _Run:
-    """What all views of one run share."""
+    """What all views of one run share.
+
+    Attributes
+    ----------
+    call, round, rounds : where the run is.
+    live : whether a site has been asked; until then, results come from the journal.
+    answered : the sites in the latest result.
+    kept : by site, the last call that left a state there.
+    seen : by site, the spec of the view that was last sent to it.
+    """
 
     transport: Transport
     ledger: Ledger
     journal: Journal | None
     observer: Callable[[Progress], None] | None
     call: int = 0
+    live: bool = False
     round: int = 0
     rounds: int = 0
     answered: Sequence[str] = ()
+    kept: dict[str, int] = field(default_factory=dict[str, int])
+    seen: dict[str, str] = field(default_factory=dict[str, str])
     history: list[dict[str, float]] = field(default_factory=list[dict[str, float]])
 
 
@@ -86,6 +108,10 @@ class Coordinator:
     ledger : where each call is noted; a new one by default.
     journal : where each result is kept for replay, if the run shall be resumable.
     observer : called after each call, for progress displays.
+
+    Raises
+    ------
+    SettingError : the quorum is not a fraction.
     """
 
     def __init__(
@@ -97,6 +123,8 @@ class Coordinator:
         journal: Journal | None = None,
         observer: Callable[[Progress], None] | None = None,
     ):
+        if not 0 <= quorum <= 1:
+            raise SettingError(f"quorum is {quorum!r}; give a fraction of the sites, 0 to 1.")
         self._run = _Run(transport, ledger or Ledger(), journal, observer)
         self._sites = tuple(sorted(transport.sites))
         self._quorum = quorum
@@ -107,10 +135,12 @@ class Coordinator:
 
     @property
     def sites(self) -> Sequence[str]:
+        """See `Federation`."""
         return self._sites
 
     @property
     def answered(self) -> Sequence[str]:
+        """See `Federation`."""
         return self._run.answered
 
     @property
@@ -124,11 +154,18 @@ class Coordinator:
         return self._run.history
 
     def weighted(self, weights: Mapping[str, float]) -> Self:
+        """See `Federation`."""
+        if odd := sorted(set(self._sites) ^ set(weights)):
+            raise ValueError(
+                f"weights and sites differ in {odd}. Give one weight for each of "
+                f"{list(self._sites)}, or ask fed.only(...) first."
+            )
         view = copy.copy(self)
-        view._weights = weights
+        view._weights = dict(weights)
         return view
 
     def only(self, sites: Iterable[str]) -> Self:
+        """See `Federation`."""
         chosen = tuple(sorted(set(sites)))
         if unknown := sorted(set(chosen) - set(self._sites)):
             raise SiteUnavailable(f"there is no site {unknown}; the run has {list(self._sites)}.")
@@ -137,28 +174,35 @@ class Coordinator:
         return view
 
     def through(self, view: View) -> Self:
+        """See `Federation`."""
         other = copy.copy(self)
         other._view = view
         return other
 
     def rounds(self, n: int) -> Iterator[int]:
+        """See `Federation`."""
         self._run.rounds = n
         for i in range(n):
             self._run.round = i
             yield i
 
     def record(self, **values: float) -> None:
+        """See `Federation`."""
         row = {"round": float(self._run.round), **{k: float(v) for k, v in values.items()}}
         self._run.history.append(row)
 
     # verbs ----------------------------------------------------------------------------
 
     def gather(self, step: Gathered[P, R], /, *args: P.args, **kwargs: P.kwargs) -> dict[str, R]:
+        """See `Federation`."""
         entry = self._ask(step, "gather", args, kwargs)
-        return {site: step.reply(**entry.of(site)) for site in entry.sites}
+        replies = zip(entry.sites, entry.replies, strict=True)
+        return {site: step.reply(**reply) for site, reply in replies}
 
     def sum(self, step: Summed[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
-        return step.reply(**self._ask(step, "sum", args, kwargs).arrays)
+        """See `Federation`."""
+        (total,) = self._ask(step, "sum", args, kwargs).replies
+        return step.reply(**total)
 
     def _ask(
         self,
@@ -175,19 +219,19 @@ class Coordinator:
         number = run.call
         run.call += 1
         weights = self._weights if verb == "sum" else {}
-        print_ = None
-        entry = None
-        if run.journal is not None:
-            print_ = self._fingerprint(step, verb, arguments, weights)
-            entry = run.journal.replay(number, print_)
+        call = Call(number, step, verb, self._view, Arguments(arguments, self._sites))
+        mark = 0 if run.journal is None else self._mark(call, weights)
+        entry = None if run.journal is None else run.journal.replay(number, mark)
         if entry is None:
-            if run.journal is not None and run.journal.just_ended(number):
-                run.transport.resume_at(number)
-            call = Call(number, step, verb, self._view, arguments)
+            if not run.live:
+                run.transport.resume(call, run.kept)
+                run.live = True
             entry = self._collect(call, weights)
-            if run.journal is not None and print_ is not None:
-                run.journal.append(number, print_, entry)
-        self._note(number, step, verb, entry)
+            if run.journal is not None:
+                run.journal.append(number, mark, entry)
+        if step.keeps:
+            run.kept.update(dict.fromkeys(entry.sites, number))
+        self._note(call, entry)
         run.answered = entry.sites
         if run.observer is not None:
             seconds = time.perf_counter() - began
@@ -207,7 +251,7 @@ class Coordinator:
         SiteUnavailable : fewer than the quorum answered; those missing are named.
         """
         total = Total()
-        gathered: dict[str, Array] = {}
+        replies: list[dict[str, Array]] = []
         present: list[str] = []
         missing: list[str] = []
         for site, reply in self._run.transport.ask(call, self._sites):
@@ -216,42 +260,35 @@ class Coordinator:
                 continue
             present.append(site)
             if call.verb == "sum":
-                total.add(reply, weights.get(site, 1.0))
+                total.add(site, reply, weights.get(site, 1.0))
             else:
-                gathered |= {f"{site}{SEPARATOR}{k}": a for k, a in reply.items()}
+                replies.append(reply)
         if len(present) < max(1, math.ceil(self._quorum * len(self._sites) - 1e-9)):
             raise SiteUnavailable(
                 f"{len(present)} of {len(self._sites)} sites answered {call.step.name}, quorum is "
                 f"{self._quorum:g}; missing: {', '.join(missing)}. Bring them back and --resume, "
                 f"or lower the quorum."
             )
-        return Entry(tuple(present), total.arrays if call.verb == "sum" else gathered)
+        return Entry(tuple(present), (total.arrays,) if call.verb == "sum" else tuple(replies))
 
-    def _note(self, number: int, step: Step[..., Any], verb: str, entry: Entry) -> None:
+    def _note(self, call: Call, entry: Entry) -> None:
         """Write the ledger's lines of one call."""
-        ledger, round_ = self._run.ledger, self._run.round
-        if verb == "sum":
-            ledger.write(number, round_, step.name, verb, entry.sites, entry.arrays)
-        else:
-            for site in entry.sites:
-                ledger.write(number, round_, step.name, verb, (site,), entry.of(site))
+        run = self._run
+        spec = "" if call.view is None else call.view.spec
+        head = (call.number, run.round, call.step.name, call.verb)
+        for site in self._sites:
+            fresh = run.seen.get(site, "") != spec
+            run.seen[site] = spec
+            size = len(spec.encode()) if fresh else 0
+            run.ledger.sent(size + call.arguments.nbytes(site))
+        if call.verb == "sum":
+            run.ledger.write(*head, entry.sites, entry.replies[0])
+            return
+        for site, reply in zip(entry.sites, entry.replies, strict=True):
+            run.ledger.write(*head, (site,), reply)
 
-    def _fingerprint(
-        self,
-        step: Step[..., Any],
-        verb: str,
-        arguments: Mapping[str, Any],
-        weights: Mapping[str, float],
-    ) -> int:
+    def _mark(self, call: Call, weights: Mapping[str, float]) -> int:
         """Return a checksum of everything that determines a call's result, besides the data."""
-        view = "" if self._view is None else self._view.spec
-        text = f"{step.name} {verb} {self._sites} {sorted(weights.items())} {view}"
-        mark = zlib.crc32(text.encode())
-        for name, value in arguments.items():
-            mark = zlib.crc32(name.encode(), mark)
-            for part in (at(s, {"": value})[""] for s in self._sites) if isinstance(
-                value, dict
-            ) else (value,):
-                raw = np.ascontiguousarray(part) if isinstance(part, np.ndarray) else None
-                mark = zlib.crc32(repr(part).encode() if raw is None else raw.data, mark)
-        return mark
+        view = "" if call.view is None else call.view.spec
+        text = f"{call.step.name} {call.verb} {self._sites} {sorted(weights.items())} {view}"
+        return call.arguments.checksum(zlib.crc32(text.encode()))

@@ -5,22 +5,20 @@ ends; from there on, sites are asked. So nothing in a program knows about checkp
 that was killed at any moment ends with the same arrays as one that was not.
 
 A record is appended after each call, in one write. A kill can only cut the last record, whose
-checksum then fails: it is dropped, and its call is asked again.
+checksum then fails: it is dropped, and its call is asked again. A call that failed leaves no
+record; where a program went on after one, the gap in the numbers makes it fail again.
 """
 
 from __future__ import annotations
 
+import hashlib
 import struct
 from dataclasses import dataclass
 from pathlib import Path
 
 from fedcohort.arrays import Array
-from fedcohort.protocol.errors import JournalMismatch
+from fedcohort.protocol.errors import JournalMismatch, SiteUnavailable
 from fedcohort.protocol.wire import Malformed, decode, encode
-
-
-#: Between a site's name and a field's, in the keys of a gathered result.
-SEPARATOR = "\x1f"
 
 
 @dataclass(frozen=True)
@@ -30,16 +28,11 @@ class Entry:
     Attributes
     ----------
     sites : those whose replies are in it.
-    arrays : for `sum`, the total's fields; for `gather`, site and field joined by `SEPARATOR`.
+    replies : for `sum`, the total alone; for `gather`, one reply for each of `sites`.
     """
 
     sites: tuple[str, ...]
-    arrays: dict[str, Array]
-
-    def of(self, site: str) -> dict[str, Array]:
-        """Return one site's fields of a gathered result."""
-        start = f"{site}{SEPARATOR}"
-        return {k[len(start) :]: a for k, a in self.arrays.items() if k.startswith(start)}
+    replies: tuple[dict[str, Array], ...]
 
 
 class Journal:
@@ -48,54 +41,84 @@ class Journal:
     Parameters
     ----------
     path : the file; what it holds already is replayed.
+    run : text that determines the run besides its program (study, seed, version, a checksum of
+        the data); a journal made under another text is refused.
+
+    Raises
+    ------
+    JournalMismatch : the file is of another run, or no journal; it is left as it was.
     """
 
-    def __init__(self, path: Path):
+    def __init__(self, path: Path, run: str = ""):
         self._path = path
-        self._known: list[tuple[int, Entry]] = []
-        end = 0
-        if path.exists():
-            blob = path.read_bytes()
-            while end + 8 <= len(blob):
-                (size,) = struct.unpack_from("<Q", blob, end)
-                try:
-                    arrays, meta = decode(blob[end + 8 : end + 8 + size])
-                except Malformed:
-                    break
-                self._known.append((meta["print"], Entry(tuple(meta["sites"]), arrays)))
-                end += 8 + size
+        self._known: dict[int, tuple[int, Entry]] = {}
+        header = f"fedcohort journal 1 {hashlib.sha256(run.encode()).hexdigest()}\n".encode()
+        blob = path.read_bytes() if path.exists() else b""
+        if not (blob.startswith(header) or header.startswith(blob)):
+            raise JournalMismatch(
+                f"{path} is the journal of another run, or no journal. The study, the data or the "
+                f"version changed since; start again without --resume."
+            )
+        end = len(header)
+        while end + 8 <= len(blob):
+            (size,) = struct.unpack_from("<Q", blob, end)
+            try:
+                call, mark, entry = _read(blob[end + 8 : end + 8 + size])
+            except Malformed:
+                break
+            self._known[call] = (mark, entry)
+            end += 8 + size
+        self._end = max(self._known, default=-1) + 1
         self._file = path.open("r+b" if path.exists() else "w+b")
+        self._file.write(header)
         self._file.truncate(end)
         self._file.seek(end)
-        self._replayed = len(self._known)
 
-    def replay(self, call: int, print_: int) -> Entry | None:
+    def replay(self, call: int, mark: int) -> Entry | None:
         """Return the kept result of call number `call`, or None if the journal ends before it.
+
+        Parameters
+        ----------
+        mark : checksum of what was asked.
 
         Raises
         ------
         JournalMismatch : the call that was kept under this number is another one.
+        SiteUnavailable : the call failed when the journal was made, and the program went on.
         """
-        if call >= len(self._known):
+        if call >= self._end:
             return None
-        kept, entry = self._known[call]
-        if kept != print_:
+        if call not in self._known:
+            raise SiteUnavailable(
+                f"too few sites answered call {call} when {self._path} was made; this run repeats "
+                f"that one. To ask again, start again without --resume."
+            )
+        kept, entry = self._known.pop(call)
+        if kept != mark:
             raise JournalMismatch(
                 f"{self._path} holds another run: its call {call} differs from this run's. The "
                 f"study, the data or the version changed since; start again without --resume."
             )
         return entry
 
-    def just_ended(self, call: int) -> bool:
-        """Return whether `call` is the first that a resumed run has to ask."""
-        return 0 < self._replayed == call
-
-    def append(self, call: int, print_: int, entry: Entry) -> None:
+    def append(self, call: int, mark: int, entry: Entry) -> None:
         """Keep the result of call number `call`."""
-        record = encode(entry.arrays, {"call": call, "print": print_, "sites": entry.sites})
+        arrays = {f"{i}/{k}": a for i, reply in enumerate(entry.replies) for k, a in reply.items()}
+        meta = {"call": call, "mark": mark, "sites": entry.sites, "replies": len(entry.replies)}
+        record = encode(arrays, meta)
         self._file.write(struct.pack("<Q", len(record)) + record)
         self._file.flush()
 
     def close(self) -> None:
         """Close the file."""
         self._file.close()
+
+
+def _read(record: bytes) -> tuple[int, int, Entry]:
+    """Return call number, checksum and result that one record holds."""
+    arrays, meta = decode(record)
+    replies: list[dict[str, Array]] = [{} for _ in range(meta["replies"])]
+    for name, a in arrays.items():
+        place, _, key = name.partition("/")
+        replies[int(place)][key] = a
+    return meta["call"], meta["mark"], Entry(tuple(meta["sites"]), tuple(replies))

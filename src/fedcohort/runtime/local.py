@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from fedcohort.arrays import Array
-from fedcohort.protocol.errors import DataError, SiteUnavailable
-from fedcohort.protocol.federation import at
-from fedcohort.protocol.host import Call, Host
+from fedcohort.protocol.errors import DataError, JournalMismatch, SiteUnavailable
+from fedcohort.protocol.host import Answer, Call, Host
 from fedcohort.protocol.ledger import Ledger
 from fedcohort.runtime.coordinator import Coordinator, Progress
 from fedcohort.runtime.journal import Journal
@@ -16,6 +15,9 @@ from fedcohort.runtime.store import StateStore
 
 class LocalTransport:
     """Calls the hosts one after the other.
+
+    The latest answer with a state of each site is remembered, and is given again when its call
+    is repeated: a retried call is never applied twice.
 
     Parameters
     ----------
@@ -37,14 +39,17 @@ class LocalTransport:
             raise DataError(f"two sites share a name among {sorted(h.name for h in hosts)}.")
         self._store = store
         self._absent = absent
+        self._latest: dict[str, tuple[int, Answer]] = {}
 
     @property
     def sites(self) -> Sequence[str]:
+        """See `Transport`."""
         return tuple(self._hosts)
 
     def ask(
         self, call: Call, to: Sequence[str]
     ) -> Iterator[tuple[str, dict[str, Array] | SiteUnavailable]]:
+        """See `Transport`."""
         for name in to:
             if self._absent is not None and self._absent(call.number, name):
                 yield name, SiteUnavailable(f"site {name!r} did not answer {call.step.name}.")
@@ -52,27 +57,40 @@ class LocalTransport:
             yield name, self._answer(self._hosts[name], call)
 
     def _answer(self, host: Host, call: Call) -> dict[str, Array]:
-        stateful = call.step.state is not None
-        if stateful and self._store is not None:
-            kept = self._store.load(host.name)
-            if kept is not None and kept[0] == call.number:
-                host.state = kept[1].state
-                return kept[1].reply
-        answer = host.answer(call, at(host.name, call.arguments))
+        number, latest = self._latest.get(host.name, (-1, None))
+        if latest is not None and number == call.number:
+            return latest.reply
+        answer = host.answer(call, call.arguments.at(host.name))
         if answer.state is not None:
             if self._store is not None:
                 self._store.save(host.name, call.number, answer)
+            self._latest[host.name] = (call.number, answer)
             host.state = answer.state
         return answer.reply
 
-    def resume_at(self, call: int) -> None:
-        """Load the sites' states; one that already answered `call` is left for `ask` to see."""
-        if self._store is None:
-            return
+    def resume(self, call: Call, kept: Mapping[str, int]) -> None:
+        """See `Transport`; states come from the store."""
+        self._latest.clear()
         for name, host in self._hosts.items():
-            kept = self._store.load(name)
-            if kept is not None and kept[0] < call:
-                host.state = kept[1].state
+            host.state = None
+            if self._store is None or call.number == 0:
+                held = None
+                if self._store is not None:
+                    self._store.forget(name)
+            else:
+                held = self._store.load(name)
+            due = kept.get(name)
+            if held is None and due is None:
+                continue
+            last = call.number if call.step.keeps else call.number - 1
+            if held is None or not (-1 if due is None else due) <= held[0] <= last:
+                found = "no state" if held is None else f"the state of call {held[0]}"
+                raise JournalMismatch(
+                    f"site {name!r} holds {found}, but the journal ends before call {call.number} "
+                    f"and needs that of call {due}. Start again without --resume."
+                )
+            self._latest[name] = held
+            host.state = held[1].state
 
 
 def local(

@@ -41,5 +41,9 @@ class StateStore:
             parts[kind][key] = a
         return int(meta["call"]), Answer(parts["reply"], parts["state"])
 
+    def forget(self, site: str) -> None:
+        """Remove what is kept of a site: a new run begins."""
+        self._path(site).unlink(missing_ok=True)
+
     def _path(self, site: str) -> Path:
         return self._folder / f"{site.encode().hex()}.state"

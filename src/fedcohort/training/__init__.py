@@ -1,1 +1,1 @@
-"""training."""
+"""Federated optimisation of any torch model, on flat parameter vectors."""

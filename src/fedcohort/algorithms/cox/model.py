@@ -1,0 +1,125 @@
+"""A fitted Cox model: coefficients with their uncertainty, and survival of new patients."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from statistics import NormalDist
+from typing import Any
+
+import numpy as np
+from scipy.special import chdtrc
+
+from fedcohort.arrays import Array
+from fedcohort.numerics.survival import Baseline
+from fedcohort.protocol import Fitted, Row
+
+
+@dataclass(frozen=True, eq=False)
+class CoxModel(Fitted):
+    """h(t | x) = h₀(t) exp((x − c)ᵀβ), with c the pooled mean of the covariates.
+
+    Attributes
+    ----------
+    features : names of the covariates, in order, (p,).
+    coefficients : β (p,), log hazard ratio per unit of the covariate.
+    covariance : (p, p), inverse of the penalised information at β.
+    centre : c (p,).
+    baseline : cumulative hazard at x = c (Breslow); with a stratified fit, that of all sites
+        pooled at the stratified β.
+    log_likelihood, null_log_likelihood : partial, without the penalty, at β and at 0.
+    rows, events : records and deaths at all sites.
+    level : coverage of the intervals in `summary`.
+    """
+
+    features: tuple[str, ...]
+    coefficients: Array
+    covariance: Array
+    centre: Array
+    baseline: Baseline
+    log_likelihood: float
+    null_log_likelihood: float
+    rows: int
+    events: int
+    level: float
+
+    @property
+    def standard_errors(self) -> Array:
+        """Standard errors of β, (p,)."""
+        return np.sqrt(np.diag(self.covariance))
+
+    @property
+    def likelihood_ratio(self) -> tuple[float, float]:
+        """The test of β = 0: its χ² on p degrees of freedom, and p-value (no ridge penalty)."""
+        statistic = 2 * (self.log_likelihood - self.null_log_likelihood)
+        return statistic, float(chdtrc(len(self.features), max(statistic, 0.0)))
+
+    def predict(self, x: Array) -> Array:
+        """Return (x − c)ᵀβ of rows x (n, p), log hazard ratios to a patient at the mean: (n,)."""
+        return (np.asarray(x, float) - self.centre) @ self.coefficients
+
+    def predict_survival(self, x: Array, times: Array) -> Array:
+        """Return P(T > t) for each row of x (n, p) and each of `times` (m,): (n, m)."""
+        return self.baseline.survival(self.predict(x), times)
+
+    def summary(self) -> list[Row]:
+        """Return one row per covariate; ``low``, ``high`` are of the coefficient."""
+        quantile = NormalDist().inv_cdf(0.5 + self.level / 2)
+        rows: list[Row] = []
+        for name, beta, se in zip(
+            self.features, self.coefficients.tolist(), self.standard_errors.tolist(), strict=True
+        ):
+            z, low, high = beta / se, beta - quantile * se, beta + quantile * se
+            rows.append(
+                {
+                    "covariate": name,
+                    "coefficient": beta,
+                    "hazard_ratio": math.exp(beta),
+                    "standard_error": se,
+                    "z": z,
+                    "p": math.erfc(abs(z) / math.sqrt(2)),
+                    "low": low,
+                    "high": high,
+                    "hr_low": math.exp(low),
+                    "hr_high": math.exp(high),
+                }
+            )
+        return rows
+
+    def arrays(self) -> dict[str, Array]:
+        """Return β, its covariance, the centre and the baseline."""
+        return {
+            "coefficients": self.coefficients,
+            "covariance": self.covariance,
+            "centre": self.centre,
+            "times": self.baseline.times,
+            "cumulative_hazard": self.baseline.cumulative,
+        }
+
+    def meta(self) -> dict[str, Any]:
+        """Return names, counts, log-likelihoods and the level of the intervals."""
+        return {
+            "features": list(self.features),
+            "log_likelihood": self.log_likelihood,
+            "null_log_likelihood": self.null_log_likelihood,
+            "rows": self.rows,
+            "events": self.events,
+            "level": self.level,
+        }
+
+    @classmethod
+    def restore(cls, arrays: Mapping[str, Array], meta: Mapping[str, Any]) -> CoxModel:
+        """Rebuild the model from what `arrays` and `meta` returned."""
+        return cls(
+            features=tuple(meta["features"]),
+            coefficients=arrays["coefficients"],
+            covariance=arrays["covariance"],
+            centre=arrays["centre"],
+            baseline=Baseline(arrays["times"], arrays["cumulative_hazard"]),
+            log_likelihood=float(meta["log_likelihood"]),
+            null_log_likelihood=float(meta["null_log_likelihood"]),
+            rows=int(meta["rows"]),
+            events=int(meta["events"]),
+            level=float(meta["level"]),
+        )

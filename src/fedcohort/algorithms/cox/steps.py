@@ -1,0 +1,164 @@
+"""Site steps of Cox regression. All are sums: no site's own numbers are ever seen.
+
+Covariates are standardised by the pooled centre and scale; β then counts in log hazard ratio per
+standard deviation. A site remembers where its records lie on the grid, while its table lives.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+
+import numpy as np
+
+from fedcohort.arrays import Array
+from fedcohort.data.tables import SurvivalTable
+from fedcohort.numerics.coxph import Placed, pooled
+from fedcohort.numerics.survival import dies_on_grid, slots
+from fedcohort.protocol import Site, message, summed
+
+
+@message
+class Totals:
+    """``rows`` (), and Σ x (p,) over all records."""
+
+    rows: Array
+    x: Array
+
+
+@message
+class Deaths:
+    """Deaths by grid time (T,), Σ_deaths (x − c) (p,), and Σ (x − c)² (p,) over all records."""
+
+    deaths: Array
+    x_dead: Array
+    squares: Array
+
+
+@message
+class RiskWeights:
+    """Σ r over those who leave at each grid time (T,), and over the tied deaths (G,)."""
+
+    leaving: Array
+    dying: Array
+
+
+@message
+class Expected:
+    """Σ w x (p,) and Σ w x xᵀ (p, p), with w the deaths expected of each record."""
+
+    first: Array
+    second: Array
+
+
+@message
+class RiskMoments:
+    """Σ r x over those who leave at each grid time (T, p), and over the tied deaths (G, p)."""
+
+    leaving: Array
+    dying: Array
+
+
+@message
+class OwnLikelihood:
+    """ℓ (), U (p,) and I (p, p) of a site's records under its own baseline hazard."""
+
+    log_likelihood: Array
+    score: Array
+    information: Array
+
+
+SurvivalSite = Site[SurvivalTable, None]
+
+
+@summed
+def totals(site: SurvivalSite) -> Totals:
+    """Count and sum the records."""
+    return Totals(np.array(float(len(site.data.x))), site.data.x.sum(axis=0))
+
+
+@summed
+def deaths(site: SurvivalSite, *, times: Array, centre: Array) -> Deaths:
+    """Count the deaths on the grid, and sum their covariates about the centre c (p,)."""
+    x, time, event = site.data
+    dead = dies_on_grid(time, event, times)
+    return Deaths(
+        np.bincount(slots(time[dead], event[dead], times), minlength=len(times)),
+        (x[dead] - centre).sum(axis=0),
+        ((x - centre) ** 2).sum(axis=0),
+    )
+
+
+@summed
+def risk_weights(
+    site: SurvivalSite, *, times: Array, centre: Array, scale: Array, tied: Array, beta: Array
+) -> RiskWeights:
+    """Sum the risk weights r at β (p,), so that the coordinator has S₀ and D₀."""
+    records = _placed(site.data, times, centre, scale)
+    risk = records.risk(beta)
+    return RiskWeights(records.leaving(risk), records.dying(risk, tied))
+
+
+@summed
+def expected_deaths(
+    site: SurvivalSite,
+    *,
+    times: Array,
+    centre: Array,
+    scale: Array,
+    beta: Array,
+    a: Array,
+    b: Array,
+) -> Expected:
+    """Sum covariate moments under the deaths expected at the pooled hazard a, b (T,)."""
+    records = _placed(site.data, times, centre, scale)
+    return Expected(*records.expected(records.risk(beta), a, b))
+
+
+@summed
+def risk_moments(
+    site: SurvivalSite, *, times: Array, centre: Array, scale: Array, tied: Array, beta: Array
+) -> RiskMoments:
+    """Sum r x at β (p,), so that the coordinator has S₁ and D₁: asked for once, at the end."""
+    records = _placed(site.data, times, centre, scale)
+    weighted = records.risk(beta)[:, None] * records.x
+    return RiskMoments(records.leaving(weighted), records.dying(weighted, tied))
+
+
+@summed
+def own_likelihood(
+    site: SurvivalSite, *, centre: Array, scale: Array, beta: Array, ties: str
+) -> OwnLikelihood:
+    """Give the partial likelihood at β (p,) under the site's own baseline, at its exact times."""
+    own = np.unique(site.data.time[np.asarray(site.data.event, bool)])
+    result = pooled(_placed(site.data, own, centre, scale), beta, ties)
+    return OwnLikelihood(np.array(result.log_likelihood), result.score, result.information)
+
+
+STEPS = (totals, deaths, risk_weights, expected_deaths, risk_moments, own_likelihood)
+
+
+class _Memory:
+    """The latest placing of each table, for as long as the table lives: a fit sorts it once."""
+
+    def __init__(self) -> None:
+        self._held: dict[int, tuple[Callable[[], Array | None], tuple[Array, ...], Placed]] = {}
+
+    def __call__(self, table: SurvivalTable, *how: Array) -> Placed:
+        key = id(table.x)
+        held = self._held.get(key)
+        if held is not None and held[0]() is table.x and _same(held[1], how):
+            return held[2]
+        times, centre, scale = how
+        x = (table.x - centre) / scale
+        placed = Placed.on(times, x, table.time, np.asarray(table.event, bool))
+        alive = weakref.ref(table.x, lambda _: self._held.pop(key, None))
+        self._held[key] = (alive, how, placed)
+        return placed
+
+
+def _same(these: tuple[Array, ...], those: tuple[Array, ...]) -> bool:
+    return all(a is b or np.array_equal(a, b) for a, b in zip(these, those, strict=True))
+
+
+_placed = _Memory()

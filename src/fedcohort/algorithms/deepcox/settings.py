@@ -1,0 +1,118 @@
+"""Settings of DeepCox, and what training makes of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fedcohort.arrays import Array
+from fedcohort.models.network import ACTIVATIONS, Mlp
+from fedcohort.protocol import SettingError, setting
+from fedcohort.training.course import Schedule
+from fedcohort.training.optimisers import OPTIMISERS
+from fedcohort.training.plan import Plan
+from fedcohort.training.server import Server
+
+STRATEGIES = (
+    "fedavg", "fedprox", "fedadam", "fedyogi", "sequential", "ensemble", "exact",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeepCoxSettings:
+    """Settings of one fit."""
+
+    strategy: str = setting("fedavg", "how sites learn together", choices=STRATEGIES)
+    rounds: int = setting(60, "federated epochs; for exact, optimiser steps", "rounds")
+    internal_epochs: int = setting(5, "passes over a site's rows in one round", "epochs")
+    internal_batches: int = setting(1, "mini-batches in one pass; 1 takes all rows at once")
+    learning_rate: float = setting(0.01, "η of the optimiser in the first round")
+    lr_rule: str = setting(
+        "d62", "d62: max(η/√(i+1), 0.001) when the loss rises", choices=("d62", "constant")
+    )
+    optimiser: str = setting(
+        "adam", "of each site; for exact, of the coordinator", choices=tuple(OPTIMISERS)
+    )
+    hidden: tuple[int, ...] = setting((8, 4), "widths of the hidden layers", "units")
+    activation: str = setting("tanh", "after each hidden layer", choices=tuple(ACTIVATIONS))
+    dropout: float = setting(0.0, "probability that a hidden unit is silent in a step")
+    l1: float = setting(0.0, "λ₁ on the first layer's weights, loss averaged over rows")
+    l2: float = setting(0.0, "λ₂ on the first layer's weights, loss averaged over rows")
+    mu: float = setting(0.01, "μ of fedprox: pull towards the round's common model")
+    server_learning_rate: float = setting(0.01, "η of fedadam and fedyogi at the coordinator")
+    beta1: float = setting(0.9, "β₁ of fedadam and fedyogi")
+    beta2: float = setting(0.99, "β₂ of fedadam and fedyogi")
+    tau: float = setting(0.001, "τ of fedadam and fedyogi, least size of a parameter's change")
+    patience: int | None = setting(
+        None, "stop after so many rounds without a better held-out loss; null: never", "rounds"
+    )
+    validation_fraction: float = setting(0.2, "rows of each site held out where patience is set")
+    keep_rounds: tuple[int, ...] = setting(
+        (), "keep the model after each of these rounds", "rounds"
+    )
+    time_grid: str | int = setting(
+        "protected", "protected, exact, or a number of intervals: where risk sets are summed"
+    )
+    dtype: str = setting("float64", "of the network", choices=("float64", "float32"))
+    device: str = setting("cpu", "where the network computes", choices=("cpu", "cuda"))
+
+    def __post_init__(self) -> None:
+        for name in ("rounds", "internal_epochs", "internal_batches", "learning_rate", "tau"):
+            self._must(name, getattr(self, name) > 0, "above 0")
+        for name in ("l1", "l2", "mu", "server_learning_rate"):
+            self._must(name, getattr(self, name) >= 0, "0 or more")
+        for name in ("dropout", "beta1", "beta2"):
+            self._must(name, 0 <= getattr(self, name) < 1, "from 0 to below 1")
+        self._must("patience", self.patience is None or self.patience > 0, "above 0, or null")
+        self._must("validation_fraction", 0 < self.validation_fraction < 1, "between 0 and 1")
+        self._must("hidden", all(w > 0 for w in self.hidden), "whole numbers above 0")
+        self._must("keep_rounds", all(r > 0 for r in self.keep_rounds), "whole numbers above 0")
+
+    def _must(self, name: str, holds: bool, be: str) -> None:
+        if not holds:
+            raise SettingError(
+                f"setting {name!r} of method 'deepcox' is {getattr(self, name)!r}; give a value "
+                f"that is {be}."
+            )
+
+    def plan(self, n_features: int) -> Plan:
+        """Return what is asked of each site."""
+        net = Mlp(
+            inputs=n_features,
+            hidden=self.hidden,
+            activation=self.activation,
+            dropout=self.dropout,
+        )
+        return Plan(
+            network=net.spec,
+            loss="cox",
+            epochs=self.internal_epochs,
+            batches=self.internal_batches,
+            optimiser=self.optimiser,
+            l1=self.l1,
+            l2=self.l2,
+            mu=self.mu if self.strategy == "fedprox" else 0.0,
+            validation_fraction=0.0 if self.patience is None else self.validation_fraction,
+            dtype=self.dtype,
+            device=self.device,
+        )
+
+    @property
+    def schedule(self) -> Schedule:
+        """How long, and how fast."""
+        return Schedule(
+            rounds=self.rounds,
+            learning_rate=self.learning_rate,
+            lr_rule=self.lr_rule,
+            patience=self.patience,
+            keep=tuple(sorted({r for r in self.keep_rounds if r < self.rounds})),
+        )
+
+    def server(self, theta: Array) -> Server:
+        """Return the server optimiser's state before the first round, at θ (P,)."""
+        return Server.at(
+            theta,
+            rate=self.server_learning_rate,
+            beta1=self.beta1,
+            beta2=self.beta2,
+            tau=self.tau,
+        )

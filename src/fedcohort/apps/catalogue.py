@@ -1,0 +1,71 @@
+"""The catalogue of methods as text: tasks, source, what is revealed, settings with units."""
+
+from __future__ import annotations
+
+import textwrap
+from dataclasses import MISSING, fields
+from typing import Any
+
+from fedcohort.protocol import Method, registry
+
+
+def all_methods() -> str:
+    """Return one paragraph for each installed method."""
+    found = [registry.find(name) for name in registry.names()]
+    width = max(len(m.name) for m in found)
+    lines = [f"{m.name:<{width}}  {m.title} ({', '.join(m.tasks)})" for m in found]
+    return "\n".join([*lines, "", "fedcohort methods NAME shows a method's settings."])
+
+
+def one(name: str) -> str:
+    """Return everything that the catalogue knows about one method."""
+    m = registry.find(name)
+    head = [
+        f"{m.name}: {m.title}",
+        "",
+        _item("tasks", ", ".join(m.tasks)),
+        _item("source", m.paper),
+        _item("reveals", m.reveals),
+        _item("gives", ", ".join(sorted(m.gives))),
+        "",
+        "settings (default in brackets)",
+    ]
+    return "\n".join([*head, *_settings(m)])
+
+
+def _item(name: str, text: str) -> str:
+    return textwrap.fill(
+        text, 96, initial_indent=f"{name:<9}", subsequent_indent=" " * 9, break_on_hyphens=False
+    )
+
+
+def _settings(method: Method) -> list[str]:
+    rows: list[tuple[str, str, str]] = []
+    for f in fields(method.settings):
+        default = "required" if f.default is MISSING else _shown(f.default)
+        doc = str(f.metadata.get("doc", ""))
+        if f.metadata.get("choices"):
+            doc += f" One of {', '.join(map(_shown, f.metadata['choices']))}."
+        if f.metadata.get("unit"):
+            doc += f" Unit: {f.metadata['unit']}."
+        rows.append((f.name, default, doc))
+    rows += [
+        (key, value, f"preprocessing: {what}")
+        for key, value, what in (
+            ("scale", method.preprocess.get("scale", "none"), "none, standard or minmax."),
+            (
+                "impute",
+                method.preprocess.get("impute", "median"),
+                "mean, median, most_frequent or indicator.",
+            ),
+        )
+    ]
+    lines: list[str] = []
+    for name, default, doc in rows:
+        lines.append(f"  {name} [{default}]")
+        lines += textwrap.wrap(doc, 88, initial_indent="      ", subsequent_indent="      ")
+    return lines
+
+
+def _shown(value: Any) -> str:
+    return "null" if value is None else str(value)

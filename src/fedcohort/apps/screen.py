@@ -1,0 +1,76 @@
+"""What `fedcohort run` shows: progress with the time left, then the table and the report's path."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from fedcohort.report import summary_table
+from fedcohort.study.runner import Event
+from fedcohort.study.study import Results
+
+
+@contextmanager
+def progress(study: str, folder: Path) -> Generator[Callable[[Event], None]]:
+    """Show a bar with the time left while a study runs; a line now and then if not a terminal."""
+    console = Console(stderr=True)
+    console.print(f"[bold]{study}[/bold] → {folder}", highlight=False)
+    if not sys.stderr.isatty():
+        yield _lines(console)
+        return
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=console, transient=True) as bar:
+        whole = bar.add_task("fits", total=None)
+        parts: dict[str, object] = {}
+
+        def tell(event: Event) -> None:
+            bar.update(whole, total=event.total, completed=event.done)
+            if event.rounds is None:
+                task = parts.pop(event.name, None)
+                if task is not None:
+                    bar.remove_task(task)  # pyright: ignore[reportArgumentType]
+                return
+            done, of = event.rounds
+            if event.name not in parts:
+                parts[event.name] = bar.add_task(f"  {event.name}", total=of)
+            bar.update(parts[event.name], completed=done, total=of)  # pyright: ignore[reportArgumentType]
+
+        yield tell
+
+
+def _lines(console: Console) -> Callable[[Event], None]:
+    """Return a display for logs: a line at each tenth of the way."""
+    shown = [0]
+
+    def tell(event: Event) -> None:
+        tenth = 10 * event.done // max(1, event.total)
+        if event.rounds is None and tenth > shown[0]:
+            shown[0] = tenth
+            console.print(f"  {event.done} of {event.total} fits", highlight=False)
+
+    return tell
+
+
+def show(results: Results) -> None:
+    """Print the main metric of every arm in every scenario, and where the report is."""
+    console = Console()
+    header, *rows = summary_table(results.content)
+    table = Table(title=results.content.get("question") or results.content["study"])
+    for i, name in enumerate(header):
+        table.add_column(name, justify="right" if i else "left")
+    for row in rows:
+        table.add_row(*row)
+    console.print(table)
+    where = (results.folder / "report.html").resolve()
+    console.print(f"report: {where}", highlight=False, soft_wrap=True)

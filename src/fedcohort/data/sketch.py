@@ -1,0 +1,267 @@
+"""Quantiles of pooled columns from sums alone: histograms that are refined where it matters.
+
+Of each column the sites first sum n, Σx and Σ(x − mean)². By Samuelson's inequality
+
+    |x_i − mean| ≤ sd √(n − 1)                                                          (1)
+
+these bound every value, so no minimum or maximum has to leave a site. The first histogram has
+cells (a, b] of equal width w on mean ± 4 sd and doubling ones from there to the bounds (1).
+Then only a cell that holds a wanted quantile is split, and never one with fewer than
+2 `min_cell` rows. All edges are multiples of a power of two: they are exact in floating
+point, depend on the data through magnitudes alone, and agree however the rows are split.
+
+The error of a quantile is the width of its last cell; it is 0 where the column holds whole
+numbers and the cell holds a single one.
+
+Revealed: what is said above, only as sums over all sites. A cell's count may be small.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedcohort.arrays import Array
+
+#: Asks all sites for the rows between edges: (c, m) ascending, padded with inf → (c, m − 1).
+Ask = Callable[[Array], Array]
+
+#: The first cells reach this many standard deviations to each side of the mean.
+REACH = 4.0
+#: Cells as fine as sd/8 / FINEST are not split further.
+FINEST = 4096.0
+#: A cell is split into at most this many.
+PARTS = 16
+
+
+@dataclass(frozen=True)
+class Moments:
+    """First moments of c pooled columns.
+
+    Attributes
+    ----------
+    n : (c,) values that are present.
+    mean, sd : (c,), in the column's unit; sd with divisor n.
+    whole : (c,) whether all values are whole numbers.
+    """
+
+    n: Array
+    mean: Array
+    sd: Array
+    whole: Array
+
+    @property
+    def constant(self) -> Array:
+        """Whether each column (c,) holds one value only, within rounding."""
+        return self.sd <= 1e-12 * np.abs(self.mean)
+
+
+@dataclass(frozen=True)
+class Histogram:
+    """Counts of one pooled column.
+
+    Attributes
+    ----------
+    edges : (m + 1,) ascending.
+    counts : (m,) rows in (edges[i], edges[i + 1]].
+    finest : narrowest width that a cell may get.
+    whole : whether the column holds whole numbers only.
+    """
+
+    edges: Array
+    counts: Array
+    finest: float
+    whole: bool
+
+    @property
+    def widths(self) -> Array:
+        """Width of each cell (m,)."""
+        return np.diff(self.edges)
+
+    def splittable(self, at_least: float) -> Array:
+        """Return which cells (m,) hold `at_least` rows and are not yet as fine as may be."""
+        return (self.counts >= at_least) & (self.widths >= 2 * self.finest)
+
+    def inner_edges(self, cells: Array) -> Array:
+        """Return the bounds of `cells` (k,) and the edges inside them, ascending."""
+        parts = [self.edges[:0]]
+        for i in np.unique(cells):
+            low, width = self.edges[i], self.edges[i + 1] - self.edges[i]
+            n = int(min(PARTS, width / self.finest))
+            parts.append(low + width / n * np.arange(n + 1))
+        return np.unique(np.concatenate(parts))
+
+    def refined(self, edges: Array, counts: Array) -> Histogram:
+        """Return this histogram with the counts (k − 1,) between new `edges` (k,) put in."""
+        if len(edges) < 2:
+            return self
+        every = np.union1d(self.edges, edges)
+        low, high = every[:-1], every[1:]
+        old = self.counts[np.searchsorted(self.edges, high) - 1]
+        at = np.clip(np.searchsorted(edges, high), 1, len(edges) - 1)
+        new = (edges[at] == high) & (edges[at - 1] == low)
+        return Histogram(every, np.where(new, counts[at - 1], old), self.finest, self.whole)
+
+    def cell_of(self, probability: float) -> int:
+        """Return the cell that holds the order statistic of rank ⌈probability · n⌉."""
+        return int(np.searchsorted(np.cumsum(self.counts), self._rank(probability)))
+
+    def quantile(self, probability: float) -> tuple[float, float]:
+        """Return a quantile, interpolated in its cell, and the bound of its error."""
+        i = self.cell_of(probability)
+        before = float(self.counts[:i].sum())
+        share = (self._rank(probability) - before - 0.5) / float(self.counts[i])
+        return self._inside(i, share)
+
+    def mode(self) -> tuple[float, float]:
+        """Return the middle of the fullest cell, and the cell's width as its error."""
+        return self._inside(int(np.argmax(self.counts)), 0.5)
+
+    def _inside(self, i: int, share: float) -> tuple[float, float]:
+        low, high = float(self.edges[i]), float(self.edges[i + 1])
+        if not self.whole:
+            return low + share * (high - low), high - low
+        return float(np.ceil(low + share * (high - low))) + 0.0, high - low - 1.0
+
+    def _rank(self, probability: float) -> float:
+        n = float(self.counts.sum())
+        return float(np.clip(np.ceil(probability * n - 1e-9), 1.0, n))
+
+
+def count_between(values: Array, edges: Array) -> Array:
+    """Count each column's values between its edges: a site's half of the sketch.
+
+    Parameters
+    ----------
+    values : (n, c); NaN counts nowhere.
+    edges : (c, m) ascending, padded with inf.
+
+    Returns
+    -------
+    counts : (c, m − 1), rows in (edges[i], edges[i + 1]].
+    """
+    n_columns, m = edges.shape
+    counts = np.zeros((n_columns, m - 1), np.int64)
+    for j in np.flatnonzero(np.isfinite(edges[:, 0])):
+        column = values[:, j]
+        cell = np.searchsorted(edges[j], column[~np.isnan(column)])
+        counts[j] = np.bincount(cell, minlength=m + 1)[1:m]
+    return counts
+
+
+def histograms(ask: Ask, moments: Moments, columns: Array) -> list[Histogram]:
+    """Ask for the first histogram of each of `columns` (indices into the c of `moments`)."""
+    drawn = [_first_edges(moments, j) for j in columns]
+    counts = _ask_some(ask, [edges for edges, _ in drawn], columns, len(moments.n))
+    return [
+        Histogram(edges, row, finest, bool(moments.whole[j]))
+        for (edges, finest), row, j in zip(drawn, counts, columns, strict=True)
+    ]
+
+
+def refine(
+    ask: Ask,
+    tables: list[Histogram],
+    columns: Array,
+    n_columns: int,
+    wanted: Callable[[Histogram], Array],
+    at_least: float,
+) -> list[Histogram]:
+    """Split cells, all columns at once, until none that is wanted may be split.
+
+    Parameters
+    ----------
+    tables : one histogram for each of `columns`, out of `n_columns`.
+    wanted : histogram → cells of interest (k,).
+    at_least : rows that a cell must hold to be split.
+    """
+    while True:
+        asked = [_splits(h, wanted(h), at_least) for h in tables]
+        if not any(len(edges) for edges in asked):
+            return tables
+        counts = _ask_some(ask, asked, columns, n_columns)
+        tables = [h.refined(e, c) for h, e, c in zip(tables, asked, counts, strict=True)]
+
+
+def quantiles(
+    ask: Ask, moments: Moments, columns: Array, probabilities: Sequence[float], min_cell: int
+) -> tuple[Array, Array]:
+    """Return quantiles of pooled columns and the bounds of their errors.
+
+    Parameters
+    ----------
+    ask : asks the sites for counts between edges.
+    moments : of all c columns.
+    columns : (k,) indices of those wanted; each must hold a value.
+    probabilities : (q,) between 0 and 1.
+    min_cell : cells with fewer than twice as many rows are not split.
+
+    Returns
+    -------
+    values, errors : (k, q); |value − order statistic of rank ⌈probability · n⌉| ≤ error.
+    """
+
+    def wanted(h: Histogram) -> Array:
+        return np.array([h.cell_of(p) for p in probabilities])
+
+    tables = histograms(ask, moments, columns)
+    tables = refine(ask, tables, columns, len(moments.n), wanted, 2 * min_cell)
+    found = np.array([[h.quantile(p) for p in probabilities] for h in tables])
+    found = found.reshape(len(columns), len(probabilities), 2)
+    return found[..., 0], found[..., 1]
+
+
+def modes(ask: Ask, moments: Moments, columns: Array, min_cell: int) -> tuple[Array, Array]:
+    """Return the middle of each column's fullest cell (k,), and its error (k,).
+
+    Exact for whole numbers that span few standard deviations; otherwise the fullest cell of the
+    first histogram is split, and the fullest of its parts, as `quantiles` does.
+    """
+
+    def wanted(h: Histogram) -> Array:
+        return np.array([np.argmax(h.counts)])
+
+    tables = histograms(ask, moments, columns)
+    tables = refine(ask, tables, columns, len(moments.n), wanted, 2 * min_cell)
+    found = np.array([h.mode() for h in tables]).reshape(len(columns), 2)
+    return found[:, 0], found[:, 1]
+
+
+def _splits(h: Histogram, cells: Array, at_least: float) -> Array:
+    return h.inner_edges(cells[h.splittable(at_least)[cells]])
+
+
+def _power_of_two(x: float) -> float:
+    return 2.0 ** np.floor(np.log2(x))
+
+
+def _first_edges(moments: Moments, j: int) -> tuple[Array, float]:
+    """Return the first edges of column j, and the finest width that its cells may get."""
+    mean, sd = float(moments.mean[j]), float(moments.sd[j])
+    whole = bool(moments.whole[j])
+    magnitude = max(abs(mean) + REACH * sd, 1e-300)
+    exact = _power_of_two(magnitude) * 2.0**-40  # multiples of it are exact in float64
+    width = max(_power_of_two(sd / 8) if sd > 0 else 0.0, exact)
+    finest = max(width / FINEST, exact)
+    if whole:
+        width, finest = max(width, 1.0), max(finest, 1.0)
+    bound = sd * np.sqrt(max(float(moments.n[j]) - 1.0, 1.0)) * (1 + 1e-9) + width
+    reach = min(REACH * sd, bound)
+    inner = np.arange(np.floor((mean - reach) / width) - 1, np.ceil((mean + reach) / width) + 1)
+    doubling = 2.0 ** np.arange(max(0.0, np.ceil(np.log2(bound / width)) + 1))
+    steps = np.concatenate([inner[0] - doubling[::-1], inner, inner[-1] + doubling])
+    return steps * width, finest
+
+
+def _ask_some(ask: Ask, edges: list[Array], columns: Array, n_columns: int) -> list[Array]:
+    """Pad edges of some columns to one array, ask, and cut the padding off the answer."""
+    longest = max((len(e) for e in edges), default=0)
+    if longest < 2:
+        return [e[:0] for e in edges]
+    padded = np.full((n_columns, longest), np.inf)
+    for j, e in zip(columns, edges, strict=True):
+        padded[j, : len(e)] = e
+    counts = ask(padded)
+    return [counts[j, : max(len(e) - 1, 0)] for j, e in zip(columns, edges, strict=True)]

@@ -1,0 +1,178 @@
+"""A common grid of times for survival programs, fixed before the fit.
+
+Risk-set sums at the exact times of deaths reveal patients: the difference of two consecutive
+ones belongs to the few who left in between. So by default the sums are taken at the ends of
+intervals (t_{k−1}, t_k] which each hold at least `min_cell` deaths of the pooled sites; those who
+die in an interval leave with it, so it also has that many leavers.
+
+    "protected"  as many such intervals as a histogram sketch of the times of death resolves,
+                 up to `MOST`; the last one ends above all deaths
+    m            the same, with at most m intervals of about equally many deaths
+    "exact"      the distinct times of death
+
+Revealed: for "exact", each site's distinct times of death; otherwise `Times`, `Spread` and
+`Cells`, only as sums over all sites.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fedcohort.arrays import Array
+from fedcohort.data.sketch import Histogram, Moments, count_between, histograms, refine
+from fedcohort.data.tables import SurvivalTable
+from fedcohort.protocol.errors import DataError, SettingError
+from fedcohort.protocol.federation import Federation
+from fedcohort.protocol.message import message
+from fedcohort.protocol.step import Site, gathered, summed
+
+#: "protected" gives at most about this many intervals, however many deaths there are.
+MOST = 512
+
+
+@message
+class Times:
+    """How many deaths, the sum of their times, and how many times are no whole number."""
+
+    deaths: Array
+    total: Array
+    fractional: Array
+
+
+@message
+class Spread:
+    """Σ (t − mean)² over deaths, in the square of the unit of time."""
+
+    squares: Array
+
+
+@message
+class Cells:
+    """Deaths between edges (1, m)."""
+
+    counts: Array
+
+
+@message
+class DeathTimes:
+    """Distinct times of death, ascending."""
+
+    times: Array
+
+
+@summed
+def death_moments(site: Site[SurvivalTable, None]) -> Times:
+    """Count the deaths and sum their times."""
+    t = _deaths(site.data)
+    whole = t == np.floor(t)
+    return Times(np.array(float(len(t))), np.array(t.sum()), np.array(float((~whole).sum())))
+
+
+@summed
+def death_spread(site: Site[SurvivalTable, None], *, centre: float) -> Spread:
+    """Sum the squared deviations of the times of death from the pooled mean."""
+    return Spread(np.array(np.sum((_deaths(site.data) - centre) ** 2)))
+
+
+@summed
+def death_cells(site: Site[SurvivalTable, None], *, edges: Array) -> Cells:
+    """Count the deaths between edges (1, m)."""
+    return Cells(count_between(_deaths(site.data)[:, None], edges))
+
+
+@gathered
+def death_times(site: Site[SurvivalTable, None]) -> DeathTimes:
+    """Reveal the distinct times of death: asked for by the grid "exact" alone."""
+    return DeathTimes(np.unique(_deaths(site.data)))
+
+
+#: Every step that `time_grid` may ask for; a method that has a time grid declares them.
+STEPS = (death_moments, death_spread, death_cells, death_times)
+
+
+def time_grid(fed: Federation, rule: str | int, min_cell: int) -> Array:
+    """Return the times at which risk sets are summed.
+
+    Parameters
+    ----------
+    fed : sites that hold a `SurvivalTable`.
+    rule : "protected", "exact", or a number of intervals.
+    min_cell : deaths that an interval must hold; not heeded by "exact". Fewer deaths than twice
+        that in all give one interval.
+
+    Returns
+    -------
+    times : (T,) strictly increasing, in the unit of the outcome; no death lies after the last.
+
+    Raises
+    ------
+    DataError : no site has seen an event.
+    SettingError : the rule is none of the above.
+    """
+    if rule == "exact":
+        replies = fed.gather(death_times)
+        times = np.unique(np.concatenate([r.times for r in replies.values()]))
+        if not len(times):
+            raise _no_events(fed)
+        return times
+    if rule != "protected" and (isinstance(rule, (str, bool)) or rule < 1):
+        raise SettingError(
+            f"time_grid is {rule!r}; give 'protected', 'exact', or a number of intervals from 1."
+        )
+    first = fed.sum(death_moments)
+    deaths = float(first.deaths)
+    if deaths < 1:
+        raise _no_events(fed)
+    share = deaths / (MOST if isinstance(rule, str) else rule)
+    cells = _sketch(fed, first, max(2.0 * min_cell, share / 4, 2.0))
+    return _interval_ends(cells, max(float(min_cell), 1.0), share)
+
+
+def _sketch(fed: Federation, first: Times, at_least: float) -> Histogram:
+    """Ask for a histogram of the times of death; cells with `at_least` of them are split."""
+    mean = float(first.total) / float(first.deaths)
+    squares = float(fed.sum(death_spread, centre=mean).squares)
+    moments = Moments(
+        n=np.array([float(first.deaths)]),
+        mean=np.array([mean]),
+        sd=np.sqrt(np.array([squares / float(first.deaths)])),
+        whole=np.array([float(first.fractional) == 0]),
+    )
+
+    def ask(edges: Array) -> Array:
+        return fed.sum(death_cells, edges=edges).counts
+
+    def anywhere(h: Histogram) -> Array:
+        return np.arange(len(h.counts))
+
+    column = np.array([0])
+    tables = histograms(ask, moments, column)
+    return refine(ask, tables, column, 1, anywhere, at_least)[0]
+
+
+def _interval_ends(h: Histogram, at_least: float, share: float) -> Array:
+    """Join neighbouring cells and return where the intervals so made end.
+
+    An interval ends once it holds `at_least` deaths, and the k-th not before k · `share`.
+    """
+    filled = np.flatnonzero(h.counts)
+    ends: list[float] = []
+    held = seen = 0.0
+    for i in filled:
+        held += float(h.counts[i])
+        seen += float(h.counts[i])
+        if held >= at_least and seen >= share * (len(ends) + 1) - 1e-9:
+            ends.append(float(h.edges[i + 1]))
+            held = 0.0
+    return np.array([*ends[:-1], float(h.edges[filled[-1] + 1])])
+
+
+def _deaths(table: SurvivalTable) -> Array:
+    return np.asarray(table.time, float)[np.asarray(table.event, bool)]
+
+
+def _no_events(fed: Federation) -> DataError:
+    return DataError(
+        f"none of the {len(fed.sites)} sites has seen an event, so there is no survival to model. "
+        f"Check that the event column is 1 where the event was seen."
+    )

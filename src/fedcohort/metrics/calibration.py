@@ -1,0 +1,245 @@
+"""Are predictions right on average? Calibration slope, calibration in groups, D-calibration.
+
+Slope b (van Houwelingen, Stat. Med. 19, 2000): the Cox model whose one covariate is the predicted
+log risk f; Breslow ties; b = 1 is right, with b < 1 predictions are too extreme. With
+S_m(t) = Σ_{j∈R(t)} f_j^m e^{b f_j},
+
+    U(b) = Σ_deaths f − Σ_t d_t S_1/S_0,     I(b) = Σ_t d_t [S_2/S_0 − (S_1/S_0)²]          (1)
+
+Groups: the mean of predicted survival at a horizon, beside Kaplan–Meier, in each quantile group.
+
+D-calibration (Haider et al., JMLR 21, 2020): if predicted curves S_i are right, S_i(T_i) is uniform
+on (0, 1). A death counts in the bin that holds S_i(t_i); a censored record is spread evenly over
+(0, S_i(t_i)). Pearson's χ² on B − 1 degrees of freedom compares the counts with n/B. The spread
+pulls counts together, so with much censoring the test is conservative.
+
+Revealed: `SlopeSums`, `GroupSums`, `BinCounts`, only as sums over sites.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+from scipy.special import chdtrc
+
+from fedcohort.arrays import Array
+from fedcohort.metrics.censoring import Leavers, at_risk, product_limit
+from fedcohort.numerics.survival import count_at, dies_on_grid, risk_set_sums, slots
+from fedcohort.protocol.message import message
+
+# slope ------------------------------------------------------------------------------------
+
+
+@message
+class SlopeSums:
+    """Terms of eq. (1) on a grid: ``deaths``, ``s0``, ``s1``, ``s2`` (T,), ``risk_of_dead`` ()."""
+
+    deaths: Array
+    risk_of_dead: Array
+    s0: Array
+    s1: Array
+    s2: Array
+
+
+class Slope(NamedTuple):
+    """Calibration slope and its standard error; nan where no finite slope fits best."""
+
+    value: float
+    standard_error: float
+
+
+def slope_sums(risk: Array, time: Array, event: Array, grid: Array, b: float) -> SlopeSums:
+    """Sum over records what eq. (1) needs at slope b; risk (n,) is standardised."""
+    slot = slots(time, event, grid)
+    died = dies_on_grid(time, event, grid)
+    weight = np.exp(np.clip(b * risk, -500.0, 500.0))
+    powers = weight[:, None] * np.stack([np.ones_like(risk), risk, risk**2], axis=1)
+    s0, s1, s2 = risk_set_sums(slot, len(grid), powers).T
+    deaths = count_at(slot[died], len(grid))
+    return SlopeSums(deaths, np.array(risk[died].sum()), s0, s1, s2)
+
+
+def calibration_slope(risk: Array, time: Array, event: Array) -> Slope:
+    """Return the calibration slope of predicted log risk (n,).
+
+    nan if all risks are equal, nobody died, or the risks order all deaths perfectly.
+    """
+    risk, event = np.asarray(risk, float), np.asarray(event, bool)
+    spread = float(risk.std()) if len(risk) else 0.0
+    if not varies(spread, float(np.abs(risk).max(initial=0.0))):
+        return Slope(math.nan, math.nan)
+    standard = (risk - risk.mean()) / spread
+    grid = np.unique(np.asarray(time)[event])
+    return fit_slope(lambda b: slope_sums(standard, time, event, grid, b), spread)
+
+
+def fit_slope(sums_at: Callable[[float], SlopeSums], spread: float, rounds: int = 50) -> Slope:
+    """Solve U(b) = 0, eq. (1), by Newton's method, kept inside the bracket that U's sign gives.
+
+    Parameters
+    ----------
+    sums_at : slope → pooled sums, for risks that were divided by `spread`.
+    spread : the standard deviation of the risks.
+    rounds : how often `sums_at` may be asked.
+    """
+    b, low, high = 0.0, -math.inf, math.inf
+    for _ in range(rounds):
+        score, information = _score(sums_at(b))
+        if information <= 1e-12:
+            break
+        low, high = (b, high) if score > 0 else (low, b)
+        step = score / information
+        if abs(step) < 1e-10:
+            return Slope(b / spread, 1.0 / (math.sqrt(information) * spread))
+        tried = b + max(-2.0, min(2.0, step))
+        b = tried if low < tried < high else (low + high) / 2.0
+    return Slope(math.nan, math.nan)
+
+
+def varies(spread: float, size: float) -> bool:
+    """Return whether risks of this size differ by more than rounding."""
+    return spread > 1e-12 * max(1.0, size)
+
+
+def _score(sums: SlopeSums) -> tuple[float, float]:
+    """Return U and I, eq. (1)."""
+    on = (sums.deaths > 0) & (sums.s0 > 0)
+    d, s0 = sums.deaths[on], sums.s0[on]
+    mean = sums.s1[on] / s0
+    information = d @ (sums.s2[on] / s0 - mean**2)
+    return float(sums.risk_of_dead - d @ mean), float(information)
+
+
+# groups -----------------------------------------------------------------------------------
+
+
+@message
+class GroupSums:
+    """By group: Σ ``predicted`` (g,), and ``deaths``, ``censored`` (g, T+1) by cell of the grid."""
+
+    predicted: Array
+    deaths: Array
+    censored: Array
+
+
+class Groups(NamedTuple):
+    """Predicted and observed survival at a horizon, and the records ``n``: (g,), worst first."""
+
+    predicted: Array
+    observed: Array
+    n: Array
+
+
+def group_sums(predicted: Array, time: Array, event: Array, edges: Array, grid: Array) -> GroupSums:
+    """Sum over records by group of predicted survival.
+
+    Parameters
+    ----------
+    predicted : (n,), predicted survival at the horizon.
+    time, event : (n,).
+    edges : (g−1,), increasing; a record on an edge belongs to the group above.
+    grid : (T,), increasing; its last time is the horizon.
+    """
+    g, t = len(edges) + 1, len(grid) + 1
+    group = np.searchsorted(edges, predicted, side="right")
+    cell = group * t + np.searchsorted(grid, time, side="left")
+    died = np.asarray(event, bool)
+    deaths, censored = (np.bincount(cell[s], minlength=g * t).reshape(g, t) for s in (died, ~died))
+    return GroupSums(np.bincount(group, predicted, minlength=g), deaths, censored)
+
+
+def groups_of(sums: GroupSums) -> Groups:
+    """Return the groups that hold any record.
+
+    Observed survival is nan where a group's follow-up ends before the horizon.
+    """
+    counts = Leavers(sums.deaths, sums.censored)
+    risk = at_risk(counts)
+    filled = risk[:, 0] > 0
+    alive = product_limit(sums.deaths, risk)[:, -2]
+    followed = (risk[:, -2] > 0) | (alive == 0)
+    n = risk[:, 0]
+    mean = np.divide(sums.predicted, n, out=np.zeros(len(n)), where=filled)
+    return Groups(mean[filled], np.where(followed, alive, np.nan)[filled], n[filled])
+
+
+def calibration_groups(
+    predicted: Array, time: Array, event: Array, horizon: float, groups: int = 10
+) -> Groups:
+    """Compare predicted survival (n,) at `horizon` with Kaplan–Meier, by quantile group."""
+    edges = np.unique(np.quantile(predicted, np.arange(1, groups) / groups))
+    time = np.asarray(time, float)
+    grid = np.unique(np.r_[time[time < horizon], horizon])
+    return groups_of(group_sums(predicted, time, event, edges, grid))
+
+
+# D-calibration ----------------------------------------------------------------------------
+
+
+@message
+class BinCounts:
+    """Records by bin of S_i(t_i), censored ones spread: ``counts`` (B,)."""
+
+    counts: Array
+
+
+class DCalibration(NamedTuple):
+    """Counts by bin of predicted survival (B,), Pearson's χ² and its p-value."""
+
+    counts: Array
+    statistic: float
+    p: float
+
+
+def d_calibration(own: Array, event: Array, bins: int = 10) -> DCalibration:
+    """Test whether predicted survival at each record's own time, `own` (n,), is uniform."""
+    return d_test(bin_counts(own, event, bins))
+
+
+def bin_counts(own: Array, event: Array, bins: int) -> BinCounts:
+    """Count records by bin: deaths where they fall, censored ones spread over (0, own)."""
+    own, event = np.asarray(own, float), np.asarray(event, bool)
+    bin_of = np.minimum((own * bins).astype(np.int64), bins - 1)
+    whole = event | (own <= 0)
+    part = own[~whole, None]
+    share = np.clip(part - np.arange(bins) / bins, 0.0, 1.0 / bins) / part
+    return BinCounts(np.bincount(bin_of[whole], minlength=bins) + share.sum(axis=0))
+
+
+def d_test(sums: BinCounts) -> DCalibration:
+    """Compare pooled counts with the uniform distribution; nan if there are no records."""
+    counts = sums.counts
+    expected = float(counts.mean())
+    if expected <= 0:
+        return DCalibration(counts, math.nan, math.nan)
+    statistic = float(np.sum((counts - expected) ** 2) / expected)
+    return DCalibration(counts, statistic, float(chdtrc(len(counts) - 1, statistic)))
+
+
+def own_survival(surv: Array, times: Array, time: Array, event: Array) -> tuple[Array, Array]:
+    """Return predicted survival at each record's own time, and whether it died by then.
+
+    Between `times` the curves are taken as straight lines, from 1 at time 0. Who lives beyond the
+    last of `times` is censored there, so that no curve is asked for where it is unknown.
+
+    Parameters
+    ----------
+    surv : (n, m), predicted survival at `times` (m,), which are positive and increasing.
+    time, event : (n,).
+
+    Returns
+    -------
+    own, died : (n,) each.
+    """
+    knots = np.r_[0.0, times]
+    curves = np.concatenate([np.ones((len(surv), 1)), surv], axis=1)
+    time = np.asarray(time, float)
+    until = np.minimum(time, knots[-1])
+    k = np.clip(np.searchsorted(knots, until, side="left"), 1, len(times))
+    along = (until - knots[k - 1]) / (knots[k] - knots[k - 1])
+    row = np.arange(len(time))
+    own = (1.0 - along) * curves[row, k - 1] + along * curves[row, k]
+    return own, np.asarray(event, bool) & (time <= knots[-1])

@@ -1,0 +1,261 @@
+"""The metrics over sites: steps that sum, and the coordinator's programs that finish.
+
+A step knows no model. The coordinator sends one as a view, a pure function of a site's records:
+`fed.through(view)`, where `view(data)` returns `Scored` and `view.spec` is the JSON that determines
+it. Every program below asks such a federation:
+
+    followed = federated_censoring(train, grid=grid)                 # G from training records
+    scores = federated_brier(test, times=times, followed=followed)   # BS(t) of test records
+    integrate(scores, times)
+
+With a grid of all distinct times, every result but the C-index and AUC equals that of the pooled
+records to rounding; these two converge to it as the risk bins get finer, and the C-index comes
+with bounds. Each step's docstring names what it reveals; all are sums over sites.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from fedcohort.arrays import Array
+from fedcohort.metrics.auc import Auc
+from fedcohort.metrics.brier import BrierSums, brier_sums
+from fedcohort.metrics.calibration import (
+    BinCounts,
+    DCalibration,
+    Groups,
+    GroupSums,
+    Slope,
+    SlopeSums,
+    bin_counts,
+    d_test,
+    fit_slope,
+    group_sums,
+    groups_of,
+    own_survival,
+    slope_sums,
+    varies,
+)
+from fedcohort.metrics.censoring import Curve, Leavers, censoring, leavers, survival
+from fedcohort.metrics.histogram import (
+    Concordance,
+    RiskTimeCounts,
+    auc,
+    concordance,
+    risk_time_counts,
+    uno_weights,
+)
+from fedcohort.protocol.federation import Federation
+from fedcohort.protocol.message import message
+from fedcohort.protocol.step import Site, summed
+
+
+class Scored(NamedTuple):
+    """Records and what a model says of them.
+
+    ``risk`` (n,) log risk, higher is worse; ``surv`` (n, m) predicted survival at the times of the
+    evaluation (m,); ``time`` (n,); ``event`` (n,) bool.
+    """
+
+    risk: Array
+    surv: Array
+    time: Array
+    event: Array
+
+
+# steps ------------------------------------------------------------------------------------
+
+
+@message
+class RiskMoments:
+    """``rows`` (), ``total`` () = Σ f, ``squares`` () = Σ (f − centre)²."""
+
+    rows: Array
+    total: Array
+    squares: Array
+
+
+@message
+class RiskCounts:
+    """Records by risk bin: ``counts`` (r,)."""
+
+    counts: Array
+
+
+@summed
+def count_leavers(site: Site[Scored, None], *, grid: Array) -> Leavers:
+    """Deaths and censored records by time."""
+    return leavers(site.data.time, site.data.event, grid)
+
+
+@summed
+def risk_moments(site: Site[Scored, None], *, centre: float) -> RiskMoments:
+    """Number of records, sum of risks, and of their squares around `centre`."""
+    risk = np.asarray(site.data.risk, float)
+    squares = np.sum((risk - centre) ** 2)
+    return RiskMoments(np.array(float(len(risk))), np.array(risk.sum()), np.array(squares))
+
+
+@summed
+def count_risks(site: Site[Scored, None], *, risk_edges: Array) -> RiskCounts:
+    """Records by risk."""
+    bins = np.searchsorted(risk_edges, site.data.risk, side="right")
+    return RiskCounts(np.bincount(bins, minlength=len(risk_edges) + 1))
+
+
+@summed
+def count_risk_by_time(
+    site: Site[Scored, None], *, risk_edges: Array, grid: Array
+) -> RiskTimeCounts:
+    """Deaths and censored records by risk and time."""
+    d = site.data
+    return risk_time_counts(d.risk, d.time, d.event, risk_edges, grid)
+
+
+@summed
+def sum_brier(
+    site: Site[Scored, None], *, times: Array, known: Array, followed: Array
+) -> BrierSums:
+    """Weighted squared errors at each time; G is `followed` from the times `known` on."""
+    d = site.data
+    return brier_sums(d.time, d.event, d.surv, times, Curve(known, followed))
+
+
+@summed
+def sum_groups(site: Site[Scored, None], *, column: int, edges: Array, grid: Array) -> GroupSums:
+    """Predicted survival, deaths and censored records by group of predicted survival."""
+    d = site.data
+    return group_sums(d.surv[:, column], d.time, d.event, edges, grid)
+
+
+@summed
+def count_bins(site: Site[Scored, None], *, times: Array, bins: int) -> BinCounts:
+    """Records by predicted survival at their own time."""
+    d = site.data
+    return bin_counts(*own_survival(d.surv, times, d.time, d.event), bins)
+
+
+@summed
+def sum_slope(
+    site: Site[Scored, None], *, grid: Array, centre: float, spread: float, b: float
+) -> SlopeSums:
+    """Risk-set sums of the Cox model on the standardised risk at slope b."""
+    d = site.data
+    return slope_sums((np.asarray(d.risk, float) - centre) / spread, d.time, d.event, grid, b)
+
+
+STEPS = (
+    count_leavers,
+    risk_moments,
+    count_risks,
+    count_risk_by_time,
+    sum_brier,
+    sum_groups,
+    count_bins,
+    sum_slope,
+)
+
+
+# programs ---------------------------------------------------------------------------------
+
+
+def federated_censoring(fed: Federation, *, grid: Array) -> Curve:
+    """Return the censoring distribution G of all sites' records on `grid` (T,)."""
+    return censoring(grid, fed.sum(count_leavers, grid=grid))
+
+
+def federated_survival(fed: Federation, *, grid: Array) -> Curve:
+    """Return the Kaplan–Meier estimate of all sites' records on `grid` (T,)."""
+    return survival(grid, fed.sum(count_leavers, grid=grid))
+
+
+def federated_risk_edges(fed: Federation, *, bins: int = 100) -> Array:
+    """Return edges that split the pooled risks into bins of about equal size.
+
+    Two sums give mean and standard deviation, a third a fine histogram six deviations wide, from
+    which the quantiles are read off.
+
+    Returns
+    -------
+    edges : at most bins − 1, strictly increasing; empty if all risks are equal.
+    """
+    centre, spread = _location(fed)
+    if spread == 0:
+        return np.empty(0)
+    fine = centre + spread * np.linspace(-6.0, 6.0, 16 * bins + 1)
+    counts = fed.sum(count_risks, risk_edges=fine).counts
+    up_to = np.cumsum(counts)
+    wanted = up_to[-1] * np.arange(1, bins) / bins
+    return np.unique(np.interp(wanted, up_to[:-1], fine))
+
+
+def federated_concordance(
+    fed: Federation,
+    *,
+    risk_edges: Array,
+    grid: Array,
+    followed: Curve | None = None,
+    tau: float | None = None,
+) -> Concordance:
+    """Return Harrell's C over all pairs of all sites' records, with its grid error.
+
+    Parameters
+    ----------
+    fed : sites that show `Scored`.
+    risk_edges : (r−1,), increasing; see `federated_risk_edges`.
+    grid : (T,) times, increasing.
+    followed : G of the training records: gives Uno's C instead.
+    tau : where Uno's C stops.
+    """
+    counts = fed.sum(count_risk_by_time, risk_edges=risk_edges, grid=grid)
+    return concordance(counts, None if followed is None else uno_weights(grid, followed, tau))
+
+
+def federated_auc(fed: Federation, *, risk_edges: Array, grid: Array, followed: Curve) -> Auc:
+    """Return the cumulative/dynamic AUC at each time of `grid` (T,), up to the risk bins."""
+    return auc(fed.sum(count_risk_by_time, risk_edges=risk_edges, grid=grid), grid, followed)
+
+
+def federated_brier(fed: Federation, *, times: Array, followed: Curve) -> Array:
+    """Return BS(t) at the times (m,) of the sites' `surv`; G as `federated_censoring` gives it."""
+    sums = fed.sum(sum_brier, times=times, known=followed.times, followed=followed.values)
+    return sums.total / sums.rows
+
+
+def federated_calibration(fed: Federation, *, column: int, edges: Array, grid: Array) -> Groups:
+    """Compare predicted survival in one column of `surv` with Kaplan–Meier, by group.
+
+    Parameters
+    ----------
+    fed : sites that show `Scored`.
+    column : which of the evaluation's times is the horizon.
+    edges : (g−1,), increasing, of predicted survival.
+    grid : (T,), increasing; its last time is the horizon.
+    """
+    return groups_of(fed.sum(sum_groups, column=column, edges=edges, grid=grid))
+
+
+def federated_d_calibration(fed: Federation, *, times: Array, bins: int = 10) -> DCalibration:
+    """Test D-calibration of `surv`, known at `times` (m,), in `bins` bins."""
+    return d_test(fed.sum(count_bins, times=times, bins=bins))
+
+
+def federated_slope(fed: Federation, *, grid: Array) -> Slope:
+    """Return the calibration slope of the sites' risks, with deaths moved to `grid` (T,)."""
+    centre, spread = _location(fed)
+    if spread == 0:
+        return Slope(np.nan, np.nan)
+    return fit_slope(
+        lambda b: fed.sum(sum_slope, grid=grid, centre=centre, spread=spread, b=b), spread
+    )
+
+
+def _location(fed: Federation) -> tuple[float, float]:
+    """Return mean and standard deviation of the pooled risks; 0 where they differ by rounding."""
+    first = fed.sum(risk_moments, centre=0.0)
+    rows = max(1.0, float(first.rows))
+    centre = float(first.total) / rows
+    spread = float(np.sqrt(fed.sum(risk_moments, centre=centre).squares / rows))
+    return centre, spread if varies(spread, abs(centre)) else 0.0

@@ -1,0 +1,118 @@
+"""Losses, as a value and its slope with respect to a network's outputs.
+
+A loss is built from a table once and then called with outputs f (n,); it returns its value and
+∂value/∂f (n,), both averaged over rows. The chain rule through the network is torch's work; what
+stands here is plain NumPy, without a graph, in float64 whatever the network's type.
+
+Cox's partial likelihood with Breslow ties (Faraggi and Simon, Stat. Med. 14(1), 1995), with
+S_0(t) = Σ_{j: t_j ≥ t} e^{f_j}, deaths d(t), δ_j = 1 for a death:
+
+    ℓ(f) = Σ_j δ_j f_j − Σ_t d(t) log S_0(t)                                              (1)
+    −∂ℓ/∂f_j = A_j e^{f_j} − δ_j,   A_j = Σ_{t ≤ t_j} d(t)/S_0(t)                         (2)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol, Self
+
+import numpy as np
+
+from fedcohort.arrays import Array
+from fedcohort.numerics.survival import dies_on_grid, slots
+
+#: Outputs farther than this from the shift count as being this far: e^±600 is still a float64.
+FAR = 600.0
+
+
+class Loss(Protocol):
+    """What training asks of a loss."""
+
+    @property
+    def informative(self) -> bool:
+        """Whether its rows can teach anything: without a death, a Cox loss is flat."""
+        ...
+
+    def __call__(self, outputs: Array, /) -> tuple[float, Array]:
+        """Return value and slope (n,) at the outputs (n,)."""
+        ...
+
+    def take(self, rows: Array) -> Self:
+        """Return the loss of some of the rows, given by number."""
+        ...
+
+
+class RiskSets:
+    """Records on a time grid, and what a site computes from their risk scores f (n,).
+
+    Parameters
+    ----------
+    time, event : (n,).
+    times : grid (T,), strictly increasing.
+
+    Attributes
+    ----------
+    deaths : d (T,), number of deaths at each grid time.
+    dies : δ (n,), 1.0 where the record is a death on the grid.
+    """
+
+    def __init__(self, time: Array, event: Array, times: Array):
+        self._bin = slots(time, event, times) + 1
+        self._n_bins = len(times) + 1
+        self.dies = dies_on_grid(time, event, times).astype(float)
+        self.deaths = np.bincount(self._bin, self.dies, self._n_bins)[1:]
+
+    def weights(self, f: Array, shift: float) -> Array:
+        """Return e^{f − shift} (n,)."""
+        return np.exp(np.clip(f - shift, -FAR, FAR))
+
+    def s0(self, weights: Array) -> Array:
+        """Return Σ_{j: t_j ≥ t} weights_j at each grid time (T,)."""
+        return np.bincount(self._bin, weights, self._n_bins)[:0:-1].cumsum()[::-1]
+
+    def hazard(self, increments: Array) -> Array:
+        """Return A_j (n,), the sum of the increments d/S_0 (T,) up to each record's time."""
+        cumulative = np.zeros(self._n_bins)
+        np.cumsum(increments, out=cumulative[1:])
+        return cumulative[self._bin]
+
+
+class PartialLikelihood:
+    """−ℓ(f)/n, eq. (1), on a site's own death times; 0 where there is no death.
+
+    Parameters
+    ----------
+    time, event : (n,).
+    """
+
+    def __init__(self, time: Array, event: Array):
+        self._time = np.array(time)
+        self._event = np.array(event, bool)
+        self._risk = RiskSets(time, event, np.unique(time[self._event]))
+
+    @property
+    def informative(self) -> bool:
+        """Whether there is a death."""
+        return bool(self._event.any())
+
+    def __call__(self, outputs: Array, /) -> tuple[float, Array]:
+        """Return −ℓ/n and its slope (n,), eq. (2), at the log risks f (n,)."""
+        if not self.informative:
+            return 0.0, np.zeros(len(outputs))
+        f = np.asarray(outputs, float)
+        risk, n, top = self._risk, len(f), float(f.max())
+        weights = risk.weights(f, top)
+        s0 = risk.s0(weights)
+        value = risk.deaths @ np.log(s0) - risk.dies @ (f - top)
+        slope = risk.hazard(risk.deaths / s0) * weights - risk.dies
+        return float(value) / n, slope / n
+
+    def take(self, rows: Array) -> Self:
+        """Return the loss of some of the rows, given by number."""
+        return type(self)(self._time[rows], self._event[rows])
+
+
+#: Losses by name: what builds one from a table.
+LOSSES: Mapping[str, Callable[[Any], Loss]] = {
+    "cox": lambda table: PartialLikelihood(table.time, table.event),
+}

@@ -1,0 +1,192 @@
+"""Networks whose parameters are one flat vector θ (P,).
+
+θ is all that travels and all that an optimiser sees. The parameters of the torch module are
+views into one buffer, and their gradients views into another, so that a step of training moves
+no state dictionary: it writes θ, runs the module, and reads ∇θ.
+
+A network is named by its spec, a JSON text, from which every site builds the same module. A
+built one is kept for each thread; it has no memory, because θ is written before it is used.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from threading import get_ident
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from fedcohort.arrays import Array
+
+#: Value (a number) and slope (same shape) of a loss at a network's outputs (n,).
+Slope = Callable[[Array], tuple[float, Array]]
+
+ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
+    "tanh": nn.Tanh,
+    "relu": nn.ReLU,
+    "selu": nn.SELU,
+    "silu": nn.SiLU,
+}
+
+
+class SeededDropout(nn.Module):
+    """Dropout that draws from a generator of its own, never from torch's global one."""
+
+    def __init__(self, p: float):
+        super().__init__()
+        self.p = p
+        self.generator = torch.Generator()
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Keep each entry with probability 1 − p, scaled by 1/(1 − p); all of them in `eval`."""
+        if not self.training:
+            return x
+        kept = torch.rand(x.shape, generator=self.generator) >= self.p
+        return x * kept.to(x) / (1.0 - self.p)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mlp:
+    """A perceptron: inputs – hidden widths – one output.
+
+    Attributes
+    ----------
+    inputs : p, number of covariates.
+    hidden : widths of the hidden layers, first to last.
+    activation : one of `ACTIVATIONS`, after each hidden layer.
+    dropout : probability that a hidden unit is silent in a training step.
+    """
+
+    inputs: int
+    hidden: tuple[int, ...] = (8, 4)
+    activation: str = "tanh"
+    dropout: float = 0.0
+
+    @property
+    def spec(self) -> str:
+        """JSON text that determines the network."""
+        return json.dumps({"kind": "mlp", **dataclasses.asdict(self)}, sort_keys=True)
+
+    def build(self) -> nn.Module:
+        """Return the module, its parameters not yet set."""
+        layers: list[nn.Module] = []
+        width = self.inputs
+        for units in self.hidden:
+            layers += [nn.utils.skip_init(nn.Linear, width, units), ACTIVATIONS[self.activation]()]
+            if self.dropout:
+                layers.append(SeededDropout(self.dropout))
+            width = units
+        return nn.Sequential(*layers, nn.utils.skip_init(nn.Linear, width, 1))
+
+
+#: Kinds of network by the name in their spec: what builds one from the spec's other entries.
+NETWORKS: dict[str, Callable[..., Any]] = {"mlp": Mlp}
+
+
+class FlatNet:
+    """A module that computes from one flat vector.
+
+    Attributes
+    ----------
+    theta, grad : (P,), the buffers that the module's parameters and gradients look into.
+    first : where the weights of the first layer stand in θ, without its bias.
+    """
+
+    def __init__(self, module: nn.Module, dtype: torch.dtype, device: str):
+        self.module = module.to(dtype).to(device)
+        parameters = list(self.module.parameters())
+        size = sum(p.numel() for p in parameters)
+        self.theta = torch.zeros(size, dtype=dtype, device=device)
+        self.grad = torch.zeros_like(self.theta)
+        start = 0
+        for p in parameters:
+            stop = start + p.numel()
+            p.data = self.theta[start:stop].view(p.shape)
+            p.grad = self.grad[start:stop].view(p.shape)
+            start = stop
+        self.first = slice(0, parameters[0].numel())
+        self._dropouts = [m for m in self.module.modules() if isinstance(m, SeededDropout)]
+        self.module.eval()
+
+    @property
+    def draws(self) -> bool:
+        """Whether a training step draws random numbers."""
+        return bool(self._dropouts)
+
+    def load(self, theta: Array) -> None:
+        """Write θ (P,) into the buffer."""
+        self.theta.copy_(torch.from_numpy(theta))
+
+    def read(self) -> Array:
+        """Return a copy of θ (P,), as float64."""
+        return _numpy(self.theta).astype(np.float64)
+
+    def gradient(self) -> Array:
+        """Return a copy of what `pull` wrote into `grad` (P,), as float64."""
+        return _numpy(self.grad).astype(np.float64)
+
+    def outputs(self, x: Tensor) -> Array:
+        """Return the outputs (n,) for x (n, p), nothing silent."""
+        with torch.no_grad():
+            return _numpy(self.module(x).squeeze(-1))
+
+    def sampled(self, x: Tensor, seed: int) -> Array:
+        """Return the outputs (n,) that `pull` with the same seed will see."""
+        self._sow(seed)
+        out = self.outputs(x)
+        self.module.eval()
+        return out
+
+    def pull(self, x: Tensor, slope: Slope, seed: int = 0) -> float:
+        """Write Σ_j s_j ∇f(x_j) into `grad`, with s the slope at f (n,); return the value there."""
+        self.grad.zero_()
+        if self._dropouts:
+            self._sow(seed)
+        out = self.module(x).squeeze(-1)
+        value, s = slope(_numpy(out.detach()))
+        out.backward(torch.from_numpy(s).to(out))
+        if self._dropouts:
+            self.module.eval()
+        return value
+
+    def _sow(self, seed: int) -> None:
+        for k, dropout in enumerate(self._dropouts):
+            dropout.train()
+            dropout.generator.manual_seed(seed + k)
+
+
+def _numpy(t: Tensor) -> Array:
+    return t.cpu().numpy()
+
+
+def network(spec: str, dtype: str = "float64", device: str = "cpu") -> FlatNet:
+    """Return the network that `spec` names, built once for each thread."""
+    return _built(spec, dtype, device, get_ident())
+
+
+@lru_cache(maxsize=64)
+def _built(spec: str, dtype: str, device: str, thread: int) -> FlatNet:
+    entries = json.loads(spec)
+    kind = entries.pop("kind")
+    return FlatNet(NETWORKS[kind](**entries).build(), getattr(torch, dtype), device)
+
+
+def initial(spec: str, seed: int) -> Array:
+    """Return a first θ (P,): Glorot's uniform weights, biases 0; a function of the seed alone."""
+    net = network(spec)
+    draws = np.random.default_rng((seed, 0x6E6574))
+    with torch.no_grad():
+        for layer in net.module.modules():
+            if isinstance(layer, nn.Linear):
+                bound = math.sqrt(6.0 / sum(layer.weight.shape))
+                values = draws.uniform(-bound, bound, tuple(layer.weight.shape))
+                layer.weight.copy_(torch.from_numpy(values))
+                layer.bias.zero_()
+    return net.read()

@@ -1,0 +1,200 @@
+"""Cox's partial likelihood in pieces: what each record adds, and what only the total can give.
+
+At the times t of the grid, with d_t deaths D(t), the risk set R(t) and risk weights r = exp(xᵀβ):
+
+    S₀ = Σ_R r,   S₁ = Σ_R r x,   D₀ = Σ_D r,   D₁ = Σ_D r x,   f_l = l/d_t (Efron), 0 (Breslow)
+    φ_l = S₀ − f_l D₀,   m_l = (S₁ − f_l D₁)/φ_l,   l = 0 … d_t − 1
+
+    log-likelihood  ℓ(β) = Σ_deaths xᵀβ − Σ_t Σ_l log φ_l                               (1)
+    score           U(β) = Σ_deaths x − Σ_t Σ_l m_l                                     (2)
+    information     I(β) = Σ_t Σ_l [(Σ_R r x xᵀ − f_l Σ_D r x xᵀ)/φ_l − m_l m_lᵀ]        (3)
+
+Summed over times first and records last, with slot_j the last grid time at which j is at risk,
+
+    w_j = r_j (Σ_{t ≤ slot_j} a_t − [j dies] b_{slot_j}),   a_t = Σ_l 1/φ_l,   b_t = Σ_l f_l/φ_l
+
+are the deaths expected of record j (they sum to all deaths d), and (2), (3) become
+
+    U = Σ_deaths x − d x̄,                     x̄ = Σ_j w_j x_j / d                       (4)
+    I = Σ_j w_j (x_j − x̄)(x_j − x̄)ᵀ − Σ_t Σ_l (m_l − x̄)(m_l − x̄)ᵀ                       (5)
+
+So ℓ and U need S₀ and D₀ alone, the first term of I is one (p, p) sum over records, and S₁ enters
+I only through its drift over time. Where d_t < 2, f = 0: D₀ and D₁ are needed at tied times only.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from fedcohort.arrays import Array
+from fedcohort.numerics.survival import count_at, dies_on_grid, slots
+
+#: |xᵀβ| at which risk weights saturate, so that a step that goes too far can be taken back.
+CEILING = 600.0
+
+
+class Hazard(NamedTuple):
+    """What the total at all sites tells about the times.
+
+    Attributes
+    ----------
+    log_phi : Σ_t Σ_l log φ_l.
+    a, b : (T,) as in the header.
+    """
+
+    log_phi: float
+    a: Array
+    b: Array
+
+
+def tied_times(deaths: Array, ties: str) -> Array:
+    """Return the grid times at which D₀ and D₁ are needed, as indices (G,); none for Breslow."""
+    return np.flatnonzero(deaths > 1) if ties == "efron" else np.zeros(0, np.int64)
+
+
+def hazard(deaths: Array, s0: Array, d0: Array, tied: Array) -> Hazard:
+    """Return Σ log φ, a and b.
+
+    Parameters
+    ----------
+    deaths, s0 : d and S₀, (T,).
+    d0 : D₀ at the times `tied`, (G,).
+    """
+    with np.errstate(divide="ignore", invalid="ignore"):
+        a = np.where(deaths > 0, deaths / s0, 0.0)
+        each = np.where(deaths > 0, deaths * np.log(s0), 0.0)
+    b = np.zeros(len(deaths))
+    if len(tied):
+        k, f = _one_by_one(deaths[tied])
+        phi = s0[tied][k] - f * d0[k]
+        each[tied] = np.bincount(k, np.log(phi))
+        a[tied] = np.bincount(k, 1 / phi)
+        b[tied] = np.bincount(k, f / phi)
+    return Hazard(float(each.sum()), a, b)
+
+
+def drift(
+    deaths: Array, tied: Array, centre: Array, s0: Array, d0: Array, s1: Array, d1: Array
+) -> Array:
+    """Return Σ_t Σ_l (m_l − x̄)(m_l − x̄)ᵀ, (p, p), the second term of eq. (5).
+
+    Parameters
+    ----------
+    centre : x̄ (p,).
+    s1, d1 : S₁ (T, p), and D₁ at the times `tied` (G, p).
+    """
+    once = deaths > 0
+    once[tied] = False
+    k, f = _one_by_one(deaths[tied])
+    phi = s0[tied][k] - f * d0[k]
+    single = s1[once] / s0[once, None] - centre
+    among_ties = (s1[tied][k] - f[:, None] * d1[k]) / phi[:, None] - centre
+    return (deaths[once, None] * single).T @ single + among_ties.T @ among_ties
+
+
+def _one_by_one(deaths: Array) -> tuple[Array, Array]:
+    """Return, for each of the deaths at tied times, the index of its time and f_l = l/d."""
+    d = deaths.astype(np.int64)
+    k = np.repeat(np.arange(len(d)), d)
+    rank = np.arange(len(k)) - np.repeat(np.cumsum(d) - d, d)
+    return k, rank / d[k]
+
+
+@dataclass(frozen=True)
+class Placed:
+    """Records on a grid, sorted by slot; those that are never at risk are left out.
+
+    Attributes
+    ----------
+    x : (n, p).
+    slot : (n,) ascending; dead : (m,) rows that die.
+    starts : (s,) first row of each slot that is taken; taken : (s,) those slots.
+    n_times : T.
+    """
+
+    x: Array
+    slot: Array
+    dead: Array
+    starts: Array
+    taken: Array
+    n_times: int
+
+    @classmethod
+    def on(cls, times: Array, x: Array, time: Array, event: Array) -> Placed:
+        """Place records x (n, p), time (n,), event (n,) on the grid `times` (T,)."""
+        slot = slots(time, event, times)
+        order = np.argsort(slot, kind="stable")
+        order = order[np.searchsorted(slot[order], 0) :]
+        dead = np.flatnonzero(dies_on_grid(time[order], event[order], times))
+        slot = slot[order]
+        starts = np.flatnonzero(np.diff(slot, prepend=-1))
+        return cls(x[order], slot, dead, starts, slot[starts], len(times))
+
+    def risk(self, beta: Array) -> Array:
+        """Return r (n,)."""
+        return np.exp(np.clip(self.x @ beta, -CEILING, CEILING))
+
+    def leaving(self, weights: Array) -> Array:
+        """Return Σ weights over the records in each slot, (T,) or (T, p)."""
+        out = np.zeros((self.n_times, *weights.shape[1:]))
+        out[self.taken] = np.add.reduceat(weights, self.starts, axis=0)
+        return out
+
+    def dying(self, weights: Array, tied: Array) -> Array:
+        """Return Σ weights over the deaths at each of the times `tied` (G,): (G,) or (G, p)."""
+        group = np.full(self.n_times, -1)
+        group[tied] = np.arange(len(tied))
+        return count_at(group[self.slot[self.dead]], len(tied), weights[self.dead])
+
+    def expected(self, risk: Array, a: Array, b: Array) -> tuple[Array, Array]:
+        """Return the moments of the covariates under w: Σ w x (p,) and Σ w x xᵀ (p, p)."""
+        w = np.cumsum(a)[self.slot]
+        w[self.dead] -= b[self.slot[self.dead]]
+        w *= risk
+        return w @ self.x, (w[:, None] * self.x).T @ self.x
+
+
+def at_risk(leaving: Array) -> Array:
+    """Return the sums over risk sets, (T,) or (T, p), from those over the records of each slot."""
+    return np.cumsum(leaving[::-1], axis=0)[::-1]
+
+
+class Pooled(NamedTuple):
+    """Eqs. (1), (2), (3) of one table: a float, (p,), (p, p)."""
+
+    log_likelihood: float
+    score: Array
+    information: Array
+
+
+def pooled(records: Placed, beta: Array, ties: str) -> Pooled:
+    """Return the partial likelihood of one table, its gradient and its information at β (p,)."""
+    risk = records.risk(beta)
+    weighted = risk[:, None] * records.x
+    deaths = np.bincount(records.slot[records.dead], minlength=records.n_times).astype(float)
+    tied = tied_times(deaths, ties)
+    s0, d0 = at_risk(records.leaving(risk)), records.dying(risk, tied)
+    h = hazard(deaths, s0, d0, tied)
+    mean, second = centred(*records.expected(risk, h.a, h.b), deaths.sum())
+    s1, d1 = at_risk(records.leaving(weighted)), records.dying(weighted, tied)
+    x_dead = records.x[records.dead].sum(axis=0)
+    return Pooled(
+        float(x_dead @ beta) - h.log_phi,
+        x_dead - deaths.sum() * mean,
+        second - drift(deaths, tied, mean, s0, d0, s1, d1),
+    )
+
+
+def centred(first: Array, second: Array, deaths: float) -> tuple[Array, Array]:
+    """Return x̄ (p,) and the first term of eq. (5), (p, p); zeros where nobody died.
+
+    Parameters
+    ----------
+    first, second : Σ w x (p,) and Σ w x xᵀ (p, p).
+    deaths : d, the sum of w.
+    """
+    mean = first / max(deaths, 1.0)
+    return mean, second - deaths * np.outer(mean, mean)

@@ -1,0 +1,128 @@
+"""What a call tells the sites: arrays, numbers and text, taken apart so that they can be sent.
+
+Each site is given its own copy, as if it had come over a network: a step that changes an array
+in place changes neither the coordinator's nor the next site's. The same parts give the number
+of bytes sent, and the checksum by which a journal knows a call.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+import numpy as np
+
+from fedcohort.arrays import Array
+from fedcohort.protocol.federation import PerSite, at
+from fedcohort.protocol.message import DTYPES
+
+
+@dataclass(frozen=True)
+class Parcel:
+    """Named arguments as a list of arrays, in C order, and JSON text that says where they go."""
+
+    arrays: tuple[Array, ...]
+    text: str
+
+    @classmethod
+    def of(cls, arguments: Mapping[str, Any]) -> Parcel:
+        """Take arguments apart.
+
+        Raises
+        ------
+        TypeError : an argument holds something that cannot be sent.
+        """
+        arrays: list[Array] = []
+        tree = {name: _apart(value, name, arrays) for name, value in arguments.items()}
+        return cls(tuple(arrays), json.dumps(tree, separators=(",", ":")))
+
+    def open(self) -> dict[str, Any]:
+        """Return the arguments, with arrays of their own."""
+        tree = cast("dict[str, Any]", json.loads(self.text))
+        return {name: _together(value, self.arrays) for name, value in tree.items()}
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that are sent."""
+        return len(self.text) + sum(a.nbytes for a in self.arrays)
+
+    def checksum(self, mark: int) -> int:
+        """Return the CRC-32 of types, shapes and contents, continued from `mark`."""
+        mark = zlib.crc32(self.text.encode(), mark)
+        for a in self.arrays:
+            mark = zlib.crc32(f"{a.dtype.str}{a.shape}".encode(), mark)
+            mark = zlib.crc32(a.data if a.size else b"", mark)
+        return mark
+
+
+class Arguments:
+    """The arguments of one call, at each of its sites.
+
+    Parameters
+    ----------
+    given : by name; a `per_site` value differs between sites.
+    sites : those that are asked.
+    """
+
+    def __init__(self, given: Mapping[str, Any], sites: Sequence[str]):
+        apart = any(isinstance(v, PerSite) for v in given.values())
+        self._common = None if apart else Parcel.of(given)
+        self._own = {s: Parcel.of(at(s, given)) for s in sites} if apart else {}
+
+    def _parcel(self, site: str) -> Parcel:
+        return self._own[site] if self._common is None else self._common
+
+    def at(self, site: str) -> dict[str, Any]:
+        """Return the arguments that one site receives."""
+        return self._parcel(site).open()
+
+    def nbytes(self, site: str) -> int:
+        """Bytes that are sent to one site."""
+        return self._parcel(site).nbytes
+
+    def checksum(self, mark: int) -> int:
+        """Return the CRC-32 of what all sites receive, continued from `mark`."""
+        if self._common is not None:
+            return self._common.checksum(mark)
+        for site, parcel in self._own.items():
+            mark = parcel.checksum(zlib.crc32(site.encode(), mark))
+        return mark
+
+
+def _apart(value: Any, name: str, arrays: list[Array]) -> Any:
+    """Return `value` as JSON, in which each array is its place in `arrays`."""
+    if isinstance(value, np.ndarray) and value.dtype in DTYPES:
+        arrays.append(np.asarray(value, order="C"))
+        return {"array": len(arrays) - 1}
+    if isinstance(value, np.generic):
+        value = value.item()
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    if isinstance(value, (tuple, list)):
+        items = enumerate(cast("Sequence[Any]", value))
+        kind = "tuple" if isinstance(value, tuple) else "list"
+        return {kind: [_apart(v, f"{name}[{i}]", arrays) for i, v in items]}
+    if isinstance(value, Mapping):
+        pairs = cast("Mapping[str, Any]", value).items()
+        return {"map": {str(k): _apart(v, f"{name}[{k!r}]", arrays) for k, v in pairs}}
+    kind = str(value.dtype) if isinstance(value, np.ndarray) else type(value).__name__
+    raise TypeError(
+        f"argument {name} is of type {kind}, which cannot be sent to a site. Send arrays of "
+        f"{', '.join(sorted(d.name for d in DTYPES))}, numbers, text, and lists or maps of these."
+    )
+
+
+def _together(value: Any, arrays: Sequence[Array]) -> Any:
+    """Undo `_apart`, copying the arrays."""
+    if not isinstance(value, dict):
+        return value
+    ((kind, inner),) = cast("dict[str, Any]", value).items()
+    if kind == "array":
+        return arrays[inner].copy()
+    if kind == "map":
+        return {k: _together(v, arrays) for k, v in inner.items()}
+    items = [_together(v, arrays) for v in inner]
+    return tuple(items) if kind == "tuple" else items

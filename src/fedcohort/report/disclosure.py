@@ -1,0 +1,174 @@
+"""The ledger in plain words: what left each site, read line by line.
+
+A ledger has a line for each reply of each site, hundreds of thousands of them, which repeat but
+for the numbers of their call and round. Those two are cut out as text; what remains is counted,
+and each different remainder is parsed once.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fedcohort.protocol.errors import DataError
+from fedcohort.report import words
+from fedcohort.report.run import Run, read
+
+_NUMBERING = re.compile(r'"(?:call|round)"\s*:\s*\d+\s*,\s*')
+
+
+@dataclass(frozen=True)
+class Sent:
+    """Replies to one step that left one site, over all training runs of an arm.
+
+    Attributes
+    ----------
+    verb : ``sum`` (used only in a total over sites) or ``gather`` (seen one by one).
+    phases : preprocess, fit, tune or evaluate.
+    fields : names of the arrays.
+    calls, numbers, bytes : totals over `runs`.
+    runs : training runs (scenario × repeat) of the arm in which the site took part.
+    """
+
+    arm: str
+    site: str
+    step: str
+    verb: str
+    phases: tuple[str, ...]
+    fields: tuple[str, ...]
+    calls: int
+    numbers: int
+    bytes: int
+    runs: int
+
+
+def sent(folder: Path) -> list[Sent]:
+    """Return what left each site, by arm, site and step, in the order of the ledger.
+
+    Raises
+    ------
+    DataError : a line of the ledger is not JSON; its number is given.
+    """
+    path = folder / "ledger.jsonl"
+    if not path.is_file():
+        return []
+    counts: Counter[str] = Counter()
+    first: dict[str, int] = {}
+    with path.open(encoding="utf-8") as lines:
+        for number, line in enumerate(lines, 1):
+            key = _NUMBERING.sub("", line)
+            counts[key] += 1
+            if counts[key] == 1:
+                first[key] = number
+    runs: dict[tuple[str, str], set[tuple[Any, Any]]] = defaultdict(set)
+    totals: dict[tuple[str, str, str, str], _Total] = defaultdict(_Total)
+    for key, times in counts.items():
+        if not key.strip():
+            continue
+        try:
+            line = json.loads(key)
+            arm, site = str(line.get("arm", "")), str(line["site"])
+            total = totals[arm, site, str(line["step"]), str(line["verb"])]
+            total.add(line, times)
+        except (ValueError, KeyError, TypeError):
+            raise DataError(f"{path}, line {first[key]}: not a line of a ledger.") from None
+        runs[arm, site].add((line.get("scenario"), line.get("repeat")))
+    return [
+        Sent(
+            *key,
+            tuple(t.phases), tuple(t.fields), t.calls, t.numbers, t.bytes,
+            runs=len(runs[key[:2]]),
+        )
+        for key, t in totals.items()
+    ]  # fmt: skip
+
+
+class _Total:
+    """Sums of ledger lines of one step."""
+
+    def __init__(self) -> None:
+        self.phases: dict[str, None] = {}
+        self.fields: dict[str, None] = {}
+        self.calls = self.numbers = self.bytes = 0
+
+    def add(self, line: dict[str, Any], times: int) -> None:
+        """Count one kind of line, so many times."""
+        self.phases[str(line.get("phase", "fit"))] = None
+        self.calls += times
+        for name, field in line["fields"].items():
+            self.fields[name] = None
+            self.numbers += times * math.prod(field["shape"])
+            self.bytes += times * int(field["bytes"])
+
+
+def federated(run: Run, lines: Iterable[Sent]) -> list[Sent]:
+    """Return the lines of the arms that train together, where something does leave a site."""
+    bounds = {a.name for a in (run.lower, run.upper) if a}
+    return [s for s in lines if s.arm not in bounds]
+
+
+def plain_ledger(folder: Path) -> list[str]:
+    """Return, site by site, what left it in one training run of each arm, in plain words.
+
+    Raises
+    ------
+    DataError : the folder holds no results, or its ledger is damaged.
+    """
+    run = read(folder)
+    lines = federated(run, sent(folder))
+    if not lines:
+        return ["Nothing left any site: the ledger holds no call of an arm that trains together."]
+    titles = {a.name: a.title for a in run.arms}
+    out = ["Numbers are per training run. No patient's row is among them: only what is listed."]
+    for site in sorted({s.site for s in lines}, key=natural):
+        out += ["", site]
+        for arm in dict.fromkeys(s.arm for s in lines if s.site == site):
+            here = [s for s in lines if (s.site, s.arm) == (site, arm)]
+            n = here[0].runs
+            calls, numbers, size = (
+                sum(getattr(s, k) for s in here) / n for k in ("calls", "numbers", "bytes")
+            )
+            out.append(
+                f"  {titles.get(arm, arm)}: {words.of(calls, 'reply', 'replies')}, "
+                f"{words.of(numbers, 'number')}, {words.size(size)}; "
+                f"{words.of(n, 'training run')} in all"
+            )
+            out += [f"    {sentence(s)}" for s in here]
+    if any(s.verb == "gather" for s in lines):
+        out += ["", "SEEN BY THE COORDINATOR = each site's own reply, not only the total."]
+    return out
+
+
+def sentence(s: Sent) -> str:
+    """Return one step's line: what, how often, how much, who sees it."""
+    who = "only the sum over sites" if s.verb == "sum" else "SEEN BY THE COORDINATOR"
+    return (
+        f"{words.spaced(s.step)}: {words.of(s.calls / s.runs, 'time')}, "
+        f"{words.of(s.numbers / s.calls, 'number')} each "
+        f"({words.listed([words.spaced(f) for f in s.fields])}); {who}; {phases(s)}"
+    )
+
+
+def phases(s: Sent) -> str:
+    """Return the phases of a step in words."""
+    plain = {
+        "preprocess": "preparing the data",
+        "fit": "training",
+        "tune": "choosing settings",
+        "evaluate": "testing",
+    }
+    return words.listed([plain.get(p, p) for p in s.phases])
+
+
+def natural(name: str) -> list[tuple[int, int, str]]:
+    """Return a key that sorts site-2 before site-10."""
+    return [
+        (1, int(part), "") if part.isdecimal() and part.isascii() else (0, 0, part)
+        for part in re.split(r"(\d+)", name)
+    ]

@@ -1,0 +1,102 @@
+"""HTML and SVG elements from Python values; every string is escaped unless it is `Markup`."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterable
+
+
+class Markup(str):
+    """Text that is HTML already; only this module's functions make it."""
+
+    __slots__ = ()
+
+
+#: What an element may hold: text (escaped), elements, or nothing.
+Child = str | Markup | None | Iterable["str | Markup | None"]
+
+_VOID = frozenset({"meta", "br", "rect", "line", "circle", "path", "col"})
+
+
+def h(tag: str, /, *children: Child, **attributes: str | float | bool | None) -> Markup:
+    """Return one element.
+
+    A trailing underscore of an attribute's name is dropped (``class_``), the others become
+    hyphens (``stroke_width``); None and False leave the attribute out, True leaves it bare.
+    """
+    parts = [f"<{tag}"]
+    for name, value in attributes.items():
+        if value is None or value is False:
+            continue
+        key = name.rstrip("_").replace("_", "-")
+        text = f"{value:.6g}" if isinstance(value, float) else str(value)
+        parts.append(f" {key}" if value is True else f' {key}="{html.escape(text)}"')
+    body = join(*children)
+    close = "/>" if tag in _VOID and not body else f">{body}</{tag}>"
+    return Markup("".join(parts) + close)
+
+
+def join(*children: Child) -> Markup:
+    """Return the children one after another, escaped where they are plain text."""
+    out: list[str] = []
+    for child in children:
+        if child is None:
+            continue
+        if isinstance(child, Markup):
+            out.append(child)
+        elif isinstance(child, str):
+            out.append(html.escape(child))
+        else:
+            out.append(join(*child))
+    return Markup("".join(out))
+
+
+def table(
+    head: Iterable[str | Markup],
+    rows: Iterable[Iterable[str | Markup]],
+    *,
+    numeric: Iterable[int] = (),
+    caption: str | None = None,
+    class_: str | None = None,
+) -> Markup:
+    """Return a table inside a box that scrolls sideways on a narrow screen.
+
+    Parameters
+    ----------
+    numeric : positions of the columns that hold numbers, set flush right.
+    """
+    right = frozenset(numeric)
+
+    def cells(row: Iterable[str | Markup], tag: str) -> Markup:
+        return h(
+            "tr",
+            (
+                h(
+                    "th" if i == 0 else tag,
+                    cell,
+                    class_="n" if i in right else None,
+                    scope="col" if tag == "th" else "row" if i == 0 else None,
+                )
+                for i, cell in enumerate(row)
+            ),
+        )
+
+    return h(
+        "div",
+        h(
+            "table",
+            h("caption", caption) if caption else None,
+            h("thead", cells(head, "th")),
+            h("tbody", (cells(r, "td") for r in rows)),
+            class_=class_,
+        ),
+        class_="scroll",
+        tabindex="0",
+        role="region",
+        aria_label=caption or "table",
+    )
+
+
+def p(*children: Child, class_: str | None = None) -> Markup:
+    """Return a paragraph."""
+    return h("p", *children, class_=class_)

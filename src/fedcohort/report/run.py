@@ -1,0 +1,270 @@
+"""A run's folder, as the page needs it: `results.json` behind questions with plain answers."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from fedcohort.protocol.errors import DataError
+from fedcohort.report import words
+from fedcohort.report.share import Mean, Share, paired, share
+
+LOWER, UPPER = "lower bound", "upper bound"
+
+
+@dataclass(frozen=True)
+class Arm:
+    """One row of every picture.
+
+    Attributes
+    ----------
+    look : class of its colour: ``lower``, ``upper``, or ``c0`` … ``c6`` in declared order.
+    """
+
+    name: str
+    title: str
+    method: str
+    role: str
+    settings: Mapping[str, Any]
+    reveals: str
+    look: str
+
+
+@dataclass(frozen=True)
+class Summary:
+    """A metric of an arm under a scenario, over its repeats."""
+
+    mean: float
+    sd: float
+    low: float
+    high: float
+    n: int
+
+
+class Run:
+    """Results of one run.
+
+    Parameters
+    ----------
+    results : the content of `results.json`; absent keys count as empty.
+    folder : where the other files of the run are.
+    """
+
+    def __init__(self, results: Mapping[str, Any], folder: Path):
+        self.results = results
+        self.folder = folder
+
+    def rows(self, key: str) -> list[Mapping[str, Any]]:
+        """Return a list of the results file."""
+        return list(self.results.get(key) or ())
+
+    def mapping(self, key: str) -> Mapping[str, Any]:
+        """Return a mapping of the results file."""
+        return self.results.get(key) or {}
+
+    @cached_property
+    def arms(self) -> list[Arm]:
+        """All arms, the lower bound first, the upper bound last."""
+        declared = self.rows("declared")
+        known = {str(d["arm"]) for d in declared}
+        found = dict.fromkeys(str(a["arm"]) for a in self.rows("arms"))
+        roles = {"isolated": LOWER, "centralised": UPPER}
+        declared += [{"arm": a, "role": roles.get(a, "arm")} for a in found if a not in known]
+        order = {LOWER: 0, UPPER: 2}
+        declared.sort(key=lambda d: order.get(str(d.get("role")), 1))
+        arms: list[Arm] = []
+        for d in declared:
+            role = str(d.get("role") or "arm")
+            n = sum(a.role not in order for a in arms)
+            looks = {LOWER: "lower", UPPER: "upper"}
+            name = str(d["arm"])
+            arms.append(
+                Arm(
+                    name,
+                    str(d.get("title") or words.spaced(name)),
+                    str(d.get("method") or ""),
+                    role,
+                    d.get("settings") or {},
+                    str(d.get("reveals") or ""),
+                    looks.get(role, f"c{n % 7}"),
+                )
+            )
+        return arms
+
+    @cached_property
+    def lower(self) -> Arm | None:
+        """The arm in which every hospital stays alone."""
+        return next((a for a in self.arms if a.role == LOWER), None)
+
+    @cached_property
+    def upper(self) -> Arm | None:
+        """The arm that has all data in one place."""
+        return next((a for a in self.arms if a.role == UPPER), None)
+
+    @cached_property
+    def together(self) -> list[Arm]:
+        """The arms that train together without moving data."""
+        return [a for a in self.arms if a.role not in (LOWER, UPPER)]
+
+    @cached_property
+    def scenarios(self) -> dict[str, str]:
+        """Title of each scenario, by name, in declared order."""
+        out = {
+            str(s["scenario"]): str(s.get("title") or words.spaced(str(s["scenario"])))
+            for s in self.rows("scenarios")
+        }
+        for row in self.rows("arms"):
+            out.setdefault(str(row["scenario"]), words.spaced(str(row["scenario"])))
+        return out
+
+    def sites(self, scenario: str) -> dict[str, Mapping[str, Any]]:
+        """Return rows and events of each site under a scenario, by name."""
+        for s in self.rows("scenarios"):
+            if s["scenario"] == scenario:
+                return {str(x["site"]): x for x in s.get("sites") or ()}
+        return {}
+
+    @cached_property
+    def metrics(self) -> list[str]:
+        """Names of the metrics, the one that the page leads with first."""
+        asked = [str(m) for m in self.mapping("evaluate").get("metrics") or ()]
+        found = [str(s["metric"]) for s in self.rows("summary")]
+        names = list(dict.fromkeys((*asked, *found)))
+        return sorted(names, key=lambda m: m != "c_index")
+
+    @property
+    def metric(self) -> str:
+        """The metric that the page leads with."""
+        return self.metrics[0] if self.metrics else "c_index"
+
+    @cached_property
+    def repeats(self) -> int:
+        """How many times the study was repeated, each with another test set."""
+        return len({row.get("repeat") for row in self.rows("arms")})
+
+    @cached_property
+    def _summary(self) -> dict[tuple[str, str, str], Summary]:
+        return {
+            (str(s["arm"]), str(s["scenario"]), str(s["metric"])): Summary(
+                *(words.number(s.get(k)) for k in ("mean", "sd", "low", "high")),
+                n=int(s.get("n") or 0),
+            )
+            for s in self.rows("summary")
+        }
+
+    def summary(self, arm: str, scenario: str, metric: str | None = None) -> Summary | None:
+        """Return a metric over repeats, or None where no fit gave it."""
+        found = self._summary.get((arm, scenario, metric or self.metric))
+        return None if found is None or math.isnan(found.mean) else found
+
+    @cached_property
+    def _values(self) -> dict[tuple[str, str, str], dict[int, dict[str | None, float]]]:
+        out: dict[tuple[str, str, str], dict[int, dict[str | None, float]]]
+        out = defaultdict(lambda: defaultdict(dict))
+        for row in self.rows("arms"):
+            for name, value in (row.get("metrics") or {}).items():
+                x = words.number(value)
+                if not math.isnan(x):
+                    key = (str(row["arm"]), str(row["scenario"]), name)
+                    out[key][int(row.get("repeat") or 0)][row.get("site")] = x
+        return out
+
+    def values(self, arm: str, scenario: str, metric: str | None = None) -> dict[int, float]:
+        """Return a metric by repeat; for an arm that has a model a site, the mean over sites."""
+        by_repeat = self._values.get((arm, scenario, metric or self.metric), {})
+        return {
+            r: sites[None] if None in sites else math.fsum(sites.values()) / len(sites)
+            for r, sites in by_repeat.items()
+        }
+
+    def by_site(self, arm: str, scenario: str, metric: str) -> dict[str, list[float]]:
+        """Return a metric at each site, one value a repeat."""
+        out: dict[str, list[float]] = defaultdict(list)
+        for sites in self._values.get((arm, scenario, metric), {}).values():
+            for site, value in sites.items():
+                if site is not None:
+                    out[site].append(value)
+        return out
+
+    @property
+    def test_fraction(self) -> float:
+        """Fraction of the patients held back for testing."""
+        return words.number(self.mapping("evaluate").get("test_fraction") or 0.0)
+
+    def share(self, arm: str, scenario: str) -> Share | None:
+        """Return how much of the gap between the bounds an arm closes, where there are bounds."""
+        if self.lower is None or self.upper is None:
+            return None
+        sign = words.metric(self.metric).sign or 1
+        lower, mid, upper = (
+            self.values(a, scenario) for a in (self.lower.name, arm, self.upper.name)
+        )
+        if not lower.keys() & mid.keys() & upper.keys():
+            return None
+        return share(lower, mid, upper, self.test_fraction, sign)
+
+    def difference(self, arm: str, against: str, scenario: str) -> Mean:
+        """Return how much better an arm is than another, paired by repeat.
+
+        The study's own comparison is used where there is one, eq. (2) of `share` otherwise.
+        """
+        sign = words.metric(self.metric).sign or 1
+        for row in self.rows("comparisons"):
+            if (row["scenario"], row["metric"]) != (scenario, self.metric):
+                continue
+            pair = (row["arm"], row["against"])
+            if pair not in ((arm, against), (against, arm)):
+                continue
+            flip = sign if pair == (arm, against) else -sign
+            value, low, high = (flip * words.number(row[k]) for k in ("difference", "low", "high"))
+            low, high = (low, high) if flip > 0 else (high, low)
+            return Mean(value, low, high, int(row.get("n") or 0))
+        return paired(
+            self.values(arm, scenario), self.values(against, scenario), self.test_fraction, sign
+        )
+
+    def failures(self, arm: str, scenario: str | None = None) -> list[str]:
+        """Return the reasons, each once, for which fits of an arm are missing."""
+        return sorted(
+            {
+                str(row.get("status"))
+                for row in self.rows("arms")
+                if row["arm"] == arm
+                and scenario in (None, row["scenario"])
+                and row.get("status", "done") != "done"
+            }
+        )
+
+
+def read(folder: Path) -> Run:
+    """Return the run in a folder.
+
+    Raises
+    ------
+    DataError : there is no `results.json`, or it is not one of ours.
+    """
+    path = folder / "results.json"
+    if not path.is_file():
+        raise DataError(
+            f"{folder} holds no results.json; give the folder that `fedcohort run STUDY.yaml "
+            f"--out DIR` wrote."
+        )
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise DataError(f"{path} is not JSON ({error}); run the study again.") from None
+    schema = content.get("schema") if isinstance(content, dict) else None
+    if schema != 1:
+        raise DataError(f"{path} has schema {schema!r}; this version reads schema 1.")
+    return Run(content, folder)
+
+
+def mean(values: Sequence[float]) -> float:
+    """Return the mean, NaN of nothing."""
+    return math.fsum(values) / len(values) if values else math.nan

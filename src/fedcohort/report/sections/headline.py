@@ -1,0 +1,288 @@
+"""The answer, before anything else: one sentence, then one a scenario, then what to beware of."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from fedcohort.report import words
+from fedcohort.report.markup import Markup, h, join, p
+from fedcohort.report.run import Arm, Run, mean
+from fedcohort.report.share import Share
+from fedcohort.report.words import estimate, fixed, percent
+
+#: What an arm did in a scenario.
+HELPED, UNCLEAR, WORSE, NO_GAP, SINGLE, MISSING, ALONE = (
+    "helped", "unclear", "worse", "no gap", "single", "missing", "alone",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What an arm did in a scenario, and the share that says how much."""
+
+    scenario: str
+    kind: str
+    share: Share | None
+
+
+def judge(run: Run, arm: Arm, scenario: str) -> Verdict:
+    """Return the verdict on an arm: it helped only if its interval against the lower bound says so."""
+    if run.summary(arm.name, scenario) is None:
+        return Verdict(scenario, MISSING, None)
+    share = run.share(arm.name, scenario)
+    if share is None or run.lower is None or run.upper is None:
+        return Verdict(scenario, ALONE, None)
+    gain = run.difference(arm.name, run.lower.name, scenario)
+    gap = run.difference(run.upper.name, run.lower.name, scenario)
+    if math.isnan(gain.low) or math.isnan(gap.low):
+        kind = SINGLE if gap.value > 0 else NO_GAP
+    elif gain.side < 0:
+        kind = WORSE
+    elif gap.side < 1:
+        kind = NO_GAP
+    else:
+        kind = HELPED if gain.side > 0 else UNCLEAR
+    return Verdict(scenario, kind, share)
+
+
+def leading(run: Run) -> Arm | None:
+    """Return the arm the page leads with: most scenarios answered, then the highest mean share.
+
+    Without bounds, the best mean of the leading metric.
+    """
+    sign = words.metric(run.metric).sign or 1
+
+    def rank(arm: Arm) -> tuple[int, float, float]:
+        found = [s for c in run.scenarios if (s := run.summary(arm.name, c))]
+        shares = [s.value for c in run.scenarios if (s := run.share(arm.name, c))]
+        real = [s for s in shares if not math.isnan(s)]
+        level = sign * mean([s.mean for s in found]) if found else -math.inf
+        return len(found), mean(real) if real else -math.inf, level
+
+    arms = [a for a in run.together if any(run.summary(a.name, c) for c in run.scenarios)]
+    return max(arms, key=rank, default=None)
+
+
+def answer(run: Run) -> str:
+    """Return the headline: one honest sentence."""
+    arm = leading(run)
+    label = words.metric(run.metric).label
+    if arm is None:
+        failed = any(run.failures(a.name) for a in run.together)
+        return (
+            "No way of training together finished: there is no result to report."
+            if failed
+            else "No arm of this study trains together: only the bounds are shown."
+        )
+    verdicts = [judge(run, arm, c) for c in run.scenarios]
+    shown = [v for v in verdicts if v.kind != MISSING]
+    if all(v.kind == ALONE for v in shown):
+        levels = [s.mean for v in shown if (s := run.summary(arm.name, v.scenario))]
+        return f"Training together reached a {label} of {_range(levels, fixed)}."
+    helped = [v for v in shown if v.kind in (HELPED, SINGLE)]
+    if helped:
+        return _helped(run, arm, shown, helped)
+    kinds = {v.kind for v in shown}
+    where = f" in any of the {len(shown)} settings" if len(shown) > 1 else ""
+    if kinds == {NO_GAP}:
+        return (
+            "There was no clear gap to close: all data in one place did not clearly beat a "
+            f"hospital alone{where}."
+        )
+    if kinds == {WORSE}:
+        return f"Training together did worse than a hospital alone{where.replace('any', 'each')}."
+    return f"Training together did not clearly beat a hospital alone{where}."
+
+
+def _helped(run: Run, arm: Arm, shown: list[Verdict], helped: list[Verdict]) -> str:
+    """Return the headline of an arm that helped in at least one scenario."""
+    shares = [_capped(v.share.value) for v in helped if v.share]
+    bounds = [
+        [s.mean for v in helped if (s := run.summary(b.name, v.scenario))]
+        for b in (run.lower, run.upper)
+        if b
+    ]
+    label = words.metric(run.metric).label
+    single = helped[0].kind == SINGLE
+    closed = (
+        "all" if min(shares) == 1 else
+        "none" if max(shares) <= 0 else
+        _range([100 * s for s in shares], lambda s: fixed(s, 0)) + " %"
+    )  # fmt: skip
+    sentence = (
+        f"closed {closed} of the gap between a hospital alone ({label} "
+        f"{_range(bounds[0], fixed)}) and all data in one place ({_range(bounds[1], fixed)})"
+    )
+    every = (
+        "" if len(shown) == 1 else f", in all {len(shown)} settings"
+        if len(helped) == len(shown)
+        else f", in {len(helped)} of {len(shown)} settings"
+    )  # fmt: skip
+    start = "In a single run, training together" if single and run.repeats == 1 else "Training together"
+    return f"{start} {sentence}{every}."
+
+
+def _capped(share: float) -> float:
+    """Return a share as the headline says it: more than the whole gap is the whole gap."""
+    return 1.0 if share >= 0.995 else share
+
+
+def _range(values: list[float], form: words.Callable[[float], str]) -> str:
+    """Return the values' range, or the one value if they print alike."""
+    low, high = form(min(values)), form(max(values))
+    return low if low == high else f"{low}–{high}"
+
+
+def by_scenario(run: Run, arm: Arm) -> Markup:
+    """Return one sentence a scenario."""
+    items = [
+        h("li", h("b", f"{run.scenarios[v.scenario]}: "), *_sentence(run, arm, v))
+        for v in (judge(run, arm, c) for c in run.scenarios)
+    ]
+    return h("ul", items, class_="verdicts")
+
+
+def _sentence(run: Run, arm: Arm, v: Verdict) -> list[str]:
+    """Return what happened in one scenario, with its numbers."""
+    label = words.metric(run.metric).label
+    if v.kind == MISSING:
+        why = run.failures(arm.name, v.scenario)
+        return [f"no result ({'; '.join(why)})." if why else "not run."]
+    found = run.summary(arm.name, v.scenario)
+    assert found is not None
+    reached = f"{label} {estimate(found.mean, found.low, found.high)}"
+    if v.kind == ALONE or v.share is None or run.lower is None or run.upper is None:
+        return [f"{reached}."]
+    s = v.share
+    interval = words.between(100 * s.low, 100 * s.high, 0)
+    how = f"{percent(s.value)} of the gap closed" + (
+        f" (95 % interval {interval} %)" if interval else ""
+    )
+    if v.kind == HELPED:
+        rest = run.difference(arm.name, run.upper.name, v.scenario)
+        tail = {
+            0: "what remains to all data in one place is within chance",
+            -1: "it stays clearly below all data in one place",
+            1: "it even beats all data in one place",
+        }[rest.side]
+        return [f"{reached}; {how}; {tail}."]
+    if v.kind == SINGLE:
+        return [f"{reached}; {how}; too few repeats to say how much of this is chance."]
+    if v.kind == NO_GAP:
+        return [f"{reached}; all data in one place did not clearly beat a hospital alone, so that "
+                "there was no gap to close."]  # fmt: skip
+    gain = run.difference(arm.name, run.lower.name, v.scenario)
+    change = f"difference {estimate(gain.value, gain.low, gain.high)}"
+    if v.kind == WORSE:
+        return [f"{reached}; worse than a hospital alone ({change})."]
+    return [f"{reached}; not clearly better than a hospital alone ({change})."]
+
+
+def caveats(run: Run, arm: Arm | None) -> list[str]:
+    """Return what a careful reader should know before quoting the headline."""
+    out: list[str] = []
+    split = [t for s, t in run.scenarios.items() if s != "natural"]
+    if split:
+        few = "these settings" if len(split) > 1 else "this setting"
+        out.append(
+            f"The hospitals of {few} are simulated: one data set was divided among them, and "
+            "nothing left this computer."
+        )
+    if arm is not None and len(run.together) > 1:
+        out.append(
+            f"“{arm.title}” is the best, on average, of {len(run.together)} ways of training "
+            "together that were tried. It was picked after seeing the results, which flatters it "
+            "a little; the others are shown beside it."
+        )
+    if run.repeats > 1:
+        held = run.test_fraction
+        part = f", each time with another {percent(held)} of patients held back for testing" * (
+            held > 0
+        )
+        out.append(
+            f"Every fit was repeated {run.repeats} times{part}. Numbers in brackets are 95 % "
+            "intervals over these repeats; they do not tell how the model does at a hospital that "
+            "took no part."
+        )
+    else:
+        out.append(
+            "The study was run once. Without repeats there are no intervals, and small "
+            "differences may be chance."
+        )
+    for a in run.arms:
+        reasons = run.failures(a.name)
+        if reasons:
+            n = sum(
+                r["arm"] == a.name and r.get("status", "done") != "done" for r in run.rows("arms")
+            )
+            out.append(f"{words.of(n, 'fit')} of “{a.title}” failed: {'; '.join(reasons)}.")
+    return out
+
+
+def facts(run: Run) -> Markup:
+    """Return the study's size in a few numbers."""
+    data = run.mapping("data")
+    sizes = [len(run.sites(c)) for c in run.scenarios if run.sites(c)]
+    hospitals = (
+        words.MISSING if not sizes else str(min(sizes)) if min(sizes) == max(sizes)
+        else f"{min(sizes)}–{max(sizes)}"
+    )  # fmt: skip
+    pairs = [
+        (words.count(data.get("rows")), "patients"),
+        (words.count(data.get("events")), "events"),
+        (hospitals, "hospitals"),
+        (words.count(len(data.get("features") or ())), "features a patient"),
+        (str(run.repeats), "repeat" if run.repeats == 1 else "repeats"),
+    ]
+    return h(
+        "dl",
+        (
+            h("div", h("dt", name), h("dd", n))
+            for n, name in pairs
+            if n not in (words.MISSING, "0")
+        ),
+        class_="facts",
+    )
+
+
+def top(run: Run) -> Markup:
+    """Return the head of the page: the question, the answer, the size of the study."""
+    results = run.results
+    arm = leading(run)
+    question = str(results.get("question") or "").strip() or (
+        "How close does training together come to having all data in one place?"
+    )
+    source = run.mapping("data")
+    described = str(source.get("description") or source.get("source") or "")
+    return h(
+        "header",
+        p(f"Study {results.get('study', '')}", class_="kicker"),
+        h("h1", question),
+        p(answer(run), class_="answer"),
+        facts(run),
+        p(f"Data: {described}", class_="quiet") if described else None,
+        h("div", h("h2", "In each setting", class_="minor"), p("With ", h("b", arm.title), ":"),
+          by_scenario(run, arm), class_="card") if arm else None,
+        h("div", h("h2", "Before you quote this", class_="minor"),
+          h("ul", (h("li", c) for c in caveats(run, arm))), class_="card soft"),
+    )  # fmt: skip
+
+
+def glossary(run: Run) -> Markup:
+    """Return the few words that the page uses in a fixed sense."""
+    lower, upper = run.lower, run.upper
+    pairs = [
+        (lower.title, "every hospital trains on its own patients only; the mean over hospitals.")
+        if lower else None,
+        (upper.title, "all patients' rows in one place: what training together tries to reach.")
+        if upper else None,
+        ("Training together", "the rows stay in the hospitals; only the sums and model numbers "
+         "listed under “What left each hospital” are exchanged."),
+        *((words.metric(m).label, words.metric(m).plain) for m in run.metrics),
+    ]  # fmt: skip
+    return h(
+        "dl",
+        (join(h("dt", x[0]), h("dd", x[1])) for x in pairs if x and x[1]),
+        class_="glossary",
+    )

@@ -1,0 +1,127 @@
+"""What left each hospital: every kind of reply, how often, how much, and who could see it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fedcohort.report import words
+from fedcohort.report.disclosure import Sent, federated, natural, phases, sent
+from fedcohort.report.markup import Child, Markup, h, p, table
+from fedcohort.report.run import Arm, Run
+from fedcohort.report.sections.base import Section, key, more
+
+
+def section(run: Run) -> Section | None:
+    """Return a table of replies for each arm, and one of sites; the ledger is read here."""
+    lines = federated(run, sent(run.folder))
+    if not lines:
+        return None
+    arms = [a for a in run.arms if any(s.arm == a.name for s in lines)]
+    seen = any(s.verb == "gather" for s in lines)
+    intro: list[Child] = [
+        "No step of a program can send a patient's row: a reply is a list of numbers computed "
+        "from many. ",
+        _badge("sum"), " replies are used only as a total over all hospitals. ",
+    ]  # fmt: skip
+    if seen:
+        intro += [_badge("gather"), " replies reach the coordinator one hospital at a time. "]
+    intro.append(_masking(run))
+    return Section(
+        "left",
+        "What left",
+        "What left each hospital?",
+        intro,
+        h("div", *(_arm(a, lines) for a in arms), _sites(arms, lines), _bounds(run)),
+    )
+
+
+def _masking(run: Run) -> str:
+    """Return in one sentence whether sums were hidden from the coordinator by cryptography."""
+    on = run.mapping("privacy").get("secure_aggregation") is True
+    noise = run.mapping("privacy").get("dp")
+    masked = (
+        "The study asks for sums that are masked by cryptography."
+        if on
+        else "Sums were formed by the coordinating software, not masked by cryptography."
+    )
+    noised = (
+        "" if noise else " No noise was added (no differential privacy)."
+    )
+    return masked + noised
+
+
+def _badge(verb: str) -> Markup:
+    if verb == "sum":
+        return h("span", "only the sum", class_="badge")
+    return h("span", "visible to the coordinator", class_="badge seen")
+
+
+def _arm(arm: Arm, lines: Sequence[Sent]) -> Markup:
+    """Return one arm's steps: what one site sends in one training run."""
+    own = [s for s in lines if s.arm == arm.name]
+    body: list[list[str | Markup]] = []
+    for step, verb in dict.fromkeys((s.step, s.verb) for s in own):
+        here = [s for s in own if (s.step, s.verb) == (step, verb)]
+        fields = words.listed([words.spaced(f) for f in dict.fromkeys(f for s in here for f in s.fields)])
+        body.append(
+            [
+                h("span", words.spaced(step), h("small", fields)),
+                _badge(verb),
+                phases(here[0]),
+                _range([s.calls / s.runs for s in here]),
+                _range([s.numbers / s.calls for s in here]),
+                _range([s.bytes / s.runs for s in here], size=True),
+            ]
+        )
+    head = ["Reply", "Who sees it", "For", "Times", "Numbers each time", "Bytes in all"]
+    n = len({s.site for s in own})
+    heading = h("h3", key(arm), h("small", f"one hospital, one training run; {n} hospitals"), class_="block")
+    stated = p(arm.reveals, class_="quiet") if arm.reveals else None
+    caption = f"{arm.title}: what one hospital sends in one training run"
+    return h("div", heading, stated, table(head, body, numeric=(3, 4, 5), caption=caption, class_="wide"),
+             class_="keep")  # fmt: skip
+
+
+def _range(values: Sequence[float], *, size: bool = False) -> str:
+    """Return a value, or its range over hospitals."""
+    form = words.size if size else words.count
+    low, high = form(min(values)), form(max(values))
+    return low if low == high else f"{low} – {high}"
+
+
+def _sites(arms: Sequence[Arm], lines: Sequence[Sent]) -> Markup:
+    """Return a table of hospitals: calls, numbers and bytes by arm, totals over the study."""
+    body: list[list[str | Markup]] = []
+    for site in sorted({s.site for s in lines}, key=natural):
+        for arm in arms:
+            here = [s for s in lines if (s.site, s.arm) == (site, arm.name)]
+            if not here:
+                continue
+            visible = sum(s.calls for s in here if s.verb == "gather")
+            body.append(
+                [
+                    site,
+                    key(arm),
+                    words.count(here[0].runs),
+                    words.count(sum(s.calls for s in here)),
+                    words.count(visible),
+                    words.count(sum(s.numbers for s in here)),
+                    words.size(sum(s.bytes for s in here)),
+                ]
+            )
+    head = ["Hospital", "Arm", "Training runs", "Replies", "of these visible", "Numbers", "Size"]
+    caption = "Everything that left each hospital, over all settings and repeats of the study"
+    return more("Hospital by hospital", table(head, body, numeric=range(2, 7), caption=caption))
+
+
+def _bounds(run: Run) -> Markup | None:
+    """Return what the bounds would send."""
+    parts: list[str] = []
+    if run.lower:
+        parts.append(f"“{run.lower.title}”: nothing leaves a hospital.")
+    if run.upper:
+        parts.append(
+            f"“{run.upper.title}”: every row would leave every hospital; it is computed here for "
+            "comparison only, which a simulation can do and a real network cannot."
+        )
+    return p(" ".join(parts), class_="quiet") if parts else None

@@ -1,0 +1,126 @@
+"""Settings, tuning, versions, and how to run the study again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from fedcohort.report import words
+from fedcohort.report.markup import Markup, h, join, p, table
+from fedcohort.report.run import Arm, Run
+from fedcohort.report.sections.base import Section, key, more
+
+_MOST_TRIED = 40
+
+
+def settings(run: Run) -> Section | None:
+    """Return what was set: for the study, and for each arm."""
+    blocks = [
+        _facts("The data", {k: v for k, v in run.mapping("data").items() if k != "features"}),
+        _facts("What is predicted", run.mapping("outcome")),
+        _facts("How it is judged", run.mapping("evaluate")),
+        _facts("Preparing the data, inside each hospital", run.mapping("preprocess")),
+        _facts("Privacy", run.mapping("privacy")),
+    ]
+    features = [words.spaced(str(f)) for f in run.mapping("data").get("features") or ()]
+    body = h(
+        "div",
+        h("div", (b for b in blocks if b), class_="columns"),
+        more(f"The {len(features)} features", p(", ".join(features))) if features else None,
+        h("h3", "Each arm", class_="block"),
+        h("div", (_arm(a) for a in run.arms), class_="columns"),
+        _tuning(run),
+        _cards(run),
+    )
+    return Section(
+        "settings", "Settings", "What exactly was done?",
+        "Everything that was set, as the study ran it.", body,
+    )  # fmt: skip
+
+
+def reproduce(run: Run) -> Section | None:
+    """Return versions, the seed and the command."""
+    results = run.results
+    command = str(results.get("command") or "")
+    seed = results.get("seed")
+    rows = [[str(k), str(v)] for k, v in run.mapping("versions").items()]
+    body = h(
+        "div",
+        h("pre", h("code", command)) if command else None,
+        p(
+            f"Seed {seed}. The study file as run is study.yaml, the environment environment.json, "
+            "every number of this page results.json, metrics.csv and history.csv, every reply of "
+            "every hospital ledger.jsonl, all in the folder of this page."
+        ),
+        table(["Software", "Version"], rows, caption="Versions") if rows else None,
+    )
+    return Section(
+        "reproduce", "Reproduce", "How to get these numbers again",
+        "With the same study file, seed and versions, the same numbers come out.", body,
+    )  # fmt: skip
+
+
+def _facts(title: str, content: Mapping[str, Any]) -> Markup | None:
+    """Return a block of names and values."""
+    if not content:
+        return None
+    pairs = (
+        join(h("dt", words.spaced(str(k))), h("dd", words.value(v))) for k, v in content.items()
+    )
+    return h("div", h("h3", title), h("dl", pairs), class_="facts-block")
+
+
+def _arm(arm: Arm) -> Markup:
+    """Return one arm's settings."""
+    shown = {"method": arm.method, **arm.settings} if arm.method else dict(arm.settings)
+    pairs = (join(h("dt", words.spaced(str(k))), h("dd", words.value(v))) for k, v in shown.items())
+    return h("div", h("h3", key(arm)), h("dl", pairs), class_="facts-block")
+
+
+def _tuning(run: Run) -> Markup | None:
+    """Return what tuning chose in each scenario, and all that it tried."""
+    found = run.rows("tuning")
+    if not found:
+        return None
+    titles = {a.name: a.title for a in run.arms}
+
+    def name(t: Mapping[str, Any]) -> list[str]:
+        scenario = str(t.get("scenario"))
+        return [titles.get(str(t["arm"]), str(t["arm"])), run.scenarios.get(scenario, scenario)]
+
+    chosen = [[*name(t), words.value(t.get("chosen")), words.fixed(t.get("score"))] for t in found]
+    tried = [
+        [*name(t), words.value(x.get("settings")), words.fixed(x.get("score"))]
+        for t in found
+        for x in _best(t.get("tried") or ())
+    ]
+    head = ["Arm", "Setting of hospitals", "Settings", "Score"]
+    caption = "Settings chosen by tuning, on training patients only"
+    return h(
+        "div",
+        h("h3", "Tuning", class_="block"),
+        table(head, chosen, numeric=(3,), caption=caption),
+        more("All that was tried", table(head, tried, numeric=(3,), caption="Tried, best first"))
+        if tried
+        else None,
+    )
+
+
+def _best(tried: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Return what was tried, best score first, no more than a page can show."""
+
+    def rank(item: Mapping[str, Any]) -> float:
+        score = words.number(item.get("score"))
+        return -score if score == score else float("inf")
+
+    return sorted(tried, key=rank)[:_MOST_TRIED]
+
+
+def _cards(run: Run) -> Markup | None:
+    """Return the model cards that the run wrote, as text."""
+    found = [
+        more(f"Model card: {a.title}", h("pre", path.read_text(encoding="utf-8", errors="replace")))
+        for a in run.arms
+        if (path := run.folder / "models" / a.name / "card.md").is_file()
+    ]
+    return h("div", found) if found else None

@@ -1,0 +1,40 @@
+"""The table that a run ends with on the command line."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from fedcohort.report import words
+from fedcohort.report.run import Run
+
+
+def summary_table(results: Mapping[str, Any], metric: str | None = None) -> list[list[str]]:
+    """Return arms × scenarios, each cell ``mean ± sd`` over repeats.
+
+    Parameters
+    ----------
+    results : the content of `results.json`.
+    metric : its leading metric by default.
+
+    Returns
+    -------
+    rows : the head (the metric's label, then the scenarios' titles), then one row an arm; a
+        dash where there is no value, with the number of failed fits where some failed.
+    """
+    run = Run(results, Path())
+    name = metric or run.metric
+    rows = [[words.metric(name).label, *run.scenarios.values()]]
+    for arm in run.arms:
+        row = [arm.title]
+        for scenario in run.scenarios:
+            found = run.summary(arm.name, scenario, name)
+            if found is None:
+                row.append("failed" if run.failures(arm.name, scenario) else words.MISSING)
+            elif found.n < 2 or words.fixed(found.sd) == words.MISSING:
+                row.append(words.fixed(found.mean))
+            else:
+                row.append(f"{words.fixed(found.mean)} ± {words.fixed(found.sd)}")
+        rows.append(row)
+    return rows

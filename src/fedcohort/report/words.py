@@ -1,0 +1,192 @@
+"""How the page says things: numbers as a medical journal prints them, metrics in plain words."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+MISSING = "–"
+
+
+@dataclass(frozen=True)
+class Metric:
+    """What a reader needs to know of a metric.
+
+    Attributes
+    ----------
+    label : as printed.
+    plain : one sentence for a clinician.
+    sign : 1 where more is better, −1 where less is, 0 where neither.
+    chance : the value that a model without any information has, where there is one.
+    """
+
+    label: str
+    plain: str
+    sign: int = 1
+    chance: float | None = None
+
+
+METRICS: Mapping[str, Metric] = {
+    "c_index": Metric(
+        "C-index",
+        "Of two patients, how often the one with the higher predicted risk has the event first: "
+        "0.5 is chance, 1 is always.",
+        chance=0.5,
+    ),
+    "c_index_own": Metric(
+        "C-index, own patients",
+        "The C-index of a model among the held-back patients of one hospital only.",
+        chance=0.5,
+    ),
+    "uno_c": Metric(
+        "Uno's C",
+        "The same question as the C-index, corrected for patients who left the study early.",
+        chance=0.5,
+    ),
+    "ibs": Metric(
+        "Brier score",
+        "Mean squared distance between predicted survival and what happened, over follow-up: "
+        "0 is perfect, lower is better.",
+        sign=-1,
+    ),
+    "calibration_slope": Metric(
+        "Calibration slope",
+        "1 when predicted risks are spread as much as they should be; below 1 they are too "
+        "extreme, above 1 too timid.",
+        sign=0,
+    ),
+    "d_calibration_p": Metric(
+        "D-calibration p",
+        "Test of whether predicted survival curves agree with what happened; a small p says that "
+        "they do not.",
+        sign=0,
+    ),
+}
+
+
+def metric(name: str) -> Metric:
+    """Return what is known of a metric; an unknown one is printed by its name."""
+    return METRICS.get(name) or Metric(name.replace("_", " "), "")
+
+
+def number(value: Any) -> float:
+    """Return a value of a results file as a float; null, text and infinities give NaN."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return math.nan
+    return float(value) if math.isfinite(value) else math.nan
+
+
+def fixed(value: Any, digits: int = 3) -> str:
+    """Return a number with so many decimals and a true minus sign, or a dash."""
+    x = number(value)
+    if math.isnan(x):
+        return MISSING
+    text = f"{x:.{digits}f}"
+    return text.lstrip("-") if float(text) == 0 else text.replace("-", "−")
+
+
+def between(low: Any, high: Any, digits: int = 3) -> str:
+    """Return an interval: with an en dash, or with "to" where a minus sign would clash."""
+    a, b = fixed(low, digits), fixed(high, digits)
+    if MISSING in (a, b):
+        return ""
+    return f"{a} to {b}" if "−" in a + b else f"{a}–{b}"
+
+
+def estimate(value: Any, low: Any = None, high: Any = None, digits: int = 3) -> str:
+    """Return ``0.684 (0.671–0.697)``, without the interval where there is none."""
+    interval = between(low, high, digits)
+    return f"{fixed(value, digits)} ({interval})" if interval else fixed(value, digits)
+
+
+def percent(share: float) -> str:
+    """Return a share as a whole percentage."""
+    return MISSING if math.isnan(share) else f"{fixed(100 * share, 0)} %"
+
+
+def p_value(value: Any) -> str:
+    """Return a p-value as journals print it."""
+    x = number(value)
+    if math.isnan(x):
+        return MISSING
+    if x < 0.001:
+        return "< 0.001"
+    return f"{x:.3f}" if x < 0.1 else f"{x:.2f}"
+
+
+def ratio(value: Any) -> str:
+    """Return a hazard ratio: three digits that matter, never a string of zeros."""
+    x = number(value)
+    if math.isnan(x):
+        return MISSING
+    if x >= 1e4 or 0 < x < 1e-3:
+        return f"{x:.1e}".replace("-", "−")
+    return f"{x:.2f}" if x < 100 else f"{x:.0f}"
+
+
+def count(value: Any) -> str:
+    """Return a count with commas between thousands; a fraction keeps one decimal."""
+    x = number(value)
+    if math.isnan(x):
+        return MISSING
+    return f"{x:,.0f}" if abs(x - round(x)) < 0.05 else f"{x:,.1f}"
+
+
+def of(n: float, singular: str, plural: str | None = None) -> str:
+    """Return a count and its noun, in the number that it needs."""
+    return f"{count(n)} {singular if count(n) == '1' else plural or singular + 's'}"
+
+
+def size(value: Any) -> str:
+    """Return a number of bytes in the unit that suits it."""
+    x = number(value)
+    if math.isnan(x):
+        return MISSING
+    for unit in ("bytes", "kB", "MB", "GB"):
+        if x < 1000 or unit == "GB":
+            return f"{x:,.0f} {unit}" if unit == "bytes" or x >= 100 else f"{x:.1f} {unit}"
+        x /= 1000
+    raise AssertionError
+
+
+def duration(value: Any) -> str:
+    """Return seconds as people say them."""
+    x = number(value)
+    if math.isnan(x):
+        return MISSING
+    if x < 9.95:
+        return f"{x:.1f} s" if x >= 0.1 else f"{1000 * x:.0f} ms"
+    whole = round(x)
+    if whole < 100:
+        return f"{whole} s"
+    minutes, rest = divmod(whole, 60)
+    if minutes < 100:
+        return f"{minutes} min {rest} s"
+    return f"{minutes // 60} h {minutes % 60} min"
+
+
+def listed(names: Sequence[str]) -> str:
+    """Return names as a sentence has them: "a", "a and b", "a, b and c"."""
+    return " and ".join(", ".join(names).rsplit(", ", 1)) if names else ""
+
+
+def spaced(name: str) -> str:
+    """Return an identifier as words."""
+    return name.replace("_", " ").strip()
+
+
+def value(item: Any) -> str:
+    """Return any value of a results file as short text."""
+    if item is None:
+        return "none"
+    if isinstance(item, bool):
+        return "yes" if item else "no"
+    if isinstance(item, float):
+        return f"{item:g}"
+    if isinstance(item, Mapping):
+        return ", ".join(f"{spaced(str(k))} {value(v)}" for k, v in item.items()) or "none"
+    if isinstance(item, Iterable) and not isinstance(item, str):
+        return ", ".join(value(v) for v in item) or "none"
+    return str(item)

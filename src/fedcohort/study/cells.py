@@ -1,0 +1,348 @@
+"""The pieces that a study falls into: one arm in one scenario and repeat, or one tuning.
+
+A piece is a pure function of the study and its name. Its outcome is one JSON file, written when
+it is complete; until then, its journals let a killed piece go on where it was.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from fedcohort.protocol import FedcohortError, registry
+from fedcohort.runtime.coordinator import Progress
+from fedcohort.study import evaluate, saved, tune
+from fedcohort.study.engine import Problem, Run, fit_once
+from fedcohort.study.layout import Laid, Table, lay_out, seed_of
+from fedcohort.study.plan import Arm, Plan, Scenario
+
+#: Called with (rounds done, rounds in all).
+Tell = Callable[[int, int], None]
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One piece of a study.
+
+    Attributes
+    ----------
+    kind : "tune" or "fit".
+    scenario : index into the plan's scenarios. The centralised bound does not depend on it.
+    repeat : number of the split into training and test rows.
+    arm : index into the plan's arms.
+    """
+
+    kind: str
+    scenario: int
+    repeat: int
+    arm: int
+
+    @property
+    def name(self) -> str:
+        """A name that is unique in the study and possible as a file's."""
+        return f"{self.kind}-s{self.scenario:02d}-r{self.repeat:04d}-a{self.arm:02d}"
+
+
+def cells_of(plan: Plan) -> tuple[list[Cell], list[Cell]]:
+    """Return the tunings, and the fits that follow them, in a fixed order."""
+    tunings: list[Cell] = []
+    fits: list[Cell] = []
+    each = bool(plan.tune.get("each_repeat"))
+    for repeat in range(plan.repeats):
+        for s in range(len(plan.scenarios)):
+            for a, arm in enumerate(plan.arms):
+                if arm.scope == "centralised" and s:
+                    continue
+                if is_tuned(plan, arm) and (each or not repeat):
+                    tunings.append(Cell("tune", s, repeat, a))
+                fits.append(Cell("fit", s, repeat, a))
+    return tunings, fits
+
+
+def is_tuned(plan: Plan, arm: Arm) -> bool:
+    """Return whether an arm has settings to choose."""
+    return bool(arm.grid) or "trials" in plan.tune
+
+
+def tuning_of(plan: Plan, cell: Cell) -> Cell | None:
+    """Return the tuning whose choice a fit uses."""
+    if not is_tuned(plan, plan.arms[cell.arm]):
+        return None
+    repeat = cell.repeat if plan.tune.get("each_repeat") else 0
+    return Cell("tune", cell.scenario, repeat, cell.arm)
+
+
+class Workshop:
+    """Does cells, in a folder that holds their results and journals.
+
+    Parameters
+    ----------
+    work : the run's folder for unfinished business.
+    models : where the first repeat's models are written.
+    """
+
+    def __init__(self, plan: Plan, table: Table, work: Path, models: Path):
+        self.plan = plan
+        self._table = table
+        self._cells = work / "cells"
+        self._scratch = work / "scratch"
+        self._models = models
+
+    def result(self, cell: Cell) -> dict[str, Any] | None:
+        """Return what a cell gave, or None if it is not complete."""
+        path = self._cells / f"{cell.name}.json"
+        return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
+
+    def ledger(self, cell: Cell) -> Path:
+        """Return where the ledger's lines of a cell are."""
+        return self._cells / f"{cell.name}.ledger"
+
+    def do(self, cell: Cell, tell: Tell) -> None:
+        """Do one cell and write what it gave; a method's own failure is a result as well."""
+        plan = self.plan
+        arm, scenario = plan.arms[cell.arm], plan.scenarios[cell.scenario]
+        scratch = self._scratch / cell.name
+        scratch.mkdir(parents=True, exist_ok=True)
+        self._cells.mkdir(parents=True, exist_ok=True)
+        began = time.perf_counter()
+        lines: list[str] = []
+        found: dict[str, Any]
+        try:
+            laid = lay_out(plan, self._table, scenario, cell.repeat)
+            work = self._tune if cell.kind == "tune" else self._fit
+            found = work(cell, arm, scenario, laid, scratch, lines, tell)
+            found["status"] = "done"
+        except FedcohortError as error:
+            found = {"status": f"failed: {error}"}
+        found["seconds"] = round(time.perf_counter() - began, 3)
+        _write(self.ledger(cell), "".join(lines))
+        _write(self._cells / f"{cell.name}.json", json.dumps(found, allow_nan=False))
+        shutil.rmtree(scratch, ignore_errors=True)
+
+    # tuning ---------------------------------------------------------------------------
+
+    def _tune(
+        self,
+        cell: Cell,
+        arm: Arm,
+        scenario: Scenario,
+        laid: Laid,
+        scratch: Path,
+        lines: list[str],
+        tell: Tell,
+    ) -> dict[str, Any]:
+        tuner = tune.Tuner(laid.problem, arm, seed_of(self.plan, cell.repeat), scratch, tell)
+        if arm.grid:
+            best = tune.grid_search(tuner, arm.grid)
+        else:
+            best = tune.optuna_search(
+                tuner, self.plan.tune["space"], self.plan.tune["trials"], self.plan.seed
+            )
+        if arm.scope == "sites":
+            lines += _tagged(best.ledger, arm, scenario, cell, {0: "tune"})
+        tried = [{"settings": s, "score": c} for s, c in best.tried]
+        return {"chosen": best.chosen, "score": best.score, "tried": tried}
+
+    # fitting --------------------------------------------------------------------------
+
+    def _fit(
+        self,
+        cell: Cell,
+        arm: Arm,
+        scenario: Scenario,
+        laid: Laid,
+        scratch: Path,
+        lines: list[str],
+        tell: Tell,
+    ) -> dict[str, Any]:
+        chosen = self._chosen(cell)
+        train = laid.problem.pooled().frames["pooled"]
+        yard = evaluate.Yardstick.of(train, laid.test, laid.problem.outcome)
+        parts = _parts(laid.problem, arm.scope)
+        runs: dict[str, Run] = {}
+        rows: list[dict[str, Any]] = []
+        history: list[dict[str, Any]] = []
+        for i, (site, problem) in enumerate(parts.items()):
+            started = time.perf_counter()
+            run = fit_once(
+                problem,
+                registry.find(arm.method),
+                arm.configured(chosen),
+                arm.preprocess,
+                seed_of(self.plan, cell.repeat),
+                journal=scratch / f"{i:04d}.journal",
+                observer=_observer(tell, i, len(parts)),
+            )
+            runs[site] = run
+            if arm.scope == "sites":
+                phases = {0: "preprocess", run.n_preprocess: "fit"}
+                lines += _tagged(run.ledger.lines, arm, scenario, cell, phases)
+            own = site if arm.scope == "isolated" else None
+            metrics = evaluate.judge(run, yard, self.plan.metrics)
+            if own and laid.test_site is not None:
+                metrics |= _own(run, yard, laid.test_site, own)
+            seconds = time.perf_counter() - started
+            rows.append(_row(run, own, metrics, seconds, *_traffic(run, problem, arm.scope)))
+            history += [{"site": own, **row} for row in run.history]
+        if arm.scope == "isolated":
+            rows.append(_mean_row(rows))
+        else:
+            run = next(iter(runs.values()))
+            rows += self._site_rows(run, yard, laid)
+        found: dict[str, Any] = {"rows": rows, "history": history}
+        if arm.scope != "isolated":
+            found |= self._details(cell, next(iter(runs.values())), yard)
+        if cell.repeat == 0 and cell.scenario == 0:
+            self._save(arm, scenario, runs)
+        return found
+
+    def _chosen(self, cell: Cell) -> Mapping[str, Any]:
+        tuning = tuning_of(self.plan, cell)
+        if tuning is None:
+            return {}
+        found = self.result(tuning)
+        if found is None or "chosen" not in found:
+            raise FedcohortError("its tuning failed; " + (found or {}).get("status", ""))
+        return found["chosen"]
+
+    def _site_rows(self, run: Run, yard: evaluate.Yardstick, laid: Laid) -> list[dict[str, Any]]:
+        """Return the fit's metrics on each natural site's own test rows."""
+        if laid.test_site is None:
+            return []
+        return [
+            {"site": str(s), "metrics": _own(run, yard, laid.test_site, str(s))}
+            for s in np.unique(laid.test_site)
+        ]
+
+    def _details(self, cell: Cell, run: Run, yard: evaluate.Yardstick) -> dict[str, Any]:
+        """Return coefficients, calibration and, for a single repeat, the interval over rows."""
+        method = registry.find(self.plan.arms[cell.arm].method)
+        found: dict[str, Any] = {"calibration": evaluate.calibration_groups(run, yard)}
+        if "summary" in method.gives:
+            found["coefficients"] = [_plain(row) for row in run.model.summary()]
+        if self.plan.repeats == 1:
+            found["interval"] = evaluate.rows_interval(run, yard, self.plan.seed)
+        return found
+
+    def _save(self, arm: Arm, scenario: Scenario, runs: Mapping[str, Run]) -> None:
+        """Write the first repeat's models of the first scenario."""
+        for site, run in runs.items():
+            folder = self._models / arm.name
+            notes = {
+                "study": self.plan.study,
+                "arm": arm.name,
+                "scenario": scenario.name,
+                "repeat": 0,
+                "trained_on": f"{1 - self.plan.test_fraction:.0%} of the rows",
+            }
+            parts = saved.Saved(arm.method, run.model, run.design, notes)
+            saved.write(folder / site if arm.scope == "isolated" else folder, parts)
+
+
+def _parts(problem: Problem, scope: str) -> dict[str, Problem]:
+    """Return the problems that an arm fits: one, or one a site."""
+    if scope == "isolated":
+        return {s: problem.on({s: frame}) for s, frame in sorted(problem.frames.items())}
+    return {"all": problem.pooled() if scope == "centralised" else problem}
+
+
+def _own(run: Run, yard: evaluate.Yardstick, test_site: Any, site: str) -> dict[str, float | None]:
+    """Return the C-index on one site's own test rows."""
+    mine = np.asarray(test_site).astype(str) == site
+    found = evaluate.judge(run, yard.on(mine), ("c_index",))
+    return {"c_index_own": found["c_index"]}
+
+
+def _traffic(run: Run, problem: Problem, scope: str) -> tuple[int, int]:
+    """Return the bytes that left the sites and that came to them.
+
+    Nothing leaves an isolated site; to pool the data, every cell of every table leaves.
+    """
+    if scope == "isolated":
+        return 0, 0
+    if scope == "centralised":
+        return sum(8 * frame.size for frame in problem.frames.values()), 0
+    return sum(run.ledger.bytes_up.values()), run.ledger.bytes_down
+
+
+def _row(
+    run: Run, site: str | None, metrics: dict[str, Any], seconds: float, up: int, down: int
+) -> dict[str, Any]:
+    return {
+        "site": site,
+        "metrics": metrics,
+        "rounds": run.rounds,
+        "seconds": round(seconds, 3),
+        "bytes_up": up,
+        "bytes_down": down,
+        "epsilon": None,
+    }
+
+
+def _mean_row(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return the lower bound: the mean over sites of each site's own model."""
+    table = pd.DataFrame([r["metrics"] for r in rows]).astype(float)
+    mean = {k: (None if pd.isna(v) else float(v)) for k, v in table.mean().items()}
+    return {
+        "site": None,
+        "metrics": mean,
+        "rounds": max(r["rounds"] for r in rows),
+        "seconds": round(sum(r["seconds"] for r in rows), 3),
+        "bytes_up": sum(r["bytes_up"] for r in rows),
+        "bytes_down": sum(r["bytes_down"] for r in rows),
+        "epsilon": None,
+    }
+
+
+def _plain(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a summary's row as JSON-able values; infinities and NaN become None."""
+    out: dict[str, Any] = {}
+    for k, v in row.items():
+        number = isinstance(v, (float, np.floating))
+        out[k] = (float(v) if np.isfinite(v) else None) if number else v
+    return out
+
+
+def _tagged(
+    lines: list[str], arm: Arm, scenario: Scenario, cell: Cell, phases: Mapping[int, str]
+) -> list[str]:
+    """Put the study's names in front of a ledger's lines; `phases` begin at line numbers."""
+    head = (
+        f'{{"arm":{json.dumps(arm.name)},"scenario":{json.dumps(scenario.name)},'
+        f'"repeat":{cell.repeat},'
+    )
+    out: list[str] = []
+    phase = ""
+    for i, line in enumerate(lines):
+        phase = phases.get(i, phase)
+        out.append(f'{head}"phase":"{phase}",{line[1:]}\n')
+    return out
+
+
+def _observer(tell: Tell, part: int, parts: int) -> Callable[[Progress], None]:
+    """Return what turns a run's calls into (rounds done, rounds in all)."""
+    last = [0.0]
+
+    def observe(progress: Progress) -> None:
+        now = time.monotonic()
+        if now - last[0] > 0.2 and progress.rounds:
+            last[0] = now
+            tell(part * progress.rounds + progress.round + 1, parts * progress.rounds)
+
+    return observe
+
+
+def _write(path: Path, text: str) -> None:
+    """Write a file so that it is there as a whole or not at all."""
+    fresh = path.with_suffix(path.suffix + ".new")
+    fresh.write_text(text, encoding="utf-8")
+    os.replace(fresh, path)

@@ -1,0 +1,147 @@
+"""One fit over sites in this process: preprocessing, the method's program, what it left behind.
+
+The same few lines serve a notebook's `fedcohort.fit`, every arm of a study and every candidate of
+its tuning.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from fedcohort.data import preprocess
+from fedcohort.data.design import Design
+from fedcohort.data.dictionary import Dictionary
+from fedcohort.data.outcome import Outcome
+from fedcohort.protocol import Fitted, Method, Task
+from fedcohort.protocol.host import Host
+from fedcohort.protocol.ledger import Ledger
+from fedcohort.runtime.coordinator import Progress
+from fedcohort.runtime.journal import Journal
+from fedcohort.runtime.local import local
+from fedcohort.runtime.store import StateStore
+
+Frames = Mapping[str, pd.DataFrame]
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What stays the same when arms change: the sites' tables and what is known about them.
+
+    Attributes
+    ----------
+    frames : one table a site.
+    dictionary : types and levels of the columns.
+    outcome : what is predicted, or None.
+    min_cell : smallest count a cell may have.
+    quorum : fraction of sites that must answer each call.
+    """
+
+    frames: Frames
+    dictionary: Dictionary
+    outcome: Outcome | None
+    min_cell: int = 5
+    quorum: float = 1.0
+
+    @property
+    def kind(self) -> str:
+        """The kind of task."""
+        return "latent" if self.outcome is None else self.outcome.kind
+
+    def on(self, frames: Frames) -> Problem:
+        """Return the same problem on other tables."""
+        return Problem(frames, self.dictionary, self.outcome, self.min_cell, self.quorum)
+
+    def pooled(self) -> Problem:
+        """Return the problem of one table that holds all rows."""
+        rows = [self.frames[name] for name in sorted(self.frames)]
+        return self.on({"pooled": pd.concat(rows, ignore_index=True)})
+
+
+@dataclass(frozen=True)
+class Run:
+    """A finished fit.
+
+    Attributes
+    ----------
+    model : the fitted model.
+    design : the fitted preprocessing, that turns a table into the model's x.
+    history : a row per `record` of the program.
+    ledger : the ledger; its first `n_preprocess` lines are the preprocessing's.
+    """
+
+    model: Fitted
+    design: Design
+    history: list[dict[str, float]]
+    ledger: Ledger
+    n_preprocess: int
+
+    @property
+    def rounds(self) -> int:
+        """Number of rounds that the program recorded."""
+        return int(max((row["round"] for row in self.history), default=-1.0)) + 1
+
+
+def fit_once(
+    problem: Problem,
+    method: Method,
+    settings: Mapping[str, Any],
+    table: Mapping[str, str],
+    seed: int,
+    *,
+    journal: Path | None = None,
+    observer: Callable[[Progress], None] | None = None,
+) -> Run:
+    """Fit one method to one problem, with every site in this process.
+
+    Parameters
+    ----------
+    settings : the method's settings.
+    table : scale and impute.
+    seed : what every draw of this fit derives from.
+    journal : the file that makes the fit resumable; what it holds is replayed.
+
+    Raises
+    ------
+    SettingError : a setting that the method does not know or cannot use.
+    FedcohortError : whatever the method raises on purpose.
+    """
+    config = method.configure(settings)
+    steps = (*preprocess.STEPS, *method.steps)
+    hosts = [Host(name, frame, steps, seed) for name, frame in problem.frames.items()]
+    ledger = Ledger(problem.min_cell)
+    book = Journal(journal) if journal else None
+    store = StateStore(journal.with_suffix(".states")) if journal else None
+    try:
+        fed = local(
+            hosts,
+            quorum=problem.quorum,
+            ledger=ledger,
+            journal=book,
+            store=store,
+            observer=observer,
+        )
+        design = preprocess.fit_design(
+            fed,
+            problem.dictionary,
+            problem.outcome,
+            scale=table.get("scale", "none"),
+            impute=table.get("impute", "median"),
+            min_cell=problem.min_cell,
+        )
+        n_preprocess = len(ledger.lines)
+        task = Task(
+            kind=problem.kind,
+            features=design.features,
+            seed=seed,
+            min_cell=problem.min_cell,
+        )
+        model = method.fit(fed.through(design), config, task)
+    finally:
+        if book:
+            book.close()
+    return Run(model, design, fed.history, ledger, n_preprocess)

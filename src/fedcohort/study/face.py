@@ -1,0 +1,258 @@
+"""What a notebook user types: simulate sites, fit a method, look at what came out.
+
+    fed = fc.simulate(df, sites="hospital", outcome=fc.Survival("time", "event"))
+    fit = fc.fit("cox", fed, ties="efron")
+    fit.summary, fit.predict(df), fit.ledger
+
+`simulate` makes a `Cohort`, `fit` and `load` give a `Fit`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import pandas as pd
+
+from fedcohort.arrays import Array
+from fedcohort.data import checks
+from fedcohort.data.dictionary import Dictionary
+from fedcohort.data.frames import as_pandas, by_column
+from fedcohort.data.outcome import Outcome
+from fedcohort.protocol import DataError, NotSupported, SettingError, SiteUnavailable, registry
+from fedcohort.study import saved
+from fedcohort.study.engine import Problem, Run, fit_once
+from fedcohort.study.plan import BOUNDS, IMPUTE, SCALE
+from fedcohort.study.yamlfile import nearest
+
+
+@dataclass(frozen=True)
+class Cohort:
+    """Sites in this process, as `simulate` made them.
+
+    Attributes
+    ----------
+    frames : one pandas table a site.
+    dictionary : types and levels of the columns; drafted from the tables where none was given.
+    outcome : what is predicted, or None.
+    seed : what every draw derives from.
+    """
+
+    frames: Mapping[str, pd.DataFrame]
+    dictionary: Dictionary
+    outcome: Outcome | None
+    seed: int
+
+    @property
+    def sites(self) -> tuple[str, ...]:
+        """Names of the sites."""
+        return tuple(sorted(self.frames))
+
+
+def simulate(
+    frames: Any,
+    *,
+    outcome: Outcome | None = None,
+    sites: str | None = None,
+    dictionary: str | Path | Mapping[str, Any] | None = None,
+    seed: int = 0,
+) -> Cohort:
+    """Return sites that live in this process, from tables in memory.
+
+    Parameters
+    ----------
+    frames : a mapping from site names to pandas or Polars frames, or one frame with a column
+        that names each row's site.
+    outcome : what is predicted; None for methods without an outcome.
+    sites : the site column, where `frames` is one frame.
+    dictionary : a data dictionary, as a path or a mapping; drafted from the tables otherwise.
+
+    Raises
+    ------
+    DataError : no sites, a missing column, an impossible time or event; rows are named by
+        number, never by value.
+    """
+    tables = _tables(frames, sites)
+    if isinstance(dictionary, Mapping):
+        described = Dictionary.from_dict(dictionary)
+    elif dictionary is not None:
+        described = Dictionary.from_file(dictionary)
+    else:
+        described = Dictionary.draft(tables, outcome)
+    checks.check_sites(tables, outcome)
+    return Cohort(tables, described, outcome, seed)
+
+
+def _tables(frames: Any, column: str | None) -> dict[str, pd.DataFrame]:
+    """Return one pandas frame a site."""
+    if isinstance(frames, Mapping):
+        named = cast("Mapping[Any, Any]", frames)
+        return {str(name): as_pandas(frame) for name, frame in named.items()}
+    frame = as_pandas(frames)
+    if column is None:
+        raise DataError("one table was given; name the column of its sites with sites=...")
+    return by_column(frame, column, "the table")
+
+
+@dataclass(frozen=True)
+class Fit:
+    """A fitted method.
+
+    Attributes
+    ----------
+    method : its name.
+    settings : what the user set.
+    run : the model, its preprocessing, its history and ledger; None for a loaded model.
+    sites : for ``strategy="isolated"``, each site's own fit.
+    """
+
+    method: str
+    settings: Mapping[str, Any]
+    parts: saved.Saved
+    run: Run | None = None
+    sites: Mapping[str, Fit] = field(default_factory=dict[str, "Fit"])
+
+    @property
+    def model(self) -> Any:
+        """The fitted model itself, with whatever its method offers beyond the common face."""
+        return self.parts.model
+
+    @property
+    def summary(self) -> pd.DataFrame:
+        """Coefficients with standard errors, intervals and p-values, where the method has them."""
+        return pd.DataFrame(self._give("summary"))
+
+    @property
+    def history(self) -> pd.DataFrame:
+        """What the method reported, a row a round."""
+        return pd.DataFrame(self._finished("history").history)
+
+    @property
+    def ledger(self) -> pd.DataFrame:
+        """What left each site: a row for every call and site."""
+        lines = self._finished("ledger").ledger.lines
+        return pd.DataFrame([json.loads(line) for line in lines])
+
+    def predict(self, table: Any) -> Array:
+        """Return the risk score, probability, value or label of each row: (n,)."""
+        return self._give("predict", self._x(table))
+
+    def predict_survival(self, table: Any, times: Any) -> Array:
+        """Return P(T > t) for each row and each of `times` (m,): (n, m)."""
+        return self._give("predict_survival", self._x(table), np.asarray(times, float))
+
+    def transform(self, table: Any) -> Array:
+        """Return latent coordinates: (n, q)."""
+        return self._give("transform", self._x(table))
+
+    def sample(self, n: int, seed: int = 0) -> pd.DataFrame:
+        """Return n synthetic rows."""
+        rows = self._give("sample", n, np.random.default_rng(seed))
+        return pd.DataFrame(rows, columns=list(self.parts.design.features))
+
+    def impute(self, table: Any) -> pd.DataFrame:
+        """Return the table's features with missing entries filled."""
+        rows = self._give("impute", self._x(table))
+        return pd.DataFrame(rows, columns=list(self.parts.design.features))
+
+    def save(self, folder: str | Path) -> None:
+        """Write the model as safetensors and JSON; see `load`."""
+        self._own("save")
+        saved.write(Path(folder), self.parts)
+
+    def _x(self, table: Any) -> Array:
+        self._own("predictions")
+        return self.parts.design.matrix(as_pandas(table))
+
+    def _own(self, what: str) -> None:
+        if self.sites:
+            raise NotSupported(
+                f"isolated sites have no common {what}; take one of fit.sites[...]: "
+                f"{', '.join(sorted(self.sites))}."
+            )
+
+    def _finished(self, what: str) -> Run:
+        self._own(what)
+        if self.run is None:
+            raise NotSupported(f"a loaded model has no {what}; it stays with the run that made it.")
+        return self.run
+
+    def _give(self, what: str, *arguments: Any) -> Any:
+        self._own(what)
+        try:
+            return getattr(self.parts.model, what)(*arguments)
+        except NotSupported as error:
+            if str(error) != what:
+                raise
+            raise registry.not_supported(what, self.method) from None
+
+
+def fit(
+    method: str,
+    fed: Cohort,
+    *,
+    seed: int | None = None,
+    quorum: float = 1.0,
+    min_cell: int = 5,
+    **settings: Any,
+) -> Fit:
+    """Fit a registered method over the sites.
+
+    Parameters
+    ----------
+    method : a name of the catalogue (`fedcohort methods`).
+    seed : what every draw derives from; the cohort's by default.
+    quorum : fraction of the sites that must answer each call.
+    min_cell : smallest count that a cell of anything revealed may have.
+    settings : the method's, plus ``scale`` and ``impute`` for the preprocessing.
+        ``strategy="isolated"`` fits each site alone, ``"centralised"`` all rows as one table.
+
+    Raises
+    ------
+    SettingError : an unknown method or setting (the nearest known one is named).
+    FedcohortError : whatever the method raises on purpose.
+    """
+    entry = registry.find(method)
+    seed = fed.seed if seed is None else seed
+    table = dict(entry.preprocess)
+    for key, known in (("scale", SCALE), ("impute", IMPUTE)):
+        if key in settings:
+            table[key] = settings.pop(key)
+            if table[key] not in known:
+                raise SettingError(f"{key} is {table[key]!r}; {nearest(table[key], known)}")
+    problem = Problem(fed.frames, fed.dictionary, fed.outcome, min_cell, quorum)
+    if problem.kind not in entry.tasks:
+        raise SettingError(
+            f"method {method!r} serves {', '.join(entry.tasks)}, not {problem.kind}."
+        )
+
+    def once(part: Problem, given: Mapping[str, Any]) -> Fit:
+        run = fit_once(part, entry, given, table, seed)
+        parts = saved.Saved(method, run.model, run.design, {})
+        return Fit(method, dict(given), parts, run)
+
+    if settings.get("strategy") not in BOUNDS:
+        return once(problem, settings)
+    scope = settings.pop("strategy")
+    given = {**settings, **entry.alone}
+    if scope == "centralised":
+        return once(problem.pooled(), given)
+    own = {s: once(problem.on({s: frame}), given) for s, frame in sorted(fed.frames.items())}
+    if not own:
+        raise SiteUnavailable("there are no sites to fit alone.")
+    return Fit(method, dict(given), next(iter(own.values())).parts, None, own)
+
+
+def load(folder: str | Path) -> Fit:
+    """Read a model that `Fit.save` or a study wrote.
+
+    Raises
+    ------
+    DataError : a file is missing, damaged, or of another format.
+    """
+    parts = saved.read(Path(folder))
+    return Fit(parts.method, {}, parts)

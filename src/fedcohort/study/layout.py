@@ -1,0 +1,134 @@
+"""From a study's table to the sites and the blind test rows of one repeat and scenario."""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from fedcohort.arrays import Array
+from fedcohort.data import checks, sources
+from fedcohort.data.dictionary import Dictionary
+from fedcohort.data.frames import by_column
+from fedcohort.data.outcome import Outcome
+from fedcohort.data.partition import partition
+from fedcohort.protocol import DataError
+from fedcohort.study.engine import Problem
+from fedcohort.study.plan import Plan, Scenario
+from fedcohort.study.splits import strata, stratified
+
+
+@dataclass(frozen=True)
+class Table:
+    """A study's data in one process.
+
+    Attributes
+    ----------
+    frame : all rows, without the site column.
+    site : each row's natural site, or None where sites are made by a split.
+    dictionary, outcome : what is known about the columns.
+    n_sites : into how many sites a split divides the rows.
+    description, licence : of the source, for the report.
+    """
+
+    frame: pd.DataFrame
+    site: Array | None
+    dictionary: Dictionary
+    outcome: Outcome | None
+    n_sites: int
+    description: str
+    licence: str
+
+    @property
+    def mark(self) -> int:
+        """A checksum of all rows, so that a resumed run notices other data."""
+        hashed = pd.util.hash_pandas_object(self.frame, index=False).to_numpy()
+        mark = zlib.crc32(hashed.tobytes())
+        sites = "" if self.site is None else "\n".join(map(str, self.site))
+        return zlib.crc32(sites.encode(), mark)
+
+
+def load(plan: Plan) -> Table:
+    """Read and check a study's data.
+
+    Raises
+    ------
+    DataError : no such file or column, an impossible time or event, a site without events.
+    """
+    source = sources.load(plan.source, plan.base)
+    outcome = plan.outcome or source.outcome
+    site: Array | None = None
+    if isinstance(source.frames, dict):
+        names = sorted(source.frames)
+        checks.check_sites(source.frames, outcome)
+        frame = pd.concat([source.frames[s] for s in names], ignore_index=True)
+        site = np.repeat(names, [len(source.frames[s]) for s in names])
+    else:
+        frame = source.frames
+        if plan.site_column is not None:
+            named = by_column(frame, plan.site_column, plan.source)
+            checks.check_sites(named, outcome)
+            site = frame[plan.site_column].astype(str).to_numpy()
+            frame = frame.drop(columns=[plan.site_column])
+        else:
+            checks.check_table(frame, outcome, plan.source)
+    dictionary = source.dictionary
+    if plan.dictionary is not None:
+        dictionary = Dictionary.from_file(plan.base / plan.dictionary)
+    if dictionary is None:
+        dictionary = Dictionary.draft(frame, outcome)
+    natural = 0 if site is None else len(np.unique(site))
+    n_sites = plan.n_sites or natural
+    train = len(frame) * (1 - plan.test_fraction)
+    if train < 2 * n_sites:
+        raise DataError(
+            f"{plan.source}: {len(frame)} rows are too few for {n_sites} sites after "
+            f"{plan.test_fraction:.0%} were set aside for the test; use fewer sites."
+        )
+    return Table(
+        frame.reset_index(drop=True), site, dictionary, outcome, n_sites,
+        source.description, source.licence,
+    )  # fmt: skip
+
+
+def seed_of(plan: Plan, repeat: int) -> int:
+    """Return the seed that all draws of one repeat derive from."""
+    return int(np.random.SeedSequence((plan.seed, repeat)).generate_state(1)[0])
+
+
+@dataclass(frozen=True)
+class Laid:
+    """One repeat of one scenario: the sites' training tables, and the blind test rows."""
+
+    problem: Problem
+    test: pd.DataFrame
+    test_site: Array | None
+
+
+def lay_out(plan: Plan, table: Table, scenario: Scenario, repeat: int) -> Laid:
+    """Divide the rows of one repeat: test rows first, the training rows over the sites."""
+    rng = np.random.default_rng((plan.seed, repeat, 0x7465))
+    mask = stratified(strata(table.frame, table.outcome, table.site), plan.test_fraction, rng)
+    train = table.frame[~mask].reset_index(drop=True)
+    if scenario.rule == "natural":
+        assert table.site is not None
+        site = table.site[~mask]
+        frames = {str(s): train[site == s].reset_index(drop=True) for s in np.unique(site)}
+    else:
+        frames = partition(
+            train,
+            scenario.rule,
+            table.n_sites,
+            seed_of(plan, repeat),
+            table.outcome,
+            **scenario.options,
+        )
+    problem = Problem(frames, table.dictionary, table.outcome, plan.min_cell, plan.quorum)
+    natural = scenario.rule == "natural" and table.site is not None
+    return Laid(
+        problem,
+        table.frame[mask].reset_index(drop=True),
+        table.site[mask] if natural and table.site is not None else None,
+    )

@@ -1,0 +1,366 @@
+"""From the finished pieces of a study to the files that describe it.
+
+Everything is written in the order of the study file: two runs of one study give the same bytes,
+the keys named `seconds` aside.
+"""
+
+from __future__ import annotations
+
+import csv
+import importlib.metadata
+import json
+import os
+import platform
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import yaml
+
+import fedcohort
+from fedcohort.metrics import intervals
+from fedcohort.protocol import Method, registry
+from fedcohort.study.cells import Cell, Workshop, cells_of
+from fedcohort.study.layout import Table, lay_out
+from fedcohort.study.plan import Arm, Plan
+
+ROLE = {"sites": "arm", "isolated": "lower bound", "centralised": "upper bound"}
+PACKAGES = ("numpy", "scipy", "pandas", "scikit-learn", "torch", "safetensors", "altair", "optuna")
+
+
+@dataclass(frozen=True)
+class Shown:
+    """One arm's outcome in one scenario and repeat, as the tables show it."""
+
+    arm: Arm
+    scenario: str
+    repeat: int
+    found: Mapping[str, Any]
+
+
+def collect(shop: Workshop) -> list[Shown]:
+    """Return what every arm gave, in order; the upper bound under each scenario."""
+    plan = shop.plan
+    found = {cell: shop.result(cell) or {"status": "failed: not run"} for cell in cells_of(plan)[1]}
+    shown: list[Shown] = []
+    for s, scenario in enumerate(plan.scenarios):
+        for a, arm in enumerate(plan.arms):
+            source = 0 if arm.scope == "centralised" else s
+            for repeat in range(plan.repeats):
+                cell = Cell("fit", source, repeat, a)
+                shown.append(Shown(arm, scenario.name, repeat, found[cell]))
+    return shown
+
+
+def write(shop: Workshop, table: Table, out: Path, seconds: float, command: str) -> dict[str, Any]:
+    """Write every file of a finished study but the report; return what is in results.json."""
+    plan = shop.plan
+    shown = collect(shop)
+    rows = list(_rows(shown))
+    results: dict[str, Any] = {
+        "schema": 1,
+        "study": plan.study,
+        "question": plan.question,
+        "seed": plan.seed,
+        "task": plan.task,
+        "versions": versions(),
+        "outcome": _outcome(table),
+        "data": _data(plan, table),
+        "scenarios": [_scenario(plan, table, s) for s in range(len(plan.scenarios))],
+        "declared": [_declared(plan, arm) for arm in plan.arms],
+        "arms": rows,
+        "summary": _summary(plan, shown),
+        "comparisons": _comparisons(plan, shown),
+        "coefficients": list(_listed(shown, "coefficients")),
+        "calibration": list(_listed(shown, "calibration")),
+        "tuning": _tuning(shop),
+        "evaluate": {
+            "test_fraction": plan.test_fraction,
+            "repeats": plan.repeats,
+            "metrics": list(plan.metrics),
+        },
+        "preprocess": dict(plan.content.get("preprocess") or {}),
+        "privacy": {"secure_aggregation": False, "dp": None, "min_cell": plan.min_cell},
+        "command": command,
+        "seconds": round(seconds, 1),
+    }
+    _text(out / "results.json", json.dumps(results, indent=1, ensure_ascii=False, allow_nan=False))
+    _metrics(out / "metrics.csv", rows)
+    _history(out / "history.csv", shown)
+    _ledger(out / "ledger.jsonl", shop)
+    _text(
+        out / "study.yaml", yaml.safe_dump(dict(plan.content), sort_keys=False, allow_unicode=True)
+    )
+    machine = {"versions": versions(), "platform": platform.platform(), "cores": os.cpu_count()}
+    _text(out / "environment.json", json.dumps(machine, indent=1))
+    for arm in plan.arms:
+        if (out / "models" / arm.name).is_dir():
+            _text(out / "models" / arm.name / "card.md", _card(plan, table, arm, results))
+    return results
+
+
+def versions() -> dict[str, str]:
+    """Return the versions that a result may depend on."""
+    found = {"fedcohort": fedcohort.__version__, "python": platform.python_version()}
+    for name in PACKAGES:
+        try:
+            found[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+# what was asked -----------------------------------------------------------------------
+
+
+def _outcome(table: Table) -> dict[str, Any]:
+    if table.outcome is None:
+        return {"kind": "none", "columns": []}
+    return {"kind": table.outcome.kind, "columns": list(table.outcome.columns)}
+
+
+def _data(plan: Plan, table: Table) -> dict[str, Any]:
+    return {
+        "source": plan.source,
+        "rows": len(table.frame),
+        "events": _events(table, table.frame),
+        "features": [v.name for v in table.dictionary.features(table.outcome)],
+        "description": table.description,
+        "licence": table.licence,
+    }
+
+
+def _events(table: Table, frame: Any) -> int | None:
+    column = getattr(table.outcome, "event", None)
+    return None if column is None else int((np.asarray(frame[column], float) > 0).sum())
+
+
+def _scenario(plan: Plan, table: Table, index: int) -> dict[str, Any]:
+    """Return how the first repeat's training rows are laid out."""
+    scenario = plan.scenarios[index]
+    frames = lay_out(plan, table, scenario, 0).problem.frames
+    return {
+        "scenario": scenario.name,
+        "title": scenario.name.replace("-", " "),
+        "rule": scenario.rule,
+        "options": dict(scenario.options),
+        "sites": [
+            {"site": s, "rows": len(f), "events": _events(table, f)}
+            for s, f in sorted(frames.items())
+        ],
+    }
+
+
+def _declared(plan: Plan, arm: Arm) -> dict[str, Any]:
+    method = registry.find(arm.method)
+    return {
+        "arm": arm.name,
+        "title": arm.title,
+        "method": arm.method,
+        "role": ROLE[arm.scope],
+        "settings": {**_defaults(method), **arm.configured(), **arm.preprocess},
+        "reveals": {
+            "sites": method.reveals,
+            "isolated": "Nothing leaves a site: each hospital fits its own rows.",
+            "centralised": "Everything: all rows in one place. A bound, not a proposal.",
+        }[arm.scope],
+    }
+
+
+def _defaults(method: Method) -> dict[str, Any]:
+    return {f.name: f.default for f in fields(method.settings)}
+
+
+def _tuning(shop: Workshop) -> list[dict[str, Any]]:
+    plan = shop.plan
+    return [
+        {
+            "arm": plan.arms[cell.arm].name,
+            "scenario": plan.scenarios[cell.scenario].name,
+            "repeat": cell.repeat,
+            **{k: found.get(k) for k in ("chosen", "score", "tried", "status")},
+        }
+        for cell in cells_of(plan)[0]
+        if (found := shop.result(cell)) is not None
+    ]
+
+
+# what came out ------------------------------------------------------------------------
+
+
+def _rows(shown: Iterable[Shown]) -> Iterator[dict[str, Any]]:
+    for one in shown:
+        head = {
+            "arm": one.arm.name,
+            "method": one.arm.method,
+            "scenario": one.scenario,
+            "repeat": one.repeat,
+        }
+        blank = {
+            "site": None, "metrics": {}, "rounds": 0, "seconds": one.found.get("seconds", 0.0),
+            "bytes_up": 0, "bytes_down": 0, "epsilon": None,
+        }  # fmt: skip
+        for row in one.found.get("rows") or [blank]:
+            yield {**head, **blank, **row, "status": one.found["status"]}
+
+
+def _values(shown: Iterable[Shown], metric: str) -> dict[tuple[str, str], dict[int, float]]:
+    """Return a metric's value over all sites by (scenario, arm) and repeat."""
+    out: dict[tuple[str, str], dict[int, float]] = {}
+    for one in shown:
+        for row in one.found.get("rows", ()):
+            value = row["metrics"].get(metric)
+            if row["site"] is None and value is not None:
+                out.setdefault((one.scenario, one.arm.name), {})[one.repeat] = value
+    return out
+
+
+def _summary(plan: Plan, shown: list[Shown]) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = []
+    single = {
+        (one.scenario, one.arm.name): one.found["interval"]
+        for one in shown
+        if "interval" in one.found
+    }
+    for metric in plan.metrics:
+        for (scenario, arm), by_repeat in _values(shown, metric).items():
+            values = np.array([by_repeat[r] for r in sorted(by_repeat)])
+            s = intervals.summarise(values, np.random.default_rng((plan.seed, 0x73756D)))
+            low, high = s.low, s.high
+            if metric == "c_index" and (scenario, arm) in single:
+                low, high = single[scenario, arm]
+            numbers = {"mean": s.mean, "sd": s.sd, "low": low, "high": high}
+            rows.append(
+                {"arm": arm, "scenario": scenario, "metric": metric}
+                | {k: _finite(v) for k, v in numbers.items()}
+                | {"n": len(values)}
+            )
+    return rows
+
+
+def _comparisons(plan: Plan, shown: list[Shown]) -> list[dict[str, Any]]:
+    """Return every pair of arms on the repeats that both have."""
+    rows: list[dict[str, Any]] = []
+    ratio = plan.test_fraction / (1 - plan.test_fraction)
+    names = [arm.name for arm in plan.arms]
+    for metric in plan.metrics:
+        values = _values(shown, metric)
+        for scenario in plan.scenarios:
+            for i, against in enumerate(names):
+                for arm in names[i + 1 :]:
+                    a = values.get((scenario.name, arm), {})
+                    b = values.get((scenario.name, against), {})
+                    both = sorted(set(a) & set(b))
+                    if not both:
+                        continue
+                    rng = np.random.default_rng((plan.seed, 0x706169))
+                    p = intervals.paired(
+                        np.array([a[r] for r in both]), np.array([b[r] for r in both]), ratio, rng
+                    )
+                    numbers = {"difference": p.difference, "low": p.low, "high": p.high, "p": p.p}
+                    rows.append(
+                        {"scenario": scenario.name, "metric": metric, "arm": arm}
+                        | {"against": against}
+                        | {k: _finite(v) for k, v in numbers.items()}
+                        | {"n": len(both)}
+                    )
+    return rows
+
+
+def _listed(shown: Iterable[Shown], key: str) -> Iterator[dict[str, Any]]:
+    for one in shown:
+        for row in one.found.get(key, ()):
+            yield {"arm": one.arm.name, "scenario": one.scenario, "repeat": one.repeat, **row}
+
+
+def _finite(value: float | None) -> float | None:
+    return None if value is None or not np.isfinite(value) else float(value)
+
+
+# files --------------------------------------------------------------------------------
+
+
+def _text(path: Path, text: str) -> None:
+    fresh = path.with_suffix(path.suffix + ".new")
+    fresh.write_text(text if text.endswith("\n") else text + "\n", encoding="utf-8")
+    os.replace(fresh, path)
+
+
+def _csv(path: Path, header: tuple[str, ...], rows: Iterable[tuple[Any, ...]]) -> None:
+    fresh = path.with_suffix(".csv.new")
+    with fresh.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(header)
+        writer.writerows(rows)
+    os.replace(fresh, path)
+
+
+def _metrics(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
+    header = ("arm", "scenario", "repeat", "site", "metric", "value")
+    lines = (
+        (r["arm"], r["scenario"], r["repeat"], r["site"], name, value)
+        for r in rows
+        for name, value in r["metrics"].items()
+    )
+    _csv(path, header, lines)
+
+
+def _history(path: Path, shown: Iterable[Shown]) -> None:
+    header = ("arm", "scenario", "repeat", "site", "round", "name", "value")
+    lines = (
+        (one.arm.name, one.scenario, one.repeat, row["site"], int(row["round"]), name, value)
+        for one in shown
+        for row in one.found.get("history", ())
+        for name, value in row.items()
+        if name not in ("site", "round")
+    )
+    _csv(path, header, lines)
+
+
+def _ledger(path: Path, shop: Workshop) -> None:
+    fresh = path.with_suffix(".jsonl.new")
+    with fresh.open("wb") as file:
+        for cell in (c for cells in cells_of(shop.plan) for c in cells):
+            part = shop.ledger(cell)
+            if part.exists():
+                file.write(part.read_bytes())
+    os.replace(fresh, path)
+
+
+def _card(plan: Plan, table: Table, arm: Arm, results: Mapping[str, Any]) -> str:
+    """Return the model card: what the model is, what it was trained on, how good it is."""
+    method = registry.find(arm.method)
+    first = plan.scenarios[0].name
+    scores = [s for s in results["summary"] if s["arm"] == arm.name and s["scenario"] == first]
+    rows = "\n".join(f"| {s['metric']} | {s['mean']:.3f} | {s['n']} |" for s in scores)
+    declared = next(d for d in results["declared"] if d["arm"] == arm.name)
+    settings = "\n".join(f"- {k}: {v}" for k, v in declared["settings"].items())
+    return f"""# {arm.title}: {plan.study}
+
+{plan.question}
+
+- Method: {method.title} (`{method.name}`). Source: {method.paper}
+- Trained on: {plan.source}, scenario {first}, the training rows of the first repeat \
+({1 - plan.test_fraction:.0%} of {len(table.frame)} rows)
+- Outcome: {", ".join(_outcome(table)["columns"]) or "none"}
+- Role in the study: {declared["role"]}
+- What left the sites: {declared["reveals"]}
+- Seed: {plan.seed}; fedcohort {fedcohort.__version__}
+
+## Evaluation on blind test rows, scenario {first}
+
+| metric | mean | repeats |
+|---|---|---|
+{rows}
+
+## Settings
+
+{settings}
+
+## Limits
+
+The model was evaluated on rows of the same source. Before it is used for patients of another
+hospital or period, evaluate it there. It is no medical device.
+"""

@@ -1,0 +1,227 @@
+"""Runs the pieces of a study, in parallel where cores allow, so that it can be stopped at any time.
+
+Until a study is complete, its folder holds `.work/`: the finished pieces, and the journals of
+those that were under way. `resume` goes on from there; a finished study has no `.work/`.
+"""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import queue
+import shutil
+import signal
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import fedcohort
+from fedcohort.protocol import FedcohortError, StudyError
+from fedcohort.study import layout, results
+from fedcohort.study.cells import Cell, Workshop, cells_of
+from fedcohort.study.layout import Table
+from fedcohort.study.plan import Plan
+
+WORK = ".work"
+
+
+@dataclass(frozen=True)
+class Event:
+    """What a progress display is told: a piece began, moved, or ended.
+
+    Attributes
+    ----------
+    done, total : pieces finished, and all of them.
+    name : the piece, such as "fedavg · iid · 3".
+    rounds : rounds done and in all within the piece, where known.
+    """
+
+    done: int
+    total: int
+    name: str
+    rounds: tuple[int, int] | None
+
+
+Tell = Callable[[Event], None]
+
+
+def prepare(plan: Plan, table: Table) -> None:
+    """Find what can be wrong before anything is written: every scenario is laid out once."""
+    for scenario in plan.scenarios:
+        layout.lay_out(plan, table, scenario, 0)
+
+
+def run(
+    plan: Plan,
+    table: Table,
+    out: Path,
+    *,
+    resume: bool,
+    workers: int,
+    tell: Tell,
+    command: str,
+) -> dict[str, Any]:
+    """Do all pieces that are not done yet, and write the study's files.
+
+    Raises
+    ------
+    StudyError : `out` holds another run, or a finished one, or none to resume.
+    FedcohortError : a worker process died; what was done is kept.
+    """
+    began = time.monotonic()
+    _claim(plan, table, out, resume)
+    shop = Workshop(plan, table, out / WORK, out / "models")
+    tunings, fits = cells_of(plan)
+    total = len(tunings) + len(fits)
+    done = 0
+    for stage in (tunings, fits):
+        open_ = [cell for cell in stage if shop.result(cell) is None]
+        done += len(stage) - len(open_)
+        for event in _do(shop, open_, workers, out):
+            name, rounds = event
+            done += rounds is None
+            tell(Event(done, total, name, rounds))
+    found = results.write(shop, table, out, time.monotonic() - began, command)
+    shutil.rmtree(out / WORK)
+    return found
+
+
+def default_folder(plan: Plan, resume: bool, parent: Path = Path("runs")) -> Path:
+    """Return where a run goes if the user does not say: the first free name of the study's.
+
+    Resuming takes the latest that is unfinished.
+    """
+    names = [plan.study, *(f"{plan.study}-{i}" for i in range(2, 10_000))]
+    if resume:
+        unfinished = [parent / n for n in names if (parent / n / WORK).is_dir()]
+        if unfinished:
+            return unfinished[-1]
+    return next(parent / n for n in names if not (parent / n).exists())
+
+
+def _claim(plan: Plan, table: Table, out: Path, resume: bool) -> None:
+    """Make the folder of a new run, or see that the one to resume is this study's."""
+    mark = json.dumps(
+        {
+            "fedcohort": fedcohort.__version__,
+            "study": plan.content,
+            "seed": plan.seed,
+            "data": table.mark,
+        },
+        indent=1,
+        sort_keys=True,
+        default=str,
+    )
+    note = out / WORK / "claim.json"
+    if resume:
+        if not note.exists():
+            finished = (out / "results.json").exists()
+            what = "the run there is finished" if finished else "there is no run"
+            raise StudyError(f"{out}: nothing to resume; {what}.")
+        if note.read_text(encoding="utf-8") != mark:
+            raise StudyError(
+                f"{out}: the study, its data or the version changed since this run began; start "
+                f"a new one with another --out."
+            )
+        return
+    if out.exists() and any(out.iterdir()):
+        hint = "--resume to go on with it, or " if note.exists() else ""
+        raise StudyError(f"{out}: the folder is not empty; use {hint}another --out.")
+    note.parent.mkdir(parents=True, exist_ok=True)
+    fresh = note.with_suffix(".new")
+    fresh.write_text(mark, encoding="utf-8")
+    os.replace(fresh, note)
+
+
+def label(plan: Plan, cell: Cell) -> str:
+    """Return how a piece is called on screen."""
+    arm, scenario = plan.arms[cell.arm], plan.scenarios[cell.scenario]
+    where = "pooled" if arm.scope == "centralised" else scenario.name
+    kind = "tune " if cell.kind == "tune" else ""
+    return f"{kind}{arm.name} · {where} · {cell.repeat + 1}"
+
+
+Told = tuple[str, tuple[int, int] | None]
+
+
+def _do(shop: Workshop, cells: list[Cell], workers: int, out: Path) -> Iterator[Told]:
+    """Do cells; yield (name, rounds) on the way and (name, None) when one is complete."""
+    if not cells:
+        return
+    if workers <= 1 or len(cells) == 1:
+        yield from _here(shop, cells)
+        return
+    context = multiprocessing.get_context("spawn")
+    news: Any = context.Queue()
+    plan = shop.plan
+    pool = ProcessPoolExecutor(min(workers, len(cells)), context, _start, (plan, str(out), news))
+    waiting: dict[Future[None], Cell] = {pool.submit(_work, cell): cell for cell in cells}
+    try:
+        while waiting:
+            ended, _ = wait(waiting, timeout=0.2, return_when=FIRST_COMPLETED)
+            yield from _drain(news)
+            for future in ended:
+                cell = waiting.pop(future)
+                future.result()
+                yield label(plan, cell), None
+        pool.shutdown()
+    except BrokenProcessPool:
+        raise FedcohortError(
+            f"a worker process died (killed, or out of memory); what was finished is kept in "
+            f"{out}: run the same command with --resume."
+        ) from None
+    finally:
+        _end(pool)
+
+
+def _here(shop: Workshop, cells: list[Cell]) -> Iterator[Told]:
+    """Do cells in this process."""
+    for cell in cells:
+        name = label(shop.plan, cell)
+        shop.do(cell, lambda done, of: None)
+        yield name, None
+
+
+def _drain(news: Any) -> Iterator[Told]:
+    while True:
+        try:
+            yield news.get_nowait()
+        except queue.Empty:
+            return
+
+
+def _end(pool: ProcessPoolExecutor) -> None:
+    """End the workers by their own ids, whatever they are doing; their journals stay."""
+    workers = list((getattr(pool, "_processes", None) or {}).values())
+    pool.shutdown(wait=False, cancel_futures=True)
+    for worker in workers:
+        if worker.is_alive():
+            worker.terminate()
+
+
+# in a worker process ------------------------------------------------------------------
+
+_shop: Workshop | None = None
+_news: Any = None
+
+
+def _start(plan: Plan, out: str, news: Any) -> None:
+    """Load the study once per worker; one thread each, since the cells are the parallelism."""
+    global _shop, _news
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+        os.environ[name] = "1"
+    folder = Path(out)
+    _shop = Workshop(plan, layout.load(plan), folder / WORK, folder / "models")
+    _news = news
+
+
+def _work(cell: Cell) -> None:
+    assert _shop is not None
+    name = label(_shop.plan, cell)
+    _shop.do(cell, lambda done, of: _news.put((name, (done, of))))

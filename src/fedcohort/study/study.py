@@ -1,0 +1,140 @@
+"""A study in Python: the same file, the same results, as on the command line.::
+
+    study = fc.Study.from_file("study.yaml")
+    results = study.run()
+    results.report("report.html")
+
+`Study` is a checked file with its data; `Results` is what a finished run left in its folder.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from fedcohort.protocol import DataError
+from fedcohort.study import layout, plan, runner, yamlfile
+
+
+@dataclass(frozen=True)
+class Results:
+    """A finished study's folder, and what its results.json holds."""
+
+    folder: Path
+    content: dict[str, Any]
+
+    @classmethod
+    def from_folder(cls, folder: str | Path) -> Results:
+        """Read a finished study.
+
+        Raises
+        ------
+        DataError : there is no results.json, or it is damaged.
+        """
+        path = Path(folder) / "results.json"
+        try:
+            return cls(Path(folder), json.loads(path.read_text(encoding="utf-8")))
+        except FileNotFoundError:
+            raise DataError(f"{folder}: no results.json there; is the run finished?") from None
+        except (json.JSONDecodeError, UnicodeDecodeError):
+            raise DataError(f"{path}: the file is damaged.") from None
+
+    @property
+    def summary(self) -> pd.DataFrame:
+        """Mean, sd and 95 % interval of each metric, by arm and scenario."""
+        return pd.DataFrame(self.content["summary"])
+
+    @property
+    def metrics(self) -> pd.DataFrame:
+        """Every metric of every arm, scenario, repeat and site."""
+        return pd.read_csv(self.folder / "metrics.csv")
+
+    @property
+    def failures(self) -> list[str]:
+        """Arms that failed, each with its reason, once."""
+        found = {
+            f"{row['arm']} ({row['scenario']}): {row['status'].removeprefix('failed: ')}": None
+            for row in self.content["arms"]
+            if row["status"] != "done"
+        }
+        return list(found)
+
+    def report(self, path: str | Path | None = None) -> Path:
+        """Write the report as one self-contained HTML file; return where it is."""
+        from fedcohort import report
+
+        return report.write(self.folder, None if path is None else Path(path))
+
+
+@dataclass(frozen=True)
+class Study:
+    """A checked study with its data."""
+
+    plan: plan.Plan
+    table: layout.Table
+
+    @classmethod
+    def from_file(
+        cls, path: str | Path, *, overrides: Iterable[str] = (), seed: int | None = None
+    ) -> Study:
+        """Read a study file and its data, and check both.
+
+        Parameters
+        ----------
+        overrides : ``key.path=value`` assignments that replace what the file says.
+        seed : replaces the file's.
+
+        Raises
+        ------
+        StudyError : an unknown key, an impossible value; the file and line are named.
+        DataError : the table does not hold what the study says.
+        """
+        path = Path(path)
+        doc = yamlfile.read(path)
+        content = copy.deepcopy(doc.content)
+        for assignment in overrides:
+            yamlfile.override(content, assignment)
+        if seed is not None:
+            content["seed"] = seed
+        checked = plan.check(yamlfile.Document(content, doc.name, doc.lines), path.parent)
+        table = layout.load(checked)
+        runner.prepare(checked, table)
+        return cls(checked, table)
+
+    def run(
+        self,
+        out: str | Path | None = None,
+        *,
+        resume: bool = False,
+        workers: int = 1,
+        tell: runner.Tell | None = None,
+        command: str = "Study.run()",
+    ) -> Results:
+        """Run every arm and write the results and the report.
+
+        Parameters
+        ----------
+        out : the folder for the results; ``runs/<study>`` by default.
+        resume : go on with a run that was stopped.
+        workers : processes; more than one needs a main module that can be imported.
+        tell : called with what is going on, for progress displays.
+        """
+        folder = Path(out) if out is not None else runner.default_folder(self.plan, resume)
+        found = runner.run(
+            self.plan,
+            self.table,
+            folder,
+            resume=resume,
+            workers=workers,
+            tell=tell or (lambda event: None),
+            command=command,
+        )
+        results = Results(folder, found)
+        results.report()
+        return results

@@ -1,0 +1,232 @@
+"""Choosing an arm's settings on its training sites only.
+
+D6.2, section 8.2.5: centre-based K-fold. Each fold leaves one site out, the arm is fitted on the
+others, and the left-out rows are predicted; the C-index is computed once over the predictions of
+all folds. The bounds have no centres to leave out: pooled data use ordinary folds of rows, an
+isolated site folds of its own rows, averaged over sites; the upper bound is so tuned as carefully
+as any arm.
+
+`rounds` costs nothing: one fit with the largest number keeps the model at each smaller one.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from fedcohort.arrays import Array
+from fedcohort.data.outcome import Survival
+from fedcohort.metrics import concordance
+from fedcohort.protocol import FedcohortError, Fitted, Method, SettingError, registry
+from fedcohort.study.engine import Problem, Run, fit_once
+from fedcohort.study.plan import Arm
+from fedcohort.study.splits import folds, strata
+
+ROW_FOLDS = 5
+
+Settings = dict[str, Any]
+Fold = tuple[Problem, pd.DataFrame]
+Tell = Callable[[int, int], None]
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """What tuning chose, its score, and everything it tried.
+
+    Attributes
+    ----------
+    chosen : settings that replace the arm's.
+    score : C-index over the predictions of all folds.
+    tried : (settings, score) in the order tried; score None where the fit failed.
+    ledger : the ledger's lines of every fit, since tuning makes data leave sites as well.
+    """
+
+    chosen: Settings
+    score: float
+    tried: list[tuple[Settings, float | None]]
+    ledger: list[str]
+
+
+class Tuner:
+    """Scores candidate settings of one arm on one problem.
+
+    Parameters
+    ----------
+    work : folder for journals, so that a killed tuning goes on where it was.
+    tell : called with (fits done, fits in all).
+    """
+
+    def __init__(self, problem: Problem, arm: Arm, seed: int, work: Path, tell: Tell):
+        self._arm = arm
+        self._method: Method = registry.find(arm.method)
+        self._seed = seed
+        self._work = work
+        self._tell = tell
+        self._fits = 0
+        self._groups = list(_groups(problem, arm.scope, seed))
+        self.ledger: list[str] = []
+
+    @property
+    def keeps_rounds(self) -> bool:
+        """Whether one fit of the method gives every smaller number of rounds."""
+        known = self._method.settings.__dataclass_fields__
+        return "keep_rounds" in known and "rounds" in known
+
+    def scores(self, settings: Settings, rounds: tuple[int, ...]) -> list[float | None]:
+        """Return the score of `settings` at each of `rounds` (once, if there are none).
+
+        A score is None where the method could not be fitted with these settings.
+        """
+        given = self._arm.configured(settings)
+        if rounds:
+            given |= {"rounds": max(rounds), "keep_rounds": rounds}
+        totals = np.zeros(max(1, len(rounds)))
+        weights = 0
+        for group in self._groups:
+            risks: list[list[Array]] = []
+            held: list[pd.DataFrame] = []
+            for problem, rows in group:
+                try:
+                    run = self._fit(problem, given)
+                except SettingError:
+                    raise
+                except FedcohortError:
+                    return [None] * len(totals)
+                x = run.design.matrix(rows)
+                risks.append([m.predict(x) for m in _at(run.model, rounds)])
+                held.append(rows)
+            truth = pd.concat(held, ignore_index=True)
+            outcome = group[0][0].outcome
+            assert isinstance(outcome, Survival)
+            time = np.asarray(truth[outcome.time], float)
+            event = np.asarray(truth[outcome.event], float) > 0
+            for i in range(len(totals)):
+                c = concordance.harrell(np.concatenate([r[i] for r in risks]), time, event)
+                totals[i] += 0.5 if np.isnan(c) else c
+            weights += 1
+        return [float(t / weights) for t in totals]
+
+    def _fit(self, problem: Problem, given: Settings) -> Run:
+        path = self._work / f"tune-{self._fits:05d}.journal"
+        self._fits += 1
+        self._tell(self._fits, 0)
+        run = fit_once(problem, self._method, given, self._arm.preprocess, self._seed, journal=path)
+        self.ledger += run.ledger.lines
+        return run
+
+
+def _at(model: Fitted, rounds: tuple[int, ...]) -> Iterable[Fitted]:
+    """Return the model after each number of rounds, or the model itself."""
+    return [model.at_round(r) for r in rounds] if rounds else [model]
+
+
+def _groups(problem: Problem, scope: str, seed: int) -> Iterator[list[Fold]]:
+    """Yield groups of folds; predictions are pooled within a group, scores averaged over groups."""
+    rng = np.random.default_rng((seed, 0x74756E65))
+    if scope == "sites" and len(problem.frames) > 1:
+        yield [
+            (problem.on({n: f for n, f in problem.frames.items() if n != left}), rows)
+            for left, rows in sorted(problem.frames.items())
+        ]
+        return
+    if scope == "isolated":
+        for name in sorted(problem.frames):
+            if made := _row_folds(problem.on({name: problem.frames[name]}), rng):
+                yield made
+        return
+    yield _row_folds(problem.pooled(), rng)
+
+
+def _row_folds(problem: Problem, rng: np.random.Generator) -> list[Fold]:
+    """Return folds of one table's rows; none where an event cannot be in every training part."""
+    ((name, frame),) = problem.frames.items()
+    outcome = problem.outcome
+    if isinstance(outcome, Survival) and (np.asarray(frame[outcome.event], float) > 0).sum() < 2:
+        return []
+    fold = folds(strata(frame, outcome, None), min(ROW_FOLDS, len(frame)), rng)
+    return [
+        (
+            problem.on({name: frame[fold != k].reset_index(drop=True)}),
+            frame[fold == k].reset_index(drop=True),
+        )
+        for k in range(fold.max() + 1)
+    ]
+
+
+def grid_search(tuner: Tuner, grid: Mapping[str, list[Any]]) -> Tuned:
+    """Try every combination of a grid; the first of equals wins."""
+    grid = dict(grid)
+    rounds = tuple(sorted(grid.pop("rounds"))) if tuner.keeps_rounds and "rounds" in grid else ()
+    names = sorted(grid)
+    tried: list[tuple[Settings, float | None]] = []
+    for values in itertools.product(*(grid[n] for n in names)):
+        settings = dict(zip(names, values, strict=True))
+        scores = tuner.scores(settings, rounds)
+        for i, score in enumerate(scores):
+            tried.append((settings | ({"rounds": rounds[i]} if rounds else {}), score))
+    return _best(tried, tuner.ledger)
+
+
+def optuna_search(tuner: Tuner, space: Mapping[str, Any], trials: int, seed: int) -> Tuned:
+    """Let Optuna's seeded tree-structured Parzen estimator propose settings.
+
+    Parameters
+    ----------
+    space : by setting, either ``[low, high]`` (whole numbers if both are), ``[low, high, "log"]``,
+        or ``{"choose": [values]}``.
+
+    Raises
+    ------
+    SettingError : a space of another shape, or Optuna is not installed.
+    """
+    try:
+        import optuna
+    except ImportError:
+        raise SettingError("tune.trials needs Optuna: pip install 'fedcohort[tune]'.") from None
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    tried: list[tuple[Settings, float | None]] = []
+
+    def objective(trial: optuna.Trial) -> float:
+        settings = {name: _draw(trial, name, spec) for name, spec in sorted(space.items())}
+        (score,) = tuner.scores(settings, ())
+        tried.append((settings, score))
+        return -1.0 if score is None else score
+
+    sampler = optuna.samplers.TPESampler(seed=seed % 2**32)
+    optuna.create_study(direction="maximize", sampler=sampler).optimize(objective, n_trials=trials)
+    return _best(tried, tuner.ledger)
+
+
+def _draw(trial: Any, name: str, spec: Any) -> Any:
+    """Return one setting's value as Optuna proposes it."""
+    match spec:
+        case {"choose": [*values]}:
+            return trial.suggest_categorical(name, values)
+        case [int(low), int(high)] if low <= high:
+            return trial.suggest_int(name, low, high)
+        case [int() | float() as low, int() | float() as high] if low <= high:
+            return trial.suggest_float(name, low, high)
+        case [int() | float() as low, int() | float() as high, "log"] if 0 < low <= high:
+            return trial.suggest_float(name, low, high, log=True)
+        case _:
+            raise SettingError(
+                f"tune.space.{name} must be [low, high], [low, high, log] or {{choose: [values]}}."
+            )
+
+
+def _best(tried: list[tuple[Settings, float | None]], ledger: list[str]) -> Tuned:
+    """Return the best of what was tried."""
+    able = [(s, c) for s, c in tried if c is not None]
+    if not able:
+        raise FedcohortError(
+            f"none of {len(tried)} candidate settings could be fitted; widen the grid, or look at "
+            f"one of them as an arm of its own."
+        )
+    chosen, score = max(able, key=lambda pair: pair[1])
+    return Tuned(chosen, score, tried, ledger)

@@ -1,0 +1,109 @@
+"""The course of a training: its learning rate, when it stops, and which vector is the result.
+
+Rounds are alike whoever advances them: a site on its own, or a federation by any strategy.
+
+Learning rate, D6.2 section 8.3: when the loss rises, loss⁽ⁱ⁺¹⁾ > loss⁽ⁱ⁾,
+
+    lr⁽ⁱ⁺¹⁾ = max(lr⁽ⁱ⁾/√(i+1), 0.001)                                                   (1)
+
+except that a rate below 0.001 is left as it is. Losses are counted from 0, and a round knows
+the loss at the vector that it began with.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from fedcohort.arrays import Array
+
+#: θ (P,) and the learning rate → the next θ, and the averaged loss at the given one.
+Advance = Callable[[Array, float], tuple[Array, float]]
+
+FLOOR = 0.001
+
+
+@dataclass(frozen=True, kw_only=True)
+class Schedule:
+    """How long, and how fast.
+
+    Attributes
+    ----------
+    rounds : largest number of rounds.
+    learning_rate : η > 0, of the first round.
+    lr_rule : "d62", eq. (1), or "constant".
+    patience : stop after so many rounds without a better held-out loss; None never stops early.
+    keep : numbers of rounds after which the result so far is kept.
+    """
+
+    rounds: int
+    learning_rate: float
+    lr_rule: str = "d62"
+    patience: int | None = None
+    keep: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Course:
+    """What a training came to.
+
+    Attributes
+    ----------
+    theta : θ (P,): the last, or with a patience the one of the best held-out loss.
+    rounds : how many were run.
+    kept : number of rounds → what `theta` would be, had it been the last.
+    """
+
+    theta: Array
+    rounds: int
+    kept: dict[int, Array] = field(default_factory=dict[int, Array])
+
+
+def next_rate(rate: float, i: int, before: float, after: float) -> float:
+    """Return lr⁽ⁱ⁺¹⁾ by eq. (1), from lr⁽ⁱ⁾, loss⁽ⁱ⁾ and loss⁽ⁱ⁺¹⁾."""
+    if after <= before:
+        return rate
+    return min(rate, max(rate / math.sqrt(i + 1), FLOOR))
+
+
+def follow(
+    schedule: Schedule,
+    theta: Array,
+    advance: Advance,
+    *,
+    held_out: Callable[[Array], float],
+    rounds: Callable[[int], Iterable[int]] = range,
+    record: Callable[..., None] | None = None,
+) -> Course:
+    """Advance θ (P,) round by round until the schedule ends.
+
+    Parameters
+    ----------
+    held_out : θ → loss on the rows held out; asked only where there is a patience.
+    rounds, record : those of the federation, where there is one.
+    """
+    rate, last = schedule.learning_rate, math.inf
+    best, best_loss, best_round = theta, math.inf, 0
+    kept: dict[int, Array] = {}
+    done = 0
+    for i in rounds(schedule.rounds):
+        theta, loss = advance(theta, rate)
+        done = i + 1
+        values = {"loss": loss, "learning_rate": rate}
+        if schedule.patience is None:
+            best = theta
+        else:
+            values["held_out_loss"] = held_out(theta)
+            if values["held_out_loss"] < best_loss:
+                best, best_loss, best_round = theta, values["held_out_loss"], i
+        if record is not None:
+            record(**values)
+        if done in schedule.keep:
+            kept[done] = best
+        if schedule.patience is not None and i - best_round >= schedule.patience:
+            break
+        if i and schedule.lr_rule == "d62":
+            rate = next_rate(rate, i - 1, last, loss)
+        last = loss
+    return Course(best, done, kept)

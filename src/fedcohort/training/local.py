@@ -1,0 +1,97 @@
+"""A site's local training: a pure function of (parameter vector, rows, entropy).
+
+Nothing is remembered from one visit to the next: the optimiser starts afresh, and whatever is
+drawn (mini-batches, dropout) is drawn from the entropy given. So sites can be trained in any
+order, in any process, or stacked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+
+from fedcohort.arrays import Array
+from fedcohort.models.network import FlatNet, network
+from fedcohort.training.optimisers import OPTIMISERS
+from fedcohort.training.plan import Plan
+from fedcohort.training.rows import Rows
+
+
+def train(
+    theta: Array, rows: Rows, plan: Plan, rate: float, entropy: tuple[int, ...]
+) -> tuple[Array, float]:
+    """Train for `plan.epochs` epochs.
+
+    Parameters
+    ----------
+    theta : θ₀ (P,).
+    rows : the site's own; without any, or without a death for a Cox loss, nothing is learned.
+    rate : learning rate.
+    entropy : what mini-batches and dropout are drawn from.
+
+    Returns
+    -------
+    theta : θ (P,).
+    loss : averaged loss with its penalty on all rows, at θ₀.
+    """
+    if not rows.loss.informative:
+        return theta, 0.0
+    net = network(plan.network, plan.dtype, plan.device)
+    net.load(theta)
+    start = net.theta.clone() if plan.mu else None
+    optimiser = OPTIMISERS[plan.optimiser](net.theta)
+    loss = None if plan.batches == 1 else evaluate(theta, rows, plan)
+    for part, seed in _visits(net, rows, plan, entropy):
+        value = net.pull(part.x, part.loss, seed) + penalise(net, plan)
+        if start is not None:
+            net.grad.add_(net.theta - start, alpha=plan.mu)
+        optimiser.step(net.theta, net.grad, rate)
+        loss = value if loss is None else loss
+    return net.read(), loss or 0.0
+
+
+def evaluate(theta: Array, rows: Rows, plan: Plan) -> float:
+    """Return the averaged loss of θ (P,) on all rows, with its penalty."""
+    net = network(plan.network, plan.dtype, plan.device)
+    net.load(theta)
+    value, _ = rows.loss(net.outputs(rows.x)) if rows.loss.informative else (0.0, None)
+    return value + penalise(net, plan)
+
+
+def penalise(net: FlatNet, plan: Plan) -> float:
+    """Return λ₁‖W‖₁ + ½λ₂‖W‖² of the first layer's weights W, and add its slope to `net.grad`.
+
+    The slope of |w| at 0 is taken as 0.
+    """
+    value = 0.0
+    weights, grad = net.theta[net.first], net.grad[net.first]
+    if plan.l2:
+        grad.add_(weights, alpha=plan.l2)
+        value += 0.5 * plan.l2 * float(weights @ weights)
+    if plan.l1:
+        grad.add_(weights.sign(), alpha=plan.l1)
+        value += plan.l1 * float(torch.abs(weights).sum())
+    return value
+
+
+def _visits(
+    net: FlatNet, rows: Rows, plan: Plan, entropy: tuple[int, ...]
+) -> Iterator[tuple[Rows, int]]:
+    """Yield the rows of each training step, and its seed for dropout."""
+    rng = np.random.default_rng(entropy) if net.draws or plan.batches > 1 else None
+    for _ in range(plan.epochs):
+        for part in _dealt(rows, plan.batches, rng):
+            yield part, int(rng.integers(2**31)) if rng is not None and net.draws else 0
+
+
+def _dealt(rows: Rows, batches: int, rng: np.random.Generator | None) -> Iterator[Rows]:
+    """Yield all rows at once, or dealt at random into parts of nearly equal size."""
+    if batches == 1 or rng is None:
+        yield rows
+        return
+    for part in np.array_split(rng.permutation(len(rows.x)), batches):
+        batch = rows.take(np.sort(part))
+        if batch.loss.informative:
+            yield batch

@@ -1,0 +1,224 @@
+"""Strategies that train any torch model over a federation.
+
+* averaging: each site trains from the same θ, the coordinator takes their mean with weights
+  n_k/n and a server rule (McMahan et al. 2017; FedProx, Li et al. 2020, by a proximal term in the
+  plan; FedAdam and FedYogi, Reddi et al. 2021, by the rule).
+  Revealed: `Update` every round, only as a sum over the sites.
+* sequential: one model visits the sites in a shuffled order, again in every round (D6.2, 8.2).
+  Revealed: `Visit` of each site every round: the model as each site left it.
+* ensemble: each site trains a model alone, and they vote. Revealed: `Member` of each site, once.
+
+With a patience, `HeldOut` is revealed every round, only as a sum over the sites.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from fedcohort.arrays import Array
+from fedcohort.protocol import Federation, Site, gathered, message, summed
+from fedcohort.training.course import Course, Schedule, follow
+from fedcohort.training.local import evaluate, train
+from fedcohort.training.plan import Plan
+from fedcohort.training.rows import held_out_rows, training_rows
+from fedcohort.training.server import Rule, Server
+
+
+@message
+class Update:
+    """One site's part in a mean of models: n_k θ_k (P,), n_k, n_k loss_k at the θ given."""
+
+    theta: Array
+    rows: Array
+    loss: Array
+
+
+@message
+class Visit:
+    """The model as a site left it: θ (P,), and n_k, n_k loss_k at the θ given."""
+
+    theta: Array
+    rows: Array
+    loss: Array
+
+
+@message
+class Member:
+    """A site's own models: (1 + K, P), the last first, then those kept after the rounds asked.
+
+    The weight is n_k, or 0 where the rows could teach nothing.
+    """
+
+    thetas: Array
+    weight: Array
+    loss: Array
+
+
+@message
+class HeldOut:
+    """n_k loss_k and n_k on the rows held out."""
+
+    loss: Array
+    rows: Array
+
+
+# site ---------------------------------------------------------------------------------
+
+
+def _trained(
+    site: Site[Any, None], theta: Array, plan: str, rate: float
+) -> tuple[Array, float, int]:
+    p = Plan.of(plan)
+    rows = training_rows(site.data, p, site.entropy)
+    theta, loss = train(theta, rows, p, rate, site.entropy)
+    return theta, loss, len(rows.x)
+
+
+@summed
+def train_here(site: Site[Any, None], *, theta: Array, plan: str, rate: float) -> Update:
+    """Train from θ; reply only what a mean over sites needs."""
+    theta, loss, n = _trained(site, theta, plan, rate)
+    return Update(n * theta, np.array(float(n)), np.array(n * loss))
+
+
+@gathered
+def visit(site: Site[Any, None], *, theta: Array, plan: str, rate: float) -> Visit:
+    """Train from θ; reply the model itself, for the next site."""
+    theta, loss, n = _trained(site, theta, plan, rate)
+    return Visit(theta, np.array(float(n)), np.array(n * loss))
+
+
+@gathered
+def train_alone(
+    site: Site[Any, None],
+    *,
+    theta: Array,
+    plan: str,
+    rounds: int,
+    rate: float,
+    lr_rule: str,
+    patience: int,
+    keep: Array,
+) -> Member:
+    """Train a model of this site alone for all rounds; a negative patience never stops early."""
+    p = Plan.of(plan)
+    rows = training_rows(site.data, p, site.entropy)
+    held_out = held_out_rows(site.data, p, site.entropy)
+    schedule = Schedule(
+        rounds=rounds,
+        learning_rate=rate,
+        lr_rule=lr_rule,
+        patience=None if patience < 0 else patience,
+        keep=tuple(keep.tolist()),
+    )
+    losses: list[float] = []
+
+    def advance(theta: Array, rate: float) -> tuple[Array, float]:
+        theta, loss = train(theta, rows, p, rate, (*site.entropy, len(losses)))
+        losses.append(loss)
+        return theta, loss
+
+    course = follow(schedule, theta, advance, held_out=lambda t: evaluate(t, held_out, p))
+    thetas = np.stack([course.theta, *(course.kept.get(r, course.theta) for r in schedule.keep)])
+    weight = float(len(rows.x)) if rows.loss.informative else 0.0
+    return Member(thetas, np.array(weight), np.array(losses[-1] if losses else 0.0))
+
+
+@summed
+def held_out_loss(site: Site[Any, None], *, theta: Array, plan: str) -> HeldOut:
+    """Evaluate θ on the rows held out."""
+    p = Plan.of(plan)
+    rows = held_out_rows(site.data, p, site.entropy)
+    n = len(rows.x)
+    return HeldOut(np.array(n * evaluate(theta, rows, p)), np.array(float(n)))
+
+
+# coordinator --------------------------------------------------------------------------
+
+
+def averaging(
+    fed: Federation, plan: Plan, schedule: Schedule, rule: Rule, server: Server
+) -> Course:
+    """Train by rounds of local training and a mean, from `server.x`."""
+    state = server
+
+    def advance(theta: Array, rate: float) -> tuple[Array, float]:
+        nonlocal state
+        total = fed.sum(train_here, theta=theta, plan=plan.text, rate=rate)
+        n = max(float(total.rows), 1.0)
+        if total.rows:
+            state = rule(state, total.theta / n)
+        return state.x, float(total.loss) / n
+
+    return _followed(fed, plan, schedule, server.x, advance)
+
+
+def sequential(
+    fed: Federation, plan: Plan, schedule: Schedule, theta: Array, rng: np.random.Generator
+) -> Course:
+    """Train one model from site to site, from θ (P,), the order drawn anew in each round."""
+
+    def advance(theta: Array, rate: float) -> tuple[Array, float]:
+        rows = loss = 0.0
+        for name in rng.permutation(list(fed.sites)).tolist():
+            there = fed.only([str(name)])
+            (left,) = there.gather(visit, theta=theta, plan=plan.text, rate=rate).values()
+            theta, rows, loss = left.theta, rows + float(left.rows), loss + float(left.loss)
+        return theta, loss / max(rows, 1.0)
+
+    return _followed(fed, plan, schedule, theta, advance)
+
+
+def ensemble(fed: Federation, plan: Plan, schedule: Schedule, theta: Array) -> tuple[Array, Array]:
+    """Train one model a site, each from θ (P,).
+
+    Returns
+    -------
+    thetas : (1 + K, S, P) models of the S sites: the last, then those kept, as `schedule.keep`.
+    weights : (S,), n_k/n.
+    """
+    members = fed.gather(
+        train_alone,
+        theta=theta,
+        plan=plan.text,
+        rounds=schedule.rounds,
+        rate=schedule.learning_rate,
+        lr_rule=schedule.lr_rule,
+        patience=-1 if schedule.patience is None else schedule.patience,
+        keep=np.array(schedule.keep, int),
+    )
+    thetas = np.stack([m.thetas for m in members.values()], axis=1)
+    weights = np.array([float(m.weight) for m in members.values()])
+    weights = weights / weights.sum() if weights.any() else np.full(len(weights), 1 / len(weights))
+    fed.record(loss=float(weights @ [float(m.loss) for m in members.values()]))
+    return thetas, weights
+
+
+def _followed(
+    fed: Federation,
+    plan: Plan,
+    schedule: Schedule,
+    theta: Array,
+    advance: Callable[[Array, float], tuple[Array, float]],
+) -> Course:
+    """Follow the schedule over the federation's rounds."""
+    return follow(
+        schedule,
+        theta,
+        advance,
+        held_out=lambda t: pooled_held_out_loss(fed, t, plan),
+        rounds=fed.rounds,
+        record=fed.record,
+    )
+
+
+def pooled_held_out_loss(fed: Federation, theta: Array, plan: Plan) -> float:
+    """Return the mean over sites of the loss on the rows held out, weighted by their number."""
+    total = fed.sum(held_out_loss, theta=theta, plan=plan.text)
+    return float(total.loss) / max(float(total.rows), 1.0)
+
+
+STEPS = (train_here, visit, train_alone, held_out_loss)

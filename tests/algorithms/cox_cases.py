@@ -1,0 +1,74 @@
+"""Public survival tables, ways to spread them over sites, and a fit, for the tests of `cox`."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import numpy as np
+import pandas as pd
+
+from fedcohort.algorithms.cox import METHOD
+from fedcohort.data.tables import SurvivalTable
+from fedcohort.protocol import Task
+from fedcohort.protocol.host import Host
+from fedcohort.runtime.local import local
+
+
+@cache
+def public(name):
+    """Return a table and the names of its covariates; all come with lifelines or sksurv."""
+    from lifelines.datasets import load_lung, load_rossi
+    from sksurv.datasets import load_gbsg2, load_veterans_lung_cancer, load_whas500
+
+    if name == "rossi":
+        frame = load_rossi()
+        time, event = frame.pop("week"), frame.pop("arrest")
+    elif name == "lung":
+        frame = load_lung()[["age", "sex", "ph.ecog", "time", "status"]].dropna()
+        time, event = frame.pop("time"), frame.pop("status")
+        event = event == event.max()
+    else:
+        load = {"veteran": load_veterans_lung_cancer, "gbsg2": load_gbsg2, "whas500": load_whas500}
+        frame, y = load[name]()
+        event, time = (y[field] for field in y.dtype.names)
+    x = pd.get_dummies(frame, drop_first=True, dtype=float).astype(float)
+    table = SurvivalTable(x.to_numpy(), np.asarray(time, float), np.asarray(event, bool))
+    return table, tuple(x.columns)
+
+
+def simulated(n, p, seed, *, tied=True):
+    """Return a table with half of the records censored; `tied` rounds its times to few values."""
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(n, p))
+    death = rng.exponential(np.exp(-x @ rng.normal(size=p) * 0.5))
+    leave = rng.exponential(1.5, size=n)
+    time = np.minimum(death, leave)
+    if tied:
+        time = np.ceil(time * 8) / 8
+    event = death <= leave
+    event[np.argmin(time)] = True
+    return SurvivalTable(x, time, event)
+
+
+def take(table, rows):
+    return SurvivalTable(table.x[rows], table.time[rows], table.event[rows])
+
+
+def split(table, where):
+    """Return one table a site; `where` gives each record's site."""
+    return [take(table, where == k) for k in np.unique(where)]
+
+
+def federation(parts, **options):
+    names = [f"site-{k}" for k in range(len(parts))]
+    return local(
+        [Host(n, part, METHOD.steps) for n, part in zip(names, parts, strict=True)], **options
+    )
+
+
+def fit(parts, features=None, fed=None, **settings):
+    """Fit `cox` at exact times of death over tables, one a site."""
+    features = features or tuple(f"x{j}" for j in range(parts[0].x.shape[1]))
+    config = METHOD.configure({"time_grid": "exact", **settings})
+    task = Task(kind="survival", features=tuple(features))
+    return METHOD.fit(fed or federation(parts), config, task)

@@ -1,0 +1,173 @@
+"""`cox` over sites equals lifelines and scikit-survival on the pooled table."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+from cox_cases import fit, public, simulated, split
+from lifelines import CoxPHFitter
+from numpy.testing import assert_allclose
+from sksurv.linear_model import CoxPHSurvivalAnalysis
+from sksurv.util import Surv
+
+from fedcohort.algorithms.cox import CoxModel
+from fedcohort.numerics.coxph import Placed, pooled
+
+DATASETS = ["rossi", "lung", "veteran", "gbsg2", "whas500"]
+CLOSE = {"rtol": 0, "atol": 1e-6}
+
+
+def scattered(table, n_sites, seed=0):
+    return split(table, np.random.default_rng(seed).integers(0, n_sites, len(table.x)))
+
+
+def with_lifelines(table, features, **options):
+    frame = pd.DataFrame(table.x, columns=list(features)).assign(T=table.time, E=table.event)
+    precise = {"precision": 1e-10, "r_precision": 1e-14}
+    return CoxPHFitter(**options).fit(frame, "T", "E", fit_options=precise)
+
+
+def with_sksurv(table, ties, alpha=0.0):
+    model = CoxPHSurvivalAnalysis(alpha=alpha, ties=ties, n_iter=200, tol=1e-13)
+    return model.fit(table.x, Surv.from_arrays(table.event, table.time))
+
+
+@pytest.mark.parametrize("n_sites", [1, 3, 8])
+@pytest.mark.parametrize("name", DATASETS)
+def test_efron_equals_lifelines_on_the_pooled_table(name, n_sites):
+    table, features = public(name)
+    ours, theirs = fit(scattered(table, n_sites), features), with_lifelines(table, features)
+    assert_allclose(ours.coefficients, theirs.params_, **CLOSE)
+    assert_allclose(ours.standard_errors, theirs.standard_errors_, **CLOSE)
+    assert_allclose(ours.log_likelihood, theirs.log_likelihood_, **CLOSE)
+    ratio = theirs.log_likelihood_ratio_test()
+    assert_allclose(ours.likelihood_ratio, [ratio.test_statistic, ratio.p_value], **CLOSE)
+    rows = pd.DataFrame(ours.summary()).set_index("covariate").loc[list(features)]
+    for mine, other in {
+        "hazard_ratio": "exp(coef)",
+        "z": "z",
+        "p": "p",
+        "low": "coef lower 95%",
+        "high": "coef upper 95%",
+        "hr_low": "exp(coef) lower 95%",
+        "hr_high": "exp(coef) upper 95%",
+    }.items():
+        assert_allclose(rows[mine], theirs.summary[other], rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("n_sites", [1, 3, 8])
+@pytest.mark.parametrize("ties", ["breslow", "efron"])
+@pytest.mark.parametrize("name", DATASETS)
+def test_both_tie_rules_equal_scikit_survival_on_the_pooled_table(name, ties, n_sites):
+    table, features = public(name)
+    ours, theirs = fit(scattered(table, n_sites), features, ties=ties), with_sksurv(table, ties)
+    assert_allclose(ours.coefficients, theirs.coef_, **CLOSE)
+    # scikit-survival gives no standard errors: those of the textbook's sums at its coefficients
+    records = Placed.on(np.unique(table.time[table.event]), *table)
+    there = pooled(records, theirs.coef_, ties)
+    errors = np.sqrt(np.diag(np.linalg.inv(there.information)))
+    assert_allclose(ours.standard_errors, errors, **CLOSE)
+    assert_allclose(ours.log_likelihood, there.log_likelihood, **CLOSE)
+
+
+def test_rossi_equals_what_fox_published():
+    # R: coxph(Surv(week, arrest) ~ ., Rossi), as printed in Fox (2002), "Cox Proportional-Hazards
+    # Regression for Survival Data", appendix to An R and S-PLUS Companion to Applied Regression
+    table, features = public("rossi")
+    model = fit(scattered(table, 4), features)
+    printed = {
+        "fin": (-0.3794, 0.1914),
+        "age": (-0.0574, 0.0220),
+        "race": (0.3139, 0.3080),
+        "wexp": (-0.1498, 0.2122),
+        "mar": (-0.4337, 0.3819),
+        "paro": (-0.0849, 0.1958),
+        "prio": (0.0915, 0.0286),
+    }
+    for row in model.summary():
+        got = (row["coefficient"], row["standard_error"])
+        assert_allclose(got, printed[row["covariate"]], atol=1e-4)
+    assert_allclose(model.likelihood_ratio[0], 33.3, atol=0.05)
+
+
+@pytest.mark.parametrize("ties", ["breslow", "efron"])
+def test_ridge_equals_scikit_survival(ties):
+    table, features = public("gbsg2")
+    l2 = 0.02
+    ours = fit(scattered(table, 5), features, ties=ties, l2=l2)
+    assert_allclose(ours.coefficients, with_sksurv(table, ties, l2 * len(table.x)).coef_, **CLOSE)
+
+
+def test_stratified_equals_lifelines_stratified_by_site():
+    table, features = public("rossi")
+    where = table.x[:, features.index("race")].astype(int)
+    rest = [f for f in features if f != "race"]
+    table = table._replace(x=np.delete(table.x, features.index("race"), axis=1))
+    ours = fit(split(table, where), rest, baseline="stratified")
+    frame = pd.DataFrame(table.x, columns=rest).assign(T=table.time, E=table.event, S=where)
+    theirs = CoxPHFitter(strata=["S"]).fit(frame, "T", "E", fit_options={"precision": 1e-10})
+    assert_allclose(ours.coefficients, theirs.params_, **CLOSE)
+    assert_allclose(ours.standard_errors, theirs.standard_errors_, **CLOSE)
+    assert_allclose(ours.log_likelihood, theirs.log_likelihood_, **CLOSE)
+
+
+@pytest.mark.parametrize("name", DATASETS)
+def test_survival_curves_equal_lifelines(name):
+    table, features = public(name)
+    ours, theirs = fit(scattered(table, 3), features), with_lifelines(table, features)
+    frame = pd.DataFrame(table.x[:20], columns=list(features))
+    # at observed times: between them lifelines interpolates, and ours is the step function
+    times = np.quantile(table.time, [0.0, 0.1, 0.37, 0.5, 0.8, 1.0], method="lower")
+    expected = theirs.predict_survival_function(frame, times=times).T
+    assert_allclose(ours.predict_survival(table.x[:20], times), expected, **CLOSE)
+    assert_allclose(ours.predict(table.x[:20]), theirs.predict_log_partial_hazard(frame), **CLOSE)
+
+
+def test_stratified_curves_come_from_the_pooled_hazard_at_the_stratified_coefficients():
+    table = simulated(200, 2, 3)
+    model = fit(scattered(table, 3), baseline="stratified")
+    risk = np.exp(model.predict(table.x))
+    hazard = 0.0
+    for t in np.unique(table.time[table.event]):
+        hazard += (table.event & (table.time == t)).sum() / risk[table.time >= t].sum()
+        curve = model.predict_survival(model.centre[None], np.array([t]))
+        assert_allclose(curve, np.exp(-hazard), rtol=1e-9)
+
+
+def test_a_coarse_grid_is_the_exact_fit_of_the_records_moved_to_it():
+    table = simulated(400, 3, 8, tied=False)
+    times = np.quantile(table.time[table.event], [0.2, 0.4, 0.6, 0.8, 1.0])
+    up = times[np.minimum(np.searchsorted(times, table.time), 4)]
+    down = np.r_[0.5 * times[0], times][np.searchsorted(times, table.time, "right")]
+    moved = table._replace(time=np.where(table.event, up, down))
+    protected = fit(scattered(table, 4), time_grid=5)
+    assert len(protected.baseline.times) <= 5
+    assert_allclose(protected.coefficients, fit([table]).coefficients, atol=0.1)
+    assert_allclose(fit(scattered(moved, 4)).coefficients, with_sksurv(moved, "efron").coef_, **CLOSE)
+
+
+def test_the_protected_grid_is_the_default_and_close_to_the_exact_one():
+    table, features = public("gbsg2")
+    exact = fit(scattered(table, 4), features)
+    default = fit(scattered(table, 4), features, time_grid="protected")
+    assert len(default.baseline.times) < len(exact.baseline.times) / 4
+    shift = (default.coefficients - exact.coefficients) / exact.standard_errors
+    assert np.abs(shift).max() < 0.15
+
+
+def test_level_sets_the_width_of_the_intervals():
+    table = simulated(150, 2, 4)
+    narrow, wide = (pd.DataFrame(fit([table], level=v).summary()) for v in (0.5, 0.99))
+    widths = (wide.high - wide.low) / (narrow.high - narrow.low)
+    assert_allclose(widths, 2.5758293 / 0.6744898, rtol=1e-6)
+
+
+def test_a_model_survives_saving():
+    table = simulated(120, 3, 2)
+    model = fit(scattered(table, 2), ("a", "b", "c"))
+    again = CoxModel.restore(model.arrays(), model.meta())
+    assert again.summary() == model.summary()
+    assert again.meta() == model.meta()
+    times = np.array([0.2, 1.0])
+    assert (again.predict_survival(table.x, times) == model.predict_survival(table.x, times)).all()

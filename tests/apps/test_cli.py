@@ -1,0 +1,247 @@
+"""The command line as a user meets it: one line for an error, exit codes, nothing written."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+STUDY = """\
+study: small
+question: Does the command line keep its word?
+task: survival
+seed: 3
+data:
+  source: sample:gbsg2
+  outcome: {time: time, event: cens}
+  sites: {split: iid, n: 3}
+scenarios: [iid, by-outcome]
+arms:
+  - {method: deepcox, strategy: fedavg, rounds: 4, internal_epochs: 2}
+  - {method: cox}
+bounds: {isolated: {rounds: 4}, centralised: {rounds: 4}}
+evaluate: {test_fraction: 0.25, repeats: 2}
+"""
+
+
+def cli(*arguments: object, cwd: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "fedcohort.apps.cli", *map(str, arguments)],
+        cwd=cwd, capture_output=True, text=True, timeout=240, check=False,
+    )  # fmt: skip
+
+
+def one_line(done: subprocess.CompletedProcess[str], code: int) -> str:
+    assert done.returncode == code, done.stderr
+    assert "Traceback" not in done.stderr
+    lines = done.stderr.strip().splitlines()
+    assert len(lines) == 1, done.stderr
+    return lines[0]
+
+
+def without_times(folder: Path) -> dict[str, bytes]:
+    """Return every file of a run but the report, with the keys named `seconds` taken out."""
+    found = {}
+    for path in sorted(folder.rglob("*")):
+        if path.is_file() and path.name != "report.html":
+            body = path.read_bytes()
+            if path.name == "results.json":
+                results = json.loads(body)
+                for row in (results, *results["arms"]):
+                    row.pop("seconds")
+                results.pop("command")
+                body = json.dumps(results).encode()
+            found[str(path.relative_to(folder))] = body
+    return found
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("run")
+    (folder / "s.yaml").write_text(STUDY)
+    done = cli("run", "s.yaml", "--out", "out", "--workers", 1, cwd=folder)
+    assert done.returncode == 0, done.stderr
+    return folder, done
+
+
+def test_a_run_leaves_every_file_of_the_contract(finished):
+    folder, done = finished
+    out = folder / "out"
+    names = {str(p.relative_to(out)) for p in out.rglob("*") if p.is_file()}
+    wanted = {
+        "results.json", "metrics.csv", "history.csv", "ledger.jsonl", "report.html", "study.yaml",
+        "environment.json", "models/fedavg/model.safetensors", "models/fedavg/model.json",
+        "models/fedavg/card.md", "models/cox/model.safetensors", "models/centralised/card.md",
+    }  # fmt: skip
+    assert wanted <= names
+    assert not any(".work" in n for n in names)
+    assert "report.html" in done.stdout
+    assert "fedavg" in done.stdout
+
+
+def test_results_hold_every_arm_scenario_repeat_and_site(finished):
+    results = json.loads((finished[0] / "out" / "results.json").read_text())
+    assert {r["status"] for r in results["arms"]} == {"done"}
+    pooled = [r for r in results["arms"] if r["site"] is None]
+    assert len(pooled) == 4 * 2 * 2
+    alone = [r for r in results["arms"] if r["arm"] == "isolated" and r["site"]]
+    assert len(alone) == 3 * 2 * 2
+    top = [r for r in pooled if r["arm"] == "centralised"]
+    assert top[0]["metrics"] == top[2]["metrics"], "the upper bound is the same in each scenario"
+    for row in pooled:
+        assert 0 < row["metrics"]["c_index"] < 1
+        assert row["bytes_up"] == 0 if row["arm"] == "isolated" else row["bytes_up"] > 0
+
+
+def test_the_ledger_says_what_left_each_site_and_nothing_for_isolated(finished):
+    lines = [json.loads(s) for s in (finished[0] / "out" / "ledger.jsonl").read_text().splitlines()]
+    assert {line["arm"] for line in lines} == {"fedavg", "cox"}
+    assert {line["site"] for line in lines} == {"site-1", "site-2", "site-3"}
+    assert {line["phase"] for line in lines} == {"preprocess", "fit"}
+    assert {line["verb"] for line in lines} == {"sum"}
+
+
+def test_two_workers_give_the_same_files_as_one(finished, tmp_path):
+    (tmp_path / "s.yaml").write_text(STUDY)
+    done = cli("run", "s.yaml", "--out", "out", "--workers", 2, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert without_times(tmp_path / "out") == without_times(finished[0] / "out")
+
+
+@pytest.mark.parametrize("after", [3.0, 4.5])
+def test_a_run_killed_at_any_moment_resumes_to_the_same_files(finished, tmp_path, after):
+    (tmp_path / "s.yaml").write_text(STUDY)
+    command = [sys.executable, "-m", "fedcohort.apps.cli", "run", "s.yaml", "--out", "out"]
+    process = subprocess.Popen(
+        [*command, "--workers", "1"], cwd=tmp_path, start_new_session=True,
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    try:
+        began = time.monotonic()
+        while not (tmp_path / "out" / ".work" / "scratch").is_dir():
+            assert time.monotonic() - began < 60
+            time.sleep(0.02)
+        time.sleep(after - 3.0 + 0.3)
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+    assert (tmp_path / "out" / ".work").is_dir(), "killed before it could finish"
+    done = cli("run", "s.yaml", "--out", "out", "--workers", 1, "--resume", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert without_times(tmp_path / "out") == without_times(finished[0] / "out")
+
+
+def test_a_saved_model_predicts_from_the_command_line(finished, tmp_path):
+    from fedcohort.data import sources
+
+    sources.load("sample:gbsg2", Path()).frames.head(7).to_csv(tmp_path / "t.csv", index=False)
+    model = finished[0] / "out" / "models" / "cox"
+    done = cli("predict", model, "t.csv", "--out", "p.csv", "--times", "365,1000", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    table = pd.read_csv(tmp_path / "p.csv")
+    assert list(table.columns) == ["row", "prediction", "survival at 365", "survival at 1000"]
+    assert len(table) == 7
+    assert (table["survival at 365"] >= table["survival at 1000"]).all()
+
+
+def test_the_ledger_and_report_commands_read_a_finished_run(finished):
+    folder = finished[0]
+    told = cli("ledger", "out", cwd=folder)
+    assert told.returncode == 0
+    assert "site-1" in told.stdout
+    before = (folder / "out" / "report.html").read_bytes()
+    done = cli("report", "out", cwd=folder)
+    assert done.returncode == 0
+    assert (folder / "out" / "report.html").read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (("study: small", "study: small\nquorom: 1"), "unknown key 'quorom'; did you mean 'quorum'?"),
+        (("sample:gbsg2", "sample:gbsg3"), "gbsg3"),
+        (("sample:gbsg2", "nowhere.csv"), "there is no file"),
+        (("time: time", "time: tme"), "no column 'tme'"),
+        (("n: 3", "n: 600"), "too few for 600 sites"),
+        (("rounds: 4, internal_epochs", "rounds: -4, internal_epochs"), "rounds"),
+        (("{method: cox}", "{method: cox, time_grid: 0}"), "time_grid"),
+    ],
+)
+def test_bad_input_is_one_line_exit_code_2_and_nothing_written(change, said, tmp_path):
+    (tmp_path / "s.yaml").write_text(STUDY.replace(*change))
+    assert said in one_line(cli("run", "s.yaml", "--out", "out", cwd=tmp_path), 2)
+    assert [p.name for p in tmp_path.iterdir()] == ["s.yaml"]
+
+
+TABLE = "x,time,event,site\n" + "".join(
+    f"{i % 5},{10 + i},{i % 2},{'ab'[i % 2 == i % 4]}\n" for i in range(40)
+)
+OWN = """\
+study: own
+data: {source: t.csv, outcome: {time: time, event: event}, sites: {column: site}}
+arms: [{method: cox}]
+"""
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda s: s.replace("\n3,13,", "\n3,0,"), "row"),
+        (lambda s: s.replace("\n3,13,", "\n3,-2,"), "row"),
+        (lambda s: s.replace("\n3,13,1", "\n3,13,7"), "row"),
+        (lambda s: s.replace("\n3,13,", "\n3,soon,"), "row"),
+        (lambda s: s.replace("time", "tiem"), "no column 'time'"),
+        (lambda s: s.replace("site", "centre"), "no column 'site'"),
+        (lambda s: s.splitlines()[0] + "\n", "no rows"),
+        (lambda s: "\n".join(s.splitlines()[:2]) + "\n", "1 row"),
+        (lambda s: s + "1,5,0,c\n1,6,0,c\n", "site 'c' has no event"),
+        (lambda s: s + "1,5,1,c\n", "site 'c' has 1 row"),
+    ],
+)
+def test_a_bad_table_is_one_line_exit_code_2_and_nothing_written(change, said, tmp_path):
+    (tmp_path / "s.yaml").write_text(OWN)
+    (tmp_path / "t.csv").write_text(change(TABLE))
+    message = one_line(cli("run", "s.yaml", "--out", "out", cwd=tmp_path), 2)
+    assert said in message
+    assert "soon" not in message
+    assert "out" not in [p.name for p in tmp_path.iterdir()]
+
+
+def test_unknown_commands_options_and_folders_are_one_line(tmp_path):
+    assert "runn" in one_line(cli("runn", cwd=tmp_path), 2)
+    assert "--nonsense" in one_line(cli("run", "s.yaml", "--nonsense", cwd=tmp_path), 2)
+    assert "no results.json" in one_line(cli("report", "nowhere", cwd=tmp_path), 2)
+    assert "model.json" in one_line(cli("predict", "nowhere", "t.csv", cwd=tmp_path), 2)
+    assert "coxx" in one_line(cli("methods", "coxx", cwd=tmp_path), 2)
+
+
+def test_a_folder_that_holds_a_run_is_not_overwritten(finished):
+    folder = finished[0]
+    assert "not empty" in one_line(cli("run", "s.yaml", "--out", "out", cwd=folder), 2)
+    assert "finished" in one_line(cli("run", "s.yaml", "--out", "out", "--resume", cwd=folder), 2)
+
+
+def test_the_catalogue_shows_every_setting_with_its_default(tmp_path):
+    text = cli("methods", "cox", cwd=tmp_path).stdout
+    for word in ("ties [efron]", "l2 [0.0]", "time_grid [protected]", "reveals", "source"):
+        assert word in text
+
+
+def test_help_starts_fast_and_loads_no_numeric_library(tmp_path):
+    code = (
+        "import sys; sys.argv=['fedcohort','--help']\n"
+        "from fedcohort.apps.cli import main\n"
+        "try: main()\nexcept SystemExit: pass\n"
+        "print({'numpy','pandas','torch','altair'} & set(sys.modules))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip().endswith("set()")

@@ -1,0 +1,156 @@
+"""What a user types becomes a method's settings, or an error that says what was expected."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, Self
+
+import numpy as np
+import pytest
+
+from fedcohort.arrays import Array
+from fedcohort.protocol import Fitted, Method, NotSupported, SettingError, Task, setting
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    learning_rate: float = setting(0.1, "step size")
+    rounds: int = setting(10, "rounds")
+    layers: tuple[int, ...] = setting((8, 4), "widths")
+    ties: str = setting("efron", "tie rule", choices=("efron", "breslow"))
+    time_grid: str | int = setting("protected", "grid")
+    patience: int | None = setting(None, "rounds without gain")
+    user: str | None = setting(None, "site", choices=("a", "b"))
+    mode: Literal["fast", "exact"] = setting("fast", "mode")
+    verbose: bool = setting(False, "talk")
+
+    def __post_init__(self) -> None:
+        if self.rounds < 1:
+            raise ValueError(f"rounds is {self.rounds}; it must be at least 1.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Needy:
+    q: int
+
+
+class Model(Fitted):
+    def arrays(self) -> dict[str, Array]:
+        return {}
+
+    def meta(self) -> dict[str, Any]:
+        return {}
+
+    @classmethod
+    def restore(cls, arrays: Mapping[str, Array], meta: Mapping[str, Any]) -> Self:
+        return cls()
+
+
+def method(settings: type[Any] = Settings) -> Method:
+    return Method(
+        name="toy", title="", tasks=("survival",), paper="", reveals="", settings=settings,
+        fit=lambda fed, config, task: Model(), model=Model, steps=(), gives=frozenset(),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "typed", "expected"),
+    [
+        ("learning_rate", 1, 1.0),
+        ("learning_rate", "1e-3", 0.001),
+        ("learning_rate", np.float32(0.5), 0.5),
+        ("rounds", np.int64(3), 3),
+        ("layers", [16, 8], (16, 8)),
+        ("layers", [], ()),
+        ("time_grid", 20, 20),
+        ("time_grid", "exact", "exact"),
+        ("patience", None, None),
+        ("patience", 5, 5),
+        ("user", None, None),
+        ("user", "b", "b"),
+        ("mode", "exact", "exact"),
+        ("verbose", True, True),
+    ],
+)
+def test_a_value_becomes_the_type_of_its_setting(name, typed, expected):
+    built = getattr(method().configure({name: typed}), name)
+    assert built == expected
+    assert type(built) is type(expected)
+
+
+@pytest.mark.parametrize(
+    ("name", "typed", "wanted"),
+    [
+        ("learning_rate", "fast", "float"),
+        ("learning_rate", True, "float"),
+        ("learning_rate", float("nan"), "float"),
+        ("learning_rate", "nan", "float"),
+        ("learning_rate", None, "float"),
+        ("rounds", 2.5, "int"),
+        ("rounds", "10", "int"),
+        ("rounds", True, "int"),
+        ("layers", 8, "tuple"),
+        ("layers", "84", "tuple"),
+        ("layers", [8, "4"], "int"),
+        ("patience", "never", "int or null"),
+        ("time_grid", 0.5, "str or int"),
+        ("mode", "slow", "Literal"),
+        ("verbose", 1, "bool"),
+    ],
+)
+def test_a_value_of_another_type_is_refused_naming_setting_method_and_type(name, typed, wanted):
+    with pytest.raises(SettingError, match=rf"'{name}' of method 'toy' is .* {wanted}"):
+        method().configure({name: typed})
+
+
+@pytest.mark.parametrize(
+    ("typed", "near"),
+    [("learning_rat", "learning_rate"), ("round", "rounds"), ("scal", "scale"), ("tie", "ties")],
+)
+def test_an_unknown_setting_names_the_nearest_known_one(typed, near):
+    with pytest.raises(SettingError, match=f"no setting '{typed}'; did you mean '{near}'"):
+        method().configure({typed: 1})
+
+
+def test_an_unknown_setting_that_is_like_none_lists_all():
+    with pytest.raises(SettingError, match="it knows .*'layers'.*'verbose'"):
+        method().configure({"zzz": 1})
+
+
+def test_a_value_that_is_no_choice_lists_the_choices():
+    with pytest.raises(SettingError, match="'ties'.*'exact'; choose one of 'efron', 'breslow'"):
+        method().configure({"ties": "exact"})
+
+
+def test_what_the_settings_themselves_refuse_is_a_setting_error():
+    with pytest.raises(SettingError, match="method 'toy': rounds is 0; it must be at least 1"):
+        method().configure({"rounds": 0})
+
+
+def test_a_setting_without_a_default_must_be_given():
+    assert method(Needy).configure({"q": 2}).q == 2
+    with pytest.raises(SettingError, match="method 'toy' needs a value for q"):
+        method(Needy).configure({})
+
+
+@pytest.mark.parametrize(
+    ("what", "arguments"),
+    [
+        ("predict", (0,)),
+        ("predict_survival", (0, 0)),
+        ("transform", (0,)),
+        ("sample", (1, None)),
+        ("impute", (0,)),
+        ("summary", ()),
+        ("at_round", (1,)),
+    ],
+)
+def test_a_fit_supports_nothing_that_its_method_does_not_add(what, arguments):
+    with pytest.raises(NotSupported, match=f"^{what}$"):
+        getattr(Model(), what)(*arguments)
+
+
+def test_the_coordinators_draws_depend_on_the_seed_alone():
+    draw = [Task(kind="survival", features=(), seed=s).rng.random() for s in (1, 1, 2)]
+    assert draw[0] == draw[1] != draw[2]

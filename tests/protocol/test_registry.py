@@ -1,0 +1,81 @@
+"""Methods are found by entry point; a broken one is named and breaks no other."""
+
+from __future__ import annotations
+
+from importlib.metadata import EntryPoint
+from types import SimpleNamespace
+
+import pytest
+from test_method import method
+
+from fedcohort.protocol import NotSupported, SettingError, registry
+
+GOOD = method()
+
+
+class Entry(SimpleNamespace):
+    def load(self) -> object:
+        if isinstance(self.target, Exception):
+            raise self.target
+        return self.target
+
+
+@pytest.fixture(autouse=True)
+def catalogue(monkeypatch):
+    entries = [
+        Entry(name="toy", value="a:METHOD", dist=None, target=GOOD),
+        Entry(name="broken", value="b:METHOD", dist=None, target=ImportError("no module 'zeta'")),
+        Entry(name="number", value="c:METHOD", dist=None, target=3),
+    ]
+    monkeypatch.setattr(registry, "entry_points", lambda group: entries)
+    registry.names.cache_clear()
+    registry.find.cache_clear()
+    yield
+    registry.names.cache_clear()
+    registry.find.cache_clear()
+
+
+def test_all_names_are_listed_without_loading_any():
+    assert registry.names() == ("broken", "number", "toy")
+
+
+def test_a_method_is_found_by_name():
+    assert registry.find("toy") is GOOD
+
+
+def test_an_unknown_method_names_the_nearest():
+    with pytest.raises(SettingError, match="no method 'toyy'; did you mean 'toy'"):
+        registry.find("toyy")
+
+
+def test_an_unknown_method_that_is_like_none_lists_all():
+    with pytest.raises(SettingError, match="installed are broken, number, toy"):
+        registry.find("kaplan_meier")
+
+
+def test_a_broken_entry_point_is_named_with_its_cause():
+    with pytest.raises(NotSupported, match=r"'broken'.*b:METHOD.*ImportError: no module 'zeta'"):
+        registry.find("broken")
+
+
+def test_an_entry_point_to_something_else_is_named():
+    with pytest.raises(NotSupported, match="'number'.* is a int, no Method"):
+        registry.find("number")
+
+
+def test_a_broken_entry_point_does_not_hide_the_methods_that_work(monkeypatch):
+    able = method()
+    object.__setattr__(able, "gives", frozenset({"predict"}))
+    monkeypatch.setattr(registry, "find", lambda n: able if n == "toy" else _broken())
+    assert registry.those_which_give("predict") == ("toy",)
+    assert registry.those_which_give("predict", "clustering") == ()
+    assert "toy" in str(registry.not_supported("predict", "other"))
+    assert "no installed method can" in str(registry.not_supported("sample", "other"))
+
+
+def _broken() -> None:
+    raise NotSupported("broken")
+
+
+def test_an_installed_entry_point_is_of_the_kind_these_tests_stand_in_for():
+    assert {"name", "value", "load", "dist"} <= set(dir(EntryPoint("n", "v", "g")))
