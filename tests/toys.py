@@ -9,18 +9,26 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
 from fedcohort.arrays import Array
-from fedcohort.protocol import Federation, Keep, Site, Step, gathered, message, summed
+from fedcohort.protocol import (
+    Federation,
+    Fitted,
+    Keep,
+    Method,
+    Site,
+    Step,
+    gathered,
+    message,
+    summed,
+)
 from fedcohort.protocol.host import Host
 
 
-def hosts(
-    tables: Mapping[str, Any], steps: Iterable[Step[..., Any]], seed: int = 0
-) -> list[Host]:
+def hosts(tables: Mapping[str, Any], steps: Iterable[Step[..., Any]], seed: int = 0) -> list[Host]:
     """Return one host a table."""
     known = tuple(steps)
     return [Host(name, data, known, seed) for name, data in tables.items()]
@@ -193,3 +201,36 @@ def regressions(sizes: Iterable[int] = (30, 20, 25), seed: int = 0) -> dict[str,
         noise = rng.normal(size=n)
         out[chr(97 + i)] = Regression(x, x @ np.array([2.0, -1.0, 0.0, 0.0]) + noise)
     return out
+
+
+# a method that gives nothing -----------------------------------------------------------
+
+
+class NoModel(Fitted):
+    """A fit without content."""
+
+    def arrays(self) -> dict[str, Array]:
+        """Return nothing."""
+        return {}
+
+    def meta(self) -> dict[str, Any]:
+        """Return nothing."""
+        return {}
+
+    @classmethod
+    def restore(cls, arrays: Mapping[str, Array], meta: Mapping[str, Any]) -> Self:
+        """Return another."""
+        return cls()
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoSettings:
+    """No settings."""
+
+
+def toy_method(settings: type[Any] = NoSettings) -> Method:
+    """Return a method called toy, with these settings."""
+    return Method(
+        name="toy", title="", tasks=("survival",), paper="", reveals="", settings=settings,
+        fit=lambda fed, config, task: NoModel(), model=NoModel, steps=(), gives=frozenset(),
+    )  # fmt: skip

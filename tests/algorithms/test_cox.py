@@ -16,16 +16,17 @@ from fedcohort.numerics.coxph import Placed, pooled
 
 DATASETS = ["rossi", "lung", "veteran", "gbsg2", "whas500"]
 CLOSE = {"rtol": 0, "atol": 1e-6}
+#: lifelines stops at a Newton decrement of 1e-7 unless told otherwise: some 4e-4 standard errors.
+PRECISE = {"precision": 1e-16, "r_precision": 1e-16}
 
 
 def scattered(table, n_sites, seed=0):
     return split(table, np.random.default_rng(seed).integers(0, n_sites, len(table.x)))
 
 
-def with_lifelines(table, features, **options):
+def with_lifelines(table, features):
     frame = pd.DataFrame(table.x, columns=list(features)).assign(T=table.time, E=table.event)
-    precise = {"precision": 1e-10, "r_precision": 1e-14}
-    return CoxPHFitter(**options).fit(frame, "T", "E", fit_options=precise)
+    return CoxPHFitter().fit(frame, "T", "E", fit_options=PRECISE)
 
 
 def with_sksurv(table, ties, alpha=0.0):
@@ -106,7 +107,7 @@ def test_stratified_equals_lifelines_stratified_by_site():
     table = table._replace(x=np.delete(table.x, features.index("race"), axis=1))
     ours = fit(split(table, where), rest, baseline="stratified")
     frame = pd.DataFrame(table.x, columns=rest).assign(T=table.time, E=table.event, S=where)
-    theirs = CoxPHFitter(strata=["S"]).fit(frame, "T", "E", fit_options={"precision": 1e-10})
+    theirs = CoxPHFitter(strata=["S"]).fit(frame, "T", "E", fit_options=PRECISE)
     assert_allclose(ours.coefficients, theirs.params_, **CLOSE)
     assert_allclose(ours.standard_errors, theirs.standard_errors_, **CLOSE)
     assert_allclose(ours.log_likelihood, theirs.log_likelihood_, **CLOSE)
@@ -144,16 +145,19 @@ def test_a_coarse_grid_is_the_exact_fit_of_the_records_moved_to_it():
     protected = fit(scattered(table, 4), time_grid=5)
     assert len(protected.baseline.times) <= 5
     assert_allclose(protected.coefficients, fit([table]).coefficients, atol=0.1)
-    assert_allclose(fit(scattered(moved, 4)).coefficients, with_sksurv(moved, "efron").coef_, **CLOSE)
+    assert_allclose(
+        fit(scattered(moved, 4)).coefficients, with_sksurv(moved, "efron").coef_, **CLOSE
+    )
 
 
-def test_the_protected_grid_is_the_default_and_close_to_the_exact_one():
-    table, features = public("gbsg2")
+@pytest.mark.parametrize(("name", "errors"), [("gbsg2", 0.2), ("whas500", 0.7)])
+def test_the_protected_grid_moves_no_coefficient_by_more_than_its_standard_error(name, errors):
+    table, features = public(name)
     exact = fit(scattered(table, 4), features)
-    default = fit(scattered(table, 4), features, time_grid="protected")
-    assert len(default.baseline.times) < len(exact.baseline.times) / 4
-    shift = (default.coefficients - exact.coefficients) / exact.standard_errors
-    assert np.abs(shift).max() < 0.15
+    protected = fit(scattered(table, 4), features, time_grid="protected")
+    assert len(protected.baseline.times) < len(exact.baseline.times) / 4
+    shift = (protected.coefficients - exact.coefficients) / exact.standard_errors
+    assert np.abs(shift).max() < errors
 
 
 def test_level_sets_the_width_of_the_intervals():

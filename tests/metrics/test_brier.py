@@ -61,6 +61,9 @@ def test_too_few_deaths_span_no_time(event):
     times = evaluation_times(time, event, time, event)
     assert len(times) == 0
     assert math.isnan(integrate(np.empty(0), times))
+    none = slice(0, 0)
+    got = brier(time, event, time[none], event[none], np.empty((0, 1)), np.array([1.5]))
+    assert np.isnan(got).all()
 
 
 def test_predictions_at_other_times_are_refused(gbsg2):

@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 from lifelines import CoxPHFitter, KaplanMeierFitter
 from lifelines.datasets import load_rossi
 from numpy.testing import assert_allclose
+from scipy.optimize import minimize_scalar
+from scipy.special import logsumexp
 from scipy.stats import chisquare
 from sksurv.linear_model import CoxPHSurvivalAnalysis
 
@@ -60,6 +62,22 @@ def test_where_no_finite_slope_fits_best_there_is_none(risk, event):
     assert math.isnan(slope.standard_error)
 
 
+@pytest.mark.parametrize("seed", [124, 188, 286])
+def test_outliers_do_not_throw_newtons_method_off(seed):
+    # Plain Newton steps leave the bracket of the maximum on these draws.
+    rng = np.random.default_rng(seed)
+    n = int(rng.integers(4, 30))
+    risk = rng.standard_t(1.1, n)
+    time, event = rng.exponential(size=n), rng.random(n) < 0.7
+
+    def loss(b):
+        at_risk = time >= time[event][:, None]
+        return np.sum(logsumexp(np.where(at_risk, b * risk, -np.inf), axis=1) - b * risk[event])
+
+    best = minimize_scalar(loss, bounds=(-1, 1), method="bounded", options={"xatol": 1e-9})
+    assert_allclose(calibration_slope(risk, time, event).value, best.x, atol=1e-6)
+
+
 @given(seed=st.integers(0, 2**16), shift=st.floats(-50, 50), scale=st.floats(0.1, 20))
 @settings(max_examples=20, deadline=None)
 def test_slope_is_equivariant_in_the_risk(seed, shift, scale):
@@ -97,6 +115,9 @@ def test_a_group_that_is_not_followed_to_the_horizon_has_no_observed_survival():
     time, event = np.array([1.0, 2.0, 8.0, 9.0]), np.array([1, 0, 1, 0], bool)
     groups = calibration_groups(np.array([0.1, 0.1, 0.9, 0.9]), time, event, 5.0, groups=2)
     assert_allclose(groups.observed, [np.nan, 1.0])
+    time[1] = 5.0
+    groups = calibration_groups(np.array([0.1, 0.1, 0.9, 0.9]), time, event, 5.0, groups=2)
+    assert_allclose(groups.observed, [0.5, 1.0])
 
 
 def test_d_calibration_of_the_authors_example():
@@ -134,7 +155,9 @@ def test_the_truth_is_d_calibrated_and_overconfidence_is_not():
     assert d_calibration(np.exp(-(rate**1.6) * time), event).p < 1e-6
 
 
-def test_no_records_no_test():
+def test_without_records_there_is_nothing_to_say():
+    nobody = np.empty(0)
+    assert len(calibration_groups(nobody, nobody, nobody, 1.0).n) == 0
     assert math.isnan(d_calibration(np.empty(0), np.empty(0, bool)).p)
 
 

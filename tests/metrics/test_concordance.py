@@ -90,12 +90,20 @@ def test_uno_refuses_a_tau_for_which_the_training_records_give_no_weight(gbsg2):
     assert 0.5 < uno(train.time, train.event, gbsg2.time, gbsg2.event, gbsg2.risk) < 1
 
 
+def test_a_risk_that_is_nan_is_refused():
+    time, event = np.array([1.0, 2.0]), np.array([True, True])
+    with pytest.raises(DataError, match="1 of 2 risk scores are nan"):
+        harrell(np.array([math.nan, 0.0]), time, event)
+
+
 @pytest.mark.parametrize("event", [[0, 0, 0], [0, 0, 1]])
 def test_without_comparable_pairs_there_is_no_concordance(event):
     time, risk, event = np.array([1.0, 2.0, 3.0]), np.arange(3.0), np.array(event, bool)
     assert math.isnan(harrell(risk, time, event))
     assert math.isnan(uno(time, event, time, event, risk))
-    assert math.isnan(harrell(risk[:0], time[:0], event[:0]))
+    none = slice(0, 0)
+    assert math.isnan(harrell(risk[none], time[none], event[none]))
+    assert math.isnan(uno(time[none], event[none], time, event, risk))
 
 
 @given(rows=records, seed=st.integers(0, 2**16))

@@ -45,6 +45,22 @@ def test_the_c_index_of_the_records_lies_between_the_bounds(n, bins, cells, deci
         assert got.low - 1e-12 <= got.estimate <= got.high + 1e-12
 
 
+def test_bounds_by_hand():
+    # Early cell: deaths of low and high risk, a low risk censored; late cell: a low risk censored.
+    # Certain: high death before the late record (concordant). Tied: low death and the late record.
+    # Unknown in the early cell: the two deaths; either death and the censored record.
+    risk, time = np.array([0.0, 1.0, 0.0, 0.0]), np.array([0.2, 0.4, 0.6, 1.5])
+    event = np.array([1, 1, 0, 0], bool)
+    grid = np.array([1.0, 2.0])
+    got = concordance(risk_time_counts(risk, time, event, np.array([0.5]), grid))
+    assert_allclose(got.estimate, (2 + 0.5 * 2) / 4)
+    assert_allclose(got.low, 1 / (1 + 1 + 1 + 1))
+    assert got.high == 1.0
+    flipped = concordance(risk_time_counts(-risk, time, event, np.array([-0.5]), grid))
+    assert flipped.low == 0.0
+    assert_allclose(flipped.high, 3 / 4)
+
+
 def test_bins_and_cells_for_every_value_give_the_exact_index_despite_ties():
     rng = np.random.default_rng(4)
     risk, time = rng.normal(size=150).round(1), np.ceil(rng.exponential(8, 150))

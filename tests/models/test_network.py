@@ -1,6 +1,7 @@
 """Networks that compute from one flat vector."""
 
 import json
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ def plain(spec, theta):
     """The same perceptron in NumPy, for tanh."""
     widths = [spec.inputs, *spec.hidden, 1]
     layers, start = [], 0
-    for a, b in zip(widths, widths[1:], strict=False):
+    for a, b in pairwise(widths):
         weight = theta[start : start + a * b].reshape(b, a)
         layers.append((weight, theta[start + a * b : start + a * b + b]))
         start += a * b + b

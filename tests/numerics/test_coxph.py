@@ -57,9 +57,7 @@ def test_score_and_information_are_derivatives_of_the_log_likelihood(ties):
     x, time, event, beta = cohort(60, 3, 5)
     records = Placed.on(np.unique(time[event]), x, time, event)
     h = 1e-5
-    up, down = (
-        [pooled(records, beta + s * h * e, ties) for e in np.eye(3)] for s in (1, -1)
-    )
+    up, down = ([pooled(records, beta + s * h * e, ties) for e in np.eye(3)] for s in (1, -1))
     here = pooled(records, beta, ties)
     slope = [(u.log_likelihood - d.log_likelihood) / (2 * h) for u, d in zip(up, down, strict=True)]
     bend = [(d.score - u.score) / (2 * h) for u, d in zip(up, down, strict=True)]

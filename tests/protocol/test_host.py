@@ -8,10 +8,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-import toys
 from numpy.testing import assert_array_equal
-from toys import Draw, Flags, Memory, Moments
 
+import toys
 from fedcohort.protocol import (
     DataError,
     InputError,
@@ -24,6 +23,7 @@ from fedcohort.protocol import (
 )
 from fedcohort.protocol.arguments import Arguments
 from fedcohort.protocol.host import Call, Host
+from toys import Draw, Flags, Memory, Moments
 
 SECRET = "Jane Doe 4711"
 

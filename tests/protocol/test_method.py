@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, Self
+from typing import Literal
 
 import numpy as np
 import pytest
 
-from fedcohort.arrays import Array
-from fedcohort.protocol import Fitted, Method, NotSupported, SettingError, Task, setting
+from fedcohort.protocol import NotSupported, SettingError, Task, setting
+from toys import NoModel, toy_method
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,25 +34,6 @@ class Needy:
     q: int
 
 
-class Model(Fitted):
-    def arrays(self) -> dict[str, Array]:
-        return {}
-
-    def meta(self) -> dict[str, Any]:
-        return {}
-
-    @classmethod
-    def restore(cls, arrays: Mapping[str, Array], meta: Mapping[str, Any]) -> Self:
-        return cls()
-
-
-def method(settings: type[Any] = Settings) -> Method:
-    return Method(
-        name="toy", title="", tasks=("survival",), paper="", reveals="", settings=settings,
-        fit=lambda fed, config, task: Model(), model=Model, steps=(), gives=frozenset(),
-    )  # fmt: skip
-
-
 @pytest.mark.parametrize(
     ("name", "typed", "expected"),
     [
@@ -74,7 +54,7 @@ def method(settings: type[Any] = Settings) -> Method:
     ],
 )
 def test_a_value_becomes_the_type_of_its_setting(name, typed, expected):
-    built = getattr(method().configure({name: typed}), name)
+    built = getattr(toy_method(Settings).configure({name: typed}), name)
     assert built == expected
     assert type(built) is type(expected)
 
@@ -101,7 +81,7 @@ def test_a_value_becomes_the_type_of_its_setting(name, typed, expected):
 )
 def test_a_value_of_another_type_is_refused_naming_setting_method_and_type(name, typed, wanted):
     with pytest.raises(SettingError, match=rf"'{name}' of method 'toy' is .* {wanted}"):
-        method().configure({name: typed})
+        toy_method(Settings).configure({name: typed})
 
 
 @pytest.mark.parametrize(
@@ -110,28 +90,28 @@ def test_a_value_of_another_type_is_refused_naming_setting_method_and_type(name,
 )
 def test_an_unknown_setting_names_the_nearest_known_one(typed, near):
     with pytest.raises(SettingError, match=f"no setting '{typed}'; did you mean '{near}'"):
-        method().configure({typed: 1})
+        toy_method(Settings).configure({typed: 1})
 
 
 def test_an_unknown_setting_that_is_like_none_lists_all():
-    with pytest.raises(SettingError, match="it knows .*'layers'.*'verbose'"):
-        method().configure({"zzz": 1})
+    with pytest.raises(SettingError, match=r"it knows .*'layers'.*'verbose'"):
+        toy_method(Settings).configure({"zzz": 1})
 
 
 def test_a_value_that_is_no_choice_lists_the_choices():
-    with pytest.raises(SettingError, match="'ties'.*'exact'; choose one of 'efron', 'breslow'"):
-        method().configure({"ties": "exact"})
+    with pytest.raises(SettingError, match=r"'ties'.*'exact'; choose one of 'efron', 'breslow'"):
+        toy_method(Settings).configure({"ties": "exact"})
 
 
 def test_what_the_settings_themselves_refuse_is_a_setting_error():
     with pytest.raises(SettingError, match="method 'toy': rounds is 0; it must be at least 1"):
-        method().configure({"rounds": 0})
+        toy_method(Settings).configure({"rounds": 0})
 
 
 def test_a_setting_without_a_default_must_be_given():
-    assert method(Needy).configure({"q": 2}).q == 2
+    assert toy_method(Needy).configure({"q": 2}).q == 2
     with pytest.raises(SettingError, match="method 'toy' needs a value for q"):
-        method(Needy).configure({})
+        toy_method(Needy).configure({})
 
 
 @pytest.mark.parametrize(
@@ -148,7 +128,7 @@ def test_a_setting_without_a_default_must_be_given():
 )
 def test_a_fit_supports_nothing_that_its_method_does_not_add(what, arguments):
     with pytest.raises(NotSupported, match=f"^{what}$"):
-        getattr(Model(), what)(*arguments)
+        getattr(NoModel(), what)(*arguments)
 
 
 def test_the_coordinators_draws_depend_on_the_seed_alone():

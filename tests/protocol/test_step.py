@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-import toys
 from numpy.testing import assert_array_equal
 
+import toys
 from fedcohort.protocol import Keep, Site, summed
 from fedcohort.protocol.step import entropy
 

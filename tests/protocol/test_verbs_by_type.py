@@ -12,9 +12,7 @@ PROGRAMS = Path(__file__).with_name("verbs_by_type.py")
 
 def test_a_type_checker_refuses_just_the_calls_that_a_site_would_refuse():
     expected = {
-        i
-        for i, line in enumerate(PROGRAMS.read_text().splitlines())
-        if line.endswith("# refuse")
+        i for i, line in enumerate(PROGRAMS.read_text().splitlines()) if line.endswith("# refuse")
     }
     command = [sys.executable, "-m", "basedpyright", "--outputjson", str(PROGRAMS)]
     root = Path(__file__).parents[2]

@@ -18,7 +18,9 @@ from fedcohort.protocol.wire import Malformed, decode, encode
 
 KINDS = ["f4", "f8", "i4", "i8", "u8", "b1"]
 some_array = st.sampled_from(KINDS).flatmap(
-    lambda kind: arrays(np.dtype(kind), array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=4))
+    lambda kind: arrays(
+        np.dtype(kind), array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=4)
+    )
 )
 
 

@@ -55,6 +55,6 @@ def refused(fed: Federation, z: Array) -> None:
     fed.sum(total, scale="large")  # refuse
     fed.sum(total, scale=1.0, size=2)  # refuse
     fed.sum(total, 1.0)  # refuse
-    fed.sum(total, scale=1.0).rows  # refuse
-    fed.sum(remember, z=z).seen  # refuse
+    print(fed.sum(total, scale=1.0).rows)  # refuse
+    print(fed.sum(remember, z=z).seen)  # refuse
     fed.sum(total, scale=1.0).value = z  # refuse

@@ -89,7 +89,9 @@ def make(
             {
                 "scenario": s,
                 "title": TITLES[s],
-                "sites": [{"site": x, "rows": 60 + 3 * i, "events": 27 + i} for i, x in enumerate(sites)],
+                "sites": [
+                    {"site": x, "rows": 60 + 3 * i, "events": 27 + i} for i, x in enumerate(sites)
+                ],
             }
             for s in scenarios
         ],

@@ -34,7 +34,13 @@ def problem(text: str) -> str:
 
 def test_the_smallest_study_gets_every_default():
     p = check(GOOD)
-    assert (p.study, p.task, p.seed, p.repeats, p.test_fraction) == ("small", "survival", 0, 5, 0.25)
+    assert (p.study, p.task, p.seed, p.repeats, p.test_fraction) == (
+        "small",
+        "survival",
+        0,
+        5,
+        0.25,
+    )
     assert [s.name for s in p.scenarios] == ["iid"]
     assert [(a.name, a.scope) for a in p.arms] == [("cox", "sites")]
     assert p.min_cell == 5
@@ -88,7 +94,10 @@ def test_a_broken_study_is_named_by_file_line_and_key(old, new, said):
 
 
 def test_bounds_inherit_the_first_arm_and_stand_around_the_arms():
-    p = check(GOOD.replace("{method: cox}", "{method: cox, l2: 0.5}") + "bounds: {isolated: {l2: 1}, centralised: }\n")
+    p = check(
+        GOOD.replace("{method: cox}", "{method: cox, l2: 0.5}")
+        + "bounds: {isolated: {l2: 1}, centralised: }\n"
+    )
     assert [(a.name, a.scope) for a in p.arms] == [
         ("isolated", "isolated"),
         ("cox", "sites"),

@@ -14,9 +14,9 @@ from fedcohort.models.network import Mlp, initial
 from fedcohort.training import rows as rows_module
 from fedcohort.training.local import evaluate, train
 from fedcohort.training.plan import Plan
-from fedcohort.training.rows import chosen, held_out_rows, training_rows
+from fedcohort.training.rows import chosen, rows_of
 
-NET = Mlp(inputs=4, hidden=(5, 3), activation="tanh").spec
+NET = Mlp(inputs=4, hidden=(5, 3), activation="tanh", intercept=False).spec
 PLAN = Plan(network=NET, loss="cox", epochs=7)
 ENTROPY = (0, 1, 2)
 
@@ -30,12 +30,14 @@ def table(n=40, seed=0):
 
 def train_on(data, plan=PLAN, rate=0.05, entropy=ENTROPY, theta=None):
     theta = initial(NET, 0) if theta is None else theta
-    return train(theta, training_rows(data, plan, entropy), plan, rate, entropy)
+    return train(theta, rows_of(data, plan, entropy), plan, rate, entropy)
 
 
 def by_autograd(data, plan, rate, theta):
     """Written anew with modules, autograd and torch.optim; loops over deaths."""
-    net = nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 3), nn.Tanh(), nn.Linear(3, 1))
+    net = nn.Sequential(
+        nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 3), nn.Tanh(), nn.Linear(3, 1, bias=False)
+    )
     net.double()
     nn.utils.vector_to_parameters(torch.from_numpy(theta.copy()), net.parameters())
     anchor = nn.utils.parameters_to_vector(net.parameters()).detach().clone()
@@ -87,7 +89,7 @@ def test_dropout_is_drawn_from_the_entropy():
 def test_the_loss_returned_is_that_of_the_vector_given():
     for batches in (1, 4):
         plan = replace(PLAN, batches=batches, l1=0.1, l2=0.1)
-        rows = training_rows(table(), plan, ENTROPY)
+        rows = rows_of(table(), plan, ENTROPY)
         assert train_on(table(), plan)[1] == pytest.approx(evaluate(initial(NET, 0), rows, plan))
 
 
@@ -128,17 +130,18 @@ def test_held_out_rows_are_the_same_in_every_call_and_not_trained_on():
     assert len(held_out) == 7
     assert sorted([*trained, *held_out]) == list(range(37))
     plan, data = replace(PLAN, validation_fraction=0.2), table(37)
-    rows = [part(data, plan, (4, 5, 6)).x.numpy() for part in (training_rows, held_out_rows)]
+    rows = [rows_of(data, plan, (4, 5, 6), held_out=h).x.numpy() for h in (False, True)]
     assert np.array_equal(rows[0], data.x[trained])
     assert np.array_equal(rows[1], data.x[held_out])
 
 
 def test_rows_are_prepared_once_and_forgotten_with_their_table():
+    gc.collect()
     before = len(rows_module._memories)
     data = table(seed=77)
-    assert training_rows(data, PLAN, ENTROPY) is training_rows(data, PLAN, ENTROPY)
+    assert rows_of(data, PLAN, ENTROPY) is rows_of(data, PLAN, ENTROPY)
     other = data._replace(x=data.x + 1.0)
-    assert_allclose(training_rows(other, PLAN, ENTROPY).x.numpy(), data.x + 1.0)
+    assert_allclose(rows_of(other, PLAN, ENTROPY).x.numpy(), data.x + 1.0)
     assert len(rows_module._memories) == before + 1
     del data, other
     gc.collect()
@@ -147,4 +150,4 @@ def test_rows_are_prepared_once_and_forgotten_with_their_table():
 
 def test_rows_on_the_cpu_are_not_copied():
     data = table()
-    assert np.shares_memory(training_rows(data, PLAN, ENTROPY).x.numpy(), data.x)
+    assert np.shares_memory(rows_of(data, PLAN, ENTROPY).x.numpy(), data.x)

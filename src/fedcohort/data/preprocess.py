@@ -65,7 +65,7 @@ class Cells:
 
 
 @summed
-def tally(site: Site[Encoded, None], *, most_levels: int) -> Tally:
+def column_tally(site: Site[Encoded, None], *, most_levels: int) -> Tally:
     """Count rows, values and levels, and sum the values."""
     x, codes = site.data
     missing = np.isnan(x)
@@ -80,19 +80,19 @@ def tally(site: Site[Encoded, None], *, most_levels: int) -> Tally:
 
 
 @summed
-def spread(site: Site[Encoded, None], *, centre: Array) -> Spread:
+def column_spread(site: Site[Encoded, None], *, centre: Array) -> Spread:
     """Sum the squared deviations from the pooled means (c,)."""
     return Spread(np.nansum((site.data.numbers - centre) ** 2, axis=0))
 
 
 @summed
-def cells(site: Site[Encoded, None], *, edges: Array) -> Cells:
+def column_cells(site: Site[Encoded, None], *, edges: Array) -> Cells:
     """Count values between edges (c, m), which are padded with inf."""
     return Cells(count_between(site.data.numbers, edges))
 
 
 #: Every step that `fit_design` asks for.
-STEPS = (tally, spread, cells)
+STEPS = (column_tally, column_spread, column_cells)
 
 
 def fit_design(
@@ -176,17 +176,17 @@ class _Seen:
     levels: Array
 
     def ask(self, edges: Array) -> Array:
-        return self.fed.sum(cells, edges=edges).counts
+        return self.fed.sum(column_cells, edges=edges).counts
 
 
 def _look(fed: Federation, encoding: Encoding) -> _Seen:
     """Make the first two calls."""
     inside = fed.through(encoding)
     most = max((len(v.levels) for v in encoding.coded), default=0)
-    first = inside.sum(tally, most_levels=most)
+    first = inside.sum(column_tally, most_levels=most)
     n = first.present.astype(float)
     mean = np.divide(first.total, n, out=np.zeros(len(n)), where=n > 0)
-    squares = inside.sum(spread, centre=mean).squares if len(n) else np.zeros(0)
+    squares = inside.sum(column_spread, centre=mean).squares if len(n) else np.zeros(0)
     sd = np.sqrt(np.divide(squares, n, out=np.zeros(len(n)), where=n > 0))
     return _Seen(inside, int(first.rows), Moments(n, mean, sd, first.fractional == 0), first.levels)
 
@@ -270,8 +270,8 @@ def _classes(dictionary: Dictionary, outcome: Outcome | None) -> tuple[str, ...]
     levels = ("0", "1") if v.type == "binary" and not v.levels else v.levels
     if not levels:
         raise DataError(
-            f"the dictionary calls the outcome {v.name!r} a {v.type}; make it a category and list "
-            f"its levels."
+            f"outcome {v.name!r} is of type {v.type!r} in the dictionary; make it a category and "
+            f"list its levels."
         )
     if isinstance(outcome, Category):
         return levels

@@ -18,7 +18,7 @@ import numpy as np
 
 from fedcohort.arrays import Array
 from fedcohort.metrics.censoring import Curve, censoring_of, survival_of
-from fedcohort.metrics.concordance import TIED
+from fedcohort.metrics.concordance import TIED, checked_risk
 
 
 class Auc(NamedTuple):
@@ -39,10 +39,14 @@ def dynamic_auc(
     time, event : (n,), the records to judge.
     risk : (n,), or (n, m) for a risk that depends on time; higher means worse.
     times : (m,), strictly increasing, inside the follow-up of both sets of records.
+
+    Raises
+    ------
+    DataError : a risk is nan.
     """
     time, event = np.asarray(time), np.asarray(event, bool)
     weight = event * censoring_of(train_time, train_event).inverse_at(time)
-    columns = np.broadcast_to(np.asarray(risk, float).T, (len(times), len(time)))
+    columns = np.broadcast_to(checked_risk(risk).T, (len(times), len(time)))
     bins = [_tied_groups(f) for f in (columns[:1] if np.ndim(risk) == 1 else columns)]
     values = np.empty(len(times))
     for k, t in enumerate(times):

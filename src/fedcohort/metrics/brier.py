@@ -65,8 +65,13 @@ def brier(
     train_time: Array, train_event: Array, time: Array, event: Array, surv: Array, times: Array
 ) -> Array:
     """Return BS(t) at `times` (m,), eq. (1); parameters as `brier_sums`."""
-    sums = brier_sums(time, event, surv, times, censoring_of(train_time, train_event))
-    return sums.total / sums.rows
+    return mean_score(brier_sums(time, event, surv, times, censoring_of(train_time, train_event)))
+
+
+def mean_score(sums: BrierSums) -> Array:
+    """Return eq. (1) from pooled sums; nan if there are no records."""
+    rows = float(sums.rows)
+    return sums.total / rows if rows else np.full(len(sums.total), np.nan)
 
 
 def integrated_brier(

@@ -170,7 +170,8 @@ def calibration_groups(
     predicted: Array, time: Array, event: Array, horizon: float, groups: int = 10
 ) -> Groups:
     """Compare predicted survival (n,) at `horizon` with Kaplan–Meier, by quantile group."""
-    edges = np.unique(np.quantile(predicted, np.arange(1, groups) / groups))
+    levels = np.arange(1, groups) / groups
+    edges = np.unique(np.quantile(predicted, levels)) if len(predicted) else levels[:0]
     time = np.asarray(time, float)
     grid = np.unique(np.r_[time[time < horizon], horizon])
     return groups_of(group_sums(predicted, time, event, edges, grid))

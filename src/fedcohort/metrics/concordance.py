@@ -75,7 +75,7 @@ def uno(
     DataError : there are deaths before τ for which G is 0 or unknown.
     """
     event = np.asarray(event, bool)
-    end = float(np.max(train_time))
+    end = float(np.max(train_time, initial=0.0))
     died = np.asarray(time)[event]
     counts = died < (end if tau is None else tau)
     weight = counts * censoring_of(train_time, train_event).inverse_at(died)
@@ -89,12 +89,17 @@ def uno(
 
 
 def comparable_pairs(risk: Array, time: Array, event: Array) -> Pairs:
-    """Count the comparable partners of each death, in the order of the records."""
-    n = len(time)
+    """Count the comparable partners of each death, in the order of the records.
+
+    Raises
+    ------
+    DataError : a risk is nan.
+    """
+    n, risk = len(time), checked_risk(risk)
     order = np.lexsort((~event, time))
     place = np.empty(n, np.int64)
     place[order] = np.arange(n)
-    died, risk = np.asarray(time)[event], np.asarray(risk, float)
+    died = np.asarray(time)[event]
     # Deaths stand before the records that are censored at the same time, so a death's partners
     # are all records from the first place after the deaths at its time.
     first = np.searchsorted(np.asarray(time)[order], died, side="left")
@@ -133,6 +138,18 @@ def count_at_least(values: Array, length: Array, least: Array) -> Array:
         high = np.where(go_up, zeros + ones[high], high - ones[high])
         values = np.r_[values[~is_one], values[is_one]]
     return count + high - low
+
+
+def checked_risk(risk: Array) -> Array:
+    """Return risks as floats; nan has no rank, so it is an error and not the highest risk."""
+    risk = np.asarray(risk, float)
+    missing = int(np.isnan(risk).sum())
+    if missing:
+        raise DataError(
+            f"{missing} of {risk.size} risk scores are nan. The fit diverged, or covariates are "
+            f"missing: lower the learning rate, or impute them."
+        )
+    return risk
 
 
 def _equal_deaths(died: Array) -> Array:

@@ -21,7 +21,7 @@ import numpy as np
 
 from fedcohort.arrays import Array
 from fedcohort.metrics.auc import Auc
-from fedcohort.metrics.brier import BrierSums, brier_sums
+from fedcohort.metrics.brier import BrierSums, brier_sums, mean_score
 from fedcohort.metrics.calibration import (
     BinCounts,
     DCalibration,
@@ -220,8 +220,9 @@ def federated_auc(fed: Federation, *, risk_edges: Array, grid: Array, followed: 
 
 def federated_brier(fed: Federation, *, times: Array, followed: Curve) -> Array:
     """Return BS(t) at the times (m,) of the sites' `surv`; G as `federated_censoring` gives it."""
-    sums = fed.sum(sum_brier, times=times, known=followed.times, followed=followed.values)
-    return sums.total / sums.rows
+    return mean_score(
+        fed.sum(sum_brier, times=times, known=followed.times, followed=followed.values)
+    )
 
 
 def federated_calibration(fed: Federation, *, column: int, edges: Array, grid: Array) -> Groups:

@@ -27,6 +27,7 @@ import numpy as np
 from fedcohort.arrays import Array
 from fedcohort.metrics.auc import Auc, mean_auc, separation
 from fedcohort.metrics.censoring import Curve, Leavers, survival
+from fedcohort.metrics.concordance import checked_risk
 from fedcohort.protocol.message import message
 
 
@@ -50,9 +51,14 @@ class Concordance(NamedTuple):
 def risk_time_counts(
     risk: Array, time: Array, event: Array, risk_edges: Array, grid: Array
 ) -> RiskTimeCounts:
-    """Count records (n,) by bin of `risk_edges` (r−1,) and cell of `grid` (T,), both increasing."""
+    """Count records (n,) by bin of `risk_edges` (r−1,) and cell of `grid` (T,), both increasing.
+
+    Raises
+    ------
+    DataError : a risk is nan.
+    """
     shape = (len(risk_edges) + 1, len(grid) + 1)
-    row = np.searchsorted(risk_edges, risk, side="right")
+    row = np.searchsorted(risk_edges, checked_risk(risk), side="right")
     cell = row * shape[1] + np.searchsorted(grid, time, side="left")
     died = np.asarray(event, bool)
     deaths, censored = (

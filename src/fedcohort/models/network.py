@@ -62,12 +62,15 @@ class Mlp:
     hidden : widths of the hidden layers, first to last.
     activation : one of `ACTIVATIONS`, after each hidden layer.
     dropout : probability that a hidden unit is silent in a training step.
+    intercept : whether the output has a bias. A partial likelihood cannot see it: its gradient
+        would be rounding noise, which Adam would turn into a random walk.
     """
 
     inputs: int
     hidden: tuple[int, ...] = (8, 4)
     activation: str = "tanh"
     dropout: float = 0.0
+    intercept: bool = True
 
     @property
     def spec(self) -> str:
@@ -83,7 +86,8 @@ class Mlp:
             if self.dropout:
                 layers.append(SeededDropout(self.dropout))
             width = units
-        return nn.Sequential(*layers, nn.utils.skip_init(nn.Linear, width, 1))
+        last = nn.utils.skip_init(nn.Linear, width, 1, bias=self.intercept)
+        return nn.Sequential(*layers, last)
 
 
 #: Kinds of network by the name in their spec: what builds one from the spec's other entries.
@@ -187,6 +191,7 @@ def initial(spec: str, seed: int) -> Array:
             if isinstance(layer, nn.Linear):
                 bound = math.sqrt(6.0 / sum(layer.weight.shape))
                 values = draws.uniform(-bound, bound, tuple(layer.weight.shape))
+                for p in layer.parameters():
+                    p.zero_()
                 layer.weight.copy_(torch.from_numpy(values))
-                layer.bias.zero_()
     return net.read()

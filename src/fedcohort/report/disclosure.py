@@ -125,7 +125,7 @@ def plain_ledger(folder: Path) -> list[str]:
     if not lines:
         return ["Nothing left any site: the ledger holds no call of an arm that trains together."]
     titles = {a.name: a.title for a in run.arms}
-    out = ["Numbers are per training run. No patient's row is among them: only what is listed."]
+    out = ["Counts are per training run. What is listed is all that left a site."]
     for site in sorted({s.site for s in lines}, key=natural):
         out += ["", site]
         for arm in dict.fromkeys(s.arm for s in lines if s.site == site):

@@ -57,6 +57,7 @@ def table(
     *,
     numeric: Iterable[int] = (),
     caption: str | None = None,
+    spoken: str | None = None,
     class_: str | None = None,
 ) -> Markup:
     """Return a table inside a box that scrolls sideways on a narrow screen.
@@ -64,6 +65,7 @@ def table(
     Parameters
     ----------
     numeric : positions of the columns that hold numbers, set flush right.
+    spoken : what a screen reader calls the table, where there is no caption.
     """
     right = frozenset(numeric)
 
@@ -93,7 +95,7 @@ def table(
         class_="scroll",
         tabindex="0",
         role="region",
-        aria_label=caption or "table",
+        aria_label=caption or spoken or "table",
     )
 
 

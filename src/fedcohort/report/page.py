@@ -102,7 +102,9 @@ def _section(s: Section) -> Markup:
 def _foot(run: Run) -> Markup:
     version = run.mapping("versions").get("fedcohort")
     made = join("Written by fedcohort", f" {version}" if version else None)
-    note = ". This page holds no script and loads nothing; it can be kept, sent and printed as it is."
+    note = (
+        ". This page holds no script and loads nothing; it can be kept, sent and printed as it is."
+    )
     return h(
         "footer", h("h2", "Words used here", class_="minor"), headline.glossary(run), p(made, note)
     )

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from fedcohort.report.markup import Markup, h, join
 
@@ -49,24 +50,36 @@ def ticks(low: float, high: float, about: int = 5) -> list[float]:
     return [round(i * step, 12) for i in range(first, last + 1)]
 
 
-def log_ticks(low: float, high: float, about: int = 6) -> list[float]:
-    """Return numbers of the form 1, 2, 5 × 10ᵏ in [low, high], thinned to about so many."""
+#: What a decade of a log axis may be divided into, the coarsest first.
+_DECADES = (
+    (1,),
+    (1, 3),
+    (1, 2, 5),
+    (1, 1.5, 2, 3, 5, 7),
+    (1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 7, 8, 9),
+)
+
+
+def log_ticks(low: float, high: float, least: int = 4) -> list[float]:
+    """Return round numbers in [low, high] of the coarsest division that gives at least so many."""
     decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-    every = [1, 2, 5] if len(decades) < 4 else [1]
-    found = [
-        float(f"{m}e{k}")
-        for k in decades
-        for m in every
-        if low * 0.999 <= float(f"{m}e{k}") <= high * 1.001
-    ]
-    kept = [t for t in found if t != 1.0]
-    stride = max(1, math.ceil(len(kept) / about))
-    return sorted([*kept[::stride], *([1.0] if 1.0 in found else [])])
+    found: list[float] = []
+    for parts in _DECADES:
+        marks = (float(f"{m}e{k}") for k in decades for m in parts)
+        found = [t for t in marks if low <= t <= high]
+        if len(found) >= least:
+            break
+    return found
 
 
-def label(value: float) -> str:
-    """Return a tick's text."""
-    return f"{value:g}".replace("-", "−")
+def labels(marks: Sequence[float]) -> list[str]:
+    """Return the ticks' texts: with equally many decimals where the ticks are evenly spaced."""
+    short = [f"{t:g}" for t in marks]
+    steps = {round(b - a, 9) for a, b in pairwise(marks)}
+    if len(steps) == 1 and not any("e" in s for s in short):
+        digits = max(len(s.partition(".")[2]) for s in short)
+        short = [f"{t:.{digits}f}" for t in marks]
+    return [s.replace("-", "−") for s in short]
 
 
 def around(values: Iterable[float], margin: float = 0.06) -> Scale:
@@ -77,24 +90,35 @@ def around(values: Iterable[float], margin: float = 0.06) -> Scale:
     return Scale(low - room, high + room)
 
 
-def strip(*marks: Markup | None, height: int = 34, title: str | None = None) -> Markup:
-    """Return a drawing of full width and fixed height, into which marks are put."""
+def strip(*marks: Markup | None, height: int | None = None, title: str | None = None) -> Markup:
+    """Return a drawing of full width into which marks are put.
+
+    Parameters
+    ----------
+    height : in pixels; as high as the row that it lies in by default.
+    title : what a screen reader says, and what shows under the pointer.
+    """
     return h(
         "svg",
         h("title", title) if title else None,
         *marks,
         class_="strip",
         width="100%",
-        height=str(height),
+        height="100%" if height is None else str(height),
         role="img",
         aria_label=title,
         aria_hidden=None if title else "true",
     )
 
 
-def rule(x: str, look: str, top: float = 0, bottom: float | str = "100%") -> Markup:
+def rule(x: str, look: str) -> Markup:
     """Return a vertical line."""
-    return h("line", x1=x, x2=x, y1=top, y2=bottom, class_=look)
+    return h("line", x1=x, x2=x, y1="0", y2="100%", class_=look)
+
+
+def span(scale: Scale, start: float, end: float, look: str) -> Markup:
+    """Return a horizontal line at half height."""
+    return h("line", x1=scale.pct(start), x2=scale.pct(end), y1="50%", y2="50%", class_=look)
 
 
 def band(scale: Scale, low: float, high: float, look: str) -> Markup:
@@ -103,17 +127,16 @@ def band(scale: Scale, low: float, high: float, look: str) -> Markup:
     return h("rect", x=f"{a:.2f}%", width=f"{b - a:.2f}%", y="0", height="100%", class_=look)
 
 
-def whisker(scale: Scale, low: float, high: float, y: float, look: str) -> Markup | None:
-    """Return an interval as a line with caps, or None where there is none."""
+def whisker(scale: Scale, low: float, high: float, look: str) -> Markup | None:
+    """Return an interval at half height as a line with caps, or None where there is none."""
     if math.isnan(low) or math.isnan(high):
         return None
     a, b = scale.pct(low), scale.pct(high)
     caps = [
-        h("line", x1=x, x2=x, y1=y - 4, y2=y + 4)
-        for x, v in ((a, low), (b, high))
-        if scale.holds(v)
+        h("line", x1=x, x2=x, y1="-4", y2="4") for x, v in ((a, low), (b, high)) if scale.holds(v)
     ]
-    return h("g", h("line", x1=a, x2=b, y1=y, y2=y), *caps, class_=f"whisker {look}")
+    lines = h("g", h("line", x1=a, x2=b, y1="0", y2="0"), *caps, class_=f"whisker {look}")
+    return h("svg", lines, y="50%", width="100%", height="1", overflow="visible")
 
 
 _SHAPES = {
@@ -126,12 +149,10 @@ _SHAPES = {
 }
 
 
-def dot(x: str, y: float, look: str, small: bool = False) -> Markup:
+def dot(look: str, x: str = "0", y: str = "50%", *, small: bool = False) -> Markup:
     """Return an arm's mark: each has a shape besides its colour."""
     shape = _SHAPES.get(look)
-    mark = (
-        h("circle", r="6") if shape is None else h("path", d=shape)
-    )
+    mark = h("circle", r="6") if shape is None else h("path", d=shape)
     scale = "scale(.62)" if small else None
     return h(
         "svg",
@@ -143,12 +164,12 @@ def dot(x: str, y: float, look: str, small: bool = False) -> Markup:
 def axis(scale: Scale, marks: Sequence[float], title: str = "") -> Markup:
     """Return a horizontal axis: ticks, their numbers, a title below."""
     parts: list[Markup] = [h("line", x1="0", x2="100%", y1="0.5", y2="0.5", class_="axis")]
-    for t in marks:
+    for t, text in zip(marks, labels(marks), strict=True):
         where = scale.at(t)
         anchor = "start" if where < 3 else "end" if where > 97 else "middle"
         x = scale.pct(t)
         parts.append(h("line", x1=x, x2=x, y1="0", y2="5", class_="axis"))
-        parts.append(h("text", label(t), x=x, y="18", text_anchor=anchor, class_="tick"))
+        parts.append(h("text", text, x=x, y="18", text_anchor=anchor, class_="tick"))
     if title:
         parts.append(h("text", title, x="50%", y="36", text_anchor="middle", class_="axis-title"))
     return strip(*parts, height=42 if title else 22)
@@ -186,7 +207,9 @@ class Frame:
         back = [f"{self._x(a)} {self._y(hi)}" for a, _, hi in reversed(points)]
         return h("path", d="M" + "L".join((*there, *back)) + "Z", class_=f"ribbon {look}")
 
-    def draw(self, shapes: Iterable[Markup], marks: Iterable[Markup], title: str) -> Markup:
+    def draw(
+        self, shapes: Iterable[Markup], marks: Iterable[Markup], title: str, x_title: str = ""
+    ) -> Markup:
         """Return the chart.
 
         Parameters
@@ -195,21 +218,22 @@ class Frame:
         marks : what keeps its size, placed by `pin`.
         """
         rows: list[Markup] = []
-        for t in self.y_ticks:
+        for t, text in zip(self.y_ticks, labels(self.y_ticks), strict=True):
             y = f"{100 - self.y.at(t):.2f}%"
             rows.append(h("line", x1="0", x2="100%", y1=y, y2=y, class_="grid"))
-            rows.append(h("text", label(t), x="-6", y=y, dy=".32em", class_="tick", text_anchor="end"))
+            at = {"x": "-6", "y": y, "dy": ".32em"}
+            rows.append(h("text", text, class_="tick", text_anchor="end", **at))
         stretched = h(
             "svg", *shapes,
             viewBox="0 0 1000 1000", preserveAspectRatio="none", width="100%", height="100%",
         )  # fmt: skip
         body = strip(*rows, stretched, *marks, height=self.height, title=title)
-        return h("div", body, axis(self.x, self.x_ticks), class_="frame")
+        return h("div", body, axis(self.x, self.x_ticks, x_title), class_="frame")
 
     def pin(self, a: float, b: float, look: str, small: bool = True) -> Markup:
         """Return an arm's mark at a point."""
         return h(
-            "svg", dot("0", 0, look, small),
+            "svg", dot(look, y="0", small=small),
             x=self.x.pct(a), y=f"{100 - self.y.at(b):.2f}%", overflow="visible",
             width="1", height="1",
         )  # fmt: skip

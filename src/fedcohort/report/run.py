@@ -134,7 +134,7 @@ class Run:
     def metrics(self) -> list[str]:
         """Names of the metrics, the one that the page leads with first."""
         asked = [str(m) for m in self.mapping("evaluate").get("metrics") or ()]
-        found = [str(s["metric"]) for s in self.rows("summary")]
+        found = [m for s in self.rows("summary") if not (m := str(s["metric"])).endswith("_own")]
         names = list(dict.fromkeys((*asked, *found)))
         return sorted(names, key=lambda m: m != "c_index")
 
@@ -233,7 +233,7 @@ class Run:
         """Return the reasons, each once, for which fits of an arm are missing."""
         return sorted(
             {
-                str(row.get("status"))
+                str(row.get("status")).removeprefix("failed: ")
                 for row in self.rows("arms")
                 if row["arm"] == arm
                 and scenario in (None, row["scenario"])

@@ -101,6 +101,13 @@ def estimate(value: Any, low: Any = None, high: Any = None, digits: int = 3) -> 
     return f"{fixed(value, digits)} ({interval})" if interval else fixed(value, digits)
 
 
+def significant(value: Any, digits: int = 4) -> str:
+    """Return a number with so many digits that matter."""
+    x = number(value)
+    whole = 0 if math.isnan(x) or x == 0 else math.floor(math.log10(abs(x)))
+    return fixed(x, max(0, digits - 1 - whole))
+
+
 def percent(share: float) -> str:
     """Return a share as a whole percentage."""
     return MISSING if math.isnan(share) else f"{fixed(100 * share, 0)} %"
@@ -165,6 +172,11 @@ def duration(value: Any) -> str:
     if minutes < 100:
         return f"{minutes} min {rest} s"
     return f"{minutes // 60} h {minutes % 60} min"
+
+
+def unbroken(text: str) -> str:
+    """Return text whose numbers keep their percent sign, and C-index its hyphen, in one line."""
+    return text.replace(" %", "\u00a0%").replace("C-index", "C\u2011index")
 
 
 def listed(names: Sequence[str]) -> str:

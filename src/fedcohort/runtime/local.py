@@ -73,17 +73,14 @@ class LocalTransport:
         self._latest.clear()
         for name, host in self._hosts.items():
             host.state = None
-            if self._store is None or call.number == 0:
-                held = None
-                if self._store is not None:
-                    self._store.forget(name)
-            else:
-                held = self._store.load(name)
+            if self._store is not None and call.number == 0:
+                self._store.forget(name)
+            held = None if self._store is None else self._store.load(name)
             due = kept.get(name)
             if held is None and due is None:
                 continue
             last = call.number if call.step.keeps else call.number - 1
-            if held is None or not (-1 if due is None else due) <= held[0] <= last:
+            if held is None or not (due or 0) <= held[0] <= last:
                 found = "no state" if held is None else f"the state of call {held[0]}"
                 raise JournalMismatch(
                     f"site {name!r} holds {found}, but the journal ends before call {call.number} "

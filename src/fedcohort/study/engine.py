@@ -114,6 +114,8 @@ def fit_once(
     steps = (*preprocess.STEPS, *method.steps)
     hosts = [Host(name, frame, steps, seed) for name, frame in problem.frames.items()]
     ledger = Ledger(problem.min_cell)
+    if journal:
+        journal.parent.mkdir(parents=True, exist_ok=True)
     book = Journal(journal) if journal else None
     store = StateStore(journal.with_suffix(".states")) if journal else None
     try:

@@ -67,6 +67,8 @@ def load(plan: Plan) -> Table:
         site = np.repeat(names, [len(source.frames[s]) for s in names])
     else:
         frame = source.frames
+        if not len(frame):
+            raise DataError(f"{plan.source}: there are no rows under the header.")
         if plan.site_column is not None:
             named = by_column(frame, plan.site_column, plan.source)
             checks.check_sites(named, outcome)

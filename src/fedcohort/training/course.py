@@ -21,6 +21,9 @@ from fedcohort.arrays import Array
 #: θ (P,) and the learning rate → the next θ, and the averaged loss at the given one.
 Advance = Callable[[Array, float], tuple[Array, float]]
 
+#: θ (P,) → its loss on the rows held out.
+HeldOut = Callable[[Array], float]
+
 FLOOR = 0.001
 
 
@@ -72,7 +75,7 @@ def follow(
     theta: Array,
     advance: Advance,
     *,
-    held_out: Callable[[Array], float],
+    held_out: HeldOut,
     rounds: Callable[[int], Iterable[int]] = range,
     record: Callable[..., None] | None = None,
 ) -> Course:
@@ -80,7 +83,7 @@ def follow(
 
     Parameters
     ----------
-    held_out : θ → loss on the rows held out; asked only where there is a patience.
+    held_out : asked only where there is a patience.
     rounds, record : those of the federation, where there is one.
     """
     rate, last = schedule.learning_rate, math.inf

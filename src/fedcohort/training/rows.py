@@ -37,14 +37,19 @@ class Rows:
         return Rows(self.x[torch.from_numpy(rows).to(self.x.device)], self.loss.take(rows))
 
 
-def training_rows(table: Any, plan: Plan, entropy: tuple[int, ...]) -> Rows:
-    """Return the rows that `plan` trains on."""
-    return _rows(table, plan, entropy, held_out=False)
+def rows_of(table: Any, plan: Plan, entropy: tuple[int, ...], held_out: bool = False) -> Rows:
+    """Return the rows that `plan` trains on, or those it holds out to decide when to stop."""
+    fraction = plan.validation_fraction
+    key = ("rows", plan.loss, plan.dtype, plan.device, fraction, held_out, entropy[:2])
 
+    def make() -> Rows:
+        part = table
+        if fraction:
+            rows = chosen(len(table.x), fraction, entropy)[held_out]
+            part = type(table)(*(column[rows] for column in table))
+        return Rows(tensor(part.x, plan), LOSSES[plan.loss](part))
 
-def held_out_rows(table: Any, plan: Plan, entropy: tuple[int, ...]) -> Rows:
-    """Return the rows that `plan` holds out to decide when to stop."""
-    return _rows(table, plan, entropy, held_out=True)
+    return remembered(table, key, make)
 
 
 def chosen(n: int, fraction: float, entropy: tuple[int, ...]) -> tuple[Array, Array]:
@@ -57,20 +62,6 @@ def chosen(n: int, fraction: float, entropy: tuple[int, ...]) -> tuple[Array, Ar
         return np.arange(n), np.arange(0)
     order = np.random.default_rng((*entropy[:2], _TAG)).permutation(n)
     return np.sort(order[n_held_out:]), np.sort(order[:n_held_out])
-
-
-def _rows(table: Any, plan: Plan, entropy: tuple[int, ...], held_out: bool) -> Rows:
-    fraction = plan.validation_fraction
-    key = ("rows", plan.loss, plan.dtype, plan.device, fraction, held_out, entropy[:2])
-
-    def make() -> Rows:
-        part = table
-        if fraction:
-            rows = chosen(len(table.x), fraction, entropy)[held_out]
-            part = type(table)(*(column[rows] for column in table))
-        return Rows(tensor(part.x, plan), LOSSES[plan.loss](part))
-
-    return remembered(table, key, make)
 
 
 def tensor(x: Array, plan: Plan) -> Tensor:

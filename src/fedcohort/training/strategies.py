@@ -8,22 +8,22 @@
   Revealed: `Visit` of each site every round: the model as each site left it.
 * ensemble: each site trains a model alone, and they vote. Revealed: `Member` of each site, once.
 
-With a patience, `HeldOut` is revealed every round, only as a sum over the sites.
+Where the schedule has a patience, the caller says how a vector does on the rows held out; the
+members of an ensemble see to that themselves.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from fedcohort.arrays import Array
 from fedcohort.protocol import Federation, Site, gathered, message, summed
-from fedcohort.training.course import Course, Schedule, follow
+from fedcohort.training.course import Course, HeldOut, Schedule, follow
 from fedcohort.training.local import evaluate, train
 from fedcohort.training.plan import Plan
-from fedcohort.training.rows import held_out_rows, training_rows
+from fedcohort.training.rows import rows_of
 from fedcohort.training.server import Rule, Server
 
 
@@ -57,14 +57,6 @@ class Member:
     loss: Array
 
 
-@message
-class HeldOut:
-    """n_k loss_k and n_k on the rows held out."""
-
-    loss: Array
-    rows: Array
-
-
 # site ---------------------------------------------------------------------------------
 
 
@@ -72,7 +64,7 @@ def _trained(
     site: Site[Any, None], theta: Array, plan: str, rate: float
 ) -> tuple[Array, float, int]:
     p = Plan.of(plan)
-    rows = training_rows(site.data, p, site.entropy)
+    rows = rows_of(site.data, p, site.entropy)
     theta, loss = train(theta, rows, p, rate, site.entropy)
     return theta, loss, len(rows.x)
 
@@ -105,8 +97,8 @@ def train_alone(
 ) -> Member:
     """Train a model of this site alone for all rounds; a negative patience never stops early."""
     p = Plan.of(plan)
-    rows = training_rows(site.data, p, site.entropy)
-    held_out = held_out_rows(site.data, p, site.entropy)
+    rows = rows_of(site.data, p, site.entropy)
+    held_out = rows_of(site.data, p, site.entropy, held_out=True)
     schedule = Schedule(
         rounds=rounds,
         learning_rate=rate,
@@ -127,20 +119,11 @@ def train_alone(
     return Member(thetas, np.array(weight), np.array(losses[-1] if losses else 0.0))
 
 
-@summed
-def held_out_loss(site: Site[Any, None], *, theta: Array, plan: str) -> HeldOut:
-    """Evaluate θ on the rows held out."""
-    p = Plan.of(plan)
-    rows = held_out_rows(site.data, p, site.entropy)
-    n = len(rows.x)
-    return HeldOut(np.array(n * evaluate(theta, rows, p)), np.array(float(n)))
-
-
 # coordinator --------------------------------------------------------------------------
 
 
 def averaging(
-    fed: Federation, plan: Plan, schedule: Schedule, rule: Rule, server: Server
+    fed: Federation, plan: Plan, schedule: Schedule, rule: Rule, server: Server, held_out: HeldOut
 ) -> Course:
     """Train by rounds of local training and a mean, from `server.x`."""
     state = server
@@ -153,11 +136,18 @@ def averaging(
             state = rule(state, total.theta / n)
         return state.x, float(total.loss) / n
 
-    return _followed(fed, plan, schedule, server.x, advance)
+    return follow(
+        schedule, server.x, advance, held_out=held_out, rounds=fed.rounds, record=fed.record
+    )
 
 
 def sequential(
-    fed: Federation, plan: Plan, schedule: Schedule, theta: Array, rng: np.random.Generator
+    fed: Federation,
+    plan: Plan,
+    schedule: Schedule,
+    theta: Array,
+    rng: np.random.Generator,
+    held_out: HeldOut,
 ) -> Course:
     """Train one model from site to site, from θ (P,), the order drawn anew in each round."""
 
@@ -169,7 +159,7 @@ def sequential(
             theta, rows, loss = left.theta, rows + float(left.rows), loss + float(left.loss)
         return theta, loss / max(rows, 1.0)
 
-    return _followed(fed, plan, schedule, theta, advance)
+    return follow(schedule, theta, advance, held_out=held_out, rounds=fed.rounds, record=fed.record)
 
 
 def ensemble(fed: Federation, plan: Plan, schedule: Schedule, theta: Array) -> tuple[Array, Array]:
@@ -197,28 +187,4 @@ def ensemble(fed: Federation, plan: Plan, schedule: Schedule, theta: Array) -> t
     return thetas, weights
 
 
-def _followed(
-    fed: Federation,
-    plan: Plan,
-    schedule: Schedule,
-    theta: Array,
-    advance: Callable[[Array, float], tuple[Array, float]],
-) -> Course:
-    """Follow the schedule over the federation's rounds."""
-    return follow(
-        schedule,
-        theta,
-        advance,
-        held_out=lambda t: pooled_held_out_loss(fed, t, plan),
-        rounds=fed.rounds,
-        record=fed.record,
-    )
-
-
-def pooled_held_out_loss(fed: Federation, theta: Array, plan: Plan) -> float:
-    """Return the mean over sites of the loss on the rows held out, weighted by their number."""
-    total = fed.sum(held_out_loss, theta=theta, plan=plan.text)
-    return float(total.loss) / max(float(total.rows), 1.0)
-
-
-STEPS = (train_here, visit, train_alone, held_out_loss)
+STEPS = (train_here, visit, train_alone)

@@ -32,6 +32,7 @@ from fedcohort.algorithms.cox.ascent import ascend
 from fedcohort.algorithms.cox.model import CoxModel
 from fedcohort.algorithms.cox.steps import (
     OwnLikelihood,
+    Totals,
     deaths,
     expected_deaths,
     own_likelihood,
@@ -43,7 +44,14 @@ from fedcohort.arrays import Array
 from fedcohort.data.timegrid import time_grid
 from fedcohort.numerics.coxph import Hazard, at_risk, centred, drift, hazard, tied_times
 from fedcohort.numerics.survival import Baseline
-from fedcohort.protocol import DataError, Federation, SettingError, Task, setting
+from fedcohort.protocol import (
+    DataError,
+    Federation,
+    SettingError,
+    SiteUnavailable,
+    Task,
+    setting,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,6 +134,7 @@ class SharedBaseline:
             risk_weights,
             times=g.times, centre=g.centre, scale=g.scale, tied=self._tied, beta=gamma,
         )  # fmt: skip
+        check_all_answered(self._fed)
         s0 = at_risk(reply.leaving)
         h = hazard(g.deaths, s0, reply.dying, self._tied)
         value = float(g.x_dead @ gamma) - h.log_phi
@@ -139,6 +148,7 @@ class SharedBaseline:
             times=g.times, centre=g.centre, scale=g.scale,
             beta=here.gamma, a=here.hazard.a, b=here.hazard.b,
         )  # fmt: skip
+        check_all_answered(self._fed)
         total = float(g.deaths.sum())
         self._mean, self._within = centred(reply.first, reply.second, total)
         return g.x_dead - total * self._mean, self._within
@@ -150,6 +160,7 @@ class SharedBaseline:
             risk_moments,
             times=g.times, centre=g.centre, scale=g.scale, tied=self._tied, beta=here.gamma,
         )  # fmt: skip
+        check_all_answered(self._fed)
         s1 = at_risk(reply.leaving)
         return self._within - drift(
             g.deaths, self._tied, self._mean, here.s0, here.d0, s1, reply.dying
@@ -179,6 +190,7 @@ class StratifiedBaseline:
         own = self._fed.sum(
             own_likelihood, centre=g.centre, scale=g.scale, beta=gamma, ties=self._ties
         )
+        check_all_answered(self._fed)
         value = float(own.log_likelihood)
         return AtSites(gamma, value if np.isfinite(value) else -np.inf, own)
 
@@ -192,15 +204,22 @@ class StratifiedBaseline:
 
 
 def fit(fed: Federation, config: CoxSettings, task: Task) -> CoxModel:
-    """Fit a Cox model on all sites.
+    """Fit a Cox model on all sites that answer the first call.
 
     Raises
     ------
     DataError : no covariates, no records, or no deaths.
+    SiteUnavailable : a site left during the fit.
     SingularInformation : some covariates are collinear in every risk set; they are named.
     NotConverged : the likelihood is monotone (separation), or the rounds are over.
     """
-    ground = survey(fed, config, task)
+    if not task.features:
+        raise DataError("there are no covariates; name at least one column besides the outcome.")
+    total = fed.sum(totals)
+    if not total.rows:
+        raise DataError(f"the {len(fed.answered)} sites hold no records; check their selection.")
+    fed = fed.only(fed.answered)
+    ground = survey(fed, total, time_grid(fed, config.time_grid, task.min_cell))
     penalty = ground.rows * config.l2 / ground.scale**2
     climb = partial(
         ascend,
@@ -230,18 +249,22 @@ def fit(fed: Federation, config: CoxSettings, task: Task) -> CoxModel:
     )
 
 
-def survey(fed: Federation, config: CoxSettings, task: Task) -> Ground:
-    """Fix the grid and the scale of the covariates, and count the deaths."""
-    if not task.features:
-        raise DataError("there are no covariates; name at least one column besides the outcome.")
-    total = fed.sum(totals)
-    if not total.rows:
-        raise DataError(f"the {len(fed.sites)} sites hold no records; check their selection.")
+def survey(fed: Federation, total: Totals, times: Array) -> Ground:
+    """Fix the scale of the covariates, and count the deaths."""
     centre = total.x / total.rows
-    times = time_grid(fed, config.time_grid, task.min_cell)
     died = fed.sum(deaths, times=times, centre=centre)
+    check_all_answered(fed)
     spread = np.sqrt(died.squares / total.rows)
     scale = np.where(spread > 1e-12 * np.abs(centre), spread, 1.0)
     return Ground(
         times, died.deaths.astype(float), centre, scale, died.x_dead / scale, int(total.rows)
     )
+
+
+def check_all_answered(fed: Federation) -> None:
+    """Refuse a sum that lacks a site, whose deaths and totals are in the sums before it."""
+    if missing := sorted(set(fed.sites) - set(fed.answered)):
+        raise SiteUnavailable(
+            f"{', '.join(missing)} left during the fit, and an exact fit needs the same sites in "
+            f"every sum. Bring them back and --resume, or start again without them."
+        )

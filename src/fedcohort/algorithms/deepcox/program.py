@@ -16,8 +16,9 @@ which is the gradient of the pooled ℓ, whatever the split. The shift c, the sa
 the mean log risk of the step before; it cancels, and keeps e^f within floating point.
 
 Revealed, beside what `data.timegrid` and the strategy reveal (see `training.strategies`):
-`Deaths` once or twice, `RiskSums` and `Pull` every round of "exact", `RiskSums` once for the
-baseline hazard and once for each kept round; all of them only as sums over all sites.
+`Deaths`, at most once for each of the rows trained on, held out, and all; `RiskSums` and `Pull`
+every round of "exact"; `RiskSums` of the rows held out every round where a patience is set, once
+for the baseline hazard, and once for each kept round. All only as sums over all sites.
 """
 
 from __future__ import annotations
@@ -39,11 +40,11 @@ from fedcohort.models.network import initial, network
 from fedcohort.numerics.survival import Baseline
 from fedcohort.protocol import Federation, Site, Task, message, summed
 from fedcohort.training import strategies
-from fedcohort.training.course import Course, Schedule, follow
+from fedcohort.training.course import Course, HeldOut, Schedule, follow
 from fedcohort.training.local import penalise
 from fedcohort.training.optimisers import OPTIMISERS
 from fedcohort.training.plan import Plan
-from fedcohort.training.rows import chosen, remembered, training_rows
+from fedcohort.training.rows import chosen, remembered, rows_of
 from fedcohort.training.server import RULES
 
 
@@ -74,9 +75,9 @@ class Pull:
 
 
 @summed
-def deaths(site: Site[SurvivalTable, None], *, times: Array, plan: str) -> Deaths:
-    """Count the deaths at each grid time."""
-    risk = _risk_sets(site, times, Plan.of(plan))
+def deaths(site: Site[SurvivalTable, None], *, times: Array, plan: str, held_out: bool) -> Deaths:
+    """Count the deaths at each grid time, among the rows trained on or those held out."""
+    risk = _risk_sets(site, times, Plan.of(plan), held_out)
     return Deaths(risk.deaths, np.array(float(len(risk.dies))))
 
 
@@ -89,12 +90,16 @@ def risk_sums(
     shift: float,
     times: Array,
     plan: str,
+    held_out: bool,
     draw: int,
 ) -> RiskSums:
-    """Sum e^{f − c} over risk sets, eq. (2), for f = Σ_m weights_m f_m with thetas (M, P)."""
+    """Sum e^{f − c} over risk sets, eq. (2), for f = Σ_m weights_m f_m with thetas (M, P).
+
+    A `draw` of 0 or more silences the same hidden units as in `pull`; below 0, none.
+    """
     p = Plan.of(plan)
-    risk = _risk_sets(site, times, p)
-    x = training_rows(site.data, p, site.entropy).x
+    risk = _risk_sets(site, times, p, held_out)
+    x = rows_of(site.data, p, site.entropy, held_out).x
     net = network(p.network, p.dtype, p.device)
     f = np.zeros(len(x))
     for theta, weight in zip(thetas, weights, strict=True):
@@ -116,7 +121,7 @@ def pull(
 ) -> Pull:
     """Sum (A_j e^{f_j − c} − δ_j) ∇f_j, eq. (3), for the pooled increments d/S_0 (T,)."""
     p = Plan.of(plan)
-    risk = _risk_sets(site, times, p)
+    risk = _risk_sets(site, times, p, held_out=False)
     net = network(p.network, p.dtype, p.device)
     net.load(theta)
 
@@ -124,25 +129,27 @@ def pull(
         f = np.asarray(outputs, float)
         return 0.0, risk.hazard(increments) * risk.weights(f, shift) - risk.dies
 
-    net.pull(training_rows(site.data, p, site.entropy).x, slope, _seed(site, draw))
+    net.pull(rows_of(site.data, p, site.entropy).x, slope, _seed(site, draw) if draw >= 0 else 0)
     return Pull(net.gradient())
 
 
-def _risk_sets(site: Site[SurvivalTable, None], times: Array, plan: Plan) -> RiskSets:
-    """Return the plan's rows on the grid."""
-    key = ("risk", times.tobytes(), plan.validation_fraction, site.entropy[:2])
+def _risk_sets(
+    site: Site[SurvivalTable, None], times: Array, plan: Plan, held_out: bool
+) -> RiskSets:
+    """Return the rows trained on, or those held out, on the grid."""
+    key = ("risk", times.tobytes(), plan.validation_fraction, held_out, site.entropy[:2])
 
     def make() -> RiskSets:
-        rows, _ = chosen(len(site.data.time), plan.validation_fraction, site.entropy)
-        return RiskSets(site.data.time[rows], site.data.event[rows], times)
+        time, event = site.data.time, site.data.event
+        rows = chosen(len(time), plan.validation_fraction, site.entropy)[held_out]
+        return RiskSets(time[rows], event[rows], times)
 
     return remembered(site.data, key, make)
 
 
 def _seed(site: Site[SurvivalTable, None], draw: int) -> int:
     """Return a seed that both sums of one step share."""
-    words = np.random.SeedSequence((*site.entropy[:2], max(draw, 0))).generate_state(1)
-    return int(words[0])
+    return int(np.random.SeedSequence((*site.entropy[:2], draw)).generate_state(1)[0])
 
 
 # coordinator --------------------------------------------------------------------------
@@ -156,61 +163,82 @@ def fit(fed: Federation, config: DeepCoxSettings, task: Task) -> DeepCoxModel:
     DataError : no site has seen an event.
     SiteUnavailable : a call fell below the quorum.
     """
-    times = timegrid.time_grid(fed, config.time_grid, task.min_cell)
     plan, schedule = config.plan(len(task.features)), config.schedule
+    times = timegrid.time_grid(fed, config.time_grid, config.least_cell(task.min_cell))
     theta = initial(plan.network, task.seed)
     if config.strategy == "ensemble":
         thetas, weights = strategies.ensemble(fed, plan, schedule, theta)
         stages = dict(zip(schedule.keep, thetas[1:], strict=True))
         return _with_baseline(fed, plan, times, thetas[0], weights, schedule.rounds, stages)
+    held_out = pooled_held_out_loss(fed, plan, times)
     if config.strategy == "exact":
-        course = exact(fed, plan, schedule, theta, times)
+        course = exact(fed, plan, schedule, theta, times, held_out)
     elif config.strategy == "sequential":
-        course = strategies.sequential(fed, plan, schedule, theta, task.rng)
+        course = strategies.sequential(fed, plan, schedule, theta, task.rng, held_out)
     else:
-        rule = RULES[config.strategy]
-        course = strategies.averaging(fed, plan, schedule, rule, config.server(theta))
+        rule, server = RULES[config.strategy], config.server(theta)
+        course = strategies.averaging(fed, plan, schedule, rule, server, held_out)
     stages = {r: kept[None] for r, kept in course.kept.items()}
-    return _with_baseline(fed, plan, times, course.theta[None], np.ones(1), course.rounds, stages)
+    return _with_baseline(fed, plan, times, course.theta[None], ONE, course.rounds, stages)
 
 
-def exact(fed: Federation, plan: Plan, schedule: Schedule, theta: Array, times: Array) -> Course:
+def exact(
+    fed: Federation,
+    plan: Plan,
+    schedule: Schedule,
+    theta: Array,
+    times: Array,
+    held_out: HeldOut,
+) -> Course:
     """Descend the pooled loss, eq. (1), by its exact gradient, from θ (P,); one step a round."""
     net = network(plan.network, plan.dtype, plan.device)
     net.load(theta)
     optimiser = OPTIMISERS[plan.optimiser](net.theta)
-    events = fed.sum(deaths, times=times, plan=plan.text)
-    n, d = max(float(events.rows), 1.0), events.d
+    events = fed.sum(deaths, times=times, plan=plan.text, held_out=False)
     shift, step = 0.0, 0
 
     def advance(theta: Array, rate: float) -> tuple[Array, float]:
         nonlocal shift, step
         draw = step if net.draws else -1
         risk = fed.sum(
-            risk_sums,
-            thetas=theta[None], weights=np.ones(1),
-            shift=shift, times=times, plan=plan.text, draw=draw,
+            risk_sums, thetas=theta[None], weights=ONE, shift=shift, times=times,
+            plan=plan.text, held_out=False, draw=draw,
         )  # fmt: skip
         slope = fed.sum(
-            pull,
-            theta=theta, increments=d / risk.s0,
-            shift=shift, times=times, plan=plan.text, draw=draw,
+            pull, theta=theta, increments=_ratio(events.d, risk.s0), shift=shift, times=times,
+            plan=plan.text, draw=draw,
         )  # fmt: skip
         net.load(theta)
-        net.grad.copy_(torch.from_numpy(slope.gradient / n))
-        loss = float(d @ np.log(risk.s0) - risk.dead) / n + penalise(net, plan)
+        net.grad.copy_(torch.from_numpy(slope.gradient / events.rows))
+        loss = loss_of(events, risk) + penalise(net, plan)
         optimiser.step(net.theta, net.grad, rate)
-        shift, step = shift + math.log(float(risk.s0[0]) / n), step + 1
+        shift, step = shift + math.log(float(risk.s0[0] / events.rows)), step + 1
         return net.read(), loss
 
-    return follow(
-        schedule,
-        theta,
-        advance,
-        held_out=lambda t: strategies.pooled_held_out_loss(fed, t, plan),
-        rounds=fed.rounds,
-        record=fed.record,
-    )
+    return follow(schedule, theta, advance, held_out=held_out, rounds=fed.rounds, record=fed.record)
+
+
+def loss_of(events: Deaths, risk: RiskSums) -> float:
+    """Return −ℓ/n, eq. (1), of the rows summed over."""
+    at = events.d > 0
+    return float((events.d[at] @ np.log(risk.s0[at]) - risk.dead) / np.maximum(events.rows, 1.0))
+
+
+def pooled_held_out_loss(fed: Federation, plan: Plan, times: Array) -> HeldOut:
+    """Return the function that asks the sites for −ℓ/n of the rows they hold out."""
+    events: Deaths | None = None
+
+    def loss(theta: Array) -> float:
+        nonlocal events
+        if events is None:
+            events = fed.sum(deaths, times=times, plan=plan.text, held_out=True)
+        risk = fed.sum(
+            risk_sums, thetas=theta[None], weights=ONE, shift=0.0, times=times,
+            plan=plan.text, held_out=True, draw=-1,
+        )  # fmt: skip
+        return loss_of(events, risk)
+
+    return loss
 
 
 def _with_baseline(
@@ -224,16 +252,25 @@ def _with_baseline(
 ) -> DeepCoxModel:
     """Return the model of thetas (M, P), and those of earlier rounds, each with its baseline."""
     text = replace(plan, validation_fraction=0.0).text
-    d = fed.sum(deaths, times=times, plan=text).d
+    d = fed.sum(deaths, times=times, plan=text, held_out=False).d
 
     def model(thetas: Array, rounds: int, kept: Mapping[int, DeepCoxModel]) -> DeepCoxModel:
         risk = fed.sum(
-            risk_sums, thetas=thetas, weights=weights, shift=0.0, times=times, plan=text, draw=-1
-        )
+            risk_sums, thetas=thetas, weights=weights, shift=0.0, times=times,
+            plan=text, held_out=False, draw=-1,
+        )  # fmt: skip
         baseline = Baseline.breslow(times, d, risk.s0)
         return DeepCoxModel(plan.network, thetas, weights, baseline, rounds, kept)
 
     return model(thetas, rounds, {r: model(stage, r, {}) for r, stage in stages.items()})
 
+
+def _ratio(d: Array, s0: Array) -> Array:
+    """Return d/S_0 (T,), 0 where nobody died."""
+    return np.divide(d, s0, out=np.zeros(len(d)), where=d > 0)
+
+
+#: Weights of a model that is one network.
+ONE = np.ones(1)
 
 STEPS = (deaths, risk_sums, pull, *strategies.STEPS, *timegrid.STEPS)

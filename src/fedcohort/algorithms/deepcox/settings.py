@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from fedcohort.arrays import Array
@@ -33,7 +34,7 @@ class DeepCoxSettings:
         "adam", "of each site; for exact, of the coordinator", choices=tuple(OPTIMISERS)
     )
     hidden: tuple[int, ...] = setting((8, 4), "widths of the hidden layers", "units")
-    activation: str = setting("tanh", "after each hidden layer", choices=tuple(ACTIVATIONS))
+    activation: str = setting("selu", "after each hidden layer", choices=tuple(ACTIVATIONS))
     dropout: float = setting(0.0, "probability that a hidden unit is silent in a step")
     l1: float = setting(0.0, "λ₁ on the first layer's weights, loss averaged over rows")
     l2: float = setting(0.0, "λ₂ on the first layer's weights, loss averaged over rows")
@@ -81,6 +82,7 @@ class DeepCoxSettings:
             hidden=self.hidden,
             activation=self.activation,
             dropout=self.dropout,
+            intercept=False,
         )
         return Plan(
             network=net.spec,
@@ -95,6 +97,13 @@ class DeepCoxSettings:
             dtype=self.dtype,
             device=self.device,
         )
+
+    def least_cell(self, min_cell: int) -> int:
+        """Return the deaths that an interval of the grid needs, so that the rows trained on and
+        those held out are each expected to have `min_cell` of them.
+        """
+        f = self.validation_fraction
+        return min_cell if self.patience is None else math.ceil(min_cell / min(f, 1.0 - f))
 
     @property
     def schedule(self) -> Schedule:

@@ -55,7 +55,7 @@ def rows(lines: Iterable[Markup], axis: Markup) -> Markup:
 def key(arm: Arm) -> Markup:
     """Return an arm's mark and title, for text and legends."""
     mark = h(
-        "svg", plot.dot("8", 8, arm.look), class_="key", width="16", height="16", aria_hidden="true"
+        "svg", plot.dot(arm.look, "8"), class_="key", width="16", height="16", aria_hidden="true"
     )
     return h("span", mark, h("span", arm.title), class_="arm")
 
@@ -66,5 +66,5 @@ def legend(arms: Iterable[Arm]) -> Markup:
 
 
 def more(summary: str, *body: Child) -> Markup:
-    """Return details that open on a click, and always in print."""
+    """Return details that open on a click, without a script."""
     return h("details", h("summary", summary), *body)

@@ -7,7 +7,7 @@ import math
 from fedcohort.report import plot, words
 from fedcohort.report.markup import Markup, h, table
 from fedcohort.report.run import Arm, Run, Summary
-from fedcohort.report.sections.base import Section, key, more, panel, panels, row, rows
+from fedcohort.report.sections.base import Section, key, more, panel, row, rows
 from fedcohort.report.words import estimate, fixed, percent
 
 
@@ -20,9 +20,11 @@ def section(run: Run) -> Section | None:
     intro = (
         f"{known.label}, further {'right' if known.sign >= 0 else 'left'} is better. {known.plain} "
         "The shaded band runs from one hospital alone to all data in one place: the further "
-        "through it an arm lies, the more of the gap it closes. Bars are 95 % intervals."
+        "through it an arm lies, the more of the gap it closes."
     )
-    body = panels([_panel(run, c, scale) for c in run.scenarios])
+    if any(words.number(s.get("low")) == words.number(s.get("low")) for s in run.rows("summary")):
+        intro += " Bars are 95 % intervals."
+    body = h("div", (_panel(run, c, scale) for c in run.scenarios), class_="stack")
     return Section(
         "bounds",
         "The gap",
@@ -52,9 +54,7 @@ def _panel(run: Run, scenario: str, scale: plot.Scale) -> Markup:
     return panel(run.scenarios[scenario], note, rows(lines, axis))
 
 
-def _row(
-    run: Run, arm: Arm, scenario: str, scale: plot.Scale, marks: list[float]
-) -> Markup:
+def _row(run: Run, arm: Arm, scenario: str, scale: plot.Scale, marks: list[float]) -> Markup:
     """Return one arm: the band behind, its interval and mark, its numbers."""
     found = run.summary(arm.name, scenario)
     back = [plot.grid(scale, marks)]
@@ -65,14 +65,14 @@ def _row(
     if chance is not None and scale.low < chance < scale.high:
         back.append(plot.rule(scale.pct(chance), "chance"))
     if found is None:
-        why = "; ".join(run.failures(arm.name, scenario)) or "not run"
-        return row(key(arm), plot.strip(*back, height=38), h("span", why, class_="failed"))
+        reasons = "; ".join(run.failures(arm.name, scenario))
+        why = f"failed: {reasons}" if reasons else "no value"
+        return row(key(arm), plot.strip(*back), h("span", why, class_="failed"))
     said = f"{arm.title}: {estimate(found.mean, found.low, found.high)}"
     drawing = plot.strip(
         *back,
-        plot.whisker(scale, found.low, found.high, 19, arm.look),
-        plot.dot(scale.pct(found.mean), 19, arm.look),
-        height=38,
+        plot.whisker(scale, found.low, found.high, arm.look),
+        plot.dot(arm.look, scale.pct(found.mean)),
         title=said,
     )
     return row(key(arm), drawing, [_numbers(found), _share(run, arm, scenario)])

@@ -66,7 +66,10 @@ def groups(run: Run) -> dict[tuple[str, str], list[Group]]:
         if g.predicted == g.predicted and g.observed == g.observed:
             cells[str(row["arm"]), str(row["scenario"])][int(row["group"])].append(g)
     return {
-        k: [Group(*(mean(list(x)) for x in zip(*by_group[i], strict=True))) for i in sorted(by_group)]
+        k: [
+            Group(*(mean(list(x)) for x in zip(*by_group[i], strict=True)))
+            for i in sorted(by_group)
+        ]
         for k, by_group in cells.items()
     }
 
@@ -84,8 +87,8 @@ def _panel(
         shapes.append(frame.line([(g.predicted, g.observed) for g in found], arm.look))
         pins += [frame.pin(g.predicted, g.observed, arm.look) for g in found]
     title = f"{run.scenarios[scenario]}: observed survival by predicted survival"
-    picture = frame.draw(shapes, pins, title)
-    return panel(run.scenarios[scenario], "observed (up) by predicted (right) survival", picture)
+    picture = frame.draw(shapes, pins, title, "predicted survival")
+    return panel(run.scenarios[scenario], "observed survival, by predicted", picture)
 
 
 def _table(run: Run, arms: list[Arm], found: dict[tuple[str, str], list[Group]]) -> Markup:

@@ -92,19 +92,18 @@ def _row(
     back = [plot.grid(scale, marks), plot.rule(scale.pct(1.0), "unity")]
     name = h("span", words.spaced(str(c["covariate"])), class_="site")
     if not value > 0:
-        return row(name, plot.strip(*back, height=26), words.MISSING, "row tight")
+        return row(name, plot.strip(*back), words.MISSING, "row tight")
     clear = low > 1 or high < 1
     look = "c0" if clear else "faint"
     parts: list[Markup | None] = list(back)
     if spread:
-        a, b = scale.pct(spread[0]), scale.pct(spread[1])
-        parts.append(h("line", x1=a, x2=b, y1=13, y2=13, class_=f"span {look}"))
+        parts.append(plot.span(scale, *spread, f"span {look}"))
     if low > 0:
-        parts.append(plot.whisker(scale, low, high, 13, look))
-    parts.append(plot.dot(scale.pct(value), 13, look, small=True))
+        parts.append(plot.whisker(scale, low, high, look))
+    parts.append(plot.dot(look, scale.pct(value), small=True))
     shown = _hazard(c)
     said = f"{c['covariate']}: hazard ratio {shown}"
-    return row(name, plot.strip(*parts, height=26, title=said), shown, "row tight")
+    return row(name, plot.strip(*parts, title=said), shown, "row tight")
 
 
 def _hazard(c: Row) -> str:

@@ -15,7 +15,7 @@ def section(run: Run) -> Section | None:
         return None
     head = ["", "Time", "Rounds", "From hospitals", "To hospitals"]
     whole = words.number(run.results.get("seconds"))
-    total = p(f"The whole study took {words.duration(whole)}.", class_="quiet") * (whole == whole)
+    total = p(f"The whole study took {words.duration(whole)}.", class_="quiet")
     by_scenario: Markup | None = None
     if len(run.scenarios) > 1:
         parts = [
@@ -31,7 +31,7 @@ def section(run: Run) -> Section | None:
         "One training run, mean over settings and repeats. Times are of this computer, without a "
         "network between hospitals; what comes from and goes to them is the sum over hospitals.",
         h("div", table(head, body, numeric=range(1, 5), caption="Cost of one training run"),
-          by_scenario, total or None),
+          by_scenario, total if whole == whole else None),
     )  # fmt: skip
 
 

@@ -12,6 +12,7 @@ from fedcohort.report import plot, words
 from fedcohort.report.markup import Markup, h
 from fedcohort.report.run import Arm, Run, mean
 from fedcohort.report.sections.base import Section, key, panel, panels
+from fedcohort.report.words import significant
 
 #: round → mean, standard deviation over repeats.
 Curve = list[tuple[float, float, float]]
@@ -44,8 +45,8 @@ def section(run: Run) -> Section | None:
         "curves",
         "Training curves",
         "Did training settle?",
-        "A curve that has gone flat has settled. Curves of different arms are not comparable in "
-        f"height: each minimises a loss of its own.{band}",
+        "A curve that has gone flat has settled: a loss falls to it, a log-likelihood rises. "
+        f"Heights of different arms do not compare, each has a loss of its own.{band}",
         h("div", blocks),
     )
 
@@ -93,7 +94,9 @@ def _block(run: Run, arm: Arm, name: str, shown: Mapping[str, Curve]) -> Markup:
     last = max(c[-1][0] for c in shown.values())
     x = plot.Scale(1, max(last + 1, 2))
     whole = [t for t in plot.ticks(1, x.high, 4) if t == int(t)]
-    frame = plot.Frame(x, y, sorted({1.0, *whole[(whole[:1] == [1.0]) :]}), plot.ticks(y.low, y.high, 4))
+    frame = plot.Frame(
+        x, y, sorted({1.0, *whole[(whole[:1] == [1.0]) :]}), plot.ticks(y.low, y.high, 4)
+    )
     drawn: list[Markup] = []
     for scenario, curve in shown.items():
         thin = _thinned([(r + 1, m, s) for r, m, s in curve])
@@ -103,13 +106,13 @@ def _block(run: Run, arm: Arm, name: str, shown: Mapping[str, Curve]) -> Markup:
         end = thin[-1]
         said = (
             f"{arm.title}, {run.scenarios[scenario]}: {words.spaced(name)} from "
-            f"{thin[0][1]:.4g} to {end[1]:.4g} in {words.of(len(curve), 'round')}"
+            f"{significant(thin[0][1])} to {significant(end[1])} in {words.of(len(curve), 'round')}"
         )
         picture = frame.draw(shapes, [frame.pin(end[0], end[1], arm.look)], said)
-        note = f"{words.of(len(curve), 'round')}, ends at {end[1]:.4g}".replace("-", "−")
+        note = f"{words.of(len(curve), 'round')}, ends at {significant(end[1])}"
         drawn.append(panel(run.scenarios[scenario], note, picture))
     head = h("h3", key(arm), h("small", f"{words.spaced(name)} by round"), class_="block")
-    return h("div", head, panels(drawn, "panels small"), class_="keep")
+    return h("div", head, panels(drawn, "panels small"))
 
 
 def _thinned(curve: Curve) -> Curve:

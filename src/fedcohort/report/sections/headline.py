@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from fedcohort.report import words
@@ -27,7 +28,7 @@ class Verdict:
 
 
 def judge(run: Run, arm: Arm, scenario: str) -> Verdict:
-    """Return the verdict on an arm: it helped only if its interval against the lower bound says so."""
+    """Return the verdict: an arm helped only if its interval against the lower bound says so."""
     if run.summary(arm.name, scenario) is None:
         return Verdict(scenario, MISSING, None)
     share = run.share(arm.name, scenario)
@@ -110,16 +111,21 @@ def _helped(run: Run, arm: Arm, shown: list[Verdict], helped: list[Verdict]) -> 
         "none" if max(shares) <= 0 else
         _range([100 * s for s in shares], lambda s: fixed(s, 0)) + " %"
     )  # fmt: skip
-    sentence = (
-        f"closed {closed} of the gap between a hospital alone ({label} "
-        f"{_range(bounds[0], fixed)}) and all data in one place ({_range(bounds[1], fixed)})"
-    )
     every = (
         "" if len(shown) == 1 else f", in all {len(shown)} settings"
         if len(helped) == len(shown)
         else f", in {len(helped)} of {len(shown)} settings"
     )  # fmt: skip
-    start = "In a single run, training together" if single and run.repeats == 1 else "Training together"
+    if len(helped) == 1 and (s := helped[0].share):
+        interval = words.between(100 * s.low, 100 * s.high, 0)
+        closed += f" (95 % interval {interval} %)" * bool(interval)
+    sentence = (
+        f"closed {closed} of the gap between a hospital alone ({label} "
+        f"{_range(bounds[0], fixed)}) and all data in one place ({_range(bounds[1], fixed)})"
+    )
+    start = (
+        "In a single run, training together" if single and run.repeats == 1 else "Training together"
+    )
     return f"{start} {sentence}{every}."
 
 
@@ -128,16 +134,22 @@ def _capped(share: float) -> float:
     return 1.0 if share >= 0.995 else share
 
 
-def _range(values: list[float], form: words.Callable[[float], str]) -> str:
+def _range(values: list[float], form: Callable[[float], str]) -> str:
     """Return the values' range, or the one value if they print alike."""
     low, high = form(min(values)), form(max(values))
-    return low if low == high else f"{low}–{high}"
+    if low == high:
+        return low
+    return f"{low} to {high}" if "−" in low + high else f"{low}–{high}"
 
 
 def by_scenario(run: Run, arm: Arm) -> Markup:
     """Return one sentence a scenario."""
     items = [
-        h("li", h("b", f"{run.scenarios[v.scenario]}: "), *_sentence(run, arm, v))
+        h(
+            "li",
+            h("b", f"{run.scenarios[v.scenario]}: "),
+            *map(words.unbroken, _sentence(run, arm, v)),
+        )
         for v in (judge(run, arm, c) for c in run.scenarios)
     ]
     return h("ul", items, class_="verdicts")
@@ -148,12 +160,13 @@ def _sentence(run: Run, arm: Arm, v: Verdict) -> list[str]:
     label = words.metric(run.metric).label
     if v.kind == MISSING:
         why = run.failures(arm.name, v.scenario)
-        return [f"no result ({'; '.join(why)})." if why else "not run."]
+        return [f"failed: {'; '.join(why)}." if why else "no value."]
     found = run.summary(arm.name, v.scenario)
     assert found is not None
     reached = f"{label} {estimate(found.mean, found.low, found.high)}"
     if v.kind == ALONE or v.share is None or run.lower is None or run.upper is None:
-        return [f"{reached}."]
+        missing = "; a bound is missing, so that there is no gap to compare with"
+        return [f"{reached}{missing if run.lower and run.upper else ''}."]
     s = v.share
     interval = words.between(100 * s.low, 100 * s.high, 0)
     how = f"{percent(s.value)} of the gap closed" + (
@@ -205,6 +218,11 @@ def caveats(run: Run, arm: Arm | None) -> list[str]:
             "intervals over these repeats; they do not tell how the model does at a hospital that "
             "took no part."
         )
+    elif any(not math.isnan(words.number(s.get("low"))) for s in run.rows("summary")):
+        out.append(
+            "The study was run once. Its intervals come from drawing the held-back patients again; "
+            "with other patients held back, the order of the arms may differ."
+        )
     else:
         out.append(
             "The study was run once. Without repeats there are no intervals, and small "
@@ -232,16 +250,12 @@ def facts(run: Run) -> Markup:
         (words.count(data.get("rows")), "patients"),
         (words.count(data.get("events")), "events"),
         (hospitals, "hospitals"),
-        (words.count(len(data.get("features") or ())), "features a patient"),
+        (words.count(len(data.get("features") or ())), "features per patient"),
         (str(run.repeats), "repeat" if run.repeats == 1 else "repeats"),
     ]
     return h(
         "dl",
-        (
-            h("div", h("dt", name), h("dd", n))
-            for n, name in pairs
-            if n not in (words.MISSING, "0")
-        ),
+        (h("div", h("dt", name), h("dd", n)) for n, name in pairs if n not in (words.MISSING, "0")),
         class_="facts",
     )
 
@@ -259,7 +273,7 @@ def top(run: Run) -> Markup:
         "header",
         p(f"Study {results.get('study', '')}", class_="kicker"),
         h("h1", question),
-        p(answer(run), class_="answer"),
+        p(words.unbroken(answer(run)), class_="answer"),
         facts(run),
         p(f"Data: {described}", class_="quiet") if described else None,
         h("div", h("h2", "In each setting", class_="minor"), p("With ", h("b", arm.title), ":"),

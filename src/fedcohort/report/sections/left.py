@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from fedcohort.report import words
 from fedcohort.report.disclosure import Sent, federated, natural, phases, sent
-from fedcohort.report.markup import Child, Markup, h, p, table
+from fedcohort.report.markup import Markup, h, p, table
 from fedcohort.report.run import Arm, Run
 from fedcohort.report.sections.base import Section, key, more
 
@@ -18,9 +18,9 @@ def section(run: Run) -> Section | None:
         return None
     arms = [a for a in run.arms if any(s.arm == a.name for s in lines)]
     seen = any(s.verb == "gather" for s in lines)
-    intro: list[Child] = [
-        "No step of a program can send a patient's row: a reply is a list of numbers computed "
-        "from many. ",
+    intro: list[str | Markup | None] = [
+        "Patients' rows stay where they are. What leaves is lists of numbers computed from them, "
+        "and every kind of them is here. ",
         _badge("sum"), " replies are used only as a total over all hospitals. ",
     ]  # fmt: skip
     if seen:
@@ -44,10 +44,10 @@ def _masking(run: Run) -> str:
         if on
         else "Sums were formed by the coordinating software, not masked by cryptography."
     )
-    noised = (
-        "" if noise else " No noise was added (no differential privacy)."
-    )
-    return masked + noised
+    noised = "" if noise else " No noise was added (no differential privacy)."
+    cell = words.number(run.mapping("privacy").get("min_cell"))
+    least = f" Smallest count that a released table may hold: {words.count(cell)}." * (cell > 0)
+    return masked + noised + least
 
 
 def _badge(verb: str) -> Markup:
@@ -62,7 +62,9 @@ def _arm(arm: Arm, lines: Sequence[Sent]) -> Markup:
     body: list[list[str | Markup]] = []
     for step, verb in dict.fromkeys((s.step, s.verb) for s in own):
         here = [s for s in own if (s.step, s.verb) == (step, verb)]
-        fields = words.listed([words.spaced(f) for f in dict.fromkeys(f for s in here for f in s.fields)])
+        fields = words.listed(
+            [words.spaced(f) for f in dict.fromkeys(f for s in here for f in s.fields)]
+        )
         body.append(
             [
                 h("span", words.spaced(step), h("small", fields)),
@@ -73,13 +75,15 @@ def _arm(arm: Arm, lines: Sequence[Sent]) -> Markup:
                 _range([s.bytes / s.runs for s in here], size=True),
             ]
         )
-    head = ["Reply", "Who sees it", "For", "Times", "Numbers each time", "Bytes in all"]
+    head = ["Reply", "Who sees it", "For", "Times", "Numbers each time", "In all"]
     n = len({s.site for s in own})
-    heading = h("h3", key(arm), h("small", f"one hospital, one training run; {n} hospitals"), class_="block")
+    heading = h(
+        "h3", key(arm), h("small", f"one hospital, one training run; {n} hospitals"), class_="block"
+    )
     stated = p(arm.reveals, class_="quiet") if arm.reveals else None
-    caption = f"{arm.title}: what one hospital sends in one training run"
-    return h("div", heading, stated, table(head, body, numeric=(3, 4, 5), caption=caption, class_="wide"),
-             class_="keep")  # fmt: skip
+    spoken = f"{arm.title}: what one hospital sends in one training run"
+    steps = table(head, body, numeric=(3, 4, 5), spoken=spoken, class_="wide")
+    return h("div", heading, stated, steps)
 
 
 def _range(values: Sequence[float], *, size: bool = False) -> str:

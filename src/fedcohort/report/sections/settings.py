@@ -27,7 +27,7 @@ def settings(run: Run) -> Section | None:
         "div",
         h("div", (b for b in blocks if b), class_="columns"),
         more(f"The {len(features)} features", p(", ".join(features))) if features else None,
-        h("h3", "Each arm", class_="block"),
+        h("h3", "Each arm", class_="block") if run.arms else None,
         h("div", (_arm(a) for a in run.arms), class_="columns"),
         _tuning(run),
         _cards(run),
@@ -47,8 +47,9 @@ def reproduce(run: Run) -> Section | None:
     body = h(
         "div",
         h("pre", h("code", command)) if command else None,
+        p(f"Seed {seed}.") if seed is not None else None,
         p(
-            f"Seed {seed}. The study file as run is study.yaml, the environment environment.json, "
+            "The study file as run is study.yaml, the environment environment.json, "
             "every number of this page results.json, metrics.csv and history.csv, every reply of "
             "every hospital ledger.jsonl, all in the folder of this page."
         ),

@@ -49,7 +49,11 @@ def section(run: Run) -> Section | None:
     body = [_panel(run, arms, c, g, scale) for c, g in found.items()]
     keys = legend([run.lower, *arms])
     return Section(
-        "sites", "Each hospital", "What does each hospital gain?", intro, h("div", keys, panels(body))
+        "sites",
+        "Each hospital",
+        "What does each hospital gain?",
+        intro,
+        h("div", keys, panels(body)),
     )
 
 
@@ -110,23 +114,21 @@ def _row(
 ) -> Markup:
     """Return one hospital: a mark alone, a mark for each arm, a line to the first arm."""
     first = gain.arms.get(arms[0].name)
-    y = 13
     parts: list[Markup | None] = [plot.grid(scale, marks)]
     if first is not None:
-        a, b = scale.pct(gain.alone), scale.pct(first)
-        parts.append(h("line", x1=a, x2=b, y1=y, y2=y, class_=f"link {arms[0].look}"))
+        parts.append(plot.span(scale, gain.alone, first, f"link {arms[0].look}"))
     for arm in reversed(arms):
         if arm.name in gain.arms:
             x = scale.pct(gain.arms[arm.name])
-            parts.append(plot.dot(x, y, arm.look, small=arm is not arms[0]))
+            parts.append(plot.dot(arm.look, x, small=arm is not arms[0]))
     if run.lower is not None:
-        parts.append(plot.dot(scale.pct(gain.alone), y, run.lower.look, small=True))
+        parts.append(plot.dot(run.lower.look, scale.pct(gain.alone), small=True))
     people = words.number(size.get("rows")) if isinstance(size, dict) else float("nan")
     note = h("small", f"{words.count(people)} patients") if people == people else None
     shown = f"{fixed(gain.alone)} → {fixed(first)}" if first is not None else fixed(gain.alone)
     return row(
         [h("span", gain.site, class_="site"), note],
-        plot.strip(*parts, height=26, title=f"{gain.site}: {shown}"),
+        plot.strip(*parts, title=f"{gain.site}: {shown}"),
         shown,
         "row tight",
     )

@@ -1,0 +1,58 @@
+# Everything a newcomer needs: `make run` shows the product, `make test` proves it.
+# The environment is made once, in .venv, from requirements.lock; torch has a line of its own,
+# because its builds differ between machines.
+
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-print-directory
+
+bin := .venv/bin
+pip := $(bin)/python -m pip --quiet --disable-pip-version-check --no-input
+TORCH := 2.13.0
+WORKERS := 2
+PYTHON :=
+export OMP_NUM_THREADS ?= 1
+
+.PHONY: help setup run test lint format bench clean
+
+help:  ## say what there is
+	@grep -E '^[a-z]+:.*##' Makefile | sed -E 's/^([a-z]+):.*## /  make \1\t/'
+
+setup: .venv/.stamp  ## make the environment in .venv (Python 3.11 or later)
+
+.venv/.stamp: requirements.lock pyproject.toml
+	@for python in "$(PYTHON)" python3.11 python3 python3.12 python3.13; do \
+	  if [ -n "$$python" ] && "$$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	    2>/dev/null; then break; fi; python=; done; \
+	if [ -z "$$python" ]; then \
+	  echo "setup: no Python 3.11 or later found; give one: make setup PYTHON=..."; exit 1; fi; \
+	echo "setup: environment with $$("$$python" --version)"; "$$python" -m venv .venv
+	@echo "setup: locked packages"; $(pip) install --no-deps --require-hashes -r requirements.lock
+	@$(bin)/python -c 'import torch' 2>/dev/null \
+	  || { echo "setup: torch $(TORCH)"; $(pip) install torch==$(TORCH); }
+	@echo "setup: fedcohort"; $(pip) install --no-deps --no-build-isolation -e .
+	@$(bin)/python -m pip --disable-pip-version-check check >.venv/check.log || { cat .venv/check.log; exit 1; }
+	@touch $@; echo "setup: done"
+
+run: .venv/.stamp  ## the first study, on real data: prints a table, writes a report
+	@$(bin)/fedcohort run studies/quickstart.yaml
+
+test: .venv/.stamp  ## all tests
+	@$(bin)/python -m pytest -n $(WORKERS)
+
+lint: .venv/.stamp  ## style, types, the direction of imports, and what must not be committed
+	@echo "lint: ruff"; $(bin)/ruff check --quiet; $(bin)/ruff format --check
+	@echo "lint: types"; $(bin)/basedpyright
+	@echo "lint: imports"; $(bin)/lint-imports --no-cache --no-logo >.venv/imports.log || { cat .venv/imports.log; exit 1; }
+	@$(bin)/python tools/scan.py
+
+format: .venv/.stamp  ## put the code into the house's form
+	@$(bin)/ruff check --quiet --fix-only; $(bin)/ruff format --quiet
+
+bench: .venv/.stamp  ## measure speed, against pooled fits and plain PyTorch
+	@$(bin)/python benchmarks/speed/run.py w1
+	@$(bin)/python benchmarks/cox_exact/run.py
+
+clean:  ## remove the environment and what runs left
+	@rm -rf .venv runs build dist src/fedcohort.egg-info

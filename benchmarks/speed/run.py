@@ -1,0 +1,66 @@
+"""Run a workload's variants interleaved in one process on one thread; print medians and ratios.
+
+    python benchmarks/speed/run.py w1 [--rounds 100] [--repeats 5] [--clock cpu]
+
+Variants take turns, so that a busy minute of the machine falls on all of them; on a machine that is
+never idle, ask for `--clock cpu`, the processor's time. Each ratio is the median over the repeats of
+the ratio within one repeat. Exit code 1 if the models differ by more than 1e-5, or a goal is missed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import statistics
+import sys
+import time
+from pathlib import Path
+
+for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+    os.environ[name] = "1"
+sys.path.insert(0, str(Path(__file__).parent))
+
+import numpy as np  # noqa: E402
+import torch  # noqa: E402
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("workload", choices=["w1"])
+    parser.add_argument("--rounds", type=int, default=100)
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--clock", choices=["wall", "cpu"], default="wall")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    work = importlib.import_module(options.workload)
+    sites = work.tables()
+    models = {name: train(sites, 3) for name, train in work.VARIANTS.items()}  # warms up, too
+    apart = max(float(np.abs(m - models["flat"]).max()) for m in models.values())
+    clock = time.perf_counter if options.clock == "wall" else time.process_time
+    seconds: dict[str, list[float]] = {name: [] for name in work.VARIANTS}
+    for _ in range(options.repeats):
+        for name, train in work.VARIANTS.items():
+            began = clock()
+            train(sites, options.rounds)
+            seconds[name].append(clock() - began)
+    print(
+        f"{options.workload}: {options.rounds} rounds, medians of {options.repeats} repeats, "
+        f"{options.clock} time, 1 thread"
+    )
+    for name, taken in seconds.items():
+        print(f"  {name:8} {statistics.median(taken):7.3f} s   (from {min(taken):.3f})")
+    print(f"  models after 3 rounds differ by at most {apart:.1e}; goal <= 1e-05")
+    missed = apart > 1e-5
+    for top, bottom, sign, goal in work.GOALS:
+        ratios = [a / b for a, b in zip(seconds[top], seconds[bottom], strict=True)]
+        ratio = statistics.median(ratios)
+        met = ratio <= goal if sign == "<=" else ratio >= goal
+        missed |= not met
+        verdict = "met" if met else "missed"
+        print(f"  {top} / {bottom} = {ratio:.2f}; goal {sign} {goal:.2f}: {verdict}")
+    return int(missed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,166 @@
+"""What every installed method must keep to, on every runtime."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.testing import assert_array_equal
+
+from conformance.cases import RUNTIMES, Case, cases, reference, run, tables
+from fedcohort.data.tables import SurvivalTable
+from fedcohort.protocol import NotSupported, registry
+
+CASES = cases("survival")
+every_case = pytest.mark.parametrize("case", CASES, ids=str)
+every_runtime = pytest.mark.parametrize("runtime", RUNTIMES)
+
+
+class Killed(BaseException):
+    """Stands for the end of the process."""
+
+
+def same(one: Any, other: Any) -> None:
+    """Two runs left the same arrays, bit for bit, the same ledger and the same history."""
+    assert [a[:3] for a in one.arrays] == [a[:3] for a in other.arrays]
+    assert one.arrays == other.arrays
+    assert one.ledger == other.ledger
+    assert one.history == other.history
+
+
+def test_there_are_methods_to_check():
+    assert {"cox", "deepcox"} <= {case.method for case in CASES}
+
+
+@pytest.mark.parametrize("name", registry.names())
+def test_a_method_is_registered_under_its_own_name_and_documented(name):
+    entry = registry.find(name)
+    assert entry.name == name
+    assert entry.title
+    assert entry.paper
+    assert entry.reveals
+    entry.configure({})
+
+
+@every_case
+@every_runtime
+def test_two_runs_and_all_runtimes_give_the_same_bytes(case: Case, runtime):
+    same(run(case, runtime), reference(case))
+
+
+@every_case
+@every_runtime
+@pytest.mark.parametrize("order", ["cba", "bca"])
+def test_the_order_in_which_sites_are_given_changes_nothing(case: Case, runtime, order):
+    same(run(case, runtime, order=order), reference(case))
+
+
+@every_case
+def test_only_declared_steps_are_asked_and_only_with_their_verbs(case: Case):
+    verbs = {step.name: step.verb for step in case.entry.steps}
+    asked = [json.loads(line) for line in reference(case).ledger]
+    assert {(e["step"], e["verb"]) for e in asked} <= set(verbs.items())
+    assert {e["site"] for e in asked} == set(tables())
+
+
+@every_case
+def test_nothing_leaves_a_site_that_has_as_many_entries_as_it_has_rows(case: Case):
+    for line in map(json.loads, reference(case).ledger):
+        for name, field in line["fields"].items():
+            rows = len(tables()[line["site"]].time)
+            assert rows not in field["shape"], f"{line['step']}.{name}: {field['shape']}"
+
+
+@every_case
+def test_a_fit_leaves_the_sites_data_as_it_was(case: Case):
+    before = {k: [np.array(a) for a in t] for k, t in tables().items()}
+    run(case)
+    for name, table in tables().items():
+        for was, now in zip(before[name], table, strict=True):
+            assert_array_equal(was, now)
+
+
+@every_case
+@every_runtime
+@pytest.mark.parametrize("share", [0.0, 0.4, 0.999])
+def test_a_run_killed_on_its_way_resumes_to_the_same_end(case: Case, runtime, share, tmp_path):
+    calls = 1 + max(json.loads(line)["call"] for line in reference(case).ledger)
+
+    def kill(progress: Any) -> None:
+        if progress.call == int(share * calls):
+            raise Killed
+
+    with pytest.raises(Killed):
+        run(case, runtime, folder=tmp_path, observer=kill)
+    for cut in (0, 5):
+        journal = tmp_path / "journal"
+        journal.write_bytes(journal.read_bytes()[: journal.stat().st_size - cut])
+        same(run(case, runtime, folder=tmp_path), reference(case))
+
+
+@every_case
+def test_a_saved_model_predicts_the_same_bytes(case: Case):
+    model = reference(case).model
+    meta = json.loads(json.dumps(model.meta()))
+    back = case.entry.model.restore({k: a.copy() for k, a in model.arrays().items()}, meta)
+    x = tables()["a"].x
+    times = np.linspace(0, 2, 7)
+    for what, arguments in (("predict", (x,)), ("predict_survival", (x, times))):
+        if what in case.entry.gives:
+            assert_array_equal(getattr(back, what)(*arguments), getattr(model, what)(*arguments))
+    if "summary" in case.entry.gives:
+        assert repr(back.summary()) == repr(model.summary())
+
+
+CALLS: dict[str, tuple[Any, ...]] = {
+    "predict": (tables()["a"].x,),
+    "predict_survival": (tables()["a"].x, np.linspace(0, 2, 7)),
+    "transform": (tables()["a"].x,),
+    "sample": (5, np.random.default_rng(0)),
+    "impute": (tables()["a"].x,),
+    "summary": (),
+    "at_round": (1,),
+}
+
+
+@every_case
+def test_a_fit_gives_what_its_method_declares_and_nothing_else(case: Case):
+    model, gives = reference(case).model, case.entry.gives
+    assert gives <= set(CALLS)
+    for what in sorted(gives):
+        assert getattr(model, what)(*CALLS[what]) is not None
+    for what in sorted(set(CALLS) - gives):
+        with pytest.raises(NotSupported, match=f"^{what}$"):
+            getattr(model, what)(*CALLS[what])
+
+
+@every_case
+def test_a_higher_risk_is_a_lower_survival_and_survival_falls_from_one(case: Case):
+    model = reference(case).model
+    x, times = tables()["a"].x, np.linspace(0, 3, 31)
+    risk, alive = model.predict(x), model.predict_survival(x, times)
+    assert risk.shape == (len(x),)
+    assert alive.shape == (len(x), len(times))
+    assert np.isfinite(risk).all()
+    assert_array_equal(alive[:, 0], 1.0)
+    assert ((alive >= 0) & (alive <= 1)).all()
+    assert (np.diff(alive, axis=1) <= 1e-12).all()
+    assert (np.diff(alive[np.argsort(risk)], axis=0) <= 1e-12).all()
+
+
+@every_case
+def test_a_small_site_where_nobody_died_is_no_obstacle(case: Case):
+    quiet = tables()["a"]
+    quiet = SurvivalTable(quiet.x[:6], quiet.time[:6], np.zeros(6, bool))
+    fit = run(case, data={**tables(), "quiet": quiet})
+    assert np.isfinite(fit.model.predict(quiet.x)).all()
+
+
+@every_case
+def test_the_history_holds_a_round_and_finite_numbers(case: Case):
+    history = reference(case).history
+    assert "'round': 0.0" in history
+    assert "nan" not in history
+    assert "inf" not in history

@@ -1,0 +1,234 @@
+"""Federated preprocessing equals pandas and scikit-learn on the pooled table."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+from data_cases import federation, mixed, scatter
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.preprocessing import StandardScaler
+
+from fedcohort.data.design import Design
+from fedcohort.data.dictionary import Dictionary
+from fedcohort.data.outcome import Binary, Category, Continuous, Count, Survival
+from fedcohort.data.preprocess import IMPUTES, SCALES, fit_design
+from fedcohort.protocol import DataError, SettingError
+
+OUTCOME = Survival("time", "event")
+
+
+def designed(frame, n_sites=3, outcome=OUTCOME, seed=0, **options):
+    dictionary = options.pop("dictionary", None) or Dictionary.draft(frame, outcome)
+    return fit_design(federation(scatter(frame, n_sites, seed)), dictionary, outcome, **options)
+
+
+def column(design, frame, feature):
+    return design.matrix(frame)[:, design.features.index(feature)]
+
+
+def test_standard_scaling_equals_scikit_learn_on_the_pooled_rows():
+    frame = mixed(150, 0, missing=0)
+    names = ["age", "marker", "count"]
+    truth = StandardScaler().fit_transform(frame[names])
+    for name, expected in zip(names, truth.T, strict=True):
+        assert_allclose(column(designed(frame), frame, name), expected, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("impute", ["mean", "median", "indicator"])
+def test_imputation_equals_pandas_within_the_stated_error(impute):
+    frame = mixed(200, 1)
+    design = designed(frame, scale="none", impute=impute)
+    for c in design.columns[:3]:
+        pooled = frame[c.name].dropna()
+        truth = pooled.mean() if impute == "mean" else pooled.quantile(interpolation="lower")
+        assert abs(c.fill - truth) <= c.error + 1e-12
+        expected = frame[c.name].fillna(c.fill)
+        assert_allclose(column(design, frame, c.name), expected, rtol=1e-12)
+
+
+def test_most_frequent_equals_the_mode_of_levels_and_of_small_counts():
+    frame = mixed(300, 2)
+    design = designed(frame, impute="most_frequent", scale="none")
+    fills = {c.name: c.fill for c in design.columns}
+    for name in ("count", "smoker", "grade"):
+        assert fills[name] == frame[name].mode()[0]
+
+
+def test_indicators_say_where_values_were_missing_and_only_where_some_were():
+    frame = mixed(100, 3)
+    frame["count"] = frame["count"].fillna(0)
+    design = designed(frame, impute="indicator")
+    for name in ("age", "marker", "smoker", "grade"):
+        assert_array_equal(column(design, frame, f"{name} missing"), frame[name].isna())
+    assert "count missing" not in design.features
+    assert not any("missing" in f for f in designed(frame, impute="median").features)
+
+
+def test_minmax_maps_the_pooled_winsorised_range_to_zero_and_one():
+    frame = mixed(2000, 4, missing=0)
+    design = designed(frame, scale="minmax")
+    x = design.matrix(frame)
+    assert x.min() == 0
+    assert x.max() == 1
+    c = next(c for c in design.columns if c.name == "marker")
+    low, high = np.quantile(frame["marker"], [0.005, 0.995], method="inverted_cdf")
+    assert abs(c.shift - low) <= c.error
+    assert abs(c.shift + c.scale - high) <= c.error
+
+
+def test_one_hot_drops_the_first_level_and_equals_pandas():
+    frame = mixed(80, 5, missing=0)
+    design = designed(frame)
+    assert design.features[-2:] == ("grade=II", "grade=III")
+    dummies = pd.get_dummies(frame["grade"], drop_first=True).to_numpy(float)
+    assert_array_equal(design.matrix(frame)[:, -2:], dummies)
+    assert set(np.unique(column(design, frame, "smoker"))) == {0.0, 1.0}
+
+
+def test_levels_that_occur_nowhere_give_no_column_and_count_as_missing_later():
+    frame = mixed(60, 6, missing=0)
+    plain = Dictionary.draft(frame, OUTCOME).to_dict()
+    plain["variables"]["grade"]["levels"] = ["0", "I", "II", "III", "IV"]
+    design = designed(frame, dictionary=Dictionary.from_dict(plain))
+    assert design.features[-2:] == ("grade=II", "grade=III")
+    other = frame.iloc[:2].assign(grade=["IV", frame["grade"].mode()[0]])
+    assert_array_equal(*design.matrix(other)[:, -2:])
+
+
+def test_constant_and_empty_columns_are_dropped_with_the_reason():
+    frame = mixed(50, 7, missing=0).assign(
+        same=3.7, empty=np.nan, one="x", flag=1, pid=range(50), when=pd.Timestamp("2021-02-03")
+    )
+    design = designed(frame)
+    assert dict(design.dropped) == {
+        "same": "constant", "empty": "no values", "one": "constant", "flag": "constant",
+        "pid": "identifier", "when": "date",
+    }  # fmt: skip
+    assert not {"same", "empty", "one", "flag", "pid"} & set(design.features)
+
+
+@given(
+    n_sites=st.integers(2, 5),
+    seed=st.integers(0, 999),
+    scale=st.sampled_from(SCALES),
+    impute=st.sampled_from(IMPUTES),
+)
+def test_a_design_does_not_depend_on_how_rows_are_split(n_sites, seed, scale, impute):
+    frame = mixed(60, seed)
+    pooled, split = (
+        designed(frame, n, seed=seed, scale=scale, impute=impute) for n in (1, n_sites)
+    )
+    assert split.features == pooled.features
+    assert_allclose(split.matrix(frame), pooled.matrix(frame), rtol=1e-9, atol=1e-9)
+
+
+@given(seed=st.integers(0, 999), scale=st.sampled_from(SCALES), impute=st.sampled_from(IMPUTES))
+def test_a_design_does_not_depend_on_the_order_of_sites(seed, scale, impute):
+    frames = scatter(mixed(60, seed), 4, seed)
+    dictionary = Dictionary.draft(frames, OUTCOME)
+    one, other = (
+        fit_design(federation(f), dictionary, OUTCOME, scale=scale, impute=impute)
+        for f in (frames, dict(reversed(frames.items())))
+    )
+    assert one.to_json() == other.to_json()
+
+
+@given(seed=st.integers(0, 999), scale=st.sampled_from(SCALES), impute=st.sampled_from(IMPUTES))
+def test_json_and_back_gives_the_same_design_and_the_same_bytes(seed, scale, impute):
+    frame = mixed(40, seed)
+    design = designed(frame, scale=scale, impute=impute)
+    again = Design.from_json(design.to_json())
+    assert again == design
+    assert again.to_json() == design.to_json()
+    assert_array_equal(again.matrix(frame), design.matrix(frame))
+
+
+@given(seed=st.integers(0, 999), scale=st.sampled_from(SCALES), impute=st.sampled_from(IMPUTES))
+def test_rows_are_designed_one_by_one(seed, scale, impute):
+    frame = mixed(40, seed)
+    design = designed(frame, scale=scale, impute=impute)
+    x = design.matrix(frame)
+    assert np.isfinite(x).all()
+    assert_array_equal(np.vstack([design.matrix(frame.iloc[:7]), design.matrix(frame.iloc[7:])]), x)
+
+
+def test_sums_are_all_that_leaves_a_site():
+    fed = federation(scatter(mixed(90, 0), 3))
+    fit_design(fed, Dictionary.draft(mixed(90, 0), OUTCOME), OUTCOME, scale="minmax")
+    assert fed.ledger.lines
+    assert all('"verb":"sum"' in line for line in fed.ledger.lines)
+
+
+@pytest.mark.parametrize(
+    ("outcome", "expected"),
+    [
+        (Binary("y"), ("1", "2")),
+        (Category("y"), ("1", "2")),
+        (Continuous("y"), ()),
+        (Count("y"), ()),
+        (None, ()),
+    ],
+)
+def test_every_kind_of_outcome_gets_its_table(outcome, expected):
+    frame = mixed(40, 0).drop(columns=["time", "event"]).assign(y=[2, 1] * 20)
+    design = designed(frame, outcome=outcome)
+    assert design.classes == expected
+    table = design(frame)
+    if outcome is None:
+        assert table._fields == ("x",)
+    else:
+        assert_array_equal(table.y, frame["y"] - 1 if expected else frame["y"])
+        assert "y" not in design.features
+
+
+def test_a_survival_table_holds_times_and_events():
+    frame = mixed(30, 0)
+    table = designed(frame)(frame)
+    assert_array_equal(table.time, frame["time"])
+    assert_array_equal(table.event, frame["event"] == 1)
+    assert table.event.dtype == bool
+
+
+def test_a_level_that_the_dictionary_does_not_know_is_named_by_row():
+    frame = mixed(30, 0)
+    design = designed(frame)
+    with pytest.raises(DataError, match=r"column 'grade' has a level outside .*in row 2\."):
+        design.matrix(frame.iloc[:3].assign(grade=["I", "Jane Doe", None]))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"scale": "standrd"}, "no scale 'standrd'. Did you mean 'standard'?"),
+        ({"impute": "medium"}, "no impute 'medium'. Did you mean 'median'?"),
+    ],
+)
+def test_unknown_settings_name_the_nearest(options, message):
+    with pytest.raises(SettingError) as error:
+        designed(mixed(20, 0), **options)
+    assert message in str(error.value)
+
+
+def test_a_table_without_features_is_refused():
+    frame = mixed(20, 0)[["time", "event"]]
+    with pytest.raises(DataError, match="no column is left as a feature"):
+        designed(frame)
+    with pytest.raises(DataError, match="none of the 1 columns varies among the 20 rows"):
+        designed(frame.assign(x=1.0))
+
+
+def test_a_binary_outcome_needs_two_levels_and_a_category_its_levels():
+    frame = mixed(30, 0).assign(y=[1, 2, 3] * 10)
+    with pytest.raises(DataError, match="binary outcome 'y' has 3 levels"):
+        designed(frame, outcome=Binary("y"))
+    with pytest.raises(DataError, match="outcome 'y' is of type 'integer'"):
+        designed(frame, outcome=Category("y"), dictionary=Dictionary.draft(frame))
+
+
+def test_text_that_is_no_design_is_refused():
+    for text in ("{}", "no", '{"columns": [{"name": 1, "price": 2}]}'):
+        with pytest.raises(DataError, match="this is no saved design"):
+            Design.from_json(text)

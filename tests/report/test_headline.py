@@ -1,0 +1,120 @@
+import json
+
+import pytest
+
+from fedcohort.report.run import Run, read
+from fedcohort.report.sections.headline import answer, by_scenario, caveats, judge, leading
+from report import synthetic
+
+ALONE = [0.60, 0.62, 0.61, 0.63]
+POOLED = [0.70, 0.71, 0.70, 0.71]
+GOOD = [0.68, 0.69, 0.70, 0.69]
+
+
+def run_of(tmp_path, arms, **results):
+    """Return a run whose arms have these values, one scenario, a repeat each."""
+    if not isinstance(next(iter(arms.values())), dict):
+        arms = {a: {"iid": v} for a, v in arms.items()}
+    rows = [
+        {"arm": a, "scenario": s, "repeat": i, "site": None, "metrics": {"c_index": v},
+         "status": "done"}
+        for a, by in arms.items() for s, values in by.items() for i, v in enumerate(values)
+    ]  # fmt: skip
+    content = {
+        "schema": 1,
+        "arms": rows,
+        "summary": synthetic.summarise(rows),
+        "evaluate": {"test_fraction": 0.25, "metrics": ["c_index"]},
+        **results,
+    }
+    return Run(content, tmp_path)
+
+
+def test_headline_states_the_share_that_a_hand_calculation_gives(tmp_path):
+    run = run_of(tmp_path, {"isolated": ALONE, "exact": GOOD, "centralised": POOLED})
+    # mean gain 0.075 of mean gap 0.090 is 83 %; levels 0.615 and 0.705
+    assert answer(run).startswith("Training together closed 83 % (95 % interval ")
+    assert answer(run).endswith(
+        "of the gap between a hospital alone (C-index 0.615) and all data in one place (0.705)."
+    )
+
+
+def test_more_than_the_gap_is_said_as_all_of_it(tmp_path):
+    better = [v + 0.01 for v in POOLED]
+    run = run_of(tmp_path, {"isolated": ALONE, "exact": better, "centralised": POOLED})
+    assert "closed all" in answer(run)
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ([0.62, 0.60, 0.63, 0.61], "did not clearly beat a hospital alone."),
+        ([0.50, 0.51, 0.50, 0.52], "did worse than a hospital alone."),
+    ],
+)
+def test_an_arm_that_does_not_help_is_said_not_to(tmp_path, values, words):
+    run = run_of(tmp_path, {"isolated": ALONE, "exact": values, "centralised": POOLED})
+    assert answer(run) == f"Training together {words}"
+
+
+def test_without_a_clear_gap_no_share_is_claimed(tmp_path):
+    same = [0.61, 0.61, 0.62, 0.62]
+    run = run_of(tmp_path, {"isolated": ALONE, "exact": GOOD, "centralised": same})
+    assert answer(run).startswith("There was no clear gap to close")
+
+
+def test_one_run_is_called_one_run(tmp_path):
+    run = run_of(tmp_path, {"isolated": [0.6], "exact": [0.68], "centralised": [0.7]})
+    assert answer(run) == (
+        "In a single run, training together closed 80 % of the gap between a hospital alone "
+        "(C-index 0.600) and all data in one place (0.700)."
+    )
+    assert "too few repeats" in by_scenario(run, leading(run))
+    assert any("run once" in c for c in caveats(run, leading(run)))
+
+
+def test_over_scenarios_the_range_and_their_number_are_given(tmp_path):
+    arms = {
+        "isolated": {"iid": ALONE, "by-outcome": ALONE},
+        "exact": {"iid": GOOD, "by-outcome": [0.61, 0.61, 0.62, 0.62]},
+        "centralised": {"iid": POOLED, "by-outcome": POOLED},
+    }
+    run = run_of(tmp_path, arms)
+    assert answer(run).endswith(", in 1 of 2 settings.")
+    text = by_scenario(run, leading(run))
+    assert "not clearly better than a hospital alone" in text
+
+
+def test_the_leading_arm_is_the_best_and_is_said_to_be_picked(tmp_path):
+    arms = {"isolated": ALONE, "fedavg": [v - 0.03 for v in GOOD], "exact": GOOD,
+            "centralised": POOLED}  # fmt: skip
+    run = run_of(tmp_path, arms)
+    arm = leading(run)
+    assert arm.name == "exact"
+    assert any("best, on average, of 2 ways" in c for c in caveats(run, arm))
+
+
+def test_the_studys_own_comparison_decides_where_there_is_one(tmp_path):
+    own = {"scenario": "iid", "metric": "c_index", "arm": "isolated", "against": "exact",
+           "difference": -0.075, "low": -0.2, "high": 0.05, "p": 0.2, "n": 4}  # fmt: skip
+    arms = {"isolated": ALONE, "exact": GOOD, "centralised": POOLED}
+    run = run_of(tmp_path, arms, comparisons=[own])
+    assert run.difference("exact", "isolated", "iid").low == pytest.approx(-0.05)
+    assert judge(run, leading(run), "iid").kind == "unclear"
+
+
+def test_without_bounds_only_the_level_is_reported(tmp_path):
+    run = run_of(tmp_path, {"exact": GOOD})
+    assert answer(run) == "Training together reached a C-index of 0.690."
+
+
+def test_failed_fits_are_counted_with_their_reason(tmp_path):
+    folder = synthetic.make(tmp_path, scenarios=["iid"], repeats=2)
+    content = json.loads((folder / "results.json").read_text())
+    for row in content["arms"]:
+        if row["arm"] == "cox":
+            row.update(status="failed: covariates are collinear", metrics={})
+    (folder / "results.json").write_text(json.dumps(content))
+    run = read(folder)
+    said = caveats(run, leading(run))
+    assert "2 fits of “Cox regression” failed: covariates are collinear." in said

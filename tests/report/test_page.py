@@ -1,0 +1,226 @@
+import json
+import re
+import subprocess
+import sys
+import xml.etree.ElementTree as ET
+
+import pytest
+
+from fedcohort.protocol.errors import DataError
+from fedcohort.report import write
+from report import synthetic
+
+EVIL = "<script>alert('x')</script>\"&]]>--><img src=http://evil.example/x onerror=alert(1)>"
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory):
+    return write(synthetic.make(tmp_path_factory.mktemp("run"))).read_text("utf-8")
+
+
+def tree(text):
+    """Return the page's elements; the page is well-formed XML besides its doctype."""
+    return ET.fromstring(text.removeprefix("<!DOCTYPE html>\n"))
+
+
+def edited(folder, edit):
+    """Change a run's results in place."""
+    path = folder / "results.json"
+    content = json.loads(path.read_text())
+    edit(content)
+    path.write_text(json.dumps(content))
+    return folder
+
+
+def text_of(node):
+    return " ".join("".join(node.itertext()).split())
+
+
+def test_page_loads_nothing_and_runs_nothing(page):
+    root = tree(page)
+    tags = {e.tag for e in root.iter()}
+    assert not tags & {"script", "link", "img", "iframe", "object", "embed", "use", "image"}
+    for e in root.iter():
+        assert not {"src", "srcset", "style", "action"} & set(e.attrib)
+        assert not [k for k in e.attrib if k.startswith("on")]
+        assert e.get("href", "#").startswith("#")
+    assert not re.search(r"https?:|url\(|@import", page)
+    assert "default-src 'none'" in page
+
+
+def test_page_is_small_and_every_link_of_its_contents_leads_somewhere(page):
+    assert len(page.encode()) < 1_500_000
+    root = tree(page)
+    ids = {e.get("id") for e in root.iter("section")}
+    assert {a.get("href") for a in root.iter("a")} == {f"#{i}" for i in ids}
+    assert ids == {
+        "bounds", "sites", "calibration", "coefficients", "curves", "left", "cost", "settings",
+        "reproduce",
+    }  # fmt: skip
+
+
+def test_same_folder_gives_the_same_bytes(tmp_path):
+    folder = synthetic.make(tmp_path, scenarios=["iid"], repeats=2)
+    first = write(folder).read_bytes()
+    assert write(folder, tmp_path / "again.html").read_bytes() == first
+
+
+def test_hash_seed_does_not_change_the_page(tmp_path):
+    folder = synthetic.make(tmp_path, scenarios=["iid"], repeats=2)
+    code = (
+        "import sys, pathlib; from fedcohort.report import write; write(pathlib.Path(sys.argv[1]))"
+    )
+    pages = []
+    for seed in ("1", "2"):
+        env = {"PYTHONHASHSEED": seed, "PYTHONPATH": "src"}
+        subprocess.run([sys.executable, "-c", code, str(folder)], check=True, env=env)
+        pages.append((folder / "report.html").read_bytes())
+    assert pages[0] == pages[1]
+
+
+def test_importing_the_report_loads_no_plotting_library():
+    code = (
+        "import sys, fedcohort.report; "
+        "print(sorted({'altair', 'vl_convert', 'torch', 'matplotlib'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_bounds_picture_has_a_row_for_each_arm_with_its_numbers(page):
+    root = tree(page)
+    section = next(s for s in root.iter("section") if s.get("id") == "bounds")
+    found = list(section.iter("figure"))
+    assert [text_of(f.find("figcaption")) for f in found] == [
+        f"{t}8 hospitals" for t in synthetic.TITLES.values()
+    ]
+    for figure in found:
+        said = [e.get("aria-label") for e in figure.iter("svg") if e.get("aria-label")]
+        assert [s.split(":")[0] for s in said] == [title for _, title, _, _ in synthetic.DECLARED]
+        assert all(re.search(r": 0\.\d{3} \(0\.\d{3}–0\.\d{3}\)$", s) for s in said)
+
+
+def test_nothing_a_user_wrote_becomes_markup(tmp_path):
+    folder = synthetic.make(tmp_path, scenarios=["iid"], repeats=2, n_sites=3, site_name=EVIL)
+
+    def spoil(content):
+        for key in ("study", "question", "command", "seed", "task"):
+            content[key] = EVIL
+        for key in ("data", "privacy", "versions", "evaluate", "preprocess", "outcome"):
+            content[key] = {**content[key], EVIL: EVIL}
+        content["data"].update(description=EVIL, features=[EVIL])
+        for arm in content["declared"]:
+            arm.update(title=EVIL, reveals=EVIL, settings={EVIL: [EVIL]})
+        content["scenarios"][0]["title"] = EVIL
+        for row in content["coefficients"]:
+            row["covariate"] = EVIL
+        content["arms"][-1]["status"] = EVIL
+        content["tuning"][0]["chosen"] = {EVIL: EVIL}
+
+    edited(folder, spoil)
+    card = folder / "models" / "exact" / "card.md"
+    card.parent.mkdir(parents=True)
+    card.write_text(EVIL)
+    ledger = folder / "ledger.jsonl"
+    wild = json.dumps("</td>" + EVIL)[1:-1]
+    ledger.write_text(ledger.read_text().replace("loss_gradient", wild))
+    page = write(folder).read_text("utf-8")
+    root = tree(page)
+    assert not {e.tag for e in root.iter()} & {"script", "img"}
+    assert not [k for e in root.iter() for k in e.attrib if k.startswith("on")]
+    assert "&lt;script&gt;" in page
+
+
+def test_what_is_visible_to_the_coordinator_is_flagged(page):
+    section = next(s for s in tree(page).iter("section") if s.get("id") == "left")
+    flagged = [r for r in section.iter("tr") if "visible to the coordinator" in text_of(r)]
+    assert len(flagged) == 3
+    assert all("describe columns" in text_of(r) for r in flagged)
+
+
+def test_a_failed_arm_is_shown_with_its_reason(tmp_path):
+    folder = synthetic.make(tmp_path, scenarios=["iid"], repeats=2)
+
+    def fail(content):
+        for row in content["arms"]:
+            if row["arm"] == "fedavg":
+                row.update(status="failed: site-3 is unavailable", metrics={})
+        content["summary"] = [s for s in content["summary"] if s["arm"] != "fedavg"]
+
+    page = write(edited(folder, fail)).read_text("utf-8")
+    assert "failed: site-3 is unavailable" in page
+
+
+def test_values_that_are_missing_leave_dashes_not_errors(tmp_path):
+    folder = synthetic.make(tmp_path, scenarios=["iid"], repeats=2)
+
+    def blank(content):
+        for row in content["arms"]:
+            row["metrics"] = dict.fromkeys(row["metrics"])
+            row["seconds"] = row["bytes_up"] = None
+        for key in ("summary", "coefficients", "calibration"):
+            for row in content[key]:
+                row.update({k: None for k, v in row.items() if isinstance(v, float)})
+
+    page = write(edited(folder, blank)).read_text("utf-8")
+    assert "nan" not in text_of(tree(page).find("body")).lower()
+
+
+@pytest.mark.parametrize(
+    ("arms", "absent"),
+    [
+        (["isolated", "exact", "centralised"], {"coefficients"}),
+        (["exact"], {"coefficients", "sites"}),
+        (["cox"], {"sites"}),
+    ],
+)
+def test_sections_without_content_are_left_out(tmp_path, arms, absent):
+    folder = synthetic.make(tmp_path, scenarios=["iid"], arms=arms, repeats=1, n_sites=2)
+    ids = {s.get("id") for s in tree(write(folder).read_text("utf-8")).iter("section")}
+    assert not ids & absent
+    assert "bounds" in ids
+
+
+def test_a_run_with_results_alone_still_gives_a_page(tmp_path):
+    (tmp_path / "results.json").write_text('{"schema": 1}')
+    assert tree(write(tmp_path).read_text("utf-8")).find("body") is not None
+
+
+def test_thirty_hospitals_with_long_names_fit(tmp_path):
+    name = "University Hospital of a Town with a Name that does not End {}"
+    folder = synthetic.make(tmp_path, repeats=2, n_sites=30, site_name=name)
+    path = write(folder)
+    assert path.stat().st_size < 1_500_000
+    section = next(
+        s for s in tree(path.read_text("utf-8")).iter("section") if s.get("id") == "sites"
+    )
+    assert len([e for e in section.iter("span") if e.get("class") == "site"]) == 4 * 30
+
+
+def test_natural_sites_are_judged_on_their_own_patients(tmp_path):
+    folder = synthetic.make(
+        tmp_path, scenarios=["iid"], arms=["isolated", "exact", "centralised"], repeats=1, n_sites=2
+    )
+
+    def own(content):
+        row = {"arm": "exact", "method": "deepcox", "scenario": "iid", "repeat": 0}
+        for i, site in enumerate(("site-1", "site-2")):
+            content["arms"].append({**row, "site": site, "metrics": {"c_index_own": 0.7 + 0.1 * i}})
+        for r in content["arms"]:
+            if r["arm"] == "isolated" and r["site"]:
+                r["metrics"]["c_index_own"] = 0.6
+
+    page = write(edited(folder, own)).read_text("utf-8")
+    assert "site-2: 0.600 → 0.800" in page
+    assert "site-1: 0.600 → 0.700" in page
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [(None, "holds no results.json"), ("{", "is not JSON"), ('{"schema": 2}', "schema 2")],
+)
+def test_a_folder_that_is_no_run_is_refused_in_words(tmp_path, content, words):
+    if content is not None:
+        (tmp_path / "results.json").write_text(content)
+    with pytest.raises(DataError, match=words):
+        write(tmp_path)
