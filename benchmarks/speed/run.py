@@ -2,9 +2,10 @@
 
     python benchmarks/speed/run.py w1 [--rounds 100] [--repeats 5] [--clock cpu]
 
-Variants take turns, so that a busy minute of the machine falls on all of them; on a machine that is
-never idle, ask for `--clock cpu`, the processor's time. Each ratio is the median over the repeats of
-the ratio within one repeat. Exit code 1 if the models differ by more than 1e-5, or a goal is missed.
+Variants take turns, so that a busy minute of the machine falls on all of them; on a machine that
+is never idle, ask for `--clock cpu`, the processor's time. Each ratio is the median over the
+repeats of the ratio within one repeat. Exit code 1 if the models differ by more than 1e-5, or a
+goal is missed.
 """
 
 from __future__ import annotations

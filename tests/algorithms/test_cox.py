@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
-from cox_cases import fit, public, simulated, split
 from lifelines import CoxPHFitter
 from numpy.testing import assert_allclose
 from sksurv.linear_model import CoxPHSurvivalAnalysis
 from sksurv.util import Surv
 
+from algorithms.cox_cases import fit, public, simulated, split
 from fedcohort.algorithms.cox import CoxModel
 from fedcohort.numerics.coxph import Placed, pooled
 

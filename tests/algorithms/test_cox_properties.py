@@ -7,11 +7,11 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from cox_cases import federation, fit, public, simulated, split, take
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 
+from algorithms.cox_cases import federation, fit, public, simulated, split, take
 from fedcohort.algorithms.cox import METHOD
 from fedcohort.algorithms.cox.steps import own_likelihood, risk_moments
 from fedcohort.data.tables import SurvivalTable

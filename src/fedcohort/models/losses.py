@@ -89,15 +89,16 @@ class PartialLikelihood:
         self._time = np.array(time)
         self._event = np.array(event, bool)
         self._risk = RiskSets(time, event, np.unique(time[self._event]))
+        self._any = bool(self._event.any())
 
     @property
     def informative(self) -> bool:
         """Whether there is a death."""
-        return bool(self._event.any())
+        return self._any
 
     def __call__(self, outputs: Array, /) -> tuple[float, Array]:
         """Return −ℓ/n and its slope (n,), eq. (2), at the log risks f (n,)."""
-        if not self.informative:
+        if not self._any:
             return 0.0, np.zeros(len(outputs))
         f = np.asarray(outputs, float)
         risk, n, top = self._risk, len(f), float(f.max())

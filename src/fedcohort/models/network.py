@@ -139,7 +139,7 @@ class FlatNet:
     def outputs(self, x: Tensor) -> Array:
         """Return the outputs (n,) for x (n, p), nothing silent."""
         with torch.no_grad():
-            return _numpy(self.module(x).squeeze(-1))
+            return _numpy(self.module(x))[:, 0]
 
     def sampled(self, x: Tensor, seed: int) -> Array:
         """Return the outputs (n,) that `pull` with the same seed will see."""
@@ -153,9 +153,9 @@ class FlatNet:
         self.grad.zero_()
         if self._dropouts:
             self._sow(seed)
-        out = self.module(x).squeeze(-1)
-        value, s = slope(_numpy(out.detach()))
-        out.backward(torch.from_numpy(s).to(out))
+        out = self.module(x)
+        value, s = slope(_numpy(out.detach())[:, 0])
+        out.backward(torch.from_numpy(s[:, None]).to(out))
         if self._dropouts:
             self.module.eval()
         return value

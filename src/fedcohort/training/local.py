@@ -65,6 +65,8 @@ def penalise(net: FlatNet, plan: Plan) -> float:
 
     The slope of |w| at 0 is taken as 0.
     """
+    if not (plan.l1 or plan.l2):
+        return 0.0
     value = 0.0
     weights, grad = net.theta[net.first], net.grad[net.first]
     if plan.l2:
