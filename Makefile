@@ -8,7 +8,7 @@ SHELL := bash
 MAKEFLAGS += --no-print-directory
 
 bin := .venv/bin
-pip := $(bin)/python -m pip --quiet --disable-pip-version-check --no-input
+pip := $(bin)/python -m pip -qq --disable-pip-version-check --no-input
 TORCH := 2.13.0
 WORKERS := 2
 PYTHON :=

@@ -9,7 +9,7 @@ from torch import nn
 from fedcohort.algorithms.deepcox import METHOD, DeepCoxModel
 from fedcohort.data.tables import SurvivalTable
 from fedcohort.models.network import initial
-from fedcohort.protocol import NotSupported, SettingError, Task
+from fedcohort.protocol import NotSupported, SettingError, SiteUnavailable, Task
 from fedcohort.protocol.host import Host
 from fedcohort.runtime.journal import Journal
 from fedcohort.runtime.local import local
@@ -147,6 +147,14 @@ def test_fedavg_averages_over_the_sites_that_took_part():
     there = fit(None, fed=federation(tables, **options), rounds=3, time_grid="exact")
     without = fit({k: t for k, t in tables.items() if k != "s2"}, rounds=3, time_grid="exact")
     assert_allclose(there.thetas, without.thetas, rtol=1e-12)
+
+
+@pytest.mark.parametrize("call", [6, 7])
+def test_exact_refuses_a_sum_without_a_site_whose_deaths_were_counted(call):
+    tables = split(simulated(), "iid")
+    fed = federation(tables, quorum=0.5, absent=lambda k, site: (k, site) == (call, "s2"))
+    with pytest.raises(SiteUnavailable, match="s2 left after its deaths were counted"):
+        fit(None, fed=fed, strategy="exact", rounds=9, time_grid="exact")
 
 
 def test_an_ensemble_votes_with_weights_by_rows():

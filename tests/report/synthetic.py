@@ -194,7 +194,7 @@ def _coefficients(
                 out.append(
                     {"arm": "cox", "scenario": scenario, "repeat": repeat, "covariate": name,
                      "coefficient": c, "standard_error": se, "hazard_ratio": math.exp(c),
-                     "low": math.exp(c - 1.96 * se), "high": math.exp(c + 1.96 * se),
+                     "low": c - 1.96 * se, "high": c + 1.96 * se,
                      "p": math.erfc(abs(c / se) / math.sqrt(2))}
                 )  # fmt: skip
     return out

@@ -79,3 +79,13 @@ def test_without_a_ledger_nothing_is_claimed_to_have_left(folder, tmp_path):
     (tmp_path / "results.json").write_text((folder / "results.json").read_text())
     assert sent(tmp_path) == []
     assert plain_ledger(tmp_path)[0].startswith("Nothing left any site")
+
+
+def test_what_a_step_does_is_told_where_the_run_says_it(folder, tmp_path):
+    content = json.loads((folder / "results.json").read_text())
+    for arm in content["declared"]:
+        arm["steps"] = {"loss_gradient": "Sum the loss and its gradient over the site's patients."}
+    (tmp_path / "results.json").write_text(json.dumps(content))
+    (tmp_path / "ledger.jsonl").write_text((folder / "ledger.jsonl").read_text())
+    text = "\n".join(plain_ledger(tmp_path))
+    assert "training: Sum the loss and its gradient over the site's patients" in text

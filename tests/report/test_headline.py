@@ -3,7 +3,8 @@ import json
 import pytest
 
 from fedcohort.report.run import Run, read
-from fedcohort.report.sections.headline import answer, by_scenario, caveats, judge, leading
+from fedcohort.report.sections.headline import by_scenario, caveats
+from fedcohort.report.verdict import answer, judge, leading
 from report import synthetic
 
 ALONE = [0.60, 0.62, 0.61, 0.63]
@@ -59,7 +60,7 @@ def test_an_arm_that_does_not_help_is_said_not_to(tmp_path, values, words):
 
 def test_without_a_clear_gap_no_share_is_claimed(tmp_path):
     same = [0.61, 0.61, 0.62, 0.62]
-    run = run_of(tmp_path, {"isolated": ALONE, "exact": GOOD, "centralised": same})
+    run = run_of(tmp_path, {"isolated": ALONE, "exact": same, "centralised": same})
     assert answer(run).startswith("There was no clear gap to close")
 
 
@@ -94,13 +95,29 @@ def test_the_leading_arm_is_the_best_and_is_said_to_be_picked(tmp_path):
     assert any("best, on average, of 2 ways" in c for c in caveats(run, arm))
 
 
-def test_the_studys_own_comparison_decides_where_there_is_one(tmp_path):
-    own = {"scenario": "iid", "metric": "c_index", "arm": "isolated", "against": "exact",
-           "difference": -0.075, "low": -0.2, "high": 0.05, "p": 0.2, "n": 4}  # fmt: skip
+def test_an_arm_can_beat_a_hospital_alone_where_pooling_does_not(tmp_path):
+    noisy = [0.70, 0.55, 0.72, 0.58]
+    run = run_of(tmp_path, {"isolated": ALONE, "exact": GOOD, "centralised": noisy})
+    assert judge(run, leading(run), "iid").kind == "ahead"
+    assert answer(run) == (
+        "Training together beat a hospital alone (C-index 0.690 against 0.615); all data in one "
+        "place did not clearly do so."
+    )
+
+
+def test_a_lower_is_better_metric_is_turned_round(tmp_path):
     arms = {"isolated": ALONE, "exact": GOOD, "centralised": POOLED}
-    run = run_of(tmp_path, arms, comparisons=[own])
-    assert run.difference("exact", "isolated", "iid").low == pytest.approx(-0.05)
-    assert judge(run, leading(run), "iid").kind == "unclear"
+    run = run_of(tmp_path, arms)
+    flipped = [{**r, "metrics": {"ibs": 1 - r["metrics"]["c_index"]}} for r in run.rows("arms")]
+    other = Run(
+        {**run.results, "arms": flipped, "summary": synthetic.summarise(flipped),
+         "evaluate": {"test_fraction": 0.25, "metrics": ["ibs"]}},
+        tmp_path,
+    )  # fmt: skip
+    assert answer(other).startswith("Training together closed 83 %")
+    assert judge(other, leading(other), "iid").share.low == pytest.approx(
+        judge(run, leading(run), "iid").share.low
+    )
 
 
 def test_without_bounds_only_the_level_is_reported(tmp_path):

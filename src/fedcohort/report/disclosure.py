@@ -11,7 +11,7 @@ import json
 import math
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -125,6 +125,7 @@ def plain_ledger(folder: Path) -> list[str]:
     if not lines:
         return ["Nothing left any site: the ledger holds no call of an arm that trains together."]
     titles = {a.name: a.title for a in run.arms}
+    steps = {a.name: a.steps for a in run.arms}
     out = ["Counts are per training run. What is listed is all that left a site."]
     for site in sorted({s.site for s in lines}, key=natural):
         out += ["", site]
@@ -139,19 +140,22 @@ def plain_ledger(folder: Path) -> list[str]:
                 f"{words.of(numbers, 'number')}, {words.size(size)}; "
                 f"{words.of(n, 'training run')} in all"
             )
-            out += [f"    {sentence(s)}" for s in here]
+            out += [f"    {sentence(s, steps.get(arm, {}))}" for s in here]
     if any(s.verb == "gather" for s in lines):
         out += ["", "SEEN BY THE COORDINATOR = each site's own reply, not only the total."]
     return out
 
 
-def sentence(s: Sent) -> str:
-    """Return one step's line: what, how often, how much, who sees it."""
+def sentence(s: Sent, steps: Mapping[str, str]) -> str:
+    """Return one step's line: what, how often, how much, who sees it, what it is for."""
+    does = steps.get(s.step, "").rstrip(".")
     who = "only the sum over sites" if s.verb == "sum" else "SEEN BY THE COORDINATOR"
     return (
         f"{words.spaced(s.step)}: {words.of(s.calls / s.runs, 'time')}, "
         f"{words.of(s.numbers / s.calls, 'number')} each "
         f"({words.listed([words.spaced(f) for f in s.fields])}); {who}; {phases(s)}"
+        + f": {does}"
+        * bool(does)
     )
 
 

@@ -25,6 +25,7 @@ class Arm:
     Attributes
     ----------
     look : class of its colour: ``lower``, ``upper``, or ``c0`` … ``c6`` in declared order.
+    steps : what each step of its program does, in one line, where the run says so.
     """
 
     name: str
@@ -34,6 +35,7 @@ class Arm:
     settings: Mapping[str, Any]
     reveals: str
     look: str
+    steps: Mapping[str, str]
 
 
 @dataclass(frozen=True)
@@ -87,12 +89,13 @@ class Run:
             arms.append(
                 Arm(
                     name,
-                    str(d.get("title") or words.spaced(name)),
+                    words.title(name, d.get("title")),
                     str(d.get("method") or ""),
                     role,
                     d.get("settings") or {},
                     str(d.get("reveals") or ""),
                     looks.get(role, f"c{n % 7}"),
+                    d.get("steps") or {},
                 )
             )
         return arms
@@ -116,11 +119,11 @@ class Run:
     def scenarios(self) -> dict[str, str]:
         """Title of each scenario, by name, in declared order."""
         out = {
-            str(s["scenario"]): str(s.get("title") or words.spaced(str(s["scenario"])))
+            str(s["scenario"]): words.title(str(s["scenario"]), s.get("title"))
             for s in self.rows("scenarios")
         }
         for row in self.rows("arms"):
-            out.setdefault(str(row["scenario"]), words.spaced(str(row["scenario"])))
+            out.setdefault(str(row["scenario"]), words.title(str(row["scenario"])))
         return out
 
     def sites(self, scenario: str) -> dict[str, Mapping[str, Any]]:
@@ -209,25 +212,11 @@ class Run:
             return None
         return share(lower, mid, upper, self.test_fraction, sign)
 
-    def difference(self, arm: str, against: str, scenario: str) -> Mean:
-        """Return how much better an arm is than another, paired by repeat.
-
-        The study's own comparison is used where there is one, eq. (2) of `share` otherwise.
-        """
-        sign = words.metric(self.metric).sign or 1
-        for row in self.rows("comparisons"):
-            if (row["scenario"], row["metric"]) != (scenario, self.metric):
-                continue
-            pair = (row["arm"], row["against"])
-            if pair not in ((arm, against), (against, arm)):
-                continue
-            flip = sign if pair == (arm, against) else -sign
-            value, low, high = (flip * words.number(row[k]) for k in ("difference", "low", "high"))
-            low, high = (low, high) if flip > 0 else (high, low)
-            return Mean(value, low, high, int(row.get("n") or 0))
-        return paired(
-            self.values(arm, scenario), self.values(against, scenario), self.test_fraction, sign
-        )
+    def difference(self, arm: str, against: str, scenario: str, metric: str | None = None) -> Mean:
+        """Return how much better an arm is than another, paired by repeat, eq. (2) of `share`."""
+        sign = words.metric(metric or self.metric).sign or 1
+        ours, theirs = (self.values(a, scenario, metric) for a in (arm, against))
+        return paired(ours, theirs, self.test_fraction, sign)
 
     def failures(self, arm: str, scenario: str | None = None) -> list[str]:
         """Return the reasons, each once, for which fits of an arm are missing."""

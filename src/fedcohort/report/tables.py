@@ -20,14 +20,14 @@ def summary_table(results: Mapping[str, Any], metric: str | None = None) -> list
 
     Returns
     -------
-    rows : the head (the metric's label, then the scenarios' titles), then one row an arm; a
-        dash where there is no value, with the number of failed fits where some failed.
+    rows : the head (the metric's label, then the scenarios), then one row an arm, both by the
+        names that they have in the study; a dash where there is no value.
     """
     run = Run(results, Path())
     name = metric or run.metric
-    rows = [[words.metric(name).label, *run.scenarios.values()]]
+    rows = [[words.metric(name).label, *run.scenarios]]
     for arm in run.arms:
-        row = [arm.title]
+        row = [arm.name]
         for scenario in run.scenarios:
             found = run.summary(arm.name, scenario, name)
             if found is None:

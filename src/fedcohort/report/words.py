@@ -66,6 +66,28 @@ METRICS: Mapping[str, Metric] = {
 }
 
 
+#: Plain titles of what a study file names, for studies that give no title of their own.
+TITLES: Mapping[str, str] = {
+    "iid": "Patients spread at random",
+    "unbalanced": "One large hospital",
+    "by-outcome": "Hospitals differ in survival",
+    "by-feature": "Hospitals differ in their patients",
+    "dirichlet": "Hospitals differ in their mix",
+    "natural": "The hospitals as they are",
+    "isolated": "Each hospital alone",
+    "centralised": "All data in one place",
+}
+
+
+def title(name: str, given: Any = None) -> str:
+    """Return how the page calls an arm or a scenario; a title that only spells its name is none."""
+    own = str(given or "")
+    bare = name.replace("-", " ").replace("_", " ")
+    if own and own.replace("-", " ").replace("_", " ") != bare:
+        return own
+    return TITLES.get(name, bare)
+
+
 def metric(name: str) -> Metric:
     """Return what is known of a metric; an unknown one is printed by its name."""
     return METRICS.get(name) or Metric(name.replace("_", " "), "")
@@ -130,7 +152,9 @@ def ratio(value: Any) -> str:
         return MISSING
     if x >= 1e4 or 0 < x < 1e-3:
         return f"{x:.1e}".replace("-", "−")
-    return f"{x:.2f}" if x < 100 else f"{x:.0f}"
+    if x >= 100:
+        return f"{x:.0f}"
+    return f"{x:.3f}" if f"{x:.2f}" == "1.00" and x != 1 else f"{x:.2f}"
 
 
 def count(value: Any) -> str:

@@ -38,7 +38,7 @@ from fedcohort.data.tables import SurvivalTable
 from fedcohort.models.losses import RiskSets
 from fedcohort.models.network import initial, network
 from fedcohort.numerics.survival import Baseline
-from fedcohort.protocol import Federation, Site, Task, message, summed
+from fedcohort.protocol import Federation, Site, SiteUnavailable, Task, message, summed
 from fedcohort.training import strategies
 from fedcohort.training.course import Course, HeldOut, Schedule, follow
 from fedcohort.training.local import penalise
@@ -75,14 +75,16 @@ class Pull:
 
 
 @summed
-def deaths(site: Site[SurvivalTable, None], *, times: Array, plan: str, held_out: bool) -> Deaths:
+def count_deaths(
+    site: Site[SurvivalTable, None], *, times: Array, plan: str, held_out: bool
+) -> Deaths:
     """Count the deaths at each grid time, among the rows trained on or those held out."""
     risk = _risk_sets(site, times, Plan.of(plan), held_out)
     return Deaths(risk.deaths, np.array(float(len(risk.dies))))
 
 
 @summed
-def risk_sums(
+def sum_risks(
     site: Site[SurvivalTable, None],
     *,
     thetas: Array,
@@ -194,20 +196,23 @@ def exact(
     net = network(plan.network, plan.dtype, plan.device)
     net.load(theta)
     optimiser = OPTIMISERS[plan.optimiser](net.theta)
-    events = fed.sum(deaths, times=times, plan=plan.text, held_out=False)
+    events = fed.sum(count_deaths, times=times, plan=plan.text, held_out=False)
+    fed = fed.only(fed.answered)
     shift, step = 0.0, 0
 
     def advance(theta: Array, rate: float) -> tuple[Array, float]:
         nonlocal shift, step
         draw = step if net.draws else -1
         risk = fed.sum(
-            risk_sums, thetas=theta[None], weights=ONE, shift=shift, times=times,
+            sum_risks, thetas=theta[None], weights=ONE, shift=shift, times=times,
             plan=plan.text, held_out=False, draw=draw,
         )  # fmt: skip
+        _check_all_answered(fed)
         slope = fed.sum(
             pull, theta=theta, increments=_ratio(events.d, risk.s0), shift=shift, times=times,
             plan=plan.text, draw=draw,
         )  # fmt: skip
+        _check_all_answered(fed)
         net.load(theta)
         net.grad.copy_(torch.from_numpy(slope.gradient / events.rows))
         loss = loss_of(events, risk) + penalise(net, plan)
@@ -229,13 +234,15 @@ def pooled_held_out_loss(fed: Federation, plan: Plan, times: Array) -> HeldOut:
     events: Deaths | None = None
 
     def loss(theta: Array) -> float:
-        nonlocal events
+        nonlocal events, fed
         if events is None:
-            events = fed.sum(deaths, times=times, plan=plan.text, held_out=True)
+            events = fed.sum(count_deaths, times=times, plan=plan.text, held_out=True)
+            fed = fed.only(fed.answered)
         risk = fed.sum(
-            risk_sums, thetas=theta[None], weights=ONE, shift=0.0, times=times,
+            sum_risks, thetas=theta[None], weights=ONE, shift=0.0, times=times,
             plan=plan.text, held_out=True, draw=-1,
         )  # fmt: skip
+        _check_all_answered(fed)
         return loss_of(events, risk)
 
     return loss
@@ -252,17 +259,28 @@ def _with_baseline(
 ) -> DeepCoxModel:
     """Return the model of thetas (M, P), and those of earlier rounds, each with its baseline."""
     text = replace(plan, validation_fraction=0.0).text
-    d = fed.sum(deaths, times=times, plan=text, held_out=False).d
+    d = fed.sum(count_deaths, times=times, plan=text, held_out=False).d
+    fed = fed.only(fed.answered)
 
     def model(thetas: Array, rounds: int, kept: Mapping[int, DeepCoxModel]) -> DeepCoxModel:
         risk = fed.sum(
-            risk_sums, thetas=thetas, weights=weights, shift=0.0, times=times,
+            sum_risks, thetas=thetas, weights=weights, shift=0.0, times=times,
             plan=text, held_out=False, draw=-1,
         )  # fmt: skip
+        _check_all_answered(fed)
         baseline = Baseline.breslow(times, d, risk.s0)
         return DeepCoxModel(plan.network, thetas, weights, baseline, rounds, kept)
 
     return model(thetas, rounds, {r: model(stage, r, {}) for r, stage in stages.items()})
+
+
+def _check_all_answered(fed: Federation) -> None:
+    """Refuse a sum that lacks a site whose deaths were counted."""
+    if missing := sorted(set(fed.sites) - set(fed.answered)):
+        raise SiteUnavailable(
+            f"{', '.join(missing)} left after its deaths were counted, and risk sets need the same "
+            f"sites in every sum. Bring them back and --resume, or start again without them."
+        )
 
 
 def _ratio(d: Array, s0: Array) -> Array:
@@ -273,4 +291,4 @@ def _ratio(d: Array, s0: Array) -> Array:
 #: Weights of a model that is one network.
 ONE = np.ones(1)
 
-STEPS = (deaths, risk_sums, pull, *strategies.STEPS, *timegrid.STEPS)
+STEPS = (count_deaths, sum_risks, pull, *strategies.STEPS, *timegrid.STEPS)

@@ -38,7 +38,7 @@ class DeepCoxSettings:
     dropout: float = setting(0.0, "probability that a hidden unit is silent in a step")
     l1: float = setting(0.0, "λ₁ on the first layer's weights, loss averaged over rows")
     l2: float = setting(0.0, "λ₂ on the first layer's weights, loss averaged over rows")
-    mu: float = setting(0.01, "μ of fedprox: pull towards the round's common model")
+    mu: float = setting(0.1, "μ of fedprox: pull towards the round's common model")
     server_learning_rate: float = setting(0.01, "η of fedadam and fedyogi at the coordinator")
     beta1: float = setting(0.9, "β₁ of fedadam and fedyogi")
     beta2: float = setting(0.99, "β₂ of fedadam and fedyogi")

@@ -90,7 +90,8 @@ def _share(run: Run, arm: Arm, scenario: str) -> Markup | None:
         return None
     if not math.isnan(share.gap.low) and share.gap.side < 1:
         return None
-    return h("small", f"closes {percent(share.value)} of the gap")
+    how = "the whole" if share.value >= 0.995 else f"{percent(share.value)} of the"
+    return h("small", f"closes {how} gap")
 
 
 def _every_metric(run: Run) -> Markup:
@@ -120,19 +121,27 @@ def _cell(found: Summary | None) -> str:
 def _comparisons(run: Run) -> Markup | None:
     """Return the study's paired comparisons, if it made some."""
     titles = {a.name: a.title for a in run.arms}
-    body = [
-        [
-            run.scenarios.get(str(c["scenario"]), str(c["scenario"])),
-            f"{titles.get(str(c['arm']), c['arm'])} − "
-            f"{titles.get(str(c['against']), c['against'])}",
-            words.metric(str(c["metric"])).label,
-            estimate(c.get("difference"), c.get("low"), c.get("high")),
-            words.p_value(c.get("p")),
-        ]
-        for c in run.rows("comparisons")
-    ]
+    body: list[list[str]] = []
+    for c in run.rows("comparisons"):
+        arm, against, scenario, name = (str(c[k]) for k in ("arm", "against", "scenario", "metric"))
+        known = words.metric(name)
+        found = run.difference(arm, against, scenario, name)
+        sign = known.sign or 1
+        low, high = sorted((sign * found.low, sign * found.high))
+        body.append(
+            [
+                run.scenarios.get(scenario, scenario),
+                f"{titles.get(arm, arm)} − {titles.get(against, against)}",
+                known.label,
+                estimate(c.get("difference"), low, high),
+                words.p_value(c.get("p")),
+            ]
+        )
     if not body:
         return None
     head = ["Setting", "Difference", "Metric", "Estimate (95 % interval)", "p"]
-    caption = "Differences between arms, paired by repeat; p is not adjusted for their number."
+    caption = (
+        "Differences between arms, paired by repeat; intervals allow for repeats that share "
+        "patients; p is not adjusted for the number of comparisons."
+    )
     return more("Differences between arms", table(head, body, numeric=(3, 4), caption=caption))

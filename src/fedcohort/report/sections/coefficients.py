@@ -68,7 +68,7 @@ def _spread(every: Sequence[Row]) -> dict[str, tuple[float, float]]:
     """Return the smallest and largest hazard ratio of each covariate over all fits."""
     out: dict[str, tuple[float, float]] = {}
     for c in every:
-        x, name = number(c.get("hazard_ratio")), str(c["covariate"])
+        x, name = _ratios(c)[0], str(c["covariate"])
         if x > 0:
             low, high = out.get(name, (x, x))
             out[name] = (min(low, x), max(high, x))
@@ -77,7 +77,7 @@ def _spread(every: Sequence[Row]) -> dict[str, tuple[float, float]]:
 
 def _scale(first: Sequence[Row]) -> plot.Scale:
     """Return a log scale that holds the intervals, at most four decades each way."""
-    found = [number(c.get(k)) for c in first for k in ("hazard_ratio", "low", "high")]
+    found = [x for c in first for x in _ratios(c)]
     logs = [math.log(x) for x in found if x > 0] or [0.0]
     low, high = max(min(*logs, -0.2), -9.2), min(max(*logs, 0.2), 9.2)
     room = 0.04 * (high - low)
@@ -88,7 +88,7 @@ def _row(
     c: Row, scale: plot.Scale, marks: Sequence[float], spread: tuple[float, float] | None
 ) -> Markup:
     """Return one covariate's interval and mark."""
-    value, low, high = (number(c.get(k)) for k in ("hazard_ratio", "low", "high"))
+    value, low, high = _ratios(c)
     back = [plot.grid(scale, marks), plot.rule(scale.pct(1.0), "unity")]
     name = h("span", words.spaced(str(c["covariate"])), class_="site")
     if not value > 0:
@@ -108,9 +108,17 @@ def _row(
 
 def _hazard(c: Row) -> str:
     """Return ``1.52 (1.20–1.93)``."""
-    low, high = ratio(c.get("low")), ratio(c.get("high"))
+    value, low, high = map(ratio, _ratios(c))
     interval = "" if words.MISSING in (low, high) else f" ({low}–{high})"
-    return ratio(c.get("hazard_ratio")) + interval
+    return value + interval
+
+
+def _ratios(c: Row) -> tuple[float, float, float]:
+    """Return the hazard ratio and its interval; the run has the interval of the coefficient."""
+    value, low, high = (
+        math.exp(min(max(number(c.get(k)), -700.0), 700.0)) for k in ("coefficient", "low", "high")
+    )
+    return value, low, high
 
 
 def _table(first: Sequence[Row], spread: Mapping[str, tuple[float, float]]) -> Markup:

@@ -8,6 +8,8 @@ from collections import defaultdict
 from collections.abc import Mapping
 from pathlib import Path
 
+import numpy as np
+
 from fedcohort.report import plot, words
 from fedcohort.report.markup import Markup, h
 from fedcohort.report.run import Arm, Run, mean
@@ -54,11 +56,12 @@ def section(run: Run) -> Section | None:
 def read(path: Path) -> dict[tuple[str, str, str], Curve]:
     """Return each recorded value by (arm, scenario, name): mean and spread over repeats a round.
 
-    Sites of one repeat are averaged first. Values that are not finite are left out.
+    Sites of one repeat are averaged first; a repeat that stopped early keeps its last value.
+    Values that are not finite are left out.
     """
     if not path.is_file():
         return {}
-    cells: dict[tuple[str, str, str], dict[int, dict[str, list[float]]]]
+    cells: dict[tuple[str, str, str], dict[str, dict[int, list[float]]]]
     cells = defaultdict(lambda: defaultdict(lambda: defaultdict(list)))
     with path.open(newline="", encoding="utf-8") as lines:
         reader = csv.reader(lines)
@@ -71,16 +74,20 @@ def read(path: Path) -> dict[tuple[str, str, str], Curve]:
             arm, scenario, name, round_, repeat, value = (line[i] for i in where)
             x = float(value or "nan")
             if math.isfinite(x):
-                cells[arm, scenario, name][int(float(round_))][repeat].append(x)
-    return {k: [_point(r, v[r]) for r in sorted(v)] for k, v in cells.items()}
+                cells[arm, scenario, name][repeat][int(float(round_))].append(x)
+    return {k: _curve(v) for k, v in cells.items()}
 
 
-def _point(round_: int, repeats: Mapping[str, list[float]]) -> tuple[float, float, float]:
-    """Return (round, mean, standard deviation) over repeats."""
-    values = [mean(v) for v in repeats.values()]
-    centre = mean(values)
-    spread = math.fsum((v - centre) ** 2 for v in values)
-    return float(round_), centre, math.sqrt(spread / (len(values) - 1)) if len(values) > 1 else 0.0
+def _curve(repeats: Mapping[str, Mapping[int, list[float]]]) -> Curve:
+    """Return (round, mean, standard deviation) over repeats, for each round of any."""
+    last: dict[str, float] = {}
+    out: Curve = []
+    for round_ in sorted({r for rounds in repeats.values() for r in rounds}):
+        last |= {k: mean(rounds[round_]) for k, rounds in repeats.items() if round_ in rounds}
+        values = np.array(list(last.values()))
+        spread = float(values.std(ddof=1)) if len(values) > 1 else 0.0
+        out.append((float(round_), float(values.mean()), spread))
+    return out
 
 
 def _leading(names: set[str]) -> str:

@@ -1,145 +1,26 @@
-"""The answer, before anything else: one sentence, then one a scenario, then what to beware of."""
+"""The answer before anything else: one sentence, then one a scenario, then what to beware of."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
 
 from fedcohort.report import words
 from fedcohort.report.markup import Markup, h, join, p
-from fedcohort.report.run import Arm, Run, mean
-from fedcohort.report.share import Share
-from fedcohort.report.words import estimate, fixed, percent
-
-#: What an arm did in a scenario.
-HELPED, UNCLEAR, WORSE, NO_GAP, SINGLE, MISSING, ALONE = (
-    "helped", "unclear", "worse", "no gap", "single", "missing", "alone",
+from fedcohort.report.run import Arm, Run
+from fedcohort.report.verdict import (
+    AHEAD,
+    ALONE,
+    HELPED,
+    MISSING,
+    NO_GAP,
+    SINGLE,
+    WORSE,
+    Verdict,
+    answer,
+    judge,
+    leading,
 )  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """What an arm did in a scenario, and the share that says how much."""
-
-    scenario: str
-    kind: str
-    share: Share | None
-
-
-def judge(run: Run, arm: Arm, scenario: str) -> Verdict:
-    """Return the verdict: an arm helped only if its interval against the lower bound says so."""
-    if run.summary(arm.name, scenario) is None:
-        return Verdict(scenario, MISSING, None)
-    share = run.share(arm.name, scenario)
-    if share is None or run.lower is None or run.upper is None:
-        return Verdict(scenario, ALONE, None)
-    gain = run.difference(arm.name, run.lower.name, scenario)
-    gap = run.difference(run.upper.name, run.lower.name, scenario)
-    if math.isnan(gain.low) or math.isnan(gap.low):
-        kind = SINGLE if gap.value > 0 else NO_GAP
-    elif gain.side < 0:
-        kind = WORSE
-    elif gap.side < 1:
-        kind = NO_GAP
-    else:
-        kind = HELPED if gain.side > 0 else UNCLEAR
-    return Verdict(scenario, kind, share)
-
-
-def leading(run: Run) -> Arm | None:
-    """Return the arm the page leads with: most scenarios answered, then the highest mean share.
-
-    Without bounds, the best mean of the leading metric.
-    """
-    sign = words.metric(run.metric).sign or 1
-
-    def rank(arm: Arm) -> tuple[int, float, float]:
-        found = [s for c in run.scenarios if (s := run.summary(arm.name, c))]
-        shares = [s.value for c in run.scenarios if (s := run.share(arm.name, c))]
-        real = [s for s in shares if not math.isnan(s)]
-        level = sign * mean([s.mean for s in found]) if found else -math.inf
-        return len(found), mean(real) if real else -math.inf, level
-
-    arms = [a for a in run.together if any(run.summary(a.name, c) for c in run.scenarios)]
-    return max(arms, key=rank, default=None)
-
-
-def answer(run: Run) -> str:
-    """Return the headline: one honest sentence."""
-    arm = leading(run)
-    label = words.metric(run.metric).label
-    if arm is None:
-        failed = any(run.failures(a.name) for a in run.together)
-        return (
-            "No way of training together finished: there is no result to report."
-            if failed
-            else "No arm of this study trains together: only the bounds are shown."
-        )
-    verdicts = [judge(run, arm, c) for c in run.scenarios]
-    shown = [v for v in verdicts if v.kind != MISSING]
-    if all(v.kind == ALONE for v in shown):
-        levels = [s.mean for v in shown if (s := run.summary(arm.name, v.scenario))]
-        return f"Training together reached a {label} of {_range(levels, fixed)}."
-    helped = [v for v in shown if v.kind in (HELPED, SINGLE)]
-    if helped:
-        return _helped(run, arm, shown, helped)
-    kinds = {v.kind for v in shown}
-    where = f" in any of the {len(shown)} settings" if len(shown) > 1 else ""
-    if kinds == {NO_GAP}:
-        return (
-            "There was no clear gap to close: all data in one place did not clearly beat a "
-            f"hospital alone{where}."
-        )
-    if kinds == {WORSE}:
-        return f"Training together did worse than a hospital alone{where.replace('any', 'each')}."
-    return f"Training together did not clearly beat a hospital alone{where}."
-
-
-def _helped(run: Run, arm: Arm, shown: list[Verdict], helped: list[Verdict]) -> str:
-    """Return the headline of an arm that helped in at least one scenario."""
-    shares = [_capped(v.share.value) for v in helped if v.share]
-    bounds = [
-        [s.mean for v in helped if (s := run.summary(b.name, v.scenario))]
-        for b in (run.lower, run.upper)
-        if b
-    ]
-    label = words.metric(run.metric).label
-    single = helped[0].kind == SINGLE
-    closed = (
-        "all" if min(shares) == 1 else
-        "none" if max(shares) <= 0 else
-        _range([100 * s for s in shares], lambda s: fixed(s, 0)) + " %"
-    )  # fmt: skip
-    every = (
-        "" if len(shown) == 1 else f", in all {len(shown)} settings"
-        if len(helped) == len(shown)
-        else f", in {len(helped)} of {len(shown)} settings"
-    )  # fmt: skip
-    if len(helped) == 1 and (s := helped[0].share):
-        interval = words.between(100 * s.low, 100 * s.high, 0)
-        closed += f" (95 % interval {interval} %)" * bool(interval)
-    sentence = (
-        f"closed {closed} of the gap between a hospital alone ({label} "
-        f"{_range(bounds[0], fixed)}) and all data in one place ({_range(bounds[1], fixed)})"
-    )
-    start = (
-        "In a single run, training together" if single and run.repeats == 1 else "Training together"
-    )
-    return f"{start} {sentence}{every}."
-
-
-def _capped(share: float) -> float:
-    """Return a share as the headline says it: more than the whole gap is the whole gap."""
-    return 1.0 if share >= 0.995 else share
-
-
-def _range(values: list[float], form: Callable[[float], str]) -> str:
-    """Return the values' range, or the one value if they print alike."""
-    low, high = form(min(values)), form(max(values))
-    if low == high:
-        return low
-    return f"{low} to {high}" if "−" in low + high else f"{low}–{high}"
+from fedcohort.report.words import estimate, fixed, percent
 
 
 def by_scenario(run: Run, arm: Arm) -> Markup:
@@ -185,8 +66,14 @@ def _sentence(run: Run, arm: Arm, v: Verdict) -> list[str]:
     if v.kind == NO_GAP:
         return [f"{reached}; all data in one place did not clearly beat a hospital alone, so that "
                 "there was no gap to close."]  # fmt: skip
-    gain = run.difference(arm.name, run.lower.name, v.scenario)
-    change = f"difference {estimate(gain.value, gain.low, gain.high)}"
+    gain = s.gain
+    interval = words.between(gain.low, gain.high)
+    change = f"difference {fixed(gain.value)}, 95 % interval {interval}"
+    if v.kind == AHEAD:
+        return [
+            f"{reached}; better than a hospital alone ({change}); all data in one place did not "
+            "clearly beat a hospital alone, so that no share of a gap is given."
+        ]
     if v.kind == WORSE:
         return [f"{reached}; worse than a hospital alone ({change})."]
     return [f"{reached}; not clearly better than a hospital alone ({change})."]
@@ -215,8 +102,9 @@ def caveats(run: Run, arm: Arm | None) -> list[str]:
         )
         out.append(
             f"Every fit was repeated {run.repeats} times{part}. Numbers in brackets are 95 % "
-            "intervals over these repeats; they do not tell how the model does at a hospital that "
-            "took no part."
+            "intervals over these repeats. Whether arms differ is judged within repeats, allowing "
+            "for the patients that repeats share. None of this tells how the model does at a "
+            "hospital that took no part."
         )
     elif any(not math.isnan(words.number(s.get("low"))) for s in run.rows("summary")):
         out.append(

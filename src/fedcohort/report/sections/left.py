@@ -65,9 +65,15 @@ def _arm(arm: Arm, lines: Sequence[Sent]) -> Markup:
         fields = words.listed(
             [words.spaced(f) for f in dict.fromkeys(f for s in here for f in s.fields)]
         )
+        does = arm.steps.get(step)
         body.append(
             [
-                h("span", words.spaced(step), h("small", fields)),
+                h(
+                    "span",
+                    words.spaced(step),
+                    h("small", does) if does else None,
+                    h("small", fields),
+                ),
                 _badge(verb),
                 phases(here[0]),
                 _range([s.calls / s.runs for s in here]),

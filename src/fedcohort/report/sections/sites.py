@@ -9,7 +9,7 @@ from fedcohort.report.disclosure import natural
 from fedcohort.report.markup import Markup, h
 from fedcohort.report.run import Arm, Run, mean
 from fedcohort.report.sections.base import Section, legend, panel, panels, row, rows
-from fedcohort.report.sections.headline import leading
+from fedcohort.report.verdict import leading
 from fedcohort.report.words import fixed
 
 

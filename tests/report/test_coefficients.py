@@ -1,0 +1,25 @@
+import json
+import math
+import re
+
+from fedcohort.report import write
+from report import synthetic
+
+
+def test_hazard_ratios_and_intervals_are_exponentials_of_the_coefficients(tmp_path):
+    folder = synthetic.make(tmp_path, scenarios=["iid"], repeats=2)
+    page = write(folder).read_text("utf-8")
+    row = json.loads((folder / "results.json").read_text())["coefficients"][2]
+    hr, low, high = (math.exp(row[k]) for k in ("coefficient", "low", "high"))
+    assert f"horTh=yes: hazard ratio {hr:.2f} ({low:.2f}–{high:.2f})" in page
+
+
+def test_separated_covariates_do_not_break_the_picture(tmp_path):
+    folder = synthetic.make(tmp_path, scenarios=["iid"], repeats=1)
+    content = json.loads((folder / "results.json").read_text())
+    content["coefficients"][0].update(coefficient=40.0, low=-2000.0, high=2000.0)
+    content["coefficients"][1].update(coefficient=None, low=None, high=None)
+    (folder / "results.json").write_text(json.dumps(content))
+    page = write(folder).read_text("utf-8")
+    assert "age: hazard ratio 2.4e+17" in page
+    assert re.search(r"estrogen receptor</span>.*?–", page)
