@@ -111,6 +111,8 @@ def _claims(name: str, scenario: str, mean: dict[str, float]) -> list[str]:
     """Return the claims of the module's header that do not hold."""
     out: list[str] = []
     where = f"{name}, {scenario}:"
+    if missing := [a for a in (*FEDERATED, "isolated", "centralised") if a not in mean]:
+        return [f"{where} no result for {', '.join(missing)}"]
     gap = mean["exact"] - mean["centralised"]
     if abs(gap) > 0.005:
         out.append(f"{where} exact differs from centralised by {gap:+.4f}")

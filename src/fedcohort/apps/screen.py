@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
@@ -20,9 +21,9 @@ from fedcohort.study.study import Results
 def progress(study: str, folder: Path) -> Generator[Callable[[Event], None]]:
     """Show a bar with the time left while a study runs; a line now and then if not a terminal."""
     console = Console(stderr=True)
-    console.print(f"[bold]{study}[/bold] → {folder}", highlight=False)
+    title = f"[bold]{escape(study)}[/bold] → {escape(str(folder))}"
     if not sys.stderr.isatty():
-        yield _lines(console)
+        yield _lines(console, title)
         return
     columns = (
         TextColumn("{task.description}"),
@@ -31,7 +32,7 @@ def progress(study: str, folder: Path) -> Generator[Callable[[Event], None]]:
         TimeRemainingColumn(),
     )
     with Progress(*columns, console=console, transient=True) as bar:
-        whole = bar.add_task("fits", total=None)
+        whole = bar.add_task(title, total=None)
         parts: dict[str, object] = {}
 
         def tell(event: Event) -> None:
@@ -43,17 +44,20 @@ def progress(study: str, folder: Path) -> Generator[Callable[[Event], None]]:
                 return
             done, of = event.rounds
             if event.name not in parts:
-                parts[event.name] = bar.add_task(f"  {event.name}", total=of)
+                parts[event.name] = bar.add_task(f"  {escape(event.name)}", total=of)
             bar.update(parts[event.name], completed=done, total=of)  # pyright: ignore[reportArgumentType]
 
         yield tell
 
 
-def _lines(console: Console) -> Callable[[Event], None]:
+def _lines(console: Console, title: str) -> Callable[[Event], None]:
     """Return a display for logs: a line at each tenth of the way."""
-    shown = [0]
+    shown = [-1]
 
     def tell(event: Event) -> None:
+        if shown[0] < 0:
+            shown[0] = 0
+            console.print(title, highlight=False, soft_wrap=True)
         tenth = 10 * event.done // max(1, event.total)
         if event.rounds is None and tenth > shown[0]:
             shown[0] = tenth
@@ -66,11 +70,11 @@ def show(results: Results) -> None:
     """Print the main metric of every arm in every scenario, and where the report is."""
     console = Console()
     header, *rows = summary_table(results.content)
-    table = Table(title=results.content.get("question") or results.content["study"])
+    table = Table(title=escape(results.content.get("question") or results.content["study"]))
     for i, name in enumerate(header):
-        table.add_column(name, justify="right" if i else "left")
+        table.add_column(escape(name), justify="right" if i else "left")
     for row in rows:
-        table.add_row(*row)
+        table.add_row(*map(escape, row))
     console.print(table)
     where = (results.folder / "report.html").resolve()
-    console.print(f"report: {where}", highlight=False, soft_wrap=True)
+    console.print(f"report: {escape(str(where))}", highlight=False, soft_wrap=True)

@@ -90,6 +90,19 @@ def death_times(site: Site[SurvivalTable, None]) -> DeathTimes:
 STEPS = (death_moments, death_spread, death_cells, death_times)
 
 
+def check_rule(rule: str | int) -> None:
+    """Refuse what is no rule for a time grid, so that settings can do so before a fit.
+
+    Raises
+    ------
+    SettingError : `rule` is neither "protected" nor "exact" nor a number of intervals.
+    """
+    if rule not in ("protected", "exact") and (isinstance(rule, (str, bool)) or rule < 1):
+        raise SettingError(
+            f"time_grid is {rule!r}; give 'protected', 'exact', or a number of intervals from 1."
+        )
+
+
 def time_grid(fed: Federation, rule: str | int, min_cell: int) -> Array:
     """Return the times at which risk sets are summed.
 
@@ -109,16 +122,13 @@ def time_grid(fed: Federation, rule: str | int, min_cell: int) -> Array:
     DataError : no site has seen an event.
     SettingError : the rule is none of the above.
     """
+    check_rule(rule)
     if rule == "exact":
         replies = fed.gather(death_times)
         times = np.unique(np.concatenate([r.times for r in replies.values()]))
         if not len(times):
             raise _no_events(fed)
         return times
-    if rule != "protected" and (isinstance(rule, (str, bool)) or rule < 1):
-        raise SettingError(
-            f"time_grid is {rule!r}; give 'protected', 'exact', or a number of intervals from 1."
-        )
     first = fed.sum(death_moments)
     deaths = float(first.deaths)
     if deaths < 1:

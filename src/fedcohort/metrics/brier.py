@@ -35,7 +35,13 @@ class BrierSums:
 
 
 def brier_sums(time: Array, event: Array, surv: Array, times: Array, followed: Curve) -> BrierSums:
-    """Sum the terms of eq. (1) over records.
+    """Sum the terms of eq. (1) over records; parameters as `brier_terms`."""
+    total = brier_terms(time, event, surv, times, followed).sum(axis=0)
+    return BrierSums(total, np.array(float(len(time))))
+
+
+def brier_terms(time: Array, event: Array, surv: Array, times: Array, followed: Curve) -> Array:
+    """Return each record's term of eq. (1) at each time: (n, m).
 
     Parameters
     ----------
@@ -57,14 +63,13 @@ def brier_sums(time: Array, event: Array, surv: Array, times: Array, followed: C
     later = np.asarray(time)[:, None] > times
     dead = np.where(later, 0.0, died[:, None])
     alive = later * followed.inverse_at(times)
-    total = np.sum(surv**2 * dead + (1.0 - surv) ** 2 * alive, axis=0)
-    return BrierSums(total, np.array(float(len(time))))
+    return surv**2 * dead + (1.0 - surv) ** 2 * alive
 
 
 def brier(
     train_time: Array, train_event: Array, time: Array, event: Array, surv: Array, times: Array
 ) -> Array:
-    """Return BS(t) at `times` (m,), eq. (1); parameters as `brier_sums`."""
+    """Return BS(t) at `times` (m,), eq. (1); parameters as `brier_terms`."""
     return mean_score(brier_sums(time, event, surv, times, censoring_of(train_time, train_event)))
 
 

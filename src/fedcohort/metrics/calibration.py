@@ -202,22 +202,33 @@ def d_calibration(own: Array, event: Array, bins: int = 10) -> DCalibration:
 
 def bin_counts(own: Array, event: Array, bins: int) -> BinCounts:
     """Count records by bin: deaths where they fall, censored ones spread over (0, own)."""
+    return BinCounts(bin_shares(own, event, bins).sum(axis=0))
+
+
+def bin_shares(own: Array, event: Array, bins: int) -> Array:
+    """Return what each record (n,) adds to each bin: (n, bins), 1 in all."""
     own, event = np.asarray(own, float), np.asarray(event, bool)
     bin_of = np.minimum((own * bins).astype(np.int64), bins - 1)
-    whole = event | (own <= 0)
-    part = own[~whole, None]
-    share = np.clip(part - np.arange(bins) / bins, 0.0, 1.0 / bins) / part
-    return BinCounts(np.bincount(bin_of[whole], minlength=bins) + share.sum(axis=0))
+    spread = ~event & (own > 0)
+    part = own[spread, None]
+    shares = np.eye(bins)[bin_of]
+    shares[spread] = np.clip(part - np.arange(bins) / bins, 0.0, 1.0 / bins) / part
+    return shares
 
 
 def d_test(sums: BinCounts) -> DCalibration:
     """Compare pooled counts with the uniform distribution; nan if there are no records."""
-    counts = sums.counts
-    expected = float(counts.mean())
-    if expected <= 0:
-        return DCalibration(counts, math.nan, math.nan)
-    statistic = float(np.sum((counts - expected) ** 2) / expected)
-    return DCalibration(counts, statistic, float(chdtrc(len(counts) - 1, statistic)))
+    statistic, p = pearson(sums.counts)
+    return DCalibration(sums.counts, float(statistic), float(p))
+
+
+def pearson(counts: Array) -> tuple[Array, Array]:
+    """Return χ² of counts (…, bins) against equal counts, and its p-value; nan where all are 0."""
+    expected = counts.mean(axis=-1)
+    squares = np.sum((counts - expected[..., None]) ** 2, axis=-1)
+    nobody = np.full(np.shape(expected), np.nan)
+    statistic = np.divide(squares, expected, out=nobody, where=expected > 0)
+    return statistic, chdtrc(counts.shape[-1] - 1, statistic)
 
 
 def own_survival(surv: Array, times: Array, time: Array, event: Array) -> tuple[Array, Array]:

@@ -75,8 +75,15 @@ def uno(
     DataError : there are deaths before τ for which G is 0 or unknown.
     """
     event = np.asarray(event, bool)
+    weight = death_weights(train_time, train_event, np.asarray(time)[event], tau)
+    return _ratio(comparable_pairs(risk, time, event), weight)
+
+
+def death_weights(
+    train_time: Array, train_event: Array, died: Array, tau: float | None = None
+) -> Array:
+    """Return w = 1(t < τ)/G(t)² of deaths at the times `died` (m,); parameters, raises as `uno`."""
     end = float(np.max(train_time, initial=0.0))
-    died = np.asarray(time)[event]
     counts = died < (end if tau is None else tau)
     weight = counts * censoring_of(train_time, train_event).inverse_at(died)
     lost = int(np.sum(counts & ((died > end) | (weight == 0))))
@@ -85,7 +92,7 @@ def uno(
             f"tau={tau:g} lies beyond the follow-up of the training records: {lost} of {len(died)} "
             f"deaths have no censoring weight. Choose a smaller tau, or leave it out."
         )
-    return _ratio(comparable_pairs(risk, time, event), weight**2)
+    return weight**2
 
 
 def comparable_pairs(risk: Array, time: Array, event: Array) -> Pairs:
@@ -96,14 +103,9 @@ def comparable_pairs(risk: Array, time: Array, event: Array) -> Pairs:
     DataError : a risk is nan.
     """
     n, risk = len(time), checked_risk(risk)
-    order = np.lexsort((~event, time))
+    order, first = by_time(time, event)
     place = np.empty(n, np.int64)
     place[order] = np.arange(n)
-    died = np.asarray(time)[event]
-    # Deaths stand before the records that are censored at the same time, so a death's partners
-    # are all records from the first place after the deaths at its time.
-    first = np.searchsorted(np.asarray(time)[order], died, side="left")
-    first += _equal_deaths(died)
     ranked = np.argsort(risk, kind="stable")
     scale = risk[ranked]
     below = np.searchsorted(scale, risk[event] - TIED, side="left")
@@ -112,6 +114,21 @@ def comparable_pairs(risk: Array, time: Array, event: Array) -> Pairs:
         count_at_least(place[ranked], np.r_[below, up_to], np.r_[first, first]), 2
     )
     return Pairs(n - first, lower, not_higher - lower)
+
+
+def by_time(time: Array, event: Array) -> tuple[Array, Array]:
+    """Order the records so that a death's comparable partners are all those from a place on.
+
+    Returns
+    -------
+    order : (n,), record numbers by time, deaths before those who are censored at the same time.
+    first : (m,), for each death, in the order of the records: the place after the deaths at its
+        time.
+    """
+    time = np.asarray(time)
+    order = np.lexsort((~event, time))
+    _, group, size = np.unique(time[event], return_inverse=True, return_counts=True)
+    return order, np.searchsorted(time[order], time[event], side="left") + size[group]
 
 
 def count_at_least(values: Array, length: Array, least: Array) -> Array:
@@ -150,12 +167,6 @@ def checked_risk(risk: Array) -> Array:
             f"missing: lower the learning rate, or impute them."
         )
     return risk
-
-
-def _equal_deaths(died: Array) -> Array:
-    """Return how many deaths share each death's time."""
-    _, group, size = np.unique(died, return_inverse=True, return_counts=True)
-    return size[group]
 
 
 def _ratio(pairs: Pairs, weight: Array) -> float:

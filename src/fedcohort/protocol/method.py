@@ -118,7 +118,8 @@ class Method:
     title : one line, for the catalogue.
     tasks : the kinds of task it serves.
     paper : its source.
-    reveals : what leaves a site, in plain words.
+    reveals : what leaves a site, in plain words, whatever the settings.
+    reveals_with : the same for given settings, where they decide it.
     settings : a frozen dataclass whose fields are made by `setting`.
     fit : the coordinator's program, (federation, settings, task) → fitted model.
     model : the class of the fitted model, for loading from disk.
@@ -141,6 +142,7 @@ class Method:
     gives: frozenset[str]
     preprocess: Mapping[str, str] = field(default_factory=dict[str, str])
     alone: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    reveals_with: Callable[[Any], str] | None = None
 
     #: Settings of every method, which the caller handles before the program runs.
     COMMON: ClassVar[frozenset[str]] = frozenset({"scale", "impute"})

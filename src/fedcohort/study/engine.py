@@ -116,7 +116,8 @@ def fit_once(
     ledger = Ledger(problem.min_cell)
     if journal:
         journal.parent.mkdir(parents=True, exist_ok=True)
-    book = Journal(journal) if journal else None
+    mark = repr((method.name, config, sorted(table.items()), seed, problem.quorum))
+    book = Journal(journal, mark) if journal else None
     store = StateStore(journal.with_suffix(".states")) if journal else None
     try:
         fed = local(

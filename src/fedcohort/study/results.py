@@ -20,6 +20,7 @@ import numpy as np
 import yaml
 
 import fedcohort
+from fedcohort.data import preprocess
 from fedcohort.metrics import intervals
 from fedcohort.protocol import Method, registry
 from fedcohort.study.cells import Cell, Workshop, cells_of
@@ -27,7 +28,7 @@ from fedcohort.study.layout import Table, lay_out
 from fedcohort.study.plan import Arm, Plan
 
 ROLE = {"sites": "arm", "isolated": "lower bound", "centralised": "upper bound"}
-PACKAGES = ("numpy", "scipy", "pandas", "scikit-learn", "torch", "safetensors", "altair", "optuna")
+PACKAGES = ("numpy", "scipy", "pandas", "scikit-learn", "torch", "safetensors", "optuna")
 
 
 @dataclass(frozen=True)
@@ -162,11 +163,24 @@ def _declared(plan: Plan, arm: Arm) -> dict[str, Any]:
         "role": ROLE[arm.scope],
         "settings": {**_defaults(method), **arm.configured(), **arm.preprocess},
         "reveals": {
-            "sites": method.reveals,
+            "sites": _reveals(method, arm),
             "isolated": "Nothing leaves a site: each hospital fits its own rows.",
             "centralised": "Everything: all rows in one place. A bound, not a proposal.",
         }[arm.scope],
+        "steps": _step_words(method) if arm.scope == "sites" else {},
     }
+
+
+def _reveals(method: Method, arm: Arm) -> str:
+    if method.reveals_with is None:
+        return method.reveals
+    return method.reveals_with(method.configure(arm.configured()))
+
+
+def _step_words(method: Method) -> dict[str, str]:
+    """Return what each step does, in the first line of its docstring."""
+    steps = (*preprocess.STEPS, *method.steps)
+    return {s.name: (s.run.__doc__ or "").strip().partition("\n")[0] for s in steps}
 
 
 def _defaults(method: Method) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""A study in Python: the same file, the same results, as on the command line.::
+"""A study in Python: the same file, the same results, as on the command line.
 
     study = fc.Study.from_file("study.yaml")
     results = study.run()

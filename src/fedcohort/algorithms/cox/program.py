@@ -41,7 +41,7 @@ from fedcohort.algorithms.cox.steps import (
     totals,
 )
 from fedcohort.arrays import Array
-from fedcohort.data.timegrid import time_grid
+from fedcohort.data.timegrid import check_rule, time_grid
 from fedcohort.numerics.coxph import Hazard, at_risk, centred, drift, hazard, tied_times
 from fedcohort.numerics.survival import Baseline
 from fedcohort.protocol import (
@@ -74,6 +74,7 @@ class CoxSettings:
     level: float = setting(0.95, "coverage of the intervals")
 
     def __post_init__(self) -> None:
+        check_rule(self.time_grid)
         bounds = (
             ("l2", self.l2, 0 <= self.l2 < np.inf, "a number from 0"),
             ("tol", self.tol, 0 < self.tol < 1e-2, "a number between 0 and 0.01"),

@@ -7,18 +7,34 @@ from fedcohort.algorithms.deepcox.program import STEPS, fit
 from fedcohort.algorithms.deepcox.settings import DeepCoxSettings
 from fedcohort.protocol import Method
 
+AVERAGED = "each round, the sum over sites of their models, weighted by rows"
+REVEALS = {
+    **dict.fromkeys(("fedavg", "fedprox", "fedadam", "fedyogi"), AVERAGED),
+    "exact": "each step, the sums over sites of risk sets on the time grid and of the gradient",
+    "sequential": "each round, every site's own model as it left it, which the coordinator sees",
+    "ensemble": "once, every site's own model, which the coordinator and all sites see",
+}
+
+
+def reveals_with(config: DeepCoxSettings) -> str:
+    """Say in plain words what leaves a site with these settings."""
+    exact_times = config.time_grid == "exact"
+    grid = "each site's own times of death" if exact_times else "histograms of the times of death"
+    how = "which the coordinator sees" if exact_times else "as sums over sites"
+    text = f"{REVEALS[config.strategy]}; {grid}, {how}; deaths and risk sets on them, as sums."
+    return text[0].upper() + text[1:]
+
+
 METHOD = Method(
     name="deepcox",
     title="Cox regression with a neural network as the log risk",
     tasks=("survival",),
     paper="Faraggi and Simon 1995; GenoMed4All D6.2 (2021), section 8.2",
     reveals=(
-        "fedavg, fedprox, fedadam, fedyogi: the sum over sites of models weighted by rows, every "
-        "round. exact: the sums over sites of risk sets on the time grid and of the gradient, "
-        "every round. sequential: the model as each site left it, every round. ensemble: each "
-        "site's own model, once, to all sites. All: the time grid (sums; with time_grid=exact "
-        "each site's times of death), and deaths and risk sets on it, as sums over sites."
+        "; ".join(f"{name}: {text}" for name, text in REVEALS.items())
+        + "; all: the time grid, deaths and risk sets on it, as sums over sites."
     ),
+    reveals_with=reveals_with,
     settings=DeepCoxSettings,
     fit=fit,
     model=DeepCoxModel,

@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 
 from fedcohort.arrays import Array
+from fedcohort.data.timegrid import check_rule
 from fedcohort.models.network import ACTIVATIONS, Mlp
 from fedcohort.protocol import SettingError, setting
 from fedcohort.training.course import Schedule
@@ -57,6 +58,7 @@ class DeepCoxSettings:
     device: str = setting("cpu", "where the network computes", choices=("cpu", "cuda"))
 
     def __post_init__(self) -> None:
+        check_rule(self.time_grid)
         for name in ("rounds", "internal_epochs", "internal_batches", "learning_rate", "tau"):
             self._must(name, getattr(self, name) > 0, "above 0")
         for name in ("l1", "l2", "mu", "server_learning_rate"):

@@ -1,0 +1,158 @@
+"""The metrics of a fit when its test patients are drawn again: a bootstrap, all draws at once.
+
+Efron, Ann. Stat. 7, 1979. Draw b takes as many patients as there are, with replacement; m_i counts
+how often it takes patient i. A draw's metric is that of the records repeated m_i times. Fit and
+censoring distribution stay as they are, so nothing has to be sorted or fitted again:
+
+    C      Σ_i m_i w_i Σ_j m_j [1(f_j < f_i) + ½ 1(f_j = f_i)] / Σ_i m_i w_i Σ_j m_j         (1)
+    IBS    Σ_i m_i c_i / Σ_i m_i,  c_i record i's own part of the score                      (2)
+    bins   Σ_i m_i s_ik,  s_ik record i's share in bin k                                     (3)
+    slope  U(b) = Σ_deaths m f − Σ_t d_t S_1/S_0,  S_m(t) = Σ_{j∈R(t)} m_j f_j^m e^{b f_j}   (4)
+
+In (1), i runs over deaths and j over i's comparable partners. A copy of i died when i did, so
+nobody is compared with themselves.
+
+Every function takes `weights` (B, n), the m_i of B draws; its other parameters, and what it
+raises, are those of the metric of the same name. It returns (B,), nan where a draw has no answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from fedcohort.arrays import Array
+from fedcohort.metrics import calibration
+from fedcohort.metrics.brier import brier_terms
+from fedcohort.metrics.calibration import bin_shares, pearson, varies
+from fedcohort.metrics.censoring import censoring_of
+from fedcohort.metrics.concordance import TIED, by_time, checked_risk, death_weights
+from fedcohort.numerics.survival import count_at, dies_on_grid, risk_set_sums, slots
+
+#: Entries of the largest table that is held at once: about 100 MB, however many records there are.
+TABLE = 2**21
+#: Newton's error is about the square of its last step.
+LAST_STEP = 1e-6
+
+
+def multiplicities(n_rows: int, draws: int, rng: np.random.Generator) -> Array:
+    """Return how often each of n patients is drawn, with n drawn at a time: (draws, n) integers."""
+    if not n_rows:
+        return np.zeros((draws, 0), np.int64)
+    return rng.multinomial(n_rows, np.full(n_rows, 1.0 / n_rows), size=draws)
+
+
+# C-index ----------------------------------------------------------------------------------
+
+
+def harrell(weights: Array, risk: Array, time: Array, event: Array) -> Array:
+    """Return Harrell's C of each draw (B,), eq. (1) with w = 1."""
+    event = np.asarray(event, bool)
+    return _concordance(weights, risk, time, event, np.ones(event.sum()))
+
+
+def uno(
+    weights: Array,
+    train_time: Array,
+    train_event: Array,
+    time: Array,
+    event: Array,
+    risk: Array,
+    tau: float | None = None,
+) -> Array:
+    """Return Uno's C up to τ of each draw (B,), eq. (1)."""
+    event = np.asarray(event, bool)
+    w = death_weights(train_time, train_event, np.asarray(time)[event], tau)
+    return _concordance(weights, risk, time, event, w)
+
+
+def _concordance(weights: Array, risk: Array, time: Array, event: Array, w: Array) -> Array:
+    """Return eq. (1) with the weight `w` of each death, block by block of deaths."""
+    risk = checked_risk(risk)
+    order, first = by_time(time, event)
+    deaths, scale = np.flatnonzero(event), risk[order]
+    # Counts of patients and halves of them are exact in single precision, up to 8 million.
+    drawn = np.ascontiguousarray(weights[:, order].T, np.float32)
+    after = np.zeros((len(drawn) + 1, drawn.shape[1]))
+    after[:-1] = np.cumsum(drawn[::-1], axis=0, dtype=float)[::-1]
+    lower, whole = np.zeros((2, drawn.shape[1]))
+    by_first = np.argsort(first, kind="stable")
+    for block in _blocks(len(deaths), len(drawn)):
+        chosen = by_first[block]
+        start, from_ = first[chosen[0]], first[chosen, None]
+        own = risk[deaths[chosen], None]
+        half = np.add(scale[start:] < own - TIED, scale[start:] <= own + TIED, dtype=np.float32)
+        half *= np.arange(start, len(scale)) >= from_
+        weight = w[chosen, None] * weights[:, deaths[chosen]].T
+        lower += 0.5 * np.sum(weight * (half @ drawn[start:]), axis=0)
+        whole += np.sum(weight * after[from_[:, 0]], axis=0)
+    return _ratio(lower, whole)
+
+
+# Brier score and D-calibration ------------------------------------------------------------
+
+
+def integrated_brier(
+    weights: Array,
+    train_time: Array,
+    train_event: Array,
+    time: Array,
+    event: Array,
+    surv: Array,
+    times: Array,
+) -> Array:
+    """Return IBS of each draw (B,), eq. (2)."""
+    terms = brier_terms(time, event, surv, times, censoring_of(train_time, train_event))
+    if len(times) < 2:
+        return np.full(len(weights), np.nan)
+    part = np.trapezoid(terms, times) / (times[-1] - times[0])
+    return _ratio(weights @ part, weights.sum(axis=1, dtype=float))
+
+
+def d_calibration(weights: Array, own: Array, event: Array, bins: int = 10) -> Array:
+    """Return the p-value of D-calibration of each draw (B,), eq. (3)."""
+    return pearson(weights @ bin_shares(own, event, bins))[1]
+
+
+# slope ------------------------------------------------------------------------------------
+
+
+def calibration_slope(weights: Array, risk: Array, time: Array, event: Array) -> Array:
+    """Return the calibration slope of each draw (B,), eq. (4) solved from the undrawn slope.
+
+    If that is nan, so are all: a draw of risks that are equal, or order all deaths perfectly,
+    does the same.
+    """
+    risk, event = np.asarray(risk, float), np.asarray(event, bool)
+    start = calibration.calibration_slope(risk, time, event).value
+    if np.isnan(start):
+        return np.full(len(weights), np.nan)
+    spread = risk.std()
+    standard = (risk - risk.mean()) / spread
+    found = [
+        _slopes(weights[block].T.astype(float), standard, time, event, start * spread)
+        for block in _blocks(len(weights), len(risk))
+    ]
+    return np.concatenate(found) / spread
+
+
+def _slopes(drawn: Array, risk: Array, time: Array, event: Array, start: float) -> Array:
+    """Solve U(b) = 0 for each draw in `drawn` (n, B), as `calibration.fit_slope` does for one."""
+    grid = np.unique(np.asarray(time)[event])
+    slot, died = slots(time, event, grid), dies_on_grid(time, event, grid)
+    deaths = count_at(slot[died], len(grid), drawn[died])
+    risk_of_dead = risk[died] @ drawn[died]
+    found = np.full(drawn.shape[1], np.nan)
+    b, low, high = found + 0.0, found + 0.0, found + 0.0
+    return found
+
+
+def _ratio(part: Array, whole: Array) -> Array:
+    return np.divide(part, whole, out=np.full(len(whole), np.nan), where=whole > 0)
+
+
+def _blocks(length: int, width: int) -> Iterator[slice]:
+    """Cut `length` rows of a table of this width into blocks of at most `TABLE` entries."""
+    step = max(1, TABLE // max(1, width))
+    return (slice(k, k + step) for k in range(0, length, step))
