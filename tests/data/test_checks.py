@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
-from data_cases import mixed
 
+from data_cases import mixed
 from fedcohort.data.checks import check_column, check_sites, check_table
 from fedcohort.data.dictionary import Dictionary
 from fedcohort.data.outcome import Binary, Category, Continuous, Count, Survival

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pandas as pd
 import pytest
-from data_cases import mixed
 from hypothesis import given
 from hypothesis import strategies as st
 
+from data_cases import mixed
 from fedcohort.data.dictionary import TYPES, Dictionary, Variable
 from fedcohort.data.outcome import Binary, Category, Survival
 from fedcohort.protocol import DataError

@@ -7,11 +7,11 @@ from itertools import pairwise
 import numpy as np
 import pandas as pd
 import pytest
-from data_cases import mixed
 from hypothesis import given
 from hypothesis import strategies as st
 from pandas.testing import assert_frame_equal
 
+from data_cases import mixed
 from fedcohort.data.importance import importance, most_predictive
 from fedcohort.data.outcome import Binary, Continuous, Survival
 from fedcohort.data.partition import RULES, partition

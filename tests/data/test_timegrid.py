@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from data_cases import deaths_at, federation
 from hypothesis import given
 from hypothesis import strategies as st
 from lifelines.datasets import load_gbsg2
 from numpy.testing import assert_array_equal
 
+from data_cases import deaths_at, federation
 from fedcohort.data.tables import SurvivalTable
 from fedcohort.data.timegrid import MOST, STEPS, time_grid
 from fedcohort.protocol import DataError, SettingError

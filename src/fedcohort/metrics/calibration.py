@@ -30,6 +30,9 @@ from fedcohort.metrics.censoring import Leavers, at_risk, product_limit
 from fedcohort.numerics.survival import count_at, dies_on_grid, risk_set_sums, slots
 from fedcohort.protocol.message import message
 
+#: How often Newton's method may step, and the information below which no slope is found.
+NEWTON_STEPS, FLAT = 50, 1e-12
+
 # slope ------------------------------------------------------------------------------------
 
 
@@ -76,19 +79,18 @@ def calibration_slope(risk: Array, time: Array, event: Array) -> Slope:
     return fit_slope(lambda b: slope_sums(standard, time, event, grid, b), spread)
 
 
-def fit_slope(sums_at: Callable[[float], SlopeSums], spread: float, rounds: int = 50) -> Slope:
+def fit_slope(sums_at: Callable[[float], SlopeSums], spread: float) -> Slope:
     """Solve U(b) = 0, eq. (1), by Newton's method, kept inside the bracket that U's sign gives.
 
     Parameters
     ----------
     sums_at : slope → pooled sums, for risks that were divided by `spread`.
     spread : the standard deviation of the risks.
-    rounds : how often `sums_at` may be asked.
     """
     b, low, high = 0.0, -math.inf, math.inf
-    for _ in range(rounds):
+    for _ in range(NEWTON_STEPS):
         score, information = _score(sums_at(b))
-        if information <= 1e-12:
+        if information <= FLAT:
             break
         low, high = (b, high) if score > 0 else (low, b)
         step = score / information

@@ -25,10 +25,10 @@ import numpy as np
 from fedcohort.arrays import Array
 from fedcohort.metrics import calibration
 from fedcohort.metrics.brier import brier_terms
-from fedcohort.metrics.calibration import bin_shares, pearson, varies
+from fedcohort.metrics.calibration import bin_shares, pearson
 from fedcohort.metrics.censoring import censoring_of
 from fedcohort.metrics.concordance import TIED, by_time, checked_risk, death_weights
-from fedcohort.numerics.survival import count_at, dies_on_grid, risk_set_sums, slots
+from fedcohort.numerics.survival import count_at, risk_set_sums, slots
 
 #: Entries of the largest table that is held at once: about 100 MB, however many records there are.
 TABLE = 2**21
@@ -140,11 +140,38 @@ def calibration_slope(weights: Array, risk: Array, time: Array, event: Array) ->
 def _slopes(drawn: Array, risk: Array, time: Array, event: Array, start: float) -> Array:
     """Solve U(b) = 0 for each draw in `drawn` (n, B), as `calibration.fit_slope` does for one."""
     grid = np.unique(np.asarray(time)[event])
-    slot, died = slots(time, event, grid), dies_on_grid(time, event, grid)
-    deaths = count_at(slot[died], len(grid), drawn[died])
-    risk_of_dead = risk[died] @ drawn[died]
-    found = np.full(drawn.shape[1], np.nan)
-    b, low, high = found + 0.0, found + 0.0, found + 0.0
+    slot = slots(time, event, grid)
+    deaths = count_at(slot[event], len(grid), drawn[event])
+    risk_of_dead = risk[event] @ drawn[event]
+    x = risk[:, None]
+
+    def derivatives(b: Array, of: Array) -> tuple[Array, Array]:
+        """Return U and the information of the draws `of` at their slopes b."""
+        weight = drawn[:, of] * np.exp(np.clip(b * x, -500.0, 500.0))
+        s0, s1, s2 = (risk_set_sums(slot, len(grid), weight * x**m) for m in range(3))
+        d = deaths[:, of]
+        per_death = np.divide(1.0, s0, out=np.zeros_like(s0), where=d > 0)
+        mean = s1 * per_death
+        score = risk_of_dead[of] - np.sum(d * mean, axis=0)
+        return score, np.sum(d * (s2 * per_death - mean**2), axis=0)
+
+    n_draws = drawn.shape[1]
+    found, b = np.full(n_draws, np.nan), np.full(n_draws, start)
+    low, high = np.full(n_draws, -np.inf), np.full(n_draws, np.inf)
+    todo = np.arange(n_draws)
+    for _ in range(calibration.NEWTON_STEPS):
+        score, information = derivatives(b[todo], todo)
+        on = information > calibration.FLAT
+        todo, step, up = todo[on], score[on] / information[on], score[on] > 0
+        close = np.abs(step) < LAST_STEP
+        found[todo[close]] = (b[todo] + step)[close]
+        low[todo[up]], high[todo[~up]] = b[todo[up]], b[todo[~up]]
+        todo, step = todo[~close], step[~close]
+        b[todo] += np.clip(step, -2.0, 2.0)
+        past = todo[(b[todo] <= low[todo]) | (b[todo] >= high[todo])]
+        b[past] = (low[past] + high[past]) / 2.0
+        if not len(todo):
+            break
     return found
 
 

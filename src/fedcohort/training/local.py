@@ -7,7 +7,8 @@ order, in any process, or stacked.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import repeat
 
 import numpy as np
 import torch
@@ -43,7 +44,7 @@ def train(
     start = net.theta.clone() if plan.mu else None
     optimiser = OPTIMISERS[plan.optimiser](net.theta)
     loss = None if plan.batches == 1 else evaluate(theta, rows, plan)
-    for part, seed in _visits(net, rows, plan, entropy):
+    for part, seed in _steps(net, rows, plan, entropy):
         value = net.pull(part.x, part.loss, seed) + penalise(net, plan)
         if start is not None:
             net.grad.add_(net.theta - start, alpha=plan.mu)
@@ -78,19 +79,23 @@ def penalise(net: FlatNet, plan: Plan) -> float:
     return value
 
 
-def _visits(
+def _steps(
     net: FlatNet, rows: Rows, plan: Plan, entropy: tuple[int, ...]
-) -> Iterator[tuple[Rows, int]]:
-    """Yield the rows of each training step, and its seed for dropout."""
-    rng = np.random.default_rng(entropy) if net.draws or plan.batches > 1 else None
-    for _ in range(plan.epochs):
-        for part in _dealt(rows, plan.batches, rng):
-            yield part, int(rng.integers(2**31)) if rng is not None and net.draws else 0
+) -> Iterable[tuple[Rows, int]]:
+    """Return the rows of each training step, and its seed for dropout."""
+    if plan.batches == 1 and not net.draws:
+        return repeat((rows, 0), plan.epochs)
+    rng = np.random.default_rng(entropy)
+    return (
+        (part, int(rng.integers(2**31)))
+        for _ in range(plan.epochs)
+        for part in _dealt(rows, plan.batches, rng)
+    )
 
 
-def _dealt(rows: Rows, batches: int, rng: np.random.Generator | None) -> Iterator[Rows]:
+def _dealt(rows: Rows, batches: int, rng: np.random.Generator) -> Iterator[Rows]:
     """Yield all rows at once, or dealt at random into parts of nearly equal size."""
-    if batches == 1 or rng is None:
+    if batches == 1:
         yield rows
         return
     for part in np.array_split(rng.permutation(len(rows.x)), batches):
