@@ -256,3 +256,32 @@ def test_help_starts_fast_and_loads_no_numeric_library(tmp_path):
         [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True
     )
     assert done.stdout.strip().endswith("set()")
+
+
+def test_ctrl_c_ends_the_workers_says_how_to_go_on_and_leaves_a_resumable_run(finished, tmp_path):
+    (tmp_path / "s.yaml").write_text(STUDY)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "fedcohort.apps.cli", "run", "s.yaml", "--out", "out", "--workers", "2"],
+        cwd=tmp_path, start_new_session=True,
+        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    try:
+        began = time.monotonic()
+        while not under_way(tmp_path / "out" / ".work", 1):
+            assert time.monotonic() - began < 60
+            assert process.poll() is None, "finished before it could be stopped"
+            time.sleep(0.001)
+        os.killpg(process.pid, signal.SIGINT)
+        _, said = process.communicate(timeout=30)
+        with pytest.raises(ProcessLookupError):
+            os.killpg(process.pid, 0)
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+    assert process.returncode == 130
+    assert "--resume" in said
+    assert "Traceback" not in said
+    done = cli("run", "s.yaml", "--out", "out", "--workers", 1, "--resume", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert without_times(tmp_path / "out") == without_times(finished[0] / "out")
