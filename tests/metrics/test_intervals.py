@@ -1,4 +1,4 @@
-"""Intervals and the corrected resampled t-test."""
+"""Percentile intervals, and the corrected resampled t-test with the interval that belongs to it."""
 
 from __future__ import annotations
 
@@ -6,34 +6,44 @@ import math
 
 import numpy as np
 import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 from scipy.stats import bootstrap as scipy_bootstrap
 from scipy.stats import t as student
 from scipy.stats import ttest_rel
 
-from fedcohort.metrics.intervals import bootstrap, paired, summarise
+from fedcohort.metrics.intervals import paired, percentile_interval, summarise
 
 A = np.array([0.71, 0.74, 0.69, 0.73, 0.75, 0.70, 0.72, 0.74])
 B = np.array([0.70, 0.71, 0.69, 0.70, 0.74, 0.70, 0.70, 0.72])
 
 
-@pytest.fixture
-def rng():
-    return np.random.default_rng(11)
-
-
-def test_without_shared_records_it_is_the_paired_t_test(rng):
-    got = paired(A, B, 0.0, rng)
-    want = ttest_rel(A, B)
+def test_without_shared_records_it_is_the_paired_t_test():
+    got, want = paired(A, B, 0.0), ttest_rel(A, B)
     assert_allclose([got.difference, got.p, got.n], [np.mean(A - B), want.pvalue, 8], rtol=1e-10)
+    assert_allclose(got[1:3], want.confidence_interval(0.95), rtol=1e-10)
+    assert_allclose(paired(A, B, 0.0, 0.8)[1:3], want.confidence_interval(0.8), rtol=1e-10)
 
 
-def test_nadeau_and_bengio_widen_the_variance_by_the_test_train_ratio(rng):
+def test_nadeau_and_bengio_widen_the_variance_by_the_test_train_ratio():
     x = A - B
-    t = x.mean() / math.sqrt((1 / 8 + 1 / 3) * x.var(ddof=1))
-    got = paired(A, B, 1 / 3, rng)
-    assert_allclose(got.p, 2 * student.sf(t, 7), rtol=1e-10)
+    error = math.sqrt((1 / 8 + 1 / 3) * x.var(ddof=1))
+    got = paired(A, B, 1 / 3)
+    assert_allclose(got.p, 2 * student.sf(x.mean() / error, 7), rtol=1e-10)
+    assert_allclose(got[1:3], student.interval(0.95, 7, x.mean(), error), rtol=1e-10)
     assert got.p > ttest_rel(A, B).pvalue
+
+
+@given(
+    x=st.lists(st.floats(-1, 1), min_size=2, max_size=12),
+    ratio=st.floats(0, 3),
+    level=st.floats(0.05, 0.99),
+)
+def test_the_interval_leaves_out_zero_exactly_where_p_is_small(x, ratio, level):
+    got = paired(x, np.zeros(len(x)), ratio, level)
+    assume(abs(got.p - (1 - level)) > 1e-9)
+    assert (got.low > 0 or got.high < 0) == (got.p < 1 - level)
     assert got.low <= got.difference <= got.high
 
 
@@ -46,54 +56,47 @@ def test_the_corrected_test_keeps_its_level_where_repeats_share_data():
         cohort = rng.normal(size=80)
         a = np.array([cohort[rng.permutation(80)[:20]].mean() for _ in range(20)])
         usual += ttest_rel(a, np.zeros(20)).pvalue < 0.05
-        corrected += paired(a, np.zeros(20), 1 / 3, rng, draws=2).p < 0.05
+        corrected += paired(a, np.zeros(20), 1 / 3).p < 0.05
     assert usual > 0.2 * 400
     assert corrected < 0.09 * 400
 
 
 def test_two_arms_are_exchangeable():
-    ab, ba = (paired(x, y, 1 / 3, np.random.default_rng(0)) for x, y in ((A, B), (B, A)))
+    ab, ba = paired(A, B, 1 / 3), paired(B, A, 1 / 3)
     assert_allclose([-ab.difference, ab.p, -ab.low], [ba.difference, ba.p, ba.high], atol=1e-12)
 
 
-def test_equal_arms_do_not_differ(rng):
-    got = paired(A, A, 1 / 3, rng)
+def test_equal_arms_do_not_differ():
+    got = paired(A, A, 1 / 3)
     assert (got.difference, got.low, got.high, got.p) == (0.0, 0.0, 0.0, 1.0)
-    assert paired([0.5, 0.75], [0.25, 0.5], 1 / 3, rng).p == 0.0
+    assert paired([0.5, 0.75], [0.25, 0.5], 1 / 3)[:4] == (0.25, 0.25, 0.25, 0.0)
 
 
-def test_one_repeat_has_a_mean_and_nothing_else(rng):
-    got = summarise([0.7], rng)
+def test_one_repeat_has_a_mean_and_nothing_else():
+    got = summarise([0.7])
     assert (got.mean, got.n) == (0.7, 1)
-    assert all(map(math.isnan, (got.sd, got.low, got.high)))
-    got = paired([0.7, math.nan], [0.6, 0.5], 1 / 3, rng)
+    assert math.isnan(got.sd)
+    got = paired([0.7, math.nan], [0.6, 0.5], 1 / 3)
     assert_allclose([got.difference, got.n], [0.1, 1])
     assert all(map(math.isnan, (got.low, got.high, got.p)))
 
 
-def test_what_a_repeat_could_not_give_is_left_out_and_counted(rng):
-    assert summarise([0.6, math.nan, 0.8], rng).n == 2
-    assert summarise([math.nan], rng).n == 0
-    assert math.isnan(summarise([], rng).mean)
-    assert paired([], [], 0.3, rng).n == 0
+def test_what_a_repeat_could_not_give_is_left_out_and_counted():
+    assert_allclose(summarise(A), [A.mean(), A.std(ddof=1), 8])
+    assert_allclose(summarise([0.6, math.nan, 0.8]), [0.7, math.sqrt(0.02), 2])
+    assert summarise([math.nan]).n == 0
+    assert math.isnan(summarise([]).mean)
+    assert paired([], [], 0.3).n == 0
 
 
-def test_the_interval_of_a_mean_equals_scipys(rng):
-    got = summarise(A, rng, draws=20000)
-    want = scipy_bootstrap((A,), np.mean, method="percentile", n_resamples=20000, rng=1)
-    assert_allclose(got[:2], [A.mean(), A.std(ddof=1)])
-    assert_allclose(got[2:4], want.confidence_interval, atol=1e-3)
-
-
-def test_a_metrics_interval_is_its_spread_over_draws_of_records(rng):
-    values = rng.normal(size=400)
-    got = bootstrap(lambda rows: float(values[rows].mean()), 400, 2000, rng)
-    assert_allclose(got, values.mean() + np.array([-1.96, 1.96]) * values.std() / 20, atol=0.01)
-    narrow = bootstrap(lambda rows: float(values[rows].mean()), 400, 2000, rng, level=0.5)
+def test_the_percentile_interval_equals_scipys():
+    want = scipy_bootstrap((A,), np.mean, method="percentile", n_resamples=500, rng=1)
+    got = percentile_interval(np.r_[want.bootstrap_distribution, math.nan])
+    assert_allclose(got, want.confidence_interval, rtol=1e-12)
+    narrow = percentile_interval(want.bootstrap_distribution, level=0.5)
     assert got.low < narrow.low < narrow.high < got.high
 
 
-def test_draws_without_a_value_are_left_out(rng):
-    got = bootstrap(lambda rows: math.nan if rows[0] else 1.0, 2, 50, rng)
-    assert got == (1.0, 1.0)
-    assert all(map(math.isnan, bootstrap(lambda _: math.nan, 2, 50, rng)))
+@pytest.mark.parametrize("draws", [[], [0.7], [math.nan, 0.7, math.nan]])
+def test_one_draw_gives_no_interval(draws):
+    assert all(map(math.isnan, percentile_interval(draws)))

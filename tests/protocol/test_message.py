@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
 from fedcohort.protocol import SiteFailed, message
-from fedcohort.protocol.message import Total, checked, to_arrays, widened
+from fedcohort.protocol.message import Total, checked, to_arrays
 
 
 @message
@@ -86,6 +86,16 @@ def test_something_that_is_no_message_is_refused():
         checked(np.zeros(3), Pair, "north", "fit")
 
 
+@message
+class Summand:
+    v: np.ndarray
+    s: np.ndarray
+
+
+def summand(v: np.ndarray, s: np.ndarray) -> dict[str, np.ndarray]:
+    return checked(Summand(v, s), Summand, "north", "fit", widen=True)
+
+
 @given(
     sites=st.lists(
         st.lists(st.integers(-1000, 1000), min_size=3, max_size=3), min_size=1, max_size=6
@@ -93,7 +103,7 @@ def test_something_that_is_no_message_is_refused():
     dtype=st.sampled_from(["f8", "f4", "i8", "i4", "b1"]),
 )
 def test_a_total_is_the_plain_sum_of_its_replies(sites, dtype):
-    replies = [widened({"v": np.array(row, dtype), "s": np.array(row[0], dtype)}) for row in sites]
+    replies = [summand(np.array(row, dtype), np.array(row[0], dtype)) for row in sites]
     total = Total()
     for i, reply in enumerate(replies):
         total.add(f"s{i}", reply, 1.0)
@@ -121,7 +131,7 @@ def test_counts_do_not_wrap_around():
     total = Total()
     big = np.array([2**31 - 1], np.int32)
     for site in "ab":
-        total.add(site, widened({"v": big}), 1.0)
+        total.add(site, summand(big, big[0]), 1.0)
     assert total.arrays["v"] == 2 * (2**31 - 1)
 
 

@@ -7,7 +7,7 @@ censoring distribution stay as they are, so nothing has to be sorted or fitted a
     C      Σ_i m_i w_i Σ_j m_j [1(f_j < f_i) + ½ 1(f_j = f_i)] / Σ_i m_i w_i Σ_j m_j         (1)
     IBS    Σ_i m_i c_i / Σ_i m_i,  c_i record i's own part of the score                      (2)
     bins   Σ_i m_i s_ik,  s_ik record i's share in bin k                                     (3)
-    slope  U(b) = Σ_deaths m f − Σ_t d_t S_1/S_0,  S_m(t) = Σ_{j∈R(t)} m_j f_j^m e^{b f_j}   (4)
+    slope  U(b) = Σ_deaths m f − Σ_t d_t S_1/S_0,  S_r(t) = Σ_{j∈R(t)} m_j f_j^r e^{b f_j}   (4)
 
 In (1), i runs over deaths and j over i's comparable partners. A copy of i died when i did, so
 nobody is compared with themselves.
@@ -30,7 +30,7 @@ from fedcohort.metrics.censoring import censoring_of
 from fedcohort.metrics.concordance import TIED, by_time, checked_risk, death_weights
 from fedcohort.numerics.survival import count_at, risk_set_sums, slots
 
-#: Entries of the largest table that is held at once: about 100 MB, however many records there are.
+#: Entries of a block's table; besides, only tables of the size of `weights` are held.
 TABLE = 2**21
 #: Newton's error is about the square of its last step.
 LAST_STEP = 1e-6
@@ -68,25 +68,24 @@ def uno(
 
 
 def _concordance(weights: Array, risk: Array, time: Array, event: Array, w: Array) -> Array:
-    """Return eq. (1) with the weight `w` of each death, block by block of deaths."""
+    """Return eq. (1) with the weights `w` (m,) of the deaths, a block of deaths at a time."""
     risk = checked_risk(risk)
     order, first = by_time(time, event)
     deaths, scale = np.flatnonzero(event), risk[order]
-    # Counts of patients and halves of them are exact in single precision, up to 8 million.
+    # Single precision is exact here: it counts up to 8 million patients.
     drawn = np.ascontiguousarray(weights[:, order].T, np.float32)
     after = np.zeros((len(drawn) + 1, drawn.shape[1]))
     after[:-1] = np.cumsum(drawn[::-1], axis=0, dtype=float)[::-1]
     lower, whole = np.zeros((2, drawn.shape[1]))
     by_first = np.argsort(first, kind="stable")
     for block in _blocks(len(deaths), len(drawn)):
-        chosen = by_first[block]
-        start, from_ = first[chosen[0]], first[chosen, None]
-        own = risk[deaths[chosen], None]
-        half = np.add(scale[start:] < own - TIED, scale[start:] <= own + TIED, dtype=np.float32)
-        half *= np.arange(start, len(scale)) >= from_
-        weight = w[chosen, None] * weights[:, deaths[chosen]].T
-        lower += 0.5 * np.sum(weight * (half @ drawn[start:]), axis=0)
-        whole += np.sum(weight * after[from_[:, 0]], axis=0)
+        i = by_first[block]
+        start, own = int(first[i[0]]), risk[deaths[i], None]
+        twice = np.add(scale[start:] < own - TIED, scale[start:] <= own + TIED, dtype=np.float32)
+        twice *= np.arange(start, len(scale)) >= first[i, None]
+        weight = w[i, None] * weights[:, deaths[i]].T
+        lower += np.sum(weight * (0.5 * (twice @ drawn[start:])), axis=0)
+        whole += np.sum(weight * after[first[i]], axis=0)
     return _ratio(lower, whole)
 
 
@@ -148,7 +147,7 @@ def _slopes(drawn: Array, risk: Array, time: Array, event: Array, start: float) 
     def derivatives(b: Array, of: Array) -> tuple[Array, Array]:
         """Return U and the information of the draws `of` at their slopes b."""
         weight = drawn[:, of] * np.exp(np.clip(b * x, -500.0, 500.0))
-        s0, s1, s2 = (risk_set_sums(slot, len(grid), weight * x**m) for m in range(3))
+        s0, s1, s2 = (risk_set_sums(slot, len(grid), weight * x**r) for r in range(3))
         d = deaths[:, of]
         per_death = np.divide(1.0, s0, out=np.zeros_like(s0), where=d > 0)
         mean = s1 * per_death

@@ -11,6 +11,7 @@ import json
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, cast
 
 import numpy as np
@@ -22,9 +23,17 @@ from fedcohort.protocol.message import DTYPES
 
 @dataclass(frozen=True)
 class Parcel:
-    """Named arguments as a list of arrays, in C order, and JSON text that says where they go."""
+    """Named arguments as a list of arrays, in C order, and a tree that says where they go.
+
+    Attributes
+    ----------
+    arrays : every array among the arguments.
+    tree : the arguments, with each array replaced by its place among `arrays`.
+    text : the tree as JSON, as it is sent.
+    """
 
     arrays: tuple[Array, ...]
+    tree: Mapping[str, Any]
     text: str
 
     @classmethod
@@ -37,14 +46,13 @@ class Parcel:
         """
         arrays: list[Array] = []
         tree = {name: _apart(value, name, arrays) for name, value in arguments.items()}
-        return cls(tuple(arrays), json.dumps(tree, separators=(",", ":")))
+        return cls(tuple(arrays), tree, json.dumps(tree, separators=(",", ":")))
 
     def open(self) -> dict[str, Any]:
         """Return the arguments, with arrays of their own."""
-        tree = cast("dict[str, Any]", json.loads(self.text))
-        return {name: _together(value, self.arrays) for name, value in tree.items()}
+        return {name: _together(value, self.arrays) for name, value in self.tree.items()}
 
-    @property
+    @cached_property
     def nbytes(self) -> int:
         """Bytes that are sent."""
         return len(self.text) + sum(a.nbytes for a in self.arrays)

@@ -10,7 +10,7 @@ from fedcohort.arrays import Array
 from fedcohort.protocol.arguments import Arguments
 from fedcohort.protocol.errors import FedcohortError, InputError, SiteFailed, VerbRefused
 from fedcohort.protocol.federation import View
-from fedcohort.protocol.message import checked, packed, widened
+from fedcohort.protocol.message import checked, packed
 from fedcohort.protocol.step import Keep, Site, Step, entropy
 
 
@@ -91,8 +91,8 @@ class Host:
         if isinstance(out, Keep):
             state = packed(out.state, step.state or type(None), self.name, step.name)
             out = out.reply
-        reply = checked(out, step.reply, self.name, step.name)
-        return Answer(widened(reply) if step.verb == "sum" else reply, state)
+        widen = step.verb == "sum"
+        return Answer(checked(out, step.reply, self.name, step.name, widen=widen), state)
 
     def _run(self, step: Step[..., Any], call: Call, arguments: Mapping[str, Any]) -> Any:
         """Run a step; whatever it raises becomes a `SiteFailed` that tells only the kind."""

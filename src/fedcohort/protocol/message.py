@@ -6,6 +6,7 @@ them field by field; that sum is all that the verb `sum` reveals.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar, dataclass_transform
@@ -75,8 +76,15 @@ def packed(msg: Any, declared: type[Any], site: str, step: str) -> dict[str, Arr
     return arrays
 
 
-def checked(msg: Any, declared: type[Any], site: str, step: str) -> dict[str, Array]:
+def checked(
+    msg: Any, declared: type[Any], site: str, step: str, *, widen: bool = False
+) -> dict[str, Array]:
     """Return the arrays of a reply that is fit to leave a site.
+
+    Parameters
+    ----------
+    widen : return booleans and short integers as int64, as they are summed, so that a field of
+        flags sums to a count, and no count wraps around.
 
     Raises
     ------
@@ -84,7 +92,9 @@ def checked(msg: Any, declared: type[Any], site: str, step: str) -> dict[str, Ar
     """
     arrays = packed(msg, declared, site, step)
     for name, a in arrays.items():
-        if a.dtype.kind == "f" and not np.isfinite(a).all():
+        if a.dtype.kind != "f":
+            arrays[name] = a.astype(np.int64) if widen and a.dtype.kind in "bi" else a
+        elif not _finite(a):
             raise SiteFailed(
                 f"site {site!r} answered {step} with numbers that are not finite in field "
                 f"{name!r}, shape {a.shape}. Check the scale of that site's data, or lower the "
@@ -93,12 +103,12 @@ def checked(msg: Any, declared: type[Any], site: str, step: str) -> dict[str, Ar
     return arrays
 
 
-def widened(arrays: Mapping[str, Array]) -> dict[str, Array]:
-    """Return the fields as they are summed: booleans and short integers as int64.
-
-    So a field of flags sums to a count, and no count wraps around.
-    """
-    return {k: a.astype(np.int64) if a.dtype.kind in "bi" else a for k, a in arrays.items()}
+def _finite(a: Array) -> bool:
+    """Return whether all numbers are finite; their squares' sum is, but for very large ones."""
+    if not a.ndim:
+        return math.isfinite(a.item())
+    flat = a.reshape(-1)
+    return math.isfinite(flat.dot(flat)) or bool(np.isfinite(a).all())
 
 
 class Total:

@@ -226,9 +226,13 @@ class Coordinator:
             if not run.live:
                 run.transport.resume(call, run.kept)
                 run.live = True
+            if step.keeps and run.journal is not None:
+                run.journal.flush()
             entry = self._collect(call, weights)
             if run.journal is not None:
                 run.journal.append(number, mark, entry)
+                if step.keeps:
+                    run.journal.flush()
         if step.keeps:
             run.kept.update(dict.fromkeys(entry.sites, number))
         self._note(call, entry)

@@ -4,8 +4,8 @@ To resume a run, the program starts again from the beginning and is fed the jour
 ends; from there on, sites are asked. So nothing in a program knows about checkpoints, and a run
 that was killed at any moment ends with the same arrays as one that was not.
 
-A record is appended after each call, in one write. A kill can only cut the last record, whose
-checksum then fails: it is dropped, and its call is asked again. A call that failed leaves no
+A record is appended after each call. A kill can cut the last records, or one of them in two, whose
+checksum then fails: they are dropped, and their calls are asked again. A call that failed leaves no
 record; where a program went on after one, the gap in the numbers makes it fail again.
 """
 
@@ -13,12 +13,16 @@ from __future__ import annotations
 
 import hashlib
 import struct
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
 from fedcohort.arrays import Array
 from fedcohort.protocol.errors import JournalMismatch, SiteUnavailable
 from fedcohort.protocol.wire import Malformed, decode, encode
+
+#: Seconds that a result may wait before it is handed to the operating system.
+PATIENCE = 0.2
 
 
 @dataclass(frozen=True)
@@ -73,6 +77,7 @@ class Journal:
         self._file.write(header)
         self._file.truncate(end)
         self._file.seek(end)
+        self.flush()
 
     def replay(self, call: int, mark: int) -> Entry | None:
         """Return the kept result of call number `call`, or None if the journal ends before it.
@@ -102,12 +107,26 @@ class Journal:
         return entry
 
     def append(self, call: int, mark: int, entry: Entry) -> None:
-        """Keep the result of call number `call`."""
+        """Keep the result of call number `call`.
+
+        It is handed to the operating system at the latest after `PATIENCE`, or by `flush`. What
+        a kill takes before that is asked again, to the same result.
+        """
         arrays = {f"{i}/{k}": a for i, reply in enumerate(entry.replies) for k, a in reply.items()}
         meta = {"call": call, "mark": mark, "sites": entry.sites, "replies": len(entry.replies)}
         record = encode(arrays, meta)
         self._file.write(struct.pack("<Q", len(record)) + record)
+        if time.monotonic() - self._flushed > PATIENCE:
+            self.flush()
+
+    def flush(self) -> None:
+        """Hand everything kept so far to the operating system, so that a kill cannot take it.
+
+        A coordinator does so around each call that changes a site's state: only the last such
+        call can be told apart from one that is asked twice.
+        """
         self._file.flush()
+        self._flushed = time.monotonic()
 
     def close(self) -> None:
         """Close the file."""

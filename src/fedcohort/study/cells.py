@@ -18,6 +18,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from fedcohort.arrays import Array
+from fedcohort.metrics import resampled
 from fedcohort.protocol import FedcohortError, registry
 from fedcohort.runtime.coordinator import Progress
 from fedcohort.study import evaluate, saved, tune
@@ -169,6 +171,8 @@ class Workshop:
         yard = evaluate.Yardstick.of(train, laid.test, laid.problem.outcome)
         parts = _parts(laid.problem, arm.scope)
         runs: dict[str, Run] = {}
+        weights = self._draws()[:, laid.test_rows]
+        draws: list[dict[str, Array]] = []
         rows: list[dict[str, Any]] = []
         history: list[dict[str, Any]] = []
         for i, (site, problem) in enumerate(parts.items()):
@@ -192,13 +196,14 @@ class Workshop:
                 metrics |= _own(run, yard, laid.test_site, own)
             seconds = time.perf_counter() - started
             rows.append(_row(run, own, metrics, seconds, *_traffic(run, problem, arm.scope)))
+            draws.append(evaluate.judge_draws(run, yard, weights, self.plan.metrics))
             history += [{"site": own, **row} for row in run.history]
         if arm.scope == "isolated":
             rows.append(_mean_row(rows))
         else:
             run = next(iter(runs.values()))
             rows += self._site_rows(run, yard, laid)
-        found: dict[str, Any] = {"rows": rows, "history": history}
+        found: dict[str, Any] = {"rows": rows, "history": history, "draws": _mean_draws(draws)}
         if arm.scope != "isolated":
             found |= self._details(cell, next(iter(runs.values())), yard)
         if cell.repeat == 0 and cell.scenario == 0:
@@ -214,6 +219,14 @@ class Workshop:
             raise FedcohortError("its tuning failed; " + (found or {}).get("status", ""))
         return found["chosen"]
 
+    def _draws(self) -> Array:
+        """Return how often each row of the table occurs in each draw of the bootstrap, (B, rows).
+
+        The draws are the same for every arm, scenario and repeat, so that differences are paired.
+        """
+        rng = np.random.default_rng((self.plan.seed, 0x626F6F74))
+        return resampled.multiplicities(len(self._table.frame), self.plan.draws, rng)
+
     def _site_rows(self, run: Run, yard: evaluate.Yardstick, laid: Laid) -> list[dict[str, Any]]:
         """Return the fit's metrics on each natural site's own test rows."""
         if laid.test_site is None:
@@ -224,13 +237,11 @@ class Workshop:
         ]
 
     def _details(self, cell: Cell, run: Run, yard: evaluate.Yardstick) -> dict[str, Any]:
-        """Return coefficients, calibration and, for a single repeat, the interval over rows."""
+        """Return coefficients and calibration."""
         method = registry.find(self.plan.arms[cell.arm].method)
         found: dict[str, Any] = {"calibration": evaluate.calibration_groups(run, yard)}
         if "summary" in method.gives:
             found["coefficients"] = [_plain(row) for row in run.model.summary()]
-        if self.plan.repeats == 1:
-            found["interval"] = evaluate.rows_interval(run, yard, self.plan.seed)
         return found
 
     def _save(self, arm: Arm, scenario: Scenario, runs: Mapping[str, Run]) -> None:
@@ -246,6 +257,15 @@ class Workshop:
             }
             parts = saved.Saved(arm.method, run.model, run.design, notes)
             saved.write(folder / site if arm.scope == "isolated" else folder, parts)
+
+
+def _mean_draws(draws: list[dict[str, Array]]) -> dict[str, list[float | None]]:
+    """Return each metric's draws, averaged over the fits; None where a fit has no value."""
+    out: dict[str, list[float | None]] = {}
+    for metric in draws[0]:
+        mean = np.mean([d[metric] for d in draws], axis=0)
+        out[metric] = [float(v) if np.isfinite(v) else None for v in mean]
+    return out
 
 
 def _parts(problem: Problem, scope: str) -> dict[str, Problem]:

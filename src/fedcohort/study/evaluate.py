@@ -14,7 +14,7 @@ import pandas as pd
 
 from fedcohort.arrays import Array
 from fedcohort.data.outcome import Survival
-from fedcohort.metrics import brier, calibration, concordance, intervals
+from fedcohort.metrics import brier, calibration, concordance, resampled
 from fedcohort.protocol import Row, SettingError
 from fedcohort.study.engine import Run
 
@@ -105,14 +105,27 @@ def calibration_groups(run: Run, yard: Yardstick, n_groups: int = 5) -> list[Row
     ]
 
 
-def rows_interval(
-    run: Run, yard: Yardstick, seed: int, draws: int = 200
-) -> tuple[float | None, float | None]:
-    """Return the 95 % bootstrap interval of the C-index over test rows, for a single repeat."""
-    risk = run.model.predict(run.design.matrix(yard.test))
+def judge_draws(
+    run: Run, yard: Yardstick, weights: Array, wanted: tuple[str, ...]
+) -> dict[str, Array]:
+    """Return the wanted metrics at each of B weightings (B, n) of the test rows: (B,) each.
 
-    def metric(rows: Array) -> float:
-        return concordance.harrell(risk[rows], yard.time[rows], yard.event[rows])
-
-    low, high = intervals.bootstrap(metric, len(risk), draws, np.random.default_rng(seed))
-    return (low, high) if np.isfinite(low) else (None, None)
+    The p-value of D-calibration is left out: records that a bootstrap repeats look miscalibrated.
+    """
+    x = run.design.matrix(yard.test)
+    risk = run.model.predict(x)
+    seen = (risk, yard.time, yard.event)
+    train = (yard.train_time, yard.train_event)
+    found: dict[str, Array] = {}
+    if "c_index" in wanted:
+        found["c_index"] = resampled.harrell(weights, *seen)
+    if "uno_c" in wanted:
+        found["uno_c"] = resampled.uno(weights, *train, yard.time, yard.event, risk, yard.tau)
+    if "ibs" in wanted:
+        surv = run.model.predict_survival(x, yard.times)
+        found["ibs"] = resampled.integrated_brier(
+            weights, *train, yard.time, yard.event, surv, yard.times
+        )
+    if "calibration_slope" in wanted:
+        found["calibration_slope"] = resampled.calibration_slope(weights, *seen)
+    return found

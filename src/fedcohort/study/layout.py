@@ -102,10 +102,17 @@ def seed_of(plan: Plan, repeat: int) -> int:
 
 @dataclass(frozen=True)
 class Laid:
-    """One repeat of one scenario: the sites' training tables, and the blind test rows."""
+    """One repeat of one scenario: the sites' training tables, and the blind test rows.
+
+    Attributes
+    ----------
+    test_rows : where the test rows stand in the study's table.
+    test_site : each test row's natural site, or None.
+    """
 
     problem: Problem
     test: pd.DataFrame
+    test_rows: Array
     test_site: Array | None
 
 
@@ -132,5 +139,6 @@ def lay_out(plan: Plan, table: Table, scenario: Scenario, repeat: int) -> Laid:
     return Laid(
         problem,
         table.frame[mask].reset_index(drop=True),
+        np.flatnonzero(mask),
         table.site[mask] if natural and table.site is not None else None,
     )

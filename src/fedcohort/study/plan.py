@@ -84,6 +84,7 @@ class Plan:
     arms: tuple[Arm, ...]
     test_fraction: float
     repeats: int
+    draws: int
     metrics: tuple[str, ...]
     tune: Mapping[str, Any]
     min_cell: int
@@ -122,7 +123,7 @@ def check(doc: Document, base: Path) -> Plan:
         reader.choice(("preprocess", "scale"), SCALE)
     tune = _tune(reader)
     arms = _arms(reader, task, preprocess, tune)
-    reader.mapping(("evaluate",), ("test_fraction", "repeats", "metrics"))
+    reader.mapping(("evaluate",), ("test_fraction", "repeats", "draws", "metrics"))
     metrics = reader.names(("evaluate", "metrics"), METRICS, METRICS)
     _privacy(reader)
     return Plan(
@@ -139,6 +140,7 @@ def check(doc: Document, base: Path) -> Plan:
         arms=arms,
         test_fraction=reader.number(("evaluate", "test_fraction"), 0.25, 0.0, 1.0, open_ends=True),
         repeats=reader.whole(("evaluate", "repeats"), 5, low=1),
+        draws=reader.whole(("evaluate", "draws"), 200, low=2),
         metrics=metrics,
         tune=tune,
         min_cell=reader.whole(("privacy", "min_cell"), 5, low=1),

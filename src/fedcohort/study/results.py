@@ -80,6 +80,7 @@ def write(shop: Workshop, table: Table, out: Path, seconds: float, command: str)
         "evaluate": {
             "test_fraction": plan.test_fraction,
             "repeats": plan.repeats,
+            "draws": plan.draws,
             "metrics": list(plan.metrics),
         },
         "preprocess": dict(plan.content.get("preprocess") or {}),
@@ -232,24 +233,21 @@ def _values(shown: Iterable[Shown], metric: str) -> dict[tuple[str, str], dict[i
 
 
 def _summary(plan: Plan, shown: list[Shown]) -> list[dict[str, Any]]:
+    """Return mean and sd over repeats, and the interval of the bootstrap over patients."""
     rows: list[dict[str, Any]] = []
-    single = {
-        (one.scenario, one.arm.name): one.found["interval"]
-        for one in shown
-        if "interval" in one.found
-    }
     for metric in plan.metrics:
         for (scenario, arm), by_repeat in _values(shown, metric).items():
-            values = np.array([by_repeat[r] for r in sorted(by_repeat)])
-            s = intervals.summarise(values, np.random.default_rng((plan.seed, 0x73756D)))
-            low, high = s.low, s.high
-            if metric == "c_index" and (scenario, arm) in single:
-                low, high = single[scenario, arm]
+            s = intervals.summarise([by_repeat[r] for r in sorted(by_repeat)])
+            mine = (o for o in shown if (o.scenario, o.arm.name) == (scenario, arm))
+            draws = [o.found["draws"][metric] for o in mine if metric in o.found.get("draws", {})]
+            table = np.array(draws, float)
+            mean = table.mean(axis=0) if len(table) else np.empty(0)
+            low, high = intervals.percentile_interval(mean)
             numbers = {"mean": s.mean, "sd": s.sd, "low": low, "high": high}
             rows.append(
                 {"arm": arm, "scenario": scenario, "metric": metric}
                 | {k: _finite(v) for k, v in numbers.items()}
-                | {"n": len(values)}
+                | {"n": s.n}
             )
     return rows
 
@@ -269,10 +267,7 @@ def _comparisons(plan: Plan, shown: list[Shown]) -> list[dict[str, Any]]:
                     both = sorted(set(a) & set(b))
                     if not both:
                         continue
-                    rng = np.random.default_rng((plan.seed, 0x706169))
-                    p = intervals.paired(
-                        np.array([a[r] for r in both]), np.array([b[r] for r in both]), ratio, rng
-                    )
+                    p = intervals.paired([a[r] for r in both], [b[r] for r in both], ratio)
                     numbers = {"difference": p.difference, "low": p.low, "high": p.high, "p": p.p}
                     rows.append(
                         {"scenario": scenario.name, "metric": metric, "arm": arm}

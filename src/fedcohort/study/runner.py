@@ -202,6 +202,8 @@ def _end(pool: ProcessPoolExecutor) -> None:
     for worker in workers:
         if worker.is_alive():
             worker.terminate()
+    for worker in workers:
+        worker.join(timeout=5)
 
 
 # in a worker process ------------------------------------------------------------------

@@ -102,9 +102,9 @@ def caveats(run: Run, arm: Arm | None) -> list[str]:
         )
         out.append(
             f"Every fit was repeated {run.repeats} times{part}. Numbers in brackets are 95 % "
-            "intervals over these repeats. Whether arms differ is judged within repeats, allowing "
-            "for the patients that repeats share. None of this tells how the model does at a "
-            "hospital that took no part."
+            "intervals that come from drawing the patients again; they hold the fits as they are. "
+            "Whether arms differ is judged within repeats, allowing for the patients that repeats "
+            "share. None of this tells how the model does at a hospital that took no part."
         )
     elif any(not math.isnan(words.number(s.get("low"))) for s in run.rows("summary")):
         out.append(
