@@ -24,6 +24,9 @@ app = typer.Typer(
     help="Federated learning for clinical cohorts: one study file, every method.",
 )
 
+#: The exit code of a command that Ctrl-C ended, as shells have it.
+STOPPED = 130
+
 Debug = Annotated[bool, typer.Option("--debug", help="Show tracebacks.")]
 Folder = Annotated[Path, typer.Argument(help="The folder of a finished run.")]
 
@@ -127,16 +130,16 @@ def main() -> None:
     """Run the command line and leave with its exit code."""
     debug = "--debug" in sys.argv
     try:
-        app(standalone_mode=False)
-    except typer.Exit as stop:
-        sys.exit(stop.exit_code)
+        code = app(standalone_mode=False)
     except (KeyboardInterrupt, typer.Abort):
-        typer.echo("stopped; run the same command with --resume to go on.", err=True)
-        sys.exit(130)
+        code = STOPPED
     except Exception as error:
         if debug:
             raise
-        sys.exit(_explain(error))
+        code = _explain(error)
+    if code == STOPPED:
+        typer.echo("stopped; run the same command with --resume to go on.", err=True)
+    sys.exit(code if isinstance(code, int) else 0)
 
 
 def _explain(error: Exception) -> int:
