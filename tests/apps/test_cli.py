@@ -299,3 +299,22 @@ def test_ctrl_c_ends_the_workers_says_how_to_go_on_and_leaves_a_resumable_run(fi
     done = cli("run", "s.yaml", "--out", "out", "--workers", 1, "--resume", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert without_times(tmp_path / "out") == without_times(finished[0] / "out")
+
+
+def test_a_failed_arm_is_named_with_its_reason_and_the_others_are_kept(tmp_path):
+    twice = "\n".join(
+        f"{line},{'twice' if i == 0 else 2 * int(line[0])}" for i, line in enumerate(TABLE.split())
+    )
+    (tmp_path / "t.csv").write_text(twice)
+    ridge = "{method: cox, name: ridge, l2: 0.1, scale: standard}"
+    (tmp_path / "s.yaml").write_text(
+        OWN.replace("[{method: cox}]", "[{method: cox}, " + ridge + "]")
+    )
+    done = cli("run", "s.yaml", "--out", "out", "--workers", 1, cwd=tmp_path)
+    assert done.returncode == 1
+    assert "failed: cox (natural): covariates" in done.stderr
+    assert "twice" in done.stderr
+    assert "Traceback" not in done.stderr
+    results = json.loads((tmp_path / "out" / "results.json").read_text())
+    assert {r["arm"] for r in results["arms"] if r["status"] == "done"} == {"ridge"}
+    assert "collinear" in (tmp_path / "out" / "report.html").read_text()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -30,7 +31,8 @@ def problem() -> Problem:
 
 def arm(method: str, scope: str = "sites", **settings: object) -> Arm:
     table = dict(registry.find(method).preprocess)
-    return Arm("a", "a", method, settings, table, scope, {})
+    folds = "centre-kfold" if scope == "sites" else "row-kfold"
+    return Arm("a", "a", method, settings, table, scope, {}, folds)
 
 
 def silent(done: int, of: int) -> None:
@@ -86,3 +88,19 @@ def test_a_space_of_another_shape_is_named(problem, tmp_path):
     tuner = tune.Tuner(problem, arm("cox"), 1, tmp_path, silent)
     with pytest.raises(SettingError, match=r"tune\.space\.l2"):
         tune.optuna_search(tuner, {"l2": [3, 1]}, 2, seed=0)
+
+
+def test_row_folds_hold_out_every_row_once_and_some_of_each_site(problem, tmp_path):
+    by_rows = replace(arm("cox"), folds="row-kfold")
+    ((*made,),) = tune._groups(problem, by_rows, seed=3)
+    assert len(made) == tune.ROW_FOLDS
+    held = pd.concat([rows for _, rows in made])
+    whole = pd.concat(problem.frames.values())
+    assert sorted(map(tuple, held.to_numpy().tolist())) == sorted(
+        map(tuple, whole.to_numpy().tolist())
+    )
+    for part, rows in made:
+        assert set(part.frames) == set(problem.frames)
+        assert len(rows) + sum(map(len, part.frames.values())) == len(whole)
+        for site, frame in part.frames.items():
+            assert 0.75 < len(frame) / len(problem.frames[site]) < 0.85

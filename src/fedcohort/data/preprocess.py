@@ -66,7 +66,7 @@ class Cells:
 
 @summed
 def column_tally(site: Site[Encoded, None], *, most_levels: int) -> Tally:
-    """Count rows, values and levels, and sum the values."""
+    """Count rows, values and levels of each column, and sum the values."""
     x, codes = site.data
     missing = np.isnan(x)
     levels = [np.bincount(c[c >= 0], minlength=most_levels) for c in codes.T]
@@ -81,13 +81,16 @@ def column_tally(site: Site[Encoded, None], *, most_levels: int) -> Tally:
 
 @summed
 def column_spread(site: Site[Encoded, None], *, centre: Array) -> Spread:
-    """Sum the squared deviations from the pooled means (c,)."""
+    """Sum the squared deviations of each column from its pooled mean."""
     return Spread(np.nansum((site.data.numbers - centre) ** 2, axis=0))
 
 
 @summed
 def column_cells(site: Site[Encoded, None], *, edges: Array) -> Cells:
-    """Count values between edges (c, m), which are padded with inf."""
+    """Count the values of each column between edges.
+
+    edges : (c, m), padded with inf.
+    """
     return Cells(count_between(site.data.numbers, edges))
 
 

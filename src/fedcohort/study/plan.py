@@ -21,6 +21,7 @@ TASKS = (
 BOUNDS = ("isolated", "centralised")
 SPLITS = ("iid", "unbalanced", "by-outcome", "by-feature", "dirichlet", "groups")
 METRICS = ("c_index", "uno_c", "ibs", "calibration_slope", "d_calibration_p")
+FOLDS = ("centre-kfold", "row-kfold")
 IMPUTE = ("mean", "median", "most_frequent", "indicator")
 SCALE = ("none", "standard", "minmax")
 TOP = (
@@ -50,6 +51,7 @@ class Arm:
     preprocess : scale and impute.
     scope : "sites" (a federation), "isolated" (each site alone) or "centralised" (one table).
     grid : values to tune, by setting; empty where nothing is tuned.
+    folds : one of `FOLDS`: what tuning leaves out at a time, a site or some rows of each.
     """
 
     name: str
@@ -59,6 +61,7 @@ class Arm:
     preprocess: Mapping[str, str]
     scope: str
     grid: Mapping[str, Any]
+    folds: str
 
     def configured(self, chosen: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """Return the settings for a fit, with what tuning chose, and the bounds' own overrides."""
@@ -304,7 +307,7 @@ def _tune(reader: _Reader) -> Mapping[str, Any]:
     if reader.get(("tune",)) is None:
         return {}
     tune = reader.mapping(("tune",), ("by", "grid", "trials", "space", "arms", "each_repeat"))
-    reader.choice(("tune", "by"), ("centre-kfold",), "centre-kfold")
+    reader.choice(("tune", "by"), FOLDS, FOLDS[0])
     if ("space" in tune) != ("trials" in tune):
         raise reader.doc.error(("tune",), "'trials' and 'space' belong together (Optuna).")
     if not any(k in tune for k in ("grid", "space", "arms")):
@@ -324,6 +327,8 @@ def _grid(reader: _Reader, where: Where, method: Method, strict: bool) -> dict[s
     known = set(method.settings.__dataclass_fields__)
     chosen: dict[str, Any] = {}
     for key, values in cast("dict[str, Any]", grid).items():
+        if strict and key == "by":
+            continue
         if key not in known:
             if strict:
                 raise reader.doc.error((*where, key), f"unknown setting; {nearest(key, known)}")
@@ -423,6 +428,7 @@ def _arm(
     own: Where = ("tune", "arms", name)
     has_own = reader.get(own) is not None
     grid = _grid(reader, own if has_own else ("tune", "grid"), method, strict=has_own)
+    folds = reader.choice((*own, "by"), FOLDS, str(tune.get("by", FOLDS[0])))
     arm = Arm(
         name=name,
         title=str(item.get("title") or name.replace("-", " ").replace("_", " ")),
@@ -431,6 +437,7 @@ def _arm(
         preprocess={k: str(v) for k, v in table.items()},
         scope=cast(str, scope),
         grid=grid,
+        folds=folds if scope == "sites" else "row-kfold",
     )
     _configure(reader, where, method, arm.configured())
     return arm

@@ -2,9 +2,10 @@
 
 D6.2, section 8.2.5: centre-based K-fold. Each fold leaves one site out, the arm is fitted on the
 others, and the left-out rows are predicted; the C-index is computed once over the predictions of
-all folds. The bounds have no centres to leave out: pooled data use ordinary folds of rows, an
-isolated site folds of its own rows, averaged over sites; the upper bound is so tuned as carefully
-as any arm.
+all folds. Where sites differ in their outcome, a site that is left out is unlike all that train,
+and its choice can be poor; row-based K-fold leaves out some rows of every site instead. The bounds
+have no centres to leave out and use it: pooled data as one table, an isolated site on its own,
+averaged over sites; the upper bound is so tuned as carefully as any arm.
 
 `rounds` costs nothing: one fit with the largest number keeps the model at each smaller one.
 """
@@ -69,7 +70,7 @@ class Tuner:
         self._work = work
         self._tell = tell
         self._fits = 0
-        self._groups = list(_groups(problem, arm.scope, seed))
+        self._groups = list(_groups(problem, arm, seed))
         self.ledger: list[str] = []
 
     @property
@@ -126,37 +127,44 @@ def _at(model: Fitted, rounds: tuple[int, ...]) -> Iterable[Fitted]:
     return [model.at_round(r) for r in rounds] if rounds else [model]
 
 
-def _groups(problem: Problem, scope: str, seed: int) -> Iterator[list[Fold]]:
+def _groups(problem: Problem, arm: Arm, seed: int) -> Iterator[list[Fold]]:
     """Yield groups of folds; predictions are pooled within a group, scores averaged over groups."""
     rng = np.random.default_rng((seed, 0x74756E65))
-    if scope == "sites" and len(problem.frames) > 1:
+    if arm.folds == "centre-kfold" and len(problem.frames) > 1:
         yield [
             (problem.on({n: f for n, f in problem.frames.items() if n != left}), rows)
             for left, rows in sorted(problem.frames.items())
         ]
         return
-    if scope == "isolated":
+    if arm.scope == "isolated":
         for name in sorted(problem.frames):
             if made := _row_folds(problem.on({name: problem.frames[name]}), rng):
                 yield made
         return
-    yield _row_folds(problem.pooled(), rng)
+    yield _row_folds(problem.pooled() if arm.scope == "centralised" else problem, rng)
 
 
 def _row_folds(problem: Problem, rng: np.random.Generator) -> list[Fold]:
-    """Return folds of one table's rows; none where an event cannot be in every training part."""
-    ((name, frame),) = problem.frames.items()
+    """Return folds of rows, at every site at once; none for a site alone with fewer than 2 events.
+
+    A site's rows are spread over the folds event by event, so that each fold holds out about the
+    same share of each site.
+    """
     outcome = problem.outcome
-    if isinstance(outcome, Survival) and (np.asarray(frame[outcome.event], float) > 0).sum() < 2:
-        return []
-    fold = folds(strata(frame, outcome, None), min(ROW_FOLDS, len(frame)), rng)
-    return [
-        (
-            problem.on({name: frame[fold != k].reset_index(drop=True)}),
-            frame[fold == k].reset_index(drop=True),
-        )
-        for k in range(fold.max() + 1)
-    ]
+    frames = dict(sorted(problem.frames.items()))
+    if isinstance(outcome, Survival) and len(frames) == 1:
+        ((_, only),) = frames.items()
+        if (np.asarray(only[outcome.event], float) > 0).sum() < 2:
+            return []
+    k = min(ROW_FOLDS, sum(len(f) for f in frames.values()))
+    fold = {n: folds(strata(f, outcome, None), k, rng) for n, f in frames.items()}
+
+    def part(i: int) -> Fold:
+        kept = {n: f[fold[n] != i].reset_index(drop=True) for n, f in frames.items()}
+        held = pd.concat([f[fold[n] == i] for n, f in frames.items()], ignore_index=True)
+        return problem.on({n: f for n, f in kept.items() if len(f)}), held
+
+    return [part(i) for i in range(k)]
 
 
 def grid_search(tuner: Tuner, grid: Mapping[str, list[Any]]) -> Tuned:

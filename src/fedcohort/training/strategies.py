@@ -71,14 +71,14 @@ def _trained(
 
 @summed
 def train_here(site: Site[Any, None], *, theta: Array, plan: str, rate: float) -> Update:
-    """Train from θ; reply only what a mean over sites needs."""
+    """Train from the common model; reply only what a mean over sites needs."""
     theta, loss, n = _trained(site, theta, plan, rate)
     return Update(n * theta, np.array(float(n)), np.array(n * loss))
 
 
 @gathered
 def visit(site: Site[Any, None], *, theta: Array, plan: str, rate: float) -> Visit:
-    """Train from θ; reply the model itself, for the next site."""
+    """Train from the last site's model; reply the model itself, for the next site."""
     theta, loss, n = _trained(site, theta, plan, rate)
     return Visit(theta, np.array(float(n)), np.array(n * loss))
 
@@ -95,7 +95,10 @@ def train_alone(
     patience: int,
     keep: Array,
 ) -> Member:
-    """Train a model of this site alone for all rounds; a negative patience never stops early."""
+    """Train a model of this site alone, and reply it.
+
+    A negative patience never stops early.
+    """
     p = Plan.of(plan)
     rows = rows_of(site.data, p, site.entropy)
     held_out = rows_of(site.data, p, site.entropy, held_out=True)

@@ -79,7 +79,7 @@ def totals(site: SurvivalSite) -> Totals:
 
 @summed
 def deaths(site: SurvivalSite, *, times: Array, centre: Array) -> Deaths:
-    """Count the deaths on the grid, and sum their covariates about the centre c (p,)."""
+    """Count the deaths at each grid time, and sum their covariates about the centre c (p,)."""
     x, time, event = site.data
     dead = dies_on_grid(time, event, times)
     return Deaths(
@@ -93,7 +93,10 @@ def deaths(site: SurvivalSite, *, times: Array, centre: Array) -> Deaths:
 def risk_weights(
     site: SurvivalSite, *, times: Array, centre: Array, scale: Array, tied: Array, beta: Array
 ) -> RiskWeights:
-    """Sum the risk weights r at β (p,), so that the coordinator has S₀ and D₀."""
+    """Sum the predicted hazards of all still at risk at each grid time.
+
+    r at β (p,), so that the coordinator has S₀ and D₀.
+    """
     records = _placed(site.data, times, centre, scale)
     risk = records.risk(beta)
     return RiskWeights(records.leaving(risk), records.dying(risk, tied))
@@ -110,7 +113,10 @@ def expected_deaths(
     a: Array,
     b: Array,
 ) -> Expected:
-    """Sum covariate moments under the deaths expected at the pooled hazard a, b (T,)."""
+    """Sum covariates and their squares, weighted by the deaths expected of each row.
+
+    The pooled hazard is a, b (T,).
+    """
     records = _placed(site.data, times, centre, scale)
     return Expected(*records.expected(records.risk(beta), a, b))
 
@@ -119,7 +125,10 @@ def expected_deaths(
 def risk_moments(
     site: SurvivalSite, *, times: Array, centre: Array, scale: Array, tied: Array, beta: Array
 ) -> RiskMoments:
-    """Sum r x at β (p,), so that the coordinator has S₁ and D₁: asked for once, at the end."""
+    """Sum covariates over all still at risk at each grid time, once, at the end.
+
+    r x at β (p,), so that the coordinator has S₁ and D₁.
+    """
     records = _placed(site.data, times, centre, scale)
     weighted = records.risk(beta)[:, None] * records.x
     return RiskMoments(records.leaving(weighted), records.dying(weighted, tied))
@@ -129,7 +138,10 @@ def risk_moments(
 def own_likelihood(
     site: SurvivalSite, *, centre: Array, scale: Array, beta: Array, ties: str
 ) -> OwnLikelihood:
-    """Give the partial likelihood at β (p,) under the site's own baseline, at its exact times."""
+    """Sum the likelihood under each site's own baseline, with its slope and curvature.
+
+    At β (p,) and at the site's own exact times.
+    """
     own = np.unique(site.data.time[np.asarray(site.data.event, bool)])
     result = pooled(_placed(site.data, own, centre, scale), beta, ties)
     return OwnLikelihood(np.array(result.log_likelihood), result.score, result.information)

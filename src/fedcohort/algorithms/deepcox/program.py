@@ -95,7 +95,9 @@ def sum_risks(
     held_out: bool,
     draw: int,
 ) -> RiskSums:
-    """Sum e^{f − c} over risk sets, eq. (2), for f = Σ_m weights_m f_m with thetas (M, P).
+    """Sum the predicted hazards of all still at risk at each grid time, eq. (2).
+
+    f = Σ_m weights_m f_m, with thetas (M, P).
 
     A `draw` of 0 or more silences the same hidden units as in `pull`; below 0, none.
     """
@@ -121,7 +123,10 @@ def pull(
     plan: str,
     draw: int,
 ) -> Pull:
-    """Sum (A_j e^{f_j − c} − δ_j) ∇f_j, eq. (3), for the pooled increments d/S_0 (T,)."""
+    """Sum the gradient of the pooled likelihood over the rows, eq. (3).
+
+    increments : d/S_0 (T,) of all sites.
+    """
     p = Plan.of(plan)
     risk = _risk_sets(site, times, p, held_out=False)
     net = network(p.network, p.dtype, p.device)

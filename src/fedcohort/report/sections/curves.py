@@ -26,7 +26,7 @@ _MOST_POINTS = 200
 
 
 def section(run: Run) -> Section | None:
-    """Return a panel for each arm and scenario that recorded rounds."""
+    """Return a panel for each arm and scenario that recorded more than one round."""
     curves = read(run.folder / "history.csv")
     blocks: list[Markup] = []
     for arm in run.arms:
@@ -35,7 +35,7 @@ def section(run: Run) -> Section | None:
         own = {k: v for k, v in curves.items() if k[0] == arm.name and k[1] in run.scenarios}
         name = _leading(names={k[2] for k in own})
         shown = {c: own[arm.name, c, name] for c in run.scenarios if (arm.name, c, name) in own}
-        shown = {c: v for c, v in shown.items() if v}
+        shown = {c: v for c, v in shown.items() if len(v) > 1}
         if shown:
             blocks.append(_block(run, arm, name, shown))
     if not blocks:
