@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedcohort.data.outcome import Survival
-from fedcohort.study.splits import folds, strata, stratified
+from fedcohort.study.splits import strata, stratified
 
 
 @settings(max_examples=60, deadline=None)
@@ -23,19 +23,6 @@ def test_every_stratum_gives_its_share_within_one_row(sizes, fraction, seed):
     assert abs(mask.sum() - fraction * len(labels)) <= 1
     for label, size in enumerate(sizes):
         assert abs(mask[labels == label].sum() - fraction * size) <= 1 + 1e-9
-
-
-@settings(max_examples=40, deadline=None)
-@given(n=st.integers(2, 80), k=st.integers(2, 6), seed=st.integers(0, 2**16))
-def test_folds_are_even_and_spread_each_stratum(n, k, seed):
-    rng = np.random.default_rng(seed)
-    labels = rng.integers(0, 2, n)
-    fold = folds(labels, k, rng)
-    counts = np.bincount(fold, minlength=k)
-    assert counts.max() - counts.min() <= 1
-    for label in (0, 1):
-        held = np.bincount(fold[labels == label], minlength=k)
-        assert held.max() - held.min() <= 2
 
 
 def test_strata_are_site_and_event():

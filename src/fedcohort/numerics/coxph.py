@@ -34,6 +34,8 @@ from fedcohort.numerics.survival import count_at, dies_on_grid, slots
 
 #: |xᵀβ| at which risk weights saturate, so that a step that goes too far can be taken back.
 CEILING = 600.0
+#: |log S₀| up to which no saturated weight matters, and Σ log φ beyond: no ℓ is lower.
+TRUSTED, HOPELESS = CEILING - 25.0, 1e300
 
 
 class Hazard(NamedTuple):
@@ -41,7 +43,7 @@ class Hazard(NamedTuple):
 
     Attributes
     ----------
-    log_phi : Σ_t Σ_l log φ_l.
+    log_phi : Σ_t Σ_l log φ_l; `HOPELESS` where risk weights are saturated.
     a, b : (T,) as in the header.
     """
 
@@ -65,15 +67,16 @@ def hazard(deaths: Array, s0: Array, d0: Array, tied: Array) -> Hazard:
     """
     with np.errstate(divide="ignore", invalid="ignore"):
         a = np.where(deaths > 0, deaths / s0, 0.0)
-        each = np.where(deaths > 0, deaths * np.log(s0), 0.0)
-    b = np.zeros(len(deaths))
+        log_s0 = np.where(deaths > 0, np.log(s0), 0.0)
+    each, b = deaths * log_s0, np.zeros(len(deaths))
     if len(tied):
         k, f = _one_by_one(deaths[tied])
         phi = s0[tied][k] - f * d0[k]
         each[tied] = np.bincount(k, np.log(phi))
         a[tied] = np.bincount(k, 1 / phi)
         b[tied] = np.bincount(k, f / phi)
-    return Hazard(float(each.sum()), a, b)
+    saturated = np.abs(log_s0).max(initial=0.0) > TRUSTED
+    return Hazard(HOPELESS if saturated else float(each.sum()), a, b)
 
 
 def drift(

@@ -17,6 +17,9 @@ import numpy as np
 
 from fedcohort.arrays import Array
 
+#: Log risks above this count as this: e^700 is still a number, and whoever has it dies at once.
+LARGEST = 700.0
+
 
 def slots(time: Array, event: Array, times: Array) -> Array:
     """Return each record's slot on the grid.
@@ -92,4 +95,5 @@ class Baseline:
 
     def survival(self, risk: Array, t: Array) -> Array:
         """Return exp(−H₀(t) e^risk) for risk scores (n,) and times (m,): (n, m)."""
-        return np.exp(-np.exp(risk)[:, None] * self.at(t)[None, :])
+        hazard_ratio = np.exp(np.minimum(risk, LARGEST))
+        return np.exp(-hazard_ratio[:, None] * self.at(t)[None, :])

@@ -20,7 +20,13 @@ import pandas as pd
 
 from fedcohort.arrays import Array
 from fedcohort.metrics import resampled
-from fedcohort.protocol import FedcohortError, registry
+from fedcohort.protocol import (
+    DataError,
+    FedcohortError,
+    NotConverged,
+    SingularInformation,
+    registry,
+)
 from fedcohort.runtime.coordinator import Progress
 from fedcohort.study import evaluate, saved, tune
 from fedcohort.study.engine import Problem, Run, fit_once
@@ -177,15 +183,22 @@ class Workshop:
         history: list[dict[str, Any]] = []
         for i, (site, problem) in enumerate(parts.items()):
             started = time.perf_counter()
-            run = fit_once(
-                problem,
-                registry.find(arm.method),
-                arm.configured(chosen),
-                arm.preprocess,
-                seed_of(self.plan, cell.repeat),
-                journal=scratch / f"{i:04d}.journal",
-                observer=_observer(tell, i, len(parts)),
-            )
+            try:
+                run = fit_once(
+                    problem,
+                    registry.find(arm.method),
+                    arm.configured(chosen),
+                    arm.preprocess,
+                    seed_of(self.plan, cell.repeat),
+                    journal=scratch / f"{i:04d}.journal",
+                    observer=_observer(tell, i, len(parts)),
+                )
+            except (DataError, SingularInformation, NotConverged) as error:
+                if arm.scope != "isolated":
+                    raise
+                rows.append(_no_model(site, str(error), self.plan.metrics))
+                draws.append(_no_draws(len(weights), self.plan.metrics))
+                continue
             runs[site] = run
             if arm.scope == "sites":
                 phases = {0: "preprocess", run.n_preprocess: "fit"}
@@ -260,12 +273,38 @@ class Workshop:
 
 
 def _mean_draws(draws: list[dict[str, Array]]) -> dict[str, list[float | None]]:
-    """Return each metric's draws, averaged over the fits; None where a fit has no value."""
+    """Return each metric's draws, averaged over the fits that have a value; None where none has."""
     out: dict[str, list[float | None]] = {}
     for metric in draws[0]:
-        mean = np.mean([d[metric] for d in draws], axis=0)
-        out[metric] = [float(v) if np.isfinite(v) else None for v in mean]
+        table = np.array([d[metric] for d in draws])
+        known = np.isfinite(table)
+        total = np.where(known, table, 0.0).sum(axis=0)
+        counts = known.sum(axis=0)
+        out[metric] = [t / c if c else None for t, c in zip(total, counts, strict=True)]
     return out
+
+
+#: What a hospital's lower bound is where its own rows give no model: every patient looks alike.
+CHANCE = {"c_index": 0.5, "uno_c": 0.5}
+
+
+def _no_model(site: str, reason: str, wanted: tuple[str, ...]) -> dict[str, Any]:
+    """Return the row of a site whose own rows cannot be fitted, such as one without events."""
+    return {
+        "site": site,
+        "metrics": {m: CHANCE.get(m) for m in wanted},
+        "rounds": 0,
+        "seconds": 0.0,
+        "bytes_up": 0,
+        "bytes_down": 0,
+        "epsilon": None,
+        "note": f"no model: {reason}",
+    }
+
+
+def _no_draws(draws: int, wanted: tuple[str, ...]) -> dict[str, Array]:
+    """Return the bootstrap of a site without a model: chance, or nothing."""
+    return {m: np.full(draws, CHANCE.get(m, np.nan)) for m in wanted if m != "d_calibration_p"}
 
 
 def _parts(problem: Problem, scope: str) -> dict[str, Problem]:

@@ -11,12 +11,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from fedcohort.data import preprocess
 from fedcohort.data.design import Design
 from fedcohort.data.dictionary import Dictionary
-from fedcohort.data.outcome import Outcome
+from fedcohort.data.outcome import Outcome, Survival
 from fedcohort.protocol import Fitted, Method, Task
 from fedcohort.protocol.host import Host
 from fedcohort.protocol.ledger import Ledger
@@ -51,6 +52,14 @@ class Problem:
     def kind(self) -> str:
         """The kind of task."""
         return "latent" if self.outcome is None else self.outcome.kind
+
+    @property
+    def can_teach(self) -> bool:
+        """Whether there is a row to learn from; of a survival outcome, an event."""
+        if not isinstance(self.outcome, Survival):
+            return any(len(f) for f in self.frames.values())
+        events = (np.asarray(f[self.outcome.event], float) for f in self.frames.values())
+        return any((e > 0).any() for e in events)
 
     def on(self, frames: Frames) -> Problem:
         """Return the same problem on other tables."""

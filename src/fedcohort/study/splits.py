@@ -35,12 +35,3 @@ def strata(frame: pd.DataFrame, outcome: Outcome | None, site: Array | None) -> 
         label = np.zeros(len(frame))
     parts = [label] if site is None else [pd.factorize(site, sort=True)[0], label]
     return np.unique(np.column_stack(parts), axis=0, return_inverse=True)[1].ravel()
-
-
-def folds(strata: Array, k: int, rng: np.random.Generator) -> Array:
-    """Return a fold number below k for each row, every stratum spread evenly over the folds."""
-    order = rng.permutation(len(strata))
-    order = order[np.argsort(strata[order], kind="stable")]
-    fold = np.empty(len(strata), int)
-    fold[order] = np.arange(len(strata)) % k
-    return fold

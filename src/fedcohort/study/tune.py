@@ -27,7 +27,6 @@ from fedcohort.metrics import concordance
 from fedcohort.protocol import FedcohortError, Fitted, Method, SettingError, registry
 from fedcohort.study.engine import Problem, Run, fit_once
 from fedcohort.study.plan import Arm
-from fedcohort.study.splits import folds, strata
 
 ROW_FOLDS = 5
 
@@ -72,6 +71,8 @@ class Tuner:
         self._fits = 0
         self._groups = list(_groups(problem, arm, seed))
         self.ledger: list[str] = []
+        if not any(self._groups):
+            raise FedcohortError("no site has the rows and events that choosing settings takes.")
 
     @property
     def keeps_rounds(self) -> bool:
@@ -129,7 +130,6 @@ def _at(model: Fitted, rounds: tuple[int, ...]) -> Iterable[Fitted]:
 
 def _groups(problem: Problem, arm: Arm, seed: int) -> Iterator[list[Fold]]:
     """Yield groups of folds; predictions are pooled within a group, scores averaged over groups."""
-    rng = np.random.default_rng((seed, 0x74756E65))
     if arm.folds == "centre-kfold" and len(problem.frames) > 1:
         yield [
             (problem.on({n: f for n, f in problem.frames.items() if n != left}), rows)
@@ -138,33 +138,36 @@ def _groups(problem: Problem, arm: Arm, seed: int) -> Iterator[list[Fold]]:
         return
     if arm.scope == "isolated":
         for name in sorted(problem.frames):
-            if made := _row_folds(problem.on({name: problem.frames[name]}), rng):
+            if made := _row_folds(problem.on({name: problem.frames[name]}), seed):
                 yield made
         return
-    yield _row_folds(problem.pooled() if arm.scope == "centralised" else problem, rng)
+    yield _row_folds(problem.pooled() if arm.scope == "centralised" else problem, seed)
 
 
-def _row_folds(problem: Problem, rng: np.random.Generator) -> list[Fold]:
-    """Return folds of rows, at every site at once; none for a site alone with fewer than 2 events.
+def _row_folds(problem: Problem, seed: int) -> list[Fold]:
+    """Return folds of rows, at every site at once; those with no event to learn from are left out.
 
-    A site's rows are spread over the folds event by event, so that each fold holds out about the
-    same share of each site.
+    A row's fold is a hash of its values, which each site can compute: it is the same for every
+    arm, scenario and bound, so that their choices differ by what they do and not by luck, and
+    equal rows are never on both sides.
     """
-    outcome = problem.outcome
-    frames = dict(sorted(problem.frames.items()))
-    if isinstance(outcome, Survival) and len(frames) == 1:
-        ((_, only),) = frames.items()
-        if (np.asarray(only[outcome.event], float) > 0).sum() < 2:
-            return []
-    k = min(ROW_FOLDS, sum(len(f) for f in frames.values()))
-    fold = {n: folds(strata(f, outcome, None), k, rng) for n, f in frames.items()}
+    frames = problem.frames
+    fold = {n: _hashed(frame, seed) % ROW_FOLDS for n, frame in frames.items()}
 
     def part(i: int) -> Fold:
         kept = {n: f[fold[n] != i].reset_index(drop=True) for n, f in frames.items()}
-        held = pd.concat([f[fold[n] == i] for n, f in frames.items()], ignore_index=True)
-        return problem.on({n: f for n, f in kept.items() if len(f)}), held
+        held = [frames[n][fold[n] == i] for n in sorted(frames)]
+        rows = pd.concat(held).reset_index(drop=True)
+        return problem.on({n: f for n, f in kept.items() if len(f)}), rows
 
-    return [part(i) for i in range(k)]
+    made = [part(i) for i in range(ROW_FOLDS)]
+    return [(kept, held) for kept, held in made if len(held) and kept.can_teach]
+
+
+def _hashed(frame: pd.DataFrame, seed: int) -> Array:
+    """Return a number for each row that depends on its values and the seed alone."""
+    key = f"{seed:016x}"[-16:]
+    return pd.util.hash_pandas_object(frame, index=False, hash_key=key).to_numpy()
 
 
 def grid_search(tuner: Tuner, grid: Mapping[str, list[Any]]) -> Tuned:

@@ -29,6 +29,8 @@ from fedcohort.protocol import Federation, NotConverged, SingularInformation
 SINGULAR = 1e-10
 #: A step is halved at most this often: 2⁻³⁰ of a step changes nothing that can be seen.
 HALVINGS = 30
+#: The last step is about as long as `tol`, unless P hid that the likelihood is flat.
+LAST_STEP = 0.02
 
 
 class Position(Protocol):
@@ -128,8 +130,10 @@ def ascend(
         if size < tol:
             whole = part if likelihood.exact else likelihood.information(here)
             covariance = _inverse(whole + np.diag(penalty), names, round_)
-            gamma = here.gamma + covariance @ slope
-            return Top(gamma, covariance, here.log_likelihood, null), here
+            last = covariance @ slope
+            if np.abs(last).max() > LAST_STEP:
+                raise _runs_away(names, last)
+            return Top(here.gamma + last, covariance, here.log_likelihood, null), here
         if round_ and size > 0.1 and gain < 1e-6:
             raise _runs_away(names, step)
         start = here.gamma

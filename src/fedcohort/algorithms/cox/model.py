@@ -75,14 +75,14 @@ class CoxModel(Fitted):
                 {
                     "covariate": name,
                     "coefficient": beta,
-                    "hazard_ratio": math.exp(beta),
+                    "hazard_ratio": _exp(beta),
                     "standard_error": se,
                     "z": z,
                     "p": math.erfc(abs(z) / math.sqrt(2)),
                     "low": low,
                     "high": high,
-                    "hr_low": math.exp(low),
-                    "hr_high": math.exp(high),
+                    "hr_low": _exp(low),
+                    "hr_high": _exp(high),
                 }
             )
         return rows
@@ -123,3 +123,8 @@ class CoxModel(Fitted):
             events=int(meta["events"]),
             level=float(meta["level"]),
         )
+
+
+def _exp(x: float) -> float:
+    """Return eˣ; inf where a covariate's unit is so large that it overflows."""
+    return math.exp(x) if x < 709.0 else math.inf

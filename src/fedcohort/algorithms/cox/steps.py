@@ -151,17 +151,16 @@ STEPS = (totals, deaths, risk_weights, expected_deaths, risk_moments, own_likeli
 
 
 class _Memory:
-    """The latest placing of each table, for as long as the table lives: a fit sorts it once."""
+    """The latest placing of each table, for as long as its x lives: a fit sorts it once."""
 
     def __init__(self) -> None:
         self._held: dict[int, tuple[Callable[[], Array | None], tuple[Array, ...], Placed]] = {}
 
-    def __call__(self, table: SurvivalTable, *how: Array) -> Placed:
-        key = id(table.x)
+    def __call__(self, table: SurvivalTable, times: Array, centre: Array, scale: Array) -> Placed:
+        key, how = id(table.x), (table.time, table.event, times, centre, scale)
         held = self._held.get(key)
         if held is not None and held[0]() is table.x and _same(held[1], how):
             return held[2]
-        times, centre, scale = how
         x = (table.x - centre) / scale
         placed = Placed.on(times, x, table.time, np.asarray(table.event, bool))
         alive = weakref.ref(table.x, lambda _: self._held.pop(key, None))

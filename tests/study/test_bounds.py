@@ -1,0 +1,45 @@
+"""Bounds are honest where a site cannot learn anything alone."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pandas as pd
+
+import fedcohort as fc
+
+STUDY = """\
+study: bounds
+data:
+  source: t.csv
+  outcome: {time: time, event: event}
+  sites: {split: by-outcome, n: 4}
+arms: [{method: deepcox, strategy: exact, rounds: 10}]
+bounds: [isolated, centralised]
+evaluate: {repeats: 2, metrics: [c_index, ibs]}
+tune: {arms: {isolated: {rounds: [2, 4]}}}
+"""
+
+
+def test_a_site_without_events_counts_as_chance_in_the_lower_bound(tmp_path):
+    rng = np.random.default_rng(5)
+    x = rng.normal(size=240)
+    time = np.ceil(100 * rng.exponential(np.exp(-x))) + 1
+    table = pd.DataFrame({"x": x, "time": time, "event": (time < np.quantile(time, 0.6)) * 1})
+    table.to_csv(tmp_path / "t.csv", index=False)
+    (tmp_path / "s.yaml").write_text(STUDY)
+    results = fc.Study.from_file(tmp_path / "s.yaml").run(tmp_path / "out")
+    assert not results.failures
+    rows = json.loads((tmp_path / "out" / "results.json").read_text())["arms"]
+    last = [r for r in rows if r["arm"] == "isolated" and r["site"] == "site-4"]
+    assert len(last) == 2
+    for row in last:
+        assert row["metrics"]["c_index"] == 0.5
+        assert row["metrics"]["ibs"] is None
+        assert "no model" in row["note"]
+    summary = results.summary.set_index(["arm", "metric"])
+    own = [r["metrics"]["c_index"] for r in rows if r["arm"] == "isolated" and r["site"]]
+    assert summary.loc[("isolated", "c_index"), "mean"] == np.mean(own)
+    for arm in ("isolated", "exact", "centralised"):
+        assert summary.loc[(arm, "c_index"), "low"] < summary.loc[(arm, "c_index"), "high"]
