@@ -62,7 +62,6 @@ def awkward(n, n_times, seed):
     return SurvivalTable(x, time, event)
 
 
-@pytest.mark.filterwarnings("ignore:overflow encountered in dot")
 @settings(max_examples=60, deadline=None)
 @given(
     n=st.integers(2, 40),
@@ -109,7 +108,6 @@ def test_a_flat_likelihood_that_the_secant_hides_is_named():
 @pytest.mark.parametrize("baseline", ["shared", "stratified"])
 @pytest.mark.parametrize("size", [5e3, 2e4, 1e8])
 @pytest.mark.parametrize("seed", [0, 1, 14])
-@pytest.mark.filterwarnings("ignore:overflow encountered in dot")
 def test_an_outlier_beyond_floating_point_gives_the_optimum_or_an_error(seed, size, baseline):
     table = simulated(60, 2, seed, tied=False)
     x = table.x.copy()

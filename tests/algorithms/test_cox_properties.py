@@ -66,6 +66,29 @@ def test_the_fit_does_not_depend_on_how_unlike_the_sites_are(seed, by):
     assert_same_model(fit(split(table, where)), fit([table]))
 
 
+@FEW
+@given(
+    n_sites=st.integers(2, 8),
+    seed=st.integers(0, 2**16),
+    ties=st.sampled_from(["efron", "breslow"]),
+    tied=st.booleans(),
+    grid=st.sampled_from(["protected", 6]),
+    scattered=st.booleans(),
+)
+def test_on_a_coarse_grid_too_the_fit_does_not_depend_on_the_split(
+    n_sites, seed, ties, tied, grid, scattered
+):
+    table = simulated(150, 3, seed, tied=tied)
+    rng = np.random.default_rng(seed)
+    cuts = np.quantile(table.time, rng.random(n_sites - 1))
+    where = (
+        rng.integers(0, n_sites, 150) if scattered else np.searchsorted(np.sort(cuts), table.time)
+    )
+    one, many = (fit(parts, ties=ties, time_grid=grid) for parts in ([table], split(table, where)))
+    np.testing.assert_array_equal(many.baseline.times, one.baseline.times)
+    assert_same_model(many, one)
+
+
 def test_a_site_without_records_changes_nothing():
     table = simulated(80, 2, 5)
     for baseline in ("shared", "stratified"):

@@ -163,8 +163,18 @@ def test_an_ensemble_votes_with_weights_by_rows():
     rows = np.array([len(t.time) for t in tables.values()])
     assert_allclose(model.weights, rows / rows.sum())
     x = simulated(seed=9).x
-    votes = [fit({k: t}, rounds=4).predict(x) for k, t in tables.items()]
-    assert_allclose(model.predict(x), model.weights @ np.array(votes), atol=1e-12)
+    alone = [fit({k: t}, rounds=4) for k, t in tables.items()]
+    votes = [m.predict(x) + m.centre for m in alone]
+    assert_allclose(model.predict(x) + model.centre, model.weights @ np.array(votes), atol=1e-12)
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_scores_are_centred_on_the_rows_trained_on_so_that_fits_compare(strategy):
+    tables = split(simulated(), "by-outcome")
+    model = fit(tables, strategy=strategy, rounds=4, keep_rounds=(2,))
+    x = np.concatenate([t.x for t in tables.values()])
+    for stage in (model, model.at_round(2)):
+        assert abs(stage.predict(x).mean()) < 1e-12
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,6 +13,9 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+
+from command_line import COMMAND, without_times
+from fedcohort.data import sources
 
 STUDY = """\
 study: small
@@ -31,9 +35,6 @@ evaluate: {test_fraction: 0.25, repeats: 2}
 """
 
 
-COMMAND = (sys.executable, "-m", "fedcohort.apps.cli")
-
-
 def cli(*arguments: object, cwd: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [*COMMAND, *map(str, arguments)],
@@ -49,26 +50,11 @@ def one_line(done: subprocess.CompletedProcess[str], code: int) -> str:
     return lines[0]
 
 
-def without_times(folder: Path) -> dict[str, bytes]:
-    """Return every file of a run but the report, with the keys named `seconds` taken out."""
-    found = {}
-    for path in sorted(folder.rglob("*")):
-        if path.is_file() and path.name != "report.html":
-            body = path.read_bytes()
-            if path.name == "results.json":
-                results = json.loads(body)
-                for row in (results, *results["arms"]):
-                    row.pop("seconds")
-                results.pop("command")
-                body = json.dumps(results).encode()
-            found[str(path.relative_to(folder))] = body
-    return found
-
-
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
     folder = tmp_path_factory.mktemp("run")
     (folder / "s.yaml").write_text(STUDY)
+    sources.load("sample:gbsg2", Path()).frames.head(7).to_csv(folder / "t.csv", index=False)
     done = cli("run", "s.yaml", "--out", "out", "--workers", 1, cwd=folder)
     assert done.returncode == 0, done.stderr
     return folder, done
@@ -150,14 +136,12 @@ def test_a_run_killed_at_any_moment_resumes_to_the_same_files(finished, tmp_path
 
 
 def test_a_saved_model_predicts_from_the_command_line(finished, tmp_path):
-    from fedcohort.data import sources
-
     sources.load("sample:gbsg2", Path()).frames.head(7).to_csv(tmp_path / "t.csv", index=False)
     model = finished[0] / "out" / "models" / "cox"
     done = cli("predict", model, "t.csv", "--out", "p.csv", "--times", "365,1000", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     table = pd.read_csv(tmp_path / "p.csv")
-    assert list(table.columns) == ["row", "prediction", "survival at 365", "survival at 1000"]
+    assert list(table.columns) == ["row", "risk", "survival at 365", "survival at 1000"]
     assert len(table) == 7
     assert (table["survival at 365"] >= table["survival at 1000"]).all()
 
@@ -318,3 +302,45 @@ def test_a_failed_arm_is_named_with_its_reason_and_the_others_are_kept(tmp_path)
     results = json.loads((tmp_path / "out" / "results.json").read_text())
     assert {r["arm"] for r in results["arms"] if r["status"] == "done"} == {"ridge"}
     assert "collinear" in (tmp_path / "out" / "report.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "command", "said"),
+    [
+        ("results.json", b'{"schema": 1, "st', "report", "results.json is not JSON"),
+        ("results.json", b"[]", "report", "schema None"),
+        ("results.json", b"\xff", "ledger", "results.json is not JSON"),
+        ("results.json", None, "ledger", "no results.json"),
+        ("ledger.jsonl", None, "ledger", "its ledger.jsonl is missing"),
+        ("ledger.jsonl", b'{"arm": ', "ledger", "ledger.jsonl, line 1"),
+        ("models/cox/model.json", b"[]", "predict", "model format None"),
+        ("models/cox/model.json", b'{"format": 1}', "predict", "the saved model is damaged"),
+        ("models/cox/model.safetensors", b"abc", "predict", "the saved model is damaged"),
+    ],
+)
+def test_a_damaged_folder_is_named_on_one_line(finished, tmp_path, file, content, command, said):
+    out = shutil.copytree(finished[0] / "out", tmp_path / "out")
+    (out / file).unlink()
+    if content is not None:
+        (out / file).write_bytes(content)
+    (tmp_path / "t.csv").write_text("age\n1\n")
+    given = [out / "models" / "cox", "t.csv"] if command == "predict" else [out]
+    assert said in one_line(cli(command, *given, cwd=tmp_path), 2)
+
+
+def test_a_table_that_a_model_cannot_read_is_named_without_its_values(finished, tmp_path):
+    model = finished[0] / "out" / "models" / "cox"
+    frame = pd.read_csv(finished[0] / "t.csv")
+    for change, said in (
+        (frame.drop(columns=["age"]), "t.csv: there is no column 'age'"),
+        (frame.assign(tgrade="SECRET"), "t.csv: column 'tgrade' has a level outside the 3"),
+        (frame.assign(age="SECRET"), "t.csv: column 'age' holds no number in rows 1, 2"),
+    ):
+        change.to_csv(tmp_path / "t.csv", index=False)
+        message = one_line(cli("predict", model, "t.csv", cwd=tmp_path), 2)
+        assert said in message
+        assert "SECRET" not in message
+    frame.head(0).to_csv(tmp_path / "t.csv", index=False)
+    assert cli("predict", model, "t.csv", cwd=tmp_path).stdout == "row,risk\n"
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    assert "cannot write" in one_line(cli("predict", model, "t.csv", "--out", ".", cwd=tmp_path), 2)

@@ -53,6 +53,15 @@ def test_the_grid_does_not_depend_on_how_deaths_are_split(n, n_sites, seed):
     assert_array_equal(time_grid(deaths_at(times, n_sites, seed), "protected", 5), one)
 
 
+def test_the_last_bits_of_a_moment_on_a_threshold_do_not_move_the_grid():
+    # a mean of 92/3, which no float is; standard deviation 16, a power of two, up to rounding
+    times = [18, 58, 39, 40, 36, 55, 8, 16, 11, 16, 3, 30, 26, 37, 31, 39, 57, 32]
+    assert np.var(times) == pytest.approx(256, rel=1e-12)
+    one = time_grid(deaths_at(times), "protected", 2)
+    for seed in range(12):
+        assert_array_equal(time_grid(deaths_at(times, 3, seed), "protected", 2), one)
+
+
 def test_the_grid_of_gbsg2_is_fine_and_ends_near_the_last_recurrence():
     times = load_gbsg2().query("cens == 1")["time"].to_numpy(float)
     grid = time_grid(deaths_at(times, 8), "protected", 5)

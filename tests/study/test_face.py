@@ -119,6 +119,14 @@ def test_isolated_sites_have_a_fit_each_and_centralised_has_one():
         (lambda f: fc.simulate(gbsg2(), sites="hosp", outcome=OUTCOME), fc.DataError, "'hosp'"),
         (lambda f: fc.simulate([1, 2], outcome=OUTCOME), fc.DataError, "pandas or Polars"),
         (lambda f: fc.load("/nowhere/at/all"), fc.DataError, "no model.json"),
+        (lambda f: fc.fit("cox", gbsg2()), fc.SettingError, "simulate"),
+        (lambda f: fc.fit(["cox"], f), fc.SettingError, "no method"),
+        (lambda f: fc.fit("cox", f, min_cell=0), fc.SettingError, "min_cell is 0"),
+        (lambda f: fc.fit("cox", f, min_cell="5"), fc.SettingError, "min_cell is '5'"),
+        (lambda f: fc.fit("cox", f, seed=-1), fc.SettingError, "seed is -1"),
+        (lambda f: fc.fit("cox", f, quorum="all"), fc.SettingError, "quorum is 'all'"),
+        (lambda f: fc.fit("cox", f, quorum=2), fc.SettingError, "quorum is 2"),
+        (lambda f: fc.simulate({"a": gbsg2()}, sites="a", outcome=OUTCOME), fc.DataError, "sites="),
     ],
 )
 def test_wrong_use_is_one_clear_line(call, error, said):

@@ -14,7 +14,7 @@ from typing import Annotated
 
 import typer
 
-from fedcohort.protocol.errors import FedcohortError, InputError, StudyError
+from fedcohort.protocol.errors import DataError, FedcohortError, InputError, StudyError
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -60,7 +60,7 @@ def run(
         results = loaded.run(
             folder,
             resume=resume,
-            workers=workers or len(os.sched_getaffinity(0)),
+            workers=workers or _cores(),
             tell=tell,
             command=command,
         )
@@ -85,7 +85,10 @@ def ledger(folder: Folder, debug: Debug = False) -> None:
     from fedcohort.report import plain_ledger
     from fedcohort.study.study import Results
 
-    for line in plain_ledger(Results.from_folder(folder).folder):
+    finished = Results.from_folder(folder).folder
+    if not (finished / "ledger.jsonl").is_file():
+        raise DataError(f"{finished}: its ledger.jsonl is missing; nothing is known of what left.")
+    for line in plain_ledger(finished):
         typer.echo(line)
 
 
@@ -116,9 +119,19 @@ def predict(
     text = predictions.csv_of(model, table, times)
     if out is None:
         typer.echo(text, nl=False)
-    else:
+        return
+    try:
         out.write_text(text, encoding="utf-8")
-        typer.echo(out)
+    except OSError as error:
+        raise StudyError(f"--out {out}: cannot write there ({error.strerror}).") from None
+    typer.echo(out)
+
+
+def _cores() -> int:
+    """Return how many cores this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def _told() -> list[str]:
@@ -151,6 +164,10 @@ def _explain(error: Exception) -> int:
     if isinstance(error, FedcohortError):
         typer.echo(f"fedcohort: {' '.join(str(error).split())}", err=True)
         return 2 if isinstance(error, InputError) else 1
+    if isinstance(error, OSError) and error.strerror:
+        where = "" if error.filename is None else f"{error.filename}: "
+        typer.echo(f"fedcohort: {where}{error.strerror}", err=True)
+        return 1
     kind = type(error).__name__
     typer.echo(f"fedcohort: an unexpected {kind}; run again with --debug to see where.", err=True)
     return 1

@@ -25,15 +25,17 @@ def csv_of(model: Path, table: Path, times: str | None) -> str:
     if not isinstance(source.frames, pd.DataFrame):
         raise DataError(f"{table}: expected one table.")
     frame = source.frames
-    method = registry.find(fit.method)
-    out = pd.DataFrame({"row": np.arange(1, len(frame) + 1), "prediction": fit.predict(frame)})
-    if times is not None:
-        grid = _times(times)
-        curves = fit.predict_survival(frame, grid)
-        for i, t in enumerate(grid):
-            out[f"survival at {t:g}"] = curves[:, i]
-    elif "survival" in method.tasks and "predict_survival" in method.gives:
-        out = out.rename(columns={"prediction": "risk"})
+    gives = registry.find(fit.method).gives
+    name = "risk" if "predict_survival" in gives else "prediction"
+    try:
+        out = pd.DataFrame({"row": np.arange(1, len(frame) + 1), name: fit.predict(frame)})
+        if times is not None:
+            grid = _times(times)
+            curves = fit.predict_survival(frame, grid)
+            for i, t in enumerate(grid):
+                out[f"survival at {t:g}"] = curves[:, i]
+    except DataError as error:
+        raise DataError(f"{table}: {error}") from None
     return out.to_csv(index=False, lineterminator="\n")
 
 

@@ -34,6 +34,8 @@ REACH = 4.0
 FINEST = 4096.0
 #: A cell is split into at most this many.
 PARTS = 16
+#: A moment so close to a threshold counts as on it: its last bits depend on the split.
+ROUNDING = 1e-6
 
 
 @dataclass(frozen=True)
@@ -234,7 +236,8 @@ def _splits(h: Histogram, cells: Array, at_least: float) -> Array:
 
 
 def _power_of_two(x: float) -> float:
-    return 2.0 ** np.floor(np.log2(x))
+    """Return the largest power of two that is not above x, but for `ROUNDING`."""
+    return 2.0 ** np.floor(np.log2(x) + ROUNDING)
 
 
 def _first_edges(moments: Moments, j: int) -> tuple[Array, float]:
@@ -249,7 +252,8 @@ def _first_edges(moments: Moments, j: int) -> tuple[Array, float]:
         width, finest = max(width, 1.0), max(finest, 1.0)
     bound = sd * np.sqrt(max(float(moments.n[j]) - 1.0, 1.0)) * (1 + 1e-9) + width
     reach = min(REACH * sd, bound)
-    inner = np.arange(np.floor((mean - reach) / width) - 1, np.ceil((mean + reach) / width) + 1)
+    first = np.floor((mean - reach) / width + ROUNDING) - 1
+    inner = np.arange(first, np.ceil((mean + reach) / width - ROUNDING) + 1)
     doubling = 2.0 ** np.arange(max(0.0, np.ceil(np.log2(bound / width)) + 1))
     steps = np.concatenate([inner[0] - doubling[::-1], inner, inner[-1] + doubling])
     return steps * width, finest

@@ -3,7 +3,8 @@
 Risk-set sums at the exact times of deaths reveal patients: the difference of two consecutive
 ones belongs to the few who left in between. So by default the sums are taken at the ends of
 intervals (t_{k−1}, t_k] which each hold at least `min_cell` deaths of the pooled sites; those who
-die in an interval leave with it, so it also has that many leavers.
+die in an interval leave with it, so it also has that many leavers. (Sums that tell deaths from
+censored records need `numerics.survival.exits` besides.)
 
     "protected"  as many such intervals as a histogram sketch of the times of death resolves,
                  up to `MOST`; the last one ends above all deaths
@@ -11,7 +12,7 @@ die in an interval leave with it, so it also has that many leavers.
     "exact"      the distinct times of death
 
 Revealed: for "exact", each site's distinct times of death; otherwise `Times`, `Spread` and
-`Cells`, only as sums over all sites.
+`Cells`, only as sums over all sites. A cell may hold as little as one death.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fedcohort.arrays import Array
-from fedcohort.numerics.survival import count_at, dies_on_grid, slots
+from fedcohort.numerics.survival import count_at, dies_on_grid, leave_together, slots
 
 #: |xᵀβ| at which risk weights saturate, so that a step that goes too far can be taken back.
 CEILING = 600.0
@@ -126,12 +126,19 @@ class Placed:
     n_times: int
 
     @classmethod
-    def on(cls, times: Array, x: Array, time: Array, event: Array) -> Placed:
-        """Place records x (n, p), time (n,), event (n,) on the grid `times` (T,)."""
-        slot = slots(time, event, times)
+    def on(
+        cls, times: Array, x: Array, time: Array, event: Array, exits: Array | None = None
+    ) -> Placed:
+        """Place records x (n, p), time (n,), event (n,) on the grid `times` (T,).
+
+        Censored records leave at the slots `exits` (S,) alone, if those are given.
+        """
+        slot, dies = slots(time, event, times), dies_on_grid(time, event, times)
+        if exits is not None:
+            slot = leave_together(slot, dies, exits)
         order = np.argsort(slot, kind="stable")
         order = order[np.searchsorted(slot[order], 0) :]
-        dead = np.flatnonzero(dies_on_grid(time[order], event[order], times))
+        dead = np.flatnonzero(dies[order])
         slot = slot[order]
         starts = np.flatnonzero(np.diff(slot, prepend=-1))
         return cls(x[order], slot, dead, starts, slot[starts], len(times))

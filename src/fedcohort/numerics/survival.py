@@ -7,6 +7,10 @@ the ungridded data; on a coarser one it is the exact analysis of the records mov
 The slot of a record is the last k at which it is at risk, and for a death the k at which it
 counts; −1 means never at risk. Sums over risk sets R(t_k) = {j : slot_j ≥ k} are then one
 `bincount` and one reversed cumulative sum: O(n + T), whatever the ties.
+
+Where sums over the leavers of a slot less those over its deaths must not show single patients,
+censored records wait for company: they leave at few slots e_0 < … < e_{S−1}, the `exits`, a record
+of slot s at the first e ≥ s. That is the exact analysis of the records moved to those times.
 """
 
 from __future__ import annotations
@@ -43,6 +47,41 @@ def dies_on_grid(time: Array, event: Array, times: Array) -> Array:
     if not len(times):
         return np.zeros(len(time), bool)
     return np.asarray(event, bool) & (np.asarray(time) <= times[-1])
+
+
+def exits(censored: Array, at_least: int) -> Array:
+    """Return the slots at which censored records leave, `at_least` of them or more at each.
+
+    Records wait from slot to slot until they are enough to leave together. For those too few at
+    the end, the last who were enough wait too. Fewer in all are never at risk.
+
+    Parameters
+    ----------
+    censored : (T+1,) censored records in the slots −1 … T−1. With `at_least` 1, nobody waits.
+
+    Returns
+    -------
+    exits : (S,) ascending, from −1 to T−1, at least one.
+    """
+    taken = np.flatnonzero(censored) - 1
+    found: list[int] = []
+    held = 0
+    for slot in taken.tolist():
+        held += int(censored[slot + 1])
+        if held >= at_least:
+            found.append(slot)
+            held = 0
+    return np.array([*found[:-1], taken[-1]] if found else [-1], np.int64)
+
+
+def leave_together(slot: Array, dies: Array, exits: Array) -> Array:
+    """Return the slots (n,) of records once the censored ones leave at the `exits` (S,) alone.
+
+    Parameters
+    ----------
+    slot, dies : (n,), as `slots` and `dies_on_grid` give them; deaths stay where they are.
+    """
+    return np.where(dies, slot, exits[np.minimum(np.searchsorted(exits, slot), len(exits) - 1)])
 
 
 def count_at(slot: Array, n_times: int, weights: Array | None = None) -> Array:

@@ -104,11 +104,8 @@ def checked(
 
 
 def _finite(a: Array) -> bool:
-    """Return whether all numbers are finite; their squares' sum is, but for very large ones."""
-    if not a.ndim:
-        return math.isfinite(a.item())
-    flat = a.reshape(-1)
-    return math.isfinite(flat.dot(flat)) or bool(np.isfinite(a).all())
+    """Return whether all numbers are finite."""
+    return bool(np.isfinite(a).all()) if a.ndim else math.isfinite(a.item())
 
 
 class Total:

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
 from fedcohort.arrays import Array
 from fedcohort.metrics import resampled
@@ -27,11 +26,22 @@ from fedcohort.protocol import (
     SingularInformation,
     registry,
 )
+from fedcohort.protocol.ledger import Ledger
 from fedcohort.runtime.coordinator import Progress
 from fedcohort.study import evaluate, saved, tune
-from fedcohort.study.engine import Problem, Run, fit_once
+from fedcohort.study.arms import Arm
+from fedcohort.study.engine import Problem, Run, Trail, fit_once
 from fedcohort.study.layout import Laid, Table, lay_out, seed_of
-from fedcohort.study.plan import Arm, Plan, Scenario
+from fedcohort.study.plan import Plan, Scenario
+from fedcohort.study.rows import (
+    mean_draws,
+    mean_row,
+    no_model_draws,
+    no_model_row,
+    plain,
+    row_of,
+    traffic,
+)
 
 #: Called with (rounds done, rounds in all).
 Tell = Callable[[int, int], None]
@@ -70,23 +80,38 @@ def cells_of(plan: Plan) -> tuple[list[Cell], list[Cell]]:
             for a, arm in enumerate(plan.arms):
                 if arm.scope == "centralised" and s:
                     continue
-                if is_tuned(plan, arm) and (each or not repeat):
+                if plan.is_tuned(arm) and (each or not repeat):
                     tunings.append(Cell("tune", s, repeat, a))
                 fits.append(Cell("fit", s, repeat, a))
     return tunings, fits
 
 
-def is_tuned(plan: Plan, arm: Arm) -> bool:
-    """Return whether an arm has settings to choose."""
-    return bool(arm.grid) or "trials" in plan.tune
-
-
 def tuning_of(plan: Plan, cell: Cell) -> Cell | None:
     """Return the tuning whose choice a fit uses."""
-    if not is_tuned(plan, plan.arms[cell.arm]):
+    if not plan.is_tuned(plan.arms[cell.arm]):
         return None
     repeat = cell.repeat if plan.tune.get("each_repeat") else 0
     return Cell("tune", cell.scenario, repeat, cell.arm)
+
+
+@dataclass(frozen=True)
+class _Job:
+    """A cell that is being done.
+
+    Attributes
+    ----------
+    laid : its sites and test rows.
+    scratch : where its journals are.
+    lines : the ledger's lines so far, which are kept if it fails.
+    """
+
+    cell: Cell
+    arm: Arm
+    scenario: Scenario
+    laid: Laid
+    scratch: Path
+    lines: list[str]
+    tell: Tell
 
 
 class Workshop:
@@ -127,7 +152,7 @@ class Workshop:
         try:
             laid = lay_out(plan, self._table, scenario, cell.repeat)
             work = self._tune if cell.kind == "tune" else self._fit
-            found = work(cell, arm, scenario, laid, scratch, lines, tell)
+            found = work(_Job(cell, arm, scenario, laid, scratch, lines, tell))
             found["status"] = "done"
         except FedcohortError as error:
             found = {"status": f"failed: {error}"}
@@ -138,40 +163,27 @@ class Workshop:
 
     # tuning ---------------------------------------------------------------------------
 
-    def _tune(
-        self,
-        cell: Cell,
-        arm: Arm,
-        scenario: Scenario,
-        laid: Laid,
-        scratch: Path,
-        lines: list[str],
-        tell: Tell,
-    ) -> dict[str, Any]:
-        tuner = tune.Tuner(laid.problem, arm, seed_of(self.plan, cell.repeat), scratch, tell)
-        if arm.grid:
-            best = tune.grid_search(tuner, arm.grid)
-        else:
-            best = tune.optuna_search(
-                tuner, self.plan.tune["space"], self.plan.tune["trials"], self.plan.seed
-            )
-        if arm.scope == "sites":
-            lines += _tagged(best.ledger, arm, scenario, cell, {0: "tune"})
+    def _tune(self, job: _Job) -> dict[str, Any]:
+        cell, arm = job.cell, job.arm
+        tuner = tune.Tuner(
+            job.laid.problem, arm, seed_of(self.plan, cell.repeat), job.scratch, job.tell
+        )
+        try:
+            if arm.grid:
+                best = tune.grid_search(tuner, arm.grid)
+            else:
+                space, trials = self.plan.space(arm), self.plan.tune["trials"]
+                best = tune.optuna_search(tuner, space, trials, self.plan.seed)
+        finally:
+            if arm.scope == "sites":
+                job.lines.extend(_tagged(tuner.ledger, job, {0: "tune"}))
         tried = [{"settings": s, "score": c} for s, c in best.tried]
         return {"chosen": best.chosen, "score": best.score, "tried": tried}
 
     # fitting --------------------------------------------------------------------------
 
-    def _fit(
-        self,
-        cell: Cell,
-        arm: Arm,
-        scenario: Scenario,
-        laid: Laid,
-        scratch: Path,
-        lines: list[str],
-        tell: Tell,
-    ) -> dict[str, Any]:
+    def _fit(self, job: _Job) -> dict[str, Any]:
+        cell, arm, laid = job.cell, job.arm, job.laid
         chosen = self._chosen(cell)
         train = laid.problem.pooled().frames["pooled"]
         yard = evaluate.Yardstick.of(train, laid.test, laid.problem.outcome)
@@ -183,6 +195,8 @@ class Workshop:
         history: list[dict[str, Any]] = []
         for i, (site, problem) in enumerate(parts.items()):
             started = time.perf_counter()
+            own = site if arm.scope == "isolated" else None
+            trail = Trail(Ledger(problem.min_cell))
             try:
                 run = fit_once(
                     problem,
@@ -190,37 +204,37 @@ class Workshop:
                     arm.configured(chosen),
                     arm.preprocess,
                     seed_of(self.plan, cell.repeat),
-                    journal=scratch / f"{i:04d}.journal",
-                    observer=_observer(tell, i, len(parts)),
+                    journal=job.scratch / f"{i:04d}.journal",
+                    trail=trail,
+                    observer=_observer(job.tell, i, len(parts)),
                 )
             except (DataError, SingularInformation, NotConverged) as error:
-                if arm.scope != "isolated":
+                if own is None:
                     raise
-                rows.append(_no_model(site, str(error), self.plan.metrics))
-                draws.append(_no_draws(len(weights), self.plan.metrics))
+                rows.append(no_model_row(own, str(error), self.plan.metrics))
+                draws.append(no_model_draws(len(weights), self.plan.metrics))
                 continue
+            finally:
+                if arm.scope == "sites":
+                    job.lines.extend(_tagged(trail.ledger.lines, job, trail.phases))
             runs[site] = run
-            if arm.scope == "sites":
-                phases = {0: "preprocess", run.n_preprocess: "fit"}
-                lines += _tagged(run.ledger.lines, arm, scenario, cell, phases)
-            own = site if arm.scope == "isolated" else None
             metrics = evaluate.judge(run, yard, self.plan.metrics)
             if own and laid.test_site is not None:
                 metrics |= _own(run, yard, laid.test_site, own)
             seconds = time.perf_counter() - started
-            rows.append(_row(run, own, metrics, seconds, *_traffic(run, problem, arm.scope)))
+            rows.append(row_of(run, own, metrics, seconds, *traffic(run, problem, arm.scope)))
             draws.append(evaluate.judge_draws(run, yard, weights, self.plan.metrics))
             history += [{"site": own, **row} for row in run.history]
         if arm.scope == "isolated":
-            rows.append(_mean_row(rows))
+            rows.append(mean_row(rows))
         else:
             run = next(iter(runs.values()))
             rows += self._site_rows(run, yard, laid)
-        found: dict[str, Any] = {"rows": rows, "history": history, "draws": _mean_draws(draws)}
+        found: dict[str, Any] = {"rows": rows, "history": history, "draws": mean_draws(draws)}
         if arm.scope != "isolated":
             found |= self._details(cell, next(iter(runs.values())), yard)
         if cell.repeat == 0 and cell.scenario == 0:
-            self._save(arm, scenario, runs)
+            self._save(arm, job.scenario, runs)
         return found
 
     def _chosen(self, cell: Cell) -> Mapping[str, Any]:
@@ -254,7 +268,7 @@ class Workshop:
         method = registry.find(self.plan.arms[cell.arm].method)
         found: dict[str, Any] = {"calibration": evaluate.calibration_groups(run, yard)}
         if "summary" in method.gives:
-            found["coefficients"] = [_plain(row) for row in run.model.summary()]
+            found["coefficients"] = [plain(row) for row in run.model.summary()]
         return found
 
     def _save(self, arm: Arm, scenario: Scenario, runs: Mapping[str, Run]) -> None:
@@ -269,42 +283,9 @@ class Workshop:
                 "trained_on": f"{1 - self.plan.test_fraction:.0%} of the rows",
             }
             parts = saved.Saved(arm.method, run.model, run.design, notes)
-            saved.write(folder / site if arm.scope == "isolated" else folder, parts)
-
-
-def _mean_draws(draws: list[dict[str, Array]]) -> dict[str, list[float | None]]:
-    """Return each metric's draws, averaged over the fits that have a value; None where none has."""
-    out: dict[str, list[float | None]] = {}
-    for metric in draws[0]:
-        table = np.array([d[metric] for d in draws])
-        known = np.isfinite(table)
-        total = np.where(known, table, 0.0).sum(axis=0)
-        counts = known.sum(axis=0)
-        out[metric] = [t / c if c else None for t, c in zip(total, counts, strict=True)]
-    return out
-
-
-#: What a hospital's lower bound is where its own rows give no model: every patient looks alike.
-CHANCE = {"c_index": 0.5, "uno_c": 0.5}
-
-
-def _no_model(site: str, reason: str, wanted: tuple[str, ...]) -> dict[str, Any]:
-    """Return the row of a site whose own rows cannot be fitted, such as one without events."""
-    return {
-        "site": site,
-        "metrics": {m: CHANCE.get(m) for m in wanted},
-        "rounds": 0,
-        "seconds": 0.0,
-        "bytes_up": 0,
-        "bytes_down": 0,
-        "epsilon": None,
-        "note": f"no model: {reason}",
-    }
-
-
-def _no_draws(draws: int, wanted: tuple[str, ...]) -> dict[str, Array]:
-    """Return the bootstrap of a site without a model: chance, or nothing."""
-    return {m: np.full(draws, CHANCE.get(m, np.nan)) for m in wanted if m != "d_calibration_p"}
+            saved.write(
+                folder / saved.folder_name(site) if arm.scope == "isolated" else folder, parts
+            )
 
 
 def _parts(problem: Problem, scope: str) -> dict[str, Problem]:
@@ -321,63 +302,11 @@ def _own(run: Run, yard: evaluate.Yardstick, test_site: Any, site: str) -> dict[
     return {"c_index_own": found["c_index"]}
 
 
-def _traffic(run: Run, problem: Problem, scope: str) -> tuple[int, int]:
-    """Return the bytes that left the sites and that came to them.
-
-    Nothing leaves an isolated site; to pool the data, every cell of every table leaves.
-    """
-    if scope == "isolated":
-        return 0, 0
-    if scope == "centralised":
-        return sum(8 * frame.size for frame in problem.frames.values()), 0
-    return sum(run.ledger.bytes_up.values()), run.ledger.bytes_down
-
-
-def _row(
-    run: Run, site: str | None, metrics: dict[str, Any], seconds: float, up: int, down: int
-) -> dict[str, Any]:
-    return {
-        "site": site,
-        "metrics": metrics,
-        "rounds": run.rounds,
-        "seconds": round(seconds, 3),
-        "bytes_up": up,
-        "bytes_down": down,
-        "epsilon": None,
-    }
-
-
-def _mean_row(rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return the lower bound: the mean over sites of each site's own model."""
-    table = pd.DataFrame([r["metrics"] for r in rows]).astype(float)
-    mean = {k: (None if pd.isna(v) else float(v)) for k, v in table.mean().items()}
-    return {
-        "site": None,
-        "metrics": mean,
-        "rounds": max(r["rounds"] for r in rows),
-        "seconds": round(sum(r["seconds"] for r in rows), 3),
-        "bytes_up": sum(r["bytes_up"] for r in rows),
-        "bytes_down": sum(r["bytes_down"] for r in rows),
-        "epsilon": None,
-    }
-
-
-def _plain(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a summary's row as JSON-able values; infinities and NaN become None."""
-    out: dict[str, Any] = {}
-    for k, v in row.items():
-        number = isinstance(v, (float, np.floating))
-        out[k] = (float(v) if np.isfinite(v) else None) if number else v
-    return out
-
-
-def _tagged(
-    lines: list[str], arm: Arm, scenario: Scenario, cell: Cell, phases: Mapping[int, str]
-) -> list[str]:
+def _tagged(lines: list[str], job: _Job, phases: Mapping[int, str]) -> list[str]:
     """Put the study's names in front of a ledger's lines; `phases` begin at line numbers."""
     head = (
-        f'{{"arm":{json.dumps(arm.name)},"scenario":{json.dumps(scenario.name)},'
-        f'"repeat":{cell.repeat},'
+        f'{{"arm":{json.dumps(job.arm.name)},"scenario":{json.dumps(job.scenario.name)},'
+        f'"repeat":{job.cell.repeat},'
     )
     out: list[str] = []
     phase = ""

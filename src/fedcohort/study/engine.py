@@ -80,19 +80,38 @@ class Run:
     model : the fitted model.
     design : the fitted preprocessing, that turns a table into the model's x.
     history : a row per `record` of the program.
-    ledger : the ledger; its first `n_preprocess` lines are the preprocessing's.
+    ledger : what left each site.
     """
 
     model: Fitted
     design: Design
     history: list[dict[str, float]]
     ledger: Ledger
-    n_preprocess: int
 
     @property
     def rounds(self) -> int:
         """Number of rounds that the program recorded."""
         return int(max((row["round"] for row in self.history), default=-1.0)) + 1
+
+
+@dataclass
+class Trail:
+    """What left the sites during a fit, also where the fit then failed.
+
+    Attributes
+    ----------
+    ledger : every line of it.
+    n_preprocess : how many of the first lines are the preprocessing's; None until it is done.
+    """
+
+    ledger: Ledger
+    n_preprocess: int | None = None
+
+    @property
+    def phases(self) -> dict[int, str]:
+        """Which phase begins at which line."""
+        fit = {} if self.n_preprocess is None else {self.n_preprocess: "fit"}
+        return {0: "preprocess", **fit}
 
 
 def fit_once(
@@ -103,6 +122,7 @@ def fit_once(
     seed: int,
     *,
     journal: Path | None = None,
+    trail: Trail | None = None,
     observer: Callable[[Progress], None] | None = None,
 ) -> Run:
     """Fit one method to one problem, with every site in this process.
@@ -113,6 +133,7 @@ def fit_once(
     table : scale and impute.
     seed : what every draw of this fit derives from.
     journal : the file that makes the fit resumable; what it holds is replayed.
+    trail : keeps what left the sites, for a caller who goes on after a fit that failed.
 
     Raises
     ------
@@ -122,7 +143,7 @@ def fit_once(
     config = method.configure(settings)
     steps = (*preprocess.STEPS, *method.steps)
     hosts = [Host(name, frame, steps, seed) for name, frame in problem.frames.items()]
-    ledger = Ledger(problem.min_cell)
+    trail = trail or Trail(Ledger(problem.min_cell))
     if journal:
         journal.parent.mkdir(parents=True, exist_ok=True)
     mark = repr((method.name, config, sorted(table.items()), seed, problem.quorum))
@@ -132,7 +153,7 @@ def fit_once(
         fed = local(
             hosts,
             quorum=problem.quorum,
-            ledger=ledger,
+            ledger=trail.ledger,
             journal=book,
             store=store,
             observer=observer,
@@ -145,7 +166,7 @@ def fit_once(
             impute=table.get("impute", "median"),
             min_cell=problem.min_cell,
         )
-        n_preprocess = len(ledger.lines)
+        trail.n_preprocess = len(trail.ledger.lines)
         task = Task(
             kind=problem.kind,
             features=design.features,
@@ -156,4 +177,4 @@ def fit_once(
     finally:
         if book:
             book.close()
-    return Run(model, design, fed.history, ledger, n_preprocess)
+    return Run(model, design, fed.history, trail.ledger)

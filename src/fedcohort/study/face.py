@@ -25,8 +25,8 @@ from fedcohort.data.frames import as_pandas, by_column
 from fedcohort.data.outcome import Outcome
 from fedcohort.protocol import DataError, NotSupported, SettingError, SiteUnavailable, registry
 from fedcohort.study import saved
+from fedcohort.study.arms import BOUNDS, PREPROCESS
 from fedcohort.study.engine import Problem, Run, fit_once
-from fedcohort.study.plan import BOUNDS, IMPUTE, SCALE
 from fedcohort.study.yamlfile import nearest
 
 
@@ -90,6 +90,8 @@ def simulate(
 def _tables(frames: Any, column: str | None) -> dict[str, pd.DataFrame]:
     """Return one pandas frame a site."""
     if isinstance(frames, Mapping):
+        if column is not None:
+            raise DataError("the tables are named by site already; leave out sites=...")
         named = cast("Mapping[Any, Any]", frames)
         return {str(name): as_pandas(frame) for name, frame in named.items()}
     frame = as_pandas(frames)
@@ -216,10 +218,11 @@ def fit(
     SettingError : an unknown method or setting (the nearest known one is named).
     FedcohortError : whatever the method raises on purpose.
     """
-    entry = registry.find(method)
+    entry = registry.find(str(method))
+    _check_call(fed, seed, quorum, min_cell)
     seed = fed.seed if seed is None else seed
     table = dict(entry.preprocess)
-    for key, known in (("scale", SCALE), ("impute", IMPUTE)):
+    for key, known in PREPROCESS.items():
         if key in settings:
             table[key] = settings.pop(key)
             if table[key] not in known:
@@ -245,6 +248,19 @@ def fit(
     if not own:
         raise SiteUnavailable("there are no sites to fit alone.")
     return Fit(method, dict(given), next(iter(own.values())).parts, None, own)
+
+
+def _check_call(fed: Any, seed: Any, quorum: Any, min_cell: Any) -> None:
+    """Raise `SettingError` for what a slip in a notebook gives `fit`."""
+    if not isinstance(fed, Cohort):
+        kind = type(fed).__name__
+        raise SettingError(f"fit needs what simulate(...) returns, not {kind}.")
+    seed = fed.seed if seed is None else seed
+    for name, value, low in (("seed", seed, 0), ("min_cell", min_cell, 1)):
+        if not isinstance(value, int) or isinstance(value, bool) or value < low:
+            raise SettingError(f"{name} is {value!r}; give a whole number of at least {low}.")
+    if not isinstance(quorum, (int, float)) or isinstance(quorum, bool) or not 0 < quorum <= 1:
+        raise SettingError(f"quorum is {quorum!r}; give a fraction of the sites, above 0 up to 1.")
 
 
 def load(folder: str | Path) -> Fit:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
@@ -12,11 +12,12 @@ from fedcohort.arrays import Array
 from fedcohort.data import checks, sources
 from fedcohort.data.dictionary import Dictionary
 from fedcohort.data.frames import by_column
-from fedcohort.data.outcome import Outcome
+from fedcohort.data.outcome import Outcome, Survival
 from fedcohort.data.partition import partition
 from fedcohort.protocol import DataError
 from fedcohort.study.engine import Problem
 from fedcohort.study.plan import Plan, Scenario
+from fedcohort.study.reader import LONGEST_NAME
 from fedcohort.study.splits import strata, stratified
 
 
@@ -59,40 +60,89 @@ def load(plan: Plan) -> Table:
     """
     source = sources.load(plan.source, plan.base)
     outcome = plan.outcome or source.outcome
+    if outcome is not None and outcome.kind != plan.task:
+        raise DataError(
+            f"{plan.source} has an outcome for {outcome.kind}, and the study's task is "
+            f"{plan.task}; name another task, or the 'outcome'."
+        )
     site: Array | None = None
     if isinstance(source.frames, dict):
-        names = sorted(source.frames)
-        checks.check_sites(source.frames, outcome)
-        frame = pd.concat([source.frames[s] for s in names], ignore_index=True)
-        site = np.repeat(names, [len(source.frames[s]) for s in names])
+        named = source.frames
+        names = sorted(named)
+        frame = pd.concat([named[s] for s in names], ignore_index=True)
+        site = np.repeat(names, [len(named[s]) for s in names])
     else:
+        named = {}
         frame = source.frames
         if not len(frame):
             raise DataError(f"{plan.source}: there are no rows under the header.")
         if plan.site_column is not None:
             named = by_column(frame, plan.site_column, plan.source)
-            checks.check_sites(named, outcome)
             site = frame[plan.site_column].astype(str).to_numpy()
             frame = frame.drop(columns=[plan.site_column])
-        else:
-            checks.check_table(frame, outcome, plan.source)
     dictionary = source.dictionary
     if plan.dictionary is not None:
-        dictionary = Dictionary.from_file(plan.base / plan.dictionary)
+        dictionary = _without(Dictionary.from_file(plan.base / plan.dictionary), plan.site_column)
     if dictionary is None:
         dictionary = Dictionary.draft(frame, outcome)
-    natural = 0 if site is None else len(np.unique(site))
-    n_sites = plan.n_sites or natural
-    train = len(frame) * (1 - plan.test_fraction)
-    if train < 2 * n_sites:
+    if named:
+        checks.check_sites(named, outcome, dictionary)
+    else:
+        checks.check_table(frame, outcome, plan.source, dictionary)
+    if not dictionary.features(outcome):
         raise DataError(
-            f"{plan.source}: {len(frame)} rows are too few for {n_sites} sites after "
-            f"{plan.test_fraction:.0%} were set aside for the test; use fewer sites."
+            f"{plan.source}: no column is left to predict from; identifiers, dates, free text and "
+            f"the outcome cannot be used."
         )
+    natural = _natural(plan, site)
+    n_sites = plan.n_sites or natural
+    _enough(plan, frame, outcome, n_sites)
     return Table(
         frame.reset_index(drop=True), site, dictionary, outcome, n_sites,
         source.description, source.licence,
     )  # fmt: skip
+
+
+def _without(dictionary: Dictionary, column: str | None) -> Dictionary:
+    """Return a dictionary without the site's column, which is no part of the sites' tables."""
+    variables = {k: v for k, v in dictionary.variables.items() if k != column}
+    return replace(dictionary, variables=variables)
+
+
+def _natural(plan: Plan, site: Array | None) -> int:
+    """Return the number of natural sites, each of which has a name and rows to train on."""
+    if site is None:
+        return 0
+    names, rows = np.unique(site, return_counts=True)
+    for name, n in zip(names, rows, strict=True):
+        if not (0 < len(name) <= LONGEST_NAME and str(name).isprintable()):
+            raise DataError(
+                f"{plan.source}: a site's name must be text of 1 to {LONGEST_NAME} printable "
+                f"characters; look at the site's column or files."
+            )
+        if n * (1 - plan.test_fraction) < 1:
+            raise DataError(
+                f"{plan.source}: site {name!r} may be left without rows to train on, after "
+                f"{plan.test_fraction:.0%} of {n} were set aside; join it with another site."
+            )
+    return len(names)
+
+
+def _enough(plan: Plan, frame: pd.DataFrame, outcome: Outcome | None, n_sites: int) -> None:
+    """Check that there are rows and events for training at every site, and for the test."""
+    n, aside = len(frame), f"{plan.test_fraction:.0%}"
+    if n * (1 - plan.test_fraction) < 2 * n_sites:
+        raise DataError(
+            f"{plan.source}: {n} rows are too few for {n_sites} sites after {aside} were set aside "
+            f"for the test; use fewer sites."
+        )
+    if isinstance(outcome, Survival):
+        events = int((np.asarray(frame[outcome.event], float) > 0).sum())
+        if min(plan.test_fraction, 1 - plan.test_fraction) * events < 1:
+            raise DataError(
+                f"{plan.source}: {events} events are too few to have one among the training rows "
+                f"and one among the test rows, when {aside} are set aside."
+            )
 
 
 def seed_of(plan: Plan, repeat: int) -> int:

@@ -23,9 +23,11 @@ import fedcohort
 from fedcohort.data import preprocess
 from fedcohort.metrics import intervals
 from fedcohort.protocol import Method, registry
+from fedcohort.study.arms import Arm
+from fedcohort.study.card import card
 from fedcohort.study.cells import Cell, Workshop, cells_of
 from fedcohort.study.layout import Table, lay_out
-from fedcohort.study.plan import Arm, Plan
+from fedcohort.study.plan import Plan
 
 ROLE = {"sites": "arm", "isolated": "lower bound", "centralised": "upper bound"}
 PACKAGES = ("numpy", "scipy", "pandas", "scikit-learn", "torch", "safetensors", "optuna")
@@ -99,7 +101,7 @@ def write(shop: Workshop, table: Table, out: Path, seconds: float, command: str)
     _text(out / "environment.json", json.dumps(machine, indent=1))
     for arm in plan.arms:
         if (out / "models" / arm.name).is_dir():
-            _text(out / "models" / arm.name / "card.md", _card(plan, table, arm, results))
+            _text(out / "models" / arm.name / "card.md", card(plan, arm, results))
     return results
 
 
@@ -336,40 +338,3 @@ def _ledger(path: Path, shop: Workshop) -> None:
             if part.exists():
                 file.write(part.read_bytes())
     os.replace(fresh, path)
-
-
-def _card(plan: Plan, table: Table, arm: Arm, results: Mapping[str, Any]) -> str:
-    """Return the model card: what the model is, what it was trained on, how good it is."""
-    method = registry.find(arm.method)
-    first = plan.scenarios[0].name
-    scores = [s for s in results["summary"] if s["arm"] == arm.name and s["scenario"] == first]
-    rows = "\n".join(f"| {s['metric']} | {s['mean']:.3f} | {s['n']} |" for s in scores)
-    declared = next(d for d in results["declared"] if d["arm"] == arm.name)
-    settings = "\n".join(f"- {k}: {v}" for k, v in declared["settings"].items())
-    return f"""# {arm.title}: {plan.study}
-
-{plan.question}
-
-- Method: {method.title} (`{method.name}`). Source: {method.paper}
-- Trained on: {plan.source}, scenario {first}, the training rows of the first repeat \
-({1 - plan.test_fraction:.0%} of {len(table.frame)} rows)
-- Outcome: {", ".join(_outcome(table)["columns"]) or "none"}
-- Role in the study: {declared["role"]}
-- What left the sites: {declared["reveals"]}
-- Seed: {plan.seed}; fedcohort {fedcohort.__version__}
-
-## Evaluation on blind test rows, scenario {first}
-
-| metric | mean | repeats |
-|---|---|---|
-{rows}
-
-## Settings
-
-{settings}
-
-## Limits
-
-The model was evaluated on rows of the same source. Before it is used for patients of another
-hospital or period, evaluate it there. It is no medical device.
-"""

@@ -12,6 +12,7 @@ import os
 import queue
 import shutil
 import signal
+import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
@@ -25,6 +26,7 @@ from fedcohort.protocol import FedcohortError, StudyError
 from fedcohort.study import layout, results
 from fedcohort.study.cells import Cell, Workshop, cells_of
 from fedcohort.study.layout import Table
+from fedcohort.study.lock import locked
 from fedcohort.study.plan import Plan
 
 WORK = ".work"
@@ -50,12 +52,6 @@ class Event:
 Tell = Callable[[Event], None]
 
 
-def prepare(plan: Plan, table: Table) -> None:
-    """Find what can be wrong before anything is written: every scenario is laid out once."""
-    for scenario in plan.scenarios:
-        layout.lay_out(plan, table, scenario, 0)
-
-
 def run(
     plan: Plan,
     table: Table,
@@ -70,11 +66,27 @@ def run(
 
     Raises
     ------
-    StudyError : `out` holds another run, or a finished one, or none to resume.
-    FedcohortError : a worker process died; what was done is kept.
+    StudyError : `out` cannot be written, holds another run, a finished one, or none to resume; or
+        another process works there.
+    FedcohortError : a worker process died, or the disk is full; what was done is kept.
     """
     began = time.monotonic()
-    _claim(plan, table, out, resume)
+    _open(out, resume)
+    with locked(out / WORK / "lock"):
+        _claim(plan, table, out, resume)
+        try:
+            return _finish(plan, table, out, workers, tell, command, began)
+        except OSError as error:
+            raise FedcohortError(
+                f"{error.filename or out}: {error.strerror or error}; what was finished is kept: "
+                f"run the same command with --resume."
+            ) from None
+
+
+def _finish(
+    plan: Plan, table: Table, out: Path, workers: int, tell: Tell, command: str, began: float
+) -> dict[str, Any]:
+    """Do the pieces that are left, and write the files that describe them all."""
     shop = Workshop(plan, table, out / WORK, out / "models")
     tunings, fits = cells_of(plan)
     total = len(tunings) + len(fits)
@@ -87,6 +99,7 @@ def run(
             done += rounds is None
             tell(Event(done, total, name, rounds))
     found = results.write(shop, table, out, time.monotonic() - began, command)
+    _note(out).unlink()
     shutil.rmtree(out / WORK)
     return found
 
@@ -104,8 +117,31 @@ def default_folder(plan: Plan, resume: bool, parent: Path = Path("runs")) -> Pat
     return next(parent / n for n in names if not (parent / n).exists())
 
 
+def _note(out: Path) -> Path:
+    """Return the file that says whose unfinished run is in a folder."""
+    return out / WORK / "claim.json"
+
+
+def _open(out: Path, resume: bool) -> None:
+    """Make the folder of a new run, or see that there is one to resume."""
+    try:
+        unfinished = _note(out).exists()
+        if resume:
+            if not unfinished:
+                finished = (out / "results.json").exists()
+                what = "the run there is finished" if finished else "there is no run"
+                raise StudyError(f"{out}: nothing to resume; {what}.")
+            return
+        if out.exists() and any(out.iterdir()):
+            hint = "--resume to go on with it, or " if unfinished else ""
+            raise StudyError(f"{out}: the folder is not empty; use {hint}another --out.")
+        (out / WORK).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StudyError(f"{out}: cannot make this folder ({error.strerror}).") from None
+
+
 def _claim(plan: Plan, table: Table, out: Path, resume: bool) -> None:
-    """Make the folder of a new run, or see that the one to resume is this study's."""
+    """Note whose run this is, or see that the one to resume is this study's."""
     mark = json.dumps(
         {
             "fedcohort": fedcohort.__version__,
@@ -117,22 +153,14 @@ def _claim(plan: Plan, table: Table, out: Path, resume: bool) -> None:
         sort_keys=True,
         default=str,
     )
-    note = out / WORK / "claim.json"
+    note = _note(out)
     if resume:
-        if not note.exists():
-            finished = (out / "results.json").exists()
-            what = "the run there is finished" if finished else "there is no run"
-            raise StudyError(f"{out}: nothing to resume; {what}.")
         if note.read_text(encoding="utf-8") != mark:
             raise StudyError(
                 f"{out}: the study, its data or the version changed since this run began; start "
                 f"a new one with another --out."
             )
         return
-    if out.exists() and any(out.iterdir()):
-        hint = "--resume to go on with it, or " if note.exists() else ""
-        raise StudyError(f"{out}: the folder is not empty; use {hint}another --out.")
-    note.parent.mkdir(parents=True, exist_ok=True)
     fresh = note.with_suffix(".new")
     fresh.write_text(mark, encoding="utf-8")
     os.replace(fresh, note)
@@ -216,11 +244,20 @@ def _start(plan: Plan, out: str, news: Any) -> None:
     """Load the study once per worker; one thread each, since the cells are the parallelism."""
     global _shop, _news
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_leave_with_parent, daemon=True).start()
     for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
         os.environ[name] = "1"
     folder = Path(out)
     _shop = Workshop(plan, layout.load(plan), folder / WORK, folder / "models")
     _news = news
+
+
+def _leave_with_parent() -> None:
+    """End this process with the one that started it, so that nobody else writes to its journals."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
 
 
 def _work(cell: Cell) -> None:

@@ -7,6 +7,7 @@ and the preprocessing and dictionary that turn a table into its x.
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,15 @@ class Saved:
     model: Fitted
     design: Design
     notes: dict[str, Any]
+
+
+def folder_name(site: str) -> str:
+    """Return a site's name as that of one folder: what could be a path stands as its code."""
+    return re.sub(
+        r"[^\w \-.]|^[. ]|[. ]$",
+        lambda m: "".join(f"%{byte:02X}" for byte in m.group().encode()),
+        site,
+    )
 
 
 def write(folder: Path, saved: Saved) -> None:
@@ -58,7 +68,7 @@ def read(folder: Path) -> Saved:
     SettingError : the method is not installed here.
     """
     try:
-        text = json.loads((folder / "model.json").read_text(encoding="utf-8"))
+        text: Any = json.loads((folder / "model.json").read_text(encoding="utf-8"))
         arrays = load_file(folder / "model.safetensors")
     except FileNotFoundError as error:
         name = Path(error.filename or "model.safetensors").name
@@ -66,10 +76,13 @@ def read(folder: Path) -> Saved:
     except (json.JSONDecodeError, UnicodeDecodeError, SafetensorError, OSError) as error:
         kind = type(error).__name__
         raise DataError(f"{folder}: the saved model is damaged ({kind}).") from None
-    if text.get("format") != FORMAT:
-        raise DataError(
-            f"{folder}: model format {text.get('format')!r}; this version reads {FORMAT}."
-        )
-    model = registry.find(text["method"]).model.restore(arrays, text["model"])
-    design = Design.from_json(json.dumps(text["design"]))
+    found = text.get("format") if isinstance(text, dict) else None
+    if found != FORMAT:
+        raise DataError(f"{folder}: model format {found!r}; this version reads {FORMAT}.")
+    try:
+        model = registry.find(text["method"]).model.restore(arrays, text["model"])
+        design = Design.from_json(json.dumps(text["design"]))
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
+        kind = type(error).__name__
+        raise DataError(f"{folder}: the saved model is damaged ({kind}).") from None
     return Saved(text["method"], model, design, text.get("notes", {}))

@@ -9,8 +9,6 @@
 
 from __future__ import annotations
 
-import copy
-import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +16,7 @@ from typing import Any
 
 import pandas as pd
 
-from fedcohort.protocol import DataError
+from fedcohort.protocol import InputError
 from fedcohort.study import layout, plan, runner, yamlfile
 
 
@@ -35,15 +33,11 @@ class Results:
 
         Raises
         ------
-        DataError : there is no results.json, or it is damaged.
+        DataError : there is no results.json, or it is damaged or of another version.
         """
-        path = Path(folder) / "results.json"
-        try:
-            return cls(Path(folder), json.loads(path.read_text(encoding="utf-8")))
-        except FileNotFoundError:
-            raise DataError(f"{folder}: no results.json there; is the run finished?") from None
-        except (json.JSONDecodeError, UnicodeDecodeError):
-            raise DataError(f"{path}: the file is damaged.") from None
+        from fedcohort.report.run import read
+
+        return cls(Path(folder), dict(read(Path(folder)).results))
 
     @property
     def summary(self) -> pd.DataFrame:
@@ -97,14 +91,18 @@ class Study:
         """
         path = Path(path)
         doc = yamlfile.read(path)
-        content = copy.deepcopy(doc.content)
         for assignment in overrides:
-            yamlfile.override(content, assignment)
+            doc = doc.with_override(assignment)
         if seed is not None:
-            content["seed"] = seed
-        checked = plan.check(yamlfile.Document(content, doc.name, doc.lines), path.parent)
+            doc = doc.with_override(f"seed={seed}")
+        checked = plan.check(doc, path.parent)
         table = layout.load(checked)
-        runner.prepare(checked, table)
+        for i, scenario in enumerate(checked.scenarios):
+            try:
+                layout.lay_out(checked, table, scenario, 0)
+            except InputError as error:
+                where = ("scenarios", i) if "scenarios" in doc.content else ("data", "sites")
+                raise doc.error(where, str(error)) from None
         return cls(checked, table)
 
     def run(

@@ -25,8 +25,10 @@ from fedcohort.arrays import Array
 from fedcohort.data.outcome import Survival
 from fedcohort.metrics import concordance
 from fedcohort.protocol import FedcohortError, Fitted, Method, SettingError, registry
-from fedcohort.study.engine import Problem, Run, fit_once
-from fedcohort.study.plan import Arm
+from fedcohort.protocol.ledger import Ledger
+from fedcohort.study.arms import Arm
+from fedcohort.study.engine import Problem, Run, Trail, fit_once
+from fedcohort.study.space import Choice, space_of
 
 ROW_FOLDS = 5
 
@@ -118,9 +120,14 @@ class Tuner:
         path = self._work / f"tune-{self._fits:05d}.journal"
         self._fits += 1
         self._tell(self._fits, 0)
-        run = fit_once(problem, self._method, given, self._arm.preprocess, self._seed, journal=path)
-        self.ledger += run.ledger.lines
-        return run
+        trail = Trail(Ledger(problem.min_cell))
+        try:
+            return fit_once(
+                problem, self._method, given, self._arm.preprocess, self._seed,
+                journal=path, trail=trail,
+            )  # fmt: skip
+        finally:
+            self.ledger += trail.ledger.lines
 
 
 def _at(model: Fitted, rounds: tuple[int, ...]) -> Iterable[Fitted]:
@@ -189,8 +196,7 @@ def optuna_search(tuner: Tuner, space: Mapping[str, Any], trials: int, seed: int
 
     Parameters
     ----------
-    space : by setting, either ``[low, high]`` (whole numbers if both are), ``[low, high, "log"]``,
-        or ``{"choose": [values]}``.
+    space : by setting, what `space_of` reads.
 
     Raises
     ------
@@ -216,19 +222,12 @@ def optuna_search(tuner: Tuner, space: Mapping[str, Any], trials: int, seed: int
 
 def _draw(trial: Any, name: str, spec: Any) -> Any:
     """Return one setting's value as Optuna proposes it."""
-    match spec:
-        case {"choose": [*values]}:
-            return trial.suggest_categorical(name, values)
-        case [int(low), int(high)] if low <= high:
-            return trial.suggest_int(name, low, high)
-        case [int() | float() as low, int() | float() as high] if low <= high:
-            return trial.suggest_float(name, low, high)
-        case [int() | float() as low, int() | float() as high, "log"] if 0 < low <= high:
-            return trial.suggest_float(name, low, high, log=True)
-        case _:
-            raise SettingError(
-                f"tune.space.{name} must be [low, high], [low, high, log] or {{choose: [values]}}."
-            )
+    found = space_of(name, spec)
+    if isinstance(found, Choice):
+        return found.values[trial.suggest_categorical(name, range(len(found.values)))]
+    if isinstance(found.low, int) and isinstance(found.high, int):
+        return trial.suggest_int(name, found.low, found.high, log=found.log)
+    return trial.suggest_float(name, found.low, found.high, log=found.log)
 
 
 def _best(tried: list[tuple[Settings, float | None]], ledger: list[str]) -> Tuned:

@@ -1,10 +1,12 @@
 """YAML with places: every key of a file with the line it stands on, for messages that point there.
 
-Only the safe subset of YAML is read; a key that stands twice is an error, not a silent choice.
+Only plain data are read: mappings with text as keys, lists, text, numbers, true, false and null.
+A date is text. A key that stands twice is an error, not a silent choice.
 """
 
 from __future__ import annotations
 
+import copy
 import difflib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -17,37 +19,50 @@ from fedcohort.protocol import StudyError
 
 Where = tuple[str | int, ...]
 
+#: A study has no more keys and items than this, also where YAML's anchors repeat them.
+MOST_PLACES = 20_000
+
+_TAG = "tag:yaml.org,2002:"
+_TEXT, _MERGE, _DATE = f"{_TAG}str", f"{_TAG}merge", f"{_TAG}timestamp"
+_PLAIN = (None, *(_TAG + kind for kind in ("null", "bool", "int", "float", "str", "seq", "map")))
+
+
+class _Loader(yaml.SafeLoader):
+    """Reads plain data only."""
+
+
+_Loader.yaml_constructors = {
+    tag: make for tag, make in yaml.SafeLoader.yaml_constructors.items() if tag in _PLAIN
+}
+_Loader.yaml_implicit_resolvers = {
+    first: [(tag, shape) for tag, shape in resolvers if tag != _DATE]
+    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+
 
 @dataclass(frozen=True)
 class Document:
-    """A parsed file: its content, its name, and the line of each key.
+    """A parsed file: its content, its name, and where each key stands.
 
     Attributes
     ----------
     content : the top-level mapping.
     name : the file's name as the user gave it.
-    lines : 1-based line by path, e.g. ``("arms", 0, "method")``.
+    places : by path, e.g. ``("arms", 0, "method")``: "line 7", or "given by --set".
     """
 
     content: dict[str, Any]
     name: str
-    lines: Mapping[Where, int] = field(default_factory=dict[Where, int])
+    places: Mapping[Where, str] = field(default_factory=dict[Where, str])
 
     def error(self, where: Where, problem: str) -> StudyError:
         """Return the error that says `problem` about the value at `where`."""
         at = where
-        while at and at not in self.lines:
+        while at and at not in self.places:
             at = at[:-1]
-        line = f", line {self.lines[at]}" if at in self.lines else ""
         key = ".".join(map(str, where))
-        return StudyError(f"{self.name}{line}{f', {key}' if key else ''}: {problem}")
-
-    def check_keys(self, where: Where, known: Iterable[str]) -> None:
-        """Raise `StudyError` for the first key below `where` that is not in `known`."""
-        value: Any = self.content
-        for part in where:
-            value = value[part]
-        self.known_only(where, cast("Mapping[str, Any]", value), known)
+        place = ", ".join(p for p in (self.name, self.places.get(at), key) if p)
+        return StudyError(f"{place}: {problem}")
 
     def known_only(self, where: Where, value: Mapping[str, Any], known: Iterable[str]) -> None:
         """Raise `StudyError` for the first key of `value` that is not in `known`."""
@@ -55,6 +70,55 @@ class Document:
         for key in value:
             if key not in known:
                 raise self.error((*where, key), f"unknown key {key!r}; {nearest(key, known)}")
+
+    def with_override(self, assignment: str) -> Document:
+        """Return the document after one ``key.path=value``, whose value is YAML.
+
+        Raises
+        ------
+        StudyError : no "=", no plain YAML, or a path through what is no mapping or list.
+        """
+        path, equals, text = assignment.partition("=")
+        told = "--set " + " ".join(assignment.split())
+        if not equals or not all(path.split(".")):
+            raise StudyError(f"{told}: expected key.path=value.")
+        value, below = _parsed(text, told)
+        content = copy.deepcopy(self.content)
+        try:
+            here = _put(content, path.split("."), value)
+        except (LookupError, ValueError, TypeError):
+            raise StudyError(f"{told}: there is no place {path!r} in the study.") from None
+        kept = {w: p for w, p in self.places.items() if w[: len(here)] != here}
+        given = {(*here, *w): "given by --set" for w in ((), *below)}
+        return Document(content, self.name, {**kept, **given})
+
+
+def _put(content: dict[str, Any], path: list[str], value: Any) -> Where:
+    """Set the value at a path, making mappings on the way; return the path as a place.
+
+    Raises
+    ------
+    LookupError, ValueError, TypeError : there is no such place.
+    """
+    here: list[str | int] = []
+    place: Any = content
+    for i, part in enumerate(path):
+        if isinstance(place, list):
+            spot: Any = int(part)
+            if not 0 <= spot < len(cast("list[Any]", place)):
+                raise IndexError(spot)
+        elif isinstance(place, dict):
+            spot = part
+        else:
+            raise TypeError(part)
+        here.append(spot)
+        inside = cast("dict[Any, Any]", place)
+        if i == len(path) - 1:
+            inside[spot] = value
+        elif isinstance(place, dict) and inside.get(spot) is None:
+            inside[spot] = {}
+        place = inside[spot]
+    return tuple(here)
 
 
 def nearest(word: object, known: Iterable[str]) -> str:
@@ -69,7 +133,7 @@ def read(path: Path) -> Document:
 
     Raises
     ------
-    StudyError : no such file, no YAML, a key that stands twice, or no mapping.
+    StudyError : no such file, no plain YAML, a key that stands twice, or no mapping.
     """
     try:
         text = path.read_text(encoding="utf-8")
@@ -81,27 +145,49 @@ def read(path: Path) -> Document:
 
 def parse(text: str, name: str) -> Document:
     """Read YAML text; see `read`."""
+    content, lines = _parsed(text, name)
+    if not isinstance(content, dict):
+        raise StudyError(f"{name}: a mapping is expected, such as 'study: my-study'.")
+    places = {where: f"line {line}" for where, line in lines.items()}
+    return Document(cast("dict[str, Any]", content), name, places)
+
+
+def _parsed(text: str, name: str) -> tuple[Any, dict[Where, int]]:
+    """Return what YAML text holds, and the 1-based line of each key and item."""
+    lines: dict[Where, int] = {}
     try:
-        node = yaml.compose(text, Loader=yaml.SafeLoader)
-        content = yaml.safe_load(text)
+        loader = _Loader(text)
+        node = loader.get_single_node()
+        if node is None:
+            return None, lines
+        _walk(node, (), name, lines)
+        return loader.construct_document(node), lines
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
         line = f", line {mark.line + 1}" if mark else ""
-        raise StudyError(f"{name}{line}: this is no YAML ({error.problem}).") from None
+        reason = " ".join(str(error.problem).split())
+        raise StudyError(f"{name}{line}: this is no plain YAML ({reason}).") from None
     except yaml.YAMLError:
         raise StudyError(f"{name}: this is no YAML (a character that may not occur).") from None
-    if not isinstance(content, dict) or node is None:
-        raise StudyError(f"{name}: a mapping is expected, such as 'study: my-study'.")
-    lines: dict[Where, int] = {}
-    _walk(node, (), name, lines)
-    return Document(cast("dict[str, Any]", content), name, lines)
+    except RecursionError:
+        raise StudyError(f"{name}: this is nested too deeply, or within itself.") from None
+    except (ValueError, KeyError):
+        raise StudyError(f"{name}: a value is not of the type that its tag (!!) says.") from None
 
 
 def _walk(node: yaml.Node, where: Where, name: str, lines: dict[Where, int]) -> None:
+    """Note the line of every key and item below a node."""
+    if len(lines) > MOST_PLACES:
+        raise StudyError(f"{name}: more than {MOST_PLACES} keys and items; no study has so many.")
     if isinstance(node, yaml.MappingNode):
         for key, value in node.value:
-            here = (*where, str(key.value))
             line = key.start_mark.line + 1
+            if key.tag not in (_TEXT, _MERGE):
+                shown = repr(key.value) if isinstance(key, yaml.ScalarNode) else "a list or mapping"
+                raise StudyError(
+                    f"{name}, line {line}: {shown} as a key is no text; put it in quotes."
+                )
+            here = (*where, str(key.value))
             if here in lines:
                 raise StudyError(f"{name}, line {line}: key {key.value!r} stands twice.")
             lines[here] = line
@@ -110,27 +196,3 @@ def _walk(node: yaml.Node, where: Where, name: str, lines: dict[Where, int]) -> 
         for i, value in enumerate(node.value):
             lines[(*where, i)] = value.start_mark.line + 1
             _walk(value, (*where, i), name, lines)
-
-
-def override(content: dict[str, Any], assignment: str) -> None:
-    """Apply one ``key.path=value`` to a parsed file; the value is YAML.
-
-    Raises
-    ------
-    StudyError : no "=", no YAML, or a path through something that is no mapping or list.
-    """
-    path, equals, text = assignment.partition("=")
-    if not equals or not path:
-        raise StudyError(f"--set {assignment}: expected key.path=value.")
-    try:
-        value = yaml.safe_load(text)
-    except yaml.YAMLError:
-        raise StudyError(f"--set {assignment}: the value is no YAML.") from None
-    *parents, last = path.split(".")
-    place: Any = content
-    try:
-        for part in parents:
-            place = place[int(part)] if isinstance(place, list) else place.setdefault(part, {})
-        place[int(last) if isinstance(place, list) else last] = value
-    except (IndexError, ValueError, TypeError, AttributeError):
-        raise StudyError(f"--set {assignment}: there is no place {path!r} in the study.") from None

@@ -12,10 +12,10 @@ METHOD = Method(
     tasks=("survival",),
     paper="Cox, JRSS B 34(2), 1972; after Lu et al. (WebDISCO), JAMIA 22(6), 2015",
     reveals=(
-        "Only sums over all sites: records, deaths and covariate totals once; per round, risk "
-        "weights by time on the grid and one p x p moment; covariate sums by time once, at the "
-        "end. Stratified: per round the log-likelihood, its score and information. The grid "
-        "'exact' shows each site's times of death."
+        "Only sums over all sites: covariate totals and deaths and censored records by time once; "
+        "per round, risk weights by time on the grid and one p x p moment; covariate sums by time "
+        "once, at the end. Stratified: per round the log-likelihood, its score and information. "
+        "The grid 'exact' shows each site's times of death."
     ),
     settings=CoxSettings,
     fit=fit,

@@ -94,6 +94,7 @@ def ascend(
     *,
     tol: float,
     max_rounds: int,
+    max_sums: float = math.inf,
 ) -> tuple[Top, Here]:
     """Maximise ℓ(γ) − ½ Σ penalty γ², with a row of history (ℓ, longest step) for each round.
 
@@ -102,6 +103,7 @@ def ascend(
     penalty : (p,) ≥ 0, on the log-likelihood summed over all records.
     names : of the coefficients, for errors.
     tol : longest step at the end, in log hazard ratio per standard deviation.
+    max_sums : how often `likelihood.at` may be asked, once at least.
 
     Returns
     -------
@@ -111,13 +113,14 @@ def ascend(
     Raises
     ------
     SingularInformation : some covariates are collinear.
-    NotConverged : the likelihood rises for ever along some coefficient, or `max_rounds` are over.
+    NotConverged : the likelihood rises for ever along some coefficient, or `max_rounds` or
+        `max_sums` are over.
     """
     here = likelihood.at(np.zeros(len(penalty)))
     null, value = here.log_likelihood, here.log_likelihood
     missed = np.zeros((len(penalty), len(penalty)))
     step = score = np.zeros(len(penalty))
-    size = math.inf
+    size, asked = math.inf, 1
     for round_ in fed.rounds(max_rounds):
         before = score
         score, part = likelihood.slopes(here)
@@ -138,6 +141,14 @@ def ascend(
             raise _runs_away(names, step)
         start = here.gamma
         for _ in range(HALVINGS):
+            if asked >= max_sums:
+                raise NotConverged(
+                    f"after {asked} sums over risk sets, any more of which could be solved for "
+                    f"patients, the longest step is still {size:.1e} standard deviations, along "
+                    f"{_longest(names, step)}. If that separates those who die from those who do "
+                    f"not, drop it; or refit with a ridge penalty (l2 > 0), or raise min_cell."
+                )
+            asked += 1
             here = likelihood.at(start + step)
             reached = here.log_likelihood - 0.5 * float(penalty @ here.gamma**2)
             if reached >= value - 1e-10 * (1 + abs(value)):
@@ -189,13 +200,16 @@ def _inverse(information: Array, names: Sequence[str], round_: int) -> Array:
 
 
 def _runs_away(names: Sequence[str], step: Array) -> NotConverged:
-    length = np.abs(step)
-    blame = [n for n, v in zip(names, length, strict=True) if v > 0.3 * length.max()]
     return NotConverged(
-        f"the likelihood rises for ever along {_list(blame)}: these coefficients separate those "
-        f"who die from those who do not (monotone likelihood). Drop them, join rare levels, or "
-        f"refit with a ridge penalty (l2 > 0)."
+        f"the likelihood rises for ever along {_longest(names, step)}: these coefficients "
+        f"separate those who die from those who do not (monotone likelihood). Drop them, join rare "
+        f"levels, or refit with a ridge penalty (l2 > 0)."
     )
+
+
+def _longest(names: Sequence[str], step: Array) -> str:
+    length = np.abs(step)
+    return _list([n for n, v in zip(names, length, strict=True) if v > 0.3 * length.max()])
 
 
 def _list(names: Sequence[str]) -> str:

@@ -14,15 +14,22 @@ Rounds repeat 1 and 2 with the drift estimated from the change of U (`ascent`). 
 baseline, each site's hazard is its own: ℓ, U and I of the sites add up, no risk set is revealed.
 
 Revealed, only as sums over all sites: `Totals` and `Deaths` once; `RiskWeights` (T,) and `Expected`
-(p, p) every round; `RiskMoments` (T, p) once; the second moment r x xᵀ by time never. On the
-protected grid an interval holds at least `min_cell` deaths, and K rounds give K + p equations about
-their p covariates each: too few to solve while K < (`min_cell` − 1) p, where the K (1 + p + p²) of
-WebDISCO are enough in a few rounds. Stratified: `Totals` and `Deaths` once, `OwnLikelihood`
-(1 + p + p²) every round, `RiskWeights` once. Sites learn β and the pooled hazard.
+(p, p) every round; `RiskMoments` (T, p) once; the second moment r x xᵀ by time never. Stratified:
+`Totals` and `Deaths` once, `OwnLikelihood` (1 + p + p²) every round, `RiskWeights` once. Sites
+learn β and the pooled hazard. The grid "exact" also gathers each site's times of death.
+
+Where deaths tie, the sums over those who leave less those over the dead are sums over the censored.
+So on every grid but "exact", with an interval leave m deaths or more, and m censored records or
+none: these wait for company (`numerics.survival.exits`). Breslow's ties obey too, which need no
+sums over the dead, because a fit with Efron's beside it gives those. K calls for `RiskWeights` and
+one for `RiskMoments` make K + p equations about p covariates of each of m patients: too few to
+solve while K < (m − 1) p, where the K (1 + p + p²) of WebDISCO are enough in a few rounds. So m is
+`min_cell`, or more where few covariates need it for `SUMS` calls; a fit that asks on is ended.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import partial
 
@@ -43,7 +50,7 @@ from fedcohort.algorithms.cox.steps import (
 from fedcohort.arrays import Array
 from fedcohort.data.timegrid import check_rule, time_grid
 from fedcohort.numerics.coxph import Hazard, at_risk, centred, drift, hazard, tied_times
-from fedcohort.numerics.survival import Baseline
+from fedcohort.numerics.survival import Baseline, exits
 from fedcohort.protocol import (
     DataError,
     Federation,
@@ -52,6 +59,10 @@ from fedcohort.protocol import (
     Task,
     setting,
 )
+
+#: The grid is so coarse that fewer sums over risk sets than this solve for no patient; fits of up
+#: to five covariates took 3 to 10.
+SUMS = 12
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,6 +104,7 @@ class Ground:
     Attributes
     ----------
     times : (T,), the grid; deaths : (T,), at each time.
+    exits : slots at which censored records leave (`numerics.survival`).
     centre, scale : (p,), pooled mean and standard deviation of the covariates.
     x_dead : (p,), Σ of the standardised covariates of those who die.
     rows : records at all sites.
@@ -100,6 +112,7 @@ class Ground:
 
     times: Array
     deaths: Array
+    exits: Array
     centre: Array
     scale: Array
     x_dead: Array
@@ -133,7 +146,8 @@ class SharedBaseline:
         g = self._ground
         reply = self._fed.sum(
             risk_weights,
-            times=g.times, centre=g.centre, scale=g.scale, tied=self._tied, beta=gamma,
+            times=g.times, exits=g.exits, centre=g.centre, scale=g.scale,
+            tied=self._tied, beta=gamma,
         )  # fmt: skip
         check_all_answered(self._fed)
         s0 = at_risk(reply.leaving)
@@ -146,7 +160,7 @@ class SharedBaseline:
         g = self._ground
         reply = self._fed.sum(
             expected_deaths,
-            times=g.times, centre=g.centre, scale=g.scale,
+            times=g.times, exits=g.exits, centre=g.centre, scale=g.scale,
             beta=here.gamma, a=here.hazard.a, b=here.hazard.b,
         )  # fmt: skip
         check_all_answered(self._fed)
@@ -159,7 +173,8 @@ class SharedBaseline:
         g = self._ground
         reply = self._fed.sum(
             risk_moments,
-            times=g.times, centre=g.centre, scale=g.scale, tied=self._tied, beta=here.gamma,
+            times=g.times, exits=g.exits, centre=g.centre, scale=g.scale,
+            tied=self._tied, beta=here.gamma,
         )  # fmt: skip
         check_all_answered(self._fed)
         s1 = at_risk(reply.leaving)
@@ -212,7 +227,8 @@ def fit(fed: Federation, config: CoxSettings, task: Task) -> CoxModel:
     DataError : no covariates, no records, or no deaths.
     SiteUnavailable : a site left during the fit.
     SingularInformation : some covariates are collinear in every risk set; they are named.
-    NotConverged : the likelihood is monotone (separation), or the rounds are over.
+    NotConverged : the likelihood is monotone (separation), or the rounds are over, or so many that
+        the sums could be solved for patients.
     """
     if not task.features:
         raise DataError("there are no covariates; name at least one column besides the outcome.")
@@ -220,7 +236,9 @@ def fit(fed: Federation, config: CoxSettings, task: Task) -> CoxModel:
     if not total.rows:
         raise DataError(f"the {len(fed.answered)} sites hold no records; check their selection.")
     fed = fed.only(fed.answered)
-    ground = survey(fed, total, time_grid(fed, config.time_grid, task.min_cell))
+    p = len(task.features)
+    cell = least_cell(config, task.min_cell, p)
+    ground = survey(fed, total, time_grid(fed, config.time_grid, cell), cell)
     penalty = ground.rows * config.l2 / ground.scale**2
     climb = partial(
         ascend,
@@ -231,7 +249,8 @@ def fit(fed: Federation, config: CoxSettings, task: Task) -> CoxModel:
         max_rounds=config.max_rounds,
     )
     if config.baseline == "shared":
-        top, here = climb(SharedBaseline(fed, ground, config.ties))
+        bearable = math.inf if config.time_grid == "exact" else (cell - 1) * p - 1
+        top, here = climb(SharedBaseline(fed, ground, config.ties), max_sums=bearable)
         s0 = here.s0
     else:
         top, _ = climb(StratifiedBaseline(fed, ground, config.ties))
@@ -250,15 +269,30 @@ def fit(fed: Federation, config: CoxSettings, task: Task) -> CoxModel:
     )
 
 
-def survey(fed: Federation, total: Totals, times: Array) -> Ground:
-    """Fix the scale of the covariates, and count the deaths."""
+def least_cell(config: CoxSettings, min_cell: int, p: int) -> int:
+    """Return how many deaths, and how many censored records, leave together at least."""
+    if config.time_grid == "exact":
+        return 1
+    if config.baseline == "stratified":
+        return min_cell
+    return max(min_cell, math.ceil(SUMS / p) + 1)
+
+
+def survey(fed: Federation, total: Totals, times: Array, cell: int) -> Ground:
+    """Fix the scale of the covariates, and count who leaves, no fewer than `cell` together."""
     centre = total.x / total.rows
     died = fed.sum(deaths, times=times, centre=centre)
     check_all_answered(fed)
     spread = np.sqrt(died.squares / total.rows)
     scale = np.where(spread > 1e-12 * np.abs(centre), spread, 1.0)
     return Ground(
-        times, died.deaths.astype(float), centre, scale, died.x_dead / scale, int(total.rows)
+        times,
+        died.deaths.astype(float),
+        exits(died.censored, cell),
+        centre,
+        scale,
+        died.x_dead / scale,
+        int(total.rows),
     )
 
 

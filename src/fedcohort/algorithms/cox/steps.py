@@ -28,9 +28,13 @@ class Totals:
 
 @message
 class Deaths:
-    """Deaths by grid time (T,), Σ_deaths (x − c) (p,), and Σ (x − c)² (p,) over all records."""
+    """Deaths (T,) by grid time, and censored records (T+1,), those never at risk first.
+
+    Also Σ_deaths (x − c) (p,), and Σ (x − c)² (p,) over all records.
+    """
 
     deaths: Array
+    censored: Array
     x_dead: Array
     squares: Array
 
@@ -79,11 +83,12 @@ def totals(site: SurvivalSite) -> Totals:
 
 @summed
 def deaths(site: SurvivalSite, *, times: Array, centre: Array) -> Deaths:
-    """Count the deaths at each grid time, and sum their covariates about the centre c (p,)."""
+    """Count deaths and censored records by time, and sum covariates about their centre c (p,)."""
     x, time, event = site.data
-    dead = dies_on_grid(time, event, times)
+    slot, dead = slots(time, event, times), dies_on_grid(time, event, times)
     return Deaths(
-        np.bincount(slots(time[dead], event[dead], times), minlength=len(times)),
+        np.bincount(slot[dead], minlength=len(times)),
+        np.bincount(slot[~dead] + 1, minlength=len(times) + 1),
         (x[dead] - centre).sum(axis=0),
         ((x - centre) ** 2).sum(axis=0),
     )
@@ -91,13 +96,20 @@ def deaths(site: SurvivalSite, *, times: Array, centre: Array) -> Deaths:
 
 @summed
 def risk_weights(
-    site: SurvivalSite, *, times: Array, centre: Array, scale: Array, tied: Array, beta: Array
+    site: SurvivalSite,
+    *,
+    times: Array,
+    exits: Array,
+    centre: Array,
+    scale: Array,
+    tied: Array,
+    beta: Array,
 ) -> RiskWeights:
     """Sum the predicted hazards of all still at risk at each grid time.
 
-    r at β (p,), so that the coordinator has S₀ and D₀.
+    r at β (p,), so that the coordinator has S₀ and D₀. Censored records leave at the slots `exits`.
     """
-    records = _placed(site.data, times, centre, scale)
+    records = _placed(site.data, times, exits, centre, scale)
     risk = records.risk(beta)
     return RiskWeights(records.leaving(risk), records.dying(risk, tied))
 
@@ -107,6 +119,7 @@ def expected_deaths(
     site: SurvivalSite,
     *,
     times: Array,
+    exits: Array,
     centre: Array,
     scale: Array,
     beta: Array,
@@ -117,19 +130,26 @@ def expected_deaths(
 
     The pooled hazard is a, b (T,).
     """
-    records = _placed(site.data, times, centre, scale)
+    records = _placed(site.data, times, exits, centre, scale)
     return Expected(*records.expected(records.risk(beta), a, b))
 
 
 @summed
 def risk_moments(
-    site: SurvivalSite, *, times: Array, centre: Array, scale: Array, tied: Array, beta: Array
+    site: SurvivalSite,
+    *,
+    times: Array,
+    exits: Array,
+    centre: Array,
+    scale: Array,
+    tied: Array,
+    beta: Array,
 ) -> RiskMoments:
     """Sum covariates over all still at risk at each grid time, once, at the end.
 
     r x at β (p,), so that the coordinator has S₁ and D₁.
     """
-    records = _placed(site.data, times, centre, scale)
+    records = _placed(site.data, times, exits, centre, scale)
     weighted = records.risk(beta)[:, None] * records.x
     return RiskMoments(records.leaving(weighted), records.dying(weighted, tied))
 
@@ -143,33 +163,43 @@ def own_likelihood(
     At β (p,) and at the site's own exact times.
     """
     own = np.unique(site.data.time[np.asarray(site.data.event, bool)])
-    result = pooled(_placed(site.data, own, centre, scale), beta, ties)
+    result = pooled(_placed(site.data, own, None, centre, scale), beta, ties)
     return OwnLikelihood(np.array(result.log_likelihood), result.score, result.information)
 
 
 STEPS = (totals, deaths, risk_weights, expected_deaths, risk_moments, own_likelihood)
 
 
+#: A table's outcome, the grid, and how its records are placed on it.
+How = tuple[Array | None, ...]
+
+
 class _Memory:
     """The latest placing of each table, for as long as its x lives: a fit sorts it once."""
 
     def __init__(self) -> None:
-        self._held: dict[int, tuple[Callable[[], Array | None], tuple[Array, ...], Placed]] = {}
+        self._held: dict[int, tuple[Callable[[], Array | None], How, Placed]] = {}
 
-    def __call__(self, table: SurvivalTable, times: Array, centre: Array, scale: Array) -> Placed:
-        key, how = id(table.x), (table.time, table.event, times, centre, scale)
+    def __call__(
+        self, table: SurvivalTable, times: Array, exits: Array | None, centre: Array, scale: Array
+    ) -> Placed:
+        key, how = id(table.x), (table.time, table.event, times, exits, centre, scale)
         held = self._held.get(key)
         if held is not None and held[0]() is table.x and _same(held[1], how):
             return held[2]
         x = (table.x - centre) / scale
-        placed = Placed.on(times, x, table.time, np.asarray(table.event, bool))
+        placed = Placed.on(times, x, table.time, np.asarray(table.event, bool), exits)
         alive = weakref.ref(table.x, lambda _: self._held.pop(key, None))
         self._held[key] = (alive, how, placed)
         return placed
 
 
-def _same(these: tuple[Array, ...], those: tuple[Array, ...]) -> bool:
-    return all(a is b or np.array_equal(a, b) for a, b in zip(these, those, strict=True))
+def _same(these: How, those: How) -> bool:
+    return all(a is b or _equal(a, b) for a, b in zip(these, those, strict=True))
+
+
+def _equal(a: Array | None, b: Array | None) -> bool:
+    return a is not None and b is not None and np.array_equal(a, b)
 
 
 _placed = _Memory()

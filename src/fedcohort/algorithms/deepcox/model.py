@@ -17,13 +17,17 @@ from fedcohort.protocol import Fitted, NotSupported
 
 @dataclass(frozen=True)
 class DeepCoxModel(Fitted):
-    """log h(t | x) = log h₀(t) + Σ_m w_m f_m(x).
+    """log h(t | x) = log h₀(t) + Σ_m w_m f_m(x) − c.
+
+    The likelihood leaves a constant open; c is the mean of Σ_m w_m f_m over all rows of the sites,
+    so that the scores of different fits, such as the folds of a tuning, compare.
 
     Attributes
     ----------
     network : spec of the networks f_m.
     thetas : (M, P) their parameters; M = 1 but for an ensemble, where it is the number of sites.
     weights : w (M,), summing to 1.
+    centre : c, in log hazard.
     baseline : Breslow's, of the rows that the model was trained on.
     rounds : how many were run; fewer than asked for where training stopped early.
     kept : the models after earlier rounds.
@@ -32,15 +36,16 @@ class DeepCoxModel(Fitted):
     network: str
     thetas: Array
     weights: Array
+    centre: float
     baseline: Baseline
     rounds: int
     kept: Mapping[int, DeepCoxModel] = field(default_factory=dict[int, "DeepCoxModel"])
 
     def predict(self, x: Array) -> Array:
-        """Return the log risk of each row of x (n, p): (n,); higher dies sooner."""
+        """Return the log risk of each row of x (n, p) over the mean: (n,); higher dies sooner."""
         net = network(self.network)
         held = torch.from_numpy(np.require(x, np.float64, ["C", "W"]))
-        risk = np.zeros(len(held))
+        risk = np.full(len(held), -self.centre)
         for theta, weight in zip(self.thetas, self.weights, strict=True):
             net.load(theta)
             risk += weight * net.outputs(held)
@@ -71,6 +76,7 @@ class DeepCoxModel(Fitted):
         own = {
             "thetas": self.thetas,
             "weights": self.weights,
+            "centre": np.array(self.centre),
             "times": self.baseline.times,
             "cumulative": self.baseline.cumulative,
         }
@@ -89,6 +95,7 @@ class DeepCoxModel(Fitted):
         def stage(prefix: str, rounds: int, kept: Mapping[int, DeepCoxModel]) -> Self:
             a = {k: arrays[prefix + k] for k in ("thetas", "weights", "times", "cumulative")}
             baseline = Baseline(a["times"], a["cumulative"])
-            return cls(meta["network"], a["thetas"], a["weights"], baseline, rounds, kept)
+            centre = float(arrays[prefix + "centre"])
+            return cls(meta["network"], a["thetas"], a["weights"], centre, baseline, rounds, kept)
 
         return stage("", meta["rounds"], {r: stage(f"round{r}.", r, {}) for r in meta["kept"]})

@@ -58,10 +58,11 @@ class Deaths:
 
 @message
 class RiskSums:
-    """S_0 (T,), eq. (2), and Σ_j δ_j (f_j − c)."""
+    """S_0 (T,), eq. (2), Σ_j δ_j (f_j − c) and Σ_j (f_j − c)."""
 
     s0: Array
     dead: Array
+    total: Array
 
 
 @message
@@ -109,7 +110,9 @@ def sum_risks(
     for theta, weight in zip(thetas, weights, strict=True):
         net.load(theta)
         f += weight * (net.outputs(x) if draw < 0 else net.sampled(x, _seed(site, draw)))
-    return RiskSums(risk.s0(risk.weights(f, shift)), np.array(risk.dies @ (f - shift)))
+    s0 = risk.s0(risk.weights(f, shift))
+    f -= shift
+    return RiskSums(s0, np.array(risk.dies @ f), np.array(f.sum()))
 
 
 @summed
@@ -264,7 +267,7 @@ def _with_baseline(
 ) -> DeepCoxModel:
     """Return the model of thetas (M, P), and those of earlier rounds, each with its baseline."""
     text = replace(plan, validation_fraction=0.0).text
-    d = fed.sum(count_deaths, times=times, plan=text, held_out=False).d
+    events = fed.sum(count_deaths, times=times, plan=text, held_out=False)
     fed = fed.only(fed.answered)
 
     def model(thetas: Array, rounds: int, kept: Mapping[int, DeepCoxModel]) -> DeepCoxModel:
@@ -273,8 +276,9 @@ def _with_baseline(
             plan=text, held_out=False, draw=-1,
         )  # fmt: skip
         _check_all_answered(fed)
-        baseline = Baseline.breslow(times, d, risk.s0)
-        return DeepCoxModel(plan.network, thetas, weights, baseline, rounds, kept)
+        centre = float(risk.total / events.rows)
+        baseline = Baseline.breslow(times, events.d, risk.s0 * math.exp(-centre))
+        return DeepCoxModel(plan.network, thetas, weights, centre, baseline, rounds, kept)
 
     return model(thetas, rounds, {r: model(stage, r, {}) for r, stage in stages.items()})
 

@@ -1,0 +1,101 @@
+"""What one cell leaves in the results: a row a model, the means of the lower bound, plain numbers.
+
+A site whose own rows give no model counts as chance in the lower bound, not as absent: leaving it
+out would flatter the hospitals that stay alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from fedcohort.arrays import Array
+from fedcohort.study.engine import Problem, Run
+
+#: What a hospital's lower bound is where its own rows give no model: every patient looks alike.
+CHANCE = {"c_index": 0.5, "uno_c": 0.5}
+
+
+def row_of(
+    run: Run, site: str | None, metrics: dict[str, Any], seconds: float, up: int, down: int
+) -> dict[str, Any]:
+    """Return the row of one fitted model; site is None for a model of all sites."""
+    return {
+        "site": site,
+        "metrics": metrics,
+        "rounds": run.rounds,
+        "seconds": round(seconds, 3),
+        "bytes_up": up,
+        "bytes_down": down,
+        "epsilon": None,
+    }
+
+
+def mean_row(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return the lower bound: the mean over sites of each site's own model."""
+    table = pd.DataFrame([r["metrics"] for r in rows]).astype(float)
+    mean = {k: (None if pd.isna(v) else float(v)) for k, v in table.mean().items()}
+    return {
+        "site": None,
+        "metrics": mean,
+        "rounds": max(r["rounds"] for r in rows),
+        "seconds": round(sum(r["seconds"] for r in rows), 3),
+        "bytes_up": sum(r["bytes_up"] for r in rows),
+        "bytes_down": sum(r["bytes_down"] for r in rows),
+        "epsilon": None,
+    }
+
+
+def no_model_row(site: str, reason: str, wanted: tuple[str, ...]) -> dict[str, Any]:
+    """Return the row of a site whose own rows cannot be fitted, such as one without events."""
+    return {
+        "site": site,
+        "metrics": {m: CHANCE.get(m) for m in wanted},
+        "rounds": 0,
+        "seconds": 0.0,
+        "bytes_up": 0,
+        "bytes_down": 0,
+        "epsilon": None,
+        "note": f"no model: {reason}",
+    }
+
+
+def no_model_draws(draws: int, wanted: tuple[str, ...]) -> dict[str, Array]:
+    """Return the bootstrap of a site without a model: chance, or nothing."""
+    return {m: np.full(draws, CHANCE.get(m, np.nan)) for m in wanted if m != "d_calibration_p"}
+
+
+def mean_draws(draws: list[dict[str, Array]]) -> dict[str, list[float | None]]:
+    """Return each metric's draws, averaged over the fits that have a value; None where none has."""
+    out: dict[str, list[float | None]] = {}
+    for metric in draws[0]:
+        table = np.array([d[metric] for d in draws])
+        known = np.isfinite(table)
+        total = np.where(known, table, 0.0).sum(axis=0)
+        counts = known.sum(axis=0)
+        out[metric] = [t / c if c else None for t, c in zip(total, counts, strict=True)]
+    return out
+
+
+def traffic(run: Run, problem: Problem, scope: str) -> tuple[int, int]:
+    """Return the bytes that left the sites and that came to them.
+
+    Nothing leaves an isolated site; to pool the data, every cell of every table leaves.
+    """
+    if scope == "isolated":
+        return 0, 0
+    if scope == "centralised":
+        return sum(8 * frame.size for frame in problem.frames.values()), 0
+    return sum(run.ledger.bytes_up.values()), run.ledger.bytes_down
+
+
+def plain(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a summary's row as JSON-able values; infinities and NaN become None."""
+    out: dict[str, Any] = {}
+    for k, v in row.items():
+        number = isinstance(v, (float, np.floating))
+        out[k] = (float(v) if np.isfinite(v) else None) if number else v
+    return out

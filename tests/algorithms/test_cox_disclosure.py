@@ -1,0 +1,149 @@
+"""What the pooled sums of `cox` show of single patients: nothing on a grid, much at exact times."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from algorithms.cox_cases import federation, fit, public, simulated, split
+from fedcohort.protocol import NotConverged
+
+TABLES = ["gbsg2", "lung", "veteran", "whas500"]
+TIES = ["efron", "breslow"]
+
+
+class Overheard:
+    """A federation that keeps what the coordinator asks and is told."""
+
+    def __init__(self, fed, seen=None):
+        self._fed, self.seen = fed, {} if seen is None else seen
+
+    def __getattr__(self, name):
+        return getattr(self._fed, name)
+
+    def only(self, names):
+        return Overheard(self._fed.only(names), self.seen)
+
+    def sum(self, step, **question):
+        reply = self._fed.sum(step, **question)
+        self.seen.setdefault(step.name, []).append((question, reply))
+        return reply
+
+
+def overhear(table, features=None, n_sites=4, **settings):
+    where = np.random.default_rng(0).integers(0, n_sites, len(table.x))
+    fed = Overheard(federation(split(table, where)))
+    fit([table], features, fed=fed, **settings)
+    return fed.seen
+
+
+def with_the_dead_apart(question, reply):
+    """Return sums over those who leave at each time, and over the dead there, 0 where not told."""
+    dying = np.zeros_like(reply.leaving)
+    dying[question["tied"]] = reply.dying
+    return np.stack([reply.leaving, dying])
+
+
+def recovered(seen, x):
+    """Return how many rows of x are a ratio of sums: ± leavers ± dead, of one interval or two."""
+    (question, weights), (at, moments) = seen["risk_weights"][-1], seen["risk_moments"][-1]
+    np.testing.assert_array_equal(question["beta"], at["beta"])
+    s0, s1 = with_the_dead_apart(question, weights), with_the_dead_apart(at, moments)
+    hit = np.zeros(len(x), bool)
+    sd = np.maximum(x.std(axis=0), 1e-9)
+    for signs in product([-1, 0, 1], repeat=4):
+        now, then = np.reshape(signs, (2, 2))
+        den, num = (
+            np.tensordot(now, s, 1) + np.tensordot(then, np.roll(s, -1, axis=1), 1)
+            for s in (s0, s1)
+        )
+        told = np.abs(den) > 1e-9 * s0.max()
+        guess = num[told] / den[told, None] * question["scale"] + question["centre"]
+        for g in guess:
+            hit |= (np.abs(x - g) < 1e-6 * sd).all(axis=1)
+    return hit.sum()
+
+
+@pytest.mark.parametrize("ties", TIES)
+@pytest.mark.parametrize("name", TABLES)
+def test_no_patient_is_a_difference_of_pooled_sums(name, ties):
+    table, features = public(name)
+    seen = overhear(table, features, ties=ties, time_grid="protected")
+    assert recovered(seen, table.x) == 0
+
+
+@pytest.mark.parametrize("ties", TIES)
+@pytest.mark.parametrize("name", TABLES)
+def test_the_same_attack_at_exact_times_finds_many_patients(name, ties):
+    table, features = public(name)
+    assert recovered(overhear(table, features, ties=ties), table.x) > len(table.x) / 6
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    n=st.integers(120, 300),
+    p=st.integers(1, 4),
+    seed=st.integers(0, 2**16),
+    ties=st.sampled_from(TIES),
+    tied=st.booleans(),
+    grid=st.sampled_from(["protected", 6, 40]),
+    baseline=st.sampled_from(["shared", "stratified"]),
+)
+def test_with_each_interval_leave_enough_deaths_and_enough_censored_records_or_none(
+    n, p, seed, ties, tied, grid, baseline
+):
+    table = simulated(n, p, seed, tied=tied)
+    seen = overhear(table, ties=ties, time_grid=grid, baseline=baseline)
+    least = 5 if baseline == "stratified" else max(5, -(-12 // p) + 1)
+    ((_, died),) = seen["deaths"]
+    assert died.deaths.sum() == table.event.sum()
+    assert died.deaths.min() >= least
+    # at β = 0 risk weights are 1; a stratified fit asks for none there
+    question, weights = seen["risk_weights"][0]
+    leavers = weights.leaving if not question["beta"].any() else counted(table, question)
+    apart = leavers - died.deaths
+    assert ((apart == 0) | (apart >= least)).all()
+    never = n - leavers.sum()
+    assert never == 0 or never >= least
+
+
+def counted(table, question):
+    from fedcohort.algorithms.cox.steps import risk_weights
+
+    zero = {**question, "beta": np.zeros_like(question["beta"])}
+    return federation([table]).sum(risk_weights, **zero).leaving
+
+
+@pytest.mark.parametrize("p", [1, 2, 3])
+def test_fewer_sums_over_risk_sets_are_asked_for_than_solve_for_an_interval(p):
+    table = simulated(400, p, 3)
+    seen = overhear(table, time_grid="protected")
+    least = seen["deaths"][0][1].deaths.min()
+    assert len(seen["risk_weights"]) + p < least * p
+    assert len(seen["risk_moments"]) == 1
+
+
+@pytest.mark.parametrize(("p", "sums"), [(1, 11), (2, 11), (3, 11), (4, 15)])
+def test_a_fit_that_needs_more_sums_than_the_grid_bears_is_ended_and_names_the_covariate(p, sums):
+    table = simulated(300, p, 3)
+    x = table.x.copy()
+    x[:, 0] = ~table.event & (x[:, 0] > 0)
+    table = table._replace(x=x)
+    names = ("drug", "age", "sex", "bmi")[:p]
+    with pytest.raises(NotConverged, match=f"after {sums} sums over risk sets.* along 'drug'"):
+        fit([table], names, time_grid="protected")
+    with pytest.raises(NotConverged, match="rises for ever along 'drug'"):
+        fit([table], names)
+    assert fit([table], names, time_grid="protected", l2=0.05).coefficients[0] < 0
+
+
+def test_a_handful_of_censored_records_is_in_no_risk_set_of_a_protected_grid():
+    table = simulated(200, 3, 5)
+    table = table._replace(event=np.arange(200) >= 3)
+    seen = overhear(table, time_grid="protected")
+    assert seen["risk_weights"][0][1].leaving.sum() == 197
+    assert fit([table], time_grid="protected").events == 197

@@ -1,0 +1,46 @@
+"""The command line as a process of its own, and what a run of it leaves."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+COMMAND = (sys.executable, "-m", "fedcohort.apps.cli")
+RUN = (*COMMAND, "run", "s.yaml", "--out", "out")
+
+
+@contextlib.contextmanager
+def running(folder: Path, *more: str) -> Iterator[subprocess.Popen[str]]:
+    """Run s.yaml of a folder in a process group of its own, which is killed at the end."""
+    process = subprocess.Popen(
+        [*RUN, *more], cwd=folder, start_new_session=True,
+        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.communicate()
+
+
+def without_times(out: Path) -> dict[str, bytes]:
+    """Return every file of a run but the report, with the keys named `seconds` taken out."""
+    found = {}
+    for path in sorted(out.rglob("*")):
+        if path.is_file() and path.name != "report.html":
+            body = path.read_bytes()
+            if path.name == "results.json":
+                results = json.loads(body)
+                for row in (results, *results["arms"]):
+                    row.pop("seconds")
+                results.pop("command")
+                body = json.dumps(results).encode()
+            found[str(path.relative_to(out))] = body
+    return found

@@ -1,0 +1,174 @@
+"""Tables as users have them: what cannot be used is refused before anything is written."""
+
+from __future__ import annotations
+
+import errno
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import fedcohort as fc
+from fedcohort.study import cells
+
+STUDY = """\
+study: own
+data: {source: t.csv, outcome: {time: time, event: event}, sites: {column: site}}
+arms: [{method: cox}]
+bounds: [isolated]
+evaluate: {repeats: 1, draws: 5, metrics: [c_index]}
+privacy: {min_cell: 1}
+"""
+
+
+def table(n: int = 90) -> pd.DataFrame:
+    rng = np.random.default_rng(0)
+    return pd.DataFrame(
+        {
+            "x": rng.normal(size=n).round(3),
+            "g": rng.choice(list("abc"), n),
+            "time": rng.integers(1, 500, n),
+            "event": np.arange(n) % 2,
+            "site": np.where(np.arange(n) % 3, "n", "s"),
+        }
+    )
+
+
+def study(folder: Path, frame: pd.DataFrame, text: str = STUDY, **to_csv: object) -> fc.Study:
+    (folder / "s.yaml").write_text(text)
+    frame.to_csv(folder / "t.csv", index=False, **to_csv)
+    return fc.Study.from_file(folder / "s.yaml")
+
+
+@pytest.mark.parametrize(
+    ("names", "folders"),
+    [
+        (("../x", "a/b"), {"%2E.%2Fx", "a%2Fb"}),
+        (("..", "."), {"%2E%2E", "%2E"}),
+        (("/tmp/x", "C:\\x"), {"%2Ftmp%2Fx", "C%3A%5Cx"}),
+        (("Köln Süd", "医院"), {"Köln Süd", "医院"}),
+        ((1, 2), {"1", "2"}),
+    ],
+)
+def test_models_of_sites_stay_inside_the_folder_whatever_the_sites_are_called(
+    tmp_path, names, folders
+):
+    frame = table()
+    frame["site"] = frame.site.map({"n": names[0], "s": names[1]})
+    study(tmp_path, frame).run(tmp_path / "out")
+    made = {p.name for p in (tmp_path / "out" / "models" / "isolated").iterdir()}
+    assert made - {"card.md"} == folders
+    everywhere = {p.parent for p in tmp_path.rglob("model.json")}
+    assert everywhere == {tmp_path / "out" / "models" / "isolated" / f for f in folders} | {
+        tmp_path / "out" / "models" / "cox"
+    }
+
+
+def without_features(frame: pd.DataFrame) -> pd.DataFrame:
+    return frame[["time", "event", "site"]].assign(id=range(len(frame)))
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda f: f.assign(site=f.site.where(f.index > 0)), "no site in column 'site', row 1"),
+        (lambda f: f.assign(site=f.site.replace("n", "a\nb")), "printable characters"),
+        (lambda f: f.assign(site=f.site.replace("n", "n" * 99)), "1 to 80 printable"),
+        (without_features, "no column is left to predict from"),
+        (lambda f: f.assign(x=f.x.where(f.index > 0, np.inf)), "column 'x' is infinite in row 1"),
+        (lambda f: f.assign(event=(f.index < 2) * 1, site=f.index % 2), "2 events are too few"),
+    ],
+)
+def test_an_unusable_table_is_refused_with_its_name(tmp_path, change, said):
+    with pytest.raises(fc.DataError) as caught:
+        study(tmp_path, change(table()))
+    assert said in str(caught.value)
+    assert len(str(caught.value).splitlines()) == 1
+
+
+def test_a_site_that_the_test_could_take_whole_is_refused(tmp_path):
+    frame = table().assign(site=["z", "z"] + ["s"] * 88, event=1)
+    text = STUDY.replace("repeats", "test_fraction: 0.8, repeats")
+    with pytest.raises(fc.DataError, match="site 'z' may be left without rows to train on"):
+        study(tmp_path, frame, text)
+
+
+def test_a_dictionary_is_held_against_the_table_and_may_name_the_site(tmp_path):
+    text = STUDY.replace("outcome:", "dictionary: d.yaml, outcome:")
+    known = "x: number\ng: {type: category, levels: [%s]}\nsite: {type: text, identifier: true}\n"
+    (tmp_path / "d.yaml").write_text(known % "a, b, c")
+    assert study(tmp_path, table(), text).table.dictionary.features(None)
+    (tmp_path / "d.yaml").write_text(known % "a, b")
+    with pytest.raises(fc.DataError, match="column 'g' has a level outside the 2"):
+        study(tmp_path, table(), text)
+
+
+@pytest.mark.parametrize(
+    "scenario", ["{split: by-feature, feature: agee}", "{split: groups, group: agee}"]
+)
+def test_a_split_by_an_unknown_column_is_named_by_file_line_and_key(tmp_path, scenario):
+    text = STUDY.replace("{column: site}", "{split: iid, n: 2}") + f"scenarios: [iid, {scenario}]\n"
+    with pytest.raises(
+        fc.StudyError, match=r"s\.yaml, line 7, scenarios\.1: there is no column 'agee'"
+    ):
+        study(tmp_path, table(), text)
+
+
+def test_a_sample_of_another_task_is_refused(tmp_path):
+    (tmp_path / "s.yaml").write_text(
+        "study: s\ndata: {source: 'sample:breast_cancer', sites: {split: iid, n: 2}}\n"
+        "arms: [{method: cox}]\n"
+    )
+    with pytest.raises(fc.DataError, match="outcome for classification"):
+        fc.Study.from_file(tmp_path / "s.yaml")
+
+
+def test_a_full_disk_is_one_line_and_the_run_can_go_on(tmp_path, monkeypatch):
+    own = study(tmp_path, table())
+
+    def full(path: Path, text: str) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", str(path))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(cells, "_write", full)
+        with pytest.raises(fc.FedcohortError, match="No space left on device; what was finished"):
+            own.run(tmp_path / "out")
+    results = own.run(tmp_path / "out", resume=True)
+    assert not results.failures
+    assert results.report(tmp_path / "elsewhere.html").is_file()
+    assert set(results.metrics.metric) == {"c_index", "c_index_own"}
+    assert set(results.summary.arm) == {"isolated", "cox"}
+
+
+def test_what_left_the_sites_before_a_fit_failed_is_in_the_ledger(tmp_path):
+    frame = table().assign(y=lambda f: 2 * f.x)
+    results = study(tmp_path, frame).run(tmp_path / "out")
+    assert any("collinear" in reason for reason in results.failures)
+    lines = (tmp_path / "out" / "ledger.jsonl").read_text().splitlines()
+    assert any('"arm":"cox"' in s and '"phase":"preprocess"' in s for s in lines)
+    assert any('"arm":"cox"' in s and '"phase":"fit"' in s for s in lines)
+
+
+def test_a_study_goes_to_the_first_free_folder_of_its_name(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    own = study(tmp_path, table())
+    assert [own.run().folder, own.run().folder] == [Path("runs/own"), Path("runs/own-2")]
+
+
+@pytest.mark.parametrize("place", ["s.yaml", "s.yaml/below", "x" * 300])
+def test_a_folder_that_cannot_be_made_is_refused(tmp_path, place):
+    own = study(tmp_path, table())
+    with pytest.raises(fc.StudyError, match="cannot make this folder"):
+        own.run(tmp_path / place)
+
+
+def test_a_changed_table_cannot_be_resumed(tmp_path, monkeypatch):
+    own = study(tmp_path, table())
+    with monkeypatch.context() as patch:
+        patch.setattr(cells, "_write", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            own.run(tmp_path / "out")
+    changed = study(tmp_path, table().assign(x=1.5 - table().x))
+    with pytest.raises(fc.StudyError, match="changed since this run began"):
+        changed.run(tmp_path / "out", resume=True)
