@@ -89,3 +89,10 @@ def test_two_files_for_one_site_are_refused(tmp_path):
         (tmp_path / f"a_{year}.csv").write_text("x\n1\n")
     with pytest.raises(DataError, match="two files match for site 'a'"):
         load("{site}_*.csv", tmp_path)
+
+
+@pytest.mark.parametrize("mark", [";", "\t", "|"])
+def test_another_separator_is_named(tmp_path, mark):
+    (tmp_path / "t.csv").write_text(f"x{mark}time{mark}event\n1{mark}2{mark}1\n")
+    with pytest.raises(DataError, match="Save it with commas"):
+        read_csv(tmp_path / "t.csv")

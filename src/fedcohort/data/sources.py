@@ -92,6 +92,12 @@ def read_csv(path: Path) -> pd.DataFrame:
             f"{path}{at} does not fit the header. Check separators and quotes."
         ) from None
     frame.columns = [str(c).strip() for c in frame.columns]
+    header = str(frame.columns[0])
+    if frame.shape[1] == 1 and any(mark in header for mark in ";\t|"):
+        raise DataError(
+            f"{path} has one column, whose name holds a semicolon, tab or bar. Save it with commas "
+            f"between the columns."
+        )
     return frame
 
 

@@ -37,9 +37,11 @@ def slots(time: Array, event: Array, times: Array) -> Array:
     -------
     slot : (n,) integers from −1 to T−1.
     """
+    if not len(times):
+        return np.full(len(time), -1)
     ceiling = np.searchsorted(times, time, side="left")
-    floor = np.searchsorted(times, time, side="right") - 1
-    return np.where(dies_on_grid(time, event, times), ceiling, floor)
+    between = times[np.minimum(ceiling, len(times) - 1)] != time
+    return ceiling - (between & ~dies_on_grid(time, event, times))
 
 
 def dies_on_grid(time: Array, event: Array, times: Array) -> Array:
@@ -64,6 +66,8 @@ def exits(censored: Array, at_least: int) -> Array:
     exits : (S,) ascending, from −1 to T−1, at least one.
     """
     taken = np.flatnonzero(censored) - 1
+    if len(taken) and at_least <= 1:
+        return taken
     found: list[int] = []
     held = 0
     for slot in taken.tolist():
@@ -81,7 +85,9 @@ def leave_together(slot: Array, dies: Array, exits: Array) -> Array:
     ----------
     slot, dies : (n,), as `slots` and `dies_on_grid` give them; deaths stay where they are.
     """
-    return np.where(dies, slot, exits[np.minimum(np.searchsorted(exits, slot), len(exits) - 1)])
+    every = np.arange(-1, slot.max(initial=-1) + 1)
+    leaves = exits[np.minimum(np.searchsorted(exits, every), len(exits) - 1)]
+    return np.where(dies, slot, leaves[slot + 1])
 
 
 def count_at(slot: Array, n_times: int, weights: Array | None = None) -> Array:

@@ -45,7 +45,7 @@ def folder_name(site: str) -> str:
 def write(folder: Path, saved: Saved) -> None:
     """Write a model into a folder, which is made if need be."""
     folder.mkdir(parents=True, exist_ok=True)
-    arrays = {k: np.ascontiguousarray(a) for k, a in saved.model.arrays().items()}
+    arrays = {k: np.asarray(a, order="C") for k, a in saved.model.arrays().items()}
     (folder / "model.safetensors").write_bytes(save(arrays))
     text = {
         "format": FORMAT,
