@@ -10,7 +10,7 @@ from pandas.testing import assert_frame_equal
 
 from fedcohort.data.checks import check_table
 from fedcohort.data.outcome import Survival
-from fedcohort.data.sources import SAMPLES, load
+from fedcohort.data.sources import SAMPLES, load, read_csv
 from fedcohort.protocol import DataError
 
 
