@@ -64,6 +64,11 @@ def test_without_a_clear_gap_no_share_is_claimed(tmp_path):
     assert answer(run).startswith("There was no clear gap to close")
 
 
+def test_two_runs_are_called_only_two(tmp_path):
+    arms = {"isolated": [0.6, 0.61], "exact": [0.68, 0.67], "centralised": [0.7, 0.69]}
+    assert answer(run_of(tmp_path, arms)).startswith("In only 2 runs, training together closed")
+
+
 def test_one_run_is_called_one_run(tmp_path):
     run = run_of(tmp_path, {"isolated": [0.6], "exact": [0.68], "centralised": [0.7]})
     assert answer(run) == (

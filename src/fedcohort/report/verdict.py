@@ -124,9 +124,8 @@ def _helped(run: Run, arm: Arm, shown: list[Verdict], helped: list[Verdict]) -> 
         f"closed {closed} of the gap between a hospital alone ({label} "
         f"{_range(bounds[0], fixed)}) and all data in one place ({_range(bounds[1], fixed)})"
     )
-    start = (
-        "In a single run, training together" if single and run.repeats == 1 else "Training together"
-    )
+    few = "In a single run, " if run.repeats == 1 else f"In only {run.repeats} runs, "
+    start = few + "training together" if single else "Training together"
     return f"{start} {sentence}{_where(helped, shown)}."
 
 
