@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import shlex
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated
 
@@ -55,7 +56,7 @@ def run(
 
     loaded = Study.from_file(study, overrides=set_ or (), seed=seed)
     folder = out or default_folder(loaded.plan, resume)
-    command = shlex.join(["fedcohort", *_told()])
+    command = _command(study, out, set_ or (), seed)
     with screen.progress(loaded.plan.study, folder) as tell:
         results = loaded.run(
             folder,
@@ -134,9 +135,13 @@ def _cores() -> int:
     return os.cpu_count() or 1
 
 
-def _told() -> list[str]:
-    """Return the arguments of this process."""
-    return sys.argv[1:]
+def _command(study: Path, out: Path | None, overrides: Iterable[str], seed: int | None) -> str:
+    """Return the command that repeats a run: what decides its results, however it was resumed."""
+    words = ["fedcohort", "run", str(study)]
+    words += ["--out", str(out)] if out else []
+    words += [word for assignment in overrides for word in ("--set", assignment)]
+    words += ["--seed", str(seed)] if seed is not None else []
+    return shlex.join(words)
 
 
 def main() -> None:
