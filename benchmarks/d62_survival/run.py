@@ -70,6 +70,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--out", type=Path, default=Path("runs/d62"))
     parser.add_argument("--repeats", type=int, default=20)
     parser.add_argument("--only", nargs="*")
+    parser.add_argument("--by", choices=["row-kfold"], help="tune every arm so, not by centres")
     parser.add_argument("--workers", type=int, default=os.cpu_count())
     return parser.parse_args()
 
@@ -79,6 +80,8 @@ def _study(given: argparse.Namespace, name: str, kind: str, table: pd.DataFrame 
     content = yaml.safe_load((HERE / f"{kind}.yaml").read_text())
     content["study"] = f"d62-{name}-{kind}"
     content["evaluate"]["repeats"] = given.repeats
+    if given.by:
+        content["tune"]["by"] = given.by
     if table is not None:
         given.out.mkdir(parents=True, exist_ok=True)
         source = (given.out / f"{name}.csv").resolve()
