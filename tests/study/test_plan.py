@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from fedcohort.protocol import StudyError
@@ -241,6 +241,8 @@ def places(value: object, at: tuple[object, ...] = ()) -> list[tuple[object, ...
 
 @settings(max_examples=300, deadline=None)
 @given(where=st.sampled_from(places(FULL)[1:]), junk=JUNK)
+@example(where=("data",), junk={"\x1e": None})
+@example(where=("arms", 0, "name"), junk="a\u2028b\x1b[2J")
 def test_whatever_stands_at_any_place_is_taken_or_refused_on_one_line(where, junk):
     content = copy.deepcopy(FULL)
     inside = content

@@ -40,6 +40,11 @@ _Loader.yaml_implicit_resolvers = {
 }
 
 
+def _printable(text: str) -> str:
+    """Return text with what would break a line or a terminal written as an escape."""
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+
+
 @dataclass(frozen=True)
 class Document:
     """A parsed file: its content, its name, and where each key stands.
@@ -56,13 +61,13 @@ class Document:
     places: Mapping[Where, str] = field(default_factory=dict[Where, str])
 
     def error(self, where: Where, problem: str) -> StudyError:
-        """Return the error that says `problem` about the value at `where`."""
+        """Return the error that says `problem` about the value at `where`, on one line."""
         at = where
         while at and at not in self.places:
             at = at[:-1]
         key = ".".join(map(str, where))
         place = ", ".join(p for p in (self.name, self.places.get(at), key) if p)
-        return StudyError(f"{place}: {problem}")
+        return StudyError(_printable(f"{place}: {problem}"))
 
     def known_only(self, where: Where, value: Mapping[str, Any], known: Iterable[str]) -> None:
         """Raise `StudyError` for the first key of `value` that is not in `known`."""
