@@ -24,6 +24,8 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import stdtrit
 
+from fedcohort.metrics import intervals
+
 
 @dataclass(frozen=True)
 class Mean:
@@ -63,15 +65,9 @@ def paired(
 ) -> Mean:
     """Return the mean of sign·(arm − against) over the repeats that both have, with eq. (2)."""
     common = sorted(arm.keys() & against.keys())
-    x = sign * np.array([arm[r] - against[r] for r in common])
-    n = len(x)
-    if n == 0:
-        return Mean(math.nan, math.nan, math.nan, 0)
-    mean = float(x.mean())
-    if n < 3:
-        return Mean(mean, math.nan, math.nan, n)
-    half = _quantile(n) * math.sqrt(_factor(n, test_fraction) * float(x.var(ddof=1)))
-    return Mean(mean, mean - half, mean + half, n)
+    a, b = ([sign * v[r] for r in common] for v in (arm, against))
+    d, low, high, _, n = intervals.paired(a, b, test_fraction / (1 - test_fraction))
+    return Mean(d, low, high, n) if n >= 3 else Mean(d, math.nan, math.nan, n)
 
 
 def share(

@@ -12,6 +12,7 @@ import shutil
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -189,7 +190,7 @@ class Workshop:
         yard = evaluate.Yardstick.of(train, laid.test, laid.problem.outcome)
         parts = _parts(laid.problem, arm.scope)
         runs: dict[str, Run] = {}
-        weights = self._draws()[:, laid.test_rows]
+        weights = self._draws[:, laid.test_rows]
         draws: list[dict[str, Array]] = []
         rows: list[dict[str, Any]] = []
         history: list[dict[str, Any]] = []
@@ -218,12 +219,13 @@ class Workshop:
                 if arm.scope == "sites":
                     job.lines.extend(_tagged(trail.ledger.lines, job, trail.phases))
             runs[site] = run
-            metrics = evaluate.judge(run, yard, self.plan.metrics)
+            said = evaluate.Predicted.of(run, yard, self.plan.metrics)
+            metrics = evaluate.judge(said, yard, self.plan.metrics)
             if own and laid.test_site is not None:
                 metrics |= _own(run, yard, laid.test_site, own)
             seconds = time.perf_counter() - started
             rows.append(row_of(run, own, metrics, seconds, *traffic(run, problem, arm.scope)))
-            draws.append(evaluate.judge_draws(run, yard, weights, self.plan.metrics))
+            draws.append(evaluate.judge_draws(said, yard, weights, self.plan.metrics))
             history += [{"site": own, **row} for row in run.history]
         if arm.scope == "isolated":
             rows.append(mean_row(rows))
@@ -246,6 +248,7 @@ class Workshop:
             raise FedcohortError("its tuning failed; " + (found or {}).get("status", ""))
         return found["chosen"]
 
+    @cached_property
     def _draws(self) -> Array:
         """Return how often each row of the table occurs in each draw of the bootstrap, (B, rows).
 
@@ -298,7 +301,8 @@ def _parts(problem: Problem, scope: str) -> dict[str, Problem]:
 def _own(run: Run, yard: evaluate.Yardstick, test_site: Any, site: str) -> dict[str, float | None]:
     """Return the C-index on one site's own test rows."""
     mine = np.asarray(test_site).astype(str) == site
-    found = evaluate.judge(run, yard.on(mine), ("c_index",))
+    some, wanted = yard.on(mine), ("c_index",)
+    found = evaluate.judge(evaluate.Predicted.of(run, some, wanted), some, wanted)
     return {"c_index_own": found["c_index"]}
 
 

@@ -65,10 +65,29 @@ class Yardstick:
         )  # fmt: skip
 
 
-def judge(run: Run, yard: Yardstick, wanted: tuple[str, ...]) -> dict[str, float | None]:
-    """Return the wanted metrics of a fit on the test rows; None where one is not defined."""
-    x = run.design.matrix(yard.test)
-    risk = run.model.predict(x)
+@dataclass(frozen=True)
+class Predicted:
+    """What a fit says of the test rows: log ``risk`` (n,), ``surv`` (n, m) at the yard's times.
+
+    ``surv`` is None where no wanted metric takes it.
+    """
+
+    risk: Array
+    surv: Array | None
+
+    @classmethod
+    def of(cls, run: Run, yard: Yardstick, wanted: tuple[str, ...]) -> Predicted:
+        """Return what a fit predicts, as far as the wanted metrics need it."""
+        x = run.design.matrix(yard.test)
+        curves = {"ibs", "d_calibration_p"} & set(wanted)
+        return cls(
+            run.model.predict(x), run.model.predict_survival(x, yard.times) if curves else None
+        )
+
+
+def judge(said: Predicted, yard: Yardstick, wanted: tuple[str, ...]) -> dict[str, float | None]:
+    """Return the wanted metrics of predictions; None where one is not defined."""
+    risk, surv = said.risk, said.surv
     found: dict[str, float] = {}
     if "c_index" in wanted:
         found["c_index"] = concordance.harrell(risk, yard.time, yard.event)
@@ -76,8 +95,7 @@ def judge(run: Run, yard: Yardstick, wanted: tuple[str, ...]) -> dict[str, float
         found["uno_c"] = concordance.uno(
             yard.train_time, yard.train_event, yard.time, yard.event, risk, yard.tau
         )
-    if {"ibs", "d_calibration_p"} & set(wanted):
-        surv = run.model.predict_survival(x, yard.times)
+    if surv is not None:
         if "ibs" in wanted:
             found["ibs"] = brier.integrated_brier(
                 yard.train_time, yard.train_event, yard.time, yard.event, surv, yard.times
@@ -106,14 +124,13 @@ def calibration_groups(run: Run, yard: Yardstick, n_groups: int = 5) -> list[Row
 
 
 def judge_draws(
-    run: Run, yard: Yardstick, weights: Array, wanted: tuple[str, ...]
+    said: Predicted, yard: Yardstick, weights: Array, wanted: tuple[str, ...]
 ) -> dict[str, Array]:
     """Return the wanted metrics at each of B weightings (B, n) of the test rows: (B,) each.
 
     The p-value of D-calibration is left out: records that a bootstrap repeats look miscalibrated.
     """
-    x = run.design.matrix(yard.test)
-    risk = run.model.predict(x)
+    risk, surv = said.risk, said.surv
     seen = (risk, yard.time, yard.event)
     train = (yard.train_time, yard.train_event)
     found: dict[str, Array] = {}
@@ -121,8 +138,7 @@ def judge_draws(
         found["c_index"] = resampled.harrell(weights, *seen)
     if "uno_c" in wanted:
         found["uno_c"] = resampled.uno(weights, *train, yard.time, yard.event, risk, yard.tau)
-    if "ibs" in wanted:
-        surv = run.model.predict_survival(x, yard.times)
+    if "ibs" in wanted and surv is not None:
         found["ibs"] = resampled.integrated_brier(
             weights, *train, yard.time, yard.event, surv, yard.times
         )
