@@ -1,0 +1,335 @@
+"""A first study file and data dictionary, for a person to read, correct and run.
+
+Both load as they are. What was guessed from the table stands there with a comment "check: …".
+Everything stays on this machine; the dictionary is meant to travel, so it holds the names and
+levels of columns, and no other value of the table.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from fedcohort.data import drafting, frictionless, sources, yamldictionary
+from fedcohort.data.checks import check_column
+from fedcohort.data.dictionary import Dictionary, Variable
+from fedcohort.data.outcome import Binary, Outcome, Survival
+from fedcohort.data.sql import is_url
+from fedcohort.data.words import known_name
+from fedcohort.data.yamldictionary import flow
+from fedcohort.protocol.errors import DataError, StudyError
+from fedcohort.study.exclusion import REASONS
+
+TASKS = ("survival", "classification")
+
+#: Fewer events per coefficient than this ask for a penalty (Peduzzi et al. 1996).
+EVENTS_PER_COEFFICIENT = 10
+#: Sites that rows are dealt to where there are no natural ones.
+N_SITES = 4
+
+_EXCLUDED = "check: some rows have no outcome that can be used; the report counts them"
+_QUESTIONS = {
+    "survival": "How long do patients live after the diagnosis?",
+    "classification": "Who has the disease, by what is known at admission?",
+}
+_ABOUT = """\
+The data dictionary: what each column means, the same at every site. Types, levels and units were
+guessed; where a line says "check", they may well be wrong. What also helps:
+  range: [18, 110]     values outside are faults that `fedcohort data check` names
+  missing: [-9]        codes that stand for a missing value
+  feature: false       no model may use the column, such as what is known only later
+  description: text    for the report"""
+
+
+@dataclass(frozen=True)
+class Draft:
+    """What the two files say.
+
+    Attributes
+    ----------
+    study : the name. source, query : as in the study file.
+    outcome, sites : the values of these keys of `data`, and the comments behind them; no sites
+        where every site has a file.
+    exclude : the reasons in `data.exclude`.
+    dictionary, notes : the variables, and the comments behind them.
+    penalised : whether there are few events for the number of coefficients.
+    """
+
+    study: str
+    source: str
+    query: str
+    outcome: tuple[Mapping[str, Any], str]
+    sites: tuple[Mapping[str, Any], str] | None
+    exclude: tuple[str, ...]
+    dictionary: Dictionary
+    notes: Mapping[str, str]
+    penalised: bool
+
+
+def write(
+    task: str,
+    data: str | None,
+    out: Path,
+    *,
+    sites: str | None = None,
+    outcome: str | None = None,
+    query: str = "",
+    force: bool = False,
+) -> tuple[Path, Path]:
+    """Write study.yaml and dictionary.yaml into a folder; return their paths.
+
+    Parameters
+    ----------
+    data : as a study's source, from the current folder; None for a template.
+    sites : the column of the hospitals; looked for where it is None.
+    outcome : "time,event" or "y"; looked for where it is None.
+    query : what to ask a database.
+    force : whether to replace files that exist.
+
+    Raises
+    ------
+    StudyError : an unknown task, a file that exists, or an outcome that cannot be told.
+    DataError : no such table or column.
+    """
+    if task not in TASKS:
+        raise StudyError(f"--task {task}: there is {known_name('task', task, TASKS)}")
+    study, dictionary = out / "study.yaml", out / "dictionary.yaml"
+    for path in (study, dictionary):
+        if path.exists() and not force:
+            raise StudyError(f"{path} exists. Name another folder by --out, or replace by --force.")
+    if data is None:
+        for option, value in (("--sites", sites), ("--outcome", outcome), ("--query", query)):
+            if value:
+                raise StudyError(f"{option} needs --data, the table that it is about.")
+        draft = _template(task)
+    else:
+        draft = _draft(task, data, out, sites, outcome, query)
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        study.write_text(_study(task, draft), encoding="utf-8")
+        text = yamldictionary.text(draft.dictionary, draft.notes, _ABOUT)
+        dictionary.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise StudyError(f"--out {out}: cannot write there ({error.strerror}).") from None
+    return study, dictionary
+
+
+def convert(dictionary: Path, out: Path, *, force: bool = False) -> Path:
+    """Write a data dictionary as YAML, or as a Frictionless Table Schema; return its path.
+
+    Raises
+    ------
+    DataError : the dictionary cannot be read.
+    StudyError : `out` has another suffix, exists, or cannot be written.
+    """
+    if out.suffix.lower() not in (".yaml", ".yml", ".json"):
+        raise StudyError(f"{out}: a dictionary is written as .yaml, .yml or .json.")
+    found = Dictionary.from_file(dictionary)
+    if out.exists() and not force:
+        raise StudyError(f"{out} exists. Name another file, or replace it by --force.")
+    try:
+        if out.suffix.lower() == ".json":
+            frictionless.write(found, out)
+        else:
+            out.write_text(yamldictionary.text(found), encoding="utf-8")
+    except OSError as error:
+        raise StudyError(f"{out}: cannot write there ({error.strerror}).") from None
+    return out
+
+
+def _draft(
+    task: str, data: str, out: Path, sites: str | None, outcome: str | None, query: str
+) -> Draft:
+    """Return what a table suggests."""
+    if query and not is_url(data):
+        raise StudyError("--query needs a database as --data, such as sqlite:///registry.db.")
+    source = sources.load(data, Path(), query=query, texts=[sites] if sites else [])
+    by_file = isinstance(source.frames, dict)
+    tables = drafting.as_tables(source.frames)
+    if sites and by_file:
+        raise StudyError(f"--sites {sites}: {data} has one file a site already; leave it out.")
+    column = sites or (None if by_file else drafting.site_column(tables[0]))
+    if column:
+        check_column(tables[0], column, data)
+    about = source.outcome if source.outcome and source.outcome.kind == task else None
+    found = _named(task, outcome, tables, data) or about or _guessed(task, tables, data)
+    dictionary, notes = source.dictionary, dict[str, str]()
+    if dictionary is None:
+        guesses = drafting.guesses(tables, found, [column] if column else [])
+        variables = {g.variable.name: g.variable for g in guesses}
+        if column:
+            place = Variable(column, "text", description="the site", identifier=True)
+            variables = {column: place, **variables}
+        dictionary = Dictionary(variables)
+        notes = {g.variable.name: g.comment for g in guesses}
+    as_is = data.startswith("sample:") or is_url(data) or Path(data).is_absolute()
+    return Draft(
+        _name(data),
+        data if as_is else Path(os.path.relpath(data, out)).as_posix(),
+        query,
+        (_columns(found), _about(found, dictionary, sure=bool(outcome or about))),
+        None if by_file else _sites(column, sure=sites is not None),
+        _exclude(tables, found),
+        dictionary,
+        notes,
+        _few(tables, column, dictionary, found),
+    )
+
+
+def _named(task: str, outcome: str | None, tables: list[pd.DataFrame], data: str) -> Outcome | None:
+    """Return the outcome that the user names, if so."""
+    if outcome is None:
+        return None
+    names = [name.strip() for name in outcome.split(",")]
+    if len(names) != (2 if task == "survival" else 1):
+        wanted = "time,event" if task == "survival" else "y, one column"
+        raise StudyError(f"--outcome {outcome}: expected {wanted}.")
+    for name in names:
+        check_column(tables[0], name, data)
+    if task == "survival":
+        return Survival(*names)
+    n = pd.concat([t[names[0]] for t in tables if names[0] in t.columns]).nunique()
+    if n != 2:
+        raise DataError(f"{data}: column {names[0]!r} has {n} values; a class to predict has two.")
+    return Binary(names[0])
+
+
+def _guessed(task: str, tables: list[pd.DataFrame], data: str) -> Outcome:
+    """Return the outcome that the columns' names and cells suggest."""
+    if task == "survival":
+        if (pair := drafting.survival_outcome(tables)) is not None:
+            return pair
+        raise StudyError(f"{data}: no columns look like time and event (0 or 1). Name them by "
+                         f"--outcome TIME,EVENT.")  # fmt: skip
+    if (column := drafting.class_column(tables)) is not None:
+        return Binary(column)
+    raise StudyError(f"{data}: no column looks like a class to predict. Name it by --outcome Y.")
+
+
+def _columns(outcome: Outcome) -> dict[str, str]:
+    """Return the outcome as a study file has it."""
+    if isinstance(outcome, Survival):
+        return {"time": outcome.time, "event": outcome.event}
+    return {"y": outcome.columns[0]}
+
+
+def _about(outcome: Outcome, dictionary: Dictionary, *, sure: bool) -> str:
+    """Return the comment behind the outcome."""
+    guessed = [] if sure else ["guessed from names"]
+    if isinstance(outcome, Binary) and (levels := dictionary[outcome.y].levels):
+        guessed.append(f"{levels[-1]!r} counts as 1, the class to predict")
+    return f"check: {'; '.join(guessed)}" if guessed else ""
+
+
+def _sites(column: str | None, *, sure: bool) -> tuple[Mapping[str, Any], str]:
+    """Return where the sites come from, with the comment behind it."""
+    if column is not None:
+        return {"column": column}, "" if sure else "check: guessed from its name"
+    return {"split": "iid", "n": N_SITES}, "check: made-up sites; {column: NAME} for natural ones"
+
+
+def _exclude(tables: list[pd.DataFrame], outcome: Outcome) -> tuple[str, ...]:
+    """Return the reasons for which some row cannot be used, in the order of `REASONS`."""
+    cells = [t[c] for t in tables for c in outcome.columns if c in t.columns]
+    found = {REASONS[0]} if any(c.isna().any() for c in cells) else set[str]()
+    if isinstance(outcome, Survival):
+        times = [t[outcome.time] for t in tables if outcome.time in t.columns]
+        if any((pd.to_numeric(t, errors="coerce") <= 0).any() for t in times):
+            found.add(REASONS[1])
+    return tuple(r for r in REASONS if r in found)
+
+
+def _few(
+    tables: list[pd.DataFrame], column: str | None, dictionary: Dictionary, outcome: Outcome
+) -> bool:
+    """Return whether some site has few events, or few rows of a class, for its coefficients."""
+    features = dictionary.features(outcome)
+    n_coefficients = sum(max(1, len(v.levels) - 1) for v in features)
+    label, fewest = outcome.columns[-1], np.inf
+    for table in tables:
+        for _, rows in table.groupby(column) if column else [("", table)]:
+            found = rows[label].value_counts() if label in rows.columns else pd.Series(dtype=int)
+            seen = found.get(1, 0) if isinstance(outcome, Survival) else found.min()
+            fewest = min(fewest, int(seen) if len(found) > 1 else 0)
+    if column is None and len(tables) == 1:
+        fewest /= N_SITES
+    return fewest < EVENTS_PER_COEFFICIENT * n_coefficients
+
+
+def _name(data: str) -> str:
+    """Return a name for the study by that of its data."""
+    plain = data.removeprefix("sample:").split("?")[0]
+    parts = [p for p in Path(plain).parts if "{site}" not in p and p not in ("..", ".", "/")]
+    stem = parts[-1].split(".")[0] if parts else ""
+    return re.sub(r"[^\w-]+", "-", stem).strip("-_")[:60] or "study"
+
+
+def _template(task: str) -> Draft:
+    """Return what stands in the files without a table."""
+    centre = Variable("centre", "text", description="the site", identifier=True)
+    plain = [
+        Variable("age", "integer", unit="years", range=(0.0, 120.0)),
+        Variable("grade", "category", ("low", "high")),
+        Variable("smoker", "binary", missing=("-9",)),
+    ]
+    if task == "survival":
+        ends = [Variable("time", "time", unit="days"), Variable("event", "event")]
+    else:
+        ends = [Variable("y", "category", ("no", "yes"))]
+    told = {("time" if len(ends) == 2 else "y"): ends[0].name} | {v.type: v.name for v in ends[1:]}
+    dictionary = Dictionary({v.name: v for v in (centre, *plain, *ends)})
+    notes = {v.name: "replace by your columns" for v in plain}
+    where = ({"column": "centre"}, "the column of the hospitals")
+    return Draft("study", "data.csv", "", (told, ""), where, (), dictionary, notes, False)
+
+
+def _study(task: str, draft: Draft) -> str:
+    """Return the text of the study file."""
+    ridge = ", l2: 0.01, scale: standard" if draft.penalised else ""
+    few = "  # ridge: few events per variable at some site" if draft.penalised else ""
+    if task == "survival":
+        arms = [
+            f"{{method: cox{ridge}}}{few}",
+            "{method: deepcox, strategy: fedavg, rounds: 30, internal_epochs: 5}",
+        ]
+    else:
+        arms = [f"{{method: logistic{ridge}}}{few}"]
+    natural = draft.sites is None or "column" in draft.sites[0]
+    lines = [
+        "# A study to start from. Lines that say \"check\" were guessed. Then, in this folder:",
+        "#   fedcohort data check study.yaml && fedcohort run study.yaml",
+        f"study: {flow(draft.study)}",
+        f"# question: {_QUESTIONS[task]}  # heads the report",
+        f"task: {task}",
+        "seed: 1  # every random draw derives from it",
+        "",
+        "data:",
+        f"  source: {flow(draft.source)}",
+        *([f"  query: {flow(draft.query)}"] if draft.query else []),
+        "  dictionary: dictionary.yaml",
+        _key("outcome", draft.outcome),
+        *([_key("exclude", (list(draft.exclude), _EXCLUDED))] if draft.exclude else []),
+        *([_key("sites", draft.sites)] if draft.sites else []),
+        "",
+        "preprocess: {impute: median}  # fitted over the sites, by sums only",
+        "arms:",
+        *(f"  - {arm}" for arm in arms),
+        "bounds: [isolated, centralised]  # each site alone, and all rows in one table",
+        "evaluate: {test_fraction: 0.25, repeats: 5}",
+        "privacy: {min_cell: 5}  # no count of 1 to 4 leaves a site",
+    ]  # fmt: skip
+    if not natural:
+        lines.insert(lines.index("arms:"), "scenarios: [iid, unbalanced, by-outcome]")
+    return "\n".join(lines) + "\n"
+
+
+def _key(name: str, value: tuple[Any, str]) -> str:
+    """Return one key of `data` with its comment."""
+    return f"  {name}: {flow(value[0])}" + (f"  # {value[1]}" if value[1] else "")

@@ -1,0 +1,158 @@
+"""What the names of columns say: units, identifiers, sites, outcomes, what is known too late.
+
+These are guesses for a draft that a person reads, never rules. Nothing is revealed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Mapping
+
+from fedcohort.data.outcome import Survival
+
+_UNITS: Mapping[str, str] = {
+    "years": "years", "year": "years", "yrs": "years", "age": "years", "months": "months",
+    "weeks": "weeks", "days": "days", "hours": "hours", "pct": "%", "percent": "%", "kg": "kg",
+    "cm": "cm", "mm": "mm", "mmhg": "mmHg", "mm hg": "mmHg",
+    "bpm": "beats/min", "bmi": "kg/m²", "kg m2": "kg/m²",
+    "g dl": "g/dL", "g l": "g/L", "mg dl": "mg/dL", "mg l": "mg/L", "ng ml": "ng/mL",
+    "pg ml": "pg/mL", "ug l": "µg/L", "mmol l": "mmol/L", "umol l": "µmol/L", "u l": "U/L",
+    "iu l": "IU/L", "mg": "mg", "ml": "mL",
+}  # fmt: skip
+#: What a value in some units can be, by general knowledge and not by anyone's table.
+LIMITS: Mapping[str, tuple[float, float]] = {"%": (0.0, 100.0)}
+_AGES = (0.0, 120.0)
+
+_IDENTIFIER = {"id", "pid", "mrn", "uuid", "identifier", "surname", "firstname", "lastname"}
+_SITE = {"site", "centre", "center", "hospital", "clinic", "institution"}
+_SITE_WHOLE = {"redcap_data_access_group"}
+_SITE_TAIL = {"id", "name", "code", "no", "nr", "number"}
+_SPLIT = {"train", "training", "test", "testing", "valid", "validation", "val", "dev"}
+
+_DEATH = {"death", "dead", "died", "deceased"}
+_EVENT = _DEATH | {
+    "event", "status", "cens", "censor", "censored", "relapse", "recurrence", "progression",
+}  # fmt: skip
+_TIME = {
+    "time", "survival", "duration", "followup", "futime", "fu", "tte", "os", "pfs", "dfs", "rfs",
+    "efs", "lfs",
+}  # fmt: skip
+_SPAN = {"days", "weeks", "months", "years"}
+_LABEL = (
+    "y", "outcome", "target", "label", "class", "response", "event", "dead", "death", "died",
+    "deceased", "status", "disease", "diagnosis",
+)  # fmt: skip
+_LATE = {"followup", "fu"} | _DEATH
+
+
+def words(name: str) -> list[str]:
+    """Return the words of a column's name: "osDays", "OS_days" and "os.days" have the same."""
+    parted = re.sub(r"([a-z])([A-Z])", r"\1 \2", name)
+    return [w for w in re.split(r"[\W_]+", parted.lower()) if w]
+
+
+def unit(name: str) -> str:
+    """Return the unit that a name ends with, as in hb_g_dl or "hb (g/dL)"; or nothing."""
+    bracket = re.search(r"[\[(]([^\[\]()]{1,12})[\])]\s*$", name)
+    if bracket:
+        return bracket[1].strip()
+    parts = words(name)
+    for n in (2, 1):
+        if len(parts) >= n and (found := _UNITS.get(" ".join(parts[-n:]))):
+            return found
+    return ""
+
+
+def limits(name: str, unit: str, low: float, high: float) -> tuple[float | None, float | None]:
+    """Return the range that a unit has, if it holds from `low` to `high`; or no range."""
+    known = _AGES if unit == "years" and "age" in words(name) else LIMITS.get(unit)
+    return known if known and known[0] <= low and high <= known[1] else (None, None)
+
+
+def is_identifier(name: str) -> bool:
+    """Return whether a name is one of a person's or a record's number."""
+    parts = words(name)
+    return bool(parts) and parts[-1] in _IDENTIFIER
+
+
+def is_technical(name: str) -> bool:
+    """Return whether a name is that of a part of an identifier or of row numbers."""
+    return words(name)[:1] in (["id"], ["unnamed"], ["index"], ["row"])
+
+
+def is_site(name: str) -> bool:
+    """Return whether a name is that of the hospitals' column."""
+    parts = words(name)
+    if name.lower() in _SITE_WHOLE:
+        return True
+    return bool(parts) and parts[0] in _SITE and set(parts[1:]) <= _SITE_TAIL
+
+
+def labels(names: Iterable[str]) -> list[str]:
+    """Return the names that sound like a class to be predicted, the likeliest first."""
+    found = {n: _LABEL.index(w) for n in names for w in words(n)[-1:] if w in _LABEL}
+    return sorted(found, key=lambda n: found[n])
+
+
+def is_split(levels: Iterable[object]) -> bool:
+    """Return whether a column's levels divide the rows for training and tests."""
+    found = {str(level).lower() for level in levels}
+    return len(found) > 1 and found <= _SPLIT
+
+
+def too_late(name: str, outcome: Survival, names: Collection[str]) -> str:
+    """Return why a column may be known only after the start of follow-up; or nothing.
+
+    Parameters
+    ----------
+    names : of all columns; os_years with os_event makes aml_years with aml_event an outcome too.
+    """
+    parts = words(name)
+    if not parts or not words(outcome.time) or not words(outcome.event):
+        return ""
+    if len(parts) > 2 and parts[0] in _SPAN | {"time"} and parts[1] == "to":
+        return "is it a time to something later"
+    if _LATE & set(parts):
+        return "is it known at the end of follow-up only"
+    time, event = words(outcome.time), words(outcome.event)
+    if (
+        len(time) > 1
+        and len(event) > 1
+        and time[0] == event[0]
+        and parts[1:] in (time[1:], event[1:])
+    ):
+        both = {" ".join((parts[0], *end)) for end in (time[1:], event[1:])}
+        if both <= {" ".join(words(n)) for n in names}:
+            return "is it another outcome"
+    return ""
+
+
+def survival(times: Iterable[str], events: Iterable[str]) -> Survival | None:
+    """Return the likeliest survival outcome, or None.
+
+    Parameters
+    ----------
+    times : columns of positive numbers. events : columns of 0 and 1; both in the table's order.
+    """
+    pairs = [
+        (score, Survival(t, e))
+        for t in times
+        for e in events
+        if (score := _score(words(t), words(e))) > 0
+    ]
+    return max(pairs, key=lambda pair: pair[0])[1] if pairs else None
+
+
+def _score(time: list[str], event: list[str]) -> int:
+    """Return how well two names go together as time and event; 0 if they do not."""
+    kinds, said = set(time), set(event)
+    if not time or not event or "age" in kinds or not said & _EVENT or not kinds & (_TIME | _SPAN):
+        return 0
+    to_other = len(time) > 2 and time[1] == "to" and not kinds & _EVENT
+    return (
+        2
+        + (kinds & _TIME != set())
+        + 2 * (time[0] == event[0])
+        + (bool(said & _DEATH) or event[0] == "os")
+        - 2 * to_other
+    )

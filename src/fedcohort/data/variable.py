@@ -1,0 +1,234 @@
+"""One variable of a data dictionary: what a column means, checked when it is read.
+
+Levels and missing codes are text: 2, 2.0 and "2" are the same. Nothing is revealed: a dictionary is
+public.
+"""
+
+from __future__ import annotations
+
+import datetime
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any, cast
+
+from fedcohort.data.words import known_name, level_text
+from fedcohort.protocol.errors import DataError
+
+#: What a variable may be. Free text never enters a model; a date does as the time `since` another.
+#: "time" and "event" mark the outcome of a survival study.
+TYPES = ("number", "integer", "binary", "category", "date", "text", "time", "event")
+
+#: Types whose values have a range; a date has one with `since`: that of the duration.
+RANGED = ("number", "integer", "time")
+
+#: Days in a unit of duration; a month is a twelfth of 365.25 days.
+DURATIONS: Mapping[str, float] = {"days": 1.0, "months": 30.4375, "years": 365.25}
+
+_TEXTS = ("type", "unit", "since", "description", "view")
+_FLAGS = ("feature", "identifier")
+
+
+@dataclass(frozen=True)
+class Variable:
+    """One column.
+
+    Attributes
+    ----------
+    name : as in the tables' header.
+    type : one of `TYPES`; binary means 0/1 or two named levels.
+    levels : of a category, in order; the first is the reference.
+    unit : of a number; of a duration one of `DURATIONS`.
+    range : lowest and highest value that is possible, both included; None where there is no limit.
+    missing : codes that stand for a missing value, as text.
+    since : of a date: the column of another date, or a day such as "2015-01-31". The variable then
+        is the time from there to the date, in `unit`.
+    description : for people.
+    view : name of the group of columns (modality) it belongs to.
+    feature : whether a model may use it; false for what is known only after the start, say.
+    identifier : whether it names a person or a site; identifiers never enter a model.
+    """
+
+    name: str
+    type: str = "number"
+    levels: tuple[str, ...] = ()
+    unit: str = ""
+    range: tuple[float | None, float | None] = (None, None)
+    missing: tuple[str, ...] = ()
+    since: str = ""
+    description: str = ""
+    view: str = ""
+    feature: bool = True
+    identifier: bool = False
+
+    @property
+    def coded(self) -> bool:
+        """Whether its values are levels rather than numbers."""
+        return bool(self.levels)
+
+    @property
+    def usable(self) -> bool:
+        """Whether it may enter a model."""
+        if self.identifier or not self.feature or self.type in ("text", "time", "event"):
+            return False
+        return self.type != "date" or bool(self.since)
+
+    @property
+    def since_day(self) -> datetime.date | None:
+        """The day that `since` names, or None if it names a column."""
+        try:
+            return datetime.date.fromisoformat(self.since)
+        except ValueError:
+            return None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what differs from the defaults, as JSON-able values, without the name."""
+        out: dict[str, Any] = {"type": self.type}
+        for field, value in list(asdict(self).items())[2:]:
+            if value != getattr(_DEFAULT, field):
+                out[field] = list(value) if isinstance(value, tuple) else value
+        if "range" in out:
+            out["range"] = [_plain(v) for v in self.range]
+        return out
+
+    @classmethod
+    def from_dict(cls, name: str, spec: Any, where: str = "the dictionary") -> Variable:
+        """Build a variable from what a dictionary file says of it.
+
+        Raises
+        ------
+        DataError : an unknown key or type, a value that a key cannot have, or keys that do not fit
+            the type.
+        """
+        if isinstance(spec, str):
+            spec = {"type": spec}
+        if not isinstance(spec, Mapping):
+            raise DataError(f"{where}: variable {name!r} needs keys such as 'type' and 'unit'.")
+        at = f"{where}: variable {name!r}"
+        given = dict(cast("Mapping[Any, Any]", spec))
+        known = [f.name for f in fields(cls) if f.name != "name"]
+        for key in given:
+            if key not in known:
+                raise DataError(f"{at} has {known_name('key', key, known)}")
+        given = {k: v for k, v in given.items() if v is not None}
+        given |= {k: _text(given[k], k, at) for k in _TEXTS if k in given}
+        kind = given["type"] = given.get("type") or "number"
+        if kind not in TYPES:
+            raise DataError(f"{at} has {known_name('type', kind, TYPES)}")
+        for key in ("levels", "missing"):
+            given[key] = _codes(given.get(key, []), key, at)
+        given["range"] = _range(given["range"], at) if "range" in given else (None, None)
+        for key in _FLAGS:
+            if not isinstance(given.get(key, False), bool):
+                raise DataError(f"{at}: {key!r} is true or false.")
+        if given.get("since") and not given.get("unit"):
+            given["unit"] = "days"
+        variable = cls(name=name, **given)
+        variable._check(where)
+        return variable
+
+    def _check(self, where: str) -> None:
+        """Check that the keys fit the type, and each other."""
+        n, kind, at = len(self.levels), self.type, f"{where}: variable {self.name!r}"
+        if n != len(set(self.levels)):
+            raise DataError(f"{at} names a level twice.")
+        if kind == "category" and n < 1 and not self.identifier:
+            raise DataError(f"{where}: category {self.name!r} needs its 'levels', in order.")
+        if kind == "binary" and n not in (0, 2):
+            raise DataError(f"{where}: binary {self.name!r} has {n} levels; name two, or none.")
+        if kind not in ("category", "binary") and n:
+            raise DataError(f"{at} has levels but is of type {kind!r}.")
+        if kind == "binary" and not n and {"0", "1"} & set(self.missing):
+            raise DataError(f"{at} is 0 or 1; neither can be a missing code.")
+        for level in self.levels:
+            if level in self.missing:
+                raise DataError(f"{at}: {level!r} is both a level and a missing code; remove one.")
+        if (
+            self.range != (None, None)
+            and kind not in RANGED
+            and not (kind == "date" and self.since)
+        ):
+            raise DataError(
+                f"{at} has a range but is of type {kind!r}; a range is for {', '.join(RANGED)} and "
+                f"for a date with 'since'."
+            )
+        if self.since and kind != "date":
+            raise DataError(f"{at} has 'since' but is of type {kind!r}; it is for dates.")
+        if self.since and self.unit not in DURATIONS:
+            raise DataError(
+                f"{at} is a duration and has {known_name('unit', self.unit, DURATIONS)}"
+            )
+        if kind in ("time", "event") and self.identifier:
+            raise DataError(f"{at} is an identifier and of type {kind!r}; it can only be one.")
+
+
+_DEFAULT = Variable("")
+
+
+def _plain(value: float | None) -> float | int | None:
+    """Return a whole number as one, so that a file shows 120 and not 120.0."""
+    return int(value) if value is not None and value.is_integer() and abs(value) < 1e15 else value
+
+
+def _text(value: Any, key: str, at: str) -> str:
+    """Return a key's value as text.
+
+    Raises
+    ------
+    DataError : it is a list or a mapping, or what YAML reads as true or false.
+    """
+    if isinstance(value, (bool, Mapping, list, tuple)):
+        raise DataError(f"{at}: {key!r} is text; put it in quotes.")
+    return level_text(value)
+
+
+def _codes(value: Any, key: str, at: str) -> tuple[str, ...]:
+    """Return levels or missing codes as text.
+
+    Raises
+    ------
+    DataError : no list; or an item is true, false, empty, or no plain value.
+    """
+    if not isinstance(value, (list, tuple)):
+        raise DataError(f"{at}: {key!r} is a list, such as [a, b].")
+    items = cast("list[Any]", value)
+    if any(isinstance(v, bool) for v in items):
+        raise DataError(
+            f"{at} has {key if key == 'levels' else 'missing codes'} that YAML reads as true or "
+            f"false. Put quotes around yes, no, on and off."
+        )
+    if any(isinstance(v, (Mapping, list, tuple)) for v in items):
+        raise DataError(f"{at}: {key!r} is a list of texts or numbers; put each one in quotes.")
+    if any(v is None or v == "" for v in items):
+        raise DataError(
+            f"{at}: {key!r} has an empty item. Remove it: an empty cell is a missing value anyway."
+        )
+    return tuple(level_text(v) for v in items)
+
+
+def _range(value: Any, at: str) -> tuple[float | None, float | None]:
+    """Return a range's two ends.
+
+    Raises
+    ------
+    DataError : not two finite numbers that ascend, one of which may be null.
+    """
+    items = cast("list[Any]", value) if isinstance(value, (list, tuple)) else []
+    low, high = (_end(v) for v in items) if len(items) == 2 else (math.nan, math.nan)
+    finite = all(v is None or math.isfinite(v) for v in (low, high))
+    if not finite or (low is not None and high is not None and low >= high):
+        raise DataError(
+            f"{at}: 'range' is two ascending numbers, such as [0, 120]; null where there is no "
+            f"limit."
+        )
+    return low, high
+
+
+def _end(value: Any) -> float | None:
+    """Return one end of a range; NaN for what is no number."""
+    if value is None:
+        return None
+    try:
+        return math.nan if isinstance(value, bool) else float(value)
+    except (TypeError, ValueError, OverflowError):
+        return math.nan
