@@ -1,0 +1,1 @@
+"""What predictions are held against, one module for each kind of task."""

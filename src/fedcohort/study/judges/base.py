@@ -1,0 +1,46 @@
+"""What every judge can do, whatever the kind of task."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Protocol, Self
+
+import pandas as pd
+
+from fedcohort.arrays import Array
+from fedcohort.protocol import Row
+from fedcohort.study.engine import Run
+
+#: A metric that is not defined for these rows is None.
+Metrics = dict[str, float | None]
+
+
+class Judge(Protocol):
+    """The blind rows of one repeat, and all that their metrics need besides predictions."""
+
+    #: The metric that is also reported of each natural site's own test rows, as `<metric>_own`.
+    leading: ClassVar[str]
+
+    @property
+    def test(self) -> pd.DataFrame:
+        """The blind rows."""
+        ...
+
+    def on(self, rows: Array) -> Self:
+        """Return the judge of some of the test rows, by a mask (n,)."""
+        ...
+
+    def predicted(self, run: Run, wanted: tuple[str, ...]) -> Any:
+        """Return what a fit says of the test rows, as far as the wanted metrics need it."""
+        ...
+
+    def metrics(self, said: Any, wanted: tuple[str, ...]) -> Metrics:
+        """Return the wanted metrics of what `predicted` returned."""
+        ...
+
+    def draws(self, said: Any, weights: Array, wanted: tuple[str, ...]) -> dict[str, Array]:
+        """Return the wanted metrics at each of B weightings (B, n) of the test rows: (B,) each."""
+        ...
+
+    def groups(self, run: Run) -> list[Row]:
+        """Return predicted against observed, by group of similar predictions."""
+        ...

@@ -1,0 +1,78 @@
+"""A yes/no outcome: discrimination, distance and calibration of predicted probabilities."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import pandas as pd
+
+from fedcohort.arrays import Array
+from fedcohort.data.dictionary import Dictionary, sorted_levels
+from fedcohort.data.outcome import Binary
+from fedcohort.data.targets import target_of
+from fedcohort.metrics import classification
+from fedcohort.protocol import Row
+from fedcohort.study.engine import Run
+from fedcohort.study.judges.base import Metrics
+
+#: Groups of similar predictions.
+GROUPS = 5
+
+
+@dataclass(frozen=True)
+class Labels:
+    """The classes of the test rows.
+
+    Attributes
+    ----------
+    test : the blind rows.
+    y : (n,) 1.0 for the level that sorts last, else 0.0.
+    min_cell : fewer rows of a class, but for none, stand in no group of `groups`.
+    """
+
+    test: pd.DataFrame
+    y: Array
+    min_cell: int
+
+    leading: ClassVar[str] = "auc"
+
+    @classmethod
+    def of(
+        cls, test: pd.DataFrame, outcome: Binary, dictionary: Dictionary, min_cell: int
+    ) -> Labels:
+        """Return the judge of test rows, whose levels the dictionary knows."""
+        levels = sorted_levels(dictionary[outcome.y].levels or ("0", "1"))
+        return cls(test, target_of(test, outcome, levels), min_cell)
+
+    def on(self, rows: Array) -> Labels:
+        """Return the judge of some of the test rows, by a mask (n,)."""
+        return Labels(self.test[rows].reset_index(drop=True), self.y[rows], self.min_cell)
+
+    def predicted(self, run: Run, wanted: tuple[str, ...]) -> Array:
+        """Return the probabilities (n,) of class 1."""
+        return run.model.predict(run.design.matrix(self.test))
+
+    def metrics(self, said: Array, wanted: tuple[str, ...]) -> Metrics:
+        """Return the wanted metrics of probabilities; None where one is not defined."""
+        found = self.draws(said, np.ones((1, len(said))), wanted)
+        return {k: (float(v[0]) if np.isfinite(v[0]) else None) for k, v in found.items()}
+
+    def draws(self, said: Array, weights: Array, wanted: tuple[str, ...]) -> dict[str, Array]:
+        """Return the wanted metrics at each of B weightings (B, n) of the test rows: (B,) each."""
+        return {
+            name: metric(self.y, said, weights)
+            for name, metric in classification.METRICS.items()
+            if name in wanted
+        }
+
+    def groups(self, run: Run) -> list[Row]:
+        """Return mean prediction and share of class 1, by group of similar predictions."""
+        groups = classification.calibration_groups(
+            self.y, self.predicted(run, ()), GROUPS, self.min_cell
+        )
+        return [
+            {"time": None, "group": i, "predicted": float(p), "observed": float(o), "n": int(n)}
+            for i, (p, o, n) in enumerate(zip(*groups, strict=True))
+        ]
