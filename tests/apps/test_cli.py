@@ -91,8 +91,11 @@ def test_results_hold_every_arm_scenario_repeat_and_site(finished):
 
 def test_the_ledger_says_what_left_each_site_and_nothing_for_isolated(finished):
     lines = [json.loads(s) for s in (finished[0] / "out" / "ledger.jsonl").read_text().splitlines()]
-    assert {line["arm"] for line in lines} == {"fedavg", "cox"}
     assert {line["site"] for line in lines} == {"site-1", "site-2", "site-3"}
+    described = [line for line in lines if line["phase"] == "describe"]
+    assert {(line["arm"], line["verb"]) for line in described} == {("", "gather")}
+    lines = lines[len(described) :]
+    assert {line["arm"] for line in lines} == {"fedavg", "cox"}
     assert {line["phase"] for line in lines} == {"preprocess", "fit"}
     assert {line["verb"] for line in lines} == {"sum"}
 
@@ -141,7 +144,8 @@ def test_a_saved_model_predicts_from_the_command_line(finished, tmp_path):
     done = cli("predict", model, "t.csv", "--out", "p.csv", "--times", "365,1000", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     table = pd.read_csv(tmp_path / "p.csv")
-    assert list(table.columns) == ["row", "risk", "survival at 365", "survival at 1000"]
+    assert list(table.columns)[:3] == ["row", "risk", "median survival time"]
+    assert list(table.columns)[3:] == ["survival at 365", "survival at 1000"]
     assert len(table) == 7
     assert (table["survival at 365"] >= table["survival at 1000"]).all()
 
@@ -199,8 +203,9 @@ arms: [{method: cox}]
         (lambda s: s.replace("site", "centre"), "no column 'site'"),
         (lambda s: s.splitlines()[0] + "\n", "no rows"),
         (lambda s: "\n".join(s.splitlines()[:2]) + "\n", "1 row"),
-        (lambda s: s + "1,5,0,c\n1,6,0,c\n", "site 'c' has no event"),
-        (lambda s: s + "1,5,1,c\n", "site 'c' has 1 row"),
+        (lambda s: s + "1,5,0,c\n1,6,0,c\n", "the site in row 41 has no event"),
+        (lambda s: s + "".join(f"1,{i},0,c\n" for i in range(5, 10)), "site 'c' has no event"),
+        (lambda s: s + "1,5,1,c\n", "the site in row 41 has 1 row"),
     ],
 )
 def test_a_bad_table_is_one_line_exit_code_2_and_nothing_written(change, said, tmp_path):
@@ -314,7 +319,7 @@ def test_a_failed_arm_is_named_with_its_reason_and_the_others_are_kept(tmp_path)
         ("ledger.jsonl", None, "ledger", "its ledger.jsonl is missing"),
         ("ledger.jsonl", b'{"arm": ', "ledger", "ledger.jsonl, line 1"),
         ("models/cox/model.json", b"[]", "predict", "model format None"),
-        ("models/cox/model.json", b'{"format": 1}', "predict", "the saved model is damaged"),
+        ("models/cox/model.json", b'{"format": 2}', "predict", "the saved model is damaged"),
         ("models/cox/model.safetensors", b"abc", "predict", "the saved model is damaged"),
     ],
 )
@@ -341,6 +346,8 @@ def test_a_table_that_a_model_cannot_read_is_named_without_its_values(finished, 
         assert said in message
         assert "SECRET" not in message
     frame.head(0).to_csv(tmp_path / "t.csv", index=False)
-    assert cli("predict", model, "t.csv", cwd=tmp_path).stdout == "row,risk\n"
+    head = cli("predict", model, "t.csv", cwd=tmp_path).stdout
+    assert head.startswith("row,risk,median survival time,survival at")
+    assert head.count("\n") == 1
     frame.to_csv(tmp_path / "t.csv", index=False)
     assert "cannot write" in one_line(cli("predict", model, "t.csv", "--out", ".", cwd=tmp_path), 2)

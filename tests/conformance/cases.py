@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from fedcohort.arrays import Array
-from fedcohort.data.tables import SurvivalTable
+from fedcohort.data.tables import LabelledTable, SurvivalTable
 from fedcohort.protocol import Fitted, Method, Task, registry
 from fedcohort.protocol.host import Host
 from fedcohort.runtime.coordinator import Coordinator
@@ -32,6 +32,8 @@ SMALL: dict[str, Any] = {"rounds": 3, "internal_epochs": 2, "keep_rounds": (1,)}
 #: Row counts that no model of three covariates has as a dimension.
 ROWS = {"a": 61, "b": 47, "c": 53}
 
+Table = SurvivalTable | LabelledTable
+
 
 @dataclass(frozen=True)
 class Case:
@@ -47,6 +49,11 @@ class Case:
     def entry(self) -> Method:
         """The method itself."""
         return registry.find(self.method)
+
+    @property
+    def kind(self) -> str:
+        """The kind of task that it is run on."""
+        return self.entry.tasks[0]
 
 
 def cases(kind: str) -> list[Case]:
@@ -67,16 +74,28 @@ def cases(kind: str) -> list[Case]:
 
 
 @cache
-def tables() -> dict[str, SurvivalTable]:
-    """Return right-censored records at three unequal sites."""
+def tables(kind: str) -> dict[str, Table]:
+    """Return records for a kind of task at three unequal sites."""
     rng = np.random.default_rng(7)
-    out: dict[str, SurvivalTable] = {}
+    out: dict[str, Table] = {}
     for name, n in ROWS.items():
         x = rng.uniform(size=(n, 3))
         death = rng.exponential(1 / np.exp(x @ np.array([1.5, -1.0, 0.0])))
         leave = rng.exponential(2.0, n)
-        out[name] = SurvivalTable(x, np.minimum(death, leave) + 0.01, death <= leave)
+        if kind == "survival":
+            out[name] = SurvivalTable(x, np.minimum(death, leave) + 0.01, death <= leave)
+        else:
+            out[name] = LabelledTable(x, (death < 1.0).astype(float))
     return out
+
+
+def quiet(kind: str) -> Table:
+    """Return a small table where nobody died."""
+    table = tables(kind)["a"]
+    x, nobody = table.x[:6], np.zeros(6)
+    if isinstance(table, SurvivalTable):
+        return SurvivalTable(x, table.time[:6], nobody.astype(bool))
+    return LabelledTable(x, nobody)
 
 
 @dataclass(frozen=True)
@@ -95,12 +114,12 @@ def run(
     *,
     order: Iterable[str] = "abc",
     folder: Path | None = None,
-    data: Mapping[str, SurvivalTable] | None = None,
+    data: Mapping[str, Table] | None = None,
     seed: int = 3,
     **options: Any,
 ) -> Run:
     """Fit a case; with a folder, with journal and states, resuming what is there."""
-    data = data or {name: tables()[name] for name in order}
+    data = data or {name: tables(case.kind)[name] for name in order}
     entry = case.entry
     known = {f.name for f in dataclasses.fields(entry.settings)}
     small = {k: v for k, v in SMALL.items() if k in known}
@@ -111,7 +130,7 @@ def run(
         journal = Journal(folder / "journal")
         options |= {"journal": journal, "store": StateStore(folder / "states")}
     fed = RUNTIMES[runtime](hosts, **options)
-    task = Task(kind="survival", features=("u", "v", "w"), seed=seed)
+    task = Task(kind=case.kind, features=("u", "v", "w"), seed=seed)
     try:
         model = entry.fit(fed, config, task)
     finally:

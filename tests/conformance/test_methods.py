@@ -9,12 +9,13 @@ import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 
-from conformance.cases import RUNTIMES, Case, cases, reference, run, tables
-from fedcohort.data.tables import SurvivalTable
+from conformance.cases import RUNTIMES, Case, cases, quiet, reference, run, tables
 from fedcohort.protocol import NotSupported, registry
 
-CASES = cases("survival")
+SURVIVAL = cases("survival")
+CASES = [*SURVIVAL, *cases("classification")]
 every_case = pytest.mark.parametrize("case", CASES, ids=str)
+every_survival_case = pytest.mark.parametrize("case", SURVIVAL, ids=str)
 every_runtime = pytest.mark.parametrize("runtime", RUNTIMES)
 
 
@@ -31,7 +32,7 @@ def same(one: Any, other: Any) -> None:
 
 
 def test_there_are_methods_to_check():
-    assert {"cox", "deepcox"} <= {case.method for case in CASES}
+    assert {"cox", "deepcox", "logistic"} <= {case.method for case in CASES}
 
 
 @pytest.mark.parametrize("name", registry.names())
@@ -62,22 +63,22 @@ def test_only_declared_steps_are_asked_and_only_with_their_verbs(case: Case):
     verbs = {step.name: step.verb for step in case.entry.steps}
     asked = [json.loads(line) for line in reference(case).ledger]
     assert {(e["step"], e["verb"]) for e in asked} <= set(verbs.items())
-    assert {e["site"] for e in asked} == set(tables())
+    assert {e["site"] for e in asked} == set(tables(case.kind))
 
 
 @every_case
 def test_nothing_leaves_a_site_that_has_as_many_entries_as_it_has_rows(case: Case):
     for line in map(json.loads, reference(case).ledger):
         for name, field in line["fields"].items():
-            rows = len(tables()[line["site"]].time)
+            rows = len(tables(case.kind)[line["site"]].x)
             assert rows not in field["shape"], f"{line['step']}.{name}: {field['shape']}"
 
 
 @every_case
 def test_a_fit_leaves_the_sites_data_as_it_was(case: Case):
-    before = {k: [np.array(a) for a in t] for k, t in tables().items()}
+    before = {k: [np.array(a) for a in t] for k, t in tables(case.kind).items()}
     run(case)
-    for name, table in tables().items():
+    for name, table in tables(case.kind).items():
         for was, now in zip(before[name], table, strict=True):
             assert_array_equal(was, now)
 
@@ -105,7 +106,7 @@ def test_a_saved_model_predicts_the_same_bytes(case: Case):
     model = reference(case).model
     meta = json.loads(json.dumps(model.meta()))
     back = case.entry.model.restore({k: a.copy() for k, a in model.arrays().items()}, meta)
-    x = tables()["a"].x
+    x = tables(case.kind)["a"].x
     times = np.linspace(0, 2, 7)
     for what, arguments in (("predict", (x,)), ("predict_survival", (x, times))):
         if what in case.entry.gives:
@@ -114,13 +115,15 @@ def test_a_saved_model_predicts_the_same_bytes(case: Case):
         assert repr(back.summary()) == repr(model.summary())
 
 
+X = tables("survival")["a"].x
 CALLS: dict[str, tuple[Any, ...]] = {
-    "predict": (tables()["a"].x,),
-    "predict_survival": (tables()["a"].x, np.linspace(0, 2, 7)),
-    "transform": (tables()["a"].x,),
+    "predict": (X,),
+    "predict_survival": (X, np.linspace(0, 2, 7)),
+    "transform": (X,),
     "sample": (5, np.random.default_rng(0)),
-    "impute": (tables()["a"].x,),
+    "impute": (X,),
     "summary": (),
+    "proportional_hazards": (),
     "at_round": (1,),
 }
 
@@ -136,10 +139,10 @@ def test_a_fit_gives_what_its_method_declares_and_nothing_else(case: Case):
             getattr(model, what)(*CALLS[what])
 
 
-@every_case
+@every_survival_case
 def test_a_higher_risk_is_a_lower_survival_and_survival_falls_from_one(case: Case):
     model = reference(case).model
-    x, times = tables()["a"].x, np.linspace(0, 3, 31)
+    x, times = X, np.linspace(0, 3, 31)
     risk, alive = model.predict(x), model.predict_survival(x, times)
     assert risk.shape == (len(x),)
     assert alive.shape == (len(x), len(times))
@@ -152,10 +155,9 @@ def test_a_higher_risk_is_a_lower_survival_and_survival_falls_from_one(case: Cas
 
 @every_case
 def test_a_small_site_where_nobody_died_is_no_obstacle(case: Case):
-    quiet = tables()["a"]
-    quiet = SurvivalTable(quiet.x[:6], quiet.time[:6], np.zeros(6, bool))
-    fit = run(case, data={**tables(), "quiet": quiet})
-    assert np.isfinite(fit.model.predict(quiet.x)).all()
+    table = quiet(case.kind)
+    fit = run(case, data={**tables(case.kind), "quiet": table})
+    assert np.isfinite(fit.model.predict(table.x)).all()
 
 
 @every_case

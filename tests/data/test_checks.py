@@ -80,7 +80,7 @@ def test_an_empty_table_is_refused():
 @pytest.mark.parametrize(
     ("outcome", "values", "expected"),
     [
-        (Binary("y"), [1, 2, 3], "column 'y' has 3 levels; a binary outcome has two"),
+        (Binary("y"), [1, 2, 3], "column 'y' has more than two levels; a binary outcome has two"),
         (Binary("y"), [1, None, 2], "column 'y' is missing in row 2"),
         (Category("y"), ["a", "b", None], "column 'y' is missing in row 3"),
         (Continuous("y"), [1.0, np.inf, 2], "column 'y' is infinite in row 2"),

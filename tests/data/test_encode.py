@@ -14,7 +14,7 @@ from fedcohort.protocol import DataError
 
 def encode(column, **variable):
     out = Encoding((Variable("v", **variable),))(pd.DataFrame({"v": column}))
-    return (out.codes if variable.get("levels") else out.numbers)[:, 0]
+    return (out.codes if variable.get("levels") else out.numbers)[0]
 
 
 @pytest.mark.parametrize(

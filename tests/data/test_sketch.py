@@ -42,7 +42,7 @@ def moments_of(x):
 def test_quantiles_lie_within_the_error_they_state(shape, n, seed, scale):
     x = (SHAPES[shape](np.random.default_rng(seed), n) * scale)[:, None]
     found, error = quantiles(
-        lambda edges: count_between(x, edges), moments_of(x), np.array([0]), PROBABILITIES, 5
+        lambda edges: count_between(x.T, edges), moments_of(x), np.array([0]), PROBABILITIES, 5
     )
     truth = np.quantile(x[:, 0], PROBABILITIES, method="inverted_cdf")
     assert np.all(np.abs(found[0] - truth) <= error[0] * (1 + 1e-9) + 1e-12 * np.abs(truth))
@@ -51,7 +51,7 @@ def test_quantiles_lie_within_the_error_they_state(shape, n, seed, scale):
 def test_many_rows_make_the_error_small():
     x = np.random.default_rng(0).normal(size=(20_000, 3)) * [1, 100, 1e-4]
     found, error = quantiles(
-        lambda edges: count_between(x, edges), moments_of(x), np.arange(3), (0.5,), 5
+        lambda edges: count_between(x.T, edges), moments_of(x), np.arange(3), (0.5,), 5
     )
     assert np.all(error[:, 0] < x.std(axis=0) / 200)
     assert_allclose(found[:, 0], np.median(x, axis=0), atol=np.max(error))
@@ -59,7 +59,7 @@ def test_many_rows_make_the_error_small():
 
 def test_the_first_histogram_holds_every_value_without_asking_for_the_largest():
     x = np.r_[np.zeros(500), 1e12][:, None]
-    (h,) = histograms(lambda edges: count_between(x, edges), moments_of(x), np.array([0]))
+    (h,) = histograms(lambda edges: count_between(x.T, edges), moments_of(x), np.array([0]))
     assert h.counts.sum() == 501
     assert len(h.counts) < 150
 
@@ -69,7 +69,7 @@ def test_cells_with_few_rows_are_never_split():
     column = np.array([0])
 
     def ask(edges):
-        return count_between(x, edges)
+        return count_between(x.T, edges)
 
     first = histograms(ask, moments_of(x), column)
     (last,) = refine(ask, first, column, 1, lambda h: np.arange(len(h.counts)), 10)
@@ -83,7 +83,7 @@ def test_cells_with_few_rows_are_never_split():
 def test_the_median_of_whole_numbers_is_exact():
     x = np.random.default_rng(1).integers(0, 9, 501).astype(float)[:, None]
     found, error = quantiles(
-        lambda edges: count_between(x, edges), moments_of(x), np.array([0]), (0.5,), 5
+        lambda edges: count_between(x.T, edges), moments_of(x), np.array([0]), (0.5,), 5
     )
     assert found[0, 0] == np.median(x)
     assert error[0, 0] == 0
@@ -91,7 +91,7 @@ def test_the_median_of_whole_numbers_is_exact():
 
 def test_the_mode_of_small_whole_numbers_is_exact():
     x = np.random.default_rng(1).poisson(4, 800).astype(float)[:, None]
-    found, error = modes(lambda edges: count_between(x, edges), moments_of(x), np.array([0]), 5)
+    found, error = modes(lambda edges: count_between(x.T, edges), moments_of(x), np.array([0]), 5)
     assert found[0] == np.bincount(x[:, 0].astype(int)).argmax()
     assert error[0] == 0
 
@@ -99,13 +99,13 @@ def test_the_mode_of_small_whole_numbers_is_exact():
 def test_counts_leave_out_missing_values_and_columns_that_were_not_asked():
     x = np.array([[1.0, 1.0], [np.nan, 2.0], [3.0, 3.0]])
     edges = np.array([[0.0, 1.0, 4.0], [np.inf, np.inf, np.inf]])
-    assert_array_equal(count_between(x, edges), [[1, 1], [0, 0]])
+    assert_array_equal(count_between(x.T, edges), [[1, 1], [0, 0]])
 
 
 @pytest.mark.parametrize("value", [0.0, 5.0, 5.1, -1e-9, 1e15])
 def test_a_column_of_one_value_has_this_value_as_its_median(value):
     x = np.full((20, 1), value)
     found, _ = quantiles(
-        lambda edges: count_between(x, edges), moments_of(x), np.array([0]), (0.5,), 5
+        lambda edges: count_between(x.T, edges), moments_of(x), np.array([0]), (0.5,), 5
     )
     assert_allclose(found[0, 0], value, rtol=1e-11)

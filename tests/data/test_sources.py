@@ -1,22 +1,30 @@
-"""Samples, CSV files and a file for each site are read; what cannot be is one clear line."""
+"""Samples, files, frames and a file for each site are read; what cannot be is one clear line."""
 
 from __future__ import annotations
 
+import gzip
+import sys
 from pathlib import Path
 
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
 import pytest
 from lifelines.datasets import load_gbsg2
 from pandas.testing import assert_frame_equal
 
+from fedcohort.data.canonical import plain
 from fedcohort.data.checks import check_table
+from fedcohort.data.dictionary import Dictionary
 from fedcohort.data.outcome import Survival
-from fedcohort.data.sources import SAMPLES, load, read_csv
+from fedcohort.data.sources import SAMPLES, in_memory, load, read_csv
 from fedcohort.protocol import DataError
 
 
 def test_the_packaged_gbsg2_equals_that_of_lifelines():
     source = load("sample:gbsg2", Path())
-    assert_frame_equal(source.frames, load_gbsg2())
+    assert_frame_equal(source.frames, load_gbsg2(), check_dtype=False)
     assert source.outcome == Survival("time", "cens")
     assert list(source.dictionary.variables) == list(source.frames.columns)
     assert source.dictionary["tgrade"].levels == ("I", "II", "III")
@@ -69,6 +77,12 @@ def test_a_pattern_gives_one_table_a_site(tmp_path, pattern, paths):
         ("wide.csv", "rows with more cells than its header names"),
         ("latin.csv", "is not UTF-8 text"),
         ("{site}.txt", "no file matches, so there are no sites"),
+        ("twice.csv", "columns 1 and 2 have the same name"),
+        ("half.csv.gz", "Is the file whole?"),
+        ("text.csv.gz", "Is the file whole?"),
+        ("text.parquet", "cannot be read as Parquet"),
+        ("book.xlsx", "is a spreadsheet. Save it as CSV in UTF-8."),
+        ("memory", "give the table in Python"),
     ],
 )
 def test_what_cannot_be_read_is_one_clear_line(tmp_path, source, message):
@@ -76,12 +90,98 @@ def test_what_cannot_be_read_is_one_clear_line(tmp_path, source, message):
     (tmp_path / "empty.csv").write_text("")
     (tmp_path / "ragged.csv").write_text("x,y\n1,2\n1,2,Jane\n")
     (tmp_path / "wide.csv").write_text("x,y\n1,2,3\n4,5,Jane\n")
+    (tmp_path / "twice.csv").write_text("x, x\n1,Jane\n")
+    (tmp_path / "half.csv.gz").write_bytes(gzip.compress(b"x\n" + b"Jane\n" * 999)[:-20])
+    for name in ("text.csv.gz", "text.parquet", "book.xlsx"):
+        (tmp_path / name).write_text("x\nJane\n")
     (tmp_path / "latin.csv").write_bytes(b"x\n\xfc\n")
     with pytest.raises(DataError) as error:
         load(source, tmp_path)
     assert message in str(error.value)
     assert "\n" not in str(error.value)
     assert "Jane" not in str(error.value)
+
+
+def test_the_form_of_a_column_is_that_of_the_dictionary(tmp_path):
+    (tmp_path / "t.csv").write_text("id,x,g,d\n007,-9,None,2020-01-31\n010,1.5,NA,\n")
+    spec = {
+        "id": {"type": "integer", "identifier": True},
+        "x": {"type": "number", "missing": [-9]},
+        "g": {"type": "category", "levels": ["None", "mild"]},
+        "d": "date",
+    }
+    frame = load("t.csv", tmp_path, dictionary=Dictionary.from_dict(spec)).frames
+    expected = {
+        "id": ["007", "010"],
+        "x": [np.nan, 1.5],
+        "g": ["None", np.nan],
+        "d": np.array(["2020-01-31", "NaT"], "datetime64[us]"),
+    }
+    assert_frame_equal(frame, pd.DataFrame(expected))
+
+
+def test_without_a_dictionary_codes_and_the_columns_named_stay_text(tmp_path):
+    (tmp_path / "t.csv").write_text("a,b,c\n007,1,12345678901234567\n8,2,\n")
+    frame = load("t.csv", tmp_path, texts=("b",)).frames
+    assert frame.a.tolist() == ["007", "8"]
+    assert frame.c.tolist() == ["12345678901234567", np.nan]
+    assert read_csv(tmp_path / "t.csv", texts=("b",)).b.tolist() == ["1", "2"]
+
+
+def test_a_word_among_numbers_stays_and_the_other_cells_are_numbers(tmp_path):
+    (tmp_path / "t.csv").write_text("x,y\n1,2\nJane,3\n")
+    known = Dictionary.from_dict({"x": "number", "y": "number"})
+    frame = load("t.csv", tmp_path, dictionary=known).frames
+    assert frame.x.tolist() == [1.0, "Jane"]
+    assert frame.y.dtype == float
+
+
+@pytest.mark.parametrize("digits", [6, 10, 15, 17])
+def test_every_number_is_the_nearest_float(tmp_path, digits):
+    """Against Python's own float(), which rounds correctly."""
+    rng = np.random.default_rng(digits)
+    numbers = rng.normal(size=20_000) * 10.0 ** rng.integers(-3, 5, 20_000)
+    texts = [f"{x:.{digits}g}" for x in numbers]
+    (tmp_path / "t.csv").write_text("x\n" + "\n".join(texts) + "\n")
+    found = load("t.csv", tmp_path).frames.x.to_numpy()
+    np.testing.assert_array_equal(found, np.array([float(t) for t in texts]))
+
+
+@pytest.mark.parametrize("name", ["t.csv", "t.csv.gz", "t.parquet"])
+def test_a_file_may_be_compressed_or_parquet(tmp_path, name):
+    frame = pd.DataFrame({"x": [0.1 + 0.2, np.nan], "g": ["007", None]})
+    if name.endswith("parquet"):
+        frame.to_parquet(tmp_path / name)
+    else:
+        frame.to_csv(tmp_path / name, index=False)
+    assert_frame_equal(load(name, tmp_path).frames, frame.fillna({"g": np.nan}))
+
+
+def test_parquet_keeps_whole_numbers_exact_and_drops_the_index_of_pandas(tmp_path):
+    column = pd.Series([2**60 + 1, None], dtype="Int64", index=[5, 6])
+    folder = tmp_path / "year=2020"
+    folder.mkdir()
+    pd.DataFrame({"id": column}).to_parquet(folder / "north.parquet")
+    known = Dictionary.from_dict({"id": {"type": "integer", "identifier": True}})
+    frames = load("year=2020/{site}.parquet", tmp_path, dictionary=known).frames
+    assert frames["north"].to_dict("list") == {"id": ["1152921504606846977", np.nan]}
+
+
+def test_polars_frames_and_arrow_tables_are_as_pandas(tmp_path):
+    frame = pd.DataFrame({"x": [1, 2], "d": pd.to_datetime(["2020-01-01", "2020-01-02"])})
+    table = pa.Table.from_pandas(frame)
+    for data in (frame, pl.from_pandas(frame), table):
+        assert_frame_equal(in_memory(data).frames, plain(frame))
+        assert_frame_equal(in_memory({"n": data}).frames["n"], plain(frame))
+    with pytest.raises(DataError, match="a pandas or Polars frame is expected, not list"):
+        in_memory([1, 2])
+
+
+def test_a_missing_package_is_named_with_what_to_install(tmp_path, monkeypatch):
+    pd.DataFrame({"x": [1]}).to_parquet(tmp_path / "t.parquet")
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(DataError, match=r'pip install "fedcohort\[parquet\]"'):
+        load("t.parquet", tmp_path)
 
 
 def test_two_files_for_one_site_are_refused(tmp_path):

@@ -8,10 +8,21 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from lifelines import CoxPHFitter
+from lifelines.datasets import load_lung
 from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.metrics import roc_auc_score
 from sksurv.metrics import concordance_index_censored, concordance_index_ipcw
 
-from fedcohort.metrics.concordance import comparable_pairs, count_at_least, harrell, uno
+from fedcohort.metrics.concordance import (
+    comparable_pairs,
+    count_at_least,
+    harrell,
+    influence,
+    uno,
+)
+from fedcohort.metrics.resampled import harrell as resampled_harrell
+from fedcohort.metrics.resampled import multiplicities
 from fedcohort.protocol.errors import DataError
 
 records = st.lists(
@@ -131,3 +142,61 @@ def test_counting_in_prefixes_equals_counting_one_by_one(n, seed):
     )
     want = [np.sum(values[:k] >= v) for k, v in zip(length, least, strict=True)]
     assert_array_equal(count_at_least(values, length, least), want)
+
+
+# standard error ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("names", "value", "error"),
+    [(["sex"], 0.579, 0.021), (["age", "sex", "ph.ecog"], 0.637, 0.025)],
+)
+def test_the_standard_error_equals_rs(names, value, error):
+    # R, survival: summary(coxph(Surv(time, status) ~ …, lung)) prints "Concordance= 0.579 (se =
+    # 0.021)" and "Concordance= 0.637 (se = 0.025)".
+    frame = load_lung()[["time", "status", *names]].dropna()
+    risk = CoxPHFitter().fit(frame, "time", "status").predict_log_partial_hazard(frame)
+    got = influence(risk.to_numpy(), frame["time"].to_numpy(), frame["status"].to_numpy() == 1)
+    assert_allclose([got.value, got.error], [value, error], atol=5e-4)
+
+
+@given(rows=records)
+@settings(max_examples=40, deadline=None)
+def test_the_influence_of_a_record_is_what_leaving_it_out_shows(rows):
+    # Without record i, C is (A − a_i)/(B − b_i): C_(i) − C = −slope_i B/(B − b_i).
+    time, event, risk = columns(rows)
+    got = influence(risk, time, event)
+    earlier = (time[:, None] < time) | ((time[:, None] == time) & ~event)
+    pairs = earlier & event[:, None]
+    total, part = pairs.sum(), pairs.sum(axis=0) + pairs.sum(axis=1)
+    if not total:
+        assert math.isnan(got.value)
+        assert math.isnan(got.error)
+        return
+    assert_allclose(got.value, harrell(risk, time, event), atol=1e-14)
+    assert_allclose(got.slope.sum(), 0, atol=1e-12)
+    for i in np.flatnonzero(part < total):
+        rest = np.arange(len(time)) != i
+        without = harrell(risk[rest], time[rest], event[rest])
+        moved = -got.slope[i] * total / (total - part[i])
+        assert_allclose(without - got.value, moved, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", ["gbsg2", "whas500"])
+def test_the_standard_error_agrees_with_a_bootstrap(request, name):
+    c = request.getfixturevalue(name).rows(slice(0, 150))
+    drawn = multiplicities(150, 1000, np.random.default_rng(0))
+    want = resampled_harrell(drawn, c.risk, c.time, c.event).std()
+    assert_allclose(influence(c.risk, c.time, c.event).error, want, rtol=0.1)
+
+
+def test_of_two_classes_it_is_the_area_under_the_roc_curve_with_delongs_error():
+    # DeLong et al., Biometrics 44, 1988, with means over m and n where he divides by m − 1, n − 1.
+    rng = np.random.default_rng(5)
+    y = rng.random(120) < 0.3
+    score = np.round(rng.normal(size=120) + 0.8 * y, 1)
+    got = influence(score, np.where(y, 1.0, 2.0), y)
+    wins = (score[y][:, None] > score[~y]) + 0.5 * (score[y][:, None] == score[~y])
+    cases, controls = wins.mean(axis=1), wins.mean(axis=0)
+    variance = cases.var() / len(cases) + controls.var() / len(controls)
+    assert_allclose([got.value, got.error**2], [roc_auc_score(y, score), variance], rtol=1e-12)

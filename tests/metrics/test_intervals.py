@@ -36,7 +36,7 @@ def test_nadeau_and_bengio_widen_the_variance_by_the_test_train_ratio():
 
 
 @given(
-    x=st.lists(st.floats(-1, 1), min_size=2, max_size=12),
+    x=st.lists(st.floats(-1, 1), min_size=3, max_size=12),
     ratio=st.floats(0, 3),
     level=st.floats(0.05, 0.99),
 )
@@ -69,7 +69,7 @@ def test_two_arms_are_exchangeable():
 def test_equal_arms_do_not_differ():
     got = paired(A, A, 1 / 3)
     assert (got.difference, got.low, got.high, got.p) == (0.0, 0.0, 0.0, 1.0)
-    assert paired([0.5, 0.75], [0.25, 0.5], 1 / 3)[:4] == (0.25, 0.25, 0.25, 0.0)
+    assert paired([0.5, 0.75, 1.0], [0.25, 0.5, 0.75], 1 / 3)[:4] == (0.25, 0.25, 0.25, 0.0)
 
 
 def test_one_repeat_has_a_mean_and_nothing_else():
@@ -78,6 +78,12 @@ def test_one_repeat_has_a_mean_and_nothing_else():
     assert math.isnan(got.sd)
     got = paired([0.7, math.nan], [0.6, 0.5], 1 / 3)
     assert_allclose([got.difference, got.n], [0.1, 1])
+    assert all(map(math.isnan, (got.low, got.high, got.p)))
+
+
+def test_two_repeats_have_a_difference_without_an_interval():
+    got = paired([0.7, 0.8], [0.6, 0.6], 1 / 3)
+    assert_allclose([got.difference, got.n], [0.15, 2])
     assert all(map(math.isnan, (got.low, got.high, got.p)))
 
 

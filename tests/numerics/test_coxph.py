@@ -8,7 +8,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 
-from fedcohort.numerics.coxph import Placed, at_risk, centred, drift, hazard, pooled, tied_times
+from fedcohort.numerics.coxph import (
+    Placed,
+    at_risk,
+    centred,
+    drift,
+    hazard,
+    means,
+    pooled,
+    tied_times,
+)
 
 
 def by_definition(x, time, event, beta, ties):
@@ -87,7 +96,8 @@ def test_drift_vanishes_where_the_risk_set_is_always_the_same():
     deaths = np.array([0.0, 1.0])
     a = hazard(deaths, s0, np.zeros(0), none)
     mean, _ = centred(*records.expected(risk, a.a, a.b), 1.0)
-    lost = drift(deaths, none, mean, s0, np.zeros(0), s1, np.zeros((0, 1)))
+    at_each = means(deaths, none, s0, np.zeros(0), s1, np.zeros((0, 1)))
+    lost = drift(at_each, mean)
     assert_allclose(lost, 0, atol=1e-15)
 
 

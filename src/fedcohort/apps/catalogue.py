@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Sequence
 from dataclasses import MISSING, fields
 from typing import Any
 
+from fedcohort.data.preprocess import IMPUTES, MOST_WINSORISED, SCALES
 from fedcohort.protocol import Method, registry
 
 
@@ -52,11 +54,17 @@ def _settings(method: Method) -> list[str]:
     rows += [
         (key, value, f"preprocessing: {what}")
         for key, value, what in (
-            ("scale", method.preprocess.get("scale", "none"), "none, standard or minmax."),
+            ("scale", method.preprocess.get("scale", "none"), f"{_either(SCALES)}."),
+            ("impute", method.preprocess.get("impute", "median"), f"{_either(IMPUTES)}."),
             (
-                "impute",
-                method.preprocess.get("impute", "median"),
-                "mean, median, most_frequent or indicator.",
+                "winsorise",
+                method.preprocess.get("winsorise", 0),
+                f"share of rows cut at each tail, from 0 to {MOST_WINSORISED}.",
+            ),
+            (
+                "pool_levels",
+                method.preprocess.get("pool_levels", 0),
+                "levels with fewer rows at all sites together become one. Unit: rows.",
             ),
         )
     ]
@@ -65,6 +73,10 @@ def _settings(method: Method) -> list[str]:
         lines.append(f"  {name} [{default}]")
         lines += textwrap.wrap(doc, 88, initial_indent="      ", subsequent_indent="      ")
     return lines
+
+
+def _either(words: Sequence[str]) -> str:
+    return f"{', '.join(words[:-1])} or {words[-1]}"
 
 
 def _shown(value: Any) -> str:

@@ -25,6 +25,9 @@ app = typer.Typer(
     help="Federated learning for clinical cohorts: one study file, every method.",
 )
 
+data_app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Tables and dictionaries.")
+app.add_typer(data_app, name="data")
+
 #: The exit code of a command that Ctrl-C ended, as shells have it.
 STOPPED = 130
 
@@ -81,6 +84,22 @@ def report(folder: Folder, debug: Debug = False) -> None:
 
 
 @app.command()
+def compare(
+    folders: Annotated[list[Path], typer.Argument(help="The folders of two or more runs.")],
+    out: Annotated[Path, typer.Option(help="The page to write.")] = Path("compare.html"),
+    debug: Debug = False,
+) -> None:
+    """Put several runs side by side: what was asked differently, and what came out."""
+    from fedcohort.apps import screen
+    from fedcohort.report import comparing
+    from fedcohort.report.comparison import Comparison
+
+    found = Comparison.of(folders)
+    screen.show_comparison(found)
+    typer.echo(f"page: {comparing.write(found, out).resolve()}")
+
+
+@app.command()
 def ledger(folder: Folder, debug: Debug = False) -> None:
     """Say in plain words what left each site."""
     from fedcohort.report import plain_ledger
@@ -105,27 +124,118 @@ def methods(
 
 
 @app.command()
+def init(
+    task: Annotated[str, typer.Option(help="survival or classification.")] = "survival",
+    data: Annotated[
+        str | None, typer.Option(help="The table to draft from: as a study's source.")
+    ] = None,
+    out: Annotated[Path, typer.Option(help="Folder for the two files.")] = Path("."),
+    sites: Annotated[str | None, typer.Option(help="The column of the hospitals.")] = None,
+    outcome: Annotated[
+        str | None, typer.Option(help="The outcome's columns: TIME,EVENT or Y.")
+    ] = None,
+    query: Annotated[str, typer.Option(help="What to ask a database: one SELECT.")] = "",
+    force: Annotated[bool, typer.Option("--force", help="Replace files that exist.")] = False,
+    debug: Debug = False,
+) -> None:
+    """Write a commented study.yaml and a draft dictionary.yaml."""
+    from fedcohort.apps import init as drafts
+
+    study, dictionary = drafts.write(
+        task, data, out, sites=sites, outcome=outcome, query=query, force=force
+    )
+    typer.echo(study)
+    typer.echo(dictionary)
+    name = shlex.quote(str(study))
+    typer.echo(f"Read both, above all the comments 'check'. Then: fedcohort data check {name}")
+
+
+@app.command()
 def predict(
     model: Annotated[Path, typer.Argument(help="The folder of a saved model.")],
-    table: Annotated[Path, typer.Argument(help="A CSV file with the model's columns.")],
+    table: Annotated[
+        str, typer.Argument(help="The model's columns: CSV, Parquet, or a database's URL.")
+    ],
     out: Annotated[Path | None, typer.Option(help="CSV to write; the screen by default.")] = None,
     times: Annotated[
-        str | None, typer.Option(help="Comma-separated times for survival probabilities.")
+        str | None, typer.Option(help="Times for survival probabilities, such as 365,730.")
     ] = None,
+    query: Annotated[str, typer.Option(help="What to ask a database: one SELECT.")] = "",
+    skip: Annotated[
+        bool, typer.Option("--skip", help="Leave rows that cannot be taken empty.")
+    ] = False,
     debug: Debug = False,
 ) -> None:
     """Apply a saved model to a table; one row out for each row in."""
     from fedcohort.apps import predictions
 
-    text = predictions.csv_of(model, table, times)
+    found = predictions.predict(model, table, times=times, query=query, skip=skip)
+    for line in found.warnings:
+        typer.echo(f"fedcohort: {line}", err=True)
+    if out is None:
+        typer.echo(found.csv, nl=False)
+        return
+    _write(out, found.csv)
+    typer.echo(out)
+
+
+@data_app.command("check")
+def check_data(
+    files: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="FILE...", help="CSV, Parquet, a path with {site}, a URL; or a study file."
+        ),
+    ],
+    dictionary: Annotated[Path | None, typer.Option(help="The data dictionary.")] = None,
+    outcome: Annotated[
+        str | None, typer.Option(help="TIME,EVENT or Y; by default what the dictionary marks.")
+    ] = None,
+    sites: Annotated[str | None, typer.Option(help="The column of the hospitals.")] = None,
+    query: Annotated[str, typer.Option(help="What to ask a database: one SELECT.")] = "",
+    json: Annotated[bool, typer.Option("--json", help="JSON instead of text.")] = False,
+    out: Annotated[Path | None, typer.Option(help="File to write; the screen by default.")] = None,
+    strict: Annotated[bool, typer.Option("--strict", help="Let warnings fail too.")] = False,
+    debug: Debug = False,
+) -> None:
+    """Name everything that is wrong with tables: columns, rules and rows, never a value.
+
+    Leaves with 2 where there are errors.
+    """
+    from fedcohort.apps import checking
+
+    found = checking.check(files, dictionary, outcome=outcome, sites=sites, query=query)
+    text = found.to_json() if json else found.to_text()
     if out is None:
         typer.echo(text, nl=False)
-        return
+    else:
+        _write(out, text)
+        typer.echo(out)
+    wrong, strange = found.counts
+    if wrong or (strict and strange):
+        raise typer.Exit(2)
+
+
+@data_app.command("convert")
+def convert(
+    dictionary: Annotated[
+        Path, typer.Argument(help="YAML, Frictionless Table Schema (.json) or REDCap's (.csv).")
+    ],
+    out: Annotated[Path, typer.Argument(help="The file to write: .yaml, .yml or .json.")],
+    force: Annotated[bool, typer.Option("--force", help="Replace a file that exists.")] = False,
+    debug: Debug = False,
+) -> None:
+    """Write a data dictionary in another format."""
+    from fedcohort.apps.init import convert as written
+
+    typer.echo(written(dictionary, out, force=force))
+
+
+def _write(out: Path, text: str) -> None:
     try:
         out.write_text(text, encoding="utf-8")
     except OSError as error:
         raise StudyError(f"--out {out}: cannot write there ({error.strerror}).") from None
-    typer.echo(out)
 
 
 def _cores() -> int:

@@ -1,45 +1,184 @@
-"""A saved model applied to a CSV file."""
+"""A saved model applied to a table, once that is checked against the model's dictionary.
+
+A row that cannot be taken holds a level, a text or a date that the dictionary does not know. Such
+rows are named and nothing is predicted, or, with `skip`, they are left empty. A value outside the
+dictionary's range is named and predicted all the same: that is the clinician's to judge.
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from fedcohort.arrays import Array
 from fedcohort.data import sources
+from fedcohort.data.design import Design
+from fedcohort.data.dictionary import Dictionary
+from fedcohort.data.encode import Unfit, read_numbers
+from fedcohort.data.outcome import Binary, Category, Survival
+from fedcohort.data.sql import is_url
+from fedcohort.data.words import rows
 from fedcohort.protocol import DataError, StudyError, registry
-from fedcohort.study.face import load
+from fedcohort.study.face import Fit, load
+
+#: Survival curves are computed for so many numbers at a time.
+CURVES = 1 << 22
 
 
-def csv_of(model: Path, table: Path, times: str | None) -> str:
-    """Return predictions as CSV text: the row's number, the prediction, survival at `times`.
+@dataclass(frozen=True)
+class Predictions:
+    """One row for each of a table's, and what a reader of them should know.
+
+    Attributes
+    ----------
+    table : `row` (from 1), the prediction, and for survival the median time and the survival at
+        given times; empty where a row was skipped, or where the curve does not fall to 1/2.
+    warnings : one line each, without any value.
+    """
+
+    table: pd.DataFrame
+    warnings: tuple[str, ...]
+
+    @property
+    def csv(self) -> str:
+        """The table as CSV text."""
+        return self.table.to_csv(index=False, lineterminator="\n")
+
+
+def predict(
+    model: Path, table: str, *, times: str | None = None, query: str = "", skip: bool = False
+) -> Predictions:
+    """Apply a saved model to a table.
+
+    Parameters
+    ----------
+    table : a CSV or Parquet file, or the URL of a database.
+    times : at which to give survival, separated by commas; by default the model's own.
+    query : what to ask the database.
+    skip : whether rows that cannot be taken are left empty.
 
     Raises
     ------
-    DataError : no such model or table, a missing column, an unknown level.
-    StudyError : `times` are no positive numbers.
+    DataError : no such model or table, a missing column, a row that cannot be taken.
+    StudyError : `times` are no positive numbers, the model has no survival curve, or a query is
+        given for a file.
     """
     fit = load(model)
-    source = sources.load(str(table), Path())
+    grid = _times(times, fit)
+    if query and not is_url(table):
+        raise StudyError("--query: it is for a database; give its URL in place of a file.")
+    source = sources.load(table, Path(), query=query, dictionary=fit.parts.dictionary)
+    where = "the query's table" if is_url(table) else table
     if not isinstance(source.frames, pd.DataFrame):
-        raise DataError(f"{table}: expected one table.")
+        raise DataError(f"{where}: expected one table.")
     frame = source.frames
-    gives = registry.find(fit.method).gives
-    name = "risk" if "predict_survival" in gives else "prediction"
     try:
-        out = pd.DataFrame({"row": np.arange(1, len(frame) + 1), name: fit.predict(frame)})
-        if times is not None:
-            grid = _times(times)
-            curves = fit.predict_survival(frame, grid)
-            for i, t in enumerate(grid):
-                out[f"survival at {t:g}"] = curves[:, i]
+        unfit = _unfit(fit.parts.design, frame)
     except DataError as error:
-        raise DataError(f"{table}: {error}") from None
-    return out.to_csv(index=False, lineterminator="\n")
+        raise DataError(f"{where}: {error}") from None
+    if unfit and not skip:
+        others = [repr(name) for name in dict.fromkeys(u.column for u in unfit[1:])]
+        more = f" So it is with {', '.join(others)}." if others else ""
+        raise DataError(f"{where}: {unfit[0].line}{more} Option --skip predicts the other rows.")
+    bad = np.any([np.zeros(len(frame), bool), *(u.rows for u in unfit)], axis=0)
+    warnings = [u.line for u in unfit]
+    warnings += [f"no prediction for {rows(bad)}."] if bad.any() else []
+    warnings += _out_of_range(fit.parts.design, fit.parts.dictionary, frame)
+    found, late = _predicted(fit, frame.loc[~bad].reset_index(drop=True), grid)
+    out = {"row": np.arange(1, len(frame) + 1)}
+    for name, values in found.items():
+        out[name] = np.full(len(frame), np.nan, values.dtype if not bad.any() else None)
+        out[name][~bad] = values
+    return Predictions(pd.DataFrame(out), tuple(f"{where}: {w}" for w in [*warnings, *late]))
 
 
-def _times(text: str) -> np.ndarray:
+def _unfit(design: Design, frame: pd.DataFrame) -> list[Unfit]:
+    """Return every cell that the design cannot read.
+
+    Raises
+    ------
+    DataError : columns are missing, all of them named.
+    """
+    variables = design.encoding.variables
+    origins = [v.since for v in variables if v.since and v.since_day is None]
+    needed = dict.fromkeys([*(v.name for v in variables), *origins])
+    lacking = [n for n in needed if n not in frame.columns]
+    try:
+        return design.encoding.unfit(frame)
+    except DataError as error:
+        more = [repr(n) for n in lacking if f"no column {n!r}" not in str(error)]
+        raise DataError(
+            f"{error} Missing too: {', '.join(more)}." if more else str(error)
+        ) from None
+
+
+def _out_of_range(design: Design, dictionary: Dictionary, frame: pd.DataFrame) -> list[str]:
+    """Return a warning for each column with values outside the dictionary's range."""
+    found: list[str] = []
+    for v in (dictionary[c.name] for c in design.columns if c.name in dictionary):
+        if v.range == (None, None):
+            continue
+        values, _ = read_numbers(frame, v)
+        low, high = (np.nan if end is None else end for end in v.range)
+        if (out := (values < low) | (values > high)).any():
+            found.append(
+                f"column {v.name!r} is outside the dictionary's range in {rows(out)}; predicted "
+                f"all the same."
+            )
+    return found
+
+
+def _predicted(fit: Fit, frame: pd.DataFrame, times: Array) -> tuple[dict[str, Array], list[str]]:
+    """Return columns of predictions (n,) by name, and warnings about the times."""
+    outcome = fit.parts.design.outcome
+    name = "value"
+    for kind, word in ((Survival, "risk"), (Binary, "probability"), (Category, "label")):
+        if isinstance(outcome, kind):
+            name = word
+    found = {name: np.asarray(fit.predict(frame))}
+    if not _has_curve(fit):
+        return found, []
+    curve = fit.model.arrays().get("times")
+    warnings: list[str] = []
+    if curve is not None and len(curve):
+        found["median survival time"] = _medians(fit, frame, curve)
+        late = [f"{t:g}" for t in times if t > curve[-1]]
+        if late:
+            warnings.append(
+                f"survival at {', '.join(late)} is that of the model's last event time; nobody was "
+                f"seen to have the event later."
+            )
+    survival = fit.predict_survival(frame, times)
+    return found | {f"survival at {t:g}": survival[:, i] for i, t in enumerate(times)}, warnings
+
+
+def _medians(fit: Fit, frame: pd.DataFrame, curve: Array) -> Array:
+    """Return the first time of `curve` (T,) at which survival is at most 1/2 (n,), else NaN."""
+    found = np.full(len(frame), np.nan)
+    size = max(1, CURVES // len(curve))
+    for start in range(0, len(frame), size):
+        rows_here = frame.iloc[start : start + size]
+        half = fit.predict_survival(rows_here, curve) <= 0.5
+        falls = half.any(axis=1)
+        found[start : start + size][falls] = curve[half.argmax(axis=1)[falls]]
+    return found
+
+
+def _has_curve(fit: Fit) -> bool:
+    return "predict_survival" in registry.find(fit.method).gives
+
+
+def _times(text: str | None, fit: Fit) -> Array:
+    """Return the times at which to give survival."""
+    if text is None:
+        kept: Any = fit.parts.notes.get("times", [])
+        return np.array(kept, float)
+    if not _has_curve(fit):
+        raise StudyError(f"--times: a model of method {fit.method!r} has no survival curve.")
     try:
         grid = np.array([float(part) for part in text.split(",")])
     except ValueError:

@@ -13,6 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from fedcohort.report import summary_table
+from fedcohort.report.comparison import Comparison, text_table
 from fedcohort.study.runner import Event
 from fedcohort.study.study import Results
 
@@ -78,3 +79,23 @@ def show(results: Results) -> None:
     console.print(table)
     where = (results.folder / "report.html").resolve()
     console.print(f"report: {escape(str(where))}", highlight=False, soft_wrap=True)
+
+
+def show_comparison(comparison: Comparison) -> None:
+    """Print what differs between runs, and the main metric of every arm beside each other."""
+    console = Console()
+    asked = [[key, *values] for key, values in comparison.differences()]
+    if not asked:
+        console.print("The study files say the same.")
+    for title, (header, *rows) in (
+        ("What was asked differently", [["key", *comparison.names], *asked]),
+        ("What came out, with differences to the first", text_table(comparison)),
+    ):
+        if not rows:
+            continue
+        table = Table(title=title)
+        for name in header:
+            table.add_column(escape(name), overflow="fold")
+        for row in rows:
+            table.add_row(*map(escape, row))
+        console.print(table)

@@ -1,15 +1,19 @@
-"""Is a table fit for a study? Errors name file, column, rule and rows, never a value."""
+"""Is a table fit for a study? Errors name file, column, rule and rows, never a value.
+
+The rules are those of `fedcohort data check` (`quality`): what it calls an error is refused here.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import pandas as pd
 
-from fedcohort.data.dictionary import Dictionary, sorted_levels
-from fedcohort.data.encode import Encoding, column_of
-from fedcohort.data.outcome import Binary, Category, Outcome, Survival
-from fedcohort.data.targets import survival_of, target_of
+from fedcohort.data.canonical import canonical
+from fedcohort.data.dictionary import Dictionary
+from fedcohort.data.encode import column_of
+from fedcohort.data.outcome import Outcome
+from fedcohort.data.quality import Sheet, errors, examine, with_outcome
 from fedcohort.protocol.errors import DataError
 
 
@@ -19,7 +23,7 @@ def check_table(
     where: str,
     dictionary: Dictionary | None = None,
 ) -> None:
-    """Check one table: its header, its outcome, and the columns that the dictionary names.
+    """Check one table, of which sites are yet to be made.
 
     Parameters
     ----------
@@ -27,12 +31,10 @@ def check_table(
 
     Raises
     ------
-    DataError : the first rule that is broken, on one line.
+    DataError : the first rule that is broken, on one line, and how many more there are.
     """
-    try:
-        _check(frame, outcome, dictionary)
-    except DataError as error:
-        raise DataError(f"{where}: {error}") from None
+    known = with_outcome(dictionary, outcome)
+    check_sheets([Sheet(canonical(frame, known), where)], outcome, known, natural=False)
 
 
 def check_sites(
@@ -55,50 +57,31 @@ def check_sites(
     """
     if not frames:
         raise DataError("there are no sites. Give at least one table, or a column of sites.")
-    events = dict.fromkeys(frames, 0)
-    for site, frame in frames.items():
-        where = f"site {site!r}"
-        check_table(frame, outcome, where, dictionary)
-        if strict and len(frame) < 2:
-            raise DataError(f"{where} has 1 row; a site needs 2. Leave it out, or join it.")
-        if isinstance(outcome, Survival):
-            events[site] = int(survival_of(frame, outcome)[1].sum())
-            if strict and not events[site]:
-                raise DataError(
-                    f"{where} has no event in column {outcome.event!r} among {len(frame)} rows; "
-                    f"nothing can be learnt there. Leave it out, or join it with another site."
-                )
-    if isinstance(outcome, Survival) and not any(events.values()):
-        raise DataError(
-            f"no site has an event in column {outcome.event!r}. Code events that were seen as 1."
-        )
+    known = with_outcome(dictionary, outcome)
+    sheets = [
+        Sheet(canonical(frame, known), f"site {site!r}", site) for site, frame in frames.items()
+    ]
+    check_sheets(sheets, outcome, known, natural=strict)
 
 
-def _check(frame: pd.DataFrame, outcome: Outcome | None, dictionary: Dictionary | None) -> None:
-    if not len(frame):
-        raise DataError(f"there are no rows under the {frame.shape[1]} columns.")
-    named = list(dictionary.variables) if dictionary is not None else []
-    for name in (*(outcome.columns if outcome is not None else ()), *named):
-        column_of(frame, name)
-    if isinstance(outcome, Survival):
-        survival_of(frame, outcome)
-    elif outcome is not None:
-        target_of(frame, outcome, _classes(frame, outcome))
-    if dictionary is not None:
-        Encoding(dictionary.features(outcome))(frame)
+def check_sheets(
+    sheets: Sequence[Sheet],
+    outcome: Outcome | None,
+    dictionary: Dictionary,
+    *,
+    natural: bool = True,
+) -> None:
+    """Check tables that are in the form of their dictionary; see `quality.examine`.
 
-
-def _classes(frame: pd.DataFrame, outcome: Outcome) -> tuple[str, ...]:
-    """Return the classes of a labelled outcome that occur in this table."""
-    if not isinstance(outcome, (Binary, Category)):
-        return ()
-    classes = sorted_levels(column_of(frame, outcome.y).dropna().unique())
-    if isinstance(outcome, Binary) and len(classes) > 2:
-        raise DataError(
-            f"column {outcome.y!r} has {len(classes)} levels; a binary outcome has two. Use a "
-            f"categorical outcome."
-        )
-    return classes
+    Raises
+    ------
+    DataError : the first error, on one line, and how many more there are.
+    """
+    wrong = errors(examine(sheets, dictionary, outcome, natural=natural, warnings=False))
+    if not wrong:
+        return
+    more = f" (And {len(wrong) - 1} more: see `fedcohort data check`.)" if len(wrong) > 1 else ""
+    raise DataError(wrong[0].line + more)
 
 
 def check_column(frame: pd.DataFrame, name: str, where: str) -> None:

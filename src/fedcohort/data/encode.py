@@ -2,6 +2,7 @@
 
 This is the first half of every design, and a view of its own: federated preprocessing looks at
 sites through it. It needs nothing but the dictionary, so it is the same before and after a fit.
+A date that is counted `since` another, or since a day, becomes the time between them in its unit.
 Nothing is revealed.
 """
 
@@ -18,15 +19,27 @@ import pandas as pd
 
 from fedcohort.arrays import Array
 from fedcohort.data.dictionary import Variable
+from fedcohort.data.variable import DURATIONS
 from fedcohort.data.words import level_text, nearest, rows
 from fedcohort.protocol.errors import DataError
 
 
 class Encoded(NamedTuple):
-    """A table's columns: ``numbers`` (n, c), NaN if missing; ``codes`` (n, k), −1 if missing."""
+    """A table's columns: ``numbers`` (n,) each, NaN if missing; ``codes`` (n,) each, −1 if missing.
 
-    numbers: Array
-    codes: Array
+    Columns of floats are the table's own, not copies: nobody may change them.
+    """
+
+    numbers: tuple[Array, ...]
+    codes: tuple[Array, ...]
+
+
+class Unfit(NamedTuple):
+    """Cells of one column that cannot be read: which ``rows`` (n,) bool, and ``line`` says why."""
+
+    column: str
+    rows: Array
+    line: str
 
 
 @dataclass(frozen=True)
@@ -58,17 +71,30 @@ class Encoding:
         DataError : a column is missing, holds no number where one belongs, or a level that the
             dictionary does not know; columns and row numbers are named.
         """
-        numbers = np.empty((len(frame), len(self.numeric)))
-        codes = np.empty((len(frame), len(self.coded)), np.int64)
-        for j, v in enumerate(self.numeric):
-            numbers[:, j] = number_column(frame, v)
-        for j, v in enumerate(self.coded):
-            codes[:, j] = code_column(frame, v)
-        return Encoded(numbers, codes)
+        return Encoded(
+            tuple(number_column(frame, v) for v in self.numeric),
+            tuple(code_column(frame, v) for v in self.coded),
+        )
+
+    def unfit(self, frame: pd.DataFrame) -> list[Unfit]:
+        """Return every cell that the view could not read, column by column.
+
+        Raises
+        ------
+        DataError : a column is missing, or is of dates where numbers belong.
+        """
+        return [
+            one
+            for v in self.variables
+            for one in (read_codes if v.coded else read_numbers)(frame, v)[1]
+        ]
 
     @cached_property
     def _text(self) -> str:
-        plain = [[v.name, v.type, list(v.levels)] for v in self.variables]
+        plain = [
+            [v.name, v.type, list(v.levels), *((v.since, v.unit) if v.since else ())]
+            for v in self.variables
+        ]
         return json.dumps({"encoding": plain}, ensure_ascii=False, separators=(",", ":"))
 
 
@@ -91,42 +117,13 @@ def column_of(frame: pd.DataFrame, name: str) -> pd.Series:
 
 
 def number_column(frame: pd.DataFrame, variable: Variable) -> Array:
-    """Return a column as floats (n,), NaN where missing.
+    """Return a column as floats (n,), NaN where missing; a date as the time `since` another.
 
     Raises
     ------
     DataError : text, an infinite number, or anything but 0 and 1 in a binary column.
     """
-    name = variable.name
-    values = numbers(column_of(frame, name), name)
-    if (bad := np.isinf(values)).any():
-        raise DataError(f"column {name!r} is infinite in {rows(bad)}. Leave a missing value empty.")
-    if variable.type == "binary":
-        bad = ~np.isnan(values) & (values != 0) & (values != 1)
-        if bad.any():
-            raise DataError(
-                f"column {name!r} is binary, and neither 0 nor 1 in {rows(bad)}. Recode it, or "
-                f"declare its type in the dictionary."
-            )
-    return values
-
-
-def numbers(column: pd.Series, name: str) -> Array:
-    """Return a column as floats (n,), NaN where missing.
-
-    Raises
-    ------
-    DataError : some rows hold no number.
-    """
-    if isinstance(column.dtype, np.dtype) and column.dtype.kind in "biuf":
-        return column.to_numpy(np.float64)
-    missing = column.isna().to_numpy()
-    if column.dtype.kind in "mM":
-        raise DataError(f"column {name!r} holds dates. Give it as a number of days or years.")
-    parsed = pd.to_numeric(column, errors="coerce").to_numpy(np.float64, na_value=np.nan)
-    if (bad := np.isnan(parsed) & ~missing).any():
-        raise DataError(f"column {name!r} holds no number in {rows(bad)}. Correct or empty them.")
-    return parsed
+    return _fit(*read_numbers(frame, variable))
 
 
 def code_column(frame: pd.DataFrame, variable: Variable) -> Array:
@@ -136,14 +133,109 @@ def code_column(frame: pd.DataFrame, variable: Variable) -> Array:
     ------
     DataError : a level that the dictionary does not know.
     """
-    column = column_of(frame, variable.name)
-    codes, uniques = cast("tuple[Array, Sequence[Any]]", pd.factorize(column))
+    return _fit(*read_codes(frame, variable))
+
+
+def numbers(column: pd.Series, name: str) -> Array:
+    """Return a column as floats (n,), NaN where missing.
+
+    Raises
+    ------
+    DataError : some rows hold no number.
+    """
+    return _fit(*_numbers(column, name))
+
+
+def read_numbers(frame: pd.DataFrame, variable: Variable) -> tuple[Array, list[Unfit]]:
+    """Return a column as floats (n,), NaN where missing or not fit to be read, and the latter.
+
+    Raises
+    ------
+    DataError : there is no such column, or it holds dates where numbers belong.
+    """
+    name = variable.name
+    if variable.since:
+        return _durations(frame, variable)
+    values, unfit = _numbers(column_of(frame, name), name)
+    if (bad := np.isinf(values)).any():
+        unfit.append(
+            Unfit(name, bad, f"column {name!r} is infinite in {rows(bad)}. Leave a missing value "
+                  f"empty.")
+        )  # fmt: skip
+        values = np.where(bad, np.nan, values)
+    if variable.type == "binary":
+        bad = ~np.isnan(values) & (values != 0) & (values != 1)
+        if bad.any():
+            unfit.append(
+                Unfit(name, bad, f"column {name!r} is binary, and neither 0 nor 1 in {rows(bad)}. "
+                      f"Recode it, or declare its type in the dictionary.")
+            )  # fmt: skip
+    return values, unfit
+
+
+def read_codes(frame: pd.DataFrame, variable: Variable) -> tuple[Array, list[Unfit]]:
+    """Return a column as level positions (n,), −1 where missing, and the cells that have none.
+
+    Raises
+    ------
+    DataError : there is no such column.
+    """
+    name = variable.name
+    codes, uniques = cast("tuple[Array, Sequence[Any]]", pd.factorize(column_of(frame, name)))
     known = {level: i for i, level in enumerate(variable.levels)}
     position = np.array([known.get(level_text(u), -2) for u in uniques] + [-1], np.int64)
     found = position[codes]
-    if (bad := found == -2).any():
-        raise DataError(
-            f"column {variable.name!r} has a level outside the {len(known)} that the dictionary "
-            f"knows, in {rows(bad)}. Correct them, or add the level to the dictionary and refit."
-        )
-    return found
+    if not (bad := found == -2).any():
+        return found, []
+    line = (
+        f"column {name!r} has a level outside the {len(known)} that the dictionary knows, in "
+        f"{rows(bad)}. Correct them, or add the level to the dictionary and refit."
+    )
+    return np.where(bad, -1, found), [Unfit(name, bad, line)]
+
+
+def _fit(values: Array, unfit: list[Unfit]) -> Array:
+    """Return `values` if every cell could be read."""
+    if unfit:
+        raise DataError(unfit[0].line)
+    return values
+
+
+def _numbers(column: pd.Series, name: str) -> tuple[Array, list[Unfit]]:
+    if isinstance(column.dtype, np.dtype) and column.dtype.kind in "biuf":
+        return column.to_numpy(np.float64), []
+    missing = column.isna().to_numpy()
+    if column.dtype.kind in "mM":
+        raise DataError(f"column {name!r} holds dates. Give it as a number of days or years.")
+    parsed = pd.to_numeric(column, errors="coerce").to_numpy(np.float64, na_value=np.nan)
+    if not (bad := np.isnan(parsed) & ~missing).any():
+        return parsed, []
+    line = f"column {name!r} holds no number in {rows(bad)}. Correct or empty them."
+    return parsed, [Unfit(name, bad, line)]
+
+
+def _durations(frame: pd.DataFrame, variable: Variable) -> tuple[Array, list[Unfit]]:
+    """Return the time from `since` to the date in the variable's unit (n,), NaN where unknown."""
+    end, unfit = _days(column_of(frame, variable.name), variable.name)
+    if variable.since_day is not None:
+        start = float(np.datetime64(variable.since_day, "D").astype(np.int64))
+    else:
+        start, more = _days(column_of(frame, variable.since), variable.since)
+        unfit += more
+    return (end - start) / DURATIONS[variable.unit], unfit
+
+
+def _days(column: pd.Series, name: str) -> tuple[Array, list[Unfit]]:
+    """Return dates as days since 1970 (n,), NaN where missing."""
+    missing = column.isna().to_numpy()
+    if column.dtype.kind == "M":
+        dates, bad = column, np.zeros(len(column), bool)
+    else:
+        dates = pd.to_datetime(column.astype("string"), errors="coerce", format="ISO8601")
+        bad = dates.isna().to_numpy() & ~missing
+    seconds = dates.to_numpy("datetime64[us]").astype(np.int64) / 1e6
+    days = np.where(missing | bad, np.nan, seconds / 86_400.0)
+    if not bad.any():
+        return days, []
+    line = f"column {name!r} holds no date in {rows(bad)}. Write dates as 2015-01-31."
+    return days, [Unfit(name, bad, line)]

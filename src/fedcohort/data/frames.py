@@ -5,12 +5,18 @@ One table with a column of sites becomes one table a site.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import narwhals.stable.v2 as nw
+import numpy as np
 import pandas as pd
 
-from fedcohort.data.checks import check_column
+from fedcohort.arrays import Array
+from fedcohort.data.arrow import from_arrow
+from fedcohort.data.canonical import texts
+from fedcohort.data.dictionary import Dictionary
+from fedcohort.data.encode import column_of
 from fedcohort.data.words import rows
 from fedcohort.protocol.errors import DataError
 
@@ -20,15 +26,41 @@ def as_pandas(frame: Any) -> pd.DataFrame:
 
     Raises
     ------
-    DataError : it is no table that narwhals knows.
+    DataError : it is no table that narwhals knows, or pyarrow is missing for one that is.
     """
-    if not isinstance(frame, pd.DataFrame):
-        try:
-            frame = nw.from_native(frame, eager_only=True).to_pandas()
-        except TypeError:
-            kind = type(frame).__name__
-            raise DataError(f"a pandas or Polars frame is expected, not {kind}.") from None
-    return frame.reset_index(drop=True)
+    if isinstance(frame, pd.DataFrame):
+        return frame.reset_index(drop=True)
+    try:
+        return from_arrow(nw.from_native(frame, eager_only=True).to_arrow())
+    except TypeError:
+        kind = type(frame).__name__
+        raise DataError(f"a pandas or Polars frame is expected, not {kind}.") from None
+    except ImportError:
+        raise DataError(
+            "frames other than pandas' need pyarrow, which is not installed: pip install "
+            '"fedcohort[parquet]"'
+        ) from None
+
+
+def site_names(frame: pd.DataFrame, column: str, where: str) -> Array:
+    """Return each row's site as text (n,): 2, 2.0 and "2" are one site.
+
+    Raises
+    ------
+    DataError : there is no such column, or rows without a site.
+    """
+    try:
+        names = pd.Series(texts(column_of(frame, column)))
+    except DataError as error:
+        raise DataError(f"{where}: {error}") from None
+    except TypeError:
+        raise DataError(
+            f"{where}: column {column!r} holds lists or other objects. Give each cell one value."
+        ) from None
+    missing = names.isna().to_numpy()
+    if missing.any():
+        raise DataError(f"{where}: no site in column {column!r}, {rows(missing)}.")
+    return names.to_numpy(object)
 
 
 def by_column(frame: pd.DataFrame, column: str, where: str) -> dict[str, pd.DataFrame]:
@@ -38,13 +70,12 @@ def by_column(frame: pd.DataFrame, column: str, where: str) -> dict[str, pd.Data
     ------
     DataError : there is no such column, or rows without a site.
     """
-    check_column(frame, column, where)
-    missing = frame[column].isna().to_numpy()
-    if missing.any():
-        raise DataError(f"{where}: no site in column {column!r}, {rows(missing)}.")
-    names = frame[column].astype(str)
+    names = site_names(frame, column, where)
     rest = frame.drop(columns=[column])
-    return {
-        str(name): rest[(names == name).to_numpy()].reset_index(drop=True)
-        for name in sorted(names.unique())
-    }
+    return {str(n): rest[names == n].reset_index(drop=True) for n in np.unique(names)}
+
+
+def without(dictionary: Dictionary, column: str | None) -> Dictionary:
+    """Return a dictionary without the site's column, which is no part of the sites' tables."""
+    variables = {k: v for k, v in dictionary.variables.items() if k != column}
+    return replace(dictionary, variables=variables)

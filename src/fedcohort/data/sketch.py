@@ -132,12 +132,12 @@ class Histogram:
         return float(np.clip(np.ceil(probability * n - 1e-9), 1.0, n))
 
 
-def count_between(values: Array, edges: Array) -> Array:
+def count_between(values: Sequence[Array], edges: Array) -> Array:
     """Count each column's values between its edges: a site's half of the sketch.
 
     Parameters
     ----------
-    values : (n, c); NaN counts nowhere.
+    values : (n,) of each column; NaN counts nowhere.
     edges : (c, m) ascending, padded with inf.
 
     Returns
@@ -146,10 +146,10 @@ def count_between(values: Array, edges: Array) -> Array:
     """
     n_columns, m = edges.shape
     counts = np.zeros((n_columns, m - 1), np.int64)
-    for j in np.flatnonzero(np.isfinite(edges[:, 0])):
-        column = values[:, j]
-        cell = np.searchsorted(edges[j], column[~np.isnan(column)])
-        counts[j] = np.bincount(cell, minlength=m + 1)[1:m]
+    for j in np.flatnonzero(np.isfinite(edges[:, 0])).tolist():
+        column, own = values[j], edges[j][np.isfinite(edges[j])]
+        inside = np.sort(column[(column > own[0]) & (column <= own[-1])])
+        counts[j, : len(own) - 1] = np.diff(np.searchsorted(inside, own, side="right"))
     return counts
 
 

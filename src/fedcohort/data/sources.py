@@ -1,27 +1,41 @@
-"""Where tables come from: packaged samples, scikit-learn's bundled sets, CSV files.
+"""Where tables come from: samples, CSV and Parquet files, databases.
 
-sample:NAME          one of `SAMPLES`, with its dictionary and outcome
-PATH.csv             one table
-PATH/{site}.csv      one table a site, named by what stands in the place of {site}
+sample:NAME                    one of `SAMPLES`, with its dictionary and outcome
+PATH.csv, PATH.csv.gz          one table; PATH.parquet likewise
+PATH/{site}.csv                one table a site, named by what stands in the place of {site}
+DIALECT://…                    the rows of a query to a database (`sql`)
+memory, memory:{site}          frames that Python gives (`in_memory`)
+
+Whatever the door, the same records give the same table (`canonical`). Nothing is revealed.
 """
 
 from __future__ import annotations
 
 import re
-import warnings
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, replace
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pandas as pd
 import yaml
 
+from fedcohort.data.arrow import read_parquet
+from fedcohort.data.canonical import canonical, plain
+from fedcohort.data.csvfile import read_csv
 from fedcohort.data.dictionary import Dictionary
+from fedcohort.data.frames import as_pandas
 from fedcohort.data.outcome import Binary, Category, Continuous, Outcome, Survival
-from fedcohort.data.words import known_name, nearest
+from fedcohort.data.sql import is_url, read_sql
+from fedcohort.data.words import known_name
 from fedcohort.protocol.errors import DataError
+
+__all__ = ["SAMPLES", "Source", "load", "read_csv"]
+
+
+#: What a study calls tables that Python gives it: one, or one a site.
+MEMORY, MEMORY_BY_SITE = "memory", "memory:{site}"
 
 
 @dataclass(frozen=True)
@@ -44,64 +58,109 @@ class Source:
     outcome: Outcome | None = None
 
 
-def load(source: str, base: Path) -> Source:
+def load(
+    source: str,
+    base: Path,
+    *,
+    query: str = "",
+    dictionary: Dictionary | None = None,
+    texts: Collection[str] = (),
+) -> Source:
     """Read what a study calls its source.
 
     Parameters
     ----------
     source : see the header; relative paths start at `base`.
+    query : what to ask a database.
+    dictionary : gives the columns their form, in place of a sample's own; where there is none,
+        their cells do.
+    texts : columns that are text whatever they look like, such as that of the site.
 
     Raises
     ------
-    DataError : there is no such sample or file, or a file holds no table.
+    DataError : there is no such sample, file or database, or it holds no table, or one with two
+        columns of one name.
     """
+    if source in (MEMORY, MEMORY_BY_SITE):
+        raise DataError(
+            f"the source is {source!r}: give the table in Python, as "
+            f"Study.from_file(..., data=...); or name a file."
+        )
+    return _formed(_load(source, base, query, dictionary, texts), dictionary)
+
+
+def in_memory(data: Any, dictionary: Dictionary | None = None) -> Source:
+    """Return a table in memory, or a mapping from site names to such, as a source.
+
+    Parameters
+    ----------
+    data : pandas or Polars frames, or pyarrow tables.
+
+    Raises
+    ------
+    DataError : something else; or two columns of one name.
+    """
+    if not isinstance(data, Mapping):
+        return _formed(Source(as_pandas(data), MEMORY), dictionary)
+    named = cast("Mapping[Any, Any]", data)
+    frames = {str(name): as_pandas(frame) for name, frame in named.items()}
+    return _formed(Source(frames, MEMORY_BY_SITE), dictionary)
+
+
+def _formed(found: Source, dictionary: Dictionary | None) -> Source:
+    """Return a source with its columns in the form that a dictionary, or their cells, give them."""
+    known = dictionary or found.dictionary
+
+    def form(frame: pd.DataFrame) -> pd.DataFrame:
+        formed = plain(frame) if known is None else canonical(frame, known)
+        _told_apart(formed, found.name, known)
+        return formed
+
+    if isinstance(found.frames, pd.DataFrame):
+        return replace(found, frames=form(found.frames))
+    frames = found.frames
+    return replace(found, frames={site: form(frames.pop(site)) for site in list(frames)})
+
+
+def _told_apart(frame: pd.DataFrame, name: str, known: Dictionary | None) -> None:
+    """Check that columns have names of their own; of the dictionary's, the checks say so.
+
+    A name is not repeated: without a header line, the first patient stands in its place.
+    """
+    first: dict[Any, int] = {}
+    for i, column in enumerate(frame.columns, 1):
+        if first.setdefault(column, i) < i and (known is None or column not in known):
+            raise DataError(
+                f"{name}: columns {first[column]} and {i} have the same name; rename or drop one."
+            )
+
+
+def _load(
+    source: str, base: Path, query: str, dictionary: Dictionary | None, texts: Collection[str]
+) -> Source:
+    """Read a source, its columns as they come."""
     if source.startswith("sample:"):
         name = source.removeprefix("sample:")
         if name not in SAMPLES:
             raise DataError(f"{source}: there is {known_name('sample', name, SAMPLES)}")
         return SAMPLES[name]()
+    if is_url(source):
+        return Source(read_sql(source, query, base), source)
     if "{site}" in source:
-        return Source(_by_site(base / source), source)
-    return Source(read_csv(base / source), source)
+        return Source(_by_site(base / source, dictionary, texts), source)
+    return Source(_read(base / source, dictionary, texts), source)
 
 
-def read_csv(path: Path) -> pd.DataFrame:
-    """Read one table; empty cells are missing values.
-
-    Raises
-    ------
-    DataError : no such file; or it is empty, not text, or its rows differ in length.
-    """
-    if not path.is_file():
-        beside = (p.name for p in path.parent.glob("*") if p.is_file())
-        raise DataError(f"there is no file {path}.{nearest(path.name, beside)}")
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("error", pd.errors.ParserWarning)
-            frame = pd.read_csv(path, index_col=False)
-    except pd.errors.EmptyDataError:
-        raise DataError(f"{path} is empty. Its first line must name the columns.") from None
-    except UnicodeDecodeError:
-        raise DataError(f"{path} is not UTF-8 text. Save it as CSV in UTF-8.") from None
-    except pd.errors.ParserWarning:
-        raise DataError(f"{path} has rows with more cells than its header names.") from None
-    except pd.errors.ParserError as error:
-        line = re.search(r"line (\d+)", str(error))
-        at = f", line {line.group(1)}," if line else ""
-        raise DataError(
-            f"{path}{at} does not fit the header. Check separators and quotes."
-        ) from None
-    frame.columns = [str(c).strip() for c in frame.columns]
-    header = str(frame.columns[0])
-    if frame.shape[1] == 1 and any(mark in header for mark in ";\t|"):
-        raise DataError(
-            f"{path} has one column, whose name holds a semicolon, tab or bar. Save it with commas "
-            f"between the columns."
-        )
-    return frame
+def _read(path: Path, dictionary: Dictionary | None, texts: Collection[str]) -> pd.DataFrame:
+    """Read one file."""
+    if path.suffix.lower() in (".parquet", ".pq"):
+        return read_parquet(path)
+    return read_csv(path, dictionary, texts)
 
 
-def _by_site(pattern: Path) -> dict[str, pd.DataFrame]:
+def _by_site(
+    pattern: Path, dictionary: Dictionary | None, texts: Collection[str]
+) -> dict[str, pd.DataFrame]:
     """Read the files that match a path with {site} in it, in the order of the sites' names."""
     text = pattern.as_posix()
     before, _, after = text.partition("{site}")
@@ -118,7 +177,7 @@ def _by_site(pattern: Path) -> dict[str, pd.DataFrame]:
         found[match.group(1)] = path
     if not found:
         raise DataError(f"{text}: no file matches, so there are no sites. Check folder and name.")
-    return {site: read_csv(path) for site, path in sorted(found.items())}
+    return {site: _read(path, dictionary, texts) for site, path in sorted(found.items())}
 
 
 def _gbsg2() -> Source:

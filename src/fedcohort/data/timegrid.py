@@ -78,7 +78,7 @@ def death_spread(site: Site[SurvivalTable, None], *, centre: float) -> Spread:
 @summed
 def death_cells(site: Site[SurvivalTable, None], *, edges: Array) -> Cells:
     """Count the deaths between edges of time (1, m)."""
-    return Cells(count_between(_deaths(site.data)[:, None], edges))
+    return Cells(count_between([_deaths(site.data)], edges))
 
 
 @gathered

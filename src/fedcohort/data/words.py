@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 
 from fedcohort.arrays import Array
+
+_WHOLE = re.compile(r"(-?(?:0|[1-9][0-9]*))\.0+")
 
 #: A message names at most this many rows.
 ROWS_NAMED = 5
@@ -38,7 +41,9 @@ def rows(bad: Array) -> str:
 
 
 def level_text(value: Any) -> str:
-    """Return a level as text: 2, 2.0 and "2" are the same level."""
+    """Return a level as text: 2, 2.0, "2" and "2.0" are the same level; "007" is another than 7."""
     if isinstance(value, (float, np.floating)) and float(value).is_integer():
         return str(int(value))
-    return str(value)
+    text = str(value)
+    whole = _WHOLE.fullmatch(text) if text.endswith("0") else None
+    return text if whole is None else whole[1]

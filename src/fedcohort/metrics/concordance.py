@@ -8,6 +8,16 @@ if i died, and j lived longer or was censored at the same time. Over comparable 
 with w_i = 1 (Harrell), or w_i = 1(t_i < τ) / G(t_i)², G the censoring distribution of the
 training records (Uno), which does not depend on how the test records are censored. Two deaths at
 one time are not comparable. Pairs cross sites, so (1) is no sum over sites: see `histogram`.
+
+Standard error of Harrell's C (infinitesimal jackknife, as in R's survival; Therneau & Watson, The
+concordance statistic and the Cox model, Mayo Clinic technical report 85, 2017). Let A be the
+numerator and B the denominator of (1), a_i and b_i the parts of them that record i has a share in,
+as the one who died or as the partner:
+
+    ∂C/∂m_i = (a_i − C b_i)/B,     se² = Σ_i (∂C/∂m_i)²                                     (2)
+
+With time 1 and an event for one class, time 2 and none for the other, (1) is the area under the
+ROC curve, and (2) is DeLong's variance with m and n for his m − 1 and n − 1.
 """
 
 from __future__ import annotations
@@ -33,6 +43,18 @@ class Pairs(NamedTuple):
     tied: Array
 
 
+class Influence(NamedTuple):
+    """Harrell's C, and its derivative with respect to each record's weight ``slope`` (n,)."""
+
+    value: float
+    slope: Array
+
+    @property
+    def error(self) -> float:
+        """The standard error, eq. (2); nan where C is."""
+        return math.sqrt(float(self.slope @ self.slope))
+
+
 def harrell(risk: Array, time: Array, event: Array) -> float:
     """Return Harrell's C, eq. (1) with w = 1.
 
@@ -47,6 +69,34 @@ def harrell(risk: Array, time: Array, event: Array) -> float:
     """
     pairs = comparable_pairs(risk, time, np.asarray(event, bool))
     return _ratio(pairs, np.ones(len(pairs.comparable)))
+
+
+def influence(risk: Array, time: Array, event: Array) -> Influence:
+    """Return Harrell's C and ∂C/∂m (n,), eqs. (1) and (2); parameters as `harrell`."""
+    event = np.asarray(event, bool)
+    risk, time = checked_risk(risk), np.asarray(time)
+    died = comparable_pairs(risk, time, event)
+    total = float(died.comparable.sum())
+    if not total:
+        return Influence(math.nan, np.full(len(time), math.nan))
+    first = np.argsort(time[event], kind="stable")
+    deaths, theirs = time[event][first], risk[event][first]
+    before = np.where(
+        event, np.searchsorted(deaths, time), np.searchsorted(deaths, time, side="right")
+    )
+    ranked = np.argsort(theirs, kind="stable")
+    rank = np.empty(len(ranked), np.int64)
+    rank[ranked] = np.arange(len(ranked))
+    above = np.searchsorted(theirs[ranked], risk + TIED, side="right")
+    from_here = np.searchsorted(theirs[ranked], risk - TIED, side="left")
+    higher, not_lower = np.split(
+        count_at_least(rank, np.r_[before, before], np.r_[above, from_here]), 2
+    )
+    part, whole = 0.5 * (higher + not_lower), before.astype(float)
+    part[event] += died.lower + 0.5 * died.tied
+    whole[event] += died.comparable
+    value = float(np.sum(died.lower + 0.5 * died.tied)) / total
+    return Influence(value, (part - value * whole) / total)
 
 
 def uno(

@@ -11,7 +11,8 @@ and variance s², on n − 1 degrees of freedom,
 so that the interval leaves out 0 exactly where p < 1 − level.
 
 Results that are nan (a metric that a repeat could not give) are left out, and n says how many
-stayed. What n cannot support is nan: no spread, interval or p-value comes from one value.
+stayed. What n cannot support is nan: no spread comes from one value, and no interval or p-value of
+a comparison from fewer than `FEWEST` repeats.
 """
 
 from __future__ import annotations
@@ -24,6 +25,9 @@ from numpy.typing import ArrayLike
 from scipy.special import stdtr, stdtrit
 
 from fedcohort.arrays import Array
+
+#: Fewer repeats than this say too little of their own spread for an interval or a p-value.
+FEWEST = 3
 
 
 class Interval(NamedTuple):
@@ -81,11 +85,11 @@ def paired(a: ArrayLike, b: ArrayLike, test_train_ratio: float, level: float = 0
     ----------
     a, b : (n,), the metric of either arm in the same repeats, in the same order.
     test_train_ratio : test records over training records in a repeat, e.g. 1/3 for 25 % / 75 %.
-    level : coverage of the interval.
+    level : coverage of the interval, which is nan below `FEWEST` common repeats, as is p.
     """
     x = _finite(np.asarray(a, float) - np.asarray(b, float))
     mean, sd, n = summarise(x)
-    if n < 2:
+    if n < FEWEST:
         return Comparison(mean, math.nan, math.nan, math.nan, n)
     error = math.sqrt(1.0 / n + test_train_ratio) * sd
     half = float(stdtrit(n - 1, (1.0 + level) / 2.0)) * error

@@ -79,23 +79,44 @@ def hazard(deaths: Array, s0: Array, d0: Array, tied: Array) -> Hazard:
     return Hazard(HOPELESS if saturated else float(each.sum()), a, b)
 
 
-def drift(
-    deaths: Array, tied: Array, centre: Array, s0: Array, d0: Array, s1: Array, d1: Array
-) -> Array:
-    """Return Σ_t Σ_l (m_l − x̄)(m_l − x̄)ᵀ, (p, p), the second term of eq. (5).
+class Means(NamedTuple):
+    """The means of the covariates over risk sets, m_l of the header.
+
+    Attributes
+    ----------
+    time : (M,) index of the grid time; at tied times one m_l for each death.
+    deaths : (M,) how many deaths have this mean: all of their time, or one of those tied.
+    mean : (M, p) m_l.
+    """
+
+    time: Array
+    deaths: Array
+    mean: Array
+
+
+def means(deaths: Array, tied: Array, s0: Array, d0: Array, s1: Array, d1: Array) -> Means:
+    """Return m_l at each grid time with deaths.
 
     Parameters
     ----------
-    centre : x̄ (p,).
-    s1, d1 : S₁ (T, p), and D₁ at the times `tied` (G, p).
+    deaths, s0, s1 : d and S₀ (T,), S₁ (T, p).
+    d0, d1 : D₀ (G,) and D₁ (G, p) at the times `tied` (G,).
     """
     once = deaths > 0
     once[tied] = False
     k, f = _one_by_one(deaths[tied])
     phi = s0[tied][k] - f * d0[k]
-    single = s1[once] / s0[once, None] - centre
-    among_ties = (s1[tied][k] - f[:, None] * d1[k]) / phi[:, None] - centre
-    return (deaths[once, None] * single).T @ single + among_ties.T @ among_ties
+    return Means(
+        np.r_[np.flatnonzero(once), tied[k]],
+        np.r_[deaths[once], np.ones(len(k))],
+        np.r_[s1[once] / s0[once, None], (s1[tied][k] - f[:, None] * d1[k]) / phi[:, None]],
+    )
+
+
+def drift(found: Means, centre: Array) -> Array:
+    """Return Σ_t Σ_l (m_l − x̄)(m_l − x̄)ᵀ, (p, p), the second term of eq. (5), about x̄ (p,)."""
+    away = found.mean - centre
+    return (found.deaths[:, None] * away).T @ away
 
 
 def _one_by_one(deaths: Array) -> tuple[Array, Array]:
@@ -194,7 +215,7 @@ def pooled(records: Placed, beta: Array, ties: str) -> Pooled:
     return Pooled(
         float(x_dead @ beta) - h.log_phi,
         x_dead - deaths.sum() * mean,
-        second - drift(deaths, tied, mean, s0, d0, s1, d1),
+        second - drift(means(deaths, tied, s0, d0, s1, d1), mean),
     )
 
 

@@ -100,6 +100,10 @@ class Fitted(ABC):
         """Return one row per coefficient, with its standard error, interval and p-value."""
         raise NotSupported("summary")
 
+    def proportional_hazards(self) -> list[Row]:
+        """Return one row per covariate, with the test of an effect that changes with time."""
+        raise NotSupported("proportional_hazards")
+
     def at_round(self, rounds: int) -> Fitted:
         """Return the model as it was after `rounds` rounds, where the fit kept it.
 
@@ -125,7 +129,7 @@ class Method:
     model : the class of the fitted model, for loading from disk.
     steps : every site step that the program asks for.
     gives : names of the `Fitted` methods that the model supports.
-    preprocess : this method's defaults for scale and impute.
+    preprocess : this method's defaults for the preprocessing.
     alone : settings that replace the user's where one table holds all rows (the bounds of a
         study), so that nothing has to be protected from a coordinator.
     """
@@ -140,12 +144,12 @@ class Method:
     model: type[Fitted]
     steps: tuple[Step[..., Any], ...]
     gives: frozenset[str]
-    preprocess: Mapping[str, str] = field(default_factory=dict[str, str])
+    preprocess: Mapping[str, Any] = field(default_factory=dict[str, Any])
     alone: Mapping[str, Any] = field(default_factory=dict[str, Any])
     reveals_with: Callable[[Any], str] | None = None
 
     #: Settings of every method, which the caller handles before the program runs.
-    COMMON: ClassVar[frozenset[str]] = frozenset({"scale", "impute"})
+    COMMON: ClassVar[frozenset[str]] = frozenset({"scale", "impute", "winsorise", "pool_levels"})
 
     def configure(self, given: Mapping[str, Any]) -> Any:
         """Build the settings object from what a user typed.

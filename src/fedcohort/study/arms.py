@@ -11,18 +11,16 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
+from fedcohort.data.preprocess import OPTIONS, checked
 from fedcohort.protocol import InputError, Method, NotSupported, registry
 from fedcohort.study.reader import Reader
 from fedcohort.study.space import space_of
-from fedcohort.study.yamlfile import Where, nearest
+from fedcohort.study.yamlfile import Document, Where, nearest
 
 BOUNDS = ("isolated", "centralised")
 FOLDS = ("centre-kfold", "row-kfold")
-#: What can be set of the preprocessing, and its choices.
-PREPROCESS = {
-    "scale": ("none", "standard", "minmax"),
-    "impute": ("mean", "median", "most_frequent", "indicator"),
-}
+#: What can be set of the preprocessing, and its choices; none for a number.
+PREPROCESS = OPTIONS
 #: More candidates than anyone can wait for.
 MOST_TRIALS = 10_000
 
@@ -36,7 +34,7 @@ class Arm:
     name, title : the short name, and how tables and pictures call it.
     method : a method of the catalogue.
     settings : what the user set of the method's settings.
-    preprocess : scale and impute.
+    preprocess : what is set of `PREPROCESS`.
     scope : "sites" (a federation), "isolated" (each site alone) or "centralised" (one table).
     grid : values to tune, by setting; empty where nothing is tuned.
     folds : one of `FOLDS`: what tuning leaves out at a time, a site or some rows of each.
@@ -46,7 +44,7 @@ class Arm:
     title: str
     method: str
     settings: Mapping[str, Any]
-    preprocess: Mapping[str, str]
+    preprocess: Mapping[str, Any]
     scope: str
     grid: Mapping[str, Any]
     folds: str
@@ -56,6 +54,22 @@ class Arm:
         method = registry.find(self.method)
         alone = method.alone if self.scope != "sites" else {}
         return {**self.settings, **(chosen or {}), **alone}
+
+
+def preprocess_value(doc: Document, where: Where, key: str, value: Any) -> Any:
+    """Return what is set of the preprocessing, checked.
+
+    Raises
+    ------
+    StudyError : it is none of its choices, or not a number that it can be.
+    """
+    if PREPROCESS[key] and value not in PREPROCESS[key]:
+        hint = nearest(value, PREPROCESS[key])
+        raise doc.error(where, f"{value!r} is not possible; {hint}")
+    try:
+        return checked(key, value)
+    except InputError as error:
+        raise doc.error(where, str(error)) from None
 
 
 def tuning(reader: Reader) -> Mapping[str, Any]:
@@ -83,7 +97,7 @@ def tuning(reader: Reader) -> Mapping[str, Any]:
 
 
 def arms_of(
-    reader: Reader, task: str, preprocess: Mapping[str, str], tune: Mapping[str, Any]
+    reader: Reader, task: str, preprocess: Mapping[str, Any], tune: Mapping[str, Any]
 ) -> tuple[Arm, ...]:
     """Return the arms with the bounds around them: isolated first, centralised last.
 
@@ -119,7 +133,7 @@ class _ArmReader:
     """Reads one arm or bound at a time."""
 
     def __init__(
-        self, reader: Reader, task: str, preprocess: Mapping[str, str], tune: Mapping[str, Any]
+        self, reader: Reader, task: str, preprocess: Mapping[str, Any], tune: Mapping[str, Any]
     ):
         self._reader = reader
         self._task = task
@@ -184,14 +198,10 @@ class _ArmReader:
         if scope != "sites":
             settings.pop("strategy")
         table = {**method.preprocess, **self._preprocess}
-        for key, known in PREPROCESS.items():
-            if key in settings:
-                table[key] = settings.pop(key)
-                if table[key] not in known:
-                    raise doc.error(
-                        (*where, key),
-                        f"{table[key]!r} is not possible; {nearest(table[key], known)}",
-                    )
+        for key in PREPROCESS:
+            value = settings.pop(key, None)
+            if value is not None:
+                table[key] = preprocess_value(doc, (*where, key), key, value)
         own: Where = ("tune", "arms", name)
         has_own = self._reader.get(own) is not None
         by = self._tune.get("by", FOLDS[0])
@@ -201,7 +211,7 @@ class _ArmReader:
             title=title,
             method=method.name,
             settings=settings,
-            preprocess={k: str(v) for k, v in table.items()},
+            preprocess=table,
             scope=cast(str, scope),
             grid=self._grid(own if has_own else ("tune", "grid"), method, strict=has_own),
             folds=folds if scope == "sites" else "row-kfold",

@@ -31,6 +31,7 @@ from fedcohort.protocol.ledger import Ledger
 from fedcohort.runtime.coordinator import Progress
 from fedcohort.study import evaluate, saved, tune
 from fedcohort.study.arms import Arm
+from fedcohort.study.details import details
 from fedcohort.study.engine import Problem, Run, Trail, fit_once
 from fedcohort.study.layout import Laid, Table, lay_out, seed_of
 from fedcohort.study.plan import Plan, Scenario
@@ -186,8 +187,7 @@ class Workshop:
     def _fit(self, job: _Job) -> dict[str, Any]:
         cell, arm, laid = job.cell, job.arm, job.laid
         chosen = self._chosen(cell)
-        train = laid.problem.pooled().frames["pooled"]
-        yard = evaluate.Yardstick.of(train, laid.test, laid.problem.outcome)
+        judge = evaluate.judge_of(laid.problem, laid.test)
         parts = _parts(laid.problem, arm.scope)
         runs: dict[str, Run] = {}
         weights = self._draws[:, laid.test_rows]
@@ -219,22 +219,23 @@ class Workshop:
                 if arm.scope == "sites":
                     job.lines.extend(_tagged(trail.ledger.lines, job, trail.phases))
             runs[site] = run
-            said = evaluate.Predicted.of(run, yard, self.plan.metrics)
-            metrics = evaluate.judge(said, yard, self.plan.metrics)
+            said = judge.predicted(run, self.plan.metrics)
+            metrics = judge.metrics(said, self.plan.metrics)
             if own and laid.test_site is not None:
-                metrics |= _own(run, yard, laid.test_site, own)
+                metrics |= _own(run, judge, laid.test_site, own)
             seconds = time.perf_counter() - started
             rows.append(row_of(run, own, metrics, seconds, *traffic(run, problem, arm.scope)))
-            draws.append(evaluate.judge_draws(said, yard, weights, self.plan.metrics))
+            draws.append(judge.draws(said, weights, self.plan.metrics))
             history += [{"site": own, **row} for row in run.history]
+        found: dict[str, Any] = {"rows": rows, "history": history, "draws": mean_draws(draws)}
         if arm.scope == "isolated":
             rows.append(mean_row(rows))
         else:
             run = next(iter(runs.values()))
-            rows += self._site_rows(run, yard, laid)
-        found: dict[str, Any] = {"rows": rows, "history": history, "draws": mean_draws(draws)}
-        if arm.scope != "isolated":
-            found |= self._details(cell, next(iter(runs.values())), yard)
+            rows += self._site_rows(run, judge, laid)
+            found |= self._details(cell, run, judge)
+            if cell.repeat == 0:
+                found |= details(run, laid, self.plan, seed_of(self.plan, cell.repeat))
         if cell.repeat == 0 and cell.scenario == 0:
             self._save(arm, job.scenario, runs)
         return found
@@ -257,21 +258,24 @@ class Workshop:
         rng = np.random.default_rng((self.plan.seed, 0x626F6F74))
         return resampled.multiplicities(len(self._table.frame), self.plan.draws, rng)
 
-    def _site_rows(self, run: Run, yard: evaluate.Yardstick, laid: Laid) -> list[dict[str, Any]]:
+    def _site_rows(self, run: Run, judge: evaluate.Judge, laid: Laid) -> list[dict[str, Any]]:
         """Return the fit's metrics on each natural site's own test rows."""
         if laid.test_site is None:
             return []
         return [
-            {"site": str(s), "metrics": _own(run, yard, laid.test_site, str(s))}
+            {"site": str(s), "metrics": _own(run, judge, laid.test_site, str(s))}
             for s in np.unique(laid.test_site)
         ]
 
-    def _details(self, cell: Cell, run: Run, yard: evaluate.Yardstick) -> dict[str, Any]:
-        """Return coefficients and calibration."""
+    def _details(self, cell: Cell, run: Run, judge: evaluate.Judge) -> dict[str, Any]:
+        """Return coefficients, the check of proportional hazards, and calibration."""
         method = registry.find(self.plan.arms[cell.arm].method)
-        found: dict[str, Any] = {"calibration": evaluate.calibration_groups(run, yard)}
+        found: dict[str, Any] = {"calibration": judge.groups(run)}
         if "summary" in method.gives:
             found["coefficients"] = [plain(row) for row in run.model.summary()]
+        if "proportional_hazards" in method.gives:
+            checked = run.model.proportional_hazards()
+            found["proportional_hazards"] = [plain(row) for row in checked]
         return found
 
     def _save(self, arm: Arm, scenario: Scenario, runs: Mapping[str, Run]) -> None:
@@ -285,7 +289,7 @@ class Workshop:
                 "repeat": 0,
                 "trained_on": f"{1 - self.plan.test_fraction:.0%} of the rows",
             }
-            parts = saved.Saved(arm.method, run.model, run.design, notes)
+            parts = saved.Saved.of(arm.method, run.model, run.design, self._table.dictionary, notes)
             saved.write(
                 folder / saved.folder_name(site) if arm.scope == "isolated" else folder, parts
             )
@@ -298,12 +302,11 @@ def _parts(problem: Problem, scope: str) -> dict[str, Problem]:
     return {"all": problem.pooled() if scope == "centralised" else problem}
 
 
-def _own(run: Run, yard: evaluate.Yardstick, test_site: Any, site: str) -> dict[str, float | None]:
-    """Return the C-index on one site's own test rows."""
-    mine = np.asarray(test_site).astype(str) == site
-    some, wanted = yard.on(mine), ("c_index",)
-    found = evaluate.judge(evaluate.Predicted.of(run, some, wanted), some, wanted)
-    return {"c_index_own": found["c_index"]}
+def _own(run: Run, judge: evaluate.Judge, test_site: Any, site: str) -> dict[str, float | None]:
+    """Return the leading metric on one site's own test rows."""
+    some, wanted = judge.on(np.asarray(test_site).astype(str) == site), (judge.leading,)
+    found = some.metrics(some.predicted(run, wanted), wanted)
+    return {f"{judge.leading}_own": found[judge.leading]}
 
 
 def _tagged(lines: list[str], job: _Job, phases: Mapping[int, str]) -> list[str]:

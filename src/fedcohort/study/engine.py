@@ -17,7 +17,7 @@ import pandas as pd
 from fedcohort.data import preprocess
 from fedcohort.data.design import Design
 from fedcohort.data.dictionary import Dictionary
-from fedcohort.data.outcome import Outcome, Survival
+from fedcohort.data.outcome import Binary, Outcome, Survival
 from fedcohort.protocol import Fitted, Method, Task
 from fedcohort.protocol.host import Host
 from fedcohort.protocol.ledger import Ledger
@@ -55,7 +55,10 @@ class Problem:
 
     @property
     def can_teach(self) -> bool:
-        """Whether there is a row to learn from; of a survival outcome, an event."""
+        """Whether there is a row to learn from; an event of survival, two classes of a yes/no."""
+        if isinstance(self.outcome, Binary):
+            y = pd.concat([f[self.outcome.y] for f in self.frames.values()])
+            return y.nunique() > 1
         if not isinstance(self.outcome, Survival):
             return any(len(f) for f in self.frames.values())
         events = (np.asarray(f[self.outcome.event], float) for f in self.frames.values())
@@ -118,7 +121,7 @@ def fit_once(
     problem: Problem,
     method: Method,
     settings: Mapping[str, Any],
-    table: Mapping[str, str],
+    table: Mapping[str, Any],
     seed: int,
     *,
     journal: Path | None = None,
@@ -130,7 +133,7 @@ def fit_once(
     Parameters
     ----------
     settings : the method's settings.
-    table : scale and impute.
+    table : what is set of the preprocessing; see `preprocess.OPTIONS`.
     seed : what every draw of this fit derives from.
     journal : the file that makes the fit resumable; what it holds is replayed.
     trail : keeps what left the sites, for a caller who goes on after a fit that failed.
@@ -164,6 +167,8 @@ def fit_once(
             problem.outcome,
             scale=table.get("scale", "none"),
             impute=table.get("impute", "median"),
+            winsorise=table.get("winsorise", 0.0),
+            pool_levels=table.get("pool_levels", 0),
             min_cell=problem.min_cell,
         )
         trail.n_preprocess = len(trail.ledger.lines)

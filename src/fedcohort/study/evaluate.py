@@ -1,147 +1,66 @@
 """How good a fit is on rows that it has never seen.
 
 The test rows are one blind table, as D6.2 (section 8.3.2) has it; where sites are natural, each
-site's own test rows are judged as well.
+site's own test rows are judged as well. A judge holds what the metrics of a kind of task need
+besides predictions, and is the same for every arm of a repeat:
+
+    survival         `Yardstick`: train_time, train_event, test, time, event, times, tau, horizon
+    classification   `Labels`: test, y (n,) 0/1; of a binary outcome
 """
 
 from __future__ import annotations
-
-from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from fedcohort.arrays import Array
-from fedcohort.data.outcome import Survival
-from fedcohort.metrics import brier, calibration, concordance, resampled
-from fedcohort.protocol import Row, SettingError
-from fedcohort.study.engine import Run
+from fedcohort.data.outcome import Binary, Outcome, Survival
+from fedcohort.metrics import classification, concordance
+from fedcohort.protocol import SettingError
+from fedcohort.study.engine import Problem
+from fedcohort.study.judges.base import Judge
+from fedcohort.study.judges.classification import Labels
+from fedcohort.study.judges.survival import Yardstick
+
+__all__ = ["Judge", "Labels", "Yardstick", "check", "judge_of", "score"]
 
 
-@dataclass(frozen=True)
-class Yardstick:
-    """What the metrics need besides the predictions: outcomes, and the grid that they share.
+def check(outcome: Outcome | None) -> None:
+    """Refuse an outcome that nothing can judge.
 
-    Attributes
-    ----------
-    train_time, train_event : of all training rows, for the censoring distribution.
-    test : the blind rows.
-    time, event : their outcome.
-    times : (m,) where the Brier score is evaluated, inside the follow-up.
-    tau : Uno's C counts pairs whose earlier time is below it.
-    horizon : where calibration is shown: the median time of the training events.
+    Raises
+    ------
+    SettingError : it is neither survival nor binary.
     """
-
-    train_time: Array
-    train_event: Array
-    test: pd.DataFrame
-    time: Array
-    event: Array
-    times: Array
-    tau: float
-    horizon: float
-
-    @classmethod
-    def of(cls, train: pd.DataFrame, test: pd.DataFrame, outcome: Any) -> Yardstick:
-        """Return the yardstick for training and test rows with a survival outcome."""
-        if not isinstance(outcome, Survival):
-            raise SettingError("this version evaluates survival studies only.")
-        a, b = (np.asarray(train[c], float) for c in outcome.columns)
-        t, e = (np.asarray(test[c], float) for c in outcome.columns)
-        seen, died = b > 0, e > 0
-        return cls(
-            a, seen, test, t, died,
-            brier.evaluation_times(a, seen, t, died),
-            float(np.quantile(a[seen], 0.9)),
-            float(np.median(a[seen])),
-        )  # fmt: skip
-
-    def on(self, rows: Array) -> Yardstick:
-        """Return the yardstick for some of the test rows."""
-        return Yardstick(
-            self.train_time, self.train_event, self.test[rows].reset_index(drop=True),
-            self.time[rows], self.event[rows], self.times, self.tau, self.horizon,
-        )  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Predicted:
-    """What a fit says of the test rows: log ``risk`` (n,), ``surv`` (n, m) at the yard's times.
-
-    ``surv`` is None where no wanted metric takes it.
-    """
-
-    risk: Array
-    surv: Array | None
-
-    @classmethod
-    def of(cls, run: Run, yard: Yardstick, wanted: tuple[str, ...]) -> Predicted:
-        """Return what a fit predicts, as far as the wanted metrics need it."""
-        x = run.design.matrix(yard.test)
-        curves = {"ibs", "d_calibration_p"} & set(wanted)
-        return cls(
-            run.model.predict(x), run.model.predict_survival(x, yard.times) if curves else None
+    if not isinstance(outcome, (Survival, Binary)):
+        kind = "no outcome" if outcome is None else f"a {type(outcome).__name__.lower()} outcome"
+        raise SettingError(
+            f"this version cannot evaluate a study with {kind}; give a survival or a binary one."
         )
 
 
-def judge(said: Predicted, yard: Yardstick, wanted: tuple[str, ...]) -> dict[str, float | None]:
-    """Return the wanted metrics of predictions; None where one is not defined."""
-    risk, surv = said.risk, said.surv
-    found: dict[str, float] = {}
-    if "c_index" in wanted:
-        found["c_index"] = concordance.harrell(risk, yard.time, yard.event)
-    if "uno_c" in wanted:
-        found["uno_c"] = concordance.uno(
-            yard.train_time, yard.train_event, yard.time, yard.event, risk, yard.tau
-        )
-    if surv is not None:
-        if "ibs" in wanted:
-            found["ibs"] = brier.integrated_brier(
-                yard.train_time, yard.train_event, yard.time, yard.event, surv, yard.times
-            )
-        if "d_calibration_p" in wanted:
-            own, died = calibration.own_survival(surv, yard.times, yard.time, yard.event)
-            found["d_calibration_p"] = calibration.d_calibration(own, died).p
-    if "calibration_slope" in wanted:
-        found["calibration_slope"] = calibration.calibration_slope(
-            risk, yard.time, yard.event
-        ).value
-    return {k: (float(v) if np.isfinite(v) else None) for k, v in found.items()}
+def judge_of(problem: Problem, test: pd.DataFrame) -> Judge:
+    """Return the judge of test rows; `problem` holds the training rows, at all sites.
 
-
-def calibration_groups(run: Run, yard: Yardstick, n_groups: int = 5) -> list[Row]:
-    """Return predicted against observed survival at the horizon, by group of predicted risk."""
-    surv = run.model.predict_survival(run.design.matrix(yard.test), np.array([yard.horizon]))
-    groups = calibration.calibration_groups(
-        surv[:, 0], yard.time, yard.event, yard.horizon, n_groups
-    )
-    return [
-        {"time": yard.horizon, "group": i, "predicted": float(p), "n": int(n)}
-        | {"observed": float(o) if np.isfinite(o) else None}
-        for i, (p, o, n) in enumerate(zip(*groups, strict=True))
-    ]
-
-
-def judge_draws(
-    said: Predicted, yard: Yardstick, weights: Array, wanted: tuple[str, ...]
-) -> dict[str, Array]:
-    """Return the wanted metrics at each of B weightings (B, n) of the test rows: (B,) each.
-
-    The p-value of D-calibration is left out: records that a bootstrap repeats look miscalibrated.
+    Raises
+    ------
+    SettingError : nothing can judge the outcome.
     """
-    risk, surv = said.risk, said.surv
-    seen = (risk, yard.time, yard.event)
-    train = (yard.train_time, yard.train_event)
-    found: dict[str, Array] = {}
-    if "c_index" in wanted:
-        found["c_index"] = resampled.harrell(weights, *seen)
-    if "uno_c" in wanted:
-        found["uno_c"] = resampled.uno(weights, *train, yard.time, yard.event, risk, yard.tau)
-    if "ibs" in wanted and surv is not None:
-        found["ibs"] = resampled.integrated_brier(
-            weights, *train, yard.time, yard.event, surv, yard.times
-        )
-    if "calibration_slope" in wanted:
-        found["calibration_slope"] = resampled.calibration_slope(weights, *seen)
-    return found
+    outcome = problem.outcome
+    check(outcome)
+    if isinstance(outcome, Survival):
+        return Yardstick.of(problem.pooled().frames["pooled"], test, outcome)
+    assert isinstance(outcome, Binary)
+    return Labels.of(test, outcome, problem.dictionary, problem.min_cell)
+
+
+def score(problem: Problem, rows: pd.DataFrame, said: Array) -> float:
+    """Return how well predictions (n,) order rows: C-index or AUC; nan where nothing is ordered."""
+    outcome = problem.outcome
+    if isinstance(outcome, Survival):
+        time, event = (np.asarray(rows[c], float) for c in outcome.columns)
+        return concordance.harrell(said, time, event > 0)
+    check(outcome)
+    assert isinstance(outcome, Binary)
+    labels = Labels.of(rows, outcome, problem.dictionary, problem.min_cell)
+    return float(classification.auc(labels.y, said))

@@ -10,24 +10,31 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from fedcohort.arrays import Array
-from fedcohort.data import checks
+from fedcohort.data import checks, sources
+from fedcohort.data.canonical import canonical
 from fedcohort.data.dictionary import Dictionary
-from fedcohort.data.frames import as_pandas, by_column
+from fedcohort.data.frames import as_pandas, by_column, site_names, without
 from fedcohort.data.outcome import Outcome
+from fedcohort.data.preprocess import checked
+from fedcohort.data.quality import Sheet, with_outcome
 from fedcohort.protocol import DataError, NotSupported, SettingError, SiteUnavailable, registry
 from fedcohort.study import saved
 from fedcohort.study.arms import BOUNDS, PREPROCESS
 from fedcohort.study.engine import Problem, Run, fit_once
 from fedcohort.study.yamlfile import nearest
+
+
+#: What errors call one table of several sites.
+TABLE = "the table"
 
 
 @dataclass(frozen=True)
@@ -58,17 +65,19 @@ def simulate(
     *,
     outcome: Outcome | None = None,
     sites: str | None = None,
-    dictionary: str | Path | Mapping[str, Any] | None = None,
+    views: Mapping[str, Iterable[str]] | None = None,
+    dictionary: str | Path | Mapping[str, Any] | Dictionary | None = None,
     seed: int = 0,
 ) -> Cohort:
     """Return sites that live in this process, from tables in memory.
 
     Parameters
     ----------
-    frames : a mapping from site names to pandas or Polars frames, or one frame with a column
-        that names each row's site.
-    outcome : what is predicted; None for methods without an outcome.
-    sites : the site column, where `frames` is one frame.
+    frames : a mapping from site names to pandas or Polars frames or pyarrow tables, or one of
+        these with a column that names each row's site.
+    outcome : what is predicted; None for that which the dictionary marks, or for methods without.
+    sites : the site column, where `frames` is one table.
+    views : columns by view (modality); a site may lack them.
     dictionary : a data dictionary, as a path or a mapping; drafted from the tables otherwise.
 
     Raises
@@ -76,28 +85,51 @@ def simulate(
     DataError : no sites, a missing column, an impossible time or event; rows are named by
         number, never by value.
     """
-    tables = _tables(frames, sites)
-    if isinstance(dictionary, Mapping):
-        described = Dictionary.from_dict(dictionary)
-    elif dictionary is not None:
-        described = Dictionary.from_file(dictionary)
-    else:
-        described = Dictionary.draft(tables, outcome)
-    checks.check_sites(tables, outcome)
+    known = _dictionary(dictionary)
+    found = _found(frames, sites, known)
+    if known is not None:
+        outcome = outcome or known.outcome()
+    described = known or Dictionary.draft(found, outcome, () if sites is None else (sites,))
+    if known is None:
+        found = {name: canonical(frame, described) for name, frame in found.items()}
+    described = without(described, sites).with_views(views or {})
+    whole = known is not None and not any(v.view for v in described.variables.values())
+    about = with_outcome(described if whole else None, outcome)
+    checks.check_sheets(_sheets(found, sites), outcome, about)
+    tables = found if sites is None else by_column(found[TABLE], sites, TABLE)
     return Cohort(tables, described, outcome, seed)
 
 
-def _tables(frames: Any, column: str | None) -> dict[str, pd.DataFrame]:
-    """Return one pandas frame a site."""
-    if isinstance(frames, Mapping):
-        if column is not None:
-            raise DataError("the tables are named by site already; leave out sites=...")
-        named = cast("Mapping[Any, Any]", frames)
-        return {str(name): as_pandas(frame) for name, frame in named.items()}
-    frame = as_pandas(frames)
+def _dictionary(given: str | Path | Mapping[str, Any] | Dictionary | None) -> Dictionary | None:
+    """Return a dictionary, however it is given."""
+    if given is None or isinstance(given, Dictionary):
+        return given
+    if isinstance(given, Mapping):
+        return Dictionary.from_dict(given)
+    return Dictionary.from_file(given)
+
+
+def _found(frames: Any, column: str | None, known: Dictionary | None) -> dict[str, pd.DataFrame]:
+    """Return pandas frames by site, or the one with a site column as `TABLE`."""
+    found = sources.in_memory(frames, known).frames
+    if isinstance(found, pd.DataFrame):
+        if column is None:
+            raise DataError("one table was given; name the column of its sites with sites=...")
+        return {TABLE: found}
+    if column is not None:
+        raise DataError("the tables are named by site already; leave out sites=...")
+    if not found:
+        raise DataError("there are no sites. Give at least one table, or a column of sites.")
+    return found
+
+
+def _sheets(found: Mapping[str, pd.DataFrame], column: str | None) -> list[Sheet]:
+    """Return the tables as the checks see them."""
     if column is None:
-        raise DataError("one table was given; name the column of its sites with sites=...")
-    return by_column(frame, column, "the table")
+        return [Sheet(frame, f"site {site!r}", site) for site, frame in found.items()]
+    frame = found[TABLE]
+    site = site_names(frame, column, TABLE)
+    return [Sheet(frame.drop(columns=[column]), TABLE, site)]
 
 
 @dataclass(frozen=True)
@@ -144,8 +176,8 @@ class Fit:
         return self._give("predict", self._x(table))
 
     def predict_survival(self, table: Any, times: Any) -> Array:
-        """Return P(T > t) for each row and each of `times` (m,): (n, m)."""
-        return self._give("predict_survival", self._x(table), np.asarray(times, float))
+        """Return P(T > t) for each row and each of `times`, one or (m,): (n, m)."""
+        return self._give("predict_survival", self._x(table), np.atleast_1d(times).astype(float))
 
     def transform(self, table: Any) -> Array:
         """Return latent coordinates: (n, q)."""
@@ -168,7 +200,7 @@ class Fit:
 
     def _x(self, table: Any) -> Array:
         self._own("predictions")
-        return self.parts.design.matrix(as_pandas(table))
+        return self.parts.design.matrix(canonical(as_pandas(table), self.parts.dictionary))
 
     def _own(self, what: str) -> None:
         if self.sites:
@@ -210,7 +242,8 @@ def fit(
     seed : what every draw derives from; the cohort's by default.
     quorum : fraction of the sites that must answer each call.
     min_cell : smallest count that a cell of anything revealed may have.
-    settings : the method's, plus ``scale`` and ``impute`` for the preprocessing.
+    settings : the method's, plus ``scale``, ``impute``, ``winsorise`` and ``pool_levels`` for the
+        preprocessing.
         ``strategy="isolated"`` fits each site alone, ``"centralised"`` all rows as one table.
 
     Raises
@@ -223,10 +256,15 @@ def fit(
     seed = fed.seed if seed is None else seed
     table = dict(entry.preprocess)
     for key, known in PREPROCESS.items():
-        if key in settings:
-            table[key] = settings.pop(key)
-            if table[key] not in known:
-                raise SettingError(f"{key} is {table[key]!r}; {nearest(table[key], known)}")
+        if key not in settings:
+            continue
+        value = settings.pop(key)
+        if known and value not in known:
+            raise SettingError(f"{key} is {value!r}; {nearest(value, known)}")
+        try:
+            table[key] = checked(key, value)
+        except SettingError as error:
+            raise SettingError(f"{key} is {value!r}; {error}") from None
     problem = Problem(fed.frames, fed.dictionary, fed.outcome, min_cell, quorum)
     if problem.kind not in entry.tasks:
         raise SettingError(
@@ -235,7 +273,7 @@ def fit(
 
     def once(part: Problem, given: Mapping[str, Any]) -> Fit:
         run = fit_once(part, entry, given, table, seed)
-        parts = saved.Saved(method, run.model, run.design, {})
+        parts = saved.Saved.of(method, run.model, run.design, problem.dictionary, {})
         return Fit(method, dict(given), parts, run)
 
     if settings.get("strategy") not in BOUNDS:

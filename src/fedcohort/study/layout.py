@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import zlib
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -11,11 +12,14 @@ import pandas as pd
 from fedcohort.arrays import Array
 from fedcohort.data import checks, sources
 from fedcohort.data.dictionary import Dictionary
-from fedcohort.data.frames import by_column
+from fedcohort.data.frames import site_names
 from fedcohort.data.outcome import Outcome, Survival
 from fedcohort.data.partition import partition
+from fedcohort.data.quality import site_called, with_outcome
 from fedcohort.protocol import DataError
 from fedcohort.study.engine import Problem
+from fedcohort.study.exclusion import Stage, exclude
+from fedcohort.study.opening import opened
 from fedcohort.study.plan import Plan, Scenario
 from fedcohort.study.reader import LONGEST_NAME
 from fedcohort.study.splits import strata, stratified
@@ -32,6 +36,7 @@ class Table:
     dictionary, outcome : what is known about the columns.
     n_sites : into how many sites a split divides the rows.
     description, licence : of the source, for the report.
+    flow : from rows read to rows analysed, over all sites and at each natural one.
     """
 
     frame: pd.DataFrame
@@ -41,6 +46,7 @@ class Table:
     n_sites: int
     description: str
     licence: str
+    flow: tuple[Stage, ...] = ()
 
     @property
     def mark(self) -> int:
@@ -51,44 +57,23 @@ class Table:
         return zlib.crc32(sites.encode(), mark)
 
 
-def load(plan: Plan) -> Table:
+def load(plan: Plan, data: Any = None) -> Table:
     """Read and check a study's data.
+
+    Parameters
+    ----------
+    data : stands in for the source: a frame in memory, or a mapping from site names to frames.
 
     Raises
     ------
     DataError : no such file or column, an impossible time or event, a site without events.
     """
-    source = sources.load(plan.source, plan.base)
-    outcome = plan.outcome or source.outcome
-    if outcome is not None and outcome.kind != plan.task:
-        raise DataError(
-            f"{plan.source} has an outcome for {outcome.kind}, and the study's task is "
-            f"{plan.task}; name another task, or the 'outcome'."
-        )
-    site: Array | None = None
-    if isinstance(source.frames, dict):
-        named = source.frames
-        names = sorted(named)
-        frame = pd.concat([named[s] for s in names], ignore_index=True)
-        site = np.repeat(names, [len(named[s]) for s in names])
-    else:
-        named = {}
-        frame = source.frames
-        if not len(frame):
-            raise DataError(f"{plan.source}: there are no rows under the header.")
-        if plan.site_column is not None:
-            named = by_column(frame, plan.site_column, plan.source)
-            site = frame[plan.site_column].astype(str).to_numpy()
-            frame = frame.drop(columns=[plan.site_column])
-    dictionary = source.dictionary
-    if plan.dictionary is not None:
-        dictionary = _without(Dictionary.from_file(plan.base / plan.dictionary), plan.site_column)
-    if dictionary is None:
-        dictionary = Dictionary.draft(frame, outcome)
-    if named:
-        checks.check_sites(named, outcome, dictionary)
-    else:
-        checks.check_table(frame, outcome, plan.source, dictionary)
+    found = opened(plan, data)
+    source, dictionary, outcome = found.source, found.dictionary, found.outcome
+    known = with_outcome(dictionary, outcome)
+    checks.check_sheets(found.sheets, outcome, known, natural=found.natural)
+    frame, site = _rows(plan, source)
+    frame, site, flow = exclude(frame, site, outcome, plan.exclude, plan.source)
     if not dictionary.features(outcome):
         raise DataError(
             f"{plan.source}: no column is left to predict from; identifiers, dates, free text and "
@@ -98,15 +83,21 @@ def load(plan: Plan) -> Table:
     n_sites = plan.n_sites or natural
     _enough(plan, frame, outcome, n_sites)
     return Table(
-        frame.reset_index(drop=True), site, dictionary, outcome, n_sites,
-        source.description, source.licence,
-    )  # fmt: skip
+        frame, site, dictionary, outcome, n_sites, source.description, source.licence, flow
+    )
 
 
-def _without(dictionary: Dictionary, column: str | None) -> Dictionary:
-    """Return a dictionary without the site's column, which is no part of the sites' tables."""
-    variables = {k: v for k, v in dictionary.variables.items() if k != column}
-    return replace(dictionary, variables=variables)
+def _rows(plan: Plan, source: sources.Source) -> tuple[pd.DataFrame, Array | None]:
+    """Return all rows in one table without its site column, and each row's natural site."""
+    frames = source.frames
+    if isinstance(frames, dict):
+        names = np.array(sorted(frames), object)
+        site = np.repeat(names, [len(frames[s]) for s in names])
+        return pd.concat([frames[s] for s in names], ignore_index=True), site
+    if plan.site_column is None:
+        return frames, None
+    site = site_names(frames, plan.site_column, plan.source)
+    return frames.drop(columns=[plan.site_column]), site
 
 
 def _natural(plan: Plan, site: Array | None) -> int:
@@ -121,8 +112,9 @@ def _natural(plan: Plan, site: Array | None) -> int:
                 f"characters; look at the site's column or files."
             )
         if n * (1 - plan.test_fraction) < 1:
+            called = site_called(str(name), n, f"a site with {n} rows")
             raise DataError(
-                f"{plan.source}: site {name!r} may be left without rows to train on, after "
+                f"{plan.source}: {called} may be left without rows to train on, after "
                 f"{plan.test_fraction:.0%} of {n} were set aside; join it with another site."
             )
     return len(names)
@@ -166,10 +158,15 @@ class Laid:
     test_site: Array | None
 
 
+def test_rows(plan: Plan, table: Table, repeat: int) -> Array:
+    """Return which rows of the table (n,) are the blind test rows of one repeat."""
+    rng = np.random.default_rng((plan.seed, repeat, 0x7465))
+    return stratified(strata(table.frame, table.outcome, table.site), plan.test_fraction, rng)
+
+
 def lay_out(plan: Plan, table: Table, scenario: Scenario, repeat: int) -> Laid:
     """Divide the rows of one repeat: test rows first, the training rows over the sites."""
-    rng = np.random.default_rng((plan.seed, repeat, 0x7465))
-    mask = stratified(strata(table.frame, table.outcome, table.site), plan.test_fraction, rng)
+    mask = test_rows(plan, table, repeat)
     train = table.frame[~mask].reset_index(drop=True)
     if scenario.rule == "natural":
         assert table.site is not None

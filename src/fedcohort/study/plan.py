@@ -9,11 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from fedcohort.data.outcome import Binary, Category, Continuous, Count, Outcome, Survival
+from fedcohort.data.sql import is_url, problem_of_query, problem_of_url
 from fedcohort.protocol import registry
-from fedcohort.study.arms import PREPROCESS, Arm, arms_of, tuning
+from fedcohort.study.arms import PREPROCESS, Arm, arms_of, preprocess_value, tuning
+from fedcohort.study.exclusion import REASONS
 from fedcohort.study.reader import Reader
 from fedcohort.study.yamlfile import Document, Where
 
@@ -26,11 +28,16 @@ SPLITS: Mapping[str, tuple[str, ...]] = {
     "dirichlet": ("alpha",), "groups": ("group",),
 }  # fmt: skip
 OPTIONS = tuple(option for options in SPLITS.values() for option in options)
-METRICS = ("c_index", "uno_c", "ibs", "calibration_slope", "d_calibration_p")
+#: What each kind of task is judged by; a task that is missing here cannot be judged yet.
+METRICS: Mapping[str, tuple[str, ...]] = {
+    "survival": ("c_index", "uno_c", "ibs", "calibration_slope", "d_calibration_p"),
+    "classification": ("auc", "accuracy", "brier", "calibration_slope", "log_loss"),
+}
 TOP = (
     "study", "question", "task", "seed", "data", "preprocess", "scenarios", "arms", "bounds",
     "evaluate", "tune", "privacy", "quorum",
 )  # fmt: skip
+DATA = ("source", "query", "dictionary", "outcome", "exclude", "sites")
 #: Larger numbers are slips of the keyboard.
 MOST_REPEATS, MOST_DRAWS = 1_000, 10_000
 
@@ -53,6 +60,8 @@ class Plan:
     task: str
     seed: int
     source: str
+    query: str
+    exclude: tuple[str, ...]
     dictionary: str | None
     outcome: Outcome | None
     site_column: str | None
@@ -94,18 +103,20 @@ def check(doc: Document, base: Path) -> Plan:
     doc.known_only((), doc.content, TOP)
     study = reader.name(("study",))
     task = reader.choice(("task",), TASKS, "survival")
-    data = reader.mapping(
-        ("data",), ("source", "dictionary", "outcome", "sites"), required=("source",)
-    )
-    source = reader.text(("data", "source"))
+    if task not in METRICS:
+        raise doc.error(
+            ("task",), f"no method serves {task} yet; this version has {' and '.join(METRICS)}."
+        )
+    data = reader.mapping(("data",), DATA, required=("source",))
+    source, query = _source(reader)
     outcome = _outcome(reader, task, source)
     column, n_sites, default = _sites(reader, data, source)
-    preprocess = reader.mapping(("preprocess",), tuple(PREPROCESS))
-    for key in preprocess:
-        reader.choice(("preprocess", key), PREPROCESS[key])
+    preprocess = {
+        key: preprocess_value(doc, ("preprocess", key), key, value)
+        for key, value in reader.mapping(("preprocess",), tuple(PREPROCESS)).items()
+    }
     tune = tuning(reader)
     reader.mapping(("evaluate",), ("test_fraction", "repeats", "draws", "metrics"))
-    asked = reader.get(("evaluate", "metrics")) is not None
     _privacy(reader)
     return Plan(
         study=study,
@@ -113,6 +124,8 @@ def check(doc: Document, base: Path) -> Plan:
         task=task,
         seed=reader.whole(("seed",), 0, low=0),
         source=source,
+        query=query,
+        exclude=_exclude(reader, task),
         dictionary=reader.text(("data", "dictionary"), "") or None,
         outcome=outcome,
         site_column=column,
@@ -122,7 +135,7 @@ def check(doc: Document, base: Path) -> Plan:
         test_fraction=reader.number(("evaluate", "test_fraction"), 0.25, 0.0, 1.0, open_ends=True),
         repeats=reader.whole(("evaluate", "repeats"), 5, low=1, high=MOST_REPEATS),
         draws=reader.whole(("evaluate", "draws"), 200, low=2, high=MOST_DRAWS),
-        metrics=reader.names(("evaluate", "metrics"), METRICS) if asked else METRICS,
+        metrics=_metrics(reader, task),
         tune=tune,
         min_cell=reader.whole(("privacy", "min_cell"), 5, low=1),
         quorum=reader.number(("quorum",), 1.0, 0.0, 1.0),
@@ -132,11 +145,15 @@ def check(doc: Document, base: Path) -> Plan:
 
 
 def _outcome(reader: Reader, task: str, source: str) -> Outcome | None:
-    """Return the outcome that fits the task; None where the sample knows it, or there is none."""
+    """Return the outcome that fits the task.
+
+    None where the sample or the dictionary's column types know it, or there is none.
+    """
     where: Where = ("data", "outcome")
     if reader.get(where) is None:
         needed = task in ("survival", "classification", "regression")
-        if needed and not source.startswith("sample:"):
+        marked = task == "survival" and reader.get(("data", "dictionary")) is not None
+        if needed and not marked and not source.startswith("sample:"):
             raise reader.doc.error(("data",), "the key 'outcome' is missing.")
         return None
     if task == "survival":
@@ -149,6 +166,51 @@ def _outcome(reader: Reader, task: str, source: str) -> Outcome | None:
         return Binary(y) if kind == "binary" else Category(y)
     kind = reader.choice((*where, "type"), ("continuous", "count"), "continuous")
     return Continuous(y) if kind == "continuous" else Count(y)
+
+
+def _source(reader: Reader) -> tuple[str, str]:
+    """Return the source, and the query where it is a database."""
+    source, query = reader.text(("data", "source")), reader.text(("data", "query"), "")
+    if not is_url(source):
+        if query:
+            raise reader.doc.error(
+                ("data", "query"), "a query needs a database as 'source', such as sqlite:///a.db."
+            )
+        return source, ""
+    if (wrong := problem_of_url(source)) is not None:
+        raise reader.doc.error(("data", "source"), wrong)
+    if not query:
+        raise reader.doc.error(("data",), "the key 'query' is missing: what to ask the database.")
+    if (wrong := problem_of_query(query)) is not None:
+        raise reader.doc.error(("data", "query"), wrong)
+    return source, query
+
+
+def _exclude(reader: Reader, task: str) -> tuple[str, ...]:
+    """Return which rows to leave out, in the order of `REASONS`."""
+    where: Where = ("data", "exclude")
+    if reader.get(where) is None:
+        return ()
+    known = REASONS if task == "survival" else REASONS[:1]
+    asked = reader.names(where, known)
+    return tuple(reason for reason in known if reason in asked)
+
+
+def _metrics(reader: Reader, task: str) -> tuple[str, ...]:
+    """Return the metrics that are asked for; all of the task's by default."""
+    where: Where = ("evaluate", "metrics")
+    asked, known = reader.get(where), METRICS[task]
+    if asked is None:
+        return known
+    for i, metric in enumerate(cast("list[Any]", asked) if isinstance(asked, list) else ()):
+        others = [t for t, names in METRICS.items() if metric in names]
+        if others and task not in others:
+            raise reader.doc.error(
+                (*where, i),
+                f"{metric!r} is not possible in a study of {task}, it judges {others[0]}; known "
+                f"are {', '.join(known)}.",
+            )
+    return reader.names(where, known)
 
 
 def _sites(

@@ -11,6 +11,7 @@ import importlib.metadata
 import json
 import os
 import platform
+import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -21,16 +22,26 @@ import yaml
 
 import fedcohort
 from fedcohort.data import preprocess
+from fedcohort.data.suppression import hidden
 from fedcohort.metrics import intervals
 from fedcohort.protocol import Method, registry
 from fedcohort.study.arms import Arm
 from fedcohort.study.card import card
 from fedcohort.study.cells import Cell, Workshop, cells_of
-from fedcohort.study.layout import Table, lay_out
+from fedcohort.study.cohort import cohort
+from fedcohort.study.layout import Table, lay_out, test_rows
 from fedcohort.study.plan import Plan
 
 ROLE = {"sites": "arm", "isolated": "lower bound", "centralised": "upper bound"}
-PACKAGES = ("numpy", "scipy", "pandas", "scikit-learn", "torch", "safetensors", "optuna")
+PACKAGES = (
+    "numpy", "scipy", "pandas", "scikit-learn", "torch", "safetensors", "optuna", "altair",
+    "pandera", "sqlalchemy",
+)  # fmt: skip
+#: What the first repeat's fits give besides metrics, each with the names of arm, scenario, repeat.
+LISTED = (
+    "coefficients", "proportional_hazards", "calibration", "over_time", "risk_groups", "by_centre",
+    "heterogeneity", "importance", "roc",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -62,6 +73,7 @@ def write(shop: Workshop, table: Table, out: Path, seconds: float, command: str)
     plan = shop.plan
     shown = collect(shop)
     rows = list(_rows(shown))
+    patients, left = cohort(plan, table)
     results: dict[str, Any] = {
         "schema": 1,
         "study": plan.study,
@@ -70,20 +82,21 @@ def write(shop: Workshop, table: Table, out: Path, seconds: float, command: str)
         "task": plan.task,
         "versions": versions(),
         "outcome": _outcome(table),
-        "data": _data(plan, table),
+        "data": _data(plan, table, patients),
         "scenarios": [_scenario(plan, table, s) for s in range(len(plan.scenarios))],
         "declared": [_declared(plan, arm) for arm in plan.arms],
         "arms": rows,
         "summary": _summary(plan, shown),
         "comparisons": _comparisons(plan, shown),
-        "coefficients": list(_listed(shown, "coefficients")),
-        "calibration": list(_listed(shown, "calibration")),
+        "cohort": patients,
+        **{key: list(_listed(shown, key)) for key in LISTED},
         "tuning": _tuning(shop),
         "evaluate": {
             "test_fraction": plan.test_fraction,
             "repeats": plan.repeats,
             "draws": plan.draws,
             "metrics": list(plan.metrics),
+            "test_mark": _test_mark(plan, table),
         },
         "preprocess": dict(plan.content.get("preprocess") or {}),
         "privacy": {"secure_aggregation": False, "dp": None, "min_cell": plan.min_cell},
@@ -93,7 +106,7 @@ def write(shop: Workshop, table: Table, out: Path, seconds: float, command: str)
     _text(out / "results.json", json.dumps(results, indent=1, ensure_ascii=False, allow_nan=False))
     _metrics(out / "metrics.csv", rows)
     _history(out / "history.csv", shown)
-    _ledger(out / "ledger.jsonl", shop)
+    _ledger(out / "ledger.jsonl", shop, left)
     _text(
         out / "study.yaml", yaml.safe_dump(dict(plan.content), sort_keys=False, allow_unicode=True)
     )
@@ -125,15 +138,27 @@ def _outcome(table: Table) -> dict[str, Any]:
     return {"kind": table.outcome.kind, "columns": list(table.outcome.columns)}
 
 
-def _data(plan: Plan, table: Table) -> dict[str, Any]:
+def _data(plan: Plan, table: Table, patients: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what the data are; the events of all, unless a site hides its own."""
+    hides = table.site is not None and any(
+        v["type"] == "event" and None in v["counts"].values() for v in patients["variables"]
+    )
     return {
         "source": plan.source,
         "rows": len(table.frame),
-        "events": _events(table, table.frame),
+        "events": None if hides else _events(table, table.frame),
         "features": [v.name for v in table.dictionary.features(table.outcome)],
         "description": table.description,
         "licence": table.licence,
     }
+
+
+def _test_mark(plan: Plan, table: Table) -> int:
+    """Return a checksum of who is judged in each repeat: equal marks, equal patients."""
+    mark = table.mark
+    for repeat in range(plan.repeats):
+        mark = zlib.crc32(np.packbits(test_rows(plan, table, repeat)).tobytes(), mark)
+    return mark
 
 
 def _events(table: Table, frame: Any) -> int | None:
@@ -151,10 +176,17 @@ def _scenario(plan: Plan, table: Table, index: int) -> dict[str, Any]:
         "rule": scenario.rule,
         "options": dict(scenario.options),
         "sites": [
-            {"site": s, "rows": len(f), "events": _events(table, f)}
+            {"site": s} | _size(len(f), _events(table, f), plan.min_cell)
             for s, f in sorted(frames.items())
         ],
     }
+
+
+def _size(rows: int, events: int | None, min_cell: int) -> dict[str, int | None]:
+    """Return a site's rows and events, with None for what is of few patients."""
+    cells = np.array([events or 0, rows - (events or 0)])
+    few = rows < min_cell or (events is not None and bool(hidden(cells, min_cell).any()))
+    return {"rows": rows if rows >= min_cell else None, "events": None if few else events}
 
 
 def _declared(plan: Plan, arm: Arm) -> dict[str, Any]:
@@ -163,6 +195,7 @@ def _declared(plan: Plan, arm: Arm) -> dict[str, Any]:
         "arm": arm.name,
         "title": arm.title,
         "method": arm.method,
+        "paper": method.paper,
         "role": ROLE[arm.scope],
         "settings": {**_defaults(method), **arm.configured(), **arm.preprocess},
         "reveals": {
@@ -330,9 +363,11 @@ def _history(path: Path, shown: Iterable[Shown]) -> None:
     _csv(path, header, lines)
 
 
-def _ledger(path: Path, shop: Workshop) -> None:
+def _ledger(path: Path, shop: Workshop, first: Iterable[str]) -> None:
+    """Write the lines of the cohort's description, then those of every cell."""
     fresh = path.with_suffix(".jsonl.new")
     with fresh.open("wb") as file:
+        file.writelines(line.encode() for line in first)
         for cell in (c for cells in cells_of(shop.plan) for c in cells):
             part = shop.ledger(cell)
             if part.exists():

@@ -6,6 +6,7 @@ out would flatter the hospitals that stay alone.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -16,7 +17,11 @@ from fedcohort.arrays import Array
 from fedcohort.study.engine import Problem, Run
 
 #: What a hospital's lower bound is where its own rows give no model: every patient looks alike.
-CHANCE = {"c_index": 0.5, "uno_c": 0.5}
+#: To a yes/no question it answers one half.
+CHANCE = {
+    "c_index": 0.5, "uno_c": 0.5,
+    "auc": 0.5, "accuracy": 0.5, "brier": 0.25, "log_loss": math.log(2.0),
+}  # fmt: skip
 
 
 def row_of(

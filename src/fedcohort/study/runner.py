@@ -23,7 +23,7 @@ from typing import Any
 
 import fedcohort
 from fedcohort.protocol import FedcohortError, StudyError
-from fedcohort.study import layout, results
+from fedcohort.study import results
 from fedcohort.study.cells import Cell, Workshop, cells_of
 from fedcohort.study.layout import Table
 from fedcohort.study.lock import locked
@@ -94,7 +94,7 @@ def _finish(
     for stage in (tunings, fits):
         open_ = [cell for cell in stage if shop.result(cell) is None]
         done += len(stage) - len(open_)
-        for event in _do(shop, open_, workers, out):
+        for event in _do(shop, table, open_, workers, out):
             name, rounds = event
             done += rounds is None
             tell(Event(done, total, name, rounds))
@@ -177,7 +177,7 @@ def label(plan: Plan, cell: Cell) -> str:
 Told = tuple[str, tuple[int, int] | None]
 
 
-def _do(shop: Workshop, cells: list[Cell], workers: int, out: Path) -> Iterator[Told]:
+def _do(shop: Workshop, table: Table, cells: list[Cell], workers: int, out: Path) -> Iterator[Told]:
     """Do cells; yield (name, rounds) on the way and (name, None) when one is complete."""
     if not cells:
         return
@@ -186,8 +186,8 @@ def _do(shop: Workshop, cells: list[Cell], workers: int, out: Path) -> Iterator[
         return
     context = multiprocessing.get_context("spawn")
     news: Any = context.Queue()
-    plan = shop.plan
-    pool = ProcessPoolExecutor(min(workers, len(cells)), context, _start, (plan, str(out), news))
+    given = (shop.plan, table, str(out), news)
+    pool = ProcessPoolExecutor(min(workers, len(cells)), context, _start, given)
     waiting: dict[Future[None], Cell] = {pool.submit(_work, cell): cell for cell in cells}
     try:
         while waiting:
@@ -196,7 +196,7 @@ def _do(shop: Workshop, cells: list[Cell], workers: int, out: Path) -> Iterator[
             for future in ended:
                 cell = waiting.pop(future)
                 future.result()
-                yield label(plan, cell), None
+                yield label(shop.plan, cell), None
         pool.shutdown()
     except BrokenProcessPool:
         raise FedcohortError(
@@ -240,15 +240,15 @@ _shop: Workshop | None = None
 _news: Any = None
 
 
-def _start(plan: Plan, out: str, news: Any) -> None:
-    """Load the study once per worker; one thread each, since the cells are the parallelism."""
+def _start(plan: Plan, table: Table, out: str, news: Any) -> None:
+    """Set a worker up with a study; one thread each, since the cells are the parallelism."""
     global _shop, _news
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_leave_with_parent, daemon=True).start()
     for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
         os.environ[name] = "1"
     folder = Path(out)
-    _shop = Workshop(plan, layout.load(plan), folder / WORK, folder / "models")
+    _shop = Workshop(plan, table, folder / WORK, folder / "models")
     _news = news
 
 

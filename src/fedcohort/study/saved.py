@@ -1,36 +1,86 @@
 """Models on disk: arrays as safetensors, everything else as JSON. No pickle.
 
 `model.safetensors` holds the model's arrays; `model.json` its method, what else it consists of,
-and the preprocessing and dictionary that turn a table into its x.
+the preprocessing that turns a table into its x, and the dictionary of the columns that it reads.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save
 
 import fedcohort
+from fedcohort.arrays import Array
 from fedcohort.data.design import Design
+from fedcohort.data.dictionary import Dictionary
+from fedcohort.data.outcome import Survival
 from fedcohort.protocol import DataError, Fitted, registry
 
-FORMAT = 1
+FORMAT = 2
+
+#: Round steps between times: of days, weeks, months, quarters and years where the unit is days.
+DAYS = (1, 2, 7, 14, 30, 91, 182, 365, 730, 1825, 3650)
 
 
 @dataclass(frozen=True)
 class Saved:
-    """What a model's folder holds."""
+    """What a model's folder holds.
+
+    Attributes
+    ----------
+    method : its name in the catalogue.
+    model, design : the fitted method, and the preprocessing before it.
+    dictionary : of the columns that the design reads, and of the outcome.
+    notes : what else is known; `times` are those at which survival is shown by default.
+    """
 
     method: str
     model: Fitted
     design: Design
+    dictionary: Dictionary
     notes: dict[str, Any]
+
+    @classmethod
+    def of(
+        cls,
+        method: str,
+        model: Fitted,
+        design: Design,
+        dictionary: Dictionary,
+        notes: Mapping[str, Any],
+    ) -> Self:
+        """Return what to keep of a fit, with the part of the study's dictionary that it needs."""
+        outcome = design.outcome
+        used = {name for c in design.columns for name in (c.name, c.variable.since) if name}
+        used |= set(outcome.columns if outcome is not None else ())
+        known = {k: v for k, v in dictionary.variables.items() if k in used}
+        times: dict[str, Any] = {}
+        if isinstance(outcome, Survival) and "times" in (arrays := model.arrays()):
+            unit = known[outcome.time].unit if outcome.time in known else ""
+            times = {"times": round_times(arrays["times"], unit)}
+        return cls(method, model, design, replace(dictionary, variables=known), {**times, **notes})
+
+
+def round_times(grid: Array, unit: str) -> list[float]:
+    """Return three round times, or fewer, up to the last of a survival curve's `grid` (T,)."""
+    last = float(grid[-1]) if len(grid) else 0.0
+    if last <= 0:
+        return []
+    power = 10.0 ** math.floor(math.log10(last / 3))
+    steps = [step * power for step in (1.0, 2.0, 5.0)]
+    if unit == "days":
+        steps = [float(d) for d in DAYS]
+    step = max((s for s in steps if 3 * s <= last), default=steps[0])
+    return [k * step for k in (1, 2, 3) if k * step <= last]
 
 
 def folder_name(site: str) -> str:
@@ -53,6 +103,7 @@ def write(folder: Path, saved: Saved) -> None:
         "method": saved.method,
         "model": saved.model.meta(),
         "design": json.loads(saved.design.to_json()),
+        "dictionary": saved.dictionary.to_dict(),
         "notes": saved.notes,
     }
     body = json.dumps(text, indent=1, ensure_ascii=False, allow_nan=False)
@@ -82,7 +133,8 @@ def read(folder: Path) -> Saved:
     try:
         model = registry.find(text["method"]).model.restore(arrays, text["model"])
         design = Design.from_json(json.dumps(text["design"]))
+        dictionary = Dictionary.from_dict(text["dictionary"], f"{folder}: model.json")
     except (LookupError, TypeError, ValueError, AttributeError) as error:
         kind = type(error).__name__
         raise DataError(f"{folder}: the saved model is damaged ({kind}).") from None
-    return Saved(text["method"], model, design, text.get("notes", {}))
+    return Saved(text["method"], model, design, dictionary, text.get("notes", {}))

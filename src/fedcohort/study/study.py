@@ -9,15 +9,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
+from fedcohort.data.sources import MEMORY, MEMORY_BY_SITE
 from fedcohort.protocol import InputError
-from fedcohort.study import layout, plan, runner, yamlfile
+from fedcohort.study import evaluate, layout, plan, runner, yamlfile
 
 
 @dataclass(frozen=True)
@@ -75,12 +76,19 @@ class Study:
 
     @classmethod
     def from_file(
-        cls, path: str | Path, *, overrides: Iterable[str] = (), seed: int | None = None
+        cls,
+        path: str | Path,
+        *,
+        data: Any = None,
+        overrides: Iterable[str] = (),
+        seed: int | None = None,
     ) -> Study:
         """Read a study file and its data, and check both.
 
         Parameters
         ----------
+        data : stands in for the file's source: a pandas or Polars frame, or a mapping from site
+            names to frames.
         overrides : ``key.path=value`` assignments that replace what the file says.
         seed : replaces the file's.
 
@@ -95,8 +103,16 @@ class Study:
             doc = doc.with_override(assignment)
         if seed is not None:
             doc = doc.with_override(f"seed={seed}")
+        if data is not None:
+            name = MEMORY_BY_SITE if isinstance(data, Mapping) else MEMORY
+            doc = doc.with_override(f"data.source='{name}'")
+            doc.content["data"].pop("query", None)
         checked = plan.check(doc, path.parent)
-        table = layout.load(checked)
+        table = layout.load(checked, data)
+        try:
+            evaluate.check(table.outcome)
+        except InputError as error:
+            raise doc.error(("data",), str(error)) from None
         for i, scenario in enumerate(checked.scenarios):
             try:
                 layout.lay_out(checked, table, scenario, 0)

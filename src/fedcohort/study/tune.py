@@ -1,11 +1,11 @@
 """Choosing an arm's settings on its training sites only.
 
 D6.2, section 8.2.5: centre-based K-fold. Each fold leaves one site out, the arm is fitted on the
-others, and the left-out rows are predicted; the C-index is computed once over the predictions of
-all folds. Where sites differ in their outcome, a site that is left out is unlike all that train,
-and its choice can be poor; row-based K-fold leaves out some rows of every site instead. The bounds
-have no centres to leave out and use it: pooled data as one table, an isolated site on its own,
-averaged over sites; the upper bound is so tuned as carefully as any arm.
+others, and the left-out rows are predicted; the C-index (of classes, the AUC) is computed once over
+the predictions of all folds. Where sites differ in their outcome, a site that is left out is unlike
+all that train, and its choice can be poor; row-based K-fold leaves out some rows of every site
+instead. The bounds have no centres to leave out and use it: pooled data as one table, an isolated
+site on its own, averaged over sites; the upper bound is so tuned as carefully as any arm.
 
 `rounds` costs nothing: one fit with the largest number keeps the model at each smaller one.
 """
@@ -22,10 +22,9 @@ import numpy as np
 import pandas as pd
 
 from fedcohort.arrays import Array
-from fedcohort.data.outcome import Survival
-from fedcohort.metrics import concordance
 from fedcohort.protocol import FedcohortError, Fitted, Method, SettingError, registry
 from fedcohort.protocol.ledger import Ledger
+from fedcohort.study import evaluate
 from fedcohort.study.arms import Arm
 from fedcohort.study.engine import Problem, Run, Trail, fit_once
 from fedcohort.study.space import Choice, space_of
@@ -44,7 +43,7 @@ class Tuned:
     Attributes
     ----------
     chosen : settings that replace the arm's.
-    score : C-index over the predictions of all folds.
+    score : C-index or AUC over the predictions of all folds.
     tried : (settings, score) in the order tried; score None where the fit failed.
     ledger : the ledger's lines of every fit, since tuning makes data leave sites as well.
     """
@@ -106,13 +105,9 @@ class Tuner:
                 risks.append([m.predict(x) for m in _at(run.model, rounds)])
                 held.append(rows)
             truth = pd.concat(held, ignore_index=True)
-            outcome = group[0][0].outcome
-            assert isinstance(outcome, Survival)
-            time = np.asarray(truth[outcome.time], float)
-            event = np.asarray(truth[outcome.event], float) > 0
             for i in range(len(totals)):
-                c = concordance.harrell(np.concatenate([r[i] for r in risks]), time, event)
-                totals[i] += 0.5 if np.isnan(c) else c
+                score = evaluate.score(group[0][0], truth, np.concatenate([r[i] for r in risks]))
+                totals[i] += 0.5 if np.isnan(score) else score
             weights += 1
         return [float(t / weights) for t in totals]
 

@@ -14,14 +14,15 @@ METHOD = Method(
     reveals=(
         "Only sums over all sites: covariate totals and deaths and censored records by time once; "
         "per round, risk weights by time on the grid and one p x p moment; covariate sums by time "
-        "once, at the end. Stratified: per round the log-likelihood, its score and information. "
+        "once, at the end, and moments weighted by time for the check of proportional hazards. "
+        "Stratified: per round the log-likelihood, its score and information. "
         "The grid 'exact' shows each site's times of death."
     ),
     settings=CoxSettings,
     fit=fit,
     model=CoxModel,
     steps=(*COX_STEPS, *timegrid.STEPS),
-    gives=frozenset({"predict", "predict_survival", "summary"}),
+    gives=frozenset({"predict", "predict_survival", "summary", "proportional_hazards"}),
     preprocess={"scale": "none", "impute": "median"},
     alone={"time_grid": "exact"},
 )

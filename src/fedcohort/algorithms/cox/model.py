@@ -12,6 +12,7 @@ import numpy as np
 from scipy.special import chdtrc
 
 from fedcohort.arrays import Array
+from fedcohort.numerics.proportional import p_value
 from fedcohort.numerics.survival import Baseline
 from fedcohort.protocol import Fitted, Row
 
@@ -31,6 +32,9 @@ class CoxModel(Fitted):
     log_likelihood, null_log_likelihood : partial, without the penalty, at β and at 0.
     rows, events : records and deaths at all sites.
     level : coverage of the intervals in `summary`.
+    ph_transform : function of time with which effects were tested to change; "none" if not.
+    ph_chi2 : (p + 1,), the tests' χ² of each covariate and of all; (0,) without a test, NaN where
+        time tells nothing.
     """
 
     features: tuple[str, ...]
@@ -43,6 +47,8 @@ class CoxModel(Fitted):
     rows: int
     events: int
     level: float
+    ph_transform: str
+    ph_chi2: Array
 
     @property
     def standard_errors(self) -> Array:
@@ -87,18 +93,31 @@ class CoxModel(Fitted):
             )
         return rows
 
+    def proportional_hazards(self) -> list[Row]:
+        """Return the test of a constant effect of each covariate, and of all as ``global``.
+
+        Keys are covariate, chi2, df and p; a small p speaks against proportional hazards.
+        """
+        names = (*self.features, "global")
+        df = (*(1 for _ in self.features), len(self.features))
+        return [
+            {"covariate": name, "chi2": chi2, "df": k, "p": p_value(chi2, k)}
+            for name, chi2, k in zip(names, self.ph_chi2.tolist(), df, strict=False)
+        ]
+
     def arrays(self) -> dict[str, Array]:
-        """Return β, its covariance, the centre and the baseline."""
+        """Return β, its covariance, the centre, the baseline and the tests' χ²."""
         return {
             "coefficients": self.coefficients,
             "covariance": self.covariance,
             "centre": self.centre,
             "times": self.baseline.times,
             "cumulative_hazard": self.baseline.cumulative,
+            "ph_chi2": self.ph_chi2,
         }
 
     def meta(self) -> dict[str, Any]:
-        """Return names, counts, log-likelihoods and the level of the intervals."""
+        """Return names, counts, log-likelihoods, the level of the intervals and the test's name."""
         return {
             "features": list(self.features),
             "log_likelihood": self.log_likelihood,
@@ -106,6 +125,7 @@ class CoxModel(Fitted):
             "rows": self.rows,
             "events": self.events,
             "level": self.level,
+            "ph_transform": self.ph_transform,
         }
 
     @classmethod
@@ -122,6 +142,8 @@ class CoxModel(Fitted):
             rows=int(meta["rows"]),
             events=int(meta["events"]),
             level=float(meta["level"]),
+            ph_transform=str(meta.get("ph_transform", "none")),
+            ph_chi2=arrays.get("ph_chi2", np.zeros(0)),
         )
 
 

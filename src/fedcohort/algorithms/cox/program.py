@@ -12,11 +12,14 @@ each round gives the sums over every risk set of r, r x and r x xᵀ. Here, in t
 
 Rounds repeat 1 and 2 with the drift estimated from the change of U (`ascent`). With a stratified
 baseline, each site's hazard is its own: ℓ, U and I of the sites add up, no risk set is revealed.
+At the end, whether effects change with time is tested (`numerics.proportional`): step 2 once more,
+with the deaths expected of each record weighted by a function of time and by its square.
 
 Revealed, only as sums over all sites: `Totals` and `Deaths` once; `RiskWeights` (T,) and `Expected`
-(p, p) every round; `RiskMoments` (T, p) once; the second moment r x xᵀ by time never. Stratified:
-`Totals` and `Deaths` once, `OwnLikelihood` (1 + p + p²) every round, `RiskWeights` once. Sites
-learn β and the pooled hazard. The grid "exact" also gathers each site's times of death.
+(p, p) every round; `RiskMoments` (T, p) and `TrendMoments` (p + 2 p²) once; the second moment
+r x xᵀ by time never. Stratified: `Totals` and `Deaths` once, `OwnLikelihood` (1 + p + p²) every
+round, `OwnTrend` (p + 2 p²) and `RiskWeights` once. Sites learn β and the pooled hazard. The grid
+"exact" also gathers each site's times of death.
 
 Where deaths tie, the sums over those who leave less those over the dead are sums over the censored.
 So on every grid but "exact", with an interval leave m deaths or more, and m censored records or
@@ -25,40 +28,33 @@ sums over the dead, because a fit with Efron's beside it gives those. K calls fo
 one for `RiskMoments` make K + p equations about p covariates of each of m patients: too few to
 solve while K < (m − 1) p, where the K (1 + p + p²) of WebDISCO are enough in a few rounds. So m is
 `min_cell`, or more where few covariates need it for `SUMS` calls; a fit that asks on is ended.
+`TrendMoments` weighs whole intervals, so it is a sum of sums over m deaths, or leavers, or more.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
 
-from fedcohort.algorithms.cox.ascent import ascend
-from fedcohort.algorithms.cox.model import CoxModel
-from fedcohort.algorithms.cox.steps import (
-    OwnLikelihood,
-    Totals,
-    deaths,
-    expected_deaths,
-    own_likelihood,
-    risk_moments,
-    risk_weights,
-    totals,
+from fedcohort.algorithms.cox.ascent import Top, ascend
+from fedcohort.algorithms.cox.likelihood import (
+    Ground,
+    SharedBaseline,
+    StratifiedBaseline,
+    check_all_answered,
 )
+from fedcohort.algorithms.cox.model import CoxModel
+from fedcohort.algorithms.cox.steps import Totals, deaths, totals
 from fedcohort.arrays import Array
 from fedcohort.data.timegrid import check_rule, time_grid
-from fedcohort.numerics.coxph import Hazard, at_risk, centred, drift, hazard, tied_times
-from fedcohort.numerics.survival import Baseline, exits
-from fedcohort.protocol import (
-    DataError,
-    Federation,
-    SettingError,
-    SiteUnavailable,
-    Task,
-    setting,
-)
+from fedcohort.numerics import proportional
+from fedcohort.numerics.proportional import Trend
+from fedcohort.numerics.survival import Baseline, exits, leave_together
+from fedcohort.protocol import DataError, Federation, SettingError, Task, setting
 
 #: The grid is so coarse that fewer sums over risk sets than this solve for no patient; fits of up
 #: to five covariates took 3 to 10.
@@ -83,6 +79,12 @@ class CoxSettings:
     tol: float = setting(1e-7, "longest step at the end", "log hazard ratio per SD")
     max_rounds: int = setting(60, "rounds before the fit is given up", "rounds")
     level: float = setting(0.95, "coverage of the intervals")
+    ph_check: str = setting(
+        "km",
+        "function of time with which effects are tested to change: 1 − Kaplan-Meier, the rank of "
+        "deaths, time, its logarithm, or none",
+        choices=(*proportional.TRANSFORMS, "none"),
+    )
 
     def __post_init__(self) -> None:
         check_rule(self.time_grid)
@@ -95,128 +97,6 @@ class CoxSettings:
         for name, value, fine, wanted in bounds:
             if not fine:
                 raise SettingError(f"setting {name!r} of method 'cox' is {value!r}; give {wanted}.")
-
-
-@dataclass(frozen=True)
-class Ground:
-    """What is fixed before the first round.
-
-    Attributes
-    ----------
-    times : (T,), the grid; deaths : (T,), at each time.
-    exits : slots at which censored records leave (`numerics.survival`).
-    centre, scale : (p,), pooled mean and standard deviation of the covariates.
-    x_dead : (p,), Σ of the standardised covariates of those who die.
-    rows : records at all sites.
-    """
-
-    times: Array
-    deaths: Array
-    exits: Array
-    centre: Array
-    scale: Array
-    x_dead: Array
-    rows: int
-
-
-@dataclass(frozen=True)
-class OnGrid:
-    """A point γ (p,), and S₀ (T,), D₀ (G,) and the hazard there."""
-
-    gamma: Array
-    log_likelihood: float
-    s0: Array
-    d0: Array
-    hazard: Hazard
-
-
-class SharedBaseline:
-    """The partial likelihood of all sites under one baseline hazard; eqs. of `numerics.coxph`."""
-
-    exact = False
-
-    def __init__(self, fed: Federation, ground: Ground, ties: str):
-        self._fed, self._ground = fed, ground
-        self._tied = tied_times(ground.deaths, ties)
-        self._mean = np.zeros(len(ground.centre))
-        self._within = np.zeros((len(ground.centre), len(ground.centre)))
-
-    def at(self, gamma: Array) -> OnGrid:
-        """Return ℓ(γ), eq. (1), with S₀ and the hazard that it takes."""
-        g = self._ground
-        reply = self._fed.sum(
-            risk_weights,
-            times=g.times, exits=g.exits, centre=g.centre, scale=g.scale,
-            tied=self._tied, beta=gamma,
-        )  # fmt: skip
-        check_all_answered(self._fed)
-        s0 = at_risk(reply.leaving)
-        h = hazard(g.deaths, s0, reply.dying, self._tied)
-        value = float(g.x_dead @ gamma) - h.log_phi
-        return OnGrid(gamma, value if np.isfinite(value) else -np.inf, s0, reply.dying, h)
-
-    def slopes(self, here: OnGrid) -> tuple[Array, Array]:
-        """Return U, eq. (4), and the first term of I, eq. (5)."""
-        g = self._ground
-        reply = self._fed.sum(
-            expected_deaths,
-            times=g.times, exits=g.exits, centre=g.centre, scale=g.scale,
-            beta=here.gamma, a=here.hazard.a, b=here.hazard.b,
-        )  # fmt: skip
-        check_all_answered(self._fed)
-        total = float(g.deaths.sum())
-        self._mean, self._within = centred(reply.first, reply.second, total)
-        return g.x_dead - total * self._mean, self._within
-
-    def information(self, here: OnGrid) -> Array:
-        """Return I, eq. (5)."""
-        g = self._ground
-        reply = self._fed.sum(
-            risk_moments,
-            times=g.times, exits=g.exits, centre=g.centre, scale=g.scale,
-            tied=self._tied, beta=here.gamma,
-        )  # fmt: skip
-        check_all_answered(self._fed)
-        s1 = at_risk(reply.leaving)
-        return self._within - drift(
-            g.deaths, self._tied, self._mean, here.s0, here.d0, s1, reply.dying
-        )
-
-
-@dataclass(frozen=True)
-class AtSites:
-    """A point γ (p,), and the sums of the sites' own ℓ, U and I there."""
-
-    gamma: Array
-    log_likelihood: float
-    own: OwnLikelihood
-
-
-class StratifiedBaseline:
-    """The sum of the sites' partial likelihoods, each under a baseline hazard of its own."""
-
-    exact = True
-
-    def __init__(self, fed: Federation, ground: Ground, ties: str):
-        self._fed, self._ground, self._ties = fed, ground, ties
-
-    def at(self, gamma: Array) -> AtSites:
-        """Return Σ ℓ(γ) over sites, with Σ U and Σ I."""
-        g = self._ground
-        own = self._fed.sum(
-            own_likelihood, centre=g.centre, scale=g.scale, beta=gamma, ties=self._ties
-        )
-        check_all_answered(self._fed)
-        value = float(own.log_likelihood)
-        return AtSites(gamma, value if np.isfinite(value) else -np.inf, own)
-
-    def slopes(self, here: AtSites) -> tuple[Array, Array]:
-        """Return Σ U and Σ I."""
-        return here.own.score, here.own.information
-
-    def information(self, here: AtSites) -> Array:
-        """Return Σ I."""
-        return here.own.information
 
 
 def fit(fed: Federation, config: CoxSettings, task: Task) -> CoxModel:
@@ -250,11 +130,14 @@ def fit(fed: Federation, config: CoxSettings, task: Task) -> CoxModel:
     )
     if config.baseline == "shared":
         bearable = math.inf if config.time_grid == "exact" else (cell - 1) * p - 1
-        top, here = climb(SharedBaseline(fed, ground, config.ties), max_sums=bearable)
-        s0 = here.s0
+        shared = SharedBaseline(fed, ground, config.ties)
+        top, here = climb(shared, max_sums=bearable)
+        s0, trend = here.s0, partial(shared.trend, here)
     else:
-        top, _ = climb(StratifiedBaseline(fed, ground, config.ties))
+        stratified = StratifiedBaseline(fed, ground, config.ties)
+        top, here = climb(stratified)
         s0 = SharedBaseline(fed, ground, "breslow").at(top.gamma).s0
+        trend = partial(stratified.trend, here)
     return CoxModel(
         features=task.features,
         coefficients=top.gamma / ground.scale,
@@ -266,6 +149,8 @@ def fit(fed: Federation, config: CoxSettings, task: Task) -> CoxModel:
         rows=ground.rows,
         events=int(ground.deaths.sum()),
         level=config.level,
+        ph_transform=config.ph_check,
+        ph_chi2=change_with_time(config.ph_check, ground, trend, top, top.gamma - here.gamma),
     )
 
 
@@ -278,6 +163,26 @@ def least_cell(config: CoxSettings, min_cell: int, p: int) -> int:
     return max(min_cell, math.ceil(SUMS / p) + 1)
 
 
+def change_with_time(
+    kind: str, ground: Ground, trend: Callable[[Array], Trend], top: Top, last: Array
+) -> Array:
+    """Return χ² of each covariate and of all, (p + 1,); nothing if no test is wanted.
+
+    Parameters
+    ----------
+    kind : one of `proportional.TRANSFORMS`, or "none".
+    trend : the question to the sites, by g (T,). All deaths at one time need no question.
+    last : the last step of the ascent (p,), which was not asked about.
+    """
+    if kind == "none":
+        return np.zeros(0)
+    g = proportional.clock(kind, ground.times, ground.deaths, ground.leaving)
+    if not g[ground.deaths > 0].any():
+        return np.full(len(ground.centre) + 1, np.nan)
+    found = proportional.score_tests(trend(g), last, top.covariance)
+    return np.r_[found.each, found.joint]
+
+
 def survey(fed: Federation, total: Totals, times: Array, cell: int) -> Ground:
     """Fix the scale of the covariates, and count who leaves, no fewer than `cell` together."""
     centre = total.x / total.rows
@@ -285,10 +190,12 @@ def survey(fed: Federation, total: Totals, times: Array, cell: int) -> Ground:
     check_all_answered(fed)
     spread = np.sqrt(died.squares / total.rows)
     scale = np.where(spread > 1e-12 * np.abs(centre), spread, 1.0)
+    out = exits(died.censored, cell)
     return Ground(
         times,
         died.deaths.astype(float),
-        exits(died.censored, cell),
+        out,
+        died.deaths + leaving(died.censored, out),
         centre,
         scale,
         died.x_dead / scale,
@@ -296,10 +203,8 @@ def survey(fed: Federation, total: Totals, times: Array, cell: int) -> Ground:
     )
 
 
-def check_all_answered(fed: Federation) -> None:
-    """Refuse a sum that lacks a site, whose deaths and totals are in the sums before it."""
-    if missing := sorted(set(fed.sites) - set(fed.answered)):
-        raise SiteUnavailable(
-            f"{', '.join(missing)} left during the fit, and an exact fit needs the same sites in "
-            f"every sum. Bring them back and --resume, or start again without them."
-        )
+def leaving(censored: Array, out: Array) -> Array:
+    """Return how many of the censored records (T + 1,) leave at each time (T,), by the exits."""
+    slot = np.arange(-1, len(censored) - 1)
+    leaves = leave_together(slot, np.zeros(len(slot), bool), out)
+    return np.bincount(leaves + 1, censored, minlength=len(censored))[1:]

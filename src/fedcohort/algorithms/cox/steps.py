@@ -14,6 +14,7 @@ import numpy as np
 from fedcohort.arrays import Array
 from fedcohort.data.tables import SurvivalTable
 from fedcohort.numerics.coxph import Placed, pooled
+from fedcohort.numerics.proportional import over_records, pooled_trend
 from fedcohort.numerics.survival import dies_on_grid, slots
 from fedcohort.protocol import Site, message, summed
 
@@ -69,6 +70,24 @@ class OwnLikelihood:
 
     log_likelihood: Array
     score: Array
+    information: Array
+
+
+@message
+class TrendMoments:
+    """Σ g x over deaths (p,), and Σ w⁽ᵏ⁾ x xᵀ over all records for k = 1 and 2 (p, p)."""
+
+    dead: Array
+    once: Array
+    twice: Array
+
+
+@message
+class OwnTrend:
+    """U_θ (p,), I_1 and I_2 (p, p) of a site's records under its own baseline hazard."""
+
+    score: Array
+    cross: Array
     information: Array
 
 
@@ -162,12 +181,67 @@ def own_likelihood(
 
     At β (p,) and at the site's own exact times.
     """
-    own = np.unique(site.data.time[np.asarray(site.data.event, bool)])
+    own = _own_times(site.data)
     result = pooled(_placed(site.data, own, None, centre, scale), beta, ties)
     return OwnLikelihood(np.array(result.log_likelihood), result.score, result.information)
 
 
-STEPS = (totals, deaths, risk_weights, expected_deaths, risk_moments, own_likelihood)
+@summed
+def trend_moments(
+    site: SurvivalSite,
+    *,
+    times: Array,
+    exits: Array,
+    centre: Array,
+    scale: Array,
+    beta: Array,
+    a: Array,
+    b: Array,
+    g: Array,
+) -> TrendMoments:
+    """Sum covariates of deaths, and squares of all records, weighted by a function of time, once.
+
+    That is g (T,), of `numerics.proportional`; the pooled hazard is a, b (T,).
+    """
+    records = _placed(site.data, times, exits, centre, scale)
+    return TrendMoments(*over_records(records, records.risk(beta), a, b, g))
+
+
+@summed
+def own_trend(
+    site: SurvivalSite,
+    *,
+    times: Array,
+    centre: Array,
+    scale: Array,
+    beta: Array,
+    ties: str,
+    g: Array,
+) -> OwnTrend:
+    """Sum how effects change with time under each site's own baseline, once.
+
+    At the site's own times of death, where g is that of the grid's interval: `times`, g (T,).
+    """
+    own = _own_times(site.data)
+    at = np.minimum(np.searchsorted(times, own), len(times) - 1)
+    return OwnTrend(*pooled_trend(_placed(site.data, own, None, centre, scale), beta, ties, g[at]))
+
+
+def _own_times(table: SurvivalTable) -> Array:
+    """Return a site's distinct times of death."""
+    return np.unique(table.time[np.asarray(table.event, bool)])
+
+
+STEPS = (
+    totals,
+    deaths,
+    risk_weights,
+    expected_deaths,
+    risk_moments,
+    own_likelihood,
+    trend_moments,
+    own_trend,
+)
 
 
 #: A table's outcome, the grid, and how its records are placed on it.

@@ -1,0 +1,188 @@
+"""The likelihoods that `ascent` climbs: of one baseline hazard, or of each site's own.
+
+Each method is one question to the sites, or none; equations are those of `numerics.coxph` and
+`numerics.proportional`. Nothing is revealed but the replies to `steps`, as sums over all sites.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedcohort.algorithms.cox.steps import (
+    OwnLikelihood,
+    expected_deaths,
+    own_likelihood,
+    own_trend,
+    risk_moments,
+    risk_weights,
+    trend_moments,
+)
+from fedcohort.arrays import Array
+from fedcohort.numerics import proportional
+from fedcohort.numerics.coxph import (
+    Hazard,
+    at_risk,
+    centred,
+    drift,
+    hazard,
+    means,
+    tied_times,
+)
+from fedcohort.numerics.proportional import Trend
+from fedcohort.protocol import Federation, SiteUnavailable
+
+
+@dataclass(frozen=True)
+class Ground:
+    """What is fixed before the first round.
+
+    Attributes
+    ----------
+    times : (T,), the grid; deaths : (T,), at each time.
+    exits : slots at which censored records leave (`numerics.survival`).
+    leaving : (T,), deaths and censored records that leave at each time.
+    centre, scale : (p,), pooled mean and standard deviation of the covariates.
+    x_dead : (p,), Σ of the standardised covariates of those who die.
+    rows : records at all sites.
+    """
+
+    times: Array
+    deaths: Array
+    exits: Array
+    leaving: Array
+    centre: Array
+    scale: Array
+    x_dead: Array
+    rows: int
+
+
+@dataclass(frozen=True)
+class OnGrid:
+    """A point γ (p,), and S₀ (T,), D₀ (G,) and the hazard there."""
+
+    gamma: Array
+    log_likelihood: float
+    s0: Array
+    d0: Array
+    hazard: Hazard
+
+
+class SharedBaseline:
+    """The partial likelihood of all sites under one baseline hazard; eqs. of `numerics.coxph`."""
+
+    exact = False
+
+    def __init__(self, fed: Federation, ground: Ground, ties: str):
+        self._fed, self._ground = fed, ground
+        self._tied = tied_times(ground.deaths, ties)
+        self._mean = np.zeros(len(ground.centre))
+        self._within = np.zeros((len(ground.centre), len(ground.centre)))
+
+    def at(self, gamma: Array) -> OnGrid:
+        """Return ℓ(γ), eq. (1), with S₀ and the hazard that it takes."""
+        g = self._ground
+        reply = self._fed.sum(
+            risk_weights,
+            times=g.times, exits=g.exits, centre=g.centre, scale=g.scale,
+            tied=self._tied, beta=gamma,
+        )  # fmt: skip
+        check_all_answered(self._fed)
+        s0 = at_risk(reply.leaving)
+        h = hazard(g.deaths, s0, reply.dying, self._tied)
+        value = float(g.x_dead @ gamma) - h.log_phi
+        return OnGrid(gamma, value if np.isfinite(value) else -np.inf, s0, reply.dying, h)
+
+    def slopes(self, here: OnGrid) -> tuple[Array, Array]:
+        """Return U, eq. (4), and the first term of I, eq. (5)."""
+        g = self._ground
+        reply = self._fed.sum(
+            expected_deaths,
+            times=g.times, exits=g.exits, centre=g.centre, scale=g.scale,
+            beta=here.gamma, a=here.hazard.a, b=here.hazard.b,
+        )  # fmt: skip
+        check_all_answered(self._fed)
+        total = float(g.deaths.sum())
+        self._mean, self._within = centred(reply.first, reply.second, total)
+        return g.x_dead - total * self._mean, self._within
+
+    def information(self, here: OnGrid) -> Array:
+        """Return I, eq. (5)."""
+        g = self._ground
+        reply = self._fed.sum(
+            risk_moments,
+            times=g.times, exits=g.exits, centre=g.centre, scale=g.scale,
+            tied=self._tied, beta=here.gamma,
+        )  # fmt: skip
+        check_all_answered(self._fed)
+        s1 = at_risk(reply.leaving)
+        self._means = means(g.deaths, self._tied, here.s0, here.d0, s1, reply.dying)
+        return self._within - drift(self._means, self._mean)
+
+    def trend(self, here: OnGrid, g: Array) -> Trend:
+        """Return what tells whether effects change with g (T,), after `information` there."""
+        ground = self._ground
+        reply = self._fed.sum(
+            trend_moments,
+            times=ground.times, exits=ground.exits, centre=ground.centre, scale=ground.scale,
+            beta=here.gamma, a=here.hazard.a, b=here.hazard.b, g=g,
+        )  # fmt: skip
+        check_all_answered(self._fed)
+        return proportional.trend(reply.dead, reply.once, reply.twice, self._means, g)
+
+
+@dataclass(frozen=True)
+class AtSites:
+    """A point γ (p,), and the sums of the sites' own ℓ, U and I there."""
+
+    gamma: Array
+    log_likelihood: float
+    own: OwnLikelihood
+
+
+class StratifiedBaseline:
+    """The sum of the sites' partial likelihoods, each under a baseline hazard of its own."""
+
+    exact = True
+
+    def __init__(self, fed: Federation, ground: Ground, ties: str):
+        self._fed, self._ground, self._ties = fed, ground, ties
+
+    def at(self, gamma: Array) -> AtSites:
+        """Return Σ ℓ(γ) over sites, with Σ U and Σ I."""
+        g = self._ground
+        own = self._fed.sum(
+            own_likelihood, centre=g.centre, scale=g.scale, beta=gamma, ties=self._ties
+        )
+        check_all_answered(self._fed)
+        value = float(own.log_likelihood)
+        return AtSites(gamma, value if np.isfinite(value) else -np.inf, own)
+
+    def slopes(self, here: AtSites) -> tuple[Array, Array]:
+        """Return Σ U and Σ I."""
+        return here.own.score, here.own.information
+
+    def information(self, here: AtSites) -> Array:
+        """Return Σ I."""
+        return here.own.information
+
+    def trend(self, here: AtSites, g: Array) -> Trend:
+        """Return what tells whether effects change with g (T,), summed over the sites' own."""
+        ground = self._ground
+        reply = self._fed.sum(
+            own_trend,
+            times=ground.times, centre=ground.centre, scale=ground.scale,
+            beta=here.gamma, ties=self._ties, g=g,
+        )  # fmt: skip
+        check_all_answered(self._fed)
+        return Trend(reply.score, reply.cross, reply.information)
+
+
+def check_all_answered(fed: Federation) -> None:
+    """Refuse a sum that lacks a site, whose deaths and totals are in the sums before it."""
+    if missing := sorted(set(fed.sites) - set(fed.answered)):
+        raise SiteUnavailable(
+            f"{', '.join(missing)} left during the fit, and an exact fit needs the same sites in "
+            f"every sum. Bring them back and --resume, or start again without them."
+        )

@@ -1,0 +1,267 @@
+"""`fedcohort data check`: everything that is wrong with tables, for a person or a program to read.
+
+A report names files, sites, columns, rules, rows and counts, and never a cell's value. It may be
+sent to whoever keeps the table.
+"""
+
+from __future__ import annotations
+
+import json
+import textwrap
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from fedcohort.data import sources
+from fedcohort.data.dictionary import Dictionary
+from fedcohort.data.frames import site_names, without
+from fedcohort.data.outcome import Binary, Category, Continuous, Outcome, Survival
+from fedcohort.data.quality import ERROR, Finding, Sheet, errors, examine, with_outcome
+from fedcohort.data.sql import is_url
+from fedcohort.protocol.errors import DataError, InputError, StudyError
+from fedcohort.study import yamlfile
+from fedcohort.study.opening import opened
+from fedcohort.study.plan import check as checked_plan
+from fedcohort.study.study import Study
+
+#: Width of the report as text.
+WIDTH = 80
+#: Files that are studies, not tables.
+STUDIES = (".yaml", ".yml")
+
+
+@dataclass
+class Report:
+    """What was looked at, and what was found.
+
+    Attributes
+    ----------
+    tables : name → rows and columns, or None for what could not be read.
+    findings : in the order of the tables.
+    offsets : name → line of the file − data row, for CSV files whose rows are lines.
+    """
+
+    tables: dict[str, tuple[int, int] | None] = field(default_factory=dict[str, Any])
+    findings: list[Finding] = field(default_factory=list[Finding])
+    offsets: dict[str, int] = field(default_factory=dict[str, int])
+
+    def add(
+        self,
+        sheets: Sequence[Sheet],
+        dictionary: Dictionary,
+        outcome: Outcome | None,
+        base: Path,
+        *,
+        natural: bool = True,
+    ) -> None:
+        """Check tables that could be read; relative paths of their names start at `base`."""
+        found = examine(sheets, dictionary, outcome, natural=natural)
+        self.findings += found
+        for sheet in sheets:
+            self.tables[sheet.name] = sheet.frame.shape
+            if any(f.rows for f in found if f.file == sheet.name):
+                rows = len(sheet.frame) + sheet.left_out
+                if _rows_are_lines(base / sheet.name, rows):
+                    self.offsets[sheet.name] = 1
+
+    @property
+    def counts(self) -> tuple[int, int]:
+        """How many errors and warnings there are."""
+        wrong = len(errors(self.findings))
+        return wrong, len(self.findings) - wrong
+
+    def to_json(self) -> str:
+        """Return the report as JSON text; see `docs/data-check.md`."""
+        wrong, strange = self.counts
+        shapes = [
+            {"name": name, "rows": shape and shape[0], "columns": shape and shape[1]}
+            for name, shape in self.tables.items()
+        ]
+        plain = {
+            "schema": 1,
+            "errors": wrong,
+            "warnings": strange,
+            "tables": shapes,
+            "findings": [f.to_dict(self.offsets.get(f.file)) for f in self.findings],
+        }
+        return json.dumps(plain, ensure_ascii=False, indent=1) + "\n"
+
+    def to_text(self) -> str:
+        """Return the report as text, table by table, at most `WIDTH` wide but for long names."""
+        lines: list[str] = []
+        for name in dict.fromkeys([*self.tables, *(f.file for f in self.findings)]):
+            here = [f for f in self.findings if f.file == name]
+            shape = self.tables.get(name)
+            size = f" ({shape[0]:,} rows, {shape[1]} columns)" if shape else ""
+            lines.append(f"{name or 'all tables'}{size}: {_said(here)}")
+            for f in sorted(here, key=lambda f: f.severity):
+                lines += _wrapped(f, self.offsets.get(name))
+            lines.append("")
+        verdict = (
+            "A study does not run on tables with errors." if self.counts[0]
+            else "Warnings do not stop a study." if self.findings
+            else ""
+        )  # fmt: skip
+        total = f"{_said(self.findings)} in {_count(len(self.tables), 'table')}. {verdict}"
+        return "\n".join([*lines, *textwrap.wrap(total, WIDTH)]) + "\n"
+
+
+def check(
+    files: Sequence[str],
+    dictionary: Path | None,
+    *,
+    outcome: str | None = None,
+    sites: str | None = None,
+    query: str = "",
+) -> Report:
+    """Check tables, or all tables of a study.
+
+    Parameters
+    ----------
+    files : CSV and Parquet files, paths with {site}, URLs of a database; or one study file.
+    dictionary : the data dictionary; a study file names its own.
+    outcome : "TIME,EVENT" or "Y"; None for what the dictionary marks.
+    sites : the column of the sites, where one table holds several.
+    query : what to ask a database.
+
+    Raises
+    ------
+    StudyError : the options do not go together, or the study file is wrong.
+    DataError : there is no such dictionary, or it is wrong.
+    """
+    studies = [f for f in files if Path(f).suffix.lower() in STUDIES and not is_url(f)]
+    if studies:
+        given = {"--dictionary": dictionary, "--outcome": outcome, "--sites": sites}
+        extra = [k for k, v in {**given, "--query": query}.items() if v]
+        if len(files) > 1 or extra:
+            what = extra[0] if extra else "a second file"
+            raise StudyError(f"{studies[0]}: a study file names its own tables; leave out {what}.")
+        return _of_study(Path(studies[0]))
+    if dictionary is None:
+        raise StudyError(
+            "name the data dictionary by --dictionary. `fedcohort init --data FILE` drafts one."
+        )
+    known = Dictionary.from_file(dictionary)
+    about = _outcome(outcome, known) if outcome else known.outcome()
+    known = with_outcome(without(known, sites), about)
+    report = Report()
+    sheets: list[Sheet] = []
+    for file in files:
+        alone = None if len(files) == 1 or sites else _site_of(file, files)
+        try:
+            source = sources.load(
+                file, Path(), query=query, dictionary=known, texts=[sites] if sites else ()
+            )
+            for sheet in _sheets(source, alone, sites):
+                sheets.append(sheet)
+                report.tables[sheet.name] = sheet.frame.shape
+        except DataError as error:
+            report.tables[file] = None
+            report.findings.append(_plainly(file, "file", error))
+    report.add(sheets, known, about, Path())
+    return report
+
+
+def _sheets(source: sources.Source, site: str | None, column: str | None) -> list[Sheet]:
+    """Return a source's tables as the checks see them.
+
+    site : whose table it is; None if it is the only one, or holds several sites' in `column`.
+    """
+    frames = source.frames
+    if isinstance(frames, dict):
+        if column:
+            raise DataError("its files are sites of their own; leave out --sites")
+        return [
+            Sheet(frame, source.name.replace("{site}", name), name)
+            for name, frame in frames.items()
+        ]
+    if column is None or not len(frames):
+        return [Sheet(frames, source.name, site)]
+    rows = site_names(frames, column, source.name)
+    return [Sheet(frames.drop(columns=[column]), source.name, rows)]
+
+
+def _site_of(file: str, files: Sequence[str]) -> str:
+    """Return the name of the site that a file is of: the file's, if no other is called so."""
+    stems = [Path(f).stem for f in files]
+    return Path(file).stem if stems.count(Path(file).stem) == 1 else file
+
+
+def _plainly(file: str, rule: str, error: InputError) -> Finding:
+    """Return an error as a finding."""
+    text = " ".join(str(error).split()).removeprefix(f"{file}: ")
+    what, _, remedy = text.rstrip(".").rpartition(". ")
+    return Finding(file, rule, ERROR, what or remedy, remedy + "." if what else "")
+
+
+def _of_study(path: Path) -> Report:
+    """Check a study file and its tables, as `fedcohort run` would before it starts."""
+    plan = checked_plan(yamlfile.read(path), path.parent)
+    report = Report()
+    try:
+        found = opened(plan)
+    except DataError as error:
+        report.tables[plan.source] = None
+        report.findings.append(_plainly(plan.source, "file", error))
+        return report
+    known = with_outcome(found.dictionary, found.outcome)
+    report.add(found.sheets, known, found.outcome, plan.base, natural=found.natural)
+    if not errors(report.findings):
+        try:
+            Study.from_file(path)
+        except InputError as error:
+            report.findings.append(_plainly(str(path), "study", error))
+    return report
+
+
+def _outcome(text: str, dictionary: Dictionary) -> Outcome:
+    """Return the outcome of "TIME,EVENT", or of "Y" by its type in the dictionary."""
+    names = [name.strip() for name in text.split(",")]
+    if len(names) == 2 and all(names):
+        return Survival(*names)
+    if len(names) != 1 or not names[0]:
+        raise StudyError(f"--outcome {text}: expected TIME,EVENT or the name of one column.")
+    v = dictionary[names[0]]
+    if v.type == "binary" or (v.coded and len(v.levels) == 2):
+        return Binary(v.name)
+    return Category(v.name) if v.coded else Continuous(v.name)
+
+
+def _rows_are_lines(path: Path, n_rows: int) -> bool:
+    """Return whether data row i of a CSV file is its line i + 1.
+
+    It is not where cells hold line ends, or where there are empty lines, which are no rows.
+    """
+    if path.suffix.lower() not in (".csv", ".txt") or not path.is_file():
+        return False
+    lines, last = 0, b"\n"
+    with path.open("rb") as file:
+        while part := file.read(1 << 20):
+            lines, last = lines + part.count(b"\n"), part[-1:]
+    return lines + (last != b"\n") == n_rows + 1
+
+
+def _count(n: int, noun: str) -> str:
+    return f"{n or 'no'} {noun}{'' if n == 1 else 's'}"
+
+
+def _said(findings: Sequence[Finding]) -> str:
+    """Count errors and warnings in words."""
+    if not findings:
+        return "nothing found"
+    wrong = len(errors(findings))
+    strange = len(findings) - wrong
+    parts = [_count(n, noun) for n, noun in ((wrong, "error"), (strange, "warning")) if n]
+    return " and ".join(parts)
+
+
+def _wrapped(finding: Finding, offset: int | None) -> list[str]:
+    return textwrap.wrap(
+        finding.text(offset),
+        WIDTH,
+        initial_indent=f"  {finding.severity:<9}",
+        subsequent_indent=" " * 11,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )

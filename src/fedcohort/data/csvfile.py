@@ -1,0 +1,170 @@
+"""CSV files as tables: UTF-8, commas, one header line, compressed or not.
+
+What the dictionary calls text, a level, an identifier or a date is read as text, so that leading
+zeros survive. Numbers are rounded to the nearest float: pandas' fast parser does so up to 15
+digits, and its slower one takes over where a file shows more. Nothing is revealed.
+"""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Callable, Collection
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any, cast
+
+import pandas as pd
+
+from fedcohort.data.canonical import EXACT, MISSING, is_text
+from fedcohort.data.dictionary import Dictionary
+from fedcohort.data.words import nearest
+from fedcohort.protocol.errors import DataError
+
+#: Rows that are looked at before the file is read.
+HEAD = 1000
+
+PANDAS_2 = pd.__version__.startswith("2.")
+
+#: Bytes read at each of `PLACES` in a file, to see how long its numbers are.
+GLANCE, PLACES = 1 << 16, 8
+
+_LONG = re.compile(rb"[0-9.]{17}|[0-9][eE][+-]?0*([89]|[1-9][0-9])")
+_CODE = re.compile(r"[+-]?0[0-9]+")
+_WHOLE = re.compile(r"[+-]?[0-9]{16,}")
+
+
+def read_csv(
+    path: Path, dictionary: Dictionary | None = None, texts: Collection[str] = ()
+) -> pd.DataFrame:
+    """Read one table, with its header as it stands there; empty cells are missing values.
+
+    Parameters
+    ----------
+    dictionary : says which columns are text; without it, codes such as 007 among the first rows
+        do.
+    texts : further columns to read as text, such as that of the site.
+
+    Raises
+    ------
+    DataError : no such file; or it is empty, not text, or its rows differ in length.
+    """
+    require_file(path)
+    if path.suffix.lower() in (".xls", ".xlsx", ".ods"):
+        raise DataError(f"{path} is a spreadsheet. Save it as CSV in UTF-8.")
+    names = _parsed(path, lambda: _names(path))
+    head = _parsed(path, lambda: _read(path, nrows=HEAD, dtype=object, keep_default_na=False))
+    if len(names) == 1 and any(mark in names[0] for mark in ";\t|"):
+        raise DataError(
+            f"{path} has one column, whose name holds a semicolon, tab or bar. Save it with commas "
+            f"between the columns."
+        )
+    kinds: dict[Any, Any] = {}
+    empty: dict[Any, Collection[str]] = {}
+    for name, (key, cells) in zip(names, head.items(), strict=True):
+        kinds[key], empty[key] = _form(name, cells, dictionary, texts)
+    options: dict[str, Any] = {"na_values": empty, "keep_default_na": False}
+    if _has_long_numbers(path):
+        options["float_precision"] = "round_trip"
+    frame = _parsed(path, lambda: _with_numbers(path, kinds, options))
+    frame.columns = pd.Index(names, dtype=object)
+    return frame
+
+
+def require_file(path: Path) -> None:
+    """Check that a file is there.
+
+    Raises
+    ------
+    DataError : it is not; the nearest name beside it is given.
+    """
+    if not path.is_file():
+        beside = (p.name for p in path.parent.glob("*") if p.is_file())
+        raise DataError(f"there is no file {path}.{nearest(path.name, beside)}")
+
+
+def _form(
+    name: str, cells: pd.Series, dictionary: Dictionary | None, texts: Collection[str]
+) -> tuple[type | None, Collection[str]]:
+    """Return how to read a column: the cells' type, None to infer it, and its missing values."""
+    variable = dictionary.variables.get(name) if dictionary is not None else None
+    if variable is None:
+        filled = cells.dropna()
+        codes = any(_CODE.fullmatch(c) or _is_long(c) for c in filled)
+        return (object if codes or name in texts else None), MISSING
+    if name in texts or is_text(variable):
+        return object, MISSING - set(variable.levels)
+    return (object if variable.type == "date" else float), MISSING | set(variable.missing)
+
+
+def _is_long(cell: str) -> bool:
+    """Return whether a cell is a whole number that a float cannot hold."""
+    return _WHOLE.fullmatch(cell) is not None and abs(int(cell[:20])) >= EXACT
+
+
+def _with_numbers(path: Path, kinds: dict[Any, Any], options: dict[str, Any]) -> pd.DataFrame:
+    """Read a file; where a column of numbers holds anything else, let its cells stand."""
+    try:
+        return _read(path, dtype={k: v for k, v in kinds.items() if v is not None}, **options)
+    except (pd.errors.ParserError, pd.errors.EmptyDataError, UnicodeDecodeError):
+        raise
+    except ValueError:
+        texts = {k: v for k, v in kinds.items() if v is object}
+        return _read(path, dtype=texts, **options)
+
+
+def _read(path: Path, **options: Any) -> pd.DataFrame:
+    """Call pandas' reader; rows longer than the header are errors.
+
+    Columns stay arrays of their own, as from pandas 3 on: packed together they are copied twice.
+    """
+    apart = pd.option_context("mode.copy_on_write", True) if PANDAS_2 else nullcontext()
+    with warnings.catch_warnings(), apart:
+        warnings.simplefilter("error", pd.errors.ParserWarning)
+        warnings.simplefilter("ignore", pd.errors.DtypeWarning)
+        return cast("pd.DataFrame", pd.read_csv(path, index_col=False, **options))
+
+
+def _names(path: Path) -> list[str]:
+    """Return the header; a name that stands twice stays so, and one left empty gets a number."""
+    cells = _read(path, header=None, nrows=1, dtype=object, keep_default_na=False).iloc[0]
+    return [str(c).strip() or f"Unnamed: {i}" for i, c in enumerate(cells)]
+
+
+def _parsed(path: Path, read: Callable[[], Any]) -> Any:
+    """Return what `read` reads.
+
+    Raises
+    ------
+    DataError : the file is no CSV, on one line that quotes nothing of it.
+    """
+    try:
+        return read()
+    except pd.errors.EmptyDataError:
+        raise DataError(f"{path} is empty. Its first line must name the columns.") from None
+    except UnicodeDecodeError:
+        raise DataError(f"{path} is not UTF-8 text. Save it as CSV in UTF-8.") from None
+    except pd.errors.ParserWarning:
+        raise DataError(f"{path} has rows with more cells than its header names.") from None
+    except pd.errors.ParserError as error:
+        line = re.search(r"line (\d+)", str(error))
+        at = f", line {line.group(1)}," if line else ""
+        raise DataError(
+            f"{path}{at} does not fit the header. Check separators and quotes."
+        ) from None
+    except (OSError, EOFError, ValueError) as error:
+        kind = type(error).__name__
+        raise DataError(f"{path} cannot be read ({kind}). Is the file whole?") from None
+
+
+def _has_long_numbers(path: Path) -> bool:
+    """Return whether some places of a file, or its suffix, suggest numbers beyond 15 digits."""
+    if path.suffix.lower() not in (".csv", ".txt"):
+        return True
+    size = path.stat().st_size
+    with path.open("rb") as file:
+        for place in range(PLACES):
+            file.seek(place * max(size - GLANCE, 0) // (PLACES - 1))
+            if _LONG.search(file.read(GLANCE)):
+                return True
+    return False

@@ -1,0 +1,33 @@
+"""Federated preprocessing: everything a design needs, from sums over sites.
+
+    call 1    rows; of each number n, Σx and how many are not whole; of each category its levels
+    call 2    Σ(x − mean)² of each number
+    call 3 …  only for medians, modes, ranges, ranks and outliers: cells of a histogram (`sketch`)
+    then      only if outliers are cut: sums of the values that remain
+    then      only for iterative imputation: expected sums, round by round (`iterative`)
+
+Revealed: `Tally`, `Spread`, `Cells`, `Cut` and `Expected`, only as sums over all sites.
+"""
+
+from fedcohort.data.preprocess.fit import fit_design
+from fedcohort.data.preprocess.iterative import expected_moments
+from fedcohort.data.preprocess.options import IMPUTES, MOST_WINSORISED, OPTIONS, SCALES, checked
+from fedcohort.data.preprocess.steps import (
+    column_cells,
+    column_cut,
+    column_spread,
+    column_tally,
+)
+
+#: Every step that `fit_design` asks for.
+STEPS = (column_tally, column_spread, column_cells, column_cut, expected_moments)
+
+__all__ = [
+    "IMPUTES",
+    "MOST_WINSORISED",
+    "OPTIONS",
+    "SCALES",
+    "STEPS",
+    "checked",
+    "fit_design",
+]

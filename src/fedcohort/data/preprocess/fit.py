@@ -1,0 +1,163 @@
+"""The coordinator's side of preprocessing: from the dictionary to the design."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fedcohort.arrays import Array
+from fedcohort.data.columns import Column, NumberColumn
+from fedcohort.data.design import Design
+from fedcohort.data.dictionary import Dictionary, sorted_levels
+from fedcohort.data.encode import Encoding
+from fedcohort.data.outcome import Binary, Category, Outcome
+from fedcohort.data.preprocess.iterative import fit_joint
+from fedcohort.data.preprocess.levels import Dropped, level_column
+from fedcohort.data.preprocess.numbers import Seen, number_columns
+from fedcohort.data.preprocess.options import checked
+from fedcohort.data.preprocess.steps import column_spread, column_tally
+from fedcohort.data.sketch import Moments
+from fedcohort.protocol.errors import DataError
+from fedcohort.protocol.federation import Federation
+
+
+def fit_design(
+    fed: Federation,
+    dictionary: Dictionary,
+    outcome: Outcome | None,
+    *,
+    scale: str = "standard",
+    impute: str = "median",
+    winsorise: float = 0.0,
+    pool_levels: int = 0,
+    min_cell: int = 5,
+) -> Design:
+    """Find the design that all sites shall apply.
+
+    Parameters
+    ----------
+    fed : sites that hold data frames.
+    dictionary : its variables become features, but for the outcome, identifiers and text; dates
+        do as the time `since` another.
+    outcome : what the rows are about; None for features alone.
+    scale : "none", "standard" (mean 0, sd 1), "minmax" (the range to [0, 1]) or "quantile" (the
+        share of rows below). The last two cut `winsorise` of the rows at each tail, or 0.5 %.
+    impute : "mean", "median", "most_frequent", "indicator" (median, and a column that says where)
+        or "iterative" (given the other columns, see `joint`). With the first four, levels and
+        binary values are filled by the most frequent one.
+    winsorise : share of the rows at each tail, 0 to 0.25, whose values are set to the limit.
+    pool_levels : levels with fewer rows at all sites together become one.
+    min_cell : histogram cells with fewer than twice as many rows are not split.
+
+    Returns
+    -------
+    design : with columns that are constant or empty everywhere left out, and `dropped` says why.
+
+    Raises
+    ------
+    DataError : a site's table does not hold what the dictionary says, or no feature is left.
+    SettingError : a setting is none of the above.
+    """
+    asked = {"scale": scale, "impute": impute, "winsorise": winsorise, "pool_levels": pool_levels}
+    for key, value in asked.items():
+        checked(key, value)
+    variables = dictionary.features(outcome)
+    if not variables:
+        raise DataError("no column is left as a feature, besides outcome, identifiers and text.")
+    encoding = Encoding(variables)
+    seen = _look(fed, encoding, min_cell)
+    numbers, moments = number_columns(seen, encoding.numeric, scale, impute, winsorise)
+    levels = [
+        level_column(v, c, seen.rows, pool_levels=pool_levels, indicator=impute == "indicator")
+        for v, c in zip(encoding.coded, seen.levels, strict=True)
+    ]
+    found = {c.name: c for c in (*numbers, *levels) if not isinstance(c, Dropped)}
+    columns = tuple(found[v.name] for v in variables if v.name in found)
+    if not columns:
+        raise DataError(
+            f"none of the {len(variables)} columns varies among the {seen.rows} rows of all sites, "
+            f"so there is no feature. Check that the tables are not empty."
+        )
+    joint = None
+    if impute == "iterative":
+        centre, sd = _raw_moments(columns, encoding, moments, seen.levels)
+        joint = fit_joint(fed, columns, seen.rows, centre, sd)
+    return Design(
+        columns=columns,
+        outcome=outcome,
+        classes=_classes(dictionary, outcome),
+        scale=scale,
+        impute=impute,
+        winsorise=float(winsorise),
+        pool_levels=int(pool_levels),
+        joint=joint,
+        dropped=_unused(dictionary, outcome)
+        | {c.name: c.reason for c in (*numbers, *levels) if isinstance(c, Dropped)},
+    )
+
+
+def _look(fed: Federation, encoding: Encoding, min_cell: int) -> Seen:
+    """Make the first two calls."""
+    inside = fed.through(encoding)
+    most = max((len(v.levels) for v in encoding.coded), default=0)
+    first = inside.sum(column_tally, most_levels=most)
+    n = first.present.astype(float)
+    mean = np.divide(first.total, n, out=np.zeros(len(n)), where=n > 0)
+    squares = inside.sum(column_spread, centre=mean).squares if len(n) else np.zeros(0)
+    sd = np.sqrt(np.divide(squares, n, out=np.zeros(len(n)), where=n > 0))
+    moments = Moments(n, mean, sd, first.fractional == 0)
+    return Seen(inside, int(first.rows), moments, first.levels, min_cell)
+
+
+def _raw_moments(
+    columns: tuple[Column, ...], encoding: Encoding, moments: Moments, levels: Array
+) -> tuple[Array, Array]:
+    """Return mean and standard deviation (d,) of what the joint distribution is over."""
+    number = {v.name: j for j, v in enumerate(encoding.numeric)}
+    coded = {v.name: counts for v, counts in zip(encoding.coded, levels, strict=True)}
+    mean: list[float] = []
+    sd: list[float] = []
+    for c in columns:
+        if isinstance(c, NumberColumn):
+            mean.append(float(moments.mean[number[c.name]]))
+            sd.append(float(moments.sd[number[c.name]]))
+            continue
+        counts = coded[c.name][: len(c.levels)]
+        place = c.read(np.arange(len(c.levels)))
+        rows = np.bincount(place[place >= 0], counts[place >= 0], minlength=len(c.kept))
+        share = rows[1:] / rows.sum()
+        mean += share.tolist()
+        sd += np.sqrt(share * (1 - share)).tolist()
+    return np.array(mean), np.array(sd)
+
+
+def _unused(dictionary: Dictionary, outcome: Outcome | None) -> dict[str, str]:
+    """Return the columns that may not enter a model, each with the reason."""
+    taken = outcome.columns if outcome is not None else ()
+    return {
+        v.name: "identifier" if v.identifier else v.type if v.feature else "not a feature"
+        for v in dictionary.variables.values()
+        if not v.usable and v.name not in taken
+    }
+
+
+def _classes(dictionary: Dictionary, outcome: Outcome | None) -> tuple[str, ...]:
+    """Return the classes of a labelled outcome, from the dictionary.
+
+    Raises
+    ------
+    DataError : the outcome has no levels there, or a binary one has not two.
+    """
+    if not isinstance(outcome, (Binary, Category)):
+        return ()
+    v = dictionary[outcome.y]
+    levels = ("0", "1") if v.type == "binary" and not v.levels else v.levels
+    if not levels:
+        raise DataError(
+            f"outcome {v.name!r} is of type {v.type!r} in the dictionary; make it a category and "
+            f"list its levels."
+        )
+    if isinstance(outcome, Category):
+        return levels
+    if len(levels) != 2:
+        raise DataError(f"the binary outcome {v.name!r} has {len(levels)} levels; it needs two.")
+    return sorted_levels(levels)

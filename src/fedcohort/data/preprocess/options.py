@@ -1,0 +1,51 @@
+"""What can be set of the preprocessing, and what each setting may be."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from fedcohort.data.words import known_name
+from fedcohort.protocol.errors import SettingError
+
+#: What `scale` may be.
+SCALES = ("none", "standard", "minmax", "quantile")
+#: What `impute` may be.
+IMPUTES = ("mean", "median", "most_frequent", "indicator", "iterative")
+#: The largest share of rows that `winsorise` cuts at each tail.
+MOST_WINSORISED = 0.25
+#: What "minmax" and "quantile" cut at each tail where `winsorise` is 0.
+TAIL = 0.005
+
+#: What can be set → the words it may be; none for a number.
+OPTIONS: Mapping[str, tuple[str, ...]] = {
+    "scale": SCALES,
+    "impute": IMPUTES,
+    "winsorise": (),
+    "pool_levels": (),
+}
+
+
+def checked(key: str, value: Any) -> Any:
+    """Return one setting's value, a number as float or int.
+
+    Raises
+    ------
+    SettingError : it is not possible; the text does not name the key.
+    """
+    words = OPTIONS[key]
+    if words:
+        if value not in words:
+            raise SettingError(known_name(key, value, words))
+        return value
+    number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if key == "winsorise":
+        if not number or not 0 <= value <= MOST_WINSORISED:
+            raise SettingError(
+                f"expected the share of rows to cut at each tail, from 0 to {MOST_WINSORISED}."
+            )
+        return float(value)
+    if not number or not math.isfinite(value) or value != int(value) or value < 0:
+        raise SettingError("expected a whole number of rows, from 0; rarer levels become one.")
+    return int(value)

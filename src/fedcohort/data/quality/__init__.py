@@ -1,0 +1,19 @@
+"""Is a table fit for a study? `examine` finds everything that is wrong at once.
+
+Nothing here leaves a site, and no finding holds a cell's value.
+"""
+
+from fedcohort.data.quality.examine import examine, with_outcome
+from fedcohort.data.quality.findings import ERROR, WARNING, Finding, errors
+from fedcohort.data.quality.sheets import Sheet, site_called
+
+__all__ = [
+    "ERROR",
+    "WARNING",
+    "Finding",
+    "Sheet",
+    "errors",
+    "examine",
+    "site_called",
+    "with_outcome",
+]

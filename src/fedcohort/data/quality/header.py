@@ -1,0 +1,139 @@
+"""Whether a table's header names the columns of the dictionary, each once.
+
+Names that the dictionary does not know are not repeated, unless one is nearly right: where the
+header line is missing, the first patient stands in its place.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections import Counter
+
+import pandas as pd
+
+from fedcohort.data.dictionary import Dictionary
+from fedcohort.data.outcome import Outcome
+from fedcohort.data.quality.findings import WARNING, Finding
+from fedcohort.data.quality.sheets import Sheet
+
+#: So many positions of unknown columns are named.
+_POSITIONS = 5
+
+
+def check_header(
+    sheet: Sheet, dictionary: Dictionary, outcome: Outcome | None, *, warnings: bool
+) -> tuple[list[Finding], pd.DataFrame]:
+    """Look at the header alone.
+
+    warnings : whether columns that the dictionary does not know are mentioned.
+
+    Returns
+    -------
+    findings : no rows, missing, repeated and unknown columns.
+    frame : the table's columns that the dictionary knows and that stand once.
+    """
+    frame = sheet.frame
+    names = [str(c) for c in frame.columns]
+    wanted = list(dictionary.variables)
+    if not len(frame):
+        return [_empty(sheet)], frame.iloc[:, :0]
+    here = [name for name in wanted if name in names]
+    if wanted and not here and len(wanted) > 1:
+        return [_headless(sheet, len(wanted))], frame.iloc[:, :0]
+    absent = _missing(sheet, names, wanted, outcome)
+    found = absent + _repeated(sheet, names, wanted)
+    if warnings:
+        suggested = {f.remedy for f in absent}
+        found += _unknown(sheet, names, wanted, suggested)
+    count = Counter(names)
+    return found, frame[[n for n in wanted if count[n] == 1]]
+
+
+def _empty(sheet: Sheet) -> Finding:
+    what = f"there are no rows under the {sheet.frame.shape[1]} columns"
+    return sheet.finding("rows", what, "Is it the right table?")
+
+
+def _headless(sheet: Sheet, wanted: int) -> Finding:
+    what = (
+        f"none of the {wanted} columns of the dictionary is among the {sheet.frame.shape[1]} here"
+    )
+    remedy = "Is the first line a header, are commas between the columns, is it this dictionary?"
+    return sheet.finding("header", what, remedy)
+
+
+def _missing(
+    sheet: Sheet, names: list[str], wanted: list[str], outcome: Outcome | None
+) -> list[Finding]:
+    about = "Add it, or take it out of the dictionary."
+    first = list(outcome.columns) if outcome is not None else []
+    absent = [n for n in dict.fromkeys((*first, *wanted)) if n not in names]
+    return [
+        sheet.finding(
+            "missing column",
+            f"there is no column {name!r} among {sheet.frame.shape[1]} columns",
+            _nearest(name, [n for n in names if n not in wanted])
+            or ("Name the outcome's column." if name in first else about),
+            column=name,
+        )
+        for name in absent
+    ]
+
+
+def _nearest(name: str, names: list[str]) -> str:
+    near = difflib.get_close_matches(name, names, n=1)
+    return _meant(near[0]) if near else ""
+
+
+def _meant(name: str) -> str:
+    return f"Did you mean {name!r}?"
+
+
+def _repeated(sheet: Sheet, names: list[str], wanted: list[str]) -> list[Finding]:
+    return [
+        sheet.finding(
+            "repeated column",
+            f"{n} columns are called {name!r}",
+            "Rename or drop all but one.",
+            column=name,
+        )
+        for name, n in Counter(names).items()
+        if n > 1 and name in wanted
+    ]
+
+
+def _unknown(
+    sheet: Sheet, names: list[str], wanted: list[str], suggested: set[str]
+) -> list[Finding]:
+    """Return one warning for each name that is nearly known, and one for all others.
+
+    suggested : remedies of missing columns, which name some of them already.
+    """
+    found: list[Finding] = []
+    others: list[int] = []
+    for i, name in enumerate(names, 1):
+        if name in wanted or _meant(name) in suggested:
+            continue
+        near = difflib.get_close_matches(name, wanted, n=1)
+        if not near:
+            others.append(i)
+            continue
+        found.append(
+            sheet.finding(
+                "unknown column",
+                f"column {name!r} is not in the dictionary",
+                f"The nearest name there is {near[0]!r}; as it is, the column is left out.",
+                column=name,
+                severity=WARNING,
+            )
+        )
+    if others:
+        shown = ", ".join(map(str, others[:_POSITIONS]))
+        shown += ", …" if len(others) > _POSITIONS else ""
+        what = (
+            f"column {shown} is not in the dictionary" if len(others) == 1
+            else f"{len(others)} columns are not in the dictionary: those at position {shown}"
+        )  # fmt: skip
+        remedy = "What the dictionary does not know is left out."
+        found.append(sheet.finding("unknown column", what, remedy, severity=WARNING))
+    return found

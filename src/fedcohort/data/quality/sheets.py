@@ -1,0 +1,103 @@
+"""A table on its way into a study, as the checks see it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from fedcohort.arrays import Array
+from fedcohort.data.quality.findings import ERROR, Finding, rows_of
+
+#: A site that a column names is called by that name if it has so many rows, else by its first row:
+#: a name that stands in few rows may be a slip, and a slip may be anything.
+NAMED = 5
+
+
+def site_called(name: str, n_rows: int, otherwise: str) -> str:
+    """Return how an error names a site with so many rows, see `NAMED`."""
+    return f"site {name!r}" if n_rows >= NAMED else otherwise
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """One table.
+
+    Attributes
+    ----------
+    frame : (n rows), in the form of `canonical`, without the site column.
+    name : what findings call it: a file, or a site.
+    site : the site whose table it is, or each row's (n,); None where sites are yet to be made.
+    rows : (n,) data row from 1 of each row of `frame`, where rows were left out; None if none was.
+    left_out : how many rows were.
+    """
+
+    frame: pd.DataFrame
+    name: str
+    site: str | Array | None = None
+    rows: Array | None = None
+    left_out: int = 0
+
+    @cached_property
+    def parts(self) -> tuple[SitePart, ...]:
+        """The rows of each site; one part with all rows where sites are yet to be made."""
+        n = len(self.frame)
+        if self.site is None:
+            return (SitePart(self, "the table", None, slice(None), n),)
+        if isinstance(self.site, str):
+            return (SitePart(self, f"site {self.site!r}", self.site, slice(None), n),)
+        parts: list[SitePart] = []
+        for i, name in enumerate(self._codes[1]):
+            at = np.flatnonzero(self.codes == i)
+            known = str(name) if len(at) >= NAMED else None
+            called = site_called(str(name), len(at), f"the site in row {self.number(at[:1])[0]}")
+            parts.append(SitePart(self, called, known, at, len(at)))
+        return tuple(parts)
+
+    @property
+    def codes(self) -> Array:
+        """Each row's site as a whole number from 0 (n,)."""
+        return self._codes[0]
+
+    @cached_property
+    def _codes(self) -> tuple[Array, Any]:
+        if self.site is None or isinstance(self.site, str):
+            return np.zeros(len(self.frame), np.int64), [self.site]
+        return pd.factorize(self.site, sort=True)
+
+    def number(self, at: Array) -> Array:
+        """Return the data rows, from 1, of places in `frame`."""
+        return at + 1 if self.rows is None else self.rows[at]
+
+    def finding(
+        self, rule: str, what: str, remedy: str, broken: Array | None = None, **more: Any
+    ) -> Finding:
+        """Return a finding of this table; `broken` (n,) says in which rows."""
+        about: dict[str, Any] = {"severity": ERROR, **more}
+        if broken is not None:
+            about |= rows_of(broken, self.number)
+        if isinstance(self.site, str):
+            about.setdefault("site", self.site)
+        return Finding(self.name, rule, what=what, remedy=remedy, **about)
+
+
+@dataclass(frozen=True)
+class SitePart:
+    """One site's rows of a table.
+
+    Attributes
+    ----------
+    called : how findings name it in a sentence.
+    known : its name, or None if it has none that may be said.
+    rows : where they are in the table.
+    n : how many.
+    """
+
+    sheet: Sheet
+    called: str
+    known: str | None
+    rows: Array | slice
+    n: int

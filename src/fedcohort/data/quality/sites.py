@@ -1,0 +1,141 @@
+"""Whether each site has what a study needs: two rows, an event, and the units of the others."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from fedcohort.arrays import Array
+from fedcohort.data.dictionary import Dictionary
+from fedcohort.data.outcome import Outcome, Survival
+from fedcohort.data.quality import units
+from fedcohort.data.quality.findings import ERROR, WARNING, Finding
+from fedcohort.data.quality.rules import is_numeric, numbers
+from fedcohort.data.quality.sheets import Sheet, SitePart
+from fedcohort.data.variable import Variable
+
+JOIN = "Leave it out, or join it with another site."
+
+#: What `units` needs of one site: its part of a table, median and spread of log x, and values.
+_Middle = tuple[SitePart, float, float, int]
+
+
+def check_sizes(sheet: Sheet) -> list[Finding]:
+    """Look for sites with a single row."""
+    return [
+        sheet.finding(
+            "site rows", f"{part.called} has 1 row; a site needs 2", JOIN, site=part.known
+        )
+        for part in sheet.parts
+        if part.n == 1
+    ]
+
+
+def check_events(sheets: Sequence[Sheet], outcome: Survival, *, each: bool) -> list[Finding]:
+    """Look for sites in which nobody had the event.
+
+    Tables whose event column breaks its own rules are not asked.
+
+    each : whether every site needs an event, or one of them.
+    """
+    found: list[Finding] = []
+    anywhere = False
+    for sheet in sheets:
+        seen = numbers(sheet.frame[outcome.event])
+        event = seen == 1
+        if not (event | (seen == 0)).all():
+            anywhere = True
+            continue
+        anywhere |= bool(event.any())
+        found += [
+            sheet.finding(
+                "site events",
+                f"{part.called} has no event in column {outcome.event!r} among {part.n} rows",
+                f"Nothing can be learnt there. {JOIN}",
+                site=part.known,
+                column=outcome.event,
+            )
+            for part in sheet.parts
+            if each and part.n > 1 and not event[part.rows].any()
+        ]
+    if anywhere:
+        return found
+    n = sum(len(sheet.frame) for sheet in sheets)
+    what = f"no site has an event in column {outcome.event!r} among {n} rows"
+    if len(sheets) == 1 and sheets[0].site is None:
+        what = f"there is no event in column {outcome.event!r} among {n} rows"
+    remedy = "Code an event that was seen as 1."
+    file = sheets[0].name if len(sheets) == 1 else ""
+    return [Finding(file, "events", ERROR, what, remedy, column=outcome.event)]
+
+
+def check_units(
+    sheets: Sequence[Sheet], dictionary: Dictionary, outcome: Outcome | None
+) -> list[Finding]:
+    """Look for rows, and whole sites, that may be in another unit than the others."""
+    found: list[Finding] = []
+    for v in dictionary.variables.values():
+        if not is_numeric(v) or v.type in ("binary", "event"):
+            continue
+        factors = units.TIMES if _is_time(v, outcome) else units.FACTORS
+        middles: list[_Middle] = []
+        for sheet in sheets:
+            if v.name in sheet.frame.columns:
+                x = numbers(sheet.frame[v.name])
+                found += _mixed_rows(sheet, v, x, factors, middles)
+        found += _mixed_sites(v, middles, factors)
+    return found
+
+
+def _is_time(variable: Variable, outcome: Outcome | None) -> bool:
+    named = isinstance(outcome, Survival) and variable.name == outcome.time
+    return named or variable.type == "time"
+
+
+def _mixed_rows(
+    sheet: Sheet, v: Variable, x: Array, factors: units.Factors, middles: list[_Middle]
+) -> list[Finding]:
+    """Look at each site's rows by themselves, and note the sites' middles."""
+    found: list[Finding] = []
+    for part in sheet.parts:
+        counts = units.histogram(x[part.rows])
+        if counts is None:
+            continue
+        middles.append((part, *counts.middle, int(counts.total)))
+        suspicion = units.suspect_rows(counts, factors)
+        if suspicion is None:
+            continue
+        broken = np.zeros(len(x), bool)
+        broken[part.rows] = suspicion.rows(x[part.rows])
+        found.append(
+            sheet.finding(
+                "mixed units",
+                f"column {v.name!r} may be in two units: {suspicion.text} apart from the rest",
+                "Convert them, or leave them if they are right.",
+                broken,
+                column=v.name,
+                severity=WARNING,
+                site=part.known,
+            )
+        )
+    return found
+
+
+def _mixed_sites(v: Variable, middles: list[_Middle], factors: units.Factors) -> list[Finding]:
+    if len(middles) < 2:
+        return []
+    medians, spreads, rows = (np.array([m[i] for m in middles]) for i in (1, 2, 3))
+    away = units.suspect_sites(medians, float(np.median(spreads)), rows, factors)
+    return [
+        middles[i][0].sheet.finding(
+            "mixed units",
+            f"column {v.name!r} may be in another unit than at other sites: {suspicion.text}, at "
+            f"{middles[i][0].called}",
+            "Convert it, or leave it if it is right.",
+            column=v.name,
+            severity=WARNING,
+            site=middles[i][0].known,
+        )
+        for i, suspicion in away.items()
+    ]

@@ -1,0 +1,223 @@
+"""Is a column in two units? Two clusters on the log scale, a known factor apart.
+
+Let A, B and C be windows of equal width ⅓ log f on the log scale, at the middle of a column's
+values, ½ log f and log f from there. If the density of log x is log-concave, so is the
+probability of a window of given width by where it stands (Prékopa), hence
+
+    P(A) P(C) ≤ P(B)²                                                                   (1)
+
+Normal, uniform, exponential, gamma, Weibull, Pareto and lognormal values all have such logs.
+With counts a, b, c of the three windows, taken as Poisson with means α, β and at most β²/α, the
+chance to see b or fewer in B and yet c or more in C is at most
+
+    sup over β of  F(b; β) · [1 − F(c − 1; β²/a)]                                       (2)
+
+Rows are suspected where (2) is below `CHANCE`, shared among all factors and both directions, and
+C holds clearly more than B. So at most a share `CHANCE` of such columns is suspected wrongly. The
+same is asked of whole sites: is a site's median a known factor from that of the others, and
+further than three of the spread within sites?
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+from scipy import special
+
+from fedcohort.arrays import Array
+
+#: Factor between two units of one quantity → an example.
+Factors: TypeAlias = Mapping[float, str]
+
+#: How many of one unit make the other.
+FACTORS: Factors = {
+    1000.0: "milligrams and grams",
+    365.25: "days and years",
+    100.0: "centimetres and metres",
+    88.4: "creatinine in µmol/l and mg/dl",
+    38.67: "cholesterol in mg/dl and mmol/l",
+    30.4375: "days and months",
+    18.02: "glucose in mg/dl and mmol/l",
+    12.0: "months and years",
+    10.0: "g/l and g/dl",
+    7.0: "days and weeks",
+    2.54: "centimetres and inches",
+    2.2046: "pounds and kilograms",
+}
+#: The factors for the time of an outcome.
+TIMES: Factors = {
+    365.25: "days and years",
+    30.4375: "days and months",
+    12.0: "months and years",
+    7.0: "days and weeks",
+}
+#: A column with log-concave logs is suspected at most so often, whatever its size.
+CHANCE = 1e-4
+#: B may hold at most this share of C: between two units lies a gap.
+GAP = 0.6
+#: Fewer values than this are too few to say.
+FEWEST = 20
+#: The middle of a column needs so many distinct values; else it is a code or a small count.
+DISTINCT = 5
+#: Sites differ by more than this many spreads within sites, and hit the factor within half of one.
+SPREADS = 3.0
+
+#: The middle of the first cluster is looked for near these quantiles.
+STARTS = (0.5, 0.25, 0.75)
+
+#: Bits of a float that are not counted: what is left is an octave and 1/256 of it.
+_DROPPED = 44
+#: Cells of the histogram for each unit of log x.
+_CELLS = 256 / np.log(2.0)
+
+
+@dataclass(frozen=True)
+class Suspicion:
+    """Some values of a column, or a site's, may be in another unit.
+
+    Attributes
+    ----------
+    factor : between the two units.
+    example : of such units.
+    centre : of the first cluster, as a logarithm.
+    larger : whether the values in question are the larger ones.
+    """
+
+    factor: float
+    example: str
+    centre: float
+    larger: bool
+
+    @property
+    def text(self) -> str:
+        """The factor in words."""
+        return f"a factor near {self.factor:,.4g} (such as {self.example})"
+
+    def rows(self, x: Array) -> Array:
+        """Return which values (n,) are nearer to the second cluster than to the first."""
+        sign = 1.0 if self.larger else -1.0
+        with np.errstate(divide="ignore", invalid="ignore"):
+            away = (np.log(x) - self.centre) * sign / np.log(self.factor)
+        return (away > 0.5) & (away < 1.5)
+
+
+def suspect_rows(counts: Counts, factors: Factors = FACTORS) -> Suspicion | None:
+    """Look for rows in another unit; return the factor that fits best of those suspected."""
+    best: tuple[float, Suspicion] | None = None
+    share = CHANCE / (2 * len(factors) * len(STARTS))
+    for factor, example in factors.items():
+        for larger in (True, False):
+            step = np.log(factor) * (1 if larger else -1)
+            for start in STARTS:
+                centre = counts.centre(start, abs(step))
+                if _chance(counts, centre, step) >= share:
+                    continue
+                miss = abs(counts.middle_near(centre + step, abs(step)) - centre - step)
+                if best is None or miss < best[0]:
+                    best = miss, Suspicion(factor, example, centre, larger)
+    return None if best is None else best[1]
+
+
+def suspect_sites(
+    medians: Array, spread: float, rows: Array, factors: Factors = FACTORS
+) -> dict[int, Suspicion]:
+    """Look for sites in another unit.
+
+    Parameters
+    ----------
+    medians : (s,) of log x at each site.
+    spread : of log x within sites, a standard deviation.
+    rows : (s,) values behind each median.
+
+    Returns
+    -------
+    found : position of a site → how it differs from most rows' sites.
+    """
+    order = np.argsort(medians)
+    half = np.searchsorted(np.cumsum(rows[order]), rows.sum() / 2)
+    usual = float(medians[order[min(half, len(order) - 1)]])
+    found: dict[int, Suspicion] = {}
+    known = list(factors)
+    logs = np.log(known)
+    for i, away in enumerate(medians - usual):
+        miss = np.abs(np.abs(away) - logs)
+        nearest = int(np.argmin(miss))
+        if abs(away) > SPREADS * spread and miss[nearest] <= max(spread / 2, 0.02):
+            factor = known[nearest]
+            found[i] = Suspicion(factor, factors[factor], usual, bool(away > 0))
+    return found
+
+
+@dataclass(frozen=True)
+class Counts:
+    """A histogram on the log scale: `at` (k,) ascending, cumulative counts `upto` (k + 1,)."""
+
+    at: Array
+    upto: Array
+
+    @property
+    def total(self) -> float:
+        """How many values there are."""
+        return float(self.upto[-1])
+
+    @property
+    def middle(self) -> tuple[float, float]:
+        """Median and robust standard deviation of log x."""
+        low, mid, high = (self.quantile(p) for p in (0.25, 0.5, 0.75))
+        return mid, (high - low) / 1.349
+
+    def quantile(self, p: float) -> float:
+        """Return a quantile of log x."""
+        place = int(np.searchsorted(self.upto[1:], p * self.total))
+        return float(self.at[min(place, len(self.at) - 1)])
+
+    def centre(self, p: float, reach: float) -> float:
+        """Return the median of the values within ½ `reach` of a quantile."""
+        return self.middle_near(self.quantile(p), reach)
+
+    def middle_near(self, place: float, reach: float) -> float:
+        """Return the median of the values within ½ `reach` of a place."""
+        first, last = np.searchsorted(self.at, [place - reach / 2, place + reach / 2])
+        half = (self.upto[first] + self.upto[last]) / 2
+        return float(self.at[min(int(np.searchsorted(self.upto[1:], half)), len(self.at) - 1)])
+
+    def window(self, centre: float, width: float) -> tuple[float, int]:
+        """Return the count in a window, and how many cells of the histogram it fills."""
+        first, last = np.searchsorted(self.at, [centre - width / 2, centre + width / 2])
+        return float(self.upto[last] - self.upto[first]), int(last - first)
+
+
+def histogram(x: Array) -> Counts | None:
+    """Count the values (n,) above 0 by the leading bits of their binary form, which ascend with x.
+
+    None where they are fewer than `FEWEST`, or fewer than half of those present.
+    """
+    positive = x[(x > 0) & (x < np.inf)]
+    if len(positive) < FEWEST or 2 * len(positive) < np.count_nonzero(~np.isnan(x)):
+        return None
+    cells = np.ascontiguousarray(positive, np.float64).view(np.int64) >> _DROPPED
+    first = int(cells.min())
+    counts = np.bincount(cells - first)
+    filled = np.flatnonzero(counts)
+    middle = ((filled + first) << _DROPPED) + (1 << (_DROPPED - 1))
+    return Counts(np.log(middle.view(np.float64)), np.concatenate([[0], np.cumsum(counts[filled])]))
+
+
+def _chance(counts: Counts, centre: float, step: float) -> float:
+    """Return the bound (2) for one factor and direction; 1 where the windows cannot tell."""
+    width = abs(step) / 3
+    a, distinct = counts.window(centre, width)
+    b, _ = counts.window(centre + step / 2, width)
+    c, other = counts.window(centre + step, width)
+    if distinct < DISTINCT or other < 2 or b > GAP * c or b * b >= a * c:
+        return 1.0
+    # Whole numbers leave gaps of their own: are the values fine enough to fill B?
+    cells = width * _CELLS
+    as_many = cells * -np.expm1(-a / cells)
+    if distinct < as_many / 2 and distinct * np.exp(min(step, 0.0) / 2) < DISTINCT:
+        return 1.0
+    means = np.geomspace(0.05, np.sqrt(a * (2 * c + 20)) + b + 20, 400)
+    return float(np.max(special.pdtr(b, means) * special.pdtrc(c - 1, means**2 / a)))

@@ -1,0 +1,127 @@
+"""Survival with its uncertainty, and how many are still followed: Kaplan–Meier with Greenwood.
+
+Kaplan & Meier, JASA 53, 1958; Greenwood, Rep. Public Health Med. Subj. 33, 1926; intervals on the
+scale of log(−log S), Kalbfleisch & Prentice, 2nd ed. 2002, eq. 1.13. With d_k deaths and n_k
+records at risk in cell k of a grid, and z the normal quantile of the level,
+
+    S(t_k) = Π_{l ≤ k} (1 − d_l/n_l)                                                        (1)
+    v(t_k) = Σ_{l ≤ k} d_l / (n_l (n_l − d_l)) / log² S(t_k)                                (2)
+    low, high = S^exp(±z √v)                                                                (3)
+
+On the grid of all distinct times this is the estimate of the ungridded records. Groups stand in
+the rows of the counts (g, T+1), so that the counts of many curves are one sum over sites.
+
+A curve that leaves a site's network must not follow single patients: `shown_curve` gives it at
+round times only, as far as `at_least` records are at risk, and each step from one time to the next
+holds no event or at least `at_least` of them; events too few for a step of their own join the last.
+Its points lie on the curve of all records; what lies between them is not shown.
+
+Revealed: `Leavers` by group, only as sums over sites.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from scipy.special import ndtri
+
+from fedcohort.arrays import Array
+from fedcohort.metrics.censoring import Leavers, at_risk, leavers, product_limit
+from fedcohort.metrics.small_cells import merged
+
+#: A round step is one of these times a power of ten.
+ROUND = (1.0, 2.0, 2.5, 5.0)
+#: A shown curve has at most so many points.
+POINTS = 100
+
+
+class Survival(NamedTuple):
+    """A survival curve on a grid: each (…, T), the interval nan where S is 0."""
+
+    times: Array
+    survival: Array
+    low: Array
+    high: Array
+
+
+def group_leavers(group: Array, groups: int, time: Array, event: Array, grid: Array) -> Leavers:
+    """Count the records (n,) that end in each cell of `grid` (T,), by group: (groups, T+1).
+
+    Parameters
+    ----------
+    group : (n,) integers in [0, groups).
+    """
+    by_group = [leavers(time[group == g], event[group == g], grid) for g in range(groups)]
+    return Leavers(np.stack([c.deaths for c in by_group]), np.stack([c.censored for c in by_group]))
+
+
+def kaplan_meier(grid: Array, counts: Leavers, level: float = 0.95) -> Survival:
+    """Return S and its interval on the grid (T,), eqs. (1) to (3), from pooled counts (…, T+1)."""
+    deaths, risk = counts.deaths[..., :-1], at_risk(counts)[..., :-1]
+    alive = product_limit(deaths, risk)
+    left = risk * (risk - deaths)
+    terms = np.divide(deaths, left, out=np.zeros(left.shape), where=(deaths > 0) & (left > 0))
+    z = float(ndtri((1.0 + level) / 2.0))
+    inside = (alive > 0) & (alive < 1)
+    log = np.log(alive, out=np.full(alive.shape, -1.0), where=inside)
+    spread = z * np.sqrt(np.cumsum(terms, axis=-1)) / -log
+    edge = np.where(alive > 0, 1.0, math.nan)
+    low, high = (np.where(inside, np.exp(log * np.exp(s)), edge) for s in (spread, -spread))
+    return Survival(np.asarray(grid, float), alive, low, high)
+
+
+def followed(time: Array, at: Array) -> Array:
+    """Return the numbers at risk: how many records (n,) have a time of at least each of `at`."""
+    return len(time) - np.searchsorted(np.sort(time), at, side="left")
+
+
+def round_times(low: float, high: float, most: int) -> Array:
+    """Return the multiples of a round step in [low, high], by the finest step that gives ≤ `most`.
+
+    Parameters
+    ----------
+    low, high : 0 ≤ low ≤ high, of any unit.
+
+    Returns
+    -------
+    times : increasing; empty if no round number lies between or `high` is 0.
+    """
+    if not 0 <= low <= high or high == 0:
+        return np.empty(0)
+    power = math.floor(math.log10(max(high - low, high * 1e-6) / most))
+    for scale in (10.0 ** (power + i) for i in range(3)):
+        for step in (scale * r for r in ROUND):
+            first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
+            if last - first < most:
+                times = np.round(step * np.arange(first, last + 1), 12 - power)
+                return times[(times >= low) & (times <= high)]
+    return np.empty(0)
+
+
+def shown_curve(time: Array, event: Array, at_least: int) -> Survival:
+    """Return the curve of records (n,) as it may be shown; the rule is the header's.
+
+    Returns
+    -------
+    curve : from (0, 1) on; that point alone where the events are fewer than `at_least`.
+    """
+    time, event = np.asarray(time, float), np.asarray(event, bool)
+    start = Survival(*(np.array([v]) for v in (0.0, 1.0, 1.0, 1.0)))
+    if len(time) < at_least:
+        return start
+    end = float(np.sort(time)[len(time) - at_least])
+    grid = round_times(0.0, end, POINTS + 1)[1:]
+    if not len(grid):
+        return start
+    events = leavers(time[event], event[event], grid).deaths[:-1]
+    steps = merged(events, at_least)
+    if not len(steps) and not events.sum():
+        steps = np.array([len(grid) - 1])
+    elif len(steps) and not events[steps[-1] + 1 :].sum():
+        steps = np.unique(np.r_[steps, len(grid) - 1])
+    every = np.unique(np.r_[time, grid])
+    full = kaplan_meier(every, leavers(time, event, every))
+    at = np.searchsorted(every, grid[steps])
+    return Survival(*(np.r_[a, b[at]] for a, b in zip(start, full, strict=True)))

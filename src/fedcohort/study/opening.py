@@ -1,0 +1,132 @@
+"""A study's tables as they come through the door, before anything is said of them.
+
+`layout.load` and `fedcohort data check` both begin here, so that they judge the same tables.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from fedcohort.arrays import Array
+from fedcohort.data import sources
+from fedcohort.data.canonical import canonical
+from fedcohort.data.dictionary import Dictionary
+from fedcohort.data.frames import site_names, without
+from fedcohort.data.outcome import Outcome
+from fedcohort.data.quality import Sheet
+from fedcohort.protocol import DataError
+from fedcohort.study.exclusion import stays
+from fedcohort.study.plan import Plan
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A study's tables and what is known of them.
+
+    Attributes
+    ----------
+    source : with tables in the form of the dictionary.
+    dictionary : without the site column.
+    outcome : of the study file, else of the dictionary, else of the sample.
+    natural : whether the tables have sites of their own.
+    sheets : one a table, with the rows that `data.exclude` leaves.
+    """
+
+    source: sources.Source
+    dictionary: Dictionary
+    outcome: Outcome | None
+    natural: bool
+    sheets: tuple[Sheet, ...]
+
+
+def opened(plan: Plan, data: Any = None) -> Opened:
+    """Read a study's tables.
+
+    Parameters
+    ----------
+    data : stands in for the source: a frame in memory, or a mapping from site names to frames.
+
+    Raises
+    ------
+    DataError : no such file or dictionary, an outcome of another task, no site column.
+    """
+    known = Dictionary.from_file(plan.base / plan.dictionary) if plan.dictionary else None
+    source = _source(plan, known) if data is None else sources.in_memory(data, known)
+    outcome = _outcome(plan, source, known)
+    dictionary = known or source.dictionary
+    if dictionary is None:
+        skip = () if plan.site_column is None else (plan.site_column,)
+        dictionary = Dictionary.draft(source.frames, outcome, skip)
+        source = _formed(source, dictionary)
+    natural = isinstance(source.frames, dict) or plan.site_column is not None
+    sheets = tuple(_sheets(plan, source, outcome))
+    return Opened(source, without(dictionary, plan.site_column), outcome, natural, sheets)
+
+
+def _source(plan: Plan, known: Dictionary | None) -> sources.Source:
+    texts = () if plan.site_column is None else (plan.site_column,)
+    return sources.load(plan.source, plan.base, query=plan.query, dictionary=known, texts=texts)
+
+
+def _formed(source: sources.Source, dictionary: Dictionary) -> sources.Source:
+    frames = source.frames
+    if isinstance(frames, dict):
+        formed = {site: canonical(frame, dictionary) for site, frame in frames.items()}
+        return replace(source, frames=formed)
+    return replace(source, frames=canonical(frames, dictionary))
+
+
+def _outcome(plan: Plan, source: sources.Source, known: Dictionary | None) -> Outcome | None:
+    """Return the outcome of the study file, else that of the dictionary, else of the sample.
+
+    Raises
+    ------
+    DataError : it does not fit the task, or nobody names one where the task needs one.
+    """
+    outcome = plan.outcome or (known.outcome() if known is not None else None) or source.outcome
+    if outcome is None and plan.task in ("survival", "classification", "regression"):
+        raise DataError(
+            f"{plan.dictionary or plan.source}: no column is of type 'time' and none of type "
+            f"'event'. Mark them so in the dictionary, or name the 'outcome' in the study file."
+        )
+    if outcome is not None and outcome.kind != plan.task:
+        raise DataError(
+            f"{plan.source} has an outcome for {outcome.kind}, and the study's task is "
+            f"{plan.task}; name another task, or the 'outcome'."
+        )
+    return outcome
+
+
+def _sheets(plan: Plan, source: sources.Source, outcome: Outcome | None) -> list[Sheet]:
+    """Return the tables as the checks see them."""
+    frames = source.frames
+    if isinstance(frames, dict):
+        memory = source.name == sources.MEMORY_BY_SITE
+        return [
+            _sheet(plan, frame, f"site {name!r}" if memory else _file(plan, name), name, outcome)
+            for name, frame in sorted(frames.items())
+        ]
+    if plan.site_column is None or not len(frames):
+        return [_sheet(plan, frames, plan.source, None, outcome)]
+    site = site_names(frames, plan.site_column, plan.source)
+    return [_sheet(plan, frames.drop(columns=[plan.site_column]), plan.source, site, outcome)]
+
+
+def _file(plan: Plan, site: str) -> str:
+    return plan.source.replace("{site}", site)
+
+
+def _sheet(
+    plan: Plan, frame: pd.DataFrame, name: str, site: str | Array | None, outcome: Outcome | None
+) -> Sheet:
+    kept = stays(frame, outcome, plan.exclude)
+    if kept.all():
+        return Sheet(frame, name, site)
+    rows = np.flatnonzero(kept)
+    site = site if site is None or isinstance(site, str) else site[rows]
+    kept_rows = frame.iloc[rows].reset_index(drop=True)
+    return Sheet(kept_rows, name, site, rows + 1, len(frame) - len(rows))

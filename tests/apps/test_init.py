@@ -1,0 +1,173 @@
+"""`fedcohort init`: two files that load as they are, and say what a person must check."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from fedcohort.apps import init
+from fedcohort.data.dictionary import Dictionary
+from fedcohort.data.outcome import Survival
+from fedcohort.protocol import DataError, FedcohortError, StudyError
+from fedcohort.study import layout, plan, yamlfile
+
+
+def table(n=120, seed=0):
+    rng = np.random.default_rng(seed)
+    return pd.DataFrame(
+        {
+            "centre": rng.permutation(np.arange(n) % 3),
+            "age_years": rng.normal(60, 8, n).round(),
+            "sex": rng.choice(["f", "m"], n),
+            "os_days": rng.integers(1, 900, n),
+            "os_event": rng.integers(0, 2, n),
+            "y": rng.choice(["no", "yes"], n),
+        }
+    )
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    table().to_csv("t.csv", index=False)
+    return tmp_path
+
+
+def loaded(path):
+    """Return the plan of a study file, and its table as a run would load it."""
+    checked = plan.check(yamlfile.read(path), path.parent)
+    return checked, layout.load(checked)
+
+
+def test_a_survival_study_loads_without_an_edit(here):
+    study, dictionary = init.write("survival", "t.csv", here / "new" / "study")
+    checked, found = loaded(study)
+    assert checked.source == "../../t.csv"
+    assert found.outcome == Survival("os_days", "os_event")
+    assert (checked.site_column, found.n_sites) == ("centre", 3)
+    assert [a.name for a in checked.arms] == ["isolated", "cox", "fedavg", "centralised"]
+    assert Dictionary.from_file(dictionary).outcome() == found.outcome
+    assert [v.name for v in found.dictionary.features(found.outcome)] == ["age_years", "sex", "y"]
+    text = study.read_text("utf-8")
+    assert "outcome: {time: os_days, event: os_event}  # check: guessed from names" in text
+    assert "sites: {column: centre}  # check: guessed from its name" in text
+    lines = dictionary.read_text("utf-8").splitlines()
+    assert "  age_years: {type: integer, unit: years, range: [0, 120]}  # check: the unit" in lines
+
+
+def test_a_classification_study_is_drafted_with_what_the_user_names(here):
+    study, dictionary = init.write(
+        "classification", "t.csv", here, sites="centre", outcome="y", force=True
+    )
+    text = study.read_text("utf-8")
+    assert "outcome: {y: y}  # check: 'yes' counts as 1, the class to predict" in text
+    assert "{method: logistic" in text
+    assert "sites: {column: centre}\n" in text
+    assert Dictionary.from_file(dictionary)["y"].levels == ("no", "yes")
+    assert Dictionary.from_file(dictionary)["centre"].identifier
+    study, _ = init.write("classification", "t.csv", here, force=True)
+    assert "outcome: {y: y}  # check: guessed from names; 'yes' counts" in study.read_text("utf-8")
+
+
+def test_one_file_a_site_needs_no_column_of_sites(here):
+    (here / "exports").mkdir()
+    for site, rows in table().groupby("centre"):
+        rows.drop(columns="centre").to_csv(here / "exports" / f"h{site}.csv", index=False)
+    study, _ = init.write("survival", "exports/{site}.csv", here)
+    checked, found = loaded(study)
+    assert "sites:" not in study.read_text("utf-8")
+    assert (checked.study, found.n_sites) == ("exports", 3)
+
+
+def test_rows_without_an_outcome_are_excluded_and_made_up_sites_said_to_be(here):
+    frame = table().drop(columns="centre").astype({"os_days": float})
+    frame.loc[3, "os_days"], frame.loc[7, "os_days"] = None, 0
+    frame.to_csv("t.csv", index=False)
+    study, _ = init.write("survival", "t.csv", here)
+    _, found = loaded(study)
+    assert len(found.frame) == 118
+    text = study.read_text("utf-8")
+    assert "exclude: [missing outcome, time not above 0]  # check: " in text
+    assert "sites: {split: iid, n: 4}  # check: made-up sites" in text
+
+
+@pytest.mark.parametrize("task", init.TASKS)
+def test_a_template_needs_no_table_and_its_files_are_well_formed(here, task):
+    study, dictionary = init.write(task, None, here)
+    d = Dictionary.from_file(dictionary)
+    document = yamlfile.read(study)
+    assert document.content["data"]["source"] == "data.csv"
+    assert set(document.content["data"]["outcome"].values()) <= set(d.variables)
+    if task == "survival":
+        assert plan.check(document, here).outcome == Survival("time", "event")
+
+
+def test_a_sample_keeps_its_own_dictionary(here):
+    study, dictionary = init.write("survival", "sample:gbsg2", here)
+    assert Dictionary.from_file(dictionary).title == "German Breast Cancer Study Group 2"
+    assert loaded(study)[1].outcome == Survival("time", "cens")
+
+
+def test_the_written_dictionary_holds_names_and_levels_and_no_other_cell(here):
+    frame = table().assign(
+        note=[f"secret {i}" for i in range(120)], hb=np.linspace(7.37, 16.1, 120)
+    )
+    frame.to_csv("t.csv", index=False)
+    study, dictionary = init.write("survival", "t.csv", here)
+    text = study.read_text("utf-8") + dictionary.read_text("utf-8")
+    assert "secret" not in text
+    assert not any(str(v) in text for v in (7.37, 16.1, frame.os_days.max()))
+
+
+@pytest.mark.parametrize(
+    ("task", "data", "options", "message"),
+    [
+        ("survivl", None, {}, "--task survivl: there is no task 'survivl'. Did you mean 'surv"),
+        ("survival", None, {"sites": "c"}, "--sites needs --data, the table that it is about."),
+        ("survival", "nope.csv", {}, "there is no file nope.csv."),
+        ("survival", "t.csv", {"sites": "center"}, "t.csv: there is no column 'center' among 6 "
+         "columns. Did you mean 'centre'?"),
+        ("survival", "t.csv", {"outcome": "y"}, "--outcome y: expected time,event."),
+        ("classification", "t.csv", {"outcome": "sex,y"}, "--outcome sex,y: expected y, one "),
+        ("classification", "t.csv", {"outcome": "os_days"}, "t.csv: column 'os_days' has "),
+        ("survival", "t.csv", {"query": "select 1"}, "--query needs a database as --data, such as "
+         "sqlite:///registry.db."),
+        ("survival", "{site}.csv", {"sites": "centre"}, "--sites centre: {site}.csv has one file a "
+         "site already; leave it out."),
+        ("survival", "sample:diabetes", {}, "sample:diabetes: no columns look like time and event "
+         "(0 or 1). Name them by --outcome TIME,EVENT."),
+        ("classification", "sample:diabetes", {}, "sample:diabetes: no column looks like a class "
+         "to predict. Name it by --outcome Y."),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_drafted_is_said_on_one_line(here, task, data, options, message):
+    with pytest.raises((StudyError, DataError)) as error:
+        init.write(task, data, here / "new", **options)
+    assert str(error.value).startswith(message)
+    assert not (here / "new").exists()
+
+
+def test_files_are_never_replaced_without_force(here):
+    (here / "dictionary.yaml").write_text("mine")
+    with pytest.raises(StudyError, match=r"dictionary\.yaml exists\. Name another folder by --out"):
+        init.write("survival", "t.csv", here)
+    assert (here / "dictionary.yaml").read_text() == "mine"
+    assert not (here / "study.yaml").exists()
+    init.write("survival", "t.csv", here, force=True)
+    assert "variables:" in (here / "dictionary.yaml").read_text()
+
+
+def test_a_folder_that_cannot_be_written_is_named(here):
+    with pytest.raises(StudyError, match=r"--out t\.csv: cannot write there \(File exists\)\."):
+        init.write("survival", "t.csv", (here / "t.csv").relative_to(here))
+
+
+def test_conversion_keeps_the_dictionary_and_replaces_nothing(here):
+    init.write("survival", "t.csv", here)
+    yaml_file, json_file = here / "dictionary.yaml", here / "d.json"
+    init.convert(yaml_file, json_file)
+    assert Dictionary.from_file(json_file) == Dictionary.from_file(yaml_file)
+    for out, message in ((json_file, "exists"), (here / "d.csv", "is written as .yaml, .yml")):
+        with pytest.raises(FedcohortError, match=message):
+            init.convert(yaml_file, out)

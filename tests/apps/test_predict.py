@@ -1,0 +1,232 @@
+"""`fedcohort predict`: the table is checked first, and each row gets its prediction or is named."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+
+import fedcohort as fc
+from command_line import COMMAND
+from fedcohort.apps.predictions import predict
+from fedcohort.data import sources
+from fedcohort.protocol import DataError, StudyError
+from fedcohort.study.saved import round_times
+
+SAMPLE = sources.load("sample:gbsg2", Path())
+
+
+def described(**changes):
+    """Return the sample's dictionary with changes to some of its variables."""
+    plain = SAMPLE.dictionary.to_dict()
+    for name, change in changes.items():
+        plain["variables"][name] = {**plain["variables"].get(name, {}), **change}
+    return plain
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    frame = SAMPLE.frames.assign(
+        hospital=np.arange(686) % 3,
+        birth=pd.Timestamp("1930-01-01"),
+        start=pd.Timestamp("1985-01-01") + pd.to_timedelta(np.arange(686) % 90 * 100, "D"),
+    )
+    dictionary = described(
+        age={"range": [20, 85]},
+        tsize={"missing": ["-9"]},
+        birth={"type": "date"},
+        start={"type": "date", "since": "birth", "unit": "years"},
+    )
+    fed = fc.simulate(
+        frame, sites="hospital", outcome=fc.Survival("time", "cens"), dictionary=dictionary
+    )
+    folder = tmp_path_factory.mktemp("model")
+    fit = fc.fit("cox", fed, impute="iterative", winsorise=0.01)
+    fit.save(folder)
+    return folder, fit, frame.drop(columns="hospital")
+
+
+@pytest.fixture
+def table(model, tmp_path):
+    """Return a function that writes the first rows, with changes, to t.csv."""
+
+    def write(rows=8, name="t.csv", **changes):
+        frame = model[2].head(rows).astype(object)
+        for column, cells in changes.items():
+            for row, value in cells.items():
+                frame.loc[row - 1, column] = value
+        frame.to_csv(tmp_path / name, index=False)
+        return str(tmp_path / name)
+
+    return write
+
+
+def test_each_row_gets_its_risk_median_and_survival(model, table):
+    folder, fit, frame = model
+    found = predict(folder, table(50), times="365,730")
+    assert list(found.table) == [
+        "row", "risk", "median survival time", "survival at 365", "survival at 730",
+    ]  # fmt: skip
+    assert_array_equal(found.table["row"], np.arange(1, 51))
+    assert_allclose(found.table["risk"], fit.predict(frame.head(50)), rtol=1e-12)
+    expected = fit.predict_survival(frame.head(50), [365, 730])
+    assert_allclose(found.table.iloc[:, 3:], expected, rtol=1e-12)
+    assert not found.warnings
+
+
+def test_the_median_is_where_the_curve_first_falls_to_a_half_and_empty_where_it_does_not(
+    model, table
+):
+    folder, fit, frame = model
+    found = predict(folder, table(80)).table["median survival time"].to_numpy()
+    grid = fit.model.baseline.times
+    survival = fit.predict_survival(frame.head(80), grid)
+    reached = ~np.isnan(found)
+    assert 0 < reached.sum() < 80
+    assert_array_equal(reached, survival[:, -1] <= 0.5)
+    assert_array_equal(found[reached], grid[(survival > 0.5).sum(axis=1)[reached]])
+
+
+def test_survival_is_shown_at_round_times_of_the_follow_up_by_default(model, table):
+    folder, fit, _ = model
+    times = json.loads((folder / "model.json").read_text())["notes"]["times"]
+    assert times == [730, 1460, 2190]
+    assert times[-1] <= fit.model.baseline.times[-1]
+    assert list(predict(folder, table()).table)[3:] == [f"survival at {t:g}" for t in times]
+
+
+@pytest.mark.parametrize(
+    ("last", "unit", "expected"),
+    [
+        (2456.0, "days", [730, 1460, 2190]),
+        (80.0, "months", [20, 40, 60]),
+        (5.3, "", [1, 2, 3]),
+        (0.7, "years", [0.2, 0.4, 0.6]),
+        (2.0, "days", [1, 2]),
+        (0.0, "days", []),
+    ],
+)
+def test_round_times_lie_inside_the_follow_up(last, unit, expected):
+    assert_allclose(round_times(np.array([last / 2, last]), unit), expected)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"tgrade": {2: "Jane Doe"}}, "column 'tgrade' has a level outside the 3 that the "
+         "dictionary knows, in row 2. Correct them, or add the level to the dictionary and refit."),
+        ({"age": {3: "Jane Doe"}}, "column 'age' holds no number in row 3. Correct or empty them."),
+        ({"start": {1: "Jane Doe"}}, "column 'start' holds no date in row 1. Write dates as "
+         "2015-01-31."),
+        ({"birth": {4: "12.03.1944"}}, "column 'birth' holds no date in row 4. Write dates as "
+         "2015-01-31."),
+        ({"age": {3: "x"}, "pnodes": {3: "y", 5: "y"}}, "column 'age' holds no number in row 3. "
+         "Correct or empty them. So it is with 'pnodes'."),
+    ],
+)  # fmt: skip
+def test_a_row_that_cannot_be_taken_is_named_on_one_line(model, table, changes, said):
+    path = table(**changes)
+    with pytest.raises(DataError) as error:
+        predict(model[0], path)
+    assert str(error.value) == f"{path}: {said} Option --skip predicts the other rows."
+
+
+def test_skip_leaves_such_rows_empty_and_predicts_the_others(model, table):
+    whole = predict(model[0], table()).table
+    path = table(age={3: "x"}, tgrade={3: "x", 6: "x"})
+    found = predict(model[0], path, skip=True)
+    assert_array_equal(np.flatnonzero(found.table["risk"].isna()), [2, 5])
+    assert_array_equal(found.table["row"], np.arange(1, 9))
+    pd.testing.assert_frame_equal(found.table.drop([2, 5]), whole.drop([2, 5]))
+    assert found.warnings[-1] == f"{path}: no prediction for rows 3, 6."
+    assert found.csv.splitlines()[3] == "3,,,,,"
+    assert len(found.warnings) == 3
+
+
+def test_a_value_out_of_range_is_named_and_predicted_all_the_same(model, table):
+    path = table(age={2: 19, 5: 200})
+    found = predict(model[0], path)
+    assert found.warnings == (
+        f"{path}: column 'age' is outside the dictionary's range in rows 2, 5; predicted all the "
+        f"same.",
+    )
+    assert found.table["risk"].notna().all()
+
+
+def test_missing_values_and_missing_codes_are_imputed_alike(model, table):
+    coded, empty = (
+        predict(model[0], table(tsize={2: code}, tgrade={4: None})).table for code in (-9, None)
+    )
+    pd.testing.assert_frame_equal(coded, empty)
+    assert coded["risk"].notna().all()
+
+
+def test_the_outcome_and_other_columns_are_not_needed(model, tmp_path):
+    frame = model[2].head(5).drop(columns=["time", "cens"]).assign(note="x")
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    assert len(predict(model[0], str(tmp_path / "t.csv")).table) == 5
+
+
+def test_missing_columns_are_all_named(model, tmp_path):
+    model[2].head(5).drop(columns=["age", "birth", "pnodes"]).to_csv(
+        tmp_path / "t.csv", index=False
+    )
+    with pytest.raises(DataError) as error:
+        predict(model[0], str(tmp_path / "t.csv"))
+    assert "there is no column 'age' among 9 columns." in str(error.value)
+    assert str(error.value).endswith("Missing too: 'pnodes', 'birth'.")
+
+
+def test_a_query_gives_the_same_as_a_file(model, table, tmp_path):
+    path = table(20)
+    with sqlite3.connect(tmp_path / "t.db") as base:
+        pd.read_csv(path).to_sql("visits", base, index=False)
+    url = f"sqlite:///{tmp_path / 't.db'}"
+    found = predict(model[0], url, query="select * from visits")
+    assert found.csv == predict(model[0], path).csv
+    with pytest.raises(StudyError, match="--query: it is for a database"):
+        predict(model[0], path, query="select 1")
+
+
+def test_times_after_the_last_event_are_said_to_be_so(model, table):
+    found = predict(model[0], table(), times="365,99999")
+    assert len(found.warnings) == 1
+    assert "survival at 99999 is that of the model's last event time" in found.warnings[0]
+    for text in ("0", "x", "", "1,nan"):
+        with pytest.raises(StudyError, match="--times: expected positive numbers"):
+            predict(model[0], table(), times=text)
+
+
+def test_a_loaded_model_predicts_as_the_fit_did_also_from_a_raw_frame(model):
+    folder, fit, frame = model
+    raw = frame.head(30).astype({"age": str, "start": str}).assign(tsize=["-9"] * 30)
+    again = fc.load(folder)
+    assert_array_equal(again.predict(raw), fit.predict(raw))
+    expected = fit.predict(frame.head(30).assign(tsize=np.nan))
+    assert_allclose(again.predict(raw), expected, rtol=1e-12)
+    assert again.parts.dictionary["start"].since == "birth"
+    assert again.parts.dictionary["age"].range == (20, 85)
+
+
+def test_the_command_warns_on_stderr_and_leaves_stdout_to_the_table(model, table):
+    path = Path(table(age={2: 19}, tgrade={3: "Jane Doe"}))
+    command = [*COMMAND, "predict", str(model[0]), path.name]
+    done = subprocess.run(
+        [*command, "--skip"], cwd=path.parent, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("row,risk,median survival time,survival at 730,")
+    assert len(done.stdout.splitlines()) == 9
+    said = done.stderr.splitlines()
+    assert len(said) == 3
+    assert all(line.startswith("fedcohort: t.csv: ") for line in said)
+    refused = subprocess.run(command, cwd=path.parent, capture_output=True, text=True, check=False)
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert len(refused.stderr.splitlines()) == 1
+    assert "Jane" not in done.stdout + done.stderr + refused.stderr

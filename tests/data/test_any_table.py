@@ -1,0 +1,80 @@
+"""1,000 random corruptions of a table: never a traceback, and never a cell in any output."""
+
+from __future__ import annotations
+
+import random
+import warnings
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import fedcohort as fc
+from fedcohort.data.dictionary import Dictionary
+from in_process import command
+from table_faults import CELL, DICTIONARY, STUDY, broken_frame, broken_grid, csv_bytes, grid
+
+OUTCOME = fc.Survival("time", "event")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A folder with the dictionary, and a study with it and one without."""
+    made = tmp_path_factory.mktemp("any")
+    (made / "d.yaml").write_text(DICTIONARY)
+    (made / "known.yaml").write_text(STUDY % ("t.csv", "dictionary: d.yaml, "))
+    (made / "drafted.yaml").write_text(STUDY % ("t.csv", ""))
+    return made
+
+
+def refusal(call) -> str | None:
+    """Return what a call says when it refuses its input, or None."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        try:
+            call()
+        except fc.FedcohortError as error:
+            assert len(str(error).splitlines()) == 1
+            return str(error)
+    return None
+
+
+def assert_no_cell(text: str | None) -> None:
+    assert CELL.search(text or "") is None, text
+
+
+def check(folder: Path) -> tuple[int, str]:
+    """Check t.csv as text and as JSON; both say the same."""
+    given = ("data", "check", folder / "t.csv", "--dictionary", folder / "d.yaml")
+    code, text, err = command(*given, "--sites", "hospital")
+    assert code in (0, 2), err
+    assert "unexpected" not in err
+    assert command(*given, "--sites", "hospital", "--json")[0] == code
+    return code, text + err
+
+
+@settings(max_examples=1000)
+@given(seed=st.integers(0, 2**32), faults=st.integers(1, 4))
+def test_whatever_comes_is_taken_or_refused_without_a_word_of_it(folder, seed, faults):
+    rng = random.Random(seed)
+    table = broken_grid(rng, faults)
+    (folder / "t.csv").write_bytes(csv_bytes(table, rng))
+    code, printed = check(folder)
+    known = refusal(lambda: fc.Study.from_file(folder / "known.yaml"))
+    drafted = refusal(lambda: fc.Study.from_file(folder / "drafted.yaml"))
+    frame = broken_frame(table, rng)
+    kept = frame.copy()
+    given = Dictionary.from_file(folder / "d.yaml") if rng.random() < 0.7 else None
+    memory = refusal(lambda: fc.simulate(frame, sites="hospital", outcome=OUTCOME, dictionary=given))
+    for said in (printed, known, drafted, memory):
+        assert_no_cell(said)
+    assert code == 0 or known is not None, "a study ran on a table with errors"
+    pd.testing.assert_frame_equal(frame, kept)
+
+
+def test_the_table_itself_is_sound(folder):
+    (folder / "t.csv").write_bytes("\n".join(map(",".join, grid(40))).encode() + b"\n")
+    assert check(folder)[0] == 0
+    assert refusal(lambda: fc.Study.from_file(folder / "known.yaml")) is None

@@ -1,0 +1,302 @@
+"""Table 1 over sites: what is shown is right, and what is hidden cannot be worked out."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from numpy.testing import assert_allclose
+from scipy.stats import norm
+
+from fedcohort.data.describe import STEPS, describe, mixture_quartiles, variables_of
+from fedcohort.data.dictionary import Dictionary
+from fedcohort.data.outcome import Binary, Survival
+from fedcohort.protocol.host import Host
+from fedcohort.runtime.local import local
+
+LEVELS = ("I", "II", "III", "IV")
+DICTIONARY = Dictionary.from_dict(
+    {
+        "id": {"type": "text", "identifier": True},
+        "age": {"type": "integer", "unit": "years"},
+        "grade": {"type": "category", "levels": list(LEVELS)},
+        "smoker": {"type": "binary"},
+    }
+)
+
+
+def summaries(frames, dictionary=DICTIONARY, outcome=None, min_cell=5):
+    """Return what is shown, by (variable, site)."""
+    fed = local([Host(name, frame, STEPS) for name, frame in frames.items()])
+    found = describe(fed, variables_of(dictionary, outcome), min_cell=min_cell)
+    return {(s.variable.name, s.site): s for s in found}
+
+
+def shown(frames, **options):
+    """Return everything that is published, as text."""
+    return json.dumps([s.to_dict() for s in summaries(frames, **options).values()])
+
+
+def patients(n, seed=0, missing=0.1, p=(0.5, 0.3, 0.15, 0.05)):
+    rng = np.random.default_rng(seed)
+    return pd.DataFrame(
+        {
+            "id": [f"P{i}" for i in range(n)],
+            "age": np.where(rng.random(n) < missing, np.nan, rng.normal(60, 10, n).round()),
+            "grade": np.where(rng.random(n) < missing, None, rng.choice(LEVELS, n, p=p)),
+            "smoker": np.where(rng.random(n) < missing, np.nan, rng.random(n) < 0.3),
+        }
+    )
+
+
+# what is shown is right ---------------------------------------------------------------
+
+
+def test_with_nothing_to_hide_counts_are_those_of_pandas():
+    frames = {"a": patients(90, 1), "b": patients(40, 2)}
+    found = summaries(frames, min_cell=1)
+    for site, frame in {**frames, None: pd.concat(frames.values())}.items():
+        grade, smoker, age = (found[name, site] for name in ("grade", "smoker", "age"))
+        assert grade.rows == len(frame)
+        assert dict(zip(grade.levels, grade.counts, strict=True)) == dict(
+            frame.grade.value_counts().reindex(LEVELS, fill_value=0)
+        )
+        assert smoker.levels == ("0", "1")
+        assert smoker.counts == ((frame.smoker == 0).sum(), (frame.smoker == 1).sum())
+        missing = [v.missing for v in (grade, smoker, age)]
+        assert missing == frame[["grade", "smoker", "age"]].isna().sum().tolist()
+
+
+@pytest.mark.parametrize("n", [23, 60, 500])
+def test_numbers_are_those_of_pandas_up_to_a_third_of_a_standard_error(n):
+    frames = {"a": patients(n, 1), "b": patients(2 * n, 2)}
+    found = summaries(frames)
+    for site, frame in {**frames, None: pd.concat(frames.values())}.items():
+        age, one = frame.age.dropna(), found["age", site]
+        error = age.std() / np.sqrt(len(age))
+        # the all-sites mean is of rounded means, with weights that guess hidden counts
+        allowed = error / 3 if site else error * 0.6
+        assert_allclose(one.mean, age.mean(), atol=allowed)
+        assert_allclose(one.sd, age.std(), atol=allowed)
+        if one.quartiles is not None:
+            assert list(one.quartiles) == sorted(one.quartiles)
+            # a quartile's error is a third larger than the mean's; it averages neighbours
+            assert_allclose(one.quartiles, age.quantile([0.25, 0.5, 0.75]), atol=2.5 * error)
+
+
+@given(seed=st.integers(0, 999), shift=st.floats(0, 3), stretch=st.floats(0.5, 2))
+def test_quartiles_over_all_sites_are_near_those_of_the_pooled_table(seed, shift, stretch):
+    rng = np.random.default_rng(seed)
+    one, two = rng.gamma(3, 1, 700), shift + stretch * rng.gamma(3, 1, 300)
+    frames = {k: pd.DataFrame({"x": v}) for k, v in {"a": one, "b": two}.items()}
+    found = summaries(frames, Dictionary.from_dict({"x": {"type": "number"}}))
+    pooled = np.r_[one, two]
+    expected = np.quantile(pooled, [0.25, 0.5, 0.75])
+    assert_allclose(found["x", None].quartiles, expected, atol=0.12 * pooled.std())
+
+
+def test_quartiles_of_a_mixture_of_normals_are_exact():
+    means, sds, weights = np.array([0.0, 2.0]), np.array([1.0, 3.0]), np.array([30.0, 70.0])
+    quartiles = means[:, None] + sds[:, None] * norm.ppf([0.25, 0.5, 0.75])
+    found = mixture_quartiles(weights, quartiles)
+    mixture = [weights @ norm.cdf(x, means, sds) / 100 for x in found]
+    assert_allclose(mixture, [0.25, 0.5, 0.75], atol=1e-9)
+    constant = mixture_quartiles(weights, np.full((2, 3), 7.0))
+    assert_allclose(constant, 7.0)
+
+
+def test_the_outcome_comes_first_and_identifiers_never():
+    frame = patients(60).assign(t=np.arange(60) + 1.0, e=np.arange(60) % 2)
+    found = summaries({"a": frame}, outcome=Survival("t", "e"))
+    assert list(dict.fromkeys(name for name, _ in found)) == ["t", "e", "age", "grade", "smoker"]
+    assert found["e", "a"].counts == (30, 30)
+    assert (found["t", None].variable.type, found["e", None].variable.type) == ("time", "event")
+    found = summaries({"a": patients(60)}, outcome=Binary("smoker"))
+    assert list(dict.fromkeys(name for name, _ in found)) == ["smoker", "age", "grade"]
+
+
+def test_rows_are_json_with_every_key_and_numbers_have_no_levels():
+    rows = json.loads(shown({"a": patients(60)}))
+    keys = {"name", "type", "unit", "levels", "site", "n", "missing", "mean", "sd", "quartiles"}
+    assert all(row.keys() == keys | {"counts"} for row in rows)
+    age, grade = rows[0], rows[2]
+    assert (age["unit"], age["levels"], age["counts"]) == ("years", [], {})
+    assert list(grade["counts"]) == list(LEVELS)
+
+
+def test_a_date_is_described_as_the_time_since_another():
+    dictionary = Dictionary.from_dict(
+        {
+            "born": {"type": "date"},
+            "seen": {"type": "date", "since": "born", "unit": "years"},
+        }
+    )
+    born = pd.Timestamp("1950-01-01") + pd.to_timedelta(np.arange(80) * 30, "D")
+    frame = pd.DataFrame({"born": born, "seen": born + pd.Timedelta(365.25 * 40, "D")})
+    found = summaries({"a": frame}, dictionary)
+    assert {name for name, _ in found} == {"seen"}
+    assert_allclose(found["seen", "a"].mean, 40, atol=0.01)
+
+
+# what is hidden stays so --------------------------------------------------------------
+
+
+def test_a_site_with_few_rows_tells_nothing():
+    found = summaries({"a": patients(80), "b": patients(4)})
+    for name in ("age", "grade", "smoker"):
+        for site in ("b", None):
+            one = found[name, site]
+            assert one.rows is None
+            assert one.missing is None
+            assert set(one.counts) <= {None}
+            assert (one.mean, one.sd, one.quartiles) == (None, None, None)
+    assert found["age", "a"].rows == 80
+
+
+def test_what_leaves_a_site_with_few_rows_is_the_same_whatever_they_are():
+    def reply(frame):
+        fed = Overheard(local([Host("a", frame, STEPS)]))
+        describe(fed, variables_of(DICTIONARY, None), min_cell=5)
+        (told,) = fed.replies
+        return {k: getattr(told["a"], k).tobytes() for k in told["a"].__dataclass_fields__}
+
+    assert reply(patients(4, 1)) == reply(patients(2, 2))
+
+
+class Overheard:
+    """A federation that keeps the replies."""
+
+    def __init__(self, fed, replies=None):
+        self._fed, self.replies = fed, [] if replies is None else replies
+
+    def through(self, view):
+        return Overheard(self._fed.through(view), self.replies)
+
+    def gather(self, step, **question):
+        self.replies.append(self._fed.gather(step, **question))
+        return self.replies[-1]
+
+
+@pytest.mark.parametrize(
+    ("known", "mean", "sd", "quartiles"),
+    [(4, 0, 0, 0), (5, 1, 0, 0), (9, 1, 0, 0), (10, 1, 1, 0), (19, 1, 1, 0), (20, 1, 1, 1)],
+)
+def test_statistics_need_one_two_and_four_times_the_smallest_cell(known, mean, sd, quartiles):
+    frame = pd.DataFrame({"x": np.r_[np.arange(known), np.full(30, np.nan)].astype(float)})
+    one = summaries({"a": frame}, Dictionary.from_dict({"x": "number"}))["x", "a"]
+    found = [v is not None for v in (one.mean, one.sd, one.quartiles)]
+    assert found == [bool(mean), bool(sd), bool(quartiles)]
+
+
+def test_a_quartile_is_the_mean_of_five_values_and_none_is_anybodys():
+    x = np.arange(21.0) ** 3
+    one = summaries({"a": pd.DataFrame({"x": x})}, Dictionary.from_dict({"x": "number"}))["x", "a"]
+    # 21 values: the quartiles are the 6th, the 11th and the 16th, each with two on either side
+    s = 200  # the step that a standard error of 514 gives
+    assert_allclose(one.quartiles, [x[3:8].mean(), x[8:13].mean(), x[13:18].mean()], atol=s / 2)
+
+
+@given(n=st.integers(5, 40), missing=st.integers(1, 4), other=st.integers(1, 4))
+def test_which_statistics_are_there_does_not_tell_how_many_values_are_missing(n, missing, other):
+    def looks(k):
+        x = np.r_[np.linspace(0, 1, n - k), np.full(k, np.nan)]
+        dictionary = Dictionary.from_dict({"x": "number"})
+        one = summaries({"a": pd.DataFrame({"x": x})}, dictionary)["x", "a"]
+        return one.missing, [v is None for v in (one.mean, one.sd, one.quartiles)]
+
+    # with as many missing as known, both counts could be the small one
+    assume(n - max(missing, other) >= 5)
+    assert looks(missing) == looks(other)
+    assert looks(missing)[0] is None
+
+
+def from_cells(cells):
+    """Return a site with so many rows of each level of `grade`, and without one, in order."""
+    values = [None, *LEVELS]
+    grade = np.repeat(np.array(values, object), cells)
+    return pd.DataFrame({"id": "", "age": 50.0, "grade": grade, "smoker": 0.0})
+
+
+@settings(max_examples=30)
+@given(
+    sites=st.lists(
+        st.lists(st.one_of(st.integers(0, 6), st.integers(0, 60)), min_size=5, max_size=5),
+        min_size=1,
+        max_size=4,
+    )
+)
+def test_for_every_hidden_count_another_world_would_have_published_the_same(sites):
+    """The attacker sees the table of all sites and each, and knows the rules.
+
+    For each hidden count there is another table of that site, where it has another value, from
+    which every number that is published would be the same: no subtraction, of sites from all of
+    them or of levels from a site's rows, can tell the two apart.
+    """
+    assume(all(sum(cells) for cells in sites))
+    tables = {f"s{i}": np.array(cells) for i, cells in enumerate(sites)}
+    before = shown({k: from_cells(c) for k, c in tables.items()})
+    found = summaries({k: from_cells(c) for k, c in tables.items()})
+    for site, cells in tables.items():
+        one = found["grade", site]
+        if one.rows is None:
+            continue  # as many rows as any number below the smallest cell: the test above
+        secret = [j for j, v in enumerate([one.missing, *one.counts]) if v is None]
+        for j in secret:
+            assert any(
+                shown({k: from_cells(world if k == site else c) for k, c in tables.items()})
+                == before
+                for world in other_worlds(cells, j, secret)
+            ), (site, cells, j)
+
+
+def other_worlds(cells, j, secret):
+    """Return tables in which a hidden count has another value: exchanged, or one up, one down."""
+    for i in secret:
+        if cells[i] != cells[j]:
+            world = cells.copy()
+            world[[i, j]] = world[[j, i]]
+            yield world
+    for i in secret:
+        for by in (1, -1):
+            world = cells.copy()
+            world[j] += by
+            world[i] -= by
+            if i != j and world.min() >= 0:
+                yield world
+    if len(secret) > 1:
+        few = cells[j] - 1
+        world = np.where(np.isin(np.arange(len(cells)), secret) & (cells > 0), few, cells)
+        world[next(i for i in secret if i != j)] += cells.sum() - world.sum()
+        yield world
+
+
+@given(sites=st.lists(st.lists(st.integers(0, 12), min_size=5, max_size=5), min_size=2, max_size=4))
+def test_over_all_sites_nothing_is_shown_that_some_site_hides(sites):
+    assume(all(sum(cells) for cells in sites))
+    found = summaries({f"s{i}": from_cells(cells) for i, cells in enumerate(sites)})
+    for name in ("age", "grade", "smoker"):
+        whole = found[name, None]
+        own = [found[name, f"s{i}"] for i in range(len(sites))]
+        columns = [[s.rows for s in own], [s.missing for s in own]]
+        columns += [list(c) for c in zip(*(s.counts for s in own), strict=True)]
+        for total, parts in zip([whole.rows, whole.missing, *whole.counts], columns, strict=True):
+            assert total == (None if None in parts else sum(parts))
+
+
+def test_values_too_large_for_a_mean_are_not_described_and_break_nothing():
+    x = np.r_[np.full(30, 1e308), np.full(30, -1e308)]
+    one = summaries({"a": pd.DataFrame({"x": x})}, Dictionary.from_dict({"x": "number"}))["x", "a"]
+    assert (one.rows, one.missing, one.mean) == (60, 0, None)
+
+
+def test_a_site_without_values_leaves_the_others_and_without_rows_is_empty():
+    frames = {"a": patients(60), "b": patients(60, 1).assign(age=np.nan), "c": patients(60)[:0]}
+    found = summaries(frames)
+    assert found["age", "b"].missing == 60
+    assert found["age", None].mean == pytest.approx(found["age", "a"].mean, abs=1)
+    assert found["grade", "c"].rows == 0
+    assert found["grade", "c"].counts == (0, 0, 0, 0)

@@ -1,0 +1,164 @@
+"""Published values, lifelines' estimate, and the rule by which a curve may be shown."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from lifelines import KaplanMeierFitter
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy.stats import norm
+
+from fedcohort.metrics.censoring import Leavers, leavers
+from fedcohort.metrics.kaplan_meier import (
+    followed,
+    group_leavers,
+    kaplan_meier,
+    round_times,
+    shown_curve,
+)
+
+# Remission in weeks under 6-MP: Freireich et al., Blood 21, 1963; + is censored.
+WEEKS = "6 6 6 6+ 7 9+ 10 10+ 11+ 13 16 17+ 19+ 20+ 22 23 25+ 32+ 32+ 34+ 35+".split()
+TIME = np.array([float(w.strip("+")) for w in WEEKS])
+EVENT = np.array(["+" not in w for w in WEEKS])
+
+
+def curve(time, event, level=0.95):
+    grid = np.unique(time)
+    return kaplan_meier(grid, leavers(time, event, grid), level)
+
+
+def test_remission_under_6mp_as_kleinbaum_and_klein_have_it():
+    # Survival Analysis, 3rd ed. 2012, section 2.III.
+    got = curve(TIME, EVENT)
+    at = np.searchsorted(got.times, [6, 7, 10, 13, 16, 22, 23])
+    assert_allclose(
+        got.survival[at], [0.8571, 0.8067, 0.7529, 0.6902, 0.6275, 0.5378, 0.4482], atol=5e-5
+    )
+    # Eqs. (2) and (3) by hand: at 6 weeks 3 of 21 relapse.
+    v = 3 / (21 * 18) / math.log(18 / 21) ** 2
+    want = [(18 / 21) ** math.exp(sign * norm.ppf(0.975) * math.sqrt(v)) for sign in (1, -1)]
+    assert_allclose([got.low[at[0]], got.high[at[0]]], want, rtol=1e-12)
+
+
+@pytest.mark.parametrize("name", ["gbsg2", "whas500", "rossi"])
+@pytest.mark.parametrize("level", [0.95, 0.8])
+def test_the_curve_and_its_interval_equal_lifelines(request, name, level):
+    cohort = request.getfixturevalue(name)
+    got = curve(cohort.time, cohort.event, level)
+    fitted = KaplanMeierFitter(alpha=1 - level).fit(cohort.time, cohort.event)
+    assert_allclose(got.survival, fitted.predict(got.times), rtol=1e-10)
+    some = got.survival > 0  # where S is 0, lifelines' interval is (1, 1)
+    want = fitted.confidence_interval_.loc[got.times[some]].to_numpy()
+    assert_allclose(np.stack([got.low, got.high], axis=1)[some], want, rtol=1e-10)
+    assert np.isnan(got.high[~some]).all()
+
+
+def test_where_nobody_survives_there_is_no_interval_and_before_a_death_it_is_one():
+    got = curve(np.array([1.0, 2.0, 3.0]), np.array([False, True, True]))
+    assert_allclose(got.survival, [1, 0.5, 0])
+    assert_array_equal([got.low[0], got.high[0]], 1)
+    assert 0 < got.low[1] < 0.5 < got.high[1] < 1
+    assert math.isnan(got.low[2])
+    assert math.isnan(got.high[2])
+
+
+@given(seed=st.integers(0, 2**16), sites=st.integers(1, 5))
+def test_counts_of_sites_add_up_to_the_pooled_curves_of_the_groups(seed, sites):
+    rng = np.random.default_rng(seed)
+    n = 60
+    time, event = rng.integers(1, 20, n).astype(float), rng.random(n) < 0.6
+    group, site = rng.integers(0, 3, n), rng.integers(0, sites, n)
+    grid = np.unique(time)
+    parts = [
+        group_leavers(group[site == s], 3, time[site == s], event[site == s], grid)
+        for s in range(sites)
+    ]
+    pooled = kaplan_meier(
+        grid, Leavers(sum(p.deaths for p in parts), sum(p.censored for p in parts))
+    )
+    for g in range(3):
+        alone = kaplan_meier(grid, leavers(time[group == g], event[group == g], grid))
+        for ours, want in zip(pooled[1:], alone[1:], strict=True):
+            assert_array_equal(ours[g], want)
+
+
+def test_who_ends_at_a_time_is_still_at_risk_at_it():
+    assert_array_equal(
+        followed(TIME, np.array([0, 6, 6.5, 10, 23, 35, 36])), [21, 21, 17, 15, 6, 1, 0]
+    )
+
+
+# what is shown ----------------------------------------------------------------------------
+
+
+@given(
+    seed=st.integers(0, 2**16),
+    n=st.integers(1, 150),
+    least=st.integers(1, 8),
+    digits=st.integers(0, 3),
+    rate=st.floats(0, 1),
+)
+def test_no_step_of_a_shown_curve_is_of_few_events_and_its_points_lie_on_the_curve(
+    seed, n, least, digits, rate
+):
+    rng = np.random.default_rng(seed)
+    time, event = np.round(rng.exponential(9, n), digits) + 10.0**-digits, rng.random(n) < rate
+    got = shown_curve(time, event, least)
+    assert (got.times[0], got.survival[0]) == (0, 1)
+    steps = np.histogram(time[event], np.r_[-1, got.times + 1e-9])[0][1:]
+    assert set(steps[steps < least]) <= {0}
+    assert len(got.times) <= 101
+    if len(got.times) > 1:
+        assert (time >= got.times[-1]).sum() >= least
+        fitted = KaplanMeierFitter().fit(time, event)
+        assert_allclose(got.survival, fitted.predict(got.times), atol=1e-12)
+
+
+def test_events_too_few_for_a_last_step_join_the_step_before():
+    time, event = np.arange(1.0, 41.0), np.arange(40) % 4 == 0  # deaths at 1, 5, …, 37
+    every = shown_curve(time, event, 1)
+    assert_array_equal(np.diff(every.survival) < 0, [True] * 10 + [False])
+    steps = shown_curve(time, event, 4)  # deaths 1–13; 17–37, of which 33 and 37 would be two
+    assert_array_equal(steps.times, [0, 13, 37])
+    assert_allclose(steps.survival[1:], every.survival[[4, 10]])
+    assert steps.times[-1] == 37  # where four are still at risk
+
+
+def test_fewer_events_than_a_cell_leave_the_start_alone():
+    time, event = np.arange(1.0, 31.0), np.arange(30) < 4
+    assert_array_equal(np.stack(shown_curve(time, event, 5)), [[0], [1], [1], [1]])
+    assert_array_equal(shown_curve(time, event, 4).survival[1:], 26 / 30)
+    assert len(shown_curve(time[:3], event[:3], 4).times) == 1
+
+
+def test_without_events_the_curve_is_flat_as_far_as_enough_are_followed():
+    got = shown_curve(np.arange(1.0, 31.0), np.zeros(30, bool), 5)
+    assert_array_equal(got.times, [0, 26])
+    assert_array_equal(got.survival, 1)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "most", "want"),
+    [
+        (0, 2659, 6, [0, 500, 1000, 1500, 2000, 2500]),
+        (310, 1499, 14, list(range(400, 1401, 100))),
+        (0.031, 0.088, 6, [0.04, 0.05, 0.06, 0.07, 0.08]),
+        (0, 0, 6, []),
+        (0.4, 0.4, 6, [0.4]),
+    ],
+)
+def test_round_times_by_hand(low, high, most, want):
+    assert_array_equal(round_times(low, high, most), want)
+
+
+@given(low=st.floats(0, 1e4), span=st.floats(0.001, 1e5), most=st.integers(4, 100))
+def test_round_times_lie_inside_and_are_as_many_as_they_may_be(low, span, most):
+    got = round_times(low, low + span, most)
+    assert most / 2 - 2 <= len(got) <= most
+    assert low <= got[0] <= got[-1] <= low + span
+    assert_allclose(np.diff(got), np.diff(got[:2]).sum(), rtol=1e-6)

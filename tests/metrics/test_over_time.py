@@ -1,0 +1,63 @@
+"""A row of ones is the metric; a draw is its records repeated."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.testing import assert_allclose
+
+from fedcohort.metrics import over_time
+from fedcohort.metrics.auc import dynamic_auc
+from fedcohort.metrics.brier import brier
+from fedcohort.metrics.resampled import multiplicities
+
+
+def test_a_row_of_ones_gives_the_metrics_of_the_records(gbsg2):
+    train, test = gbsg2.halves()
+    times = np.array([400.0, 700, 1000, 1500])
+    ones = np.ones((1, len(test.time)))
+    given_ = (train.time, train.event, test.time, test.event)
+    want = dynamic_auc(*given_, test.risk, times).values
+    assert_allclose(over_time.auc(ones, *given_, test.risk, times)[0], want, rtol=1e-12)
+    surv = test.surv(times)
+    want = brier(*given_, surv, times)
+    assert_allclose(over_time.brier(ones, *given_, surv, times)[0], want, rtol=1e-12)
+
+
+@given(n=st.integers(10, 50), digits=st.integers(0, 2), seed=st.integers(0, 2**16))
+def test_a_draw_is_its_records_repeated(n, digits, seed):
+    rng = np.random.default_rng(seed)
+    time = np.round(rng.exponential(size=n), digits) + 0.1
+    event, risk = rng.random(n) < 0.6, np.round(rng.normal(size=n), digits)
+    train = (rng.exponential(size=80), rng.random(80) < 0.5)
+    times = np.array([0.3, 0.8, 1.2])
+    surv = rng.random((n, 3))
+    weights = multiplicities(n, 3, rng)
+    got = over_time.auc(weights, *train, time, event, risk, times)
+    errors = over_time.brier(weights, *train, time, event, surv, times)
+    for b, m in enumerate(weights):
+        r = np.repeat(np.arange(n), m)
+        want = dynamic_auc(*train, time[r], event[r], risk[r], times).values
+        assert_allclose(got[b], want, rtol=1e-10)
+        assert_allclose(errors[b], brier(*train, time[r], event[r], surv[r], times), rtol=1e-10)
+
+
+def test_it_does_not_matter_in_how_many_blocks_it_is_computed(gbsg2, monkeypatch):
+    rng = np.random.default_rng(1)
+    records = (gbsg2.time, gbsg2.event)
+    weights, times = multiplicities(len(gbsg2.time), 7, rng), np.array([300.0, 900.0])
+    at_once = over_time.auc(weights, *records, *records, gbsg2.risk, times)
+    monkeypatch.setattr(over_time, "TABLE", 1500)
+    blocks = over_time.auc(weights, *records, *records, gbsg2.risk, times)
+    assert_allclose(blocks, at_once, rtol=1e-14)
+
+
+def test_without_cases_controls_or_patients_there_is_no_answer():
+    time, event = np.array([1.0, 2.0, 3.0, 4.0]), np.array([True, True, False, True])
+    weights = np.array([[1, 1, 1, 1], [0, 0, 1, 1], [0, 0, 0, 0]])
+    got = over_time.auc(weights, time, event, time, event, -time, np.array([0.5, 2.0, 4.0]))
+    assert_allclose(got, [[np.nan, 1, np.nan], [np.nan] * 3, [np.nan] * 3])
+    surv = np.full((4, 1), 0.5)
+    errors = over_time.brier(weights, time, event, time, event, surv, np.array([2.0]))
+    assert_allclose(errors, [[0.25], [0.25], [np.nan]])
