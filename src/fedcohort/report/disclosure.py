@@ -18,7 +18,7 @@ from typing import Any
 
 from fedcohort.protocol.errors import DataError
 from fedcohort.report import words
-from fedcohort.report.run import Run, read
+from fedcohort.report.run import Arm, Run, read
 
 _NUMBERING = re.compile(r'"(?:call|round)"\s*:\s*\d+\s*,\s*')
 
@@ -30,7 +30,8 @@ class Sent:
     Attributes
     ----------
     verb : ``sum`` (used only in a total over sites) or ``gather`` (seen one by one).
-    phases : preprocess, fit, tune or evaluate.
+    arm : "" for the description of the patients, which is no arm's.
+    phases : describe, preprocess, fit, tune or evaluate.
     fields : names of the arrays.
     calls, numbers, bytes : totals over `runs`.
     runs : training runs (scenario × repeat) of the arm in which the site took part.
@@ -113,6 +114,12 @@ def federated(run: Run, lines: Iterable[Sent]) -> list[Sent]:
     return [s for s in lines if s.arm not in bounds]
 
 
+def description(run: Run) -> Arm:
+    """Return what stands for the description of the patients among the arms."""
+    steps = run.mapping("cohort").get("steps") or {}
+    return Arm("", "Description of the patients", "", "", {}, "", "", steps)
+
+
 def plain_ledger(folder: Path) -> list[str]:
     """Return, site by site, what left it in one training run of each arm, in plain words.
 
@@ -124,8 +131,9 @@ def plain_ledger(folder: Path) -> list[str]:
     lines = federated(run, sent(folder))
     if not lines:
         return ["Nothing left any site: the ledger holds no call of an arm that trains together."]
-    titles = {a.name: a.title for a in run.arms}
-    steps = {a.name: a.steps for a in run.arms}
+    known = [description(run), *run.arms]
+    titles = {a.name: a.title for a in known}
+    steps = {a.name: a.steps for a in known}
     out = ["Counts are per training run. What is listed is all that left a site."]
     for site in sorted({s.site for s in lines}, key=natural):
         out += ["", site]
@@ -135,10 +143,10 @@ def plain_ledger(folder: Path) -> list[str]:
             calls, numbers, size = (
                 sum(getattr(s, k) for s in here) / n for k in ("calls", "numbers", "bytes")
             )
+            often = f"; {words.of(n, 'training run')} in all" if arm else ""
             out.append(
                 f"  {titles.get(arm, arm)}: {words.of(calls, 'reply', 'replies')}, "
-                f"{words.of(numbers, 'number')}, {words.size(size)}; "
-                f"{words.of(n, 'training run')} in all"
+                f"{words.of(numbers, 'number')}, {words.size(size)}{often}"
             )
             out += [f"    {sentence(s, steps.get(arm, {}))}" for s in here]
     if any(s.verb == "gather" for s in lines):
@@ -162,6 +170,7 @@ def sentence(s: Sent, steps: Mapping[str, str]) -> str:
 def phases(s: Sent) -> str:
     """Return the phases of a step in words."""
     plain = {
+        "describe": "describing the patients",
         "preprocess": "preparing the data",
         "fit": "training",
         "tune": "choosing settings",

@@ -8,18 +8,29 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from importlib import resources
-from pathlib import Path
 
+from fedcohort.report import words
+from fedcohort.report.charts.thin import LIMIT, thinned
 from fedcohort.report.markup import Markup, h, join, p
-from fedcohort.report.run import Run, read
+from fedcohort.report.run import Run
 from fedcohort.report.sections import (
+    accuracy,
     bounds,
     calibration,
+    centres,
+    checklist,
     coefficients,
+    cohort,
     cost,
     curves,
+    discrimination,
+    footprint,
+    hazards,
     headline,
+    importance,
     left,
+    paper,
+    risk_groups,
     settings,
     sites,
 )
@@ -29,11 +40,21 @@ from fedcohort.report.sections.base import Section
 SECTIONS: Sequence[Callable[[Run], Section | None]] = (
     bounds.section,
     sites.section,
+    cohort.section,
+    discrimination.section,
+    centres.section,
     calibration.section,
+    accuracy.section,
+    risk_groups.section,
     coefficients.section,
+    hazards.section,
+    importance.section,
     curves.section,
     left.section,
     cost.section,
+    footprint.section,
+    checklist.section,
+    paper.section,
     settings.settings,
     settings.reproduce,
 )
@@ -41,30 +62,31 @@ SECTIONS: Sequence[Callable[[Run], Section | None]] = (
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
 
 
-def write(dir: Path, out: Path | None = None) -> Path:
-    """Write the report of a run's folder; the same folder gives the same bytes.
+def render(run: Run) -> str:
+    """Return the page of a run as HTML."""
+    sections = [s for make in SECTIONS if (s := make(run)) is not None]
+    study = str(run.results.get("study", "study"))
+    version = run.mapping("versions").get("fedcohort")
+    words_used = [h("h2", "Words used here", class_="minor"), headline.glossary(run)]
+    return document(study, headline.top(run), sections, words_used, str(version or ""))
+
+
+def document(
+    name: str,
+    top: Markup,
+    sections: Sequence[Section],
+    words_used: Sequence[Markup] = (),
+    version: str = "",
+) -> str:
+    """Return a page: its head, a list of contents, sections and foot.
 
     Parameters
     ----------
-    out : the file to write, ``report.html`` in the folder by default.
-
-    Returns
-    -------
-    path : the file written.
-
-    Raises
-    ------
-    DataError : the folder holds no results, or its ledger is damaged.
+    name : stands in the title, and on every printed page.
+    top : what comes before the contents.
+    words_used : what the foot explains.
+    version : of the software that wrote it.
     """
-    path = out or Path(dir) / "report.html"
-    path.write_bytes(render(read(Path(dir))).encode("utf-8", "replace"))
-    return path
-
-
-def render(run: Run) -> str:
-    """Return the page's HTML."""
-    sections = [s for make in SECTIONS if (s := make(run)) is not None]
-    study = str(run.results.get("study", "study"))
     css = resources.files("fedcohort.report").joinpath("report.css").read_text("utf-8")
     head = h(
         "head",
@@ -73,25 +95,39 @@ def render(run: Run) -> str:
         h("meta", name="viewport", content="width=device-width, initial-scale=1"),
         h("meta", name="color-scheme", content="light dark"),
         h("meta", name="generator", content="fedcohort"),
-        h("title", f"{study} – fedcohort report"),
-        h("style", Markup(css)),
+        h("title", f"{name} – fedcohort report"),
+        h("style", Markup(css + _running_head(name))),
     )
     contents = h(
         "nav",
         (h("a", s.short, href=f"#{s.key}") for s in sections),
         aria_label="Contents",
     )
-    body = h(
-        "body",
-        h(
-            "main",
-            headline.top(run),
-            contents,
-            (_section(s) for s in sections),
-            _foot(run),
-        ),
+    foot = h("footer", words_used, _made(version))
+    body = h("body", h("main", top, contents, (_section(s) for s in sections), foot))
+    return _small(f"<!DOCTYPE html>\n{h('html', head, body, lang='en')}\n")
+
+
+def _small(page: str) -> str:
+    """Return the page within its limit, with a note where files were left out for that."""
+    size = LIMIT - 1_000  # room for the note
+    page, left_out = thinned(page, size)
+    if not left_out:
+        return page
+    note = p(
+        f"To keep this page below {words.size(LIMIT)}, it leaves out "
+        f"{words.of(left_out, 'of the files', 'of the files')} that its figures offer, the largest "
+        "first; all numbers are in results.json beside it."
     )
-    return f"<!DOCTYPE html>\n{h('html', head, body, lang='en')}\n"
+    body, end, rest = page.rpartition("</footer>")
+    return f"{body}{note}{end}{rest}"
+
+
+def _running_head(study: str) -> str:
+    """Return the rule that prints the study's name on every page, each odd letter as its code."""
+    name = "".join(c if c.isascii() and c.isalnum() else f"\\{ord(c):x} " for c in study)
+    font = "font: 8pt sans-serif; color: #555;"
+    return f'@media print {{ @page {{ @top-right {{ content: "{name}"; {font} }} }} }}\n'
 
 
 def _section(s: Section) -> Markup:
@@ -99,12 +135,8 @@ def _section(s: Section) -> Markup:
     return h("section", title, p(s.intro, class_="intro"), s.body, id=s.key)
 
 
-def _foot(run: Run) -> Markup:
-    version = run.mapping("versions").get("fedcohort")
-    made = join("Written by fedcohort", f" {version}" if version else None)
-    note = (
-        ". This page holds no script and loads nothing; it can be kept, sent and printed as it is."
-    )
-    return h(
-        "footer", h("h2", "Words used here", class_="minor"), headline.glossary(run), p(made, note)
+def _made(version: str) -> Markup:
+    return p(
+        join("Written by fedcohort", f" {version}" if version else None),
+        ". This page holds no script and loads nothing; it can be kept, sent and printed as it is.",
     )

@@ -24,8 +24,9 @@ class Arm:
 
     Attributes
     ----------
-    look : class of its colour: ``lower``, ``upper``, or ``c0`` … ``c6`` in declared order.
+    look : class of its colour: ``lower``, ``upper``, or ``c0`` … ``c7`` in declared order.
     steps : what each step of its program does, in one line, where the run says so.
+    paper : the source of its method.
     """
 
     name: str
@@ -36,6 +37,7 @@ class Arm:
     reveals: str
     look: str
     steps: Mapping[str, str]
+    paper: str = ""
 
 
 @dataclass(frozen=True)
@@ -94,8 +96,9 @@ class Run:
                     role,
                     d.get("settings") or {},
                     str(d.get("reveals") or ""),
-                    looks.get(role, f"c{n % 7}"),
+                    looks.get(role, f"c{n % 8}"),
                     d.get("steps") or {},
+                    str(d.get("paper") or ""),
                 )
             )
         return arms

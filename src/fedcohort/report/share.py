@@ -29,7 +29,7 @@ from fedcohort.metrics import intervals
 
 @dataclass(frozen=True)
 class Mean:
-    """A mean difference over repeats, with its 95 % interval (NaN below three repeats)."""
+    """A mean difference over repeats, with its 95 % interval (NaN below `intervals.FEWEST`)."""
 
     value: float
     low: float
@@ -67,7 +67,7 @@ def paired(
     common = sorted(arm.keys() & against.keys())
     a, b = ([sign * v[r] for r in common] for v in (arm, against))
     d, low, high, _, n = intervals.paired(a, b, test_fraction / (1 - test_fraction))
-    return Mean(d, low, high, n) if n >= 3 else Mean(d, math.nan, math.nan, n)
+    return Mean(d, low, high, n)
 
 
 def share(
@@ -94,7 +94,7 @@ def share(
         return none
     ratio = gain.value / gap.value
     n = len(common)
-    if n < 3:
+    if n < intervals.FEWEST:
         return Share(ratio, math.nan, math.nan, gain, gap)
     d = np.array([mid[r] - low[r] for r in common]) * sign
     g = np.array([top[r] - low[r] for r in common]) * sign

@@ -63,6 +63,36 @@ METRICS: Mapping[str, Metric] = {
         "they do not.",
         sign=0,
     ),
+    "auc": Metric(
+        "AUC",
+        "Of two patients, one with and one without the outcome, how often the one who has it got "
+        "the higher probability: 0.5 is chance, 1 is always.",
+        chance=0.5,
+    ),
+    "auc_own": Metric(
+        "AUC, own patients",
+        "The AUC of a model among the held-back patients of one hospital only.",
+        chance=0.5,
+    ),
+    "accuracy": Metric(
+        "Accuracy",
+        "Share of patients who are told right when a probability above one half means yes. "
+        "Compare it with the share of the more frequent outcome.",
+    ),
+    "brier": Metric(
+        "Brier score",
+        "Mean squared distance between predicted probability and what happened: 0 is perfect, one "
+        "half for everybody gives 0.25, lower is better.",
+        sign=-1,
+        chance=0.25,
+    ),
+    "log_loss": Metric(
+        "Log loss",
+        "How surprised the probabilities were by what happened: 0 is perfect, one half for "
+        "everybody gives 0.693, lower is better.",
+        sign=-1,
+        chance=0.693,
+    ),
 }
 
 

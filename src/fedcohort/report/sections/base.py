@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
-from fedcohort.report import plot
+from fedcohort.report.charts import theme
 from fedcohort.report.markup import Child, Markup, h
 from fedcohort.report.run import Arm
 
@@ -30,32 +30,14 @@ class Section:
     body: Markup
 
 
-def panel(title: str, note: str | None, *body: Child) -> Markup:
-    """Return one picture with its heading."""
-    heading = h("h3", title, h("small", note) if note else None)
-    return h("figure", h("figcaption", heading), *body, class_="panel")
-
-
-def panels(items: Sequence[Markup], class_: str = "panels") -> Markup:
-    """Return pictures side by side, as many as the page is wide."""
-    return h("div", items, class_=class_ if len(items) > 1 else f"{class_} one")
-
-
-def row(name: Child, drawing: Child, value: Child, class_: str = "row") -> Markup:
-    """Return a line of a picture: what, where it lies, the number itself."""
-    cells = ((name, "name"), (drawing, "draw"), (value, "val"))
-    return h("div", (h("div", c, class_=k) for c, k in cells), class_=class_)
-
-
-def rows(lines: Iterable[Markup], axis: Markup) -> Markup:
-    """Return the lines of a picture above their common axis."""
-    return h("div", lines, row(None, axis, None, "row axis-row"), class_="rows")
-
-
 def key(arm: Arm) -> Markup:
     """Return an arm's mark and title, for text and legends."""
     mark = h(
-        "svg", plot.dot(arm.look, "8"), class_="key", width="16", height="16", aria_hidden="true"
+        "svg",
+        h("path", d=theme.shape(arm.look), transform="translate(8 8) scale(5.4)"),
+        class_=f"key {arm.look}",
+        viewBox="0 0 16 16",
+        aria_hidden="true",
     )
     return h("span", mark, h("span", arm.title), class_="arm")
 

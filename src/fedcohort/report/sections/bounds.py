@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 
-from fedcohort.report import plot, words
+from fedcohort.report import words
+from fedcohort.report.charts import Row, figure, interval_rows
+from fedcohort.report.charts.scales import Domain, around, wrapped
 from fedcohort.report.markup import Markup, h, table
 from fedcohort.report.run import Arm, Run, Summary
-from fedcohort.report.sections.base import Section, key, more, panel, row, rows
-from fedcohort.report.words import estimate, fixed, percent
+from fedcohort.report.sections.base import Section, key, more
+from fedcohort.report.words import estimate, percent
 
 
 def section(run: Run) -> Section | None:
@@ -16,7 +18,7 @@ def section(run: Run) -> Section | None:
     if not run.rows("summary"):
         return None
     known = words.metric(run.metric)
-    scale = _scale(run)
+    domain = _domain(run)
     intro = (
         f"{known.label}, further {'right' if known.sign >= 0 else 'left'} is better. {known.plain} "
         "The shaded band runs from one hospital alone to all data in one place: the further "
@@ -24,74 +26,91 @@ def section(run: Run) -> Section | None:
     )
     if any(words.number(s.get("low")) == words.number(s.get("low")) for s in run.rows("summary")):
         intro += " Bars are 95 % intervals."
-    body = h("div", (_panel(run, c, scale) for c in run.scenarios), class_="stack")
+    body = [_figure(run, c, domain) for c in run.scenarios]
     return Section(
         "bounds",
         "The gap",
         "How close does training together come?",
         intro,
-        h("div", body, _every_metric(run), _comparisons(run)),
+        h("div", *body, _every_metric(run), _comparisons(run)),
     )
 
 
-def _scale(run: Run) -> plot.Scale:
-    """Return one scale for all panels; it starts at chance where chance is near."""
+def _domain(run: Run) -> Domain:
+    """Return one domain for all figures; it starts at chance where chance is near."""
     found = [s for a in run.arms for c in run.scenarios if (s := run.summary(a.name, c))]
-    scale = plot.around([v for s in found for v in (s.mean, s.low, s.high)])
+    low, high = around([v for s in found for v in (s.mean, s.low, s.high)])
     chance = words.metric(run.metric).chance
-    if chance is not None and found and 0 <= scale.low - chance < 0.5 * (scale.high - scale.low):
-        return plot.Scale(chance, scale.high)
-    return scale
+    if chance is not None and found and 0 <= low - chance < 0.5 * (high - low):
+        return chance, high
+    return low, high
 
 
-def _panel(run: Run, scenario: str, scale: plot.Scale) -> Markup:
-    """Return one scenario's rows above their axis."""
-    marks = plot.ticks(scale.low, scale.high)
+def _figure(run: Run, scenario: str, domain: Domain) -> Markup:
+    """Return one scenario: a line an arm, the gap between the bounds behind them."""
+    label = words.metric(run.metric).label
     sites = run.sites(scenario)
-    lines = [_row(run, a, scenario, scale, marks) for a in run.arms]
-    note = words.of(len(sites), "hospital") if sites else None
-    axis = plot.axis(scale, marks, words.metric(run.metric).label)
-    return panel(run.scenarios[scenario], note, rows(lines, axis))
-
-
-def _row(run: Run, arm: Arm, scenario: str, scale: plot.Scale, marks: list[float]) -> Markup:
-    """Return one arm: the band behind, its interval and mark, its numbers."""
-    found = run.summary(arm.name, scenario)
-    back = [plot.grid(scale, marks)]
     ends = [run.summary(b.name, scenario) for b in (run.lower, run.upper) if b]
-    if len(ends) == 2 and ends[0] and ends[1]:
-        back.insert(0, plot.band(scale, ends[0].mean, ends[1].mean, "gap"))
+    band = (ends[0].mean, ends[1].mean) if len(ends) == 2 and ends[0] and ends[1] else None
     chance = words.metric(run.metric).chance
-    if chance is not None and scale.low < chance < scale.high:
-        back.append(plot.rule(scale.pct(chance), "chance"))
-    if found is None:
-        reasons = "; ".join(run.failures(arm.name, scenario))
-        why = f"failed: {reasons}" if reasons else "no value"
-        return row(key(arm), plot.strip(*back), h("span", why, class_="failed"))
-    said = f"{arm.title}: {estimate(found.mean, found.low, found.high)}"
-    drawing = plot.strip(
-        *back,
-        plot.whisker(scale, found.low, found.high, arm.look),
-        plot.dot(arm.look, scale.pct(found.mean)),
-        title=said,
+    rows = [_row(run, a, scenario) for a in run.arms]
+    title = run.scenarios[scenario]
+    said = "; ".join(f"{a.title} {_said(run, a, scenario)}" for a in run.arms)
+    return figure(
+        f"bounds-{scenario}",
+        title,
+        words.of(len(sites), "hospital") if sites else None,
+        interval_rows(rows, label, reference=chance, band=band, domain=domain),
+        [_data(run, a, scenario) for a in run.arms],
+        f"{label}, mean with 95 % interval. {said}.",
     )
-    return row(key(arm), drawing, [_numbers(found), _share(run, arm, scenario)])
 
 
-def _numbers(found: Summary) -> Markup:
-    interval = words.between(found.low, found.high)
-    return h("span", h("b", fixed(found.mean)), f" ({interval})" if interval else None)
+def _row(run: Run, arm: Arm, scenario: str) -> Row:
+    """Return one arm: its interval and mark, its numbers, or why there are none."""
+    found = run.summary(arm.name, scenario)
+    if found is None:
+        why = "\n".join(wrapped(_said(run, arm, scenario), 190, 3))
+        return Row(name=arm.title, look=arm.look, text=why)
+    text = estimate(found.mean, found.low, found.high)
+    closed = _share(run, arm, scenario)
+    return Row(
+        name=arm.title,
+        value=found.mean,
+        low=found.low,
+        high=found.high,
+        look=arm.look,
+        text=f"{text}\n{closed}" if closed else text,
+    )
 
 
-def _share(run: Run, arm: Arm, scenario: str) -> Markup | None:
-    """Return the share closed, below an arm's numbers, where there is a clear gap."""
+def _said(run: Run, arm: Arm, scenario: str) -> str:
+    """Return an arm's numbers as text, or why there are none."""
+    found = run.summary(arm.name, scenario)
+    if found is not None:
+        return estimate(found.mean, found.low, found.high)
+    reasons = "; ".join(run.failures(arm.name, scenario))
+    return f"failed: {reasons}" if reasons else "no value"
+
+
+def _data(run: Run, arm: Arm, scenario: str) -> dict[str, object]:
+    """Return one arm's line of the figure's data."""
+    found = run.summary(arm.name, scenario)
+    values = {k: getattr(found, k, None) for k in ("mean", "sd", "low", "high", "n")}
+    names = {"scenario": scenario, "arm": arm.name, "title": arm.title, "metric": run.metric}
+    share = run.share(arm.name, scenario) if arm in run.together else None
+    return {**names, **values, "share_of_gap": share.value if share else None}
+
+
+def _share(run: Run, arm: Arm, scenario: str) -> str | None:
+    """Return the share closed, where there is a clear gap."""
     share = run.share(arm.name, scenario) if arm in run.together else None
     if share is None or math.isnan(share.value):
         return None
     if not math.isnan(share.gap.low) and share.gap.side < 1:
         return None
     how = "the whole" if share.value >= 0.995 else f"{percent(share.value)} of the"
-    return h("small", f"closes {how} gap")
+    return f"closes {how} gap"
 
 
 def _every_metric(run: Run) -> Markup:

@@ -1,4 +1,4 @@
-"""Calibration: predicted against observed survival at the horizon, by group of predicted risk."""
+"""Calibration: predicted against observed, survival or probability, by group of patients."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ import math
 from collections import defaultdict
 from typing import NamedTuple
 
-from fedcohort.report import plot, words
+from fedcohort.report import words
+from fedcohort.report.charts import MOST_PANELS, Series, figure, scatter_with_diagonal
+from fedcohort.report.charts.scales import Domain
 from fedcohort.report.markup import Markup, h, table
 from fedcohort.report.run import Arm, Run, mean
-from fedcohort.report.sections.base import Section, legend, more, panel, panels
+from fedcohort.report.sections.base import Section, more
 
 
 class Group(NamedTuple):
@@ -17,7 +19,7 @@ class Group(NamedTuple):
 
     Attributes
     ----------
-    predicted, observed : survival at the horizon, mean over repeats.
+    predicted, observed : survival at the horizon, or probability; mean over repeats.
     n : patients in a repeat, mean over repeats.
     """
 
@@ -34,27 +36,39 @@ def section(run: Run) -> Section | None:
     values = [v for g in found.values() for x in g for v in (x.predicted, x.observed)]
     low = max(0.0, math.floor(10 * min(values)) / 10)
     high = min(1.0, math.ceil(10 * max(values)) / 10)
-    scale = plot.Scale(low, high if high > low else low + 0.1)
-    horizon = mean([words.number(r.get("time")) for r in run.rows("calibration")])
+    domain = (low, high if high > low else low + 0.1)
+    horizon = [t for r in run.rows("calibration") if (t := words.number(r.get("time"))) == t]
     shown = [a for a in run.arms if any((a.name, c) in found for c in run.scenarios)]
-    body = [
-        _panel(run, scale, c, [(a, found[a.name, c]) for a in shown if (a.name, c) in found])
-        for c in run.scenarios
-        if any((a.name, c) in found for a in shown)
+    names = [c for c in run.scenarios if any((a.name, c) in found for a in shown)]
+    pages = [names[i : i + MOST_PANELS] for i in range(0, len(names), MOST_PANELS)]
+    what = "survival" if horizon else "probability"
+    figures = [
+        _figure(run, shown, found, page, what, domain, f"-{i + 1}" * (len(pages) > 1))
+        for i, page in enumerate(pages)
     ]
-    intro = (
-        f"Patients are put in groups by predicted survival at time {horizon:.4g} (in the units of "
-        "the data, the middle of the event times). On the dotted diagonal, the share that really "
-        "survived is the share predicted; below it, the model was too hopeful, above it, too "
-        "gloomy."
-    )
     numbers = more("The numbers", _table(run, shown, found))
     return Section(
         "calibration",
         "Calibration",
         "Can the predicted risks be taken at face value?",
-        intro,
-        h("div", legend(shown), panels(body, "panels small"), numbers),
+        _survival(mean(horizon)) if horizon else _PROBABILITY,
+        h("div", *figures, numbers),
+    )
+
+
+_PROBABILITY = (
+    "Patients are put in groups by predicted probability. On the dotted diagonal, the share that "
+    "really had the outcome is the share predicted; below it, the model predicted too much, above "
+    "it, too little."
+)
+
+
+def _survival(horizon: float) -> str:
+    return (
+        f"Patients are put in groups by predicted survival at time {horizon:.4g} (in the units of "
+        "the data, the middle of the event times). On the dotted diagonal, the share that really "
+        "survived is the share predicted; below it, the model was too hopeful, above it, too "
+        "gloomy."
     )
 
 
@@ -74,21 +88,44 @@ def groups(run: Run) -> dict[tuple[str, str], list[Group]]:
     }
 
 
-def _panel(
-    run: Run, scale: plot.Scale, scenario: str, arms: list[tuple[Arm, list[Group]]]
+def _figure(
+    run: Run,
+    arms: list[Arm],
+    found: dict[tuple[str, str], list[Group]],
+    scenarios: list[str],
+    what: str,
+    domain: Domain,
+    part: str,
 ) -> Markup:
-    """Return one scenario: observed over predicted, a line an arm, and the diagonal."""
-    marks = plot.ticks(scale.low, scale.high)
-    frame = plot.Frame(scale, scale, marks, marks, height=230)
-    ends = (scale.low, scale.high)
-    shapes = [frame.line([(v, v) for v in ends], "diagonal")]
-    pins: list[Markup] = []
-    for arm, found in arms:
-        shapes.append(frame.line([(g.predicted, g.observed) for g in found], arm.look))
-        pins += [frame.pin(g.predicted, g.observed, arm.look) for g in found]
-    title = f"{run.scenarios[scenario]}: observed survival by predicted survival"
-    picture = frame.draw(shapes, pins, title, "predicted survival")
-    return panel(run.scenarios[scenario], "observed survival, by predicted", picture)
+    """Return observed over predicted, a panel for each scenario, a line for each arm."""
+    cells = [(c, a, g) for c in scenarios for a in arms if (g := found.get((a.name, c)))]
+    series = [
+        Series(
+            label=a.title,
+            look=a.look,
+            panel=run.scenarios[c],
+            points=[(x.predicted, x.observed) for x in g],
+        )
+        for c, a, g in cells
+    ]
+    rows = [
+        {"scenario": c, "arm": a.name, "title": a.title, "group": i + 1, **x._asdict()}
+        for c, a, g in cells
+        for i, x in enumerate(g)
+    ]
+    said = "; ".join(
+        f"{run.scenarios[c]}, {a.title}: largest difference between observed and predicted "
+        f"{words.fixed(max((x.observed - x.predicted for x in g), key=abs))}"
+        for c, a, g in cells
+    )
+    return figure(
+        f"calibration{part}",
+        f"Observed {what} by predicted {what}",
+        "Mean over repeats, in groups of patients with similar predictions",
+        scatter_with_diagonal(series, f"predicted {what}", f"observed {what}", domain=domain),
+        rows,
+        f"{said}.",
+    )
 
 
 def _table(run: Run, arms: list[Arm], found: dict[tuple[str, str], list[Group]]) -> Markup:
@@ -103,4 +140,4 @@ def _table(run: Run, arms: list[Arm], found: dict[tuple[str, str], list[Group]])
         for g in found.get((arm.name, c), [])
     ]  # fmt: skip
     head = ["Setting", "Arm", "Patients", "Predicted", "Observed", "Difference"]
-    return table(head, body, numeric=(2, 3, 4, 5), caption="Survival at the horizon, by group")
+    return table(head, body, numeric=(2, 3, 4, 5), caption="Predicted and observed, by group")

@@ -10,25 +10,30 @@ from pathlib import Path
 
 import numpy as np
 
-from fedcohort.report import plot, words
+from fedcohort.report import words
+from fedcohort.report.charts import MOST_PANELS, Series, figure, lines_with_bands
+from fedcohort.report.charts.theme import LOOKS
 from fedcohort.report.markup import Markup, h
 from fedcohort.report.run import Arm, Run, mean
-from fedcohort.report.sections.base import Section, key, panel, panels
+from fedcohort.report.sections.base import Section
 from fedcohort.report.words import significant
 
 #: round → mean, standard deviation over repeats.
 Curve = list[tuple[float, float, float]]
 
+#: An arm, the name of what it recorded, and its curve in each scenario.
+Panel = tuple[Arm, str, dict[str, Curve]]
+
 #: Names under which methods record what they minimise, best first.
 _LOSSES = ("loss", "objective", "log_likelihood")
 
-_MOST_POINTS = 200
+_MOST_POINTS = 120
 
 
 def section(run: Run) -> Section | None:
-    """Return a panel for each arm and scenario that recorded more than one round."""
+    """Return a panel for each arm that recorded more than one round, a line for each scenario."""
     curves = read(run.folder / "history.csv")
-    blocks: list[Markup] = []
+    found: list[Panel] = []
     for arm in run.arms:
         if arm is run.lower:
             continue
@@ -37,9 +42,11 @@ def section(run: Run) -> Section | None:
         shown = {c: own[arm.name, c, name] for c in run.scenarios if (arm.name, c, name) in own}
         shown = {c: v for c, v in shown.items() if len(v) > 1}
         if shown:
-            blocks.append(_block(run, arm, name, shown))
-    if not blocks:
+            found.append((arm, name, shown))
+    if not found:
         return None
+    pages = [found[i : i + MOST_PANELS] for i in range(0, len(found), MOST_PANELS)]
+    figures = [_figure(run, page, f"-{i + 1}" * (len(pages) > 1)) for i, page in enumerate(pages)]
     band = " The line is the mean over repeats, the band one standard deviation." * (
         run.repeats > 1
     )
@@ -48,8 +55,8 @@ def section(run: Run) -> Section | None:
         "Training curves",
         "Did training settle?",
         "A curve that has gone flat has settled: a loss falls to it, a log-likelihood rises. "
-        f"Heights of different arms do not compare, each has a loss of its own.{band}",
-        h("div", blocks),
+        f"Heights of different arms do not compare, each has a scale of its own.{band}",
+        h("div", *figures),
     )
 
 
@@ -95,31 +102,37 @@ def _leading(names: set[str]) -> str:
     return next((n for n in _LOSSES if n in names), min(names, default=""))
 
 
-def _block(run: Run, arm: Arm, name: str, shown: Mapping[str, Curve]) -> Markup:
-    """Return one arm's panels, on common axes."""
-    y = plot.around([v for c in shown.values() for _, m, s in c for v in (m - s, m + s)])
-    last = max(c[-1][0] for c in shown.values())
-    x = plot.Scale(1, max(last + 1, 2))
-    whole = [t for t in plot.ticks(1, x.high, 4) if t == int(t)]
-    frame = plot.Frame(
-        x, y, sorted({1.0, *whole[(whole[:1] == [1.0]) :]}), plot.ticks(y.low, y.high, 4)
+def _figure(run: Run, page: list[Panel], part: str) -> Markup:
+    """Return a panel for each arm, on axes of its own."""
+    looks = dict(zip(run.scenarios, (LOOKS[i % len(LOOKS)] for i in range(99)), strict=False))
+    series: list[Series] = []
+    rows: list[dict[str, object]] = []
+    said: list[str] = []
+    for arm, name, shown in page:
+        title = f"{arm.title}: {words.spaced(name)}"
+        seen: set[str] = set()
+        for scenario, curve in shown.items():
+            thin = _thinned([(r + 1, m, s) for r, m, s in curve])
+            alike = " ".join(significant(v, 3) for _, *values in thin for v in values)
+            banded = any(s for _, _, s in thin) and alike not in seen
+            seen.add(alike)
+            points = [(r, m, m - s, m + s) if banded else (r, m) for r, m, s in thin]
+            setting = run.scenarios[scenario]
+            series.append(Series(label=setting, look=looks[scenario], points=points, panel=title))
+            head: dict[str, object] = {"arm": arm.name, "scenario": scenario, "name": name}
+            rows += [{**head, "round": int(r), "mean": m, "sd": s} for r, m, s in thin]
+            said.append(
+                f"{arm.title}, {setting}: {words.spaced(name)} from {significant(thin[0][1])} to "
+                f"{significant(thin[-1][1])} in {words.of(len(curve), 'round')}"
+            )
+    return figure(
+        f"curves{part}",
+        "What each arm minimises or maximises, round by round",
+        "A line for each setting; where settings agree, one line hides the others",
+        lines_with_bands(series, "round", "", whole=True, own=True),
+        rows,
+        "; ".join(said) + ".",
     )
-    drawn: list[Markup] = []
-    for scenario, curve in shown.items():
-        thin = _thinned([(r + 1, m, s) for r, m, s in curve])
-        shapes = [frame.line([(r, m) for r, m, _ in thin], arm.look)]
-        if any(s for _, _, s in thin):
-            shapes.insert(0, frame.ribbon([(r, m - s, m + s) for r, m, s in thin], arm.look))
-        end = thin[-1]
-        said = (
-            f"{arm.title}, {run.scenarios[scenario]}: {words.spaced(name)} from "
-            f"{significant(thin[0][1])} to {significant(end[1])} in {words.of(len(curve), 'round')}"
-        )
-        picture = frame.draw(shapes, [frame.pin(end[0], end[1], arm.look)], said)
-        note = f"{words.of(len(curve), 'round')}, ends at {significant(end[1])}"
-        drawn.append(panel(run.scenarios[scenario], note, picture))
-    head = h("h3", key(arm), h("small", f"{words.spaced(name)} by round"), class_="block")
-    return h("div", head, panels(drawn, "panels small"))
 
 
 def _thinned(curve: Curve) -> Curve:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fedcohort.report import words
-from fedcohort.report.disclosure import Sent, federated, natural, phases, sent
+from fedcohort.report.disclosure import Sent, description, federated, natural, phases, sent
 from fedcohort.report.markup import Markup, h, p, table
 from fedcohort.report.run import Arm, Run
 from fedcohort.report.sections.base import Section, key, more
@@ -16,7 +16,7 @@ def section(run: Run) -> Section | None:
     lines = federated(run, sent(run.folder))
     if not lines:
         return None
-    arms = [a for a in run.arms if any(s.arm == a.name for s in lines)]
+    arms = [a for a in (description(run), *run.arms) if any(s.arm == a.name for s in lines)]
     seen = any(s.verb == "gather" for s in lines)
     intro: list[str | Markup | None] = [
         "Patients' rows stay where they are. What leaves is lists of numbers computed from them, "
@@ -83,13 +83,17 @@ def _arm(arm: Arm, lines: Sequence[Sent]) -> Markup:
         )
     head = ["Reply", "Who sees it", "For", "Times", "Numbers each time", "In all"]
     n = len({s.site for s in own})
-    heading = h(
-        "h3", key(arm), h("small", f"one hospital, one training run; {n} hospitals"), class_="block"
-    )
+    run = "one training run" if arm.name else "once in the study"
+    heading = h("h3", _name(arm), h("small", f"one hospital, {run}; {n} hospitals"), class_="block")
     stated = p(arm.reveals, class_="quiet") if arm.reveals else None
-    spoken = f"{arm.title}: what one hospital sends in one training run"
+    spoken = f"{arm.title}: what one hospital sends, {run}"
     steps = table(head, body, numeric=(3, 4, 5), spoken=spoken, class_="wide")
-    return h("div", heading, stated, steps)
+    return h("div", heading, stated, steps, class_="whole")
+
+
+def _name(arm: Arm) -> Markup:
+    """Return an arm's mark and title; the description of the patients has no mark."""
+    return key(arm) if arm.name else h("span", arm.title, class_="arm")
 
 
 def _range(values: Sequence[float], *, size: bool = False) -> str:
@@ -111,7 +115,7 @@ def _sites(arms: Sequence[Arm], lines: Sequence[Sent]) -> Markup:
             body.append(
                 [
                     site,
-                    key(arm),
+                    _name(arm),
                     words.count(here[0].runs),
                     words.count(sum(s.calls for s in here)),
                     words.count(visible),

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fedcohort.report import plot, words
+from fedcohort.report import words
+from fedcohort.report.charts import MOST_ROWS, Row, figure, interval_rows
+from fedcohort.report.charts.scales import Domain, around
 from fedcohort.report.disclosure import natural
 from fedcohort.report.markup import Markup, h
 from fedcohort.report.run import Arm, Run, mean
-from fedcohort.report.sections.base import Section, legend, panel, panels, row, rows
+from fedcohort.report.sections.base import Section
 from fedcohort.report.verdict import leading
 from fedcohort.report.words import fixed
 
@@ -23,7 +25,7 @@ class Gain:
 
 
 def section(run: Run) -> Section | None:
-    """Return a panel for each scenario, or None where no hospital was judged alone."""
+    """Return a figure for each scenario, or None where no hospital was judged alone."""
     first = leading(run)
     if run.lower is None or first is None:
         return None
@@ -33,7 +35,7 @@ def section(run: Run) -> Section | None:
     if not found:
         return None
     ends = [v for g in found.values() for x in g for v in (x.alone, *x.arms.values())]
-    scale = plot.around(ends)
+    domain = around(ends)
     label = words.metric(run.metric).label
     own = any(_own(run, c) for c in found)
     tested = (
@@ -44,17 +46,11 @@ def section(run: Run) -> Section | None:
     )
     intro = (
         f"Each line is one hospital: {label} of the model that it trains alone, and of the shared "
-        f"model, {tested}; means over repeats. Hospitals that gain most come first."
+        f"model, {tested}; means over repeats. Hospitals that gain most come first; how many "
+        "patients train there stands in brackets."
     )
-    body = [_panel(run, arms, c, g, scale) for c, g in found.items()]
-    keys = legend([run.lower, *arms])
-    return Section(
-        "sites",
-        "Each hospital",
-        "What does each hospital gain?",
-        intro,
-        h("div", keys, panels(body)),
-    )
+    body = [f for c, g in found.items() for f in _figures(run, arms, c, g, domain)]
+    return Section("sites", "Each hospital", "What does each hospital gain?", intro, h("div", body))
 
 
 def gains(run: Run, arms: list[Arm], scenario: str) -> list[Gain]:
@@ -89,46 +85,62 @@ def _own(run: Run, scenario: str) -> str | None:
     return name if found and any(run.by_site(a, scenario, name) for a in arms) else None
 
 
-def _panel(
-    run: Run, arms: list[Arm], scenario: str, found: list[Gain], scale: plot.Scale
-) -> Markup:
-    """Return one scenario's hospitals above their axis."""
-    marks = plot.ticks(scale.low, scale.high)
+def _figures(
+    run: Run, arms: list[Arm], scenario: str, found: list[Gain], domain: Domain
+) -> list[Markup]:
+    """Return one scenario's hospitals, in as many figures as pages that they need."""
     first = arms[0]
     sign = words.metric(run.metric).sign or 1
     better = sum(sign * (g.arms.get(first.name, g.alone) - g.alone) > 0 for g in found)
     note = f"{better} of {words.of(len(found), 'hospital')} better with {first.title}"
-    sizes = run.sites(scenario)
-    lines = [_row(run, arms, g, scale, marks, sizes.get(g.site, {})) for g in found]
-    axis = plot.axis(scale, marks, words.metric(run.metric).label)
-    return panel(run.scenarios[scenario], note, rows(lines, axis))
+    label = words.metric(run.metric).label
+    lower = [(run.lower.look, run.lower.title)] if run.lower else []
+    keys = [*lower, *((a.look, a.title) for a in arms)]
+    pages = [found[i : i + MOST_ROWS] for i in range(0, len(found), MOST_ROWS)]
+    out: list[Markup] = []
+    for i, page in enumerate(pages):
+        part = f", part {i + 1} of {len(pages)}" * (len(pages) > 1)
+        said = "; ".join(f"{g.site}: {_change(g, first)}" for g in page)
+        out.append(
+            figure(
+                f"sites-{scenario}" + f"-{i + 1}" * (len(pages) > 1),
+                run.scenarios[scenario] + part,
+                note,
+                interval_rows(
+                    [_row(run, arms, scenario, g) for g in page], label, domain=domain, legend=keys
+                ),
+                [_data(run, scenario, g) for g in page],
+                f"{label} of each hospital alone → with {first.title}. {said}.",
+            )
+        )
+    return out
 
 
-def _row(
-    run: Run,
-    arms: list[Arm],
-    gain: Gain,
-    scale: plot.Scale,
-    marks: list[float],
-    size: object,
-) -> Markup:
+def _row(run: Run, arms: list[Arm], scenario: str, gain: Gain) -> Row:
     """Return one hospital: a mark alone, a mark for each arm, a line to the first arm."""
-    first = gain.arms.get(arms[0].name)
-    parts: list[Markup | None] = [plot.grid(scale, marks)]
-    if first is not None:
-        parts.append(plot.span(scale, gain.alone, first, f"link {arms[0].look}"))
-    for arm in reversed(arms):
-        if arm.name in gain.arms:
-            x = scale.pct(gain.arms[arm.name])
-            parts.append(plot.dot(arm.look, x, small=arm is not arms[0]))
-    if run.lower is not None:
-        parts.append(plot.dot(run.lower.look, scale.pct(gain.alone), small=True))
-    people = words.number(size.get("rows")) if isinstance(size, dict) else float("nan")
-    note = h("small", f"{words.count(people)} patients") if people == people else None
-    shown = f"{fixed(gain.alone)} → {fixed(first)}" if first is not None else fixed(gain.alone)
-    return row(
-        [h("span", gain.site, class_="site"), note],
-        plot.strip(*parts, title=f"{gain.site}: {shown}"),
-        shown,
-        "row tight",
-    )
+    first = arms[0]
+    people = words.number(run.sites(scenario).get(gain.site, {}).get("rows"))
+    lower = run.lower.look if run.lower else "lower"
+    return Row(
+        name=gain.site + f" ({words.count(people)})" * (people == people),
+        value=gain.arms.get(first.name, float("nan")),
+        look=first.look,
+        text=_change(gain, first),
+        others=((lower, gain.alone), *((a.look, gain.arms[a.name]) for a in reversed(arms[1:])
+                                       if a.name in gain.arms)),
+        link=True,
+        small=True,
+    )  # fmt: skip
+
+
+def _change(gain: Gain, first: Arm) -> str:
+    """Return the metric alone, and with the first arm."""
+    with_ = gain.arms.get(first.name)
+    return fixed(gain.alone) if with_ is None else f"{fixed(gain.alone)} → {fixed(with_)}"
+
+
+def _data(run: Run, scenario: str, gain: Gain) -> dict[str, object]:
+    """Return one hospital's line of the figure's data."""
+    people = run.sites(scenario).get(gain.site, {}).get("rows")
+    head = {"scenario": scenario, "site": gain.site, "patients": people, "metric": run.metric}
+    return {**head, "alone": gain.alone, **gain.arms}

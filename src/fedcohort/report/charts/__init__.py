@@ -1,0 +1,59 @@
+"""The report's pictures: altair charts as static SVG inside the page, each with its data.
+
+`figure` draws a chart twice, 720 px wide for screens and paper and 340 px wide for telephones,
+and style sheets show one of them; below its caption the picture can be had as SVG and its data
+as CSV. No script is in the page and nothing is loaded. A chart is a function of the width that
+it is drawn at, `Draw`, and several sections share these makers of charts:
+
+interval_rows(rows, x_title, *, log=False, reference=None, band=None, domain=None, heads=None,
+legend=())
+    one `Row` a line: name, mark with interval, the numbers as text (bounds, forest plots);
+    ``kind="pooled"`` is a diamond from low to high, ``kind="heading"`` a line of text.
+bars(rows, x_title, *, domain=None)
+    the same lines as bars from zero, with whiskers where a row has an interval.
+lines_with_bands(series, x_title, y_title, *, x_domain=None, y_domain=None, reference=None,
+whole=False, own=False)
+    one `Series` a line, its band where points have low and high; a panel for each
+    ``Series.panel``, with `own` axes or common ones; `reference` is a horizontal line.
+curves_with_risk_table(series, x_title, y_title="survival", *, x_domain=None, y_domain=(0, 1))
+    Kaplan-Meier curves, ``Series.at_risk`` as numbers below; a panel for each ``Series.panel``.
+scatter_with_diagonal(series, x_title, y_title, *, domain=(0, 1), marks=True)
+    square panels with the diagonal: calibration (marks), ROC (no marks).
+
+Each returns a `Draw`: ``figure("importance-cox", title, note, bars(rows, "drop"), rows_of_the_csv,
+alt_text)``. A figure should fit a printed page: at most `MOST_ROWS` rows or `MOST_PANELS` panels,
+more go into several figures.
+
+Looks, for `Row.look` and `Series.look`: ``c0`` … ``c7``, ``lower``, ``upper``, ``faint``; an arm's
+is `Arm.look`. Colours are the variables of `report.css`, so that light, dark and print need one
+drawing. Texts may be anything a user wrote: they reach the drawing as data only.
+
+Altair is imported with this package, which is why nothing but `page` and the sections imports it.
+"""
+
+from fedcohort.report.charts.figures import figure
+from fedcohort.report.charts.rows import Row, bars, interval_rows
+from fedcohort.report.charts.scales import around
+from fedcohort.report.charts.theme import LOOKS, MOST_PANELS, MOST_ROWS, Draw
+from fedcohort.report.charts.xy import (
+    Series,
+    curves_with_risk_table,
+    lines_with_bands,
+    scatter_with_diagonal,
+)
+
+__all__ = [
+    "LOOKS",
+    "MOST_PANELS",
+    "MOST_ROWS",
+    "Draw",
+    "Row",
+    "Series",
+    "around",
+    "bars",
+    "figure",
+    "interval_rows",
+    "lines_with_bands",
+    "scatter_with_diagonal",
+    "curves_with_risk_table",
+]

@@ -1,0 +1,98 @@
+"""A figure of the page: caption, drawing, and the two files that a reader can take away.
+
+The files are ``data:`` links inside the page, because the page loads nothing. What a spreadsheet
+would run as a formula is written as text (OWASP, CSV injection).
+"""
+
+from __future__ import annotations
+
+import base64
+import csv
+import hashlib
+import io
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from fedcohort.report.charts import render
+from fedcohort.report.charts.theme import NARROW, WIDE, Draw
+from fedcohort.report.markup import Child, Markup, h
+
+#: Rows of a table as a figure takes them: a pandas frame, or mappings.
+Data = Any
+
+
+def figure(key: str, title: str, note: Child, chart: Draw, data: Data, alt_text: str) -> Markup:
+    """Return a chart as a figure of the page.
+
+    Parameters
+    ----------
+    key : anchor of the figure and name of its files; what no file name may hold is replaced.
+    title : what the figure shows.
+    note : how to read it, below the title.
+    chart : drawn for a wide and for a narrow page; style sheets show one.
+    data : what is drawn, a frame or rows, as the reader takes it away.
+    alt_text : what a reader who does not see the figure is told.
+    """
+    name = slug(key)
+    wide, narrow = (render.draw(chart(width)) for width in (WIDE, NARROW))
+    picture = _link("image/svg+xml", render.standalone(wide, title, alt_text))
+    table = _link("text/csv;charset=utf-8", table_csv(data))
+    links = h(
+        "p",
+        h("a", "SVG", class_="get", download=f"{name}.svg", href=picture, title="the figure"),
+        h("a", "CSV", class_="get", download=f"{name}.csv", href=table, title="its data"),
+        class_="gets",
+    )
+    heading = h("h3", title, h("small", note) if note else None)
+    return h(
+        "figure",
+        h("figcaption", heading, links),
+        render.inline(wide, title, alt_text, "wide"),
+        render.inline(narrow, title, alt_text, "narrow"),
+        class_="figure",
+        id=f"figure-{name}",
+    )
+
+
+def slug(key: str) -> str:
+    """Return a key as file names and anchors may hold it; different keys stay different."""
+    plain = re.sub(r"[^a-z0-9]+", "-", key.lower()).strip("-")[:60]
+    if plain and plain == key:
+        return plain
+    digest = hashlib.sha256(key.encode("utf-8", "replace")).hexdigest()[:6]
+    return f"{plain}-{digest}" if plain else digest
+
+
+def table_csv(data: Data) -> str:
+    """Return rows as CSV: six digits that matter, empty where there is no value."""
+    rows = list(_rows(data))
+    names = list(dict.fromkeys(k for row in rows for k in row))
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\r\n")
+    writer.writerow([_cell(n) for n in names])
+    writer.writerows([_cell(row.get(n)) for n in names] for row in rows)
+    return out.getvalue()
+
+
+def _rows(data: Data) -> Iterable[Mapping[str, Any]]:
+    """Return the rows of a frame or of an iterable of mappings."""
+    return data.to_dict("records") if hasattr(data, "to_dict") else data
+
+
+def _cell(value: Any) -> str:
+    """Return a value as a cell that no spreadsheet runs."""
+    if value is None or value != value:
+        return ""
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    text = str(value)
+    if isinstance(value, str) and text.lstrip().startswith(("=", "+", "-", "@", "\t", "\r")):
+        return f"'{text}"
+    return text
+
+
+def _link(kind: str, content: str) -> str:
+    mark = "\ufeff" if kind.startswith("text/csv") and not content.isascii() else ""
+    coded = base64.b64encode((mark + content).encode("utf-8", "replace")).decode("ascii")
+    return f"data:{kind};base64,{coded}"

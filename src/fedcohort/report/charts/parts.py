@@ -1,0 +1,225 @@
+"""Layers that charts are made of: texts, marks, lines, bands, a legend.
+
+Texts and marks beside the axes are placed in pixels; `Place` maps pixels back to values, because
+all layers of a chart share its scales.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import altair as alt
+
+from fedcohort.report.charts import render, theme
+from fedcohort.report.charts.scales import Domain, text_width, wrapped
+
+Layer = alt.Chart
+
+#: An item of a legend: a look and its name.
+Item = tuple[str, str]
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where values lie in a drawing: the inverse of its scales.
+
+    Attributes
+    ----------
+    x, y : domains; y grows upwards.
+    width, height : of the area between the axes, in pixels.
+    """
+
+    x: Domain
+    y: Domain
+    width: float
+    height: float
+    log: bool = False
+
+    def x_at(self, pixel: float) -> float:
+        """Return the value at a distance from the left edge."""
+        low, high = map(math.log, self.x) if self.log else self.x
+        value = low + pixel / self.width * (high - low)
+        return math.exp(value) if self.log else value
+
+    def y_at(self, pixel: float) -> float:
+        """Return the value at a distance from the top edge."""
+        low, high = self.y
+        return high - pixel / self.height * (high - low)
+
+
+@dataclass(frozen=True)
+class Text:
+    """A line of text at a place, in values."""
+
+    x: float
+    y: float
+    text: str
+    align: str = "left"
+    colour: str = theme.INK
+    bold: bool = False
+
+
+@dataclass(frozen=True)
+class Mark:
+    """A look's mark at a place, in values."""
+
+    x: float
+    y: float
+    look: str
+    small: bool = False
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A straight line between two places, in values.
+
+    Attributes
+    ----------
+    dash : lengths of strokes and gaps, in pixels.
+    """
+
+    x: float
+    y: float
+    x2: float
+    y2: float
+    colour: str
+    width: float = 1.8
+    opacity: float = 1.0
+    dash: Sequence[float] = ()
+
+
+def data(rows: Sequence[dict[str, Any]]) -> alt.Chart:
+    """Return an empty chart on rows, which stay one text: altair copies a chart at every step."""
+    clean = [
+        {k: render.clean(v) if isinstance(v, str) else v for k, v in row.items()} for row in rows
+    ]
+    text = json.dumps(clean, allow_nan=False)
+    return alt.Chart(alt.InlineData(values=text, format=alt.JsonDataFormat(type="json")))
+
+
+def texts(found: Iterable[Text]) -> list[Layer]:
+    """Return a layer of texts."""
+    rows = [
+        {"x": t.x, "y": t.y, "t": t.text, "align": t.align, "c": t.colour,
+         "weight": "bold" if t.bold else "normal"}
+        for t in found if t.text
+    ]  # fmt: skip
+    if not rows:
+        return []
+    return [
+        data(rows)
+        .mark_text(
+            align=alt.ExprRef("datum.align"),
+            fontWeight=alt.ExprRef("datum.weight"),
+            baseline="alphabetic",
+            dy=4,
+            fontSize=theme.TEXT,
+        )
+        .encode(
+            x=alt.X("x:Q"), y=alt.Y("y:Q"), text=alt.Text("t:N"), fill=alt.Fill("c:N", scale=None)
+        )
+    ]
+
+
+def marks(found: Iterable[Mark]) -> list[Layer]:
+    """Return the marks, each with the shape and the colours of its look."""
+    rows = [
+        {
+            "x": m.x,
+            "y": m.y,
+            "shape": theme.shape(m.look),
+            "fill": theme.fill(m.look),
+            "edge": theme.colour(m.look) if m.look == "lower" else theme.PAPER,
+            "size": 50 if m.small else 110,
+        }
+        for m in found
+    ]
+    if not rows:
+        return []
+    return [
+        data(rows)
+        .mark_point(strokeWidth=1.2, opacity=1)
+        .encode(
+            x=alt.X("x:Q"),
+            y=alt.Y("y:Q"),
+            shape=alt.Shape("shape:N", scale=None),
+            fill=alt.Fill("fill:N", scale=None),
+            stroke=alt.Stroke("edge:N", scale=None),
+            size=alt.Size("size:Q", scale=None),
+        )
+    ]
+
+
+def rules(found: Iterable[Rule]) -> list[Layer]:
+    """Return a layer of straight lines, the first at the bottom."""
+    rows = [vars(r) for r in found]
+    if not rows:
+        return []
+    return [
+        data(rows)
+        .mark_rule(strokeDash=alt.ExprRef("datum.dash"))
+        .encode(
+            x=alt.X("x:Q"),
+            y=alt.Y("y:Q"),
+            x2=alt.X2("x2"),
+            y2=alt.Y2("y2"),
+            stroke=alt.Stroke("colour:N", scale=None),
+            strokeWidth=alt.StrokeWidth("width:Q", scale=None),
+            opacity=alt.Opacity("opacity:Q", scale=None),
+        )
+    ]
+
+
+def box(x: float, y: float, x2: float, y2: float, colour: str) -> Layer:
+    """Return a filled rectangle."""
+    corners = {"x": x, "y": y, "x2": x2, "y2": y2}
+    return (
+        data([corners])
+        .mark_rect(fill=colour, opacity=1)
+        .encode(x=alt.X("x:Q"), y=alt.Y("y:Q"), x2=alt.X2("x2"), y2=alt.Y2("y2"))
+    )
+
+
+def flow(items: Sequence[Item], width: float) -> tuple[list[tuple[float, float, Item]], float]:
+    """Return where the items of a legend stand, line by line, and how high it is, in pixels."""
+    left, top = 0.0, 0.0
+    found: list[tuple[float, float, Item]] = []
+    for look, name in items:
+        shown = wrapped(name, width - 24, 1)[0]
+        room = 20 + text_width(shown)
+        if left and left + room > width:
+            left, top = 0.0, top + 20
+        found.append((left, top + 9, (look, shown)))
+        left += room + 16
+    return found, top + 18
+
+
+def legend(
+    found: Sequence[tuple[float, float, Item]], place: Place, left: float, top: float
+) -> list[Layer]:
+    """Return a legend's layers, from a place in pixels that is relative to the frame."""
+    return [
+        *marks(Mark(place.x_at(left + x + 7), place.y_at(top + y), i[0]) for x, y, i in found),
+        *texts(Text(place.x_at(left + x + 19), place.y_at(top + y), i[1]) for x, y, i in found),
+    ]
+
+
+def framed(
+    layers: Sequence[Layer], place: Place, *, x: alt.Axis | None = None, y: alt.Axis | None = None
+) -> alt.LayerChart:
+    """Return layers in one frame, with the axes that are given."""
+    kind = "log" if place.log else "linear"
+    scale = alt.Scale(domain=list(place.x), nice=False, zero=False, type=kind)
+    first = (
+        data([{"x": place.x[0], "y": place.y[0]}])
+        .mark_point(opacity=0)
+        .encode(
+            x=alt.X("x:Q", scale=scale, axis=x),
+            y=alt.Y("y:Q", scale=alt.Scale(domain=list(place.y), nice=False, zero=False), axis=y),
+        )
+    )
+    return alt.LayerChart(layer=[first, *layers], width=place.width, height=place.height)

@@ -1,0 +1,306 @@
+"""Charts with two axes, a panel for each setting: curves, survival, calibration, ROC."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+import altair as alt
+
+from fedcohort.report.charts import parts, theme
+from fedcohort.report.charts.parts import Mark, Place, Rule, Text
+from fedcohort.report.charts.render import clean
+from fedcohort.report.charts.scales import Domain, around, tick_format, ticks, wrapped
+from fedcohort.report.charts.theme import LINE, NARROW, Draw
+
+#: Room for the numbers of an axis, between panels, and for half of the last number at the edge.
+_AXIS, _GAP, _EDGE = 44, 20, 10
+
+#: How much wider bold letters are; the room that the last line's descenders take.
+_BOLD = 1.1
+_PADDING = {"left": 0, "right": 2, "top": 2, "bottom": 5}
+
+#: The most that a square panel takes.
+_SQUARE = 270
+
+
+@dataclass(frozen=True, kw_only=True)
+class Series:
+    """One line of a panel.
+
+    Attributes
+    ----------
+    points : (x, y), or (x, y, low, high), in order of x; what is not finite is left out, a point
+        without a finite band stays as a point.
+    panel : title of the panel that it is drawn in.
+    at_risk : (x, count) below a Kaplan-Meier curve; None is a count that is suppressed.
+    """
+
+    label: str
+    look: str
+    points: Sequence[tuple[float, ...]]
+    panel: str = ""
+    at_risk: Sequence[tuple[float, int | None]] = field(default=())
+
+
+@dataclass(frozen=True)
+class _Axes:
+    """How a panel is drawn."""
+
+    x: Domain
+    y: Domain
+    x_title: str
+    y_title: str
+    whole: bool = False
+    square: bool = False
+    diagonal: bool = False
+    marks: str = "none"
+    reference: float | None = None
+
+
+def lines_with_bands(
+    series: Sequence[Series],
+    x_title: str,
+    y_title: str,
+    *,
+    x_domain: Domain | None = None,
+    y_domain: Domain | None = None,
+    reference: float | None = None,
+    whole: bool = False,
+    own: bool = False,
+) -> Draw:
+    """Return a chart of lines with their bands, which end in a mark.
+
+    Parameters
+    ----------
+    x_domain, y_domain : of the axes; by default, all points and the reference with a margin.
+    reference : where a horizontal line stands.
+    whole : whether x is counted, so that only whole numbers stand on its axis.
+    own : whether each panel has axes of its own, around its own points.
+    """
+    also = [] if reference is None else [reference]
+
+    def axes(shown: Sequence[Series]) -> _Axes:
+        x = x_domain or _span([p[0] for s in shown for p in s.points])
+        y = y_domain or around([v for s in shown for p in s.points for v in p[1:]] + also)
+        return _Axes(x, y, x_title, y_title, whole=whole, marks="end", reference=reference)
+
+    kept = _finite(series)
+    return _drawn(kept, axes if own else lambda _: axes(kept))
+
+
+def curves_with_risk_table(
+    series: Sequence[Series],
+    x_title: str,
+    y_title: str = "survival",
+    *,
+    x_domain: Domain | None = None,
+    y_domain: Domain = (0.0, 1.0),
+) -> Draw:
+    """Return Kaplan-Meier curves with their bands, and the numbers at risk below.
+
+    Points are joined by straight lines: between two of them nothing is told of single patients.
+    """
+    kept = _finite(series)
+    x = x_domain or _span([0.0, *(p[0] for s in kept for p in s.points)])
+    axes = _Axes(x, y_domain, x_title, y_title)
+    return _drawn(kept, lambda _: axes)
+
+
+def scatter_with_diagonal(
+    series: Sequence[Series],
+    x_title: str,
+    y_title: str,
+    *,
+    domain: Domain = (0.0, 1.0),
+    marks: bool = True,
+) -> Draw:
+    """Return square panels of lines about the diagonal, with a mark at each point."""
+    every = "every" if marks else "none"
+    axes = _Axes(domain, domain, x_title, y_title, square=True, diagonal=True, marks=every)
+    return _drawn(_finite(series), lambda _: axes)
+
+
+def _finite(series: Sequence[Series]) -> list[Series]:
+    """Return the series with what can be drawn: points, and their bands where there is one."""
+
+    def kept(points: Sequence[tuple[float, ...]]) -> list[tuple[float, ...]]:
+        placed = [p for p in points if all(map(math.isfinite, p[:2]))]
+        return [p if all(map(math.isfinite, p)) else p[:2] for p in placed]
+
+    return [replace(s, points=kept(s.points)) for s in series]
+
+
+def _inside(series: Sequence[Series], axes: _Axes) -> list[Series]:
+    """Return the series cut to the axes: points beyond them, and what reaches out of them."""
+    (left, right), (low, high) = axes.x, axes.y
+    return [
+        replace(
+            s,
+            points=[
+                (p[0], *(min(max(v, low), high) for v in p[1:]))
+                for p in s.points
+                if left <= p[0] <= right
+            ],
+        )
+        for s in series
+    ]
+
+
+def _span(values: Sequence[float]) -> Domain:
+    """Return the range of values, never empty."""
+    low, high = (min(values), max(values)) if values else (0.0, 1.0)
+    return (low, high) if high > low else (low, low + 1.0)
+
+
+def _drawn(series: Sequence[Series], axes_of: Callable[[Sequence[Series]], _Axes]) -> Draw:
+    """Return the panels under one legend."""
+    items = list(dict.fromkeys((s.look, s.label) for s in series))
+    panels: dict[str, list[Series]] = {}
+    for s in series:
+        panels.setdefault(s.panel, []).append(s)
+    panels = panels or {"": []}
+    axes = {t: axes_of(own) for t, own in panels.items()}
+    square = any(a.square for a in axes.values())
+
+    def chart(width: int) -> alt.TopLevelMixin:
+        columns = _columns(len(panels), width, square)
+        across = (width - _EDGE - columns * (_AXIS + _GAP) + _GAP) / columns
+        across = round(min(across, _SQUARE) if square else across)
+        height = across if square else round(min(max(0.62 * across, 140.0), 270.0))
+        names = {t: wrapped(t, across / _BOLD) if t else [] for t in panels}
+        lines = max(map(len, names.values()), default=0)
+        above = LINE * (lines + any(a.y_title for a in axes.values())) + 12
+        below = 44 + (LINE + 2) * max((_risk_lines(own) for own in panels.values()), default=0)
+        drawn: list[alt.LayerChart] = []
+        for title, own in panels.items():
+            a = axes[title]
+            place = Place(a.x, a.y, across, height)
+            drawn.append(_panel(_inside(own, a), a, place, names[title]))
+        gaps = {"row": above + below + _GAP, "column": _AXIS + _GAP}
+        body = alt.concat(*drawn, columns=columns, bounds="flush", spacing=gaps)
+        if len(items) < 2:
+            return body.properties(padding=_PADDING)
+        found, high = parts.flow(items, width)
+        place = Place((0, width - _AXIS), (0, high), width - _AXIS, high)
+        legend = parts.framed(parts.legend(found, place, -_AXIS, 0), place)
+        return alt.vconcat(legend, body, bounds="flush", spacing=above + 8, padding=_PADDING)
+
+    return chart
+
+
+def _columns(n: int, width: int, square: bool) -> int:
+    """Return how many panels stand side by side."""
+    if width <= NARROW:
+        return 2 if square and n > 1 else 1
+    return 2 if n in (2, 4) or (square and n == 1) else min(n, 3)
+
+
+def _panel(
+    series: Sequence[Series], axes: _Axes, place: Place, names: Sequence[str]
+) -> alt.LayerChart:
+    """Return one panel."""
+    layers: list[parts.Layer] = []
+    (left, right), (bottom, top) = axes.x, axes.y
+    guides: list[Rule] = []
+    if axes.diagonal:
+        guides.append(Rule(left, bottom, right, top, theme.QUIET, 1.2, dash=(2, 4)))
+    if axes.reference is not None:
+        level = axes.reference
+        guides.append(Rule(left, level, right, level, theme.QUIET, 1.2, dash=(2, 4)))
+    layers += parts.rules(guides)
+    layers += _bands(series) + _lines(series)
+    marked = {"none": slice(0), "end": slice(-1, None), "every": slice(None)}[axes.marks]
+    layers += parts.marks(
+        Mark(p[0], p[1], s.look, small=True) for s in series for p in s.points[marked]
+    )
+    layers += _at_risk(series, place)
+    layers += parts.texts(_headings(names, axes.y_title, place))
+    x_values = ticks(*axes.x, max(3, int(place.width / 75)))
+    if axes.whole:
+        x_values = [t for t in x_values if t == int(t)]
+    y_values = ticks(*axes.y, max(2, int(place.height / 45)))
+    x = alt.Axis(values=x_values, title=clean(axes.x_title), format=tick_format(x_values))
+    y = alt.Axis(values=y_values, title=None, grid=True, format=tick_format(y_values))
+    return parts.framed(layers, place, x=x, y=y)
+
+
+def _headings(names: Sequence[str], y_title: str, place: Place) -> list[Text]:
+    """Return what stands above a panel: its name, and what its height means."""
+    lines = [(n, theme.INK, True) for n in names] + [(y_title, theme.QUIET, False)] * bool(y_title)
+    top = -12 - LINE * (len(lines) - 1)
+    return [
+        Text(place.x[0], place.y_at(top + i * LINE), text, colour=colour, bold=bold)
+        for i, (text, colour, bold) in enumerate(lines)
+    ]
+
+
+def _bands(series: Sequence[Series]) -> list[parts.Layer]:
+    """Return the bands of all series that have one."""
+    rows = [
+        {"x": p[0], "low": p[2], "high": p[3], "c": theme.colour(s.look), "i": i}
+        for i, s in enumerate(series)
+        for p in s.points
+        if len(p) == 4
+    ]
+    if not rows:
+        return []
+    return [
+        parts.data(rows)
+        .mark_area(opacity=0.16)
+        .encode(
+            x=alt.X("x:Q"),
+            y=alt.Y("low:Q"),
+            y2=alt.Y2("high"),
+            fill=alt.Fill("c:N", scale=None),
+            detail=alt.Detail("i:O"),
+        )
+    ]
+
+
+def _lines(series: Sequence[Series]) -> list[parts.Layer]:
+    """Return the lines of all series."""
+    rows = [
+        {"x": p[0], "y": p[1], "c": theme.colour(s.look), "i": i}
+        for i, s in enumerate(series)
+        for p in s.points
+    ]
+    if not rows:
+        return []
+    return [
+        parts.data(rows)
+        .mark_line(strokeWidth=1.8)
+        .encode(
+            x=alt.X("x:Q"),
+            y=alt.Y("y:Q"),
+            stroke=alt.Stroke("c:N", scale=None),
+            detail=alt.Detail("i:O"),
+            order=alt.Order("x:Q"),
+        )
+    ]
+
+
+def _risk_lines(series: Sequence[Series]) -> int:
+    """Return how many lines of text stand below a panel's axis."""
+    return len(series) + 1 if any(s.at_risk for s in series) else 0
+
+
+def _at_risk(series: Sequence[Series], place: Place) -> list[parts.Layer]:
+    """Return the numbers at risk below the axis, a line for each curve, as many as have room."""
+    times = sorted({t for s in series for t, _ in s.at_risk if place.x[0] <= t <= place.x[1]})
+    if not times:
+        return []
+    every = math.ceil(len(times) * 42 / place.width)
+    shown = times[::every]
+    top = place.height + 54.0
+    found = [Text(place.x[0], place.y_at(top), "Number at risk", colour=theme.QUIET)]
+    keys: list[Mark] = []
+    for i, s in enumerate(series):
+        y = place.y_at(top + (i + 1) * (LINE + 2))
+        counts = dict(s.at_risk)
+        keys.append(Mark(place.x_at(-28), y, s.look, small=True))
+        for t in shown:
+            n = counts.get(t)
+            found.append(Text(t, y, "–" if n is None else f"{n:,}", "center"))
+    return parts.marks(keys) + parts.texts(found)

@@ -1,0 +1,176 @@
+"""Several runs side by side: what differs in what was asked, and in what came out.
+
+Where two runs judged on the same patients in every repeat (the same `test_mark`), arms of the same
+name are compared pair by pair, eq. (2) of `share`; otherwise only their intervals stand beside
+each other, because the difference of means of other test sets says little.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from fedcohort.protocol.errors import DataError
+from fedcohort.report import words
+from fedcohort.report.run import Run, Summary, read
+from fedcohort.report.share import Mean, paired
+
+#: Parts of a study file whose difference is no news.
+_IGNORED = ("study", "question")
+
+
+@dataclass(frozen=True)
+class Line:
+    """One arm in one setting by one metric.
+
+    Attributes
+    ----------
+    summaries : one a run, None where the run has no such arm, setting or metric.
+    against : difference of each run to the first, better is positive; None where it is not paired.
+    """
+
+    scenario: str
+    arm: str
+    title: str
+    metric: str
+    summaries: tuple[Summary | None, ...]
+    against: tuple[Mean | None, ...]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Runs by name, in the order in which they were given."""
+
+    names: tuple[str, ...]
+    runs: tuple[Run, ...]
+
+    @classmethod
+    def of(cls, folders: Sequence[Path]) -> Comparison:
+        """Read runs from their folders.
+
+        Raises
+        ------
+        DataError : fewer than two folders, the same one twice, or one that holds no run.
+        """
+        places = [f.resolve() for f in folders]
+        if len(places) < 2:
+            raise DataError("there is nothing to compare with; give the folders of two runs.")
+        for i, place in enumerate(places):
+            if place in places[:i]:
+                raise DataError(f"{folders[i]} is given twice; give the folders of two runs.")
+        return cls(_names(places), tuple(read(f) for f in folders))
+
+    @property
+    def same_patients(self) -> tuple[bool, ...]:
+        """Whether each run judged on the same patients as the first, in every repeat."""
+        marks = [r.mapping("evaluate").get("test_mark") for r in self.runs]
+        return tuple(m is not None and m == marks[0] for m in marks)
+
+    def differences(self) -> list[tuple[str, tuple[str, ...]]]:
+        """Return each key of the study files that differs, with its value in each run."""
+        flat = [dict(_flat(_study(run))) for run in self.runs]
+        keys = list(dict.fromkeys(k for f in flat for k in f))
+        rows = [(k, tuple(words.value(f.get(k)) for f in flat)) for k in keys]
+        versions = [str(r.mapping("versions").get("fedcohort")) for r in self.runs]
+        rows.append(("fedcohort", tuple(versions)))
+        return [(k, v) for k, v in rows if len(set(v)) > 1]
+
+    def lines(self) -> list[Line]:
+        """Return every arm, setting and metric that some run has, the leading metric first."""
+        wanted = dict.fromkeys(
+            (metric, scenario, arm.name)
+            for run in self.runs
+            for metric in run.metrics
+            for scenario in run.scenarios
+            for arm in run.arms
+        )
+        order = list(dict.fromkeys(m for m, _, _ in wanted))
+        keys = sorted(wanted, key=lambda k: order.index(k[0]))
+        found = (self._line(*key) for key in keys)
+        return [line for line in found if any(line.summaries)]
+
+    def scenario_title(self, scenario: str) -> str:
+        """Return a setting's title, from the first run that has it."""
+        return next(r.scenarios[scenario] for r in self.runs if scenario in r.scenarios)
+
+    def _line(self, metric: str, scenario: str, arm: str) -> Line:
+        first = self.runs[0]
+        title = next(a.title for r in self.runs for a in r.arms if a.name == arm)
+        against: list[Mean | None] = [None]
+        for run, same in list(zip(self.runs, self.same_patients, strict=True))[1:]:
+            sign = words.metric(metric).sign or 1
+            ours, theirs = (r.values(arm, scenario, metric) for r in (run, first))
+            d = paired(ours, theirs, run.test_fraction, sign) if same else None
+            against.append(d if d is not None and math.isfinite(d.value) else None)
+        found = tuple(run.summary(arm, scenario, metric) for run in self.runs)
+        return Line(scenario, arm, title, metric, found, tuple(against))
+
+
+def text_table(comparison: Comparison) -> list[list[str]]:
+    """Return the leading metric as a table for the command line: a row an arm and setting."""
+    lines = comparison.lines()
+    leading = [x for x in lines if x.metric == lines[0].metric] if lines else []
+    head = words.metric(leading[0].metric).label if leading else ""
+    rows = [[head, "setting", *comparison.names]]
+    for line in leading:
+        cells = [_cell(s, d) for s, d in zip(line.summaries, line.against, strict=True)]
+        rows.append([line.arm, line.scenario, *cells])
+    return rows
+
+
+def _cell(found: Summary | None, against: Mean | None) -> str:
+    """Return ``0.684 (0.671–0.697), +0.012 (0.002–0.022)``."""
+    if found is None:
+        return words.MISSING
+    own = words.estimate(found.mean, found.low, found.high)
+    return f"{own}, {difference(against)}" if against is not None else own
+
+
+def difference(d: Mean) -> str:
+    """Return a difference with its sign and interval."""
+    sign = "+" if d.value > 0 else ""
+    return sign + words.estimate(d.value, d.low, d.high)
+
+
+def _names(places: Sequence[Path]) -> tuple[str, ...]:
+    """Return the shortest ends of the paths that tell them apart."""
+    depth = 1
+    while len({p.parts[-depth:] for p in places}) < len(places):
+        depth += 1
+    return tuple("/".join(p.parts[-depth:]) for p in places)
+
+
+def _study(run: Run) -> Mapping[str, Any]:
+    """Return the study file of a run.
+
+    Raises
+    ------
+    DataError : it is missing or damaged.
+    """
+    path = run.folder / "study.yaml"
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError):
+        content = None
+    if not isinstance(content, Mapping):
+        raise DataError(f"{path} is missing or damaged; run the study again.")
+    return content
+
+
+def _flat(content: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the leaves of a study file; arms go by their names, so that order is no difference."""
+    if isinstance(content, Mapping) and content:
+        for k, v in content.items():
+            if path or k not in _IGNORED:
+                yield from _flat(v, f"{path}.{k}" if path else str(k))
+    elif isinstance(content, list) and any(isinstance(v, Mapping) for v in content):
+        for i, v in enumerate(content):
+            named = v.get("name") or v.get("title") if isinstance(v, Mapping) else None
+            yield from _flat(v, f"{path}[{named or i + 1}]")
+    else:
+        yield path, content

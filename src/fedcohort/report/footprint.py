@@ -1,0 +1,75 @@
+"""Energy and carbon of a run, by a simple model whose every number is stated.
+
+Lannelongue, Grealey and Inouye, "Green Algorithms: quantifying the carbon footprint of
+computation", Advanced Science 8(12), 2021, with the defaults of their calculator:
+
+    energy = t (P_core + g P_memory) PUE + bytes · k      carbon = energy · intensity        (1)
+
+with t the computing seconds of one core. The network's k is that of Aslan et al., "Electricity
+intensity of internet data transmission", J. Industrial Ecology 22(4), 2018, for 2015; it halves
+about every two years, so it is an upper estimate. All in kWh, and grams of CO₂ equivalent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from fedcohort.report import words
+from fedcohort.report.run import Run
+
+#: Watts of one busy core of no particular processor.
+CORE_W = 12.0
+#: Watts of one GB of memory, and how many a process is taken to hold.
+MEMORY_W, MEMORY_GB = 0.3725, 2.0
+#: Power usage effectiveness: what a data centre draws over what its computers draw.
+PUE = 1.67
+#: kWh for each GB between hospitals.
+NETWORK_KWH = 0.06
+#: Grams of CO₂ equivalent for each kWh: the world's mean.
+INTENSITY = 475.0
+#: Grams for each kilometre of a mean European passenger car.
+CAR_G = 175.0
+
+
+@dataclass(frozen=True)
+class Footprint:
+    """What some runs took: computing ``seconds`` of one core, ``traffic`` in bytes."""
+
+    seconds: float
+    traffic: float
+
+    @property
+    def energy(self) -> float:
+        """Energy in kWh, eq. (1)."""
+        watts = CORE_W + MEMORY_GB * MEMORY_W
+        return self.seconds * watts * PUE / 3.6e6 + self.traffic * NETWORK_KWH / 1e9
+
+    @property
+    def carbon(self) -> float:
+        """Grams of CO₂ equivalent, eq. (1)."""
+        return self.energy * INTENSITY
+
+    def __add__(self, other: Footprint) -> Footprint:
+        return Footprint(self.seconds + other.seconds, self.traffic + other.traffic)
+
+
+def by_arm(run: Run) -> Mapping[str, Footprint]:
+    """Return what the whole study spent on each arm: all scenarios, repeats and sites.
+
+    The upper bound stands under every scenario but was computed once a repeat; it counts once.
+    """
+    out: dict[str, Footprint] = {}
+    counted: set[tuple[str, int]] = set()
+    upper = None if run.upper is None else run.upper.name
+    for row in run.rows("arms"):
+        arm, repeat = str(row["arm"]), int(row.get("repeat") or 0)
+        if row.get("site") is not None or (arm == upper and (arm, repeat) in counted):
+            continue
+        counted.add((arm, repeat))
+        seconds, up, down = (
+            x if (x := words.number(row.get(k))) == x else 0.0
+            for k in ("seconds", "bytes_up", "bytes_down")
+        )
+        out[arm] = out.get(arm, Footprint(0.0, 0.0)) + Footprint(seconds, up + down)
+    return out

@@ -1,0 +1,174 @@
+"""Cohort: how many patients there were at each stage, and Table 1 by site with missing values.
+
+Every number comes from `results["cohort"]`, where the sites have hidden small counts already; what
+they hid is printed as "hidden" and is never worked out again from sums.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from fedcohort.report import words
+from fedcohort.report.markup import Markup, h, join, p, table
+from fedcohort.report.run import Run
+from fedcohort.report.sections.base import Section, more
+
+#: Stands where a site hid a number.
+HIDDEN = "hidden"
+#: A page shows so many columns of the data at once; the others open on a click.
+SHOWN = 25
+#: More sites than this do not fit beside each other.
+MOST_SITES = 12
+
+#: variable → site (None: all) → what is known of it there.
+_Known = Mapping[str, Mapping[str | None, Mapping[str, Any]]]
+
+
+def section(run: Run) -> Section | None:
+    """Return the flow of patients and Table 1, where the run described its cohort."""
+    cohort = run.mapping("cohort")
+    flow, variables = cohort.get("flow") or (), cohort.get("variables") or ()
+    if not (flow or variables):
+        return None
+    hidden = words.number(cohort.get("suppressed"))
+    least = words.number(cohort.get("min_cell"))
+    note = (
+        f" Counts below {words.count(least)} were hidden by the hospital itself, with as many "
+        f"others as it takes to keep them so: {words.of(hidden, 'number')} in all."
+        if hidden > 0
+        else ""
+    )
+    return Section(
+        "cohort", "Cohort", "Who was studied?",
+        f"From the tables as they were read to the patients of this study, and what is known of "
+        f"them at each hospital.{note}",
+        h(
+            "div",
+            _flow(flow),
+            _table_one(variables),
+            p(str(cohort["note"]), class_="quiet") if cohort.get("note") else None,
+        ),
+    )  # fmt: skip
+
+
+def _columns(rows: Sequence[Mapping[str, Any]]) -> list[str | None]:
+    """Return None for all sites, then each site that the rows name, if a page has room for them."""
+    sites = [str(s) for s in dict.fromkeys(r.get("site") for r in rows) if s is not None]
+    return [None, *(sites if len(sites) <= MOST_SITES else ())]
+
+
+def _flow(flow: Sequence[Mapping[str, Any]]) -> Markup | None:
+    """Return the stages in order, for all sites and each."""
+    if not flow:
+        return None
+    stages = list(dict.fromkeys(str(r.get("stage")) for r in flow))
+    cells = {(str(r.get("stage")), r.get("site")): r for r in flow}
+    columns = _columns(flow)
+    rows = [[_stage(stage), *(_rows(cells.get((stage, c))) for c in columns)] for stage in stages]
+    head = ["", "All hospitals", *columns[1:]]
+    return table(
+        [str(x) for x in head], rows,
+        numeric=range(1, len(head)), caption="Flow of patients", class_="flow",
+    )  # fmt: skip
+
+
+def _stage(name: str) -> Markup:
+    kind = "out" if name.startswith("excluded") else "in"
+    return h("span", name[:1].upper() + name[1:], class_=f"stage {kind}")
+
+
+def _rows(found: Mapping[str, Any] | None) -> str:
+    if found is None:
+        return words.MISSING
+    return HIDDEN if found.get("rows") is None else words.count(found["rows"])
+
+
+def _table_one(variables: Sequence[Mapping[str, Any]]) -> Markup | None:
+    """Return the description of every variable by site."""
+    if not variables:
+        return None
+    known: dict[str, dict[str | None, Mapping[str, Any]]] = {}
+    for v in variables:
+        known.setdefault(str(v["name"]), {})[v.get("site")] = v
+    columns = _columns(variables)
+    head = ["", "All hospitals", *(str(c) for c in columns[1:])]
+    names = list(known)
+
+    def block(part: Iterable[str], caption: str) -> Markup:
+        rows = [line for name in part for line in _lines(name, known[name], columns)]
+        return table(head, rows, numeric=range(1, len(head)), caption=caption, class_="table-one")
+
+    first = block(names[:SHOWN], "Table 1. Patients by hospital")
+    rest = names[SHOWN:]
+    said = p(
+        "Numbers: mean (SD), and median [quartiles] where there are enough patients, each "
+        "quartile averaged over several patients. Levels: patients (share of those known).",
+        class_="quiet",
+    )
+    return join(
+        first,
+        more(f"{words.of(len(rest), 'further column')}", block(rest, "Table 1, continued"))
+        if rest
+        else None,
+        said,
+    )
+
+
+def _lines(
+    name: str, by_site: Mapping[str | None, Mapping[str, Any]], columns: Sequence[str | None]
+) -> list[list[str | Markup]]:
+    """Return one variable's lines: itself, its levels, its missing values."""
+    one = by_site.get(None) or next(iter(by_site.values()))
+    unit = f", {one['unit']}" if one.get("unit") else ""
+    title = h("span", h("b", words.spaced(name)), unit)
+    found = [by_site.get(c) or {} for c in columns]
+    levels = [str(x) for x in one.get("levels") or ()]
+    if levels:
+        lines: list[list[str | Markup]] = [[title, *("" for _ in columns)]]
+        lines += [
+            [h("span", level, class_="level"), *(_count(v, level) for v in found)]
+            for level in levels
+        ]
+    else:
+        lines = [[title, *map(_number, found)]]
+    if any(v.get("missing") != 0 for v in found if v):
+        missing = h("span", "missing", class_="level missing")
+        lines.append([missing, *map(_missing, found)])
+    return lines
+
+
+def _number(v: Mapping[str, Any]) -> str | Markup:
+    """Return mean (SD) and median [quartiles]."""
+    mean = words.number(v.get("mean"))
+    if mean != mean:
+        return HIDDEN if v else words.MISSING
+    sd = words.number(v.get("sd"))
+    first = words.significant(mean, 3) + (f" ({words.significant(sd, 3)})" if sd == sd else "")
+    quartiles = v.get("quartiles") or ()
+    if len(quartiles) != 3:
+        return first
+    q1, median, q3 = (words.significant(q, 3) for q in quartiles)
+    return join(first, h("br"), h("small", f"{median} [{q1}, {q3}]"))
+
+
+def _count(v: Mapping[str, Any], level: str) -> str:
+    """Return a level's patients and their share of those whose level is known."""
+    counts = v.get("counts") or {}
+    if level not in counts:
+        return words.MISSING
+    n = words.number(counts[level])
+    if n != n:
+        return HIDDEN
+    known = words.number(v.get("n")) - words.number(v.get("missing"))
+    share = f" ({100 * n / known:.0f} %)" if known > 0 else ""
+    return f"{words.count(n)}{share}"
+
+
+def _missing(v: Mapping[str, Any]) -> str:
+    if not v:
+        return words.MISSING
+    n, rows = words.number(v.get("missing")), words.number(v.get("n"))
+    if n != n:
+        return HIDDEN
+    return f"{words.count(n)} ({100 * n / rows:.0f} %)" if rows > 0 else words.count(n)

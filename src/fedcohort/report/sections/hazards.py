@@ -1,0 +1,66 @@
+"""Proportional hazards: whether each hazard ratio stays the same along the follow-up."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from fedcohort.report import words
+from fedcohort.report.markup import Markup, h, p, table
+from fedcohort.report.run import Arm, Run
+from fedcohort.report.sections.base import Section, key
+
+#: Below this p-value a line is marked.
+DOUBT = 0.05
+
+
+def section(run: Run) -> Section | None:
+    """Return the test of each arm that has one, of its first fit."""
+    blocks = [b for a in run.arms if (b := _block(run, a)) is not None]
+    if not blocks:
+        return None
+    return Section(
+        "hazards", "Proportional hazards", "Does the effect of a covariate last?",
+        "A hazard ratio is one number for the whole follow-up. The score test of Grambsch and "
+        "Therneau asks whether it changes with time; a small p says that one number is too few. "
+        "With many patients even a change of no importance has a small p: look at the risk groups "
+        "as well.",
+        h("div", blocks),
+    )  # fmt: skip
+
+
+def _block(run: Run, arm: Arm) -> Markup | None:
+    mine = [r for r in run.rows("proportional_hazards") if r["arm"] == arm.name]
+    if not mine:
+        return None
+    first = (mine[0]["scenario"], mine[0].get("repeat"))
+    shown = [r for r in mine if (r["scenario"], r.get("repeat")) == first]
+    doubted = [r for r in shown if words.number(r.get("p")) < DOUBT]
+    single = [str(r["covariate"]) for r in doubted if r["covariate"] != "global"]
+    said = (
+        f"In doubt (p < {DOUBT:g}): {words.listed([words.spaced(c) for c in single])}. "
+        "A stratified baseline, an interaction with time or a shorter horizon may fit better."
+        if single
+        else "No covariate is in doubt."
+    )
+    rows = [_row(r) for r in shown]
+    head = ["Covariate", "χ²", "df", "p"]
+    return h(
+        "div",
+        h("h3", key(arm), h("small", _where(run, shown)), class_="block"),
+        p(said),
+        table(head, rows, numeric=(1, 2, 3), caption=f"Score test, {arm.title}"),
+    )
+
+
+def _where(run: Run, shown: Sequence[Mapping[str, Any]]) -> str:
+    scenario = str(shown[0]["scenario"])
+    return f"first repeat, {run.scenarios.get(scenario, scenario)}"
+
+
+def _row(r: Mapping[str, Any]) -> list[str | Markup]:
+    name = str(r["covariate"])
+    label = h("b", "all together") if name == "global" else words.spaced(name)
+    p_value = words.p_value(r.get("p"))
+    marked = h("b", p_value) if words.number(r.get("p")) < DOUBT else p_value
+    return [label, words.fixed(r.get("chi2"), 2), words.count(r.get("df")), marked]

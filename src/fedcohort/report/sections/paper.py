@@ -1,0 +1,147 @@
+"""The methods paragraph of a paper about this study, with its citations."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from fedcohort.report import words
+from fedcohort.report.markup import h, p
+from fedcohort.report.run import Arm, Run
+from fedcohort.report.sections.base import Section
+
+#: What a paper cites for each metric.
+METRICS: Mapping[str, str] = {
+    "c_index": "Harrell FE, Califf RM, Pryor DB, Lee KL, Rosati RA. Evaluating the yield of "
+    "medical tests. JAMA 1982; 247: 2543–2546.",
+    "uno_c": "Uno H, Cai T, Pencina MJ, D’Agostino RB, Wei LJ. On the C-statistics for evaluating "
+    "overall adequacy of risk prediction procedures with censored survival data. Statistics in "
+    "Medicine 2011; 30: 1105–1117.",
+    "ibs": "Graf E, Schmoor C, Sauerbrei W, Schumacher M. Assessment and comparison of prognostic "
+    "classification schemes for survival data. Statistics in Medicine 1999; 18: 2529–2545.",
+    "d_calibration_p": "Haider H, Hoehn B, Davis S, Greiner R. Effective ways to build and "
+    "evaluate individual survival distributions. JMLR 2020; 21(85): 1–63.",
+    "calibration_slope": "Van Calster B, McLernon DJ, van Smeden M, Wynants L, Steyerberg EW. "
+    "Calibration: the Achilles heel of predictive analytics. BMC Medicine 2019; 17: 230.",
+    "auc": "Hanley JA, McNeil BJ. The meaning and use of the area under a receiver operating "
+    "characteristic (ROC) curve. Radiology 1982; 143: 29–36.",
+    "brier": "Brier GW. Verification of forecasts expressed in terms of probability. Monthly "
+    "Weather Review 1950; 78: 1–3.",
+}
+_PAIRED = (
+    "Nadeau C, Bengio Y. Inference for the generalization error. Machine Learning 2003; 52: "
+    "239–281."
+)
+_META = (
+    "Riley RD, Higgins JPT, Deeks JJ. Interpretation of random effects meta-analyses. BMJ 2011; "
+    "342: d549."
+)
+_HAZARDS = (
+    "Grambsch PM, Therneau TM. Proportional hazards tests and diagnostics based on weighted "
+    "residuals. Biometrika 1994; 81: 515–526."
+)
+_GUIDELINE = (
+    "Collins GS, Moons KGM, Dhiman P, et al. TRIPOD+AI statement: updated guidance for reporting "
+    "clinical prediction models that use regression or machine learning methods. BMJ 2024; 385: "
+    "e078378."
+)
+
+
+def section(run: Run) -> Section | None:
+    """Return the paragraph and its references, to be copied."""
+    if not run.arms:
+        return None
+    cited: list[str] = []
+    text = " ".join(s for s in (_data(run), _fits(run, cited), _judged(run, cited)) if s)
+    cited.append(_GUIDELINE)
+    body = h(
+        "div",
+        p(f"{text} Reporting follows TRIPOD+AI [{len(cited)}]."),
+        h("ol", (h("li", c) for c in cited), class_="references"),
+        class_="paper",
+    )
+    return Section(
+        "paper", "Methods text", "How would a paper put it?",
+        "A draft of the methods paragraph, from what was run; read it before you use it.", body,
+    )  # fmt: skip
+
+
+def _cite(cited: list[str], work: str) -> str:
+    """Return the number of a reference, which joins the list the first time."""
+    if work not in cited:
+        cited.append(work)
+    return f"[{cited.index(work) + 1}]"
+
+
+def _data(run: Run) -> str:
+    """Return where the patients came from, and how their data were prepared."""
+    data = run.mapping("data")
+    rows, events = words.number(data.get("rows")), words.number(data.get("events"))
+    sites = max((len(run.sites(s)) for s in run.scenarios), default=0)
+    parts: list[str] = []
+    if rows == rows:
+        held = f", {words.count(events)} of whom had the event" if events == events else ""
+        natural = "natural" in run.scenarios
+        where = f" of {words.of(sites, 'hospital')}" if natural else ""
+        parts.append(f"We analysed {words.of(rows, 'patient')}{where}{held}.")
+        if sites and not natural:
+            parts.append(f"Their rows were divided among {words.of(sites, 'simulated hospital')}.")
+    impute = run.mapping("preprocess").get("impute")
+    how = f" Missing values were imputed ({words.spaced(str(impute))})." if impute else ""
+    parts.append(
+        "Patients’ rows stayed at the hospitals: preprocessing and models were fitted by messages "
+        f"of aggregate numbers.{how}"
+    )
+    return " ".join(parts)
+
+
+def _fits(run: Run, cited: list[str]) -> str:
+    """Return which models were fitted, with what software."""
+    version = run.mapping("versions").get("fedcohort")
+    named = [f"{a.title.lower()} ({_source(a, run, cited)})" for a in run.together]
+    fitted = f"We fitted {words.listed(named)}." if named else ""
+    bounds = [a for a in (run.lower, run.upper) if a is not None]
+    between = (
+        " As a lower bound each hospital fitted its own rows, as an upper bound all rows were "
+        "pooled."
+        if len(bounds) == 2
+        else ""
+    )
+    tuned = " Settings were chosen on training rows only." if run.rows("tuning") else ""
+    checked = (
+        f" Proportional hazards were tested {_cite(cited, _HAZARDS)}."
+        if run.rows("proportional_hazards")
+        else ""
+    )
+    software = f" Computations used fedcohort {version}." if version else ""
+    return f"{fitted}{between}{tuned}{checked}{software}".strip()
+
+
+def _source(arm: Arm, run: Run, cited: list[str]) -> str:
+    """Return an arm's method with its citation."""
+    paper = str(arm.paper or "")
+    return f"{arm.method} {_cite(cited, paper)}" if paper else arm.method
+
+
+def _judged(run: Run, cited: list[str]) -> str:
+    """Return how performance was measured."""
+    evaluate = run.mapping("evaluate")
+    if "test_fraction" not in evaluate:
+        return ""
+    named = [
+        f"{words.metric(m).label}{' ' + _cite(cited, METRICS[m]) if m in METRICS else ''}"
+        for m in run.metrics
+    ]
+    repeats = words.of(words.number(evaluate.get("repeats")), "time")
+    draws = words.number(evaluate.get("draws"))
+    drawn = f" ({words.count(draws)} bootstrap samples of patients)" if draws == draws else ""
+    centre = (
+        f" Heterogeneity between centres was summarised by random-effects meta-analysis "
+        f"{_cite(cited, _META)}."
+        if run.rows("heterogeneity")
+        else ""
+    )
+    return (
+        f"Performance was measured on {words.percent(run.test_fraction)} of the rows, held back at "
+        f"random {repeats}, by {words.listed(named)}, with 95 % intervals{drawn}; differences "
+        f"between models used the corrected resampled t-test {_cite(cited, _PAIRED)}.{centre}"
+    )

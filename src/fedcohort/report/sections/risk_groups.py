@@ -1,0 +1,85 @@
+"""Risk groups: Kaplan-Meier curves of blind patients by predicted risk, with a log-rank test."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from fedcohort.report import charts, words
+from fedcohort.report.markup import Markup, h
+from fedcohort.report.run import Arm, Run
+from fedcohort.report.sections.base import Section
+from fedcohort.report.words import number
+
+#: Looks of the groups, from low to high risk.
+_LOOKS = ("c0", "c3", "c1")
+
+
+def section(run: Run) -> Section | None:
+    """Return the curves of each arm, a panel a setting."""
+    found = [r for r in run.rows("risk_groups") if r.get("groups")]
+    mine = {a: [r for r in found if r["arm"] == a.name] for a in run.arms}
+    most = charts.MOST_PANELS
+    drawn = [
+        _figure(run, arm, rows[i : i + most], i)
+        for arm, rows in mine.items()
+        for i in range(0, len(rows), most)
+    ]
+    if not drawn:
+        return None
+    return Section(
+        "groups", "Risk groups", "Do patients called high risk fare worse?",
+        "Blind patients in groups of equal size by predicted risk, each with the Kaplan-Meier "
+        "estimate of what happened to them. Lines that part early and stay apart are what a useful "
+        "model gives. They join points that are several patients apart, and small numbers at risk "
+        "are left out, so that no single patient shows.",
+        h("div", drawn),
+    )  # fmt: skip
+
+
+def _figure(run: Run, arm: Arm, rows: Sequence[Mapping[str, Any]], part: int) -> Markup:
+    """Return one arm's curves in some settings."""
+    several = len(run.scenarios) > 1
+    titles = [run.scenarios.get(str(r["scenario"]), str(r["scenario"])) for r in rows]
+    series = [
+        _series(g, i, len(r["groups"]), title if several else "")
+        for r, title in zip(rows, titles, strict=True)
+        for i, g in enumerate(r["groups"])
+    ]
+    tests = [
+        f"{title}: {_log_rank(r)}" if several else _log_rank(r)
+        for r, title in zip(rows, titles, strict=True)
+    ]
+    keys = ("time", "survival", "low", "high")
+    data = [
+        {"setting": s.panel, "group": s.label, **dict(zip(keys, p, strict=False))}
+        for s in series
+        for p in s.points
+    ]
+    return charts.figure(
+        f"groups-{arm.name}-{part}",
+        f"{arm.title}: what happened to patients by predicted risk",
+        f"First repeat; bands are 95 % intervals. Log-rank tests: {'; '.join(tests)}.",
+        charts.curves_with_risk_table(series, "time since start", "share free of the event"),
+        data,
+        f"Kaplan-Meier estimates by predicted risk, {arm.title}, {words.of(len(rows), 'setting')}.",
+    )
+
+
+def _series(g: Mapping[str, Any], i: int, groups: int, panel: str) -> charts.Series:
+    return charts.Series(
+        label=str(g.get("label") or g.get("group")),
+        look=_LOOKS[i if groups > 2 else 2 * i],
+        points=[tuple(number(v) for v in step) for step in g.get("curve") or ()],
+        panel=panel,
+        at_risk=[(number(t), None if n is None else int(n)) for t, n in g.get("at_risk") or ()],
+    )
+
+
+def _log_rank(found: Mapping[str, Any]) -> str:
+    test = found.get("log_rank") or {}
+    p = words.p_value(test.get("p"))
+    if p == words.MISSING:
+        return "none"
+    p = p if p.startswith("<") else f"= {p}"
+    return f"χ² {number(test.get('chi2')):.1f} on {words.count(test.get('df'))}, p {p}"

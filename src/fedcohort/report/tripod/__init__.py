@@ -1,0 +1,1 @@
+"""The TRIPOD+AI checklist: what a run can answer, and what a person must write."""

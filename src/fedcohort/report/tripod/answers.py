@@ -1,0 +1,274 @@
+"""What a run knows of each item of TRIPOD+AI: a sentence or two, or None where it knows nothing.
+
+Every answer is read from results.json; none is a guess. See `items` for what each item asks.
+"""
+
+from __future__ import annotations
+
+from fedcohort.report import words
+from fedcohort.report.run import Run
+
+
+def title(run: Run) -> str | None:
+    """Item 1, title."""
+    outcome = words.listed([str(c) for c in run.mapping("outcome").get("columns") or ()])
+    return f"Development and internal evaluation of models for {outcome}." if outcome else None
+
+
+def objective(run: Run) -> str | None:
+    """Item 4, objectives."""
+    question = str(run.results.get("question") or "").strip()
+    return f"{question} Development with internal evaluation." if question else None
+
+
+def source(run: Run) -> str | None:
+    """Item 5a, data."""
+    data = run.mapping("data")
+    if "rows" not in data:
+        return None
+    events = words.number(data.get("events"))
+    held = f", {words.count(events)} of them with the event" if events == events else ""
+    about = " ".join(str(data.get(k) or "") for k in ("description", "licence")).strip()
+    source = words.of(words.number(data["rows"]), "row")
+    return f"{data.get('source')}: {source}{held}. {about}".strip()
+
+
+def centres(run: Run) -> str | None:
+    """Item 6a, participants."""
+    named = [f"{t}: {words.of(len(run.sites(s)), 'site')}" for s, t in run.scenarios.items()]
+    return "; ".join(named) + "." if any(run.sites(s) for s in run.scenarios) else None
+
+
+def eligible(run: Run) -> str | None:
+    """Item 6b, participants."""
+    out = [
+        f"{f.get('stage')}: {words.of(words.number(f.get('rows')), 'row')}"
+        for f in run.mapping("cohort").get("flow") or ()
+        if str(f.get("stage", "")).startswith("excluded") and f.get("site") is None
+    ]
+    return "; ".join(out) + "." if out else None
+
+
+def preparation(run: Run) -> str | None:
+    """Item 7, data preparation."""
+    if not run.arms:
+        return None
+    how = words.value(run.mapping("preprocess")) if run.mapping("preprocess") else "by default"
+    return (
+        f"Each site's table was checked against the data dictionary before anything was computed. "
+        f"Preprocessing was fitted by sums over sites, on training rows only: {how}."
+    )
+
+
+def outcome(run: Run) -> str | None:
+    """Item 8a, outcome."""
+    outcome = run.mapping("outcome")
+    columns = words.listed([str(c) for c in outcome.get("columns") or ()])
+    return f"{outcome.get('kind')}, columns {columns}." if columns else None
+
+
+def predictors(run: Run) -> str | None:
+    """Item 9a, predictors."""
+    features = [str(f) for f in run.mapping("data").get("features") or ()]
+    if not features:
+        return None
+    return (
+        f"All {len(features)} usable columns of the dictionary were candidates; the software "
+        f"picked none by its relation to the outcome."
+    )
+
+
+def defined(run: Run) -> str | None:
+    """Item 9b, predictors."""
+    variables = run.mapping("cohort").get("variables") or ()
+    known = {str(v.get("name")) for v in variables}
+    return f"Types, units and levels of {len(known)} columns: Table 1." if known else None
+
+
+def size(run: Run) -> str | None:
+    """Item 10, sample size."""
+    data, fraction = run.mapping("data"), run.test_fraction
+    rows, events = words.number(data.get("rows")), words.number(data.get("events"))
+    p = len(data.get("features") or ())
+    if not (rows == rows and p):
+        return None
+    per = f", {words.fixed(events * (1 - fraction) / p, 1)} events for each candidate column"
+    return (
+        f"All {words.count(rows)} rows were used; {words.percent(1 - fraction)} to develop"
+        f"{per if events == events else ''}."
+    )
+
+
+def missing(run: Run) -> str | None:
+    """Item 11, missing data."""
+    by_name = {
+        str(v["name"]): words.number(v.get("missing"))
+        for v in run.mapping("cohort").get("variables") or ()
+        if v.get("site") is None
+    }
+    if not by_name:
+        return None
+    holes = sum(x > 0 for x in by_name.values())
+    method = str(run.mapping("preprocess").get("impute") or "the method's default")
+    return (
+        f"{holes} of {words.of(len(by_name), 'column')} have missing values (Table 1); imputation: "
+        f"{words.spaced(method)}, fitted on training rows only."
+    )
+
+
+def partition(run: Run) -> str | None:
+    """Item 12a, analysis."""
+    evaluate = run.mapping("evaluate")
+    if "test_fraction" not in evaluate:
+        return None
+    return (
+        f"{words.percent(run.test_fraction)} of the rows were set aside blind, "
+        f"{words.of(words.number(evaluate.get('repeats')), 'time')} at random; everything else, "
+        f"preprocessing and tuning included, saw the other rows only."
+    )
+
+
+def handled(run: Run) -> str | None:
+    """Item 12b, analysis."""
+    scales = sorted({str(a.settings.get("scale")) for a in run.arms if a.settings.get("scale")})
+    if not scales:
+        return None
+    return (
+        f"Numbers enter as they are or scaled ({words.listed(scales)}), without splines; "
+        f"categories one-hot, with the first level as reference."
+    )
+
+
+def model(run: Run) -> str | None:
+    """Item 12c, analysis."""
+    named = [f"{a.title} ({a.method})" for a in run.arms]
+    tuned = sorted({str(t["arm"]) for t in run.rows("tuning")})
+    how = (
+        f" Tuned on training sites only: {words.listed(tuned)}." if tuned else " Nothing was tuned."
+    )
+    return (
+        f"{words.listed(named)}.{how} Settings of every arm: section Settings." if named else None
+    )
+
+
+def clusters(run: Run) -> str | None:
+    """Item 12d, analysis."""
+    if run.rows("heterogeneity"):
+        return "Performance by centre, with a random-effects mean, I² and prediction interval."
+    if run.lower is not None:
+        return "Each site's own model against the common ones, by site."
+    return None
+
+
+def measures(run: Run) -> str | None:
+    """Item 12e, analysis."""
+    labels = [words.metric(m).label for m in run.metrics]
+    return (
+        f"{words.listed(labels)}, each with a bootstrap interval over patients. Clinical utility "
+        f"(decision curves) is not computed."
+        if labels
+        else None
+    )
+
+
+def calculated(run: Run) -> str | None:
+    """Item 12g, analysis."""
+    if not run.arms:
+        return None
+    return (
+        "By `fedcohort predict MODEL_DIR FILE`; models/ holds each arm's arrays and preprocessing."
+    )
+
+
+def output(run: Run) -> str | None:
+    """Item 15, model output."""
+    return {
+        "survival": "A log risk score and a survival curve for each patient; no threshold.",
+        "classification": "A probability for each patient; accuracy is at 0.5, a threshold that "
+        "nobody chose for clinical use.",
+    }.get(str(run.results.get("task")))
+
+
+def same(run: Run) -> str | None:
+    """Item 16, training and evaluation."""
+    if "test_fraction" not in run.mapping("evaluate"):
+        return None
+    return "None: both are random parts of the same tables. This is internal evaluation."
+
+
+def code(run: Run) -> str | None:
+    """Item 18f, open science."""
+    version = run.mapping("versions").get("fedcohort")
+    command = str(run.results.get("command") or "")
+    if not (version and command):
+        return None
+    return f"fedcohort {version} (Apache-2.0), seed {run.results.get('seed')}: {command}"
+
+
+def flow(run: Run) -> str | None:
+    """Item 20a, participants."""
+    return "Section Cohort." if run.mapping("cohort").get("flow") else None
+
+
+def table_one(run: Run) -> str | None:
+    """Item 20b, participants."""
+    return (
+        "Table 1, by site, with missing values." if run.mapping("cohort").get("variables") else None
+    )
+
+
+def analysed(run: Run) -> str | None:
+    """Item 21, development."""
+    data = run.mapping("data")
+    rows, events = words.number(data.get("rows")), words.number(data.get("events"))
+    if rows != rows:
+        return None
+    held = (
+        f" and {words.count(round(events * (1 - run.test_fraction)))} events"
+        if events == events
+        else ""
+    )
+    developed = words.count(round(rows * (1 - run.test_fraction)))
+    return f"About {developed} rows{held} to develop, the rest to evaluate, in each repeat."
+
+
+def specified(run: Run) -> str | None:
+    """Item 22, specification."""
+    if not run.arms:
+        return None
+    shown = "Coefficients in full: section Effects. " if run.rows("coefficients") else ""
+    return f"{shown}Every model with its preprocessing: models/, as safetensors and JSON."
+
+
+def performance(run: Run) -> str | None:
+    """Item 23a, performance."""
+    return (
+        "Sections Bounds, Discrimination and Calibration, with intervals; subgroups are not split."
+        if run.rows("summary")
+        else None
+    )
+
+
+def heterogeneity(run: Run) -> str | None:
+    """Item 23b, performance."""
+    return "Section Centres." if run.rows("heterogeneity") else None
+
+
+def limits(run: Run) -> str | None:
+    """Item 26, limitations."""
+    if "test_fraction" not in run.mapping("evaluate"):
+        return None
+    return (
+        "Evaluated on rows of the same sources only; another hospital or period needs its own "
+        "evaluation."
+    )
+
+
+def poor_input(run: Run) -> str | None:
+    """Item 27a, usability."""
+    if not run.arms:
+        return None
+    return (
+        "`fedcohort predict` checks a table against the dictionary, names the rows that it cannot "
+        "take, and fills missing values as in the fit."
+    )

@@ -1,0 +1,102 @@
+import re
+
+import pytest
+
+from fedcohort.report import write
+from report import synthetic
+from report.browser import PROGRAM, Browser
+
+pytestmark = pytest.mark.skipif(PROGRAM is None, reason="no Chromium on the PATH")
+
+NAME = "University Hospital of a Town with a Name that does not End {}"
+#: The smallest text of all pictures, in pixels of the screen.
+SMALLEST = """Math.min(...[...document.querySelectorAll("svg text")]
+    .filter(e => e.getBoundingClientRect().height)
+    .map(e => parseFloat(getComputedStyle(e).fontSize) * e.getScreenCTM().a))"""
+#: Names of what sticks out of the page, where nothing lets it scroll on its own.
+WIDEST = """[...document.querySelectorAll("main *")]
+    .filter(e => e.getBoundingClientRect().right > innerWidth + 1 && !e.closest(".scroll, svg"))
+    .map(e => e.tagName + "." + e.className)"""
+SHOWN = """[...document.querySelectorAll("figure")].map(f => [...f.querySelectorAll(":scope > svg")]
+    .filter(e => getComputedStyle(e).display != "none").map(e => e.getAttribute("class")).join())"""
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("run")
+    return write(synthetic.make(folder, scenarios=["iid", "by-outcome"], repeats=2, site_name=NAME))
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory):
+    with Browser(tmp_path_factory.mktemp("profile")) as found:
+        yield found
+
+
+@pytest.mark.parametrize(("width", "drawing"), [(360, "narrow"), (768, "wide"), (1440, "wide")])
+def test_page_fits_every_width_and_the_console_stays_silent(browser, page, width, drawing):
+    browser.open(page, width)
+    assert browser.evaluate("document.documentElement.scrollWidth") == width
+    assert browser.evaluate(WIDEST) == []
+    assert set(browser.evaluate(SHOWN)) == {drawing}
+    assert browser.evaluate(SMALLEST) >= 11
+    assert browser.complaints() == []
+
+
+def test_every_link_of_a_figure_saves_its_file(browser, page, tmp_path):
+    browser.open(page, 1440)
+    browser.call("Page.setDownloadBehavior", behavior="allow", downloadPath=str(tmp_path))
+    for kind in ("svg", "csv"):
+        browser.evaluate(
+            f"document.querySelector('#figure-bounds-iid a[download$={kind}]').click()"
+        )
+        while browser.wait("Page.downloadProgress")["state"] != "completed":
+            pass
+    assert (tmp_path / "bounds-iid.svg").read_text().startswith("<svg xmlns=")
+    assert (tmp_path / "bounds-iid.csv").read_text("utf-8-sig").startswith("scenario,arm,")
+    browser.open(tmp_path / "bounds-iid.svg", 800)
+    assert browser.evaluate("document.documentElement.tagName") == "svg"
+    assert browser.complaints() == []
+
+
+def test_dark_and_light_pages_differ_in_colours_only(browser, page):
+    looks = []
+    for scheme in ("light", "dark"):
+        feature = {"name": "prefers-color-scheme", "value": scheme}
+        browser.call("Emulation.setEmulatedMedia", features=[feature])
+        browser.open(page, 1440)
+        mark = 'document.querySelector("svg.wide [fill=\\"var(--c0)\\"]")'
+        looks.append(
+            [
+                browser.evaluate(f"getComputedStyle({x}).{k}")
+                for x, k in (("document.body", "backgroundColor"), (mark, "fill"))
+            ]
+            + [browser.evaluate("document.documentElement.scrollHeight")]
+        )
+    browser.call("Emulation.setEmulatedMedia", features=[])
+    (paper, ink, height), (dark_paper, dark_ink, dark_height) = looks
+    assert (paper, ink) == ("rgb(255, 255, 255)", "rgb(0, 104, 179)")
+    assert (dark_paper, dark_ink) == ("rgb(18, 22, 28)", "rgb(88, 174, 240)")
+    assert height == dark_height
+
+
+def test_page_prints_to_a4_with_whole_figures_and_no_links_to_files(browser, page):
+    browser.open(page, 1440)
+    printed = browser.pdf()
+    boxes = re.findall(rb"/MediaBox\s*\[\s*0 0 ([\d.]+) ([\d.]+)\s*\]", printed)
+    assert len(boxes) >= 5
+    for width, height in boxes:  # A4 in points
+        assert float(width) == pytest.approx(595.3, abs=1)
+        assert float(height) == pytest.approx(841.9, abs=1)
+    browser.call("Emulation.setEmulatedMedia", media="print")
+    size = {"width": 688, "height": 998, "deviceScaleFactor": 1, "mobile": False}
+    browser.call("Emulation.setDeviceMetricsOverride", **size)  # what lies within the margins
+    heights = "[...document.querySelectorAll('figure')].map(e => e.getBoundingClientRect().height)"
+    found = browser.evaluate(heights)
+    hidden = "[...document.querySelectorAll('.gets')].every(e => !e.getBoundingClientRect().height)"
+    shown = set(browser.evaluate(SHOWN))
+    unseen = browser.evaluate(hidden)
+    browser.call("Emulation.setEmulatedMedia", media="")
+    assert unseen
+    assert shown == {"wide"}
+    assert max(found) < 998
