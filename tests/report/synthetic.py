@@ -11,6 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from report import depth
+
 TITLES = {
     "iid": "Patients at random",
     "unbalanced": "One large hospital",
@@ -25,14 +27,24 @@ LEVELS: Mapping[str, Mapping[str, float]] = {
     "cox": {"iid": 0.679, "unbalanced": 0.679, "by-outcome": 0.679, "by-feature": 0.679},
     "centralised": dict.fromkeys(TITLES, 0.692),
 }
+#: Eight arms between the bounds: those of `LEVELS`, and as many more as there are colours.
+MANY = ("isolated", "fedavg", "exact", "cox", *(f"arm-{i}" for i in range(5)), "centralised")
 DECLARED = [
     ("isolated", "Each hospital alone", "deepcox", "lower bound"),
     ("fedavg", "Model averaging", "deepcox", "arm"),
     ("exact", "Exact gradient", "deepcox", "arm"),
     ("cox", "Cox regression", "cox", "arm"),
+    *((a, f"Way of training {a}", "deepcox", "arm") for a in MANY if a not in LEVELS),
     ("centralised", "All data in one place", "deepcox", "upper bound"),
 ]
 FEATURES = ["age", "estrogen_receptor", "horTh=yes", "menostat=Post", "pnodes", "progrec", "tsize"]
+#: Keys of results.json that a run may lack.
+KEYS = (
+    "question", "task", "versions", "outcome", "data", "scenarios", "declared", "arms", "summary",
+    "comparisons", "coefficients", "calibration", "tuning", "evaluate", "preprocess", "privacy",
+    "command", "cohort", "over_time", "risk_groups", "by_centre", "heterogeneity",
+    "proportional_hazards", "importance", "roc",
+)  # fmt: skip
 STEPS = [
     ("describe_columns", "gather", {"low": [7], "high": [7]}, "preprocess", 1),
     ("event_histogram", "sum", {"events": [64], "leavers": [64]}, "preprocess", 1),
@@ -60,7 +72,11 @@ def make(
     for scenario in scenarios:
         for arm in arms:
             for repeat in range(repeats):
-                level = LEVELS[arm][scenario] + shifts[repeat] + rng.normal(0, 0.004)
+                level = (
+                    LEVELS.get(arm, LEVELS["exact"])[scenario]
+                    + shifts[repeat]
+                    + rng.normal(0, 0.004)
+                )
                 parts = (
                     {s: level + d for s, d in zip(sites, _centred(rng, n_sites), strict=True)}
                     if arm == "isolated"
@@ -101,7 +117,11 @@ def make(
                 "title": t,
                 "method": m,
                 "role": r,
-                "settings": {"rounds": 30, "learning_rate": 0.05, "l2": 0.01, "scale": "standard"},
+                "settings": {
+                    "rounds": 30, "learning_rate": 0.05, "l2": 0.01, "scale": "standard",
+                    "impute": "median",
+                },
+                "paper": f"Someone, A paper about {m}, 2020",
                 "reveals": "Sums over hospitals of the loss and its gradient, every round.",
             }
             for a, t, m, r in DECLARED
@@ -127,13 +147,17 @@ def make(
             if a in ("fedavg", "exact")
             for s in scenarios
         ],
-        "evaluate": {"test_fraction": 0.25, "repeats": repeats, "metrics": ["c_index", "ibs"]},
+        "evaluate": {
+            "test_fraction": 0.25, "repeats": repeats, "draws": 200,
+            "metrics": ["c_index", "ibs"], "test_mark": 1234567,
+        },
         "preprocess": {"impute": "median", "scale": "standard"},
         "privacy": {"secure_aggregation": False, "min_cell": 5},
         "seconds": 184.2,
         "command": "fedcohort run study.yaml --out runs/gbsg2",
+        **depth.details(np.random.default_rng(seed + 1), arms, scenarios, sites, FEATURES),
         **(change or {}),
-    }
+    }  # fmt: skip
     (folder / "results.json").write_text(json.dumps(results))
     together = [a for a in arms if a not in ("isolated", "centralised")]
     _history(folder, rng, [*together, "centralised"], scenarios, repeats)

@@ -2,8 +2,9 @@ import re
 
 import pytest
 
-from fedcohort.report import write
-from report import synthetic
+from fedcohort.report import comparing, write
+from fedcohort.report.comparison import Comparison
+from report import depth, synthetic
 from report.browser import PROGRAM, Browser
 
 pytestmark = pytest.mark.skipif(PROGRAM is None, reason="no Chromium on the PATH")
@@ -21,10 +22,39 @@ SHOWN = """[...document.querySelectorAll("figure")].map(f => [...f.querySelector
     .filter(e => getComputedStyle(e).display != "none").map(e => e.getAttribute("class")).join())"""
 
 
+def wide_cohort(sites):
+    """Return a cohort of 200 columns with long names and levels."""
+    long = "a_measurement_with_a_name_that_nobody_would_like_to_type_{}"
+    return depth.cohort(
+        sites,
+        [
+            (long.format(i), *kind)
+            for i in range(100)
+            for kind in (("number", "mmol/l", ()), ("category", "", ("no", NAME)))
+        ],
+    )
+
+
 @pytest.fixture(scope="module")
 def page(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("run")
-    return write(synthetic.make(folder, scenarios=["iid", "by-outcome"], repeats=2, site_name=NAME))
+    sites = [NAME.format(i + 1) for i in range(8)]
+    folder = synthetic.make(
+        tmp_path_factory.mktemp("run"), scenarios=["iid", "by-outcome"], repeats=2,
+        arms=["isolated", "fedavg", "cox", "centralised"], site_name=NAME,
+        change={"cohort": wide_cohort(sites)},
+    )  # fmt: skip
+    return write(folder)
+
+
+@pytest.fixture(scope="module")
+def compared(tmp_path_factory):
+    """A page of three runs in folders with long names."""
+    base = tmp_path_factory.mktemp("runs")
+    folders = [base / f"a run with a name as long as some people make them, {i}" for i in "abc"]
+    for folder in folders:
+        synthetic.make(folder, scenarios=["iid"], repeats=2, change=depth.NONE)
+        (folder / "study.yaml").write_text(f"data: {{source: '{folder.name * 3}'}}")
+    return comparing.write(Comparison.of(folders), base / "compare.html")
 
 
 @pytest.fixture(scope="module")
@@ -34,8 +64,12 @@ def browser(tmp_path_factory):
 
 
 @pytest.mark.parametrize(("width", "drawing"), [(360, "narrow"), (768, "wide"), (1440, "wide")])
-def test_page_fits_every_width_and_the_console_stays_silent(browser, page, width, drawing):
-    browser.open(page, width)
+@pytest.mark.parametrize("which", ["page", "compared"])
+def test_page_fits_every_width_and_the_console_stays_silent(
+    browser, request, which, width, drawing
+):
+    browser.open(request.getfixturevalue(which), width)
+    browser.evaluate("document.querySelectorAll('details').forEach(e => e.open = true)")
     assert browser.evaluate("document.documentElement.scrollWidth") == width
     assert browser.evaluate(WIDEST) == []
     assert set(browser.evaluate(SHOWN)) == {drawing}

@@ -1,13 +1,19 @@
 import json
 import math
 
-from fedcohort.report import write
+from fedcohort.report.run import read
+from fedcohort.report.sections import coefficients
 from report import synthetic
+
+
+def section(folder):
+    made = coefficients.section(read(folder))
+    return f"{made.intro}{made.body}"
 
 
 def test_hazard_ratios_and_intervals_are_exponentials_of_the_coefficients(tmp_path):
     folder = synthetic.make(tmp_path, scenarios=["iid"], repeats=2)
-    page = write(folder).read_text("utf-8")
+    page = section(folder)
     row = json.loads((folder / "results.json").read_text())["coefficients"][2]
     hr, low, high = (math.exp(row[k]) for k in ("coefficient", "low", "high"))
     assert f"horTh=yes: hazard ratio {hr:.2f} ({low:.2f}–{high:.2f})" in page
@@ -19,7 +25,7 @@ def test_separated_covariates_do_not_break_the_picture(tmp_path):
     content["coefficients"][0].update(coefficient=40.0, low=-2000.0, high=2000.0)
     content["coefficients"][1].update(coefficient=None, low=None, high=None)
     (folder / "results.json").write_text(json.dumps(content))
-    page = write(folder).read_text("utf-8")
+    page = section(folder)
     assert "age: hazard ratio 2.4e+17" in page
     assert "estrogen_receptor: hazard ratio –" in page
 
@@ -30,7 +36,7 @@ def test_logistic_rows_are_odds_ratios(tmp_path):
     for row in content["coefficients"]:
         row["odds_ratio"] = row.pop("hazard_ratio")
     (folder / "results.json").write_text(json.dumps(content))
-    page = write(folder).read_text("utf-8")
+    page = section(folder)
     assert "age: odds ratio" in page
     assert "Odds ratio, log scale" in page
     assert "OR (95 % CI)" in page

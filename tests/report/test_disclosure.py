@@ -39,10 +39,12 @@ def test_spaces_in_lines_change_nothing(folder, tmp_path):
 
 
 def test_plain_words_name_step_times_numbers_and_who_sees_them(folder):
-    text = "\n".join(plain_ledger(folder))
+    text = " ".join(" ".join(plain_ledger(folder)).split())
     # gathered once: 7 + 7 numbers; summed 30 times: 41 + 1 numbers; and 64 + 64 once: in all
     # 14 + 30·42 + 128 = 1,402 numbers of 8 bytes in 32 replies
-    assert "Exact gradient: 32 replies, 1,402 numbers, 11.2 kB; 4 training runs in all" in text
+    assert (
+        "Exact gradient, from each site: 32 replies, 1,402 numbers, 11.2 kB; 4 training runs in all"
+    ) in text
     assert (
         "describe columns: 1 time, 14 numbers each (low and high); SEEN BY THE COORDINATOR; "
         "preparing the data"
@@ -54,10 +56,43 @@ def test_plain_words_name_step_times_numbers_and_who_sees_them(folder):
     assert "SEEN BY THE COORDINATOR = each site's own reply" in text
 
 
-def test_each_site_has_its_heading_in_natural_order(tmp_path):
+def heads(folder):
+    return [line.partition(":")[0] for line in plain_ledger(folder) if ", from " in line]
+
+
+def test_what_left_all_sites_alike_is_told_once_and_sites_are_named_in_natural_order(tmp_path):
     folder = synthetic.make(tmp_path, scenarios=["iid"], repeats=1, n_sites=11)
-    heads = [x for x in plain_ledger(folder) if x.startswith("site-")]
-    assert heads == [f"site-{i}" for i in range(1, 12)]
+    lines = plain_ledger(folder)
+    everyone = ", ".join(f"site-{i}" for i in range(1, 11)) + " and site-11."
+    assert " ".join(" ".join(lines[:2]).split()).endswith(everyone)
+    assert len(heads(folder)) == len({head.partition(", from ")[0] for head in heads(folder)})
+    assert {head.partition(", from ")[2] for head in heads(folder)} == {"each site"}
+
+
+def changed(folder, out, change):
+    """Copy a run, its ledger's lines changed or, where that says None, left out."""
+    lines = map(json.loads, (folder / "ledger.jsonl").read_text().splitlines())
+    kept = [json.dumps(line) for line in map(change, lines) if line is not None]
+    (out / "ledger.jsonl").write_text("\n".join(kept))
+    (out / "results.json").write_text((folder / "results.json").read_text())
+    return out
+
+
+def test_a_site_that_sent_another_number_stands_for_itself(folder, tmp_path):
+    def change(line):
+        here = (line["arm"], line["site"], line["step"]) == ("exact", "site-2", "loss_gradient")
+        return None if here and line["repeat"] == 1 and line["call"] % 2 else line
+
+    found = heads(changed(folder, tmp_path, change))
+    assert "Exact gradient, from each site but site-2" in found
+    assert "Exact gradient, from site-2" in found
+    assert len(found) == len(heads(folder)) + 1
+    said = next(x for x in plain_ledger(tmp_path) if x.startswith("Exact gradient, from site-2:"))
+    assert "on average 2" in said
+
+
+def test_no_line_is_wider_than_a_hundred_characters(folder):
+    assert max(map(len, plain_ledger(folder))) <= 100
 
 
 def test_bounds_are_no_part_of_what_left_a_site(folder, tmp_path):
@@ -87,5 +122,5 @@ def test_what_a_step_does_is_told_where_the_run_says_it(folder, tmp_path):
         arm["steps"] = {"loss_gradient": "Sum the loss and its gradient over the site's patients."}
     (tmp_path / "results.json").write_text(json.dumps(content))
     (tmp_path / "ledger.jsonl").write_text((folder / "ledger.jsonl").read_text())
-    text = "\n".join(plain_ledger(tmp_path))
+    text = " ".join(" ".join(plain_ledger(tmp_path)).split())
     assert "training: Sum the loss and its gradient over the site's patients" in text

@@ -8,14 +8,16 @@ import pytest
 
 from fedcohort.protocol.errors import DataError
 from fedcohort.report import write
-from report import synthetic
+from report import depth, synthetic
 
 EVIL = "<script>alert('x')</script>\"&]]>--><img src=http://evil.example/x onerror=alert(1)>"
 
 
 @pytest.fixture(scope="module")
 def page(tmp_path_factory):
-    return write(synthetic.make(tmp_path_factory.mktemp("run"))).read_text("utf-8")
+    """The largest page: four settings, eight arms between the bounds, every section."""
+    folder = synthetic.make(tmp_path_factory.mktemp("run"), arms=synthetic.MANY, repeats=2)
+    return write(folder).read_text("utf-8")
 
 
 def tree(text):
@@ -50,25 +52,25 @@ def test_page_loads_nothing_and_runs_nothing(page):
 
 
 def test_page_is_small_and_every_link_of_its_contents_leads_somewhere(page):
-    assert len(page.encode()) < 1_500_000
+    assert len(page.encode()) < 3_000_000
+    assert "it leaves out" not in page
     root = tree(page)
     ids = {e.get("id") for e in root.iter("section")}
     nav = next(root.iter("nav"))
     assert {a.get("href") for a in nav.iter("a")} == {f"#{i}" for i in ids}
     assert ids == {
-        "bounds", "sites", "cohort", "discrimination", "calibration", "accuracy", "groups",
+        "bounds", "sites", "cohort", "discrimination", "centres", "calibration", "accuracy",
+        "groups",
         "coefficients", "hazards", "importance", "curves", "left", "cost", "footprint", "tripod",
         "paper", "settings", "reproduce",
     }  # fmt: skip
 
 
-def test_same_folder_gives_the_same_bytes(tmp_path):
-    folder = synthetic.make(tmp_path, scenarios=["iid"], repeats=2)
-    first = write(folder).read_bytes()
-    assert write(folder, tmp_path / "again.html").read_bytes() == first
+def test_no_number_of_the_page_is_nan(page):
+    assert not re.search(r"\b(nan|NaN|inf|null)\b", re.sub(r'base64,[^"]*', "", page))
 
 
-def test_hash_seed_does_not_change_the_page(tmp_path):
+def test_same_folder_gives_the_same_bytes_whatever_the_hash_seed(tmp_path):
     folder = synthetic.make(tmp_path, scenarios=["iid"], arms=["exact"], repeats=2)
     code = (
         "import sys, pathlib; from fedcohort.report import write; write(pathlib.Path(sys.argv[1]))"
@@ -102,11 +104,15 @@ def test_bounds_picture_has_a_row_for_each_arm_with_its_numbers(page):
         for svg in drawn:
             texts = [t.text for t in svg.iter("text")]
             assert {title for _, title, _, _ in synthetic.DECLARED} <= set(texts)
-            assert sum(bool(re.fullmatch(r"0\.\d{3} \(0\.\d{3}–0\.\d{3}\)", t)) for t in texts) == 5
+            found = [t for t in texts if re.fullmatch(r"0\.\d{3} \(0\.\d{3}–0\.\d{3}\)", t)]
+            assert len(found) == len(synthetic.MANY)
 
 
 def test_nothing_a_user_wrote_becomes_markup(tmp_path):
-    folder = synthetic.make(tmp_path, scenarios=["iid"], repeats=2, n_sites=3, site_name=EVIL)
+    arms = ["isolated", "exact", "cox", "centralised"]
+    folder = synthetic.make(
+        tmp_path, scenarios=["iid"], arms=arms, repeats=2, n_sites=3, site_name=EVIL
+    )
 
     def spoil(content):
         for key in ("study", "question", "command", "seed", "task"):
@@ -120,6 +126,23 @@ def test_nothing_a_user_wrote_becomes_markup(tmp_path):
         for row in content["coefficients"]:
             row["covariate"] = EVIL
         content["arms"][-1]["status"] = EVIL
+        cohort = content["cohort"]
+        cohort["note"] = EVIL
+        for v in cohort["variables"]:
+            v.update(unit=EVIL, levels=[EVIL] * bool(v["levels"]), counts={EVIL: 9})
+        cohort["flow"][0]["stage"] = EVIL
+        for v in cohort["variables"][:4]:
+            v["name"] = EVIL
+        for key in ("importance", "proportional_hazards"):
+            for row in content[key]:
+                row["feature"] = row["covariate"] = EVIL
+        for row in content["risk_groups"]:
+            row["groups"][0]["label"] = EVIL
+        for row in content["by_centre"]:
+            row["note"] = EVIL
+        for key in ("over_time", "roc", "calibration"):
+            for row in content[key][::2]:
+                row["arm"] = EVIL
         content["tuning"][0]["chosen"] = {EVIL: EVIL}
 
     edited(folder, spoil)
@@ -139,12 +162,12 @@ def test_nothing_a_user_wrote_becomes_markup(tmp_path):
 def test_what_is_visible_to_the_coordinator_is_flagged(page):
     section = next(s for s in tree(page).iter("section") if s.get("id") == "left")
     flagged = [r for r in section.iter("tr") if "visible to the coordinator" in text_of(r)]
-    assert len(flagged) == 3
+    assert len(flagged) == len(synthetic.MANY) - 2
     assert all("describe columns" in text_of(r) for r in flagged)
 
 
 def test_a_failed_arm_is_shown_with_its_reason(tmp_path):
-    folder = synthetic.make(tmp_path, scenarios=["iid"], repeats=2)
+    folder = synthetic.make(tmp_path, scenarios=["iid"], repeats=2, change=depth.NONE)
 
     def fail(content):
         for row in content["arms"]:
@@ -157,18 +180,34 @@ def test_a_failed_arm_is_shown_with_its_reason(tmp_path):
 
 
 def test_values_that_are_missing_leave_dashes_not_errors(tmp_path):
-    folder = synthetic.make(tmp_path, scenarios=["iid"], repeats=2)
+    arms = ["isolated", "cox", "centralised"]
+    folder = synthetic.make(tmp_path, scenarios=["iid"], arms=arms, repeats=2)
+
+    def emptied(value):
+        if isinstance(value, dict):
+            return {k: emptied(v) for k, v in value.items()}
+        if isinstance(value, list):
+            return [emptied(v) for v in value]
+        return None if isinstance(value, float) else value
 
     def blank(content):
         for row in content["arms"]:
             row["metrics"] = dict.fromkeys(row["metrics"])
             row["seconds"] = row["bytes_up"] = None
-        for key in ("summary", "coefficients", "calibration"):
-            for row in content[key]:
-                row.update({k: None for k, v in row.items() if isinstance(v, float)})
+        for key in ("summary", "coefficients", "calibration", *depth.NONE):
+            content[key] = emptied(content[key])
+        for v in content["cohort"]["variables"]:
+            v.update(missing=None, counts=dict.fromkeys(v["counts"]))
+        for row in content["cohort"]["flow"]:
+            row["rows"] = None
+        for row in content["proportional_hazards"]:
+            row["df"] = None
 
     page = write(edited(folder, blank)).read_text("utf-8")
-    assert "nan" not in text_of(tree(page).find("body")).lower()
+    texts = list(tree(page).find("body").itertext())
+    assert not [t for t in texts if re.search(r"\b(nan|inf)\b", t) or t == "None"]
+    ids = {s.get("id") for s in tree(page).iter("section")}
+    assert {"cohort", "groups", "accuracy", "centres", "hazards", "importance", "tripod"} <= ids
 
 
 @pytest.mark.parametrize(
@@ -180,7 +219,10 @@ def test_values_that_are_missing_leave_dashes_not_errors(tmp_path):
     ],
 )
 def test_sections_without_content_are_left_out(tmp_path, arms, absent):
-    folder = synthetic.make(tmp_path, scenarios=["iid"], arms=arms, repeats=1, n_sites=2)
+    folder = synthetic.make(
+        tmp_path, scenarios=["iid"], arms=arms, repeats=1, n_sites=2, change=depth.NONE
+    )
+    absent |= {"cohort", "groups", "accuracy", "centres", "hazards", "importance"}
     ids = {s.get("id") for s in tree(write(folder).read_text("utf-8")).iter("section")}
     assert not ids & absent
     assert "bounds" in ids
@@ -191,6 +233,17 @@ def test_a_run_with_results_alone_still_gives_a_page(tmp_path):
     assert tree(write(tmp_path).read_text("utf-8")).find("body") is not None
 
 
+def test_a_figure_stands_for_each_arm_and_setting_that_has_details(page):
+    root = tree(page)
+    found = {s.get("id"): len(s.findall(".//figure")) for s in root.iter("section")}
+    n = len(synthetic.MANY) - 1  # the isolated arm has none
+    assert found["groups"] == found["importance"] == n
+    assert found["accuracy"] == 1
+    assert found["discrimination"] == 2
+    titles = {text_of(h) for h in root.findall(".//section[@id='groups']//h3")}
+    assert any("Log-rank tests: Patients at random: χ² 19.6 on 2, p < 0.001" in t for t in titles)
+
+
 def test_thirty_hospitals_with_long_names_fit(tmp_path):
     name = "University Hospital of a Town with a Name that does not End {}"
     folder = synthetic.make(
@@ -198,19 +251,23 @@ def test_thirty_hospitals_with_long_names_fit(tmp_path):
         arms=["isolated", "exact", "centralised"],
     )  # fmt: skip
     path = write(folder)
-    assert path.stat().st_size < 1_500_000
+    assert path.stat().st_size < 3_000_000
     root = tree(path.read_text("utf-8"))
     section = next(s for s in root.iter("section") if s.get("id") == "sites")
     said = [d.text for d in section.findall("./div/figure/svg[@class='wide']/desc")]
     assert [s.count("University Hospital") for s in said] == [30]
+    centres = next(s for s in root.iter("section") if s.get("id") == "centres")
+    texts = [text_of(t) for t in centres.find("div/figure/svg[@class='wide']").iter("text")]
+    assert sum(t.startswith("University Hospital") for t in texts) == 30
     widest = max(float(s.get("viewBox").split()[2]) for s in section.iter("svg"))
     assert widest == 720
 
 
 def test_natural_sites_are_judged_on_their_own_patients(tmp_path):
     folder = synthetic.make(
-        tmp_path, scenarios=["iid"], arms=["isolated", "exact", "centralised"], repeats=1, n_sites=2
-    )
+        tmp_path, scenarios=["iid"], arms=["isolated", "exact", "centralised"], repeats=1,
+        n_sites=2, change=depth.NONE,
+    )  # fmt: skip
 
     def own(content):
         row = {"arm": "exact", "method": "deepcox", "scenario": "iid", "repeat": 0}

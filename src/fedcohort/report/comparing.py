@@ -19,7 +19,7 @@ def render(comparison: Comparison) -> str:
     sections = [_asked(comparison), *_metrics(comparison)]
     top = h(
         "header",
-        h("h1", f"{words.of(len(comparison.runs), 'run')} compared"),
+        h("h1", f"{words.listed(comparison.names)} compared"),
         p(_same(comparison), class_="question"),
     )
     return page.document(f"{' and '.join(comparison.names)} – fedcohort", top, sections)
@@ -79,9 +79,13 @@ def _metric(comparison: Comparison, name: str, lines: Sequence[Line]) -> Section
     ]
     head = ["Arm", "Setting", *comparison.names]
     rows = [[x.title, comparison.scenario_title(x.scenario), *_cells(x)] for x in lines]
+    caption = f"{metric.label}, 95 % intervals"
+    if any(d is not None for x in lines for d in x.against):
+        side = "better" if metric.sign else "more"
+        caption += f"; below, the difference to {comparison.names[0]}: above 0 is {side}"
     return Section(
         f"metric-{name.replace('_', '-')}", metric.label, metric.label, metric.plain,
-        h("div", figures, table(head, rows, caption=f"{metric.label}, 95 % intervals")),
+        h("div", figures, table(head, rows, caption=caption)),
     )  # fmt: skip
 
 

@@ -31,7 +31,8 @@ class Line:
     Attributes
     ----------
     summaries : one a run, None where the run has no such arm, setting or metric.
-    against : difference of each run to the first, better is positive; None where it is not paired.
+    against : difference of each run to the first, better is positive where a metric has a better
+        side; None where it is not paired.
     """
 
     scenario: str
@@ -133,6 +134,8 @@ def _cell(found: Summary | None, against: Mean | None) -> str:
 
 def difference(d: Mean) -> str:
     """Return a difference with its sign and interval."""
+    if d.value == d.low == d.high == 0:
+        return "no difference"
     sign = "+" if d.value > 0 else ""
     return sign + words.estimate(d.value, d.low, d.high)
 

@@ -10,8 +10,9 @@ from __future__ import annotations
 import json
 import math
 import re
+import textwrap
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,11 @@ from fedcohort.report import words
 from fedcohort.report.run import Arm, Run, read
 
 _NUMBERING = re.compile(r'"(?:call|round)"\s*:\s*\d+\s*,\s*')
+
+#: Width of the ledger in plain words.
+WIDTH = 100
+#: What is counted of replies.
+SIZES = ("calls", "numbers", "bytes")
 
 
 @dataclass(frozen=True)
@@ -121,7 +127,9 @@ def description(run: Run) -> Arm:
 
 
 def plain_ledger(folder: Path) -> list[str]:
-    """Return, site by site, what left it in one training run of each arm, in plain words.
+    """Return, arm by arm, what left each site in one training run, in plain words.
+
+    What left several sites alike stands there once; a site of which another thing is true follows.
 
     Raises
     ------
@@ -131,40 +139,71 @@ def plain_ledger(folder: Path) -> list[str]:
     lines = federated(run, sent(folder))
     if not lines:
         return ["Nothing left any site: the ledger holds no call of an arm that trains together."]
-    known = [description(run), *run.arms]
-    titles = {a.name: a.title for a in known}
-    steps = {a.name: a.steps for a in known}
-    out = ["Counts are per training run. What is listed is all that left a site."]
-    for site in sorted({s.site for s in lines}, key=natural):
-        out += ["", site]
-        for arm in dict.fromkeys(s.arm for s in lines if s.site == site):
-            here = [s for s in lines if (s.site, s.arm) == (site, arm)]
-            n = here[0].runs
-            calls, numbers, size = (
-                sum(getattr(s, k) for s in here) / n for k in ("calls", "numbers", "bytes")
-            )
-            often = f"; {words.of(n, 'training run')} in all" if arm else ""
-            out.append(
-                f"  {titles.get(arm, arm)}: {words.of(calls, 'reply', 'replies')}, "
-                f"{words.of(numbers, 'number')}, {words.size(size)}{often}"
-            )
-            out += [f"    {sentence(s, steps.get(arm, {}))}" for s in here]
+    known = {a.name: a for a in (description(run), *run.arms)}
+    sites = sorted({s.site for s in lines}, key=natural)
+    out = _wrapped(
+        f"Counts are per training run. What is listed is all that left {words.listed(sites)}.", 0
+    )
+    for name in dict.fromkeys(s.arm for s in lines):
+        arm = known.get(name)
+        alike: dict[tuple[str, ...], list[str]] = defaultdict(list)
+        for site in sites:
+            if here := [s for s in lines if (s.site, s.arm) == (site, name)]:
+                alike[_block(here, arm.steps if arm else {})].append(site)
+        for block, places in sorted(alike.items(), key=lambda pair: -len(pair[1])):
+            head = f"{arm.title if arm else name}, from {_places(places, sites)}: {block[0]}"
+            out += ["", *_wrapped(head, 0), *(x for line in block[1:] for x in _wrapped(line, 2))]
     if any(s.verb == "gather" for s in lines):
         out += ["", "SEEN BY THE COORDINATOR = each site's own reply, not only the total."]
     return out
 
 
-def sentence(s: Sent, steps: Mapping[str, str]) -> str:
+def _block(here: Sequence[Sent], steps: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the lines on what one site sent for one arm, without their names."""
+    n = here[0].runs
+    calls, numbers, size = (sum(getattr(s, k) for s in here) / n for k in SIZES)
+    often = f"; {words.of(n, 'training run')} in all" if here[0].arm else ""
+    total = (
+        f"{_mean(calls)}{words.of(calls, 'reply', 'replies')}, {words.of(numbers, 'number')}, "
+        f"{words.size(size)}{often}"
+    )
+    return total, *(_sentence(s, steps) for s in here)
+
+
+def _sentence(s: Sent, steps: Mapping[str, str]) -> str:
     """Return one step's line: what, how often, how much, who sees it, what it is for."""
     does = steps.get(s.step, "").rstrip(".")
     who = "only the sum over sites" if s.verb == "sum" else "SEEN BY THE COORDINATOR"
+    times, each = s.calls / s.runs, s.numbers / s.calls
     return (
-        f"{words.spaced(s.step)}: {words.of(s.calls / s.runs, 'time')}, "
-        f"{words.of(s.numbers / s.calls, 'number')} each "
+        f"{words.spaced(s.step)}: {_mean(times)}{words.of(times, 'time')}, "
+        f"{_mean(each)}{words.of(each, 'number')} each "
         f"({words.listed([words.spaced(f) for f in s.fields])}); {who}; {phases(s)}"
         + f": {does}"
         * bool(does)
     )
+
+
+def _mean(n: float) -> str:
+    """Return what stands before a count that is one on average only."""
+    return "on average " if "." in words.count(n) else ""
+
+
+def _places(places: Sequence[str], sites: Sequence[str]) -> str:
+    """Name some of the sites: each, each but a few, or one by one."""
+    others = [site for site in sites if site not in places]
+    if len(sites) == 1 or len(others) >= len(places):
+        return words.listed(places)
+    return "each site" + (f" but {words.listed(others)}" if others else "")
+
+
+def _wrapped(line: str, indent: int) -> list[str]:
+    """Return a line as lines of at most `WIDTH` characters, but for longer names."""
+    first = " " * indent
+    return textwrap.wrap(
+        line, WIDTH, initial_indent=first, subsequent_indent=first + "    ",
+        break_long_words=False, break_on_hyphens=False,
+    )  # fmt: skip
 
 
 def phases(s: Sent) -> str:

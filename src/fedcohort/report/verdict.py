@@ -119,7 +119,8 @@ def _helped(run: Run, arm: Arm, shown: list[Verdict], helped: list[Verdict]) -> 
     )  # fmt: skip
     if len(helped) == 1 and (s := helped[0].share):
         interval = words.between(100 * s.low, 100 * s.high, 0)
-        closed += f" (95 % interval {interval} %)" * bool(interval)
+        exact = words.fixed(100 * s.low, 0) == words.fixed(100 * s.high, 0)
+        closed += f" (95 % interval {interval} %)" * bool(interval and not exact)
     sentence = (
         f"closed {closed} of the gap between a hospital alone ({label} "
         f"{_range(bounds[0], fixed)}) and all data in one place ({_range(bounds[1], fixed)})"

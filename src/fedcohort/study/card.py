@@ -6,6 +6,7 @@ there; what only a person knows is asked for in italics, so that nobody takes si
 
 from __future__ import annotations
 
+import html
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -52,12 +53,13 @@ def _what(plan: Plan, arm: Arm, declared: Mapping[str, Any], results: Mapping[st
     method = registry.find(arm.method)
     data = results["data"]
     events = data.get("events")
+    share = 100 * (1 - plan.test_fraction)
     held = f", {events} with the event" if events is not None else ""
     return "\n".join(
         [
             f"- Method: {method.title} (`{method.name}`). Source: {method.paper}",
             f"- Trained on: {data['source']}, scenario {plan.scenarios[0].name}, the training rows "
-            f"of the first repeat ({1 - plan.test_fraction:.0%} of {data['rows']} rows{held})",
+            f"of the first repeat ({share:.0f} % of {data['rows']} rows{held})",
             f"- Outcome: {', '.join(results['outcome']['columns']) or 'none'}",
             f"- Role in the study: {declared['role']}",
             f"- Seed: {plan.seed}; fedcohort {fedcohort.__version__}",
@@ -102,7 +104,9 @@ def _centres(results: Mapping[str, Any], arm: Arm, scenario: str) -> str:
     ]
     if not mine:
         return ""
-    rows = [(r["site"], r["metric"], _number(r["value"]), _interval(r), str(r["n"])) for r in mine]
+    rows = [
+        (r["site"], r["metric"], _number(r["value"]), _interval(r), _count(r["n"])) for r in mine
+    ]
     head = ("centre", "metric", "value", "95 % interval", "rows")
     return f"## By centre\n\n{_table(head, rows)}"
 
@@ -139,11 +143,14 @@ def _use(arm: Arm, results: Mapping[str, Any]) -> str:
 
 
 def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Return a Markdown table; a bar in a cell is escaped."""
+    """Return a Markdown table."""
     lines = [head, ["---"] * len(head), *rows]
-    return "\n".join(
-        "| " + " | ".join(str(cell).replace("|", "\\|") for cell in line) + " |" for line in lines
-    )
+    return "\n".join("| " + " | ".join(map(_cell, line)) + " |" for line in lines)
+
+
+def _cell(text: str) -> str:
+    """Return a name as a cell that no reader of Markdown takes for a table's end or for HTML."""
+    return html.escape(" ".join(text.split()), quote=False).replace("|", "\\|")
 
 
 def _exp(value: Any) -> float | None:
@@ -153,6 +160,10 @@ def _exp(value: Any) -> float | None:
 
 def _number(value: Any) -> str:
     return "–" if value is None else f"{value:.3f}"
+
+
+def _count(value: int | None) -> str:
+    return "–" if value is None else str(value)
 
 
 def _interval(row: Mapping[str, Any]) -> str:

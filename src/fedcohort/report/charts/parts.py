@@ -10,7 +10,7 @@ import json
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import altair as alt
 
@@ -18,6 +18,25 @@ from fedcohort.report.charts import render, theme
 from fedcohort.report.charts.scales import Domain, text_width, wrapped
 
 Layer = alt.Chart
+
+
+class _Layer(alt.Chart):
+    """A chart of one layer, which altair need not copy whenever it joins another.
+
+    Nobody changes a layer once it is made, and a copy of a page's layers takes longer than to
+    draw them.
+    """
+
+    def __deepcopy__(self, _memo: object = None) -> Self:
+        return self
+
+
+class _Frame(alt.LayerChart):
+    """Layers in one frame, not copied either."""
+
+    def __deepcopy__(self, _memo: object = None) -> Self:
+        return self
+
 
 #: An item of a legend: a look and its name.
 Item = tuple[str, str]
@@ -93,12 +112,12 @@ class Rule:
 
 
 def data(rows: Sequence[dict[str, Any]]) -> alt.Chart:
-    """Return an empty chart on rows, which stay one text: altair copies a chart at every step."""
+    """Return an empty chart on rows, which stay one text, so that altair does not visit them."""
     clean = [
         {k: render.clean(v) if isinstance(v, str) else v for k, v in row.items()} for row in rows
     ]
     text = json.dumps(clean, allow_nan=False)
-    return alt.Chart(alt.InlineData(values=text, format=alt.JsonDataFormat(type="json")))
+    return _Layer(alt.InlineData(values=text, format=alt.JsonDataFormat(type="json")))
 
 
 def texts(found: Iterable[Text]) -> list[Layer]:
@@ -222,4 +241,4 @@ def framed(
             y=alt.Y("y:Q", scale=alt.Scale(domain=list(place.y), nice=False, zero=False), axis=y),
         )
     )
-    return alt.LayerChart(layer=[first, *layers], width=place.width, height=place.height)
+    return _Frame(layer=[first, *layers], width=place.width, height=place.height)

@@ -20,7 +20,7 @@ _DECADES = (
 )
 
 #: Widths of letters in a wide sans serif, in parts of the text's size.
-_NARROW, _WIDE = frozenset("iljtfrI.,:;'|!()[] ’‘-"), frozenset("mwMW@%—→")
+_NARROW, _WIDE = frozenset("iljtfrI.,:;'|!()[] ’‘-"), frozenset("mwMW@%—→−")
 
 
 def around(values: Iterable[float], margin: float = 0.06) -> Domain:

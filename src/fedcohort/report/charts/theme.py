@@ -54,6 +54,11 @@ def fill(look: str) -> str:
     return PAPER if look == "lower" else colour(look)
 
 
+def dash(look: str) -> tuple[int, ...]:
+    """Return strokes and gaps of a look's lines, in pixels."""
+    return (5, 3) if look == "upper" else (1, 0)
+
+
 def config() -> dict[str, Any]:
     """Return altair's configuration."""
     text = {"labelFontSize": TEXT, "titleFontSize": TEXT, "labelColor": QUIET, "titleColor": QUIET}

@@ -260,9 +260,9 @@ def _bands(series: Sequence[Series]) -> list[parts.Layer]:
 
 
 def _lines(series: Sequence[Series]) -> list[parts.Layer]:
-    """Return the lines of all series."""
+    """Return the lines of all series; the upper bound is dashed, so that it hides no other."""
     rows = [
-        {"x": p[0], "y": p[1], "c": theme.colour(s.look), "i": i}
+        {"x": p[0], "y": p[1], "c": theme.colour(s.look), "i": i, "d": theme.dash(s.look)}
         for i, s in enumerate(series)
         for p in s.points
     ]
@@ -275,6 +275,7 @@ def _lines(series: Sequence[Series]) -> list[parts.Layer]:
             x=alt.X("x:Q"),
             y=alt.Y("y:Q"),
             stroke=alt.Stroke("c:N", scale=None),
+            strokeDash=alt.StrokeDash("d:N", scale=None),
             detail=alt.Detail("i:O"),
             order=alt.Order("x:Q"),
         )

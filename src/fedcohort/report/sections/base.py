@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from fedcohort.report.charts import theme
 from fedcohort.report.markup import Child, Markup, h
-from fedcohort.report.run import Arm
+from fedcohort.report.run import Arm, Run
 
 
 @dataclass(frozen=True)
@@ -45,6 +45,13 @@ def key(arm: Arm) -> Markup:
 def legend(arms: Iterable[Arm]) -> Markup:
     """Return a legend of arms."""
     return h("p", (key(a) for a in arms), class_="legend")
+
+
+def follow_up(run: Run) -> str:
+    """Return the title of an axis of follow-up, with its unit where the cohort tells it."""
+    units = [v.get("unit") for v in run.mapping("cohort").get("variables") or ()
+             if v.get("type") == "time"]  # fmt: skip
+    return f"time since start, {units[0]}" if units and units[0] else "time since start"
 
 
 def more(summary: str, *body: Child) -> Markup:

@@ -66,9 +66,9 @@ _PROBABILITY = (
 def _survival(horizon: float) -> str:
     return (
         f"Patients are put in groups by predicted survival at time {horizon:.4g} (in the units of "
-        "the data, the middle of the event times). On the dotted diagonal, the share that really "
-        "survived is the share predicted; below it, the model was too hopeful, above it, too "
-        "gloomy."
+        "the data, near the middle of the event times). On the dotted diagonal, the share that "
+        "really survived is the share predicted; below it, the model was too hopeful, above it, "
+        "too gloomy."
     )
 
 

@@ -11,6 +11,9 @@ from fedcohort.report.run import Arm, Run
 from fedcohort.report.sections.base import Section
 from fedcohort.report.words import number
 
+#: Below so many hospitals, how much they differ is hardly known.
+FEW = 5
+
 
 def section(run: Run) -> Section | None:
     """Return a forest plot of each arm, where sites are natural."""
@@ -37,7 +40,8 @@ def _forest(run: Run, arm: Arm, scenario: str) -> Markup | None:
     note = "first repeat"
     if pooled is not None and number(pooled.get("pooled")) == number(pooled.get("pooled")):
         rows.append(_pooled(pooled, arm))
-        note = f"{note}; {_spread(pooled)}"
+        few = "; so few hospitals tell little of others" * (number(pooled.get("df")) < FEW - 1)
+        note = f"{note}; {_spread(pooled)}{few}"
     # Of three hospitals the range of a further one may be all there is: it stops at the edge.
     ends = [v for r in rows for v in (r.value, r.low, r.high) if v == v]
     ends += [] if metric.chance is None else [metric.chance]
@@ -95,11 +99,10 @@ def _pooled(r: Mapping[str, Any], arm: Arm) -> charts.Row:
 def _spread(r: Mapping[str, Any]) -> str:
     """Return I², Q and its p-value."""
     i2, q, df = (number(r.get(k)) for k in ("i2", "q", "df"))
-    share = 100 * i2 if i2 <= 1 else i2
     ahead = words.between(r.get("prediction_low"), r.get("prediction_high"))
     further = f"; a further hospital: {ahead}" if ahead else ""
     return (
-        f"I² {share:.0f} %, Q {q:.1f} on {words.count(df)} degrees of freedom, "
+        f"I² {words.percent(i2)}, Q {words.fixed(q, 1)} on {words.count(df)} degrees of freedom, "
         f"p {words.p_value(r.get('p'))}{further}"
     )
 

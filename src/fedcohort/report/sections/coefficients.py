@@ -16,10 +16,10 @@ from fedcohort.report.words import fixed, number, ratio
 Row = Mapping[str, Any]
 
 _UNITS = {
-    "standard": "per standard deviation of the covariate",
-    "minmax": "from the smallest to the largest value of the covariate",
-    "quantile": "from the lowest to the highest rank of the covariate",
-    "none": "per unit of the covariate",
+    "standard": "numbers per standard deviation, levels against the first",
+    "minmax": "numbers from their 0.5 % to their 99.5 % quantile, levels against the first",
+    "quantile": "numbers from their lowest to their highest rank, levels against the first",
+    "none": "numbers per unit, levels against the first",
 }
 
 

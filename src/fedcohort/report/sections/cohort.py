@@ -6,6 +6,7 @@ they hid is printed as "hidden" and is never worked out again from sums.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -144,12 +145,18 @@ def _number(v: Mapping[str, Any]) -> str | Markup:
     if mean != mean:
         return HIDDEN if v else words.MISSING
     sd = words.number(v.get("sd"))
-    first = words.significant(mean, 3) + (f" ({words.significant(sd, 3)})" if sd == sd else "")
+    digits = _digits(sd if sd > 0 else mean)
+    first = words.fixed(mean, digits) + (f" ({words.fixed(sd, digits)})" if sd == sd else "")
     quartiles = v.get("quartiles") or ()
     if len(quartiles) != 3:
         return first
-    q1, median, q3 = (words.significant(q, 3) for q in quartiles)
+    q1, median, q3 = (words.fixed(q, digits) for q in quartiles)
     return join(first, h("br"), h("small", f"{median} [{q1}, {q3}]"))
+
+
+def _digits(spread: float) -> int:
+    """Return the decimals that print two digits of a column's spread, what the sites rounded to."""
+    return 0 if spread == 0 else min(max(1 - math.floor(math.log10(abs(spread))), 0), 6)
 
 
 def _count(v: Mapping[str, Any], level: str) -> str:

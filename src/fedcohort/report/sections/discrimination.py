@@ -5,7 +5,7 @@ from __future__ import annotations
 from fedcohort.report import charts, words
 from fedcohort.report.markup import Markup, h, table
 from fedcohort.report.run import Run
-from fedcohort.report.sections.base import Section, key, more
+from fedcohort.report.sections.base import Section, follow_up, key, more
 
 #: Metrics of this section, in order.
 METRICS = ("c_index", "uno_c", "auc")
@@ -70,7 +70,7 @@ def over_time(
         for r in found
         if str(r["arm"]) in titles
     ]
-    chart = charts.lines_with_bands(series, "time since start", title, reference=reference)
+    chart = charts.lines_with_bands(series, follow_up(run), title, reference=reference)
     shown = note if banded else note.replace("bands", "in the CSV")
     said = f"{title} of {words.of(len(arms), 'arm')} along the follow-up."
     return charts.figure(f"over-time-{metric}", f"{title} over follow-up", shown, chart, data, said)
@@ -84,7 +84,7 @@ def _roc(run: Run) -> Markup | None:
         charts.Series(
             label=arms[str(r["arm"])].title,
             look=arms[str(r["arm"])].look,
-            points=[(float(x), float(y)) for x, y in r["points"]],
+            points=[(words.number(x), words.number(y)) for x, y in r["points"]],
             panel=run.scenarios.get(str(r["scenario"]), ""),
         )
         for r in found

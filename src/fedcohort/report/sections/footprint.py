@@ -17,7 +17,6 @@ def section(run: Run) -> Section | None:
     rows = [[key(a), *_numbers(spent[a.name])] for a in run.arms if a.name in spent]
     total = sum(spent.values(), Footprint(0.0, 0.0))
     rows.append(["All", *_numbers(total)])
-    metres = 1000 * total.carbon / footprint.CAR_G
     model = (
         f"An estimate after Lannelongue et al. (2021), not a measurement: {footprint.CORE_W:g} W "
         f"for a busy core and {footprint.MEMORY_W:g} W for each of {footprint.MEMORY_GB:g} GB of "
@@ -28,7 +27,7 @@ def section(run: Run) -> Section | None:
     return Section(
         "footprint", "Footprint", "What did it burn?",
         f"The whole study, with every repeat and setting, is worth about {_gram(total.carbon)} of "
-        f"CO₂: {words.of(metres, 'metre')} in a car.",
+        f"CO₂, {_distance(total.carbon / footprint.CAR_G)} in a car.",
         h(
             "div",
             table(
@@ -43,10 +42,24 @@ def section(run: Run) -> Section | None:
 
 
 def _numbers(spent: Footprint) -> list[str | Markup]:
-    kwh = spent.energy
-    energy = f"{kwh:.2f} kWh" if kwh >= 1 else f"{1000 * kwh:.3g} Wh"
-    return [words.duration(spent.seconds), energy, _gram(spent.carbon)]
+    return [words.duration(spent.seconds), _scaled(1000 * spent.energy, "Wh"), _gram(spent.carbon)]
 
 
 def _gram(grams: float) -> str:
-    return f"{grams / 1000:.2f} kg" if grams >= 1000 else f"{grams:.3g} g"
+    return _scaled(grams, "g")
+
+
+def _scaled(amount: float, unit: str) -> str:
+    """Return two digits that matter, in the unit's thousands or thousandths where it has to be."""
+    for factor, prefix in ((1e3, "k"), (1.0, ""), (1e-3, "m")):
+        if amount >= 0.995 * factor:
+            return f"{words.significant(amount / factor, 2)} {prefix}{unit}"
+    return f"below 1 m{unit}" if amount > 0 else f"0 {unit}"
+
+
+def _distance(km: float) -> str:
+    """Return a distance as people say it."""
+    metres = 1000 * km
+    if metres < 1:
+        return "less than a metre"
+    return words.of(round(metres), "metre") if metres < 1000 else f"{words.significant(km, 2)} km"

@@ -132,7 +132,7 @@ def _bounds(run: Run) -> Markup | None:
     """Return what the bounds would send."""
     parts: list[str] = []
     if run.lower:
-        parts.append(f"“{run.lower.title}”: nothing leaves a hospital.")
+        parts.append(f"“{run.lower.title}”: nothing leaves a hospital to train.")
     if run.upper:
         parts.append(
             f"“{run.upper.title}”: every row would leave every hospital; it is computed here for "

@@ -97,7 +97,7 @@ def _data(run: Run) -> str:
 def _fits(run: Run, cited: list[str]) -> str:
     """Return which models were fitted, with what software."""
     version = run.mapping("versions").get("fedcohort")
-    named = [f"{a.title.lower()} ({_source(a, run, cited)})" for a in run.together]
+    named = [_model(a, cited) for a in run.together]
     fitted = f"We fitted {words.listed(named)}." if named else ""
     bounds = [a for a in (run.lower, run.upper) if a is not None]
     between = (
@@ -116,10 +116,11 @@ def _fits(run: Run, cited: list[str]) -> str:
     return f"{fitted}{between}{tuned}{checked}{software}".strip()
 
 
-def _source(arm: Arm, run: Run, cited: list[str]) -> str:
-    """Return an arm's method with its citation."""
-    paper = str(arm.paper or "")
-    return f"{arm.method} {_cite(cited, paper)}" if paper else arm.method
+def _model(arm: Arm, cited: list[str]) -> str:
+    """Return an arm with its method's citation."""
+    method = "" if arm.method == arm.title else arm.method
+    inside = " ".join(x for x in (method, _cite(cited, arm.paper) if arm.paper else "") if x)
+    return f"“{arm.title}” ({inside})" if method else f"{arm.title} {inside}".strip()
 
 
 def _judged(run: Run, cited: list[str]) -> str:
@@ -128,12 +129,27 @@ def _judged(run: Run, cited: list[str]) -> str:
     if "test_fraction" not in evaluate:
         return ""
     named = [
-        f"{words.metric(m).label}{' ' + _cite(cited, METRICS[m]) if m in METRICS else ''}"
+        f"{_inline(words.metric(m).label)}{' ' + _cite(cited, METRICS[m]) if m in METRICS else ''}"
         for m in run.metrics
     ]
-    repeats = words.of(words.number(evaluate.get("repeats")), "time")
+    n = words.number(evaluate.get("repeats"))
+    repeats = {1.0: "once", 2.0: "twice"}.get(n, words.of(n, "time"))
     draws = words.number(evaluate.get("draws"))
-    drawn = f" ({words.count(draws)} bootstrap samples of patients)" if draws == draws else ""
+    drawn = (
+        f", with 95 % intervals ({words.count(draws)} bootstrap samples of patients)"
+        if draws > 0
+        else ""
+    )
+    paired = (
+        f"; differences between models used the corrected resampled t-test {_cite(cited, _PAIRED)}"
+        if run.rows("comparisons") and n > 1
+        else ""
+    )
+    grouped = (
+        " Groups by predicted risk were compared by Kaplan-Meier curves and log-rank tests."
+        if run.rows("risk_groups")
+        else ""
+    )
     centre = (
         f" Heterogeneity between centres was summarised by random-effects meta-analysis "
         f"{_cite(cited, _META)}."
@@ -142,6 +158,11 @@ def _judged(run: Run, cited: list[str]) -> str:
     )
     return (
         f"Performance was measured on {words.percent(run.test_fraction)} of the rows, held back at "
-        f"random {repeats}, by {words.listed(named)}, with 95 % intervals{drawn}; differences "
-        f"between models used the corrected resampled t-test {_cite(cited, _PAIRED)}.{centre}"
+        f"random {repeats}, by {words.listed(named)}{drawn}{paired}.{grouped}{centre}"
     )
+
+
+def _inline(label: str) -> str:
+    """Return a metric's label within a sentence: names and acronyms keep their capitals."""
+    kept = label[1:2] in "-’'" or not label[1:2].islower() or label.startswith(("Brier", "Uno"))
+    return label if kept else label[0].lower() + label[1:]

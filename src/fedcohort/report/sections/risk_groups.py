@@ -8,7 +8,7 @@ from typing import Any
 from fedcohort.report import charts, words
 from fedcohort.report.markup import Markup, h
 from fedcohort.report.run import Arm, Run
-from fedcohort.report.sections.base import Section
+from fedcohort.report.sections.base import Section, follow_up
 from fedcohort.report.words import number
 
 #: Looks of the groups, from low to high risk.
@@ -18,11 +18,11 @@ _LOOKS = ("c0", "c3", "c1")
 def section(run: Run) -> Section | None:
     """Return the curves of each arm, a panel a setting."""
     found = [r for r in run.rows("risk_groups") if r.get("groups")]
-    mine = {a: [r for r in found if r["arm"] == a.name] for a in run.arms}
     most = charts.MOST_PANELS
     drawn = [
         _figure(run, arm, rows[i : i + most], i)
-        for arm, rows in mine.items()
+        for arm in run.arms
+        for rows in ([r for r in found if r["arm"] == arm.name],)
         for i in range(0, len(rows), most)
     ]
     if not drawn:
@@ -60,7 +60,7 @@ def _figure(run: Run, arm: Arm, rows: Sequence[Mapping[str, Any]], part: int) ->
         f"groups-{arm.name}-{part}",
         f"{arm.title}: what happened to patients by predicted risk",
         f"First repeat; bands are 95 % intervals. Log-rank tests: {'; '.join(tests)}.",
-        charts.curves_with_risk_table(series, "time since start", "share free of the event"),
+        charts.curves_with_risk_table(series, follow_up(run), "share free of the event"),
         data,
         f"Kaplan-Meier estimates by predicted risk, {arm.title}, {words.of(len(rows), 'setting')}.",
     )

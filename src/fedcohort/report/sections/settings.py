@@ -18,7 +18,7 @@ def settings(run: Run) -> Section | None:
     blocks = [
         _facts("The data", {k: v for k, v in run.mapping("data").items() if k != "features"}),
         _facts("What is predicted", run.mapping("outcome")),
-        _facts("How it is judged", run.mapping("evaluate")),
+        _facts("How it is judged", _told(run)),
         _facts("Preparing the data, inside each hospital", run.mapping("preprocess")),
         _facts("Privacy", run.mapping("privacy")),
     ]
@@ -59,6 +59,11 @@ def reproduce(run: Run) -> Section | None:
         "reproduce", "Reproduce", "How to get these numbers again",
         "With the same study file, seed and versions, the same numbers come out.", body,
     )  # fmt: skip
+
+
+def _told(run: Run) -> Mapping[str, Any]:
+    """Return how the study is judged, without the checksum that only software reads."""
+    return {k: v for k, v in run.mapping("evaluate").items() if k != "test_mark"}
 
 
 def _facts(title: str, content: Mapping[str, Any]) -> Markup | None:

@@ -91,7 +91,7 @@ def _figures(
     """Return one scenario's hospitals, in as many figures as pages that they need."""
     first = arms[0]
     sign = words.metric(run.metric).sign or 1
-    better = sum(sign * (g.arms.get(first.name, g.alone) - g.alone) > 0 for g in found)
+    better = sum(sign * _gained(g, first) > 0 for g in found)
     note = f"{better} of {words.of(len(found), 'hospital')} better with {first.title}"
     label = words.metric(run.metric).label
     lower = [(run.lower.look, run.lower.title)] if run.lower else []
@@ -131,6 +131,12 @@ def _row(run: Run, arms: list[Arm], scenario: str, gain: Gain) -> Row:
         link=True,
         small=True,
     )  # fmt: skip
+
+
+def _gained(gain: Gain, first: Arm) -> float:
+    """Return the difference that a reader sees in the digits shown."""
+    with_ = gain.arms.get(first.name, gain.alone)
+    return round(with_, 3) - round(gain.alone, 3)
 
 
 def _change(gain: Gain, first: Arm) -> str:

@@ -5,6 +5,9 @@ Every answer is read from results.json; none is a guess. See `items` for what ea
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from fedcohort.report import words
 from fedcohort.report.run import Run
 
@@ -12,7 +15,11 @@ from fedcohort.report.run import Run
 def title(run: Run) -> str | None:
     """Item 1, title."""
     outcome = words.listed([str(c) for c in run.mapping("outcome").get("columns") or ()])
-    return f"Development and internal evaluation of models for {outcome}." if outcome else None
+    return (
+        f"Development and internal evaluation of models that predict {outcome}."
+        if outcome
+        else None
+    )
 
 
 def objective(run: Run) -> str | None:
@@ -42,18 +49,26 @@ def centres(run: Run) -> str | None:
 def eligible(run: Run) -> str | None:
     """Item 6b, participants."""
     out = [
-        f"{f.get('stage')}: {words.of(words.number(f.get('rows')), 'row')}"
+        f"{f.get('stage')}: {_rows(f)}"
         for f in run.mapping("cohort").get("flow") or ()
         if str(f.get("stage", "")).startswith("excluded") and f.get("site") is None
     ]
     return "; ".join(out) + "." if out else None
 
 
+def _rows(stage: Mapping[str, Any]) -> str:
+    """Return a stage's rows, or that a site hides its few."""
+    n = words.number(stage.get("rows"))
+    return words.of(n, "row") if n == n else "rows of hidden number"
+
+
 def preparation(run: Run) -> str | None:
     """Item 7, data preparation."""
     if not run.arms:
         return None
-    how = words.value(run.mapping("preprocess")) if run.mapping("preprocess") else "by default"
+    keys = ("impute", "scale")
+    done = {k: sorted({str(v) for a in run.arms if (v := a.settings.get(k))}) for k in keys}
+    how = words.value({k: v for k, v in done.items() if v})
     return (
         f"Each site's table was checked against the data dictionary before anything was computed. "
         f"Preprocessing was fitted by sums over sites, on training rows only: {how}."
@@ -63,8 +78,12 @@ def preparation(run: Run) -> str | None:
 def outcome(run: Run) -> str | None:
     """Item 8a, outcome."""
     outcome = run.mapping("outcome")
-    columns = words.listed([str(c) for c in outcome.get("columns") or ()])
-    return f"{outcome.get('kind')}, columns {columns}." if columns else None
+    names = [str(c) for c in outcome.get("columns") or ()]
+    kind = {"survival": "Time to an event", "classification": "Yes or no"}.get(
+        str(outcome.get("kind")), str(outcome.get("kind"))
+    )
+    noun = "column" if len(names) == 1 else "columns"
+    return f"{kind}: {noun} {words.listed(names)} of the tables." if names else None
 
 
 def predictors(run: Run) -> str | None:
@@ -102,17 +121,20 @@ def size(run: Run) -> str | None:
 def missing(run: Run) -> str | None:
     """Item 11, missing data."""
     by_name = {
-        str(v["name"]): words.number(v.get("missing"))
+        str(v["name"]): v.get("missing")
         for v in run.mapping("cohort").get("variables") or ()
         if v.get("site") is None
     }
-    if not by_name:
+    methods = {str(m) for a in run.arms if (m := a.settings.get("impute"))}
+    if not (by_name and methods):
         return None
-    holes = sum(x > 0 for x in by_name.values())
-    method = str(run.mapping("preprocess").get("impute") or "the method's default")
+    # A number of missing values is hidden only where some site has few of them, not none.
+    holes = sum(n is None or n > 0 for n in by_name.values())
+    left_out = eligible(run)
     return (
         f"{holes} of {words.of(len(by_name), 'column')} have missing values (Table 1); imputation: "
-        f"{words.spaced(method)}, fitted on training rows only."
+        f"{words.listed([words.spaced(m) for m in sorted(methods)])}, fitted on training rows only."
+        f"{f' Left out: {left_out}' if left_out else ' No row was left out.'}"
     )
 
 
@@ -180,6 +202,11 @@ def calculated(run: Run) -> str | None:
     )
 
 
+def imbalance(run: Run) -> str | None:
+    """Item 13, class imbalance."""
+    return "None was used." if run.arms else None
+
+
 def output(run: Run) -> str | None:
     """Item 15, model output."""
     return {
@@ -207,7 +234,10 @@ def code(run: Run) -> str | None:
 
 def flow(run: Run) -> str | None:
     """Item 20a, participants."""
-    return "Section Cohort." if run.mapping("cohort").get("flow") else None
+    cohort = run.mapping("cohort")
+    if not (cohort.get("flow") and cohort.get("variables")):
+        return None
+    return "Section Cohort; outcome and follow-up in Table 1."
 
 
 def table_one(run: Run) -> str | None:

@@ -110,9 +110,7 @@ ITEMS: Sequence[Item] = (
     Item("12e", "Analysis", "Measures and plots of performance.", answers.measures, True),
     Item("12f", "Analysis", "Updating of the model after evaluation."),
     Item("12g", "Analysis", "How predictions were computed.", answers.calculated, True),
-    Item(
-        "13", "Class imbalance", "Methods against it, if any.", lambda run: "None was used.", True
-    ),
+    Item("13", "Class imbalance", "Methods against it, if any.", answers.imbalance, True),
     Item("14", "Fairness", "What was done for it, and why."),
     Item(
         "15",

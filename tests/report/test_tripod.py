@@ -1,0 +1,89 @@
+from pathlib import Path
+
+import pytest
+
+from fedcohort.report.run import Run, read
+from fedcohort.report.sections import checklist as section
+from fedcohort.report.tripod.items import FILLED, ITEMS, PART, WRITE, checklist
+from report import depth, synthetic
+
+#: The parts of Collins et al. 2024, table 2: 27 items, 52 with their parts.
+PARTS = {3: "abc", 5: "ab", 6: "abc", 8: "abc", 9: "abc", 12: "abcdefg", 18: "abcdef", 20: "abc",
+         23: "ab", 27: "abc"}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    return read(synthetic.make(tmp_path_factory.mktemp("run"), scenarios=["iid"], repeats=2))
+
+
+def states(run):
+    return {line.number: line.state for line in checklist(run)}
+
+
+def without(run, *keys):
+    return Run({k: v for k, v in run.results.items() if k not in keys}, run.folder)
+
+
+def test_the_list_has_the_27_items_and_52_parts_of_the_statement():
+    expected = [f"{i}{p}" for i in range(1, 28) for p in PARTS.get(i, [""])]
+    assert len(expected) == 52
+    assert [i.number for i in ITEMS] == expected
+
+
+def test_an_empty_run_fills_nothing():
+    assert set(states(Run({"schema": 1}, Path())).values()) == {WRITE}
+
+
+def test_what_only_a_person_knows_is_never_filled(run):
+    found = states(run)
+    for number in ("2", "3a", "3b", "3c", "5b", "6c", "8b", "8c", "9c", "14", "17", "18a", "18b",
+                   "18c", "18d", "18e", "19", "24", "25", "27b", "27c"):  # fmt: skip
+        assert found[number] == WRITE
+
+
+@pytest.mark.parametrize(
+    ("key", "numbers"),
+    [
+        ("cohort", ["11", "20a", "20b"]),
+        ("evaluate", ["12a", "16", "20c"]),
+        ("heterogeneity", ["23b"]),
+        ("data", ["21"]),
+        ("task", ["15"]),
+        ("command", ["18f"]),
+        ("versions", ["18f"]),
+    ],
+)
+def test_no_item_is_filled_when_what_it_rests_on_is_absent(run, key, numbers):
+    assert {states(run)[n] for n in numbers} == {FILLED}
+    assert not [n for n in numbers if states(without(run, key))[n] == FILLED]
+
+
+@pytest.mark.parametrize("key", sorted(synthetic.KEYS))
+def test_without_a_key_no_more_is_filled_than_with_it_and_no_answer_is_broken(run, key):
+    full, fewer = states(run), states(without(run, key))
+    rank = {WRITE: 0, PART: 1, FILLED: 2}
+    assert not [n for n in full if rank[fewer[n]] > rank[full[n]]]
+    for line in checklist(without(run, key)):
+        assert "None" not in line.text.replace("None was used", "").replace("None: both", "")
+        assert "nan" not in line.text.split()
+
+
+def test_columns_with_missing_values_are_counted_where_their_number_is_hidden_too(run):
+    described = depth.cohort(["a", "b"])
+    for v in described["variables"]:
+        if v["site"] is None and v["name"] == "age":
+            v["missing"] = None
+    found = Run({**run.results, "cohort": described}, run.folder)
+    (line,) = (x for x in checklist(found) if x.number == "11")
+    # age, estrogen receptor, horTh and tgrade of six columns
+    assert line.text.startswith("4 of 6 columns have missing values")
+    assert "Left out: excluded: outcome is missing: rows of hidden number." in line.text
+
+
+def test_the_section_counts_its_states(run):
+    made = section.section(run)
+    found = list(states(run).values())
+    n = {s: found.count(s) for s in (FILLED, PART, WRITE)}
+    assert f"fills {n[FILLED]} and begins {n[PART]}; {n[WRITE]} are a person's" in made.intro
+    assert made.body.count("<tr>") == 53

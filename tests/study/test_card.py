@@ -1,0 +1,106 @@
+import json
+import math
+
+import numpy as np
+import pytest
+
+import fedcohort as fc
+from fedcohort.study.card import card
+from report import depth, synthetic
+
+STUDY = """\
+study: recurrence
+question: How long until recurrence?
+task: survival
+data:
+  source: sample:gbsg2
+  sites: {split: iid, n: 3}
+arms:
+  - {method: cox, title: Cox regression}
+"""
+EVIL = "<script>|\n| x"
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory):
+    path = tmp_path_factory.mktemp("study") / "study.yaml"
+    path.write_text(STUDY)
+    return fc.Study.from_file(path)
+
+
+@pytest.fixture
+def results(tmp_path):
+    folder = synthetic.make(tmp_path, scenarios=["iid"], repeats=2, n_sites=3)
+    return json.loads((folder / "results.json").read_text())
+
+
+def written(study, results):
+    arm = next(a for a in study.plan.arms if a.method == "cox")
+    return card(study.plan, arm, results)
+
+
+def rows(text, heading):
+    """Return the table below a heading."""
+    part = text.partition(f"## {heading}")[2].partition("\n## ")[0]
+    lines = [x for x in part.splitlines() if x.startswith("|")]
+    return [[c.strip() for c in x.strip("|").split(" | ")] for x in lines[2:]]
+
+
+def test_a_card_says_what_the_model_is_how_good_it_is_and_what_left_the_sites(study, results):
+    text = written(study, results)
+    assert text.startswith("# Cox regression: recurrence\n\nHow long until recurrence?\n")
+    assert "75 % of 686 rows, 299 with the event" in text
+    s = next(s for s in results["summary"] if (s["arm"], s["metric"]) == ("cox", "c_index"))
+    expected = ["c_index", f"{s['mean']:.3f}", f"{s['low']:.3f} to {s['high']:.3f}", "2"]
+    assert expected in rows(text, "Evaluation")
+    assert "fedcohort predict models/cox" in text
+    assert "Sums over hospitals of the loss and its gradient" in text
+
+
+def test_effects_are_those_of_the_saved_model_with_intervals_of_the_ratio(study, results):
+    first = results["coefficients"][0]
+    low, high = (f"{math.exp(first[k]):.3f}" for k in ("low", "high"))
+    found = rows(written(study, results), "Effects")
+    assert found[0][0] == first["covariate"]
+    assert found[0][2:] == [f"{first['hazard_ratio']:.3f}", f"{low} to {high}"]
+    assert len(found) == len(synthetic.FEATURES)
+
+
+def test_a_bound_beyond_what_a_float_holds_is_a_dash(study, results):
+    results["coefficients"][0].update(low=-2000.0, high=2000.0)
+    assert rows(written(study, results), "Effects")[0][3] == "–"
+
+
+def test_only_a_person_knows_the_intended_use_and_biases(study, results):
+    text = written(study, results)
+    for heading in ("## Intended use", "known biases:"):
+        asked = text.partition(heading)[2].strip()
+        assert asked.startswith("*To be written by the people responsible for the model.*")
+
+
+def test_centres_stand_with_a_dash_where_a_site_hides_its_number(study, results):
+    for i, row in enumerate(depth.by_centre(np.random.default_rng(0), {}, "ab")):
+        results["by_centre"].append({**row, "arm": "cox", "scenario": "iid"})
+        results["by_centre"][-1]["n"] = None if i else 30
+    found = rows(written(study, results), "By centre")
+    assert [r[4] for r in found] == ["30", "–"]
+    assert found[1][2:4] == ["–", "–"]
+
+
+def test_names_of_any_kind_stay_in_their_cell(study, results):
+    results["data"]["features"] = ["age"]
+    for v in results["cohort"]["variables"]:
+        v.update(levels=[EVIL], unit=EVIL)
+    text = written(study, results)
+    assert "<script>" not in text
+    assert rows(text, "Inputs") == [["age", "integer", *(["&lt;script&gt;\\| \\| x"] * 2)]]
+
+
+def test_without_details_a_card_is_still_whole(study, results):
+    for key in ("cohort", "by_centre", "coefficients"):
+        results[key] = None
+    text = written(study, results)
+    assert "## Inputs\n\nage, estrogen_receptor" in text
+    assert "By centre" not in text
+    assert "Effects" not in text
+    assert "## Limits" in text
