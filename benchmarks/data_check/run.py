@@ -182,7 +182,9 @@ def start(folder, options, name):
 def report(runs, rows, size):
     """Print the table; return the exit code."""
     print(f"{rows:,} rows x 60 columns, {size:.0f} MiB of CSV, median of {len(runs['pandas'])}")
-    mid = {k: {key: median(r[key] for r in v) for key in ("seconds", "mib")} for k, v in runs.items()}
+    mid = {
+        k: {key: median(r[key] for r in v) for key in ("seconds", "mib")} for k, v in runs.items()
+    }
     print(f"{'':<32}{'seconds':>9}{'MiB':>8}")
     print(f"{'pandas.read_csv':<32}{mid['pandas']['seconds']:9.2f}{mid['pandas']['mib']:8.0f}")
     for part in ("read", "check", "split", "fit", "apply"):

@@ -122,7 +122,25 @@ def test_survival_curves_equal_lifelines(name):
     times = np.quantile(table.time, [0.0, 0.1, 0.37, 0.5, 0.8, 1.0], method="lower")
     expected = theirs.predict_survival_function(frame, times=times).T
     assert_allclose(ours.predict_survival(table.x[:20], times), expected, **CLOSE)
-    assert_allclose(ours.predict(table.x[:20]), theirs.predict_log_partial_hazard(frame), **CLOSE)
+    # both count from an origin of their own: ours is a rounded mean, theirs the mean
+    risk, expected = ours.predict(table.x[:20]), theirs.predict_log_partial_hazard(frame)
+    assert_allclose(risk - risk[0], expected - expected[0], **CLOSE)
+
+
+@pytest.mark.parametrize("baseline", ["shared", "stratified"])
+def test_the_saved_origin_tells_no_count_of_few_rows_and_leaves_the_fit_as_it_was(baseline):
+    # the exact mean of a level's 0/1 column, times the rows, is the number of its rows
+    table = simulated(200, 2, 3)
+    centres = set()
+    for ones in range(1, 5):
+        x = table.x.copy()
+        x[:, 1] = np.isin(np.arange(200), np.flatnonzero(table.event)[:ones])
+        rare = table._replace(x=x)
+        model = fit(scattered(rare, 3), l2=0.01, baseline=baseline)
+        centres.add(float(model.centre[1]))
+        risk = (rare.x - rare.x.mean(axis=0)) @ model.coefficients
+        assert_allclose(model.predict(rare.x) - model.predict(rare.x).mean(), risk, atol=1e-9)
+    assert centres == {0.0}
 
 
 def test_stratified_curves_come_from_the_pooled_hazard_at_the_stratified_coefficients():

@@ -9,8 +9,9 @@ import pytest
 from fedcohort.apps import init
 from fedcohort.data.dictionary import Dictionary
 from fedcohort.data.outcome import Survival
-from fedcohort.protocol import DataError, FedcohortError, StudyError
+from fedcohort.protocol import DataError, StudyError
 from fedcohort.study import layout, plan, yamlfile
+from in_process import command
 
 
 def table(n=120, seed=0):
@@ -88,8 +89,22 @@ def test_rows_without_an_outcome_are_excluded_and_made_up_sites_said_to_be(here)
     _, found = loaded(study)
     assert len(found.frame) == 118
     text = study.read_text("utf-8")
-    assert "exclude: [missing outcome, time not above 0]  # check: " in text
+    assert (
+        "  exclude: [missing outcome, time not above 0]  # check: leaves out fewer than 5 (missing "
+        "outcome) and fewer than 5 (time not above 0) of 120 rows. Should it?\n"
+    ) in text
     assert "sites: {split: iid, n: 4}  # check: made-up sites" in text
+
+
+def test_the_draft_says_how_many_rows_it_leaves_out(here):
+    frame = table().astype({"os_days": object})
+    frame.loc[3:9, "os_days"], frame.loc[10:12, "os_days"], frame.loc[20:40, "os_days"] = "?", 0, -1
+    frame.to_csv("t.csv", index=False)
+    study, _ = init.write("survival", "t.csv", here, outcome="os_days,os_event")
+    assert len(loaded(study)[1].frame) == 120 - 7 - 24
+    assert (
+        "# check: leaves out 7 (missing outcome) and 24 (time not above 0) of 120 rows. Should it?"
+    ) in study.read_text("utf-8")
 
 
 @pytest.mark.parametrize("task", init.TASKS)
@@ -148,6 +163,40 @@ def test_what_cannot_be_drafted_is_said_on_one_line(here, task, data, options, m
     assert not (here / "new").exists()
 
 
+@pytest.mark.parametrize(
+    ("names", "pattern"),
+    [
+        (["north", "south", "west"], "exports/{site}.csv"),
+        (["study_north_v2", "study_south_v2"], "exports/study_{site}_v2.csv"),
+        (["h1", "h12", "h2"], "exports/{site}.csv"),
+        (["north"], "exports/{site}.csv"),
+    ],
+)
+def test_a_folder_or_the_files_in_it_are_told_how_to_be_named(here, names, pattern):
+    (here / "exports").mkdir()
+    files = [f"exports/{name}.csv" for name in names]
+    for file in files:
+        table().to_csv(file, index=False)
+    (here / "study.yaml").write_text("another mistake")
+    remedy = (
+        f"Give '{pattern}' in quotes if each file is of one site, which {{site}} stands for; else "
+        f"one file."
+    )
+    code, out, err = command("init", "--data", "exports/")
+    assert (code, out, err) == (2, "", f"fedcohort: --data exports/: it is a folder. {remedy}\n")
+    if len(files) > 1:
+        _, _, err = command("init", "--data", *files)
+        assert err == f"fedcohort: --data: {len(files)} files in place of one. {remedy}\n"
+    (here / "study.yaml").unlink()
+    init.write("survival", pattern, here)
+
+
+def test_an_empty_folder_and_a_table_without_its_option_are_told_so(here):
+    (here / "empty").mkdir()
+    assert "Give 'empty/{site}.csv' in quotes" in command("init", "--data", "empty")[2]
+    assert command("init", "t.csv")[2] == "fedcohort: t.csv: name the table by --data.\n"
+
+
 def test_files_are_never_replaced_without_force(here):
     (here / "dictionary.yaml").write_text("mine")
     with pytest.raises(StudyError, match=r"dictionary\.yaml exists\. Name another folder by --out"):
@@ -161,13 +210,3 @@ def test_files_are_never_replaced_without_force(here):
 def test_a_folder_that_cannot_be_written_is_named(here):
     with pytest.raises(StudyError, match=r"--out t\.csv: cannot write there \(File exists\)\."):
         init.write("survival", "t.csv", (here / "t.csv").relative_to(here))
-
-
-def test_conversion_keeps_the_dictionary_and_replaces_nothing(here):
-    init.write("survival", "t.csv", here)
-    yaml_file, json_file = here / "dictionary.yaml", here / "d.json"
-    init.convert(yaml_file, json_file)
-    assert Dictionary.from_file(json_file) == Dictionary.from_file(yaml_file)
-    for out, message in ((json_file, "exists"), (here / "d.csv", "is written as .yaml, .yml")):
-        with pytest.raises(FedcohortError, match=message):
-            init.convert(yaml_file, out)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import json
+import shutil
 import sqlite3
 import subprocess
 from pathlib import Path
@@ -126,6 +128,14 @@ def test_round_times_lie_inside_the_follow_up(last, unit, expected):
          "2015-01-31."),
         ({"birth": {4: "12.03.1944"}}, "column 'birth' holds no date in row 4. Write dates as "
          "2015-01-31."),
+        ({"age": {3: "61,5"}}, "column 'age' holds no number in row 3. Write decimals with a "
+         "point, and thousands without a mark."),
+        ({"age": {3: "61,5", 4: "x"}}, "column 'age' holds no number in row 3. Write decimals with "
+         "a point, and thousands without a mark. column 'age' holds no number in row 4. Correct or "
+         "empty them."),
+        ({"tgrade": {2: "ii "}}, "column 'tgrade' has a level outside the 3 that the dictionary "
+         "knows, in row 2. They differ from a known level in capitals, accents or blanks alone; "
+         "write them as the dictionary does."),
         ({"age": {3: "x"}, "pnodes": {3: "y", 5: "y"}}, "column 'age' holds no number in row 3. "
          "Correct or empty them. So it is with 'pnodes'."),
     ],
@@ -165,6 +175,65 @@ def test_missing_values_and_missing_codes_are_imputed_alike(model, table):
     )
     pd.testing.assert_frame_equal(coded, empty)
     assert coded["risk"].notna().all()
+
+
+def test_what_is_filled_in_is_counted_by_column_with_its_rows(model, table):
+    path = table(tsize={2: -9, 4: None}, tgrade={4: None}, start={5: None}, age={6: "x", 4: None})
+    found = predict(model[0], path, skip=True)
+    assert found.warnings[2:] == tuple(
+        f"{path}: column {name!r} is filled in as in the fit in {where}."
+        for name, where in (("age", "row 4"), ("tsize", "rows 2, 4"), ("start", "row 5"),
+                            ("tgrade", "row 4"))
+    )  # fmt: skip
+
+
+def test_numbers_are_written_with_six_digits_that_matter(model, table):
+    found = predict(model[0], table(50))
+    written = pd.read_csv(io.StringIO(found.csv))
+    assert_allclose(written, found.table, rtol=5e-6)
+    cells = [cell.lstrip("-") for line in found.csv.splitlines()[1:] for cell in line.split(",")]
+    assert max(len(cell.replace(".", "").strip("0")) for cell in cells) == 6
+    assert all(cell.isdigit() for cell in found.csv.splitlines()[1].split(",")[2:3] if cell)
+
+
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+def test_a_column_is_repeated_to_join_by_only_where_it_is_asked_for(model, tmp_path, suffix):
+    keys = {"key": ["007", "A-1", None], "number": [7, 8, 9]}
+    frame = model[2].head(3).assign(**keys)
+    path = tmp_path / f"t.{suffix}"
+    frame.to_csv(path, index=False) if suffix == "csv" else frame.to_parquet(path)
+    plain = predict(model[0], str(path)).csv.splitlines()
+    for name, shown in (("key", ["007", "A-1", ""]), ("number", ["7", "8", "9"])):
+        joined = predict(model[0], str(path), join=name).csv.splitlines()
+        for line, before, text in zip(joined, plain, [name, *shown], strict=True):
+            row, _, rest = before.partition(",")
+            assert line == f"{row},{text},{rest}"
+
+
+def test_a_column_to_join_by_exists_and_is_none_of_the_predictions(model, table):
+    with pytest.raises(DataError, match="no column 'agee' among 12 columns"):
+        predict(model[0], table(), join="agee")
+    for name in ("row", "risk"):
+        path = table(**{name: {1: "x"}})
+        with pytest.raises(StudyError, match=f"--id {name}: there is such a column already: row, "):
+            predict(model[0], path, join=name)
+
+
+def test_a_folder_above_the_models_is_told_which_they_are(model, table, tmp_path):
+    runs = tmp_path / "run" / "models"
+    for name in ("cox", "isolated/b", "isolated/a"):
+        shutil.copytree(model[0], runs / name)
+    here = runs.as_posix()
+    folders = f"a model's own folder: {here}/cox, {here}/isolated/a, {here}/isolated/b."
+    for folder, said in (
+        (tmp_path / "run", folders),
+        (runs, folders),
+        (runs / "isolated", f"a model's own folder: {here}/isolated/a, {here}/isolated/b."),
+        (runs / "nowhere", "the folder of a saved model, such as runs/STUDY/models/ARM."),
+    ):
+        with pytest.raises(DataError) as error:
+            predict(folder, table())
+        assert str(error.value) == f"{folder}: no model.json there. Give {said}"
 
 
 def test_the_outcome_and_other_columns_are_not_needed(model, tmp_path):

@@ -104,7 +104,59 @@ def test_row_numbers_and_parts_of_identifiers_are_no_features():
     for name in ("Unnamed: 0", "id_batch"):
         assert not guess(np.arange(N) % 50, name).variable.usable
     assert guess(np.arange(N), "patient_id").variable.identifier
-    assert not guess(np.arange(N), "platelets").variable.identifier
+
+
+@pytest.mark.parametrize("name", ["patient", "patient_id", "pid", "MRN", "subject", "case_no"])
+def test_a_number_that_stands_twice_still_names_a_patient(name):
+    texts = [f"p{i}" for i in [*range(N), 3]]
+    for cells in ([*np.arange(N), 33], [*(7 * np.arange(N)), 7], texts):
+        found = guess(cells, name)
+        assert found.variable.identifier, cells[-1]
+        assert found.comment == "check: names a person or a record, so it never enters a model"
+
+
+def test_sites_may_all_count_their_patients_from_one():
+    tables = [pd.DataFrame({"patient": np.arange(1, 41)}) for _ in range(5)]
+    assert drafting.guesses(tables)[0].variable.identifier
+
+
+def test_whatever_the_name_what_hardly_repeats_is_an_identifier_if_text_or_counted():
+    twice = [*range(N), 5]
+    assert guess(twice).variable.identifier
+    assert guess([f"p{i}" for i in twice]).variable.identifier
+    assert not guess([f"p{i // 2}" for i in twice]).variable.identifier
+    far = guess(np.random.default_rng(3).permutation(N) * 37)
+    assert not far.variable.identifier
+    assert "hardly any value repeats: a person's number?" in far.comment
+
+
+def test_measurements_and_groups_are_no_identifiers_whatever_they_are_called():
+    rng = np.random.default_rng(4)
+    assert not guess(rng.integers(20, 400, N), "platelets").variable.identifier
+    assert not guess(rng.integers(30, 30_000, N), "nt_probnp").variable.identifier
+    assert not guess(rng.integers(0, 9, N), "case").variable.identifier
+    assert not guess(["a", "b"] * N, "patient").variable.identifier
+
+
+def test_a_column_that_some_sites_lack_is_asked_about_with_the_name_that_they_may_use():
+    common, west = pd.DataFrame({"creatinine": ages()}), pd.DataFrame({"creatinin": ages()})
+    tables = {"north": common, "south": common.assign(stage=ages()), "west": west}
+    said = {g.variable.name: g.comment for g in drafting.guesses(tables)}
+    assert said == {
+        "creatinine": "check: not at west; is it 'creatinin' there?",
+        "creatinin": "check: only at west; did they mean 'creatinine'?",
+        "stage": "check: only at south",
+    }
+    many = {f"h{i}": west if i < 9 else common for i in range(20)}
+    assert drafting.guesses(many)[0].comment.startswith("check: only at h0, h1, h2 and 6 more; did")
+
+
+def test_levels_that_differ_in_spelling_alone_are_named():
+    found = guess(["II", "ii", "III", "no stage", "No  stage"] * 9)
+    assert found.variable.levels == ("II", "III", "No  stage", "ii", "no stage")
+    assert found.comment == (
+        "check: 'II' and 'ii', 'No  stage' and 'no stage' differ in capitals or blanks alone"
+    )
 
 
 def survival_table():

@@ -46,7 +46,8 @@ def test_standard_scaling_and_mean_imputation_are_of_what_remains_after_the_cut(
     design = designed(frame, scale="standard", impute="mean", winsorise=0.05)
     x = design.matrix(frame)[:, 0]
     assert_allclose(x[:100], 0, atol=1e-12)
-    assert_allclose([x[100:].mean(), x[100:].std()], [0, 1], atol=1e-9)
+    # rounded to a quarter of a standard error and up to 2.5 times that
+    assert_allclose([x[100:].mean(), x[100:].std()], [0, 1], atol=1 / (3 * np.sqrt(2900)))
 
 
 def test_the_median_is_the_same_before_and_after_the_cut():
@@ -58,15 +59,38 @@ def test_the_median_is_the_same_before_and_after_the_cut():
 def test_minmax_uses_the_share_that_is_cut():
     frame = lognormal()
     c = designed(frame, scale="minmax", winsorise=0.1).columns[0]
-    ends = np.quantile(frame["x"], [0.1, 0.9], method="inverted_cdf")
-    assert_allclose([c.low, c.high], ends, atol=c.error)
+    ordered = np.sort(frame["x"])
+    assert_allclose([c.low, c.high], ordered[[299, -300]], atol=c.error)
     assert_allclose([c.shift, c.shift + c.scale], [c.low, c.high])
 
 
 def test_a_column_whose_tails_are_one_value_is_cut_two_deviations_from_its_mean():
     x = np.r_[np.zeros(960), np.arange(1.0, 41.0)]
     c = designed(pd.DataFrame({"x": x}), scale="none", winsorise=0.1).columns[0]
-    assert_allclose([c.low, c.high], [x.mean() - 2 * x.std(), x.mean() + 2 * x.std()], rtol=1e-9)
+    ends = [x.mean() - 2 * x.std(), x.mean() + 2 * x.std()]
+    assert_allclose([c.low, c.high], ends, atol=x.std() / np.sqrt(1000))  # of rounded moments
+
+
+@pytest.mark.parametrize("options", [{"scale": "minmax"}, {"scale": "none", "winsorise": 0.01}])
+@pytest.mark.parametrize("n", [19, 20, 60, 200, 1500])
+def test_five_rows_or_more_lie_at_or_beyond_each_limit_or_none_has_its_value(options, n):
+    rng = np.random.default_rng(n)
+    x = {
+        "age": rng.normal(62, 11, n).round(),
+        "stay": rng.poisson(4, n),
+        "lab": rng.lognormal(1, 0.5, n),
+    }
+    frame = pd.DataFrame(x).astype(float)
+    for c in designed(frame, dictionary=Dictionary.draft(frame), **options).columns:
+        beyond = (frame[c.name] <= c.low).sum(), (frame[c.name] >= c.high).sum()
+        if n < 20:  # half the rows would be cut: two deviations from the mean instead
+            mean, sd = frame[c.name].mean(), frame[c.name].std(ddof=0)
+            assert_allclose([c.low, c.high], [mean - 2 * sd, mean + 2 * sd], atol=sd / 2)
+            continue
+        assert min(beyond) >= 5
+        k = max(int(np.ceil(n * (options.get("winsorise") or 0.005))), 5)
+        ordered = np.sort(frame[c.name])
+        assert_allclose([c.low, c.high], ordered[[k - 1, -k]], atol=c.error + 1e-12)
 
 
 @pytest.mark.parametrize(
@@ -104,7 +128,10 @@ def test_few_rows_never_lie_between_two_knots_but_at_the_ends():
 
 def test_rare_levels_become_one_and_predict_maps_them_likewise():
     frame = pd.DataFrame(
-        {"g": ["a"] * 40 + ["b"] * 30 + ["c"] * 4 + ["d"] * 3 + ["e"] * 5, "x": np.arange(82.0)}
+        {
+            "g": ["a"] * 40 + ["b"] * 30 + ["c"] * 4 + ["d"] * 3 + ["e"] * 5,
+            "x": np.arange(82.0) // 2,
+        }
     )
     plain = Dictionary.draft(frame).to_dict()
     plain["variables"]["g"]["levels"].append("never")
@@ -136,8 +163,16 @@ def test_a_pool_has_as_many_rows_as_a_level_must_have(counts, kept):
     assert designed(frame, pool_levels=10).columns[0].kept == kept
 
 
+@pytest.mark.parametrize(
+    ("min_cell", "kept"), [(5, ("a", "other")), (3, ("a", "b", "c")), (1, ("a", "b", "c"))]
+)
+def test_levels_of_fewer_rows_than_the_smallest_cell_are_always_pooled(min_cell, kept):
+    frame = pd.DataFrame({"g": ["a"] * 50 + ["b"] * 20 + ["c"] * 3})
+    assert designed(frame, min_cell=min_cell).columns[0].kept == kept
+
+
 def test_a_category_of_one_level_and_rare_ones_is_dropped_with_the_reason():
-    frame = pd.DataFrame({"g": ["a"] * 50 + ["b"] * 3, "x": np.arange(53.0)})
+    frame = pd.DataFrame({"g": ["a"] * 50 + ["b"] * 3, "x": np.arange(53.0) // 2})
     design = designed(frame, pool_levels=10)
     assert dict(design.dropped) == {"g": "fewer than 10 rows beside one level"}
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedcohort.data.suppression import hidden, rounded, step, unit
+from fedcohort.data.suppression import hidden, origins, rounded, step, unit
 
 
 def compositions(n, k):
@@ -105,6 +105,22 @@ def test_rounding_moves_a_mean_by_less_than_a_third_of_its_standard_error(value,
     assert s <= error / 4 * 2.5 * (1 + 1e-9)
     assert abs(rounded(value, s) - value) <= s / 2 * (1 + 1e-6)
     assert rounded(rounded(value, s), s) == rounded(value, s)
+
+
+@pytest.mark.parametrize("min_cell", [2, 5, 10])
+def test_the_origin_of_a_rare_0_1_column_is_the_same_for_all_its_counts(min_cell):
+    for n in [*range(4 * min_cell, 40 * min_cell), 1000, 12345]:
+        ones = np.arange(min_cell)
+        for c in (ones, n - ones):
+            mean = c / n
+            centre = origins(mean, np.sqrt(mean * (1 - mean)), n, min_cell)
+            np.testing.assert_allclose(centre, np.round(mean))
+
+
+def test_an_origin_does_not_depend_on_the_last_bits_of_a_mean():
+    mean = np.array([54.25, 54.25 * (1 + 1e-15), 54.25 * (1 - 1e-15)])
+    assert len(set(origins(mean, np.full(3, 11.0), 60, 5))) == 1
+    assert len({rounded(m, 0.5) for m in mean}) == 1
 
 
 def test_the_unit_of_values_is_the_last_decimal_that_any_has():

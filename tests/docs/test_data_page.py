@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sqlite3
 from pathlib import Path
 
@@ -11,16 +10,17 @@ import numpy as np
 import pandas as pd
 import pytest
 
+import doc_pages
 import fedcohort as fc
 from fedcohort.data.sources import MEMORY
 from fedcohort.study import plan, yamlfile
 
-PAGE = (Path(__file__).parents[2] / "docs" / "data.md").read_text(encoding="utf-8")
+PAGE = (doc_pages.DOCS / "data.md").read_text(encoding="utf-8")
 REST = "study: own\narms: [{method: cox}]\nevaluate: {repeats: 1}\n"
 
 
 def blocks(kind: str) -> list[str]:
-    return re.findall(rf"^```{kind}\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
+    return [b.body for b in doc_pages.blocks(PAGE) if f"{b.kind} {b.name}".strip() == kind]
 
 
 @pytest.fixture(scope="module")

@@ -167,3 +167,30 @@ def test_own_survival_is_read_off_straight_lines_and_stops_at_the_last_time():
     own, died = own_survival(surv, times, time, event)
     assert_allclose(own, [0.9, 0.8, 0.6, 0.4, 0.4])
     assert died.tolist() == [True, True, True, True, False]
+
+
+@given(seed=st.integers(0, 300), n=st.integers(0, 80), least=st.integers(1, 8))
+def test_no_calibration_group_is_of_few_whatever_they_did(seed, n, least):
+    rng = np.random.default_rng(seed)
+    time, event = rng.integers(1, 40, n).astype(float), rng.random(n) < 0.6
+    said, horizon = rng.random(n).round(2), 20.0
+    got = calibration_groups(said, time, event, horizon, 5, least)
+    died, alive = event & (time <= horizon), (time > horizon) | ((time == horizon) & ~event)
+    if not len(got.n):
+        counts = np.array([died.sum(), alive.sum(), n])
+        assert n == 0 or ((counts > 0) & (counts < least)).any()
+        return
+    assert got.n.sum() == n
+    ends = np.cumsum(got.n).astype(int)
+    order = np.argsort(said, kind="stable")
+    for rows in np.split(order, ends[:-1]):
+        counts = np.array([died[rows].sum(), alive[rows].sum(), len(rows)])
+        assert ((counts == 0) | (counts >= least)).all()
+
+
+def test_without_times_or_with_a_prediction_that_is_nan_there_is_no_d_calibration():
+    time, event = np.array([3.0, 4.0]), np.array([True, False])
+    own, died = own_survival(np.empty((2, 0)), np.empty(0), time, event)
+    assert np.isnan(own).all()
+    assert np.isnan(d_calibration(own, died).p)
+    assert np.isnan(d_calibration(np.array([0.5, np.nan]), event).p)

@@ -17,7 +17,9 @@ from fedcohort.metrics.kaplan_meier import (
     followed,
     group_leavers,
     kaplan_meier,
+    round_time,
     round_times,
+    shown_at_risk,
     shown_curve,
 )
 
@@ -162,3 +164,47 @@ def test_round_times_lie_inside_and_are_as_many_as_they_may_be(low, span, most):
     assert most / 2 - 2 <= len(got) <= most
     assert low <= got[0] <= got[-1] <= low + span
     assert_allclose(np.diff(got), np.diff(got[:2]).sum(), rtol=1e-6)
+
+
+@given(time=st.floats(0.01, 5000), further=st.floats(0, 3000))
+def test_a_round_time_is_near_and_the_same_for_many(time, further):
+    got = round_time(time, time + further)
+    assert 0 < got <= time + further
+    assert abs(got - time) <= 0.15 * time
+    digits = f"{got:.6e}".partition("e")[0].replace(".", "").rstrip("0")
+    assert len(digits) <= 3
+    assert len({round_time(t, 9000.0) for t in np.linspace(100, 200, 500)}) <= 15
+
+
+@given(
+    seed=st.integers(0, 200),
+    n=st.integers(5, 150),
+    least=st.integers(1, 8),
+    days=st.integers(5, 300),
+)
+def test_numbers_at_risk_of_any_two_groupings_tell_of_no_few(seed, n, least, days):
+    rng = np.random.default_rng(seed)
+    time = rng.integers(1, days, n).astype(float)
+    at = round_times(0.0, time.max(), 6)
+    totals = {}
+    for groups in (3, 2, 3):
+        group = np.arange(n) % groups
+        rng.shuffle(group)
+        times, numbers = shown_at_risk(group, time, at, least)
+        for t, row in zip(times, numbers, strict=True):
+            assert [(time[group == g] >= t).sum() for g in range(groups)] == row.tolist()
+            totals[t] = row.sum()
+        for counts in (numbers, -np.diff(numbers, axis=0)):
+            assert ((counts == 0) | (counts >= least)).all()
+    known = np.array([totals[t] for t in sorted(totals)], int)
+    for counts in (known, -np.diff(known)):
+        assert ((counts == 0) | (counts >= least)).all()
+
+
+def test_numbers_at_risk_by_hand():
+    time = np.r_[np.repeat([10.0, 20.0, 30.0], [5, 3, 12]), np.repeat([20.0, 40.0], [10, 10])]
+    group = np.repeat([0, 1], 20)
+    times, numbers = shown_at_risk(group, time, np.array([0.0, 15.0, 25.0, 35.0]), 5)
+    # at 25, 3 have left the first group since 15; at 35 those and 12 more
+    assert times.tolist() == [0, 15, 35]
+    assert numbers.tolist() == [[20, 20], [15, 20], [0, 10]]

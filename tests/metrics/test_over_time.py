@@ -61,3 +61,13 @@ def test_without_cases_controls_or_patients_there_is_no_answer():
     surv = np.full((4, 1), 0.5)
     errors = over_time.brier(weights, time, event, time, event, surv, np.array([2.0]))
     assert_allclose(errors, [[0.25], [0.25], [np.nan]])
+
+
+@given(seed=st.integers(0, 300), n=st.integers(0, 60), least=st.integers(1, 8))
+def test_at_every_time_of_the_shown_span_enough_have_died_and_enough_are_followed(seed, n, least):
+    rng = np.random.default_rng(seed)
+    time, event = rng.integers(1, 30, n).astype(float), rng.random(n) < 0.6
+    low, high = over_time.shown_span(time, event, least)
+    for t in np.arange(0, 31, 0.5):
+        enough = (event & (time <= t)).sum() >= least and (time > t).sum() >= least
+        assert enough == (low <= t <= high)

@@ -37,7 +37,11 @@ def test_a_site_without_events_counts_as_chance_in_the_lower_bound(tmp_path):
     for row in last:
         assert row["metrics"]["c_index"] == 0.5
         assert row["metrics"]["ibs"] is None
-        assert "no model" in row["note"]
+        assert row["note"] == "its own rows give no model"
+    assert {p.name for p in (tmp_path / "out" / "models").iterdir()} == {"exact"}
+    history = pd.read_csv(tmp_path / "out" / "history.csv")
+    assert set(history["arm"]) == {"exact", "centralised"}
+    assert history["site"].isna().all()
     summary = results.summary.set_index(["arm", "metric"])
     own = [r["metrics"]["c_index"] for r in rows if r["arm"] == "isolated" and r["site"]]
     assert summary.loc[("isolated", "c_index"), "mean"] == np.mean(own)

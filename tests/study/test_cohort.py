@@ -107,8 +107,8 @@ def test_what_left_for_the_description_stands_in_the_ledger_before_all_else(natu
     assert lines[:3] == first
     assert [line["site"] for line in first] == ["east", "north", "west"]
     assert {(line["step"], line["verb"]) for line in first} == {("describe_columns", "gather")}
-    text = "\n".join(plain_ledger(out))
-    assert "Description of the patients: 1 reply" in text
+    text = " ".join(" ".join(plain_ledger(out)).split())
+    assert "Description of the patients, from each site: 1 reply" in text
     assert "describing the patients: Describe the site's rows" in text
     assert "Description of the patients" in (out / "report.html").read_text()
     assert {"time", "event"} <= {v["name"] for v in results["cohort"]["variables"]}

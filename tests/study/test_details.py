@@ -18,9 +18,10 @@ from fedcohort.data.outcome import Binary, Category, Survival
 from fedcohort.metrics.auc import dynamic_auc
 from fedcohort.metrics.concordance import harrell
 from fedcohort.metrics.heterogeneity import pooled_share
+from fedcohort.metrics.small_cells import FEWEST_EVENTS
 from fedcohort.protocol import NotSupported, registry
 from fedcohort.study import engine, layout
-from fedcohort.study.details import FEWEST_EVENTS, KEYS, PREDICTIONS, details
+from fedcohort.study.details import KEYS, PREDICTIONS, details
 
 SURVIVAL, BINARY = Survival("time", "event"), Binary("ill")
 PLAN = SimpleNamespace(draws=40, min_cell=5)
@@ -166,6 +167,28 @@ def test_no_count_is_of_few_people_and_nothing_fails(n, digits, least, seed):
         counts = [c for row in groups + found["by_centre"] for c in (row["n"], row["events"])]
         counts += [c for g in groups for _, c in g["at_risk"]]
         assert all(c is None or c == 0 or c >= least for c in counts)
+    frame = table(n, seed, digits)
+    for t in (
+        row["time"] for row in details(a_run(), laid_out(frame, SURVIVAL), plan, 3)["over_time"]
+    ):
+        assert ((frame["time"] <= t) & (frame["event"] > 0)).sum() >= least
+        assert (frame["time"] > t).sum() >= least
+
+
+def test_an_arm_s_numbers_at_risk_give_none_of_another_s_away():
+    frame = table(70, 5)
+    shown = []
+    for column in ("a", "b"):
+        (found,) = details(a_run(columns=(column, "a")), laid_out(frame, SURVIVAL), PLAN, 3)[
+            "risk_groups"
+        ]
+        rows = [dict(g["at_risk"]) for g in found["groups"]]
+        assert all(list(r) == list(rows[0]) for r in rows)
+        assert None not in [n for r in rows for n in r.values()]
+        shown.append({t: sum(r[t] for r in rows) for t in rows[0]})
+    both = sorted({**shown[0], **shown[1]}.items())
+    left = -np.diff([n for _, n in both])
+    assert ((left == 0) | (left >= 5)).all()
 
 
 # centres ----------------------------------------------------------------------------------

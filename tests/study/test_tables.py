@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -42,27 +43,13 @@ def study(folder: Path, frame: pd.DataFrame, text: str = STUDY, **to_csv: object
 
 
 @pytest.mark.parametrize(
-    ("names", "folders"),
-    [
-        (("../x", "a/b"), {"%2E.%2Fx", "a%2Fb"}),
-        (("..", "."), {"%2E%2E", "%2E"}),
-        (("/tmp/x", "C:\\x"), {"%2Ftmp%2Fx", "C%3A%5Cx"}),
-        (("Köln Süd", "医院"), {"Köln Süd", "医院"}),
-        ((1, 2), {"1", "2"}),
-    ],
+    "names", [("../x", "a/b"), ("..", "."), ("/tmp/x", "C:\\x"), ("Köln Süd", "医院"), (1, 2)]
 )
-def test_models_of_sites_stay_inside_the_folder_whatever_the_sites_are_called(
-    tmp_path, names, folders
-):
+def test_whatever_sites_are_called_a_run_leaves_no_model_of_one(tmp_path, names):
     frame = table()
     frame["site"] = frame.site.map({"n": names[0], "s": names[1]})
     study(tmp_path, frame).run(tmp_path / "out")
-    made = {p.name for p in (tmp_path / "out" / "models" / "isolated").iterdir()}
-    assert made - {"card.md"} == folders
-    everywhere = {p.parent for p in tmp_path.rglob("model.json")}
-    assert everywhere == {tmp_path / "out" / "models" / "isolated" / f for f in folders} | {
-        tmp_path / "out" / "models" / "cox"
-    }
+    assert [p.parent for p in tmp_path.rglob("model.json")] == [tmp_path / "out" / "models" / "cox"]
 
 
 def without_features(frame: pd.DataFrame) -> pd.DataFrame:
@@ -90,8 +77,37 @@ def test_an_unusable_table_is_refused_with_its_name(tmp_path, change, said):
 def test_a_site_that_the_test_could_take_whole_is_refused(tmp_path):
     frame = table().assign(site=["z", "z"] + ["s"] * 88, event=1)
     text = STUDY.replace("repeats", "test_fraction: 0.8, repeats")
-    with pytest.raises(fc.DataError, match="site 'z' may be left without rows to train on"):
+    with pytest.raises(fc.DataError, match="a site with 2 rows may be left without rows"):
         study(tmp_path, frame, text)
+
+
+def test_a_site_that_is_a_file_is_named_however_few_its_rows(tmp_path):
+    for site, rows in (("z", 2), ("s", 88)):
+        table(rows).drop(columns="site").assign(event=1).to_csv(tmp_path / f"at-{site}.csv")
+    text = STUDY.replace("t.csv", "'at-{site}.csv'").replace(", sites: {column: site}", "")
+    with pytest.raises(fc.DataError, match=r"site 'z' may be left without rows to train on"):
+        study(tmp_path, table(), text.replace("repeats", "test_fraction: 0.8, repeats"))
+
+
+@pytest.mark.parametrize(
+    ("y", "said"),
+    [
+        (["no"] * 90, "t.csv: column 'y' has one level in all 90 rows, and a class to predict has "
+         "two. Check how it is coded, or name another 'outcome'."),
+        ([1.0] * 80 + [None] * 10, "t.csv: column 'y' has one level in all 80 rows, and a class "
+         "to predict has two. Check how it is coded, or name another 'outcome'."),
+        (["no"] * 88 + ["yes"] * 2, "t.csv: 2 rows of one level of 'y' are too few to have one "
+         "among the training rows and one among the test rows, when 25% are set aside."),
+    ],
+)  # fmt: skip
+def test_a_class_to_predict_that_all_rows_share_is_refused_before_any_fit(tmp_path, y, said):
+    text = STUDY.replace("outcome: {time: time, event: event}", "outcome: {y: y}")
+    text = text.replace("cox", "logistic").replace("c_index", "auc")
+    text = text.replace("study: own", "study: own\ntask: classification")
+    text = text.replace("sites:", "exclude: [missing outcome], sites:")
+    with pytest.raises(fc.DataError) as caught:
+        study(tmp_path, table()[["x", "g", "site"]].assign(y=y), text)
+    assert str(caught.value) == said
 
 
 def test_a_dictionary_is_held_against_the_table_and_may_name_the_site(tmp_path):
@@ -172,3 +188,24 @@ def test_a_changed_table_cannot_be_resumed(tmp_path, monkeypatch):
     changed = study(tmp_path, table().assign(x=1.5 - table().x))
     with pytest.raises(fc.StudyError, match="changed since this run began"):
         changed.run(tmp_path / "out", resume=True)
+
+
+def test_a_defect_fails_its_piece_alone_and_says_where_but_no_value(tmp_path, monkeypatch):
+    arms = "arms: [{method: cox}, {method: deepcox, rounds: 1}]"
+    own = study(tmp_path, table(), STUDY.replace("arms: [{method: cox}]", arms))
+    sound = cells.details
+
+    def broken(run: Any, *rest: Any) -> Any:
+        if "deepcox" in type(run.model).__module__:
+            raise IndexError("index 123.25 is out of bounds")
+        return sound(run, *rest)
+
+    monkeypatch.setattr(cells, "details", broken)
+    results = own.run(tmp_path / "out")
+    (failure,) = results.failures
+    assert "deepcox" in failure
+    assert "an unexpected IndexError in study/cells.py, line " in failure
+    assert "123.25" not in failure
+    assert set(results.summary.arm) == {"isolated", "cox"}
+    with pytest.raises(IndexError):
+        own.run(tmp_path / "debug", debug=True)

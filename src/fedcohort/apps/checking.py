@@ -15,7 +15,7 @@ from typing import Any
 
 from fedcohort.data import sources
 from fedcohort.data.dictionary import Dictionary
-from fedcohort.data.frames import site_names, without
+from fedcohort.data.frames import without
 from fedcohort.data.outcome import Binary, Category, Continuous, Outcome, Survival
 from fedcohort.data.quality import ERROR, Finding, Sheet, errors, examine, with_outcome
 from fedcohort.data.sql import is_url
@@ -59,7 +59,7 @@ class Report:
         found = examine(sheets, dictionary, outcome, natural=natural)
         self.findings += found
         for sheet in sheets:
-            self.tables[sheet.name] = sheet.frame.shape
+            self.tables[sheet.name] = len(sheet.frame) + sheet.left_out, sheet.width
             if any(f.rows for f in found if f.file == sheet.name):
                 rows = len(sheet.frame) + sheet.left_out
                 if _rows_are_lines(base / sheet.name, rows):
@@ -153,9 +153,9 @@ def check(
             source = sources.load(
                 file, Path(), query=query, dictionary=known, texts=[sites] if sites else ()
             )
-            for sheet in _sheets(source, alone, sites):
+            for sheet in _sheets(source, alone, sites, known):
                 sheets.append(sheet)
-                report.tables[sheet.name] = sheet.frame.shape
+                report.tables[sheet.name] = len(sheet.frame), sheet.width
         except DataError as error:
             report.tables[file] = None
             report.findings.append(_plainly(file, "file", error))
@@ -163,7 +163,9 @@ def check(
     return report
 
 
-def _sheets(source: sources.Source, site: str | None, column: str | None) -> list[Sheet]:
+def _sheets(
+    source: sources.Source, site: str | None, column: str | None, known: Dictionary
+) -> list[Sheet]:
     """Return a source's tables as the checks see them.
 
     site : whose table it is; None if it is the only one, or holds several sites' in `column`.
@@ -178,8 +180,7 @@ def _sheets(source: sources.Source, site: str | None, column: str | None) -> lis
         ]
     if column is None or not len(frames):
         return [Sheet(frames, source.name, site)]
-    rows = site_names(frames, column, source.name)
-    return [Sheet(frames.drop(columns=[column]), source.name, rows)]
+    return [Sheet.by_column(frames, source.name, column, known.variables)]
 
 
 def _site_of(file: str, files: Sequence[str]) -> str:

@@ -67,6 +67,7 @@ def run(
             workers=workers or _cores(),
             tell=tell,
             command=command,
+            debug=debug,
         )
     screen.show(results)
     if results.failures:
@@ -136,13 +137,14 @@ def init(
     ] = None,
     query: Annotated[str, typer.Option(help="What to ask a database: one SELECT.")] = "",
     force: Annotated[bool, typer.Option("--force", help="Replace files that exist.")] = False,
+    more: Annotated[list[str] | None, typer.Argument(hidden=True)] = None,
     debug: Debug = False,
 ) -> None:
     """Write a commented study.yaml and a draft dictionary.yaml."""
     from fedcohort.apps import init as drafts
 
     study, dictionary = drafts.write(
-        task, data, out, sites=sites, outcome=outcome, query=query, force=force
+        task, data, out, sites=sites, outcome=outcome, query=query, force=force, more=more or ()
     )
     typer.echo(study)
     typer.echo(dictionary)
@@ -164,12 +166,15 @@ def predict(
     skip: Annotated[
         bool, typer.Option("--skip", help="Leave rows that cannot be taken empty.")
     ] = False,
+    id_: Annotated[
+        str | None, typer.Option("--id", help="A column to repeat, to join the tables by.")
+    ] = None,
     debug: Debug = False,
 ) -> None:
     """Apply a saved model to a table; one row out for each row in."""
     from fedcohort.apps import predictions
 
-    found = predictions.predict(model, table, times=times, query=query, skip=skip)
+    found = predictions.predict(model, table, times=times, query=query, skip=skip, join=id_)
     for line in found.warnings:
         typer.echo(f"fedcohort: {line}", err=True)
     if out is None:
@@ -226,9 +231,9 @@ def convert(
     debug: Debug = False,
 ) -> None:
     """Write a data dictionary in another format."""
-    from fedcohort.apps.init import convert as written
+    from fedcohort.apps import converting
 
-    typer.echo(written(dictionary, out, force=force))
+    typer.echo(converting.convert(dictionary, out, force=force))
 
 
 def _write(out: Path, text: str) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from fedcohort.data import drafting, frictionless, sources, yamldictionary
+from fedcohort.apps.one_source import check_is_one
+from fedcohort.data import drafting, sources, yamldictionary
+from fedcohort.data.canonical import canonical
 from fedcohort.data.checks import check_column
 from fedcohort.data.dictionary import Dictionary, Variable
 from fedcohort.data.outcome import Binary, Outcome, Survival
@@ -25,7 +27,7 @@ from fedcohort.data.sql import is_url
 from fedcohort.data.words import known_name
 from fedcohort.data.yamldictionary import flow
 from fedcohort.protocol.errors import DataError, StudyError
-from fedcohort.study.exclusion import REASONS
+from fedcohort.study.exclusion import REASONS, stays
 
 TASKS = ("survival", "classification")
 
@@ -34,7 +36,9 @@ EVENTS_PER_COEFFICIENT = 10
 #: Sites that rows are dealt to where there are no natural ones.
 N_SITES = 4
 
-_EXCLUDED = "check: some rows have no outcome that can be used; the report counts them"
+#: A count of fewer rows than this is not written down.
+MIN_CELL = 5
+
 _QUESTIONS = {
     "survival": "How long do patients live after the diagnosis?",
     "classification": "Who has the disease, by what is known at admission?",
@@ -57,7 +61,7 @@ class Draft:
     study : the name. source, query : as in the study file.
     outcome, sites : the values of these keys of `data`, and the comments behind them; no sites
         where every site has a file.
-    exclude : the reasons in `data.exclude`.
+    exclude : the reasons in `data.exclude`, and the comment behind them.
     dictionary, notes : the variables, and the comments behind them.
     penalised : whether there are few events for the number of coefficients.
     """
@@ -67,7 +71,7 @@ class Draft:
     query: str
     outcome: tuple[Mapping[str, Any], str]
     sites: tuple[Mapping[str, Any], str] | None
-    exclude: tuple[str, ...]
+    exclude: tuple[Sequence[str], str]
     dictionary: Dictionary
     notes: Mapping[str, str]
     penalised: bool
@@ -82,6 +86,7 @@ def write(
     outcome: str | None = None,
     query: str = "",
     force: bool = False,
+    more: Sequence[str] = (),
 ) -> tuple[Path, Path]:
     """Write study.yaml and dictionary.yaml into a folder; return their paths.
 
@@ -92,14 +97,17 @@ def write(
     outcome : "time,event" or "y"; looked for where it is None.
     query : what to ask a database.
     force : whether to replace files that exist.
+    more : what stood behind `data`, as where a shell put files in the place of an asterisk.
 
     Raises
     ------
-    StudyError : an unknown task, a file that exists, or an outcome that cannot be told.
+    StudyError : an unknown task, more than one table, a folder in place of it, a file that exists,
+        or an outcome that cannot be told.
     DataError : no such table or column.
     """
     if task not in TASKS:
         raise StudyError(f"--task {task}: there is {known_name('task', task, TASKS)}")
+    check_is_one(data, more)
     study, dictionary = out / "study.yaml", out / "dictionary.yaml"
     for path in (study, dictionary):
         if path.exists() and not force:
@@ -121,29 +129,6 @@ def write(
     return study, dictionary
 
 
-def convert(dictionary: Path, out: Path, *, force: bool = False) -> Path:
-    """Write a data dictionary as YAML, or as a Frictionless Table Schema; return its path.
-
-    Raises
-    ------
-    DataError : the dictionary cannot be read.
-    StudyError : `out` has another suffix, exists, or cannot be written.
-    """
-    if out.suffix.lower() not in (".yaml", ".yml", ".json"):
-        raise StudyError(f"{out}: a dictionary is written as .yaml, .yml or .json.")
-    found = Dictionary.from_file(dictionary)
-    if out.exists() and not force:
-        raise StudyError(f"{out} exists. Name another file, or replace it by --force.")
-    try:
-        if out.suffix.lower() == ".json":
-            frictionless.write(found, out)
-        else:
-            out.write_text(yamldictionary.text(found), encoding="utf-8")
-    except OSError as error:
-        raise StudyError(f"{out}: cannot write there ({error.strerror}).") from None
-    return out
-
-
 def _draft(
     task: str, data: str, out: Path, sites: str | None, outcome: str | None, query: str
 ) -> Draft:
@@ -162,7 +147,7 @@ def _draft(
     found = _named(task, outcome, tables, data) or about or _guessed(task, tables, data)
     dictionary, notes = source.dictionary, dict[str, str]()
     if dictionary is None:
-        guesses = drafting.guesses(tables, found, [column] if column else [])
+        guesses = drafting.guesses(source.frames, found, [column] if column else [])
         variables = {g.variable.name: g.variable for g in guesses}
         if column:
             place = Variable(column, "text", description="the site", identifier=True)
@@ -176,7 +161,7 @@ def _draft(
         query,
         (_columns(found), _about(found, dictionary, sure=bool(outcome or about))),
         None if by_file else _sites(column, sure=sites is not None),
-        _exclude(tables, found),
+        _exclude([canonical(t, dictionary) for t in tables], found),
         dictionary,
         notes,
         _few(tables, column, dictionary, found),
@@ -235,15 +220,23 @@ def _sites(column: str | None, *, sure: bool) -> tuple[Mapping[str, Any], str]:
     return {"split": "iid", "n": N_SITES}, "check: made-up sites; {column: NAME} for natural ones"
 
 
-def _exclude(tables: list[pd.DataFrame], outcome: Outcome) -> tuple[str, ...]:
-    """Return the reasons for which some row cannot be used, in the order of `REASONS`."""
-    cells = [t[c] for t in tables for c in outcome.columns if c in t.columns]
-    found = {REASONS[0]} if any(c.isna().any() for c in cells) else set[str]()
-    if isinstance(outcome, Survival):
-        times = [t[outcome.time] for t in tables if outcome.time in t.columns]
-        if any((pd.to_numeric(t, errors="coerce") <= 0).any() for t in times):
-            found.add(REASONS[1])
-    return tuple(r for r in REASONS if r in found)
+def _exclude(tables: list[pd.DataFrame], outcome: Outcome) -> tuple[Sequence[str], str]:
+    """Return the reasons for which some row cannot be used, and how many rows each leaves out.
+
+    tables : in the form of the dictionary.
+    """
+    reasons, said = list[str](), list[str]()
+    left = n_rows = sum(map(len, tables))
+    for reason in REASONS if isinstance(outcome, Survival) else REASONS[:1]:
+        stay = sum(int(stays(t, outcome, [*reasons, reason]).sum()) for t in tables)
+        if stay < left:
+            n = left - stay
+            reasons.append(reason)
+            said.append(f"{n if n >= MIN_CELL else f'fewer than {MIN_CELL}'} ({reason})")
+            left = stay
+    if not reasons:
+        return (), ""
+    return reasons, f"check: leaves out {' and '.join(said)} of {n_rows} rows. Should it?"
 
 
 def _few(
@@ -287,7 +280,7 @@ def _template(task: str) -> Draft:
     dictionary = Dictionary({v.name: v for v in (centre, *plain, *ends)})
     notes = {v.name: "replace by your columns" for v in plain}
     where = ({"column": "centre"}, "the column of the hospitals")
-    return Draft("study", "data.csv", "", (told, ""), where, (), dictionary, notes, False)
+    return Draft("study", "data.csv", "", (told, ""), where, ((), ""), dictionary, notes, False)
 
 
 def _study(task: str, draft: Draft) -> str:
@@ -315,7 +308,7 @@ def _study(task: str, draft: Draft) -> str:
         *([f"  query: {flow(draft.query)}"] if draft.query else []),
         "  dictionary: dictionary.yaml",
         _key("outcome", draft.outcome),
-        *([_key("exclude", (list(draft.exclude), _EXCLUDED))] if draft.exclude else []),
+        *([_key("exclude", draft.exclude)] if draft.exclude[0] else []),
         *([_key("sites", draft.sites)] if draft.sites else []),
         "",
         "preprocess: {impute: median}  # fitted over the sites, by sums only",

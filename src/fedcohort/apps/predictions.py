@@ -2,11 +2,13 @@
 
 A row that cannot be taken holds a level, a text or a date that the dictionary does not know. Such
 rows are named and nothing is predicted, or, with `skip`, they are left empty. A value outside the
-dictionary's range is named and predicted all the same: that is the clinician's to judge.
+dictionary's range is named and predicted all the same: that is the clinician's to judge. So is a
+missing value, which is filled in as in the fit.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,10 +18,12 @@ import pandas as pd
 
 from fedcohort.arrays import Array
 from fedcohort.data import sources
+from fedcohort.data.canonical import texts
 from fedcohort.data.design import Design
-from fedcohort.data.dictionary import Dictionary
-from fedcohort.data.encode import Unfit, read_numbers
+from fedcohort.data.dictionary import Dictionary, Variable
+from fedcohort.data.encode import Unfit, column_of, read_numbers
 from fedcohort.data.outcome import Binary, Category, Survival
+from fedcohort.data.quality.cells import OTHER_LEVEL, level_remedies, number_remedies
 from fedcohort.data.sql import is_url
 from fedcohort.data.words import rows
 from fedcohort.protocol import DataError, StudyError, registry
@@ -27,6 +31,8 @@ from fedcohort.study.face import Fit, load
 
 #: Survival curves are computed for so many numbers at a time.
 CURVES = 1 << 22
+#: A prediction is written with so many digits that matter.
+DIGITS = 6
 
 
 @dataclass(frozen=True)
@@ -35,8 +41,9 @@ class Predictions:
 
     Attributes
     ----------
-    table : `row` (from 1), the prediction, and for survival the median time and the survival at
-        given times; empty where a row was skipped, or where the curve does not fall to 1/2.
+    table : `row` (from 1), the column to join by if one is asked for, the prediction, and for
+        survival the median time and the survival at given times; empty where a row was skipped, or
+        where the curve does not fall to 1/2.
     warnings : one line each, without any value.
     """
 
@@ -45,12 +52,22 @@ class Predictions:
 
     @property
     def csv(self) -> str:
-        """The table as CSV text."""
-        return self.table.to_csv(index=False, lineterminator="\n")
+        """The table as CSV text, with `DIGITS` digits that matter."""
+        return self.table.to_csv(index=False, lineterminator="\n", float_format=_shown)
+
+
+def _shown(number: Any) -> str:
+    return f"{number:.0f}" if number.is_integer() else f"{number:.{DIGITS}g}"
 
 
 def predict(
-    model: Path, table: str, *, times: str | None = None, query: str = "", skip: bool = False
+    model: Path,
+    table: str,
+    *,
+    times: str | None = None,
+    query: str = "",
+    skip: bool = False,
+    join: str | None = None,
 ) -> Predictions:
     """Apply a saved model to a table.
 
@@ -60,36 +77,44 @@ def predict(
     times : at which to give survival, separated by commas; by default the model's own.
     query : what to ask the database.
     skip : whether rows that cannot be taken are left empty.
+    join : a column to repeat, as text, by which the predictions can be joined to the table.
 
     Raises
     ------
     DataError : no such model or table, a missing column, a row that cannot be taken.
-    StudyError : `times` are no positive numbers, the model has no survival curve, or a query is
-        given for a file.
+    StudyError : `times` are no positive numbers, the model has no survival curve, a query is
+        given for a file, or `join` is called as a column of predictions is.
     """
     fit = load(model)
     grid = _times(times, fit)
     if query and not is_url(table):
         raise StudyError("--query: it is for a database; give its URL in place of a file.")
-    source = sources.load(table, Path(), query=query, dictionary=fit.parts.dictionary)
+    source = sources.load(
+        table, Path(), query=query, dictionary=fit.parts.dictionary, texts=[join] if join else ()
+    )
     where = "the query's table" if is_url(table) else table
     if not isinstance(source.frames, pd.DataFrame):
         raise DataError(f"{where}: expected one table.")
     frame = source.frames
     try:
         unfit = _unfit(fit.parts.design, frame)
+        keys = {} if join is None else {join: texts(column_of(frame, join))}
     except DataError as error:
         raise DataError(f"{where}: {error}") from None
     if unfit and not skip:
-        others = [repr(name) for name in dict.fromkeys(u.column for u in unfit[1:])]
-        more = f" So it is with {', '.join(others)}." if others else ""
-        raise DataError(f"{where}: {unfit[0].line}{more} Option --skip predicts the other rows.")
+        first, *others = dict.fromkeys(u.column for u in unfit)
+        lines = " ".join(u.line for u in unfit if u.column == first)
+        more = f" So it is with {', '.join(map(repr, others))}." if others else ""
+        raise DataError(f"{where}: {lines}{more} Option --skip predicts the other rows.")
     bad = np.any([np.zeros(len(frame), bool), *(u.rows for u in unfit)], axis=0)
     warnings = [u.line for u in unfit]
     warnings += [f"no prediction for {rows(bad)}."] if bad.any() else []
     warnings += _out_of_range(fit.parts.design, fit.parts.dictionary, frame)
+    warnings += _filled_in(fit.parts.design, frame, bad)
     found, late = _predicted(fit, frame.loc[~bad].reset_index(drop=True), grid)
-    out = {"row": np.arange(1, len(frame) + 1)}
+    if join in (known := ["row", *found]):
+        raise StudyError(f"--id {join}: there is such a column already: {', '.join(known)}.")
+    out: dict[str, Any] = {"row": np.arange(1, len(frame) + 1), **keys}
     for name, values in found.items():
         out[name] = np.full(len(frame), np.nan, values.dtype if not bad.any() else None)
         out[name][~bad] = values
@@ -108,12 +133,51 @@ def _unfit(design: Design, frame: pd.DataFrame) -> list[Unfit]:
     needed = dict.fromkeys([*(v.name for v in variables), *origins])
     lacking = [n for n in needed if n not in frame.columns]
     try:
-        return design.encoding.unfit(frame)
+        found = design.encoding.unfit(frame)
+        return [part for one in found for part in _explained(one, frame, variables)]
     except DataError as error:
         more = [repr(n) for n in lacking if f"no column {n!r}" not in str(error)]
         raise DataError(
             f"{error} Missing too: {', '.join(more)}." if more else str(error)
         ) from None
+
+
+def _explained(unfit: Unfit, frame: pd.DataFrame, variables: Sequence[Variable]) -> list[Unfit]:
+    """Divide cells that cannot be read by what helps them, as `fedcohort data check` does."""
+    variable = next((v for v in variables if v.name == unfit.column and not v.since), None)
+    if variable is None:
+        return [unfit]
+    what, _, otherwise = unfit.line.partition(". ")
+    column = column_of(frame, unfit.column)
+    if variable.coded:
+        parts = level_remedies(column, unfit.rows, variable)
+    else:
+        parts = number_remedies(column, unfit.rows, otherwise)
+    what = what.removesuffix(rows(unfit.rows))
+    return [
+        Unfit(
+            unfit.column, at, f"{what}{rows(at)}. {otherwise if remedy == OTHER_LEVEL else remedy}"
+        )
+        for remedy, at in parts.items()
+    ]
+
+
+def _filled_in(design: Design, frame: pd.DataFrame, bad: Array) -> list[str]:
+    """Return a line for each column with missing values in rows that are predicted."""
+    at = np.flatnonzero(~bad)
+    encoding = design.encoding
+    read = encoding(frame.iloc[at])
+    empty = [
+        *zip(encoding.numeric, map(np.isnan, read.numbers), strict=True),
+        *zip(encoding.coded, (codes < 0 for codes in read.codes), strict=True),
+    ]
+    found: list[str] = []
+    for variable, missing in empty:
+        if missing.any():
+            which = np.zeros(len(frame), bool)
+            which[at[missing]] = True
+            found.append(f"column {variable.name!r} is filled in as in the fit in {rows(which)}.")
+    return found
 
 
 def _out_of_range(design: Design, dictionary: Dictionary, frame: pd.DataFrame) -> list[str]:

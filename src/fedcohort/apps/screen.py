@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from fedcohort.report import summary_table
+from fedcohort.report import summary_table, words
 from fedcohort.report.comparison import Comparison, text_table
 from fedcohort.study.runner import Event
 from fedcohort.study.study import Results
@@ -68,7 +69,7 @@ def _lines(console: Console, title: str) -> Callable[[Event], None]:
 
 
 def show(results: Results) -> None:
-    """Print the main metric of every arm in every scenario, and where the report is."""
+    """Print the main metric of every arm in every scenario, rows left out, and the report's path."""
     console = Console()
     header, *rows = summary_table(results.content)
     table = Table(title=escape(results.content.get("question") or results.content["study"]))
@@ -77,8 +78,26 @@ def show(results: Results) -> None:
     for row in rows:
         table.add_row(*map(escape, row))
     console.print(table)
+    if out := _left_out(results.content):
+        console.print(f"left out by data.exclude: {escape(out)}", highlight=False, soft_wrap=True)
     where = (results.folder / "report.html").resolve()
     console.print(f"report: {escape(str(where))}", highlight=False, soft_wrap=True)
+
+
+def _left_out(content: Mapping[str, Any]) -> str:
+    """Say how many rows each reason of `data.exclude` left out, where any; small counts hidden."""
+    flow: list[Mapping[str, Any]] = (content.get("cohort") or {}).get("flow") or []
+    stages = {
+        stage["stage"].removeprefix("excluded: "): stage["rows"]
+        for stage in flow
+        if stage["site"] is None and stage["stage"].startswith("excluded: ")
+    }
+    said = [
+        f"{'a hidden number of rows' if n is None else words.of(n, 'row')} ({reason})"
+        for reason, n in stages.items()
+        if n != 0
+    ]
+    return ", ".join(said)
 
 
 def show_comparison(comparison: Comparison) -> None:

@@ -113,6 +113,8 @@ def _with(frame: pd.DataFrame, known: Mapping[str, Variable]) -> pd.DataFrame:
             ) from None
         if found is not column:
             out = frame.copy(deep=False) if out is frame else out
+            if found.dtype == object:  # as it is: pandas would look for dates in an array
+                found = pd.Series(found, out.index, dtype=object)
             out.isetitem(i, cast("Any", found))
     if names != list(frame.columns):
         out = frame.copy(deep=False) if out is frame else out

@@ -32,13 +32,14 @@ class NumberColumn:
     name, type : as in the dictionary.
     since, unit : of a duration, as in the dictionary.
     fill : stands in for a missing value, in the column's unit.
-    shift, scale : in the column's unit.
+    shift, scale : in the column's unit; from moments they are rounded, so that they tell no count.
     low, high : values beyond are set to these, in the column's unit; None leaves them.
     knots : (k,) values at which the share of rows below is known, ascending; empty for a linear
         scale.
     shares : (k,) those shares.
     indicator : whether a column says where a value was missing.
-    error : bound on the error of what came from quantiles, in the column's unit.
+    error : bound on the error of what came from quantiles, in the column's unit; limits are those
+        of eq. (2) of `sketch`.
     """
 
     name: str

@@ -5,19 +5,30 @@ rules of `suppression`: for each variable the counts of its levels and of missin
 number: of known and missing ones), which add up to the site's rows. With m the `min_cell`, of a
 number are shown
 
-    mean        of m known values or more                                                    (1)
-    sd          of 2m or more, so that no value is the rest of a sum
+    mean, sd    of 2m known values or more, where no few values make them (1)
     quartiles   of 4m or more; each the mean of the m values nearest in rank
 
-rounded, all three, to a step that hides how many values there are. Where the count of missing
-values of n rows is hidden, the rules count n − (m − 1) known ones, as if as many as possible were
-missing: whether a mean is there tells nothing. Nobody's smallest or largest value is asked for. A
-level that everyone at a site has is shown.
+unless the number is a count in disguise, when nothing is shown:
 
-The column of all sites is computed from what the sites show, where all of them do, and is hidden
-otherwise: so it tells nothing more, and taking sites off it recovers nothing. A mean weighs each
-site by its known values (by n − m/2 where they are hidden). A quartile is that of the mixture of
-the sites, each a normal distribution whose halves are stretched to its quartiles:
+    fewer than m values differ from the most frequent one, or none does;
+    of `FEW` distinct values, or m, some count is one that `suppression` hides.
+
+Of a few patients, such as one of 999 among many near 0, mean and sd tell both how many they are and
+the value. So they are shown only where, of the squared distances from the median, those of all
+others add up to a share of the m − 1 largest (a p % rule against fewer than m together):
+
+    Σ_others d² ≥ `SHARE` · Σ_largest d²                                                     (1)
+
+All are rounded to a step that hides how many values there are; where (1) fails, that of quartiles
+is from the sd of values cut to the m-th largest and smallest, so that it tells of no outlier. Where the count of missing values of n rows is hidden, the rules
+count n − (m − 1) known ones, as if as many as possible were missing: whether a mean is there tells
+nothing. Nobody's smallest or largest value is asked for. A level that everyone at a site has is
+shown.
+
+The column of all sites is computed from what the sites show, each statistic where all of them do,
+and is hidden otherwise: so it tells nothing more, and taking sites off it recovers nothing. A mean
+weighs each site by its known values (by n − m/2 where they are hidden). A quartile is that of the
+mixture of the sites, each a normal distribution whose halves are stretched to its quartiles:
 
     F(x) = Σ_s w_s Φ(z₇₅ (x − q₂)/(q₂ − q₁)),   q₃ − q₂ in place of q₂ − q₁ where x > q₂     (2)
 
@@ -49,6 +60,12 @@ from fedcohort.protocol.step import Site, gathered
 HIDDEN = -1
 #: At these shares of the rows lie the quartiles.
 QUARTILES = (0.25, 0.5, 0.75)
+#: A number of so many distinct values, or fewer, is a table of counts.
+FEW = 6
+#: The rest of a sum of squares is at least this share of its m − 1 largest parts.
+SHARE = 0.25
+#: Between its quartiles a normal distribution has so many standard deviations.
+NORMAL_IQR = 2 * float(ndtri(QUARTILES[2]))
 
 
 @message
@@ -56,8 +73,8 @@ class SiteTable:
     """One site's description of c numbers and k categories; counts are `HIDDEN` where not shown.
 
     ``rows`` (); ``missing`` (c + k,), numbers first; ``levels`` (k, most levels), 0 beyond a
-    variable's last; ``mean``, ``sd`` (c,) and ``quartiles`` (c, 3), 0 where ``shown`` (c, 3) says
-    that they are not.
+    variable's last; ``mean``, ``sd`` (c,) and ``quartiles`` (c, 3), 0 where ``shown`` (c, 2) says
+    that they are not: of mean and sd, and of quartiles.
     """
 
     rows: Array
@@ -146,8 +163,8 @@ def describe_columns(site: Site[Encoded, None], *, n_levels: Array, min_cell: in
         np.array([f.sd or 0.0 for f in found], float),
         np.array([f.quartiles or (0.0, 0.0, 0.0) for f in found], float).reshape(-1, 3),
         np.array(
-            [[v is not None for v in (f.mean, f.sd, f.quartiles)] for f in found], bool
-        ).reshape(-1, 3),
+            [[v is not None for v in (f.mean, f.quartiles)] for f in found], bool
+        ).reshape(-1, 2),
     )
 
 
@@ -171,23 +188,41 @@ class _Number:
         cells = np.array([len(x) - len(known), len(known)])
         secret = bool(hidden(cells, min_cell).any())
         missing = HIDDEN if secret else int(cells[0])
-        sure = len(x) - (min_cell - 1) if secret else len(known)
-        if min(sure, len(known)) < max(min_cell, 1) or (secret and min_cell < 3):
+        m = max(min_cell, 1)
+        sure = min(len(x) - (m - 1), len(known)) if secret else len(known)
+        if sure < 2 * m or (secret and m < 3) or _counts(known, m):
             return cls(missing)
         with np.errstate(over="ignore", invalid="ignore"):
-            mean = float(known.mean())
-            spread = float(known.std(ddof=1)) if len(known) > 1 else 0.0
+            mean, spread = float(known.mean()), float(known.std(ddof=1))
+            dominated = _dominated(known, m)
+            inner = float(np.clip(known, known[m - 1], known[-m]).std(ddof=1))
         if not math.isfinite(mean + spread):
             return cls(missing)
-        s = step(spread, sure, unit(known))
-        m = max(min_cell, 1)
+        s = step(inner if dominated else spread, sure, unit(known))
         quartiles = tuple(rounded(_near(known, q, m), s) for q in QUARTILES)
         return cls(
             missing,
-            rounded(mean, s),
-            rounded(spread, s) if sure >= 2 * m else None,
+            None if dominated else rounded(mean, s),
+            None if dominated else rounded(spread, s),
             quartiles if sure >= 4 * m else None,
         )
+
+
+def _counts(ordered: Array, m: int) -> bool:
+    """Return whether values (n,) are counts in disguise, of which some must be hidden."""
+    if m == 1:
+        return False
+    counts = np.unique(ordered, return_counts=True)[1]
+    if len(ordered) - counts.max() < m:
+        return True
+    return len(counts) <= max(FEW, m) and bool(hidden(counts, m).any())
+
+
+def _dominated(ordered: Array, m: int) -> bool:
+    """Return whether m − 1 values, or fewer, make the moments of all (n,): not eq. (1)."""
+    parts = np.sort(np.square(ordered - np.median(ordered)))
+    others = len(parts) - (m - 1)
+    return bool(parts[:others].sum() < SHARE * parts[others:].sum())
 
 
 def _near(ordered: Array, share: float, m: int) -> float:
@@ -261,12 +296,12 @@ def _summary(
     if levels:
         counts = t.levels[j - n_numbers, : len(levels)]
         return replace(one, counts=tuple(_count(c) for c in counts))
-    mean, sd, quartiles = t.shown[j].tolist()
+    moments, quartiles = t.shown[j].tolist()
     q1, median, q3 = t.quartiles[j].tolist()
     return replace(
         one,
-        mean=float(t.mean[j]) if mean else None,
-        sd=float(t.sd[j]) if sd else None,
+        mean=float(t.mean[j]) if moments else None,
+        sd=float(t.sd[j]) if moments else None,
         quartiles=(q1, median, q3) if quartiles else None,
     )
 
@@ -287,21 +322,21 @@ def _over_all(sites: Sequence[Summary], min_cell: int) -> Summary:
         counts=tuple(_total(column) for column in zip(*(s.counts for s in sites), strict=True)),
     )
     known = [s for s in sites if _weight(s, min_cell) > 0]
-    if first.levels or not known or any(s.mean is None for s in known):
+    if first.levels or not known:
         return one
     w = np.array([_weight(s, min_cell) for s in known])
-    means = np.array([s.mean for s in known], float)
-    mean = float(w @ means / w.sum())
-    if any(s.sd is None for s in known):
-        return replace(one, mean=mean)
-    inside = (w - 1) @ np.array([s.sd for s in known], float) ** 2
-    sd = math.sqrt(float(inside + w @ (means - mean) ** 2) / max(float(w.sum()) - 1, 1.0))
-    s = step(sd, int(w.sum()), 0.0)
-    one = replace(one, mean=rounded(mean, s), sd=rounded(sd, s))
-    if any(x.quartiles is None for x in known):
-        return one
-    q1, median, q3 = mixture_quartiles(w, np.array([x.quartiles for x in known], float))
-    return replace(one, quartiles=(rounded(q1, s), rounded(median, s), rounded(q3, s)))
+    if not any(s.mean is None for s in known):
+        means = np.array([s.mean for s in known], float)
+        mean = float(w @ means / w.sum())
+        inside = (w - 1) @ np.array([s.sd for s in known], float) ** 2
+        sd = math.sqrt(float(inside + w @ (means - mean) ** 2) / max(float(w.sum()) - 1, 1.0))
+        s = step(sd, int(w.sum()), 0.0)
+        one = replace(one, mean=rounded(mean, s), sd=rounded(sd, s))
+    if not any(x.quartiles is None for x in known):
+        q1, median, q3 = mixture_quartiles(w, np.array([x.quartiles for x in known], float))
+        s = step((q3 - q1) / NORMAL_IQR, int(w.sum()), 0.0)
+        one = replace(one, quartiles=(rounded(q1, s), rounded(median, s), rounded(q3, s)))
+    return one
 
 
 def _total(values: Sequence[int | None]) -> int | None:

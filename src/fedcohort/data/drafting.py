@@ -4,6 +4,7 @@ Type       numbers, whole numbers, 0 and 1, dates, and text: a category if it ha
 Missing    text among numbers that can be nothing else, such as "unknown", becomes a missing code;
            a number such as -9 or 999 far from the others is only asked about, never applied
 Unit       by the name, as in age_years or hb_g_dl
+Identifier what hardly repeats: texts, numbers without gaps, and numbers whose name says so
 Range      of percentages and ages only: by what these can be, never from the table, because a
            dictionary travels and the extremes of a table are those of a person
 Feature    false where a name says that the column is an outcome, divides the rows, or is known too
@@ -38,6 +39,10 @@ MOST_CODES = 6
 RARE = 5
 #: Cells of which this share are numbers make a column of numbers.
 MOSTLY = 0.9
+#: Cells of which this share are the only ones of their value hardly repeat.
+DISTINCT = 0.95
+#: An identifier by its name has more distinct values than this share of its rows.
+NAMED_DISTINCT = 0.5
 
 _WORDS = {
     "?", "-", "--", ".", "unknown", "unk", "uk", "nk", "nd", "n.d.", "n.a.", "missing", "not done",
@@ -89,6 +94,8 @@ def guesses(
     DataError : there is no table.
     """
     tables = as_tables(frames)
+    sites = map(str, frames) if isinstance(frames, Mapping) else ()
+    columns = {site: list(t.columns) for site, t in zip(sites, tables, strict=False)}
     left_out = set(skip)
     names = list(dict.fromkeys(str(c) for t in tables for c in t.columns if c not in left_out))
     found: list[Guess] = []
@@ -98,12 +105,12 @@ def guesses(
         if labelled and name == outcome.y:
             found.append(_category(name, cells))
             continue
-        guess = _guess(name, cells)
+        guess = _guess(name, cells, _distinct_share(name, tables))
         if isinstance(outcome, Survival):
             guess = _about_survival(guess, outcome, names)
         elif labelled and _decides(name, outcome.y, tables):
             guess = guess.noting("its value decides the outcome", feature=False)
-        found.append(guess)
+        found.append(guess.noting(hints.lacking(name, columns)))
     return found
 
 
@@ -170,8 +177,14 @@ def _cells(name: str, tables: Iterable[pd.DataFrame]) -> pd.Series:
     return pd.concat(filled, ignore_index=True) if len(filled) > 1 else filled[0]
 
 
-def _guess(name: str, cells: pd.Series) -> Guess:
-    """Infer one variable from its cells."""
+def _distinct_share(name: str, tables: list[pd.DataFrame]) -> float:
+    """Return how many values a column has for each that is filled in; sites may count alike."""
+    columns = [t[name] for t in tables if name in t.columns]
+    return sum(c.nunique() for c in columns) / max(1, sum(int(c.count()) for c in columns))
+
+
+def _guess(name: str, cells: pd.Series, distinct: float) -> Guess:
+    """Infer one variable from its cells, of which such a share are distinct."""
     filled = cells.dropna()
     if not len(filled):
         return Guess(Variable(name, "number", description="no values"), ("it is empty",))
@@ -179,9 +192,9 @@ def _guess(name: str, cells: pd.Series) -> Guess:
         guess = Guess(Variable(name, "date"))
         guess = guess.noting("a model takes it only with since: another date, or a day")
     elif filled.dtype.kind == "f":
-        guess = _number(name, filled.to_numpy(np.float64), len(filled))
+        guess = _number(name, filled.to_numpy(np.float64), distinct)
     else:
-        guess = _text(name, filled)
+        guess = _text(name, filled, distinct)
     empty = 1 - len(filled) / len(cells)
     often = f"empty in about {round(empty, 1):.0%} of the rows" if empty > 0.5 else ""
     if hints.is_technical(name) and not guess.variable.identifier:
@@ -189,18 +202,19 @@ def _guess(name: str, cells: pd.Series) -> Guess:
     return guess.noting(often)
 
 
-def _number(name: str, values: Array, n_rows: int, missing: Iterable[str] = ()) -> Guess:
-    """Infer a variable from its numbers (n,)."""
+def _number(name: str, values: Array, share: float, missing: Iterable[str] = ()) -> Guess:
+    """Infer a variable from its numbers (n,), of which such a share are distinct."""
     distinct = np.unique(values)
     codes = tuple(missing)
     if set(distinct) <= {0.0, 1.0}:
         return Guess(Variable(name, "binary", missing=codes))
     whole = bool((distinct == np.floor(distinct)).all())
     kind = "integer" if whole else "number"
-    if whole and len(distinct) == n_rows and hints.is_identifier(name):
-        guess = Guess(Variable(name, kind, identifier=True))
-        return guess.noting("names a record, so it never enters a model")
     unit = hints.unit(name)
+    alone = whole and share >= DISTINCT and len(distinct) > MOST_LEVELS and not unit
+    if whole and (_says_so(name, share) or (alone and _is_numbering(distinct))):
+        guess = Guess(Variable(name, kind, identifier=True, missing=codes))
+        return guess.noting("names a person or a record, so it never enters a model")
     asked = [v for v in (distinct[0], distinct[-1]) if _is_code(v, values)]
     kept = values[~np.isin(values, asked)]
     limits = hints.limits(name, unit, kept.min(), kept.max())
@@ -209,10 +223,25 @@ def _number(name: str, values: Array, n_rows: int, missing: Iterable[str] = ()) 
     if asked:
         codes = ", ".join(level_text(v) for v in asked)
         guess = guess.noting(f"missing values? then missing: [{codes}]")
-    elif whole and not unit and 2 < len(distinct) <= MOST_CODES < n_rows / 10:
+    elif whole and not unit and 2 < len(distinct) <= MOST_CODES < len(values) / 10:
         levels = ", ".join(level_text(v) for v in distinct)
         guess = guess.noting(f"codes? then {{type: category, levels: [{levels}]}}")
+    elif alone:
+        guess = guess.noting("hardly any value repeats: a person's number? then identifier: true")
     return guess
+
+
+def _says_so(name: str, share: float) -> bool:
+    """Return whether a column is an identifier by its name, and does not contradict it."""
+    return hints.is_identifier(name) and share > NAMED_DISTINCT
+
+
+def _is_numbering(distinct: Array) -> bool:
+    """Return whether whole numbers (n,) that hardly repeat lie without gaps, as by counting.
+
+    Measurements as dense as that would repeat: of n draws from n numbers, a third is lost.
+    """
+    return bool(np.median(np.diff(distinct)) == 1)
 
 
 def _is_code(value: float, values: Array) -> bool:
@@ -227,7 +256,7 @@ def _is_code(value: float, values: Array) -> bool:
     return bool(beyond > 3 * (high - low) > 0)
 
 
-def _text(name: str, filled: pd.Series) -> Guess:
+def _text(name: str, filled: pd.Series, distinct: float) -> Guess:
     """Infer a variable from texts, some of which may be numbers."""
     counts = filled.astype(str).value_counts()
     texts = [str(t) for t in counts.index]
@@ -240,7 +269,7 @@ def _text(name: str, filled: pd.Series) -> Guess:
         if known or share >= MOSTLY:
             values = np.array([numeric[t] for t in texts if t in numeric])
             values = np.repeat(values, [counts[t] for t in texts if t in numeric])
-            guess = _number(name, values, len(filled), sorted(spoken) if known else ())
+            guess = _number(name, values, distinct, sorted(spoken) if known else ())
             return guess.noting(
                 "are these missing values?" if known
                 else "some cells hold no number; fedcohort data check names their rows"
@@ -248,8 +277,9 @@ def _text(name: str, filled: pd.Series) -> Guess:
     if all(_OTHER_DATE.fullmatch(t) for t in texts):
         guess = Guess(Variable(name, "text"))
         return guess.noting("dates? write them as 2015-01-31 and make this a date")
-    if len(counts) > max(MOST_LEVELS, len(filled) / 10):
-        identifier = len(counts) == len(filled) or hints.is_identifier(name)
+    many = len(counts) > max(MOST_LEVELS, len(filled) / 10)
+    identifier = _says_so(name, distinct) or (many and distinct >= DISTINCT)
+    if identifier or many:
         said = "names a person or a record" if identifier else "free text"
         guess = Guess(Variable(name, "text", identifier=identifier))
         return guess.noting(f"{said}, so it never enters a model")
@@ -269,6 +299,7 @@ def _category(name: str, cells: pd.Series) -> Guess:
     asked = [v for v in levels if v.lower() in _WORDS]
     return guess.noting(
         f"missing values? then move to missing: [{', '.join(asked)}]" if asked else "",
+        hints.spellings(levels),
         f"some levels stand in fewer than {RARE} rows" if counts.min() < RARE else "",
     )
 

@@ -59,7 +59,9 @@ def site_names(frame: pd.DataFrame, column: str, where: str) -> Array:
         ) from None
     missing = names.isna().to_numpy()
     if missing.any():
-        raise DataError(f"{where}: no site in column {column!r}, {rows(missing)}.")
+        raise DataError(
+            f"{where}: no site in column {column!r}, {rows(missing)}. Name one, or drop the row."
+        )
     return names.to_numpy(object)
 
 

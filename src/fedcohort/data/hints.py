@@ -1,4 +1,4 @@
-"""What the names of columns say: units, identifiers, sites, outcomes, what is known too late.
+"""What names say: units, identifiers, sites, outcomes, what is known too late, slips of the pen.
 
 These are guesses for a draft that a person reads, never rules. Nothing is revealed.
 """
@@ -9,6 +9,7 @@ import re
 from collections.abc import Collection, Iterable, Mapping
 
 from fedcohort.data.outcome import Survival
+from fedcohort.data.words import near_name
 
 _UNITS: Mapping[str, str] = {
     "years": "years", "year": "years", "yrs": "years", "age": "years", "months": "months",
@@ -23,10 +24,14 @@ _UNITS: Mapping[str, str] = {
 LIMITS: Mapping[str, tuple[float, float]] = {"%": (0.0, 100.0)}
 _AGES = (0.0, 120.0)
 
-_IDENTIFIER = {"id", "pid", "mrn", "uuid", "identifier", "surname", "firstname", "lastname"}
+_IDENTIFIER = {
+    "id", "pid", "mrn", "uuid", "identifier", "surname", "firstname", "lastname", "patid", "patno",
+    "patnr", "caseno", "subjid", "usubjid",
+}  # fmt: skip
+_PERSON = {"patient", "pat", "subject", "case", "record", "participant", "person"}
 _SITE = {"site", "centre", "center", "hospital", "clinic", "institution"}
 _SITE_WHOLE = {"redcap_data_access_group"}
-_SITE_TAIL = {"id", "name", "code", "no", "nr", "number"}
+_TAIL = {"id", "name", "code", "no", "nr", "number"}
 _SPLIT = {"train", "training", "test", "testing", "valid", "validation", "val", "dev"}
 
 _DEATH = {"death", "dead", "died", "deceased"}
@@ -43,6 +48,8 @@ _LABEL = (
     "deceased", "status", "disease", "diagnosis",
 )  # fmt: skip
 _LATE = {"followup", "fu"} | _DEATH
+#: Sites that a comment names; more are counted.
+_SITES_NAMED = 3
 
 
 def words(name: str) -> list[str]:
@@ -72,7 +79,9 @@ def limits(name: str, unit: str, low: float, high: float) -> tuple[float | None,
 def is_identifier(name: str) -> bool:
     """Return whether a name is one of a person's or a record's number."""
     parts = words(name)
-    return bool(parts) and parts[-1] in _IDENTIFIER
+    if not parts:
+        return False
+    return parts[-1] in _IDENTIFIER or (parts[0] in _PERSON and set(parts[1:]) <= _TAIL)
 
 
 def is_technical(name: str) -> bool:
@@ -85,7 +94,7 @@ def is_site(name: str) -> bool:
     parts = words(name)
     if name.lower() in _SITE_WHOLE:
         return True
-    return bool(parts) and parts[0] in _SITE and set(parts[1:]) <= _SITE_TAIL
+    return bool(parts) and parts[0] in _SITE and set(parts[1:]) <= _TAIL
 
 
 def labels(names: Iterable[str]) -> list[str]:
@@ -125,6 +134,34 @@ def too_late(name: str, outcome: Survival, names: Collection[str]) -> str:
         if both <= {" ".join(words(n)) for n in names}:
             return "is it another outcome"
     return ""
+
+
+def lacking(name: str, columns: Mapping[str, Collection[str]]) -> str:
+    """Return which sites alone have a column, and what the others may call it; or nothing.
+
+    columns : the names of each site's columns.
+    """
+    have = [site for site, here in columns.items() if name in here]
+    if len(have) == len(columns):
+        return ""
+    few = 2 * len(have) <= len(columns)
+    places = have if few else [site for site in columns if site not in have]
+    more = len(places) - _SITES_NAMED
+    where = ", ".join(places[:_SITES_NAMED]) + (f" and {more} more" if more > 0 else "")
+    theirs = {other for site in columns if site not in have for other in columns[site]}
+    near = near_name(name, sorted(theirs.difference(*(columns[site] for site in have))))
+    if few:
+        return f"only at {where}" + (f"; did they mean {near!r}?" if near else "")
+    return f"not at {where}" + (f"; is it {near!r} there?" if near else "")
+
+
+def spellings(levels: Iterable[str]) -> str:
+    """Return which levels differ in capitals or blanks alone; or nothing."""
+    alike: dict[str, list[str]] = {}
+    for level in levels:
+        alike.setdefault("".join(level.casefold().split()), []).append(level)
+    twice = [" and ".join(map(repr, same)) for same in alike.values() if len(same) > 1]
+    return f"{', '.join(twice)} differ in capitals or blanks alone" if twice else ""
 
 
 def survival(times: Iterable[str], events: Iterable[str]) -> Survival | None:

@@ -10,8 +10,12 @@ Then only a cell that holds a wanted quantile is split, and never one with fewer
 2 `min_cell` rows. All edges are multiples of a power of two: they are exact in floating
 point, depend on the data through magnitudes alone, and agree however the rows are split.
 
-The error of a quantile is the width of its last cell; it is 0 where the column holds whole
-numbers and the cell holds a single one.
+A quantile is the middle of its last cell, and its error the cell's width; it is 0 where the column
+holds whole numbers and the cell holds a single one. A limit is for publication, so it is an edge
+that `least` rows or more lie at or beyond, never somebody's largest value: of n rows, p at each
+tail, the inner end of the cell that holds the row of this rank from that end:
+
+    max(⌈p n⌉, least)                                                                   (2)
 
 Revealed: what is said above, only as sums over all sites. A cell's count may be small.
 """
@@ -111,21 +115,43 @@ class Histogram:
         return int(np.searchsorted(np.cumsum(self.counts), self._rank(probability)))
 
     def quantile(self, probability: float) -> tuple[float, float]:
-        """Return a quantile, interpolated in its cell, and the bound of its error."""
-        i = self.cell_of(probability)
-        before = float(self.counts[:i].sum())
-        share = (self._rank(probability) - before - 0.5) / float(self.counts[i])
-        return self._inside(i, share)
+        """Return the middle of a quantile's cell, and the bound of its error."""
+        return self._middle(self.cell_of(probability))
 
     def mode(self) -> tuple[float, float]:
         """Return the middle of the fullest cell, and the cell's width as its error."""
-        return self._inside(int(np.argmax(self.counts)), 0.5)
+        return self._middle(int(np.argmax(self.counts)))
 
-    def _inside(self, i: int, share: float) -> tuple[float, float]:
+    def tails(self, share: float, least: int) -> tuple[int, ...]:
+        """Return the cells of the two rows that eq. (2) ranks; none for under 4 `least` rows."""
+        n = float(self.counts.sum())
+        if n < 4 * least:
+            return ()
+        rank = max(float(np.ceil(share * n - 1e-9)), float(least))
+        low = int(np.searchsorted(np.cumsum(self.counts), rank))
+        high = int(np.searchsorted(np.cumsum(self.counts[::-1]), rank))
+        return low, len(self.counts) - 1 - high
+
+    def limits(self, share: float, least: int) -> tuple[float, float, float] | None:
+        """Return the limits of eq. (2), low and high, and the bound of their error.
+
+        None for under 4 `least` rows, of which more than half would lie beyond, and where there is
+        no room between the limits.
+        """
+        cells = self.tails(share, least)
+        if not cells:
+            return None
+        step = 1.0 if self.whole else 0.0
+        low, high = float(self.edges[cells[0] + 1]), float(self.edges[cells[1]]) + step
+        if high <= low:
+            return None
+        return low + 0.0, high + 0.0, float(self.widths[list(cells)].max()) - step
+
+    def _middle(self, i: int) -> tuple[float, float]:
         low, high = float(self.edges[i]), float(self.edges[i + 1])
         if not self.whole:
-            return low + share * (high - low), high - low
-        return float(np.ceil(low + share * (high - low))) + 0.0, high - low - 1.0
+            return (low + high) / 2, high - low
+        return float(np.ceil((low + high) / 2)) + 0.0, high - low - 1.0
 
     def _rank(self, probability: float) -> float:
         n = float(self.counts.sum())
@@ -187,6 +213,18 @@ def refine(
         tables = [h.refined(e, c) for h, e, c in zip(tables, asked, counts, strict=True)]
 
 
+def drawn(
+    ask: Ask,
+    moments: Moments,
+    columns: Array,
+    wanted: Callable[[Histogram], Array],
+    min_cell: int,
+) -> list[Histogram]:
+    """Return a histogram of each of `columns`, fine where it is wanted; see `quantiles`."""
+    tables = histograms(ask, moments, columns)
+    return refine(ask, tables, columns, len(moments.n), wanted, 2 * min_cell)
+
+
 def quantiles(
     ask: Ask, moments: Moments, columns: Array, probabilities: Sequence[float], min_cell: int
 ) -> tuple[Array, Array]:
@@ -208,8 +246,7 @@ def quantiles(
     def wanted(h: Histogram) -> Array:
         return np.array([h.cell_of(p) for p in probabilities])
 
-    tables = histograms(ask, moments, columns)
-    tables = refine(ask, tables, columns, len(moments.n), wanted, 2 * min_cell)
+    tables = drawn(ask, moments, columns, wanted, min_cell)
     found = np.array([[h.quantile(p) for p in probabilities] for h in tables])
     found = found.reshape(len(columns), len(probabilities), 2)
     return found[..., 0], found[..., 1]
@@ -225,8 +262,7 @@ def modes(ask: Ask, moments: Moments, columns: Array, min_cell: int) -> tuple[Ar
     def wanted(h: Histogram) -> Array:
         return np.array([np.argmax(h.counts)])
 
-    tables = histograms(ask, moments, columns)
-    tables = refine(ask, tables, columns, len(moments.n), wanted, 2 * min_cell)
+    tables = drawn(ask, moments, columns, wanted, min_cell)
     found = np.array([h.mode() for h in tables]).reshape(len(columns), 2)
     return found[:, 0], found[:, 1]
 

@@ -123,10 +123,12 @@ def _formed(found: Source, dictionary: Dictionary | None) -> Source:
 
 
 def _told_apart(frame: pd.DataFrame, name: str, known: Dictionary | None) -> None:
-    """Check that columns have names of their own; of the dictionary's, the checks say so.
+    """Check that columns have names of their own; of the dictionary's, or none, the checks say so.
 
     A name is not repeated: without a header line, the first patient stands in its place.
     """
+    if known is not None and not any(column in known for column in frame.columns):
+        return
     first: dict[Any, int] = {}
     for i, column in enumerate(frame.columns, 1):
         if first.setdefault(column, i) < i and (known is None or column not in known):

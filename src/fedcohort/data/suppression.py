@@ -18,7 +18,13 @@ is computed from values is rounded to a step of 1, 2 or 5 times a power of ten, 
 
     max(standard error / 4, 2 δ / values),   δ the unit in which values are counted          (3)
 
-which some sum of any number of values near by would have given as well.
+which some sum of any number of values near by would have given as well. Where a mean is but an
+origin that a fit counts from, the step is
+
+    3 √m standard errors                                                                  (4)
+
+or more. A group of c of n rows has the mean c/n and the standard error √(c (1 − c/n))/n, so that
+the origin of its 0/1 column is 0 for every c < m, and for some c beyond.
 """
 
 from __future__ import annotations
@@ -31,6 +37,8 @@ from fedcohort.arrays import Array
 
 #: Values are looked at for a unit of 1, 0.1, … 10⁻⁶.
 DECIMALS = 6
+#: So near to a tie, or to a threshold, a sum's last bits do not decide: they depend on the split.
+FUZZ = 1e-10
 
 
 def hidden(cells: Array, min_cell: int) -> Array:
@@ -62,9 +70,20 @@ def unit(values: Array) -> float:
 
 def step(sd: float, values: int, unit: float) -> float:
     """Return the step of eq. (3); 0 where every value is the same and has no unit."""
-    least = max(sd / math.sqrt(values) / 4, 2 * unit / values)
+    return _next(max(sd / math.sqrt(values) / 4, 2 * unit / values))
+
+
+def origins(mean: Array, sd: Array, rows: int, min_cell: int) -> Array:
+    """Return columns' means (p,), of `rows` rows, rounded by eq. (4)."""
+    steps = [_next(3 * math.sqrt(max(min_cell, 1) / rows) * s) for s in sd.tolist()]
+    return np.array([rounded(m, s) for m, s in zip(mean.tolist(), steps, strict=True)], float)
+
+
+def _next(least: float) -> float:
+    """Return the next of 1, 2 and 5 times a power of ten; 0 where there is none."""
     if least <= 0 or not math.isfinite(least):
         return 0.0
+    least *= 1 - FUZZ
     power = 10.0 ** math.floor(math.log10(least))
     return next((k * power for k in (1, 2, 5) if k * power >= least), 10 * power)
 
@@ -74,4 +93,4 @@ def rounded(value: float, step: float) -> float:
     if step <= 0:
         return value
     digits = max(0, -math.floor(math.log10(step)))
-    return round(round(value / step) * step, digits) + 0.0
+    return round(math.floor(value / step + 0.5 + FUZZ) * step, digits) + 0.0

@@ -13,14 +13,26 @@ from fedcohort.arrays import Array
 
 _WHOLE = re.compile(r"(-?(?:0|[1-9][0-9]*))\.0+")
 
+_DIVIDED = re.compile(r"[,;|\t\n\r\"]")
+
 #: A message names at most this many rows.
 ROWS_NAMED = 5
 
 
+def near_name(name: str, known: Iterable[str]) -> str | None:
+    """Return the nearest of the known names, if one is near.
+
+    A name with a separator or a quote in it is none: it is a line that was not divided.
+    """
+    names = [str(k) for k in known]
+    whole = [k for k in names if not _DIVIDED.search(k)]
+    return next(iter(difflib.get_close_matches(str(name), whole, n=1)), None)
+
+
 def nearest(name: str, known: Iterable[str]) -> str:
     """Return " Did you mean …?" for the nearest known name, or nothing."""
-    near = difflib.get_close_matches(str(name), [str(k) for k in known], n=1)
-    return f" Did you mean {near[0]!r}?" if near else ""
+    near = near_name(name, known)
+    return f" Did you mean {near!r}?" if near else ""
 
 
 def known_name(kind: str, name: object, known: Iterable[str]) -> str:

@@ -7,6 +7,7 @@ S_m(t) = Σ_{j∈R(t)} f_j^m e^{b f_j},
     U(b) = Σ_deaths f − Σ_t d_t S_1/S_0,     I(b) = Σ_t d_t [S_2/S_0 − (S_1/S_0)²]          (1)
 
 Groups: the mean of predicted survival at a horizon, beside Kaplan–Meier, in each quantile group.
+Neighbours are joined until a group's deaths by then and survivors are each none, or enough.
 
 D-calibration (Haider et al., JMLR 21, 2020): if predicted curves S_i are right, S_i(T_i) is uniform
 on (0, 1). A death counts in the bin that holds S_i(t_i); a censored record is spread evenly over
@@ -27,6 +28,7 @@ from scipy.special import chdtrc
 
 from fedcohort.arrays import Array
 from fedcohort.metrics.censoring import Leavers, at_risk, product_limit
+from fedcohort.metrics.small_cells import joined, step_sums
 from fedcohort.numerics.survival import count_at, dies_on_grid, risk_set_sums, slots
 from fedcohort.protocol.message import message
 
@@ -168,15 +170,36 @@ def groups_of(sums: GroupSums) -> Groups:
     return Groups(mean[filled], np.where(followed, alive, np.nan)[filled], n[filled])
 
 
+def with_enough(sums: GroupSums, at_least: int) -> GroupSums:
+    """Return the sums of groups joined with their neighbours, so that none shows few people.
+
+    In each, those who died by the horizon, those alive at it and all of them are 0, or `at_least`
+    or more; no group is left where all records are too few.
+    """
+    risk = at_risk(Leavers(sums.deaths, sums.censored))
+    died = sums.deaths[:, :-1].sum(axis=1)
+    alive = risk[:, -2] - sums.deaths[:, -2]
+    ends = joined(np.stack([died, alive, risk[:, 0]], axis=1), at_least)
+    return GroupSums(*(step_sums(s, ends) for s in (sums.predicted, sums.deaths, sums.censored)))
+
+
 def calibration_groups(
-    predicted: Array, time: Array, event: Array, horizon: float, groups: int = 10
+    predicted: Array,
+    time: Array,
+    event: Array,
+    horizon: float,
+    groups: int = 10,
+    at_least: int = 1,
 ) -> Groups:
-    """Compare predicted survival (n,) at `horizon` with Kaplan–Meier, by quantile group."""
+    """Compare predicted survival (n,) at `horizon` with Kaplan–Meier, by quantile group.
+
+    Groups are joined as `with_enough` has it.
+    """
     levels = np.arange(1, groups) / groups
     edges = np.unique(np.quantile(predicted, levels)) if len(predicted) else levels[:0]
     time = np.asarray(time, float)
     grid = np.unique(np.r_[time[time < horizon], horizon])
-    return groups_of(group_sums(predicted, time, event, edges, grid))
+    return groups_of(with_enough(group_sums(predicted, time, event, edges, grid), at_least))
 
 
 # D-calibration ----------------------------------------------------------------------------
@@ -208,18 +231,20 @@ def bin_counts(own: Array, event: Array, bins: int) -> BinCounts:
 
 
 def bin_shares(own: Array, event: Array, bins: int) -> Array:
-    """Return what each record (n,) adds to each bin: (n, bins), 1 in all."""
+    """Return what each record (n,) adds to each bin: (n, bins), 1 in all, or nan where `own` is."""
     own, event = np.asarray(own, float), np.asarray(event, bool)
-    bin_of = np.minimum((own * bins).astype(np.int64), bins - 1)
+    known = ~np.isnan(own)
+    bin_of = np.minimum((own[known] * bins).astype(np.int64), bins - 1)
     spread = ~event & (own > 0)
     part = own[spread, None]
-    shares = np.eye(bins)[bin_of]
+    shares = np.full((len(own), bins), np.nan)
+    shares[known] = np.eye(bins)[bin_of]
     shares[spread] = np.clip(part - np.arange(bins) / bins, 0.0, 1.0 / bins) / part
     return shares
 
 
 def d_test(sums: BinCounts) -> DCalibration:
-    """Compare pooled counts with the uniform distribution; nan if there are no records."""
+    """Compare pooled counts with the uniform distribution; nan if there are none, or one is nan."""
     statistic, p = pearson(sums.counts)
     return DCalibration(sums.counts, float(statistic), float(p))
 
@@ -246,8 +271,10 @@ def own_survival(surv: Array, times: Array, time: Array, event: Array) -> tuple[
 
     Returns
     -------
-    own, died : (n,) each.
+    own, died : (n,) each; where there are no times, `own` is nan.
     """
+    if not len(times):
+        return np.full(len(surv), np.nan), np.zeros(len(surv), bool)
     knots = np.r_[0.0, times]
     curves = np.concatenate([np.ones((len(surv), 1)), surv], axis=1)
     time = np.asarray(time, float)

@@ -30,6 +30,7 @@ import numpy as np
 from scipy.special import expit, logit
 
 from fedcohort.arrays import Array
+from fedcohort.metrics.small_cells import joined, step_sums
 
 #: What is the same as certain.
 EDGE = float(np.finfo(np.float64).eps)
@@ -139,25 +140,12 @@ def calibration_groups(y: Array, p: Array, groups: int = 10, least: int = 1) -> 
     levels = np.arange(1, groups) / groups
     edges = np.unique(np.quantile(p, levels)) if len(p) else levels[:0]
     group = np.searchsorted(edges, p, side="right")
-    sums = np.array([np.bincount(group, v, minlength=len(edges) + 1) for v in (p, y, p * 0 + 1)])
-    joined: list[Array] = []
-    for one in sums.T[sums[2] > 0]:
-        if joined and _few(joined[-1], least):
-            joined[-1] = joined[-1] + one
-        else:
-            joined.append(one)
-    while len(joined) > 1 and _few(joined[-1], least):
-        last = joined.pop()
-        joined[-1] = joined[-1] + last
-    kept = [one for one in joined if not _few(one, least)]
-    predicted, ones, n = np.array(kept).reshape(-1, 3).T
+    of_each = (p, y, 1.0 - y)
+    sums = np.array([np.bincount(group, v, minlength=len(edges) + 1) for v in of_each]).T
+    ends = joined(sums[:, 1:], least)
+    predicted, ones, others = step_sums(sums, ends).T
+    n = ones + others
     return Groups(predicted / n, ones / n, n.astype(np.int64))
-
-
-def _few(group: Array, least: int) -> bool:
-    """Return whether a group (Σ p, Σ y, n) has some records of a class, but fewer than `least`."""
-    _, ones, n = group
-    return bool(0 < ones < least or 0 < n - ones < least)
 
 
 #: By the name that a study file uses.

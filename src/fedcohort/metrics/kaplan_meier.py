@@ -14,7 +14,11 @@ the rows of the counts (g, T+1), so that the counts of many curves are one sum o
 A curve that leaves a site's network must not follow single patients: `shown_curve` gives it at
 round times only, as far as `at_least` records are at risk, and each step from one time to the next
 holds no event or at least `at_least` of them; events too few for a step of their own join the last.
-Its points lie on the curve of all records; what lies between them is not shown.
+Its points lie on the curve of all records; what lies between them is not shown. Numbers at risk
+(`shown_at_risk`) are given for all groups at a time or for none: at each time shown, every group
+has nobody left or `at_least`, and nobody left it since the last time shown or `at_least` did. That
+holds of all groups together first, so that the times at which several groupings of the same
+records are shown tell no more.
 
 Revealed: `Leavers` by group, only as sums over sites.
 """
@@ -29,12 +33,14 @@ from scipy.special import ndtri
 
 from fedcohort.arrays import Array
 from fedcohort.metrics.censoring import Leavers, at_risk, leavers, product_limit
-from fedcohort.metrics.small_cells import merged
+from fedcohort.metrics.small_cells import few, merged
 
 #: A round step is one of these times a power of ten.
 ROUND = (1.0, 2.0, 2.5, 5.0)
 #: A shown curve has at most so many points.
 POINTS = 100
+#: A time is rounded to a step that is about a tenth of it: it has at most so many, to twice itself.
+NEAR = 20
 
 
 class Survival(NamedTuple):
@@ -98,6 +104,43 @@ def round_times(low: float, high: float, most: int) -> Array:
                 times = np.round(step * np.arange(first, last + 1), 12 - power)
                 return times[(times >= low) & (times <= high)]
     return np.empty(0)
+
+
+def round_time(time: float, last: float) -> float:
+    """Return a round time near one that may be a single record's own, up to `last` ≥ `time` > 0."""
+    times = round_times(0.0, min(2.0 * time, last), NEAR)
+    times = times[times > 0]
+    return float(times[np.argmin(np.abs(times - time))]) if len(times) else time
+
+
+def shown_at_risk(group: Array, time: Array, at: Array, at_least: int) -> tuple[Array, Array]:
+    """Return the numbers at risk as they may be shown; the rule is the header's.
+
+    Parameters
+    ----------
+    group : (n,) integers from 0.
+    time : (n,).
+    at : times (m,), increasing.
+
+    Returns
+    -------
+    times, numbers : those of `at` that may be shown (s,), and each group's (s, groups).
+    """
+    by_group = [followed(time[group == g], at) for g in range(int(group.max()) + 1)]
+    numbers = np.stack(by_group, axis=1)
+    usual = _apart(numbers.sum(axis=1, keepdims=True), at_least)
+    kept = usual[_apart(numbers[usual], at_least)]
+    return at[kept], numbers[kept]
+
+
+def _apart(numbers: Array, at_least: int) -> Array:
+    """Return which rows of falling numbers (m, g) are of no few people, nor a step between them."""
+    kept: list[int] = []
+    for i, row in enumerate(numbers):
+        left = numbers[kept[-1]] - row if kept else row
+        if not few(np.r_[row, left], at_least).any():
+            kept.append(i)
+    return np.array(kept, np.int64)
 
 
 def shown_curve(time: Array, event: Array, at_least: int) -> Survival:

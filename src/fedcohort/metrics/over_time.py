@@ -15,6 +15,8 @@ a draw has no answer; a row of ones gives the metric itself. Other parameters ar
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from fedcohort.arrays import Array
@@ -70,6 +72,25 @@ def brier(
     """Return BS(t) of each draw, eq. (2), for predicted survival (n, m)."""
     terms = brier_terms(time, event, surv, times, censoring_of(train_time, train_event))
     return _ratio(weights @ terms, weights.sum(axis=1, dtype=float, keepdims=True))
+
+
+def shown_span(time: Array, event: Array, at_least: int) -> tuple[float, float]:
+    """Return from when to when `at_least` records or more died and as many are still followed.
+
+    Parameters
+    ----------
+    time, event : (n,).
+
+    Returns
+    -------
+    low, high : nan where there is no such time.
+    """
+    died, every = np.sort(np.asarray(time)[np.asarray(event, bool)]), np.sort(time)
+    least = max(1, at_least)
+    if len(died) < least or len(every) < least:
+        return math.nan, math.nan
+    low, high = float(died[least - 1]), float(np.nextafter(every[len(every) - least], 0.0))
+    return (low, high) if low <= high else (math.nan, math.nan)
 
 
 def _ratio(part: Array, whole: Array) -> Array:

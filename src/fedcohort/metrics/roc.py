@@ -4,8 +4,9 @@ Hanley & McNeil, Radiology 143, 1982. A cut at score s calls positive whoever sc
 
     fpr(s) = Σ_{y=0} 1(p ≥ s) / Σ_{y=0} 1,     tpr(s) = Σ_{y=1} 1(p ≥ s) / Σ_{y=1} 1         (1)
 
-Points are cuts between groups of neighbours in score: each group holds `at_least` records or more,
-and so many that there are at most `most` points. Equal scores are never parted.
+Points are cuts between groups of neighbours in score: of each class, a group holds nobody or
+`at_least` records or more, and so many of both that there are at most `most` points. Equal scores
+are never parted.
 
 Revealed: counts of either class by group, only as sums over sites.
 """
@@ -17,7 +18,7 @@ import math
 import numpy as np
 
 from fedcohort.arrays import Array
-from fedcohort.metrics.small_cells import merged
+from fedcohort.metrics.small_cells import joined
 
 
 def roc_points(score: Array, y: Array, at_least: int, most: int = 100) -> Array:
@@ -29,14 +30,13 @@ def roc_points(score: Array, y: Array, at_least: int, most: int = 100) -> Array:
 
     Returns
     -------
-    points : (m, 2) with m ≤ `most`; empty if a class is missing or fewer than `at_least` remain.
+    points : (m, 2) with m ≤ `most`; empty if a class has fewer than `at_least` records, or none.
     """
     _, group = np.unique(-np.asarray(score, float), return_inverse=True)
     y = np.asarray(y, float)
-    totals = np.array([(1.0 - y).sum(), y.sum()])
-    rows = np.bincount(group)
-    ends = merged(rows, max(at_least, math.ceil(len(y) / (most - 1))))
+    cells = np.stack([np.bincount(group, 1.0 - y), np.bincount(group, y)], axis=1)
+    totals = cells.sum(axis=0)
+    ends = joined(cells, at_least, math.ceil(len(y) / (most - 1)))
     if not totals.all() or not len(ends):
         return np.empty((0, 2))
-    sums = np.cumsum(np.stack([np.bincount(group, 1.0 - y), np.bincount(group, y)], axis=1), axis=0)
-    return np.concatenate([np.zeros((1, 2)), sums[ends] / totals])
+    return np.concatenate([np.zeros((1, 2)), np.cumsum(cells, axis=0)[ends] / totals])

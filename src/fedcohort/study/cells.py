@@ -10,6 +10,7 @@ import json
 import os
 import shutil
 import time
+import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -18,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+import fedcohort
 from fedcohort.arrays import Array
 from fedcohort.metrics import resampled
 from fedcohort.protocol import (
@@ -122,15 +124,18 @@ class Workshop:
     Parameters
     ----------
     work : the run's folder for unfinished business.
-    models : where the first repeat's models are written.
+    models : where the first repeat's models are written, of arms that learn from all sites: those
+        of the bounds tell of single hospitals, or of all rows in one place, and are not kept.
+    debug : let an error that nobody foresaw end the run.
     """
 
-    def __init__(self, plan: Plan, table: Table, work: Path, models: Path):
+    def __init__(self, plan: Plan, table: Table, work: Path, models: Path, debug: bool = False):
         self.plan = plan
         self._table = table
         self._cells = work / "cells"
         self._scratch = work / "scratch"
         self._models = models
+        self.debug = debug
 
     def result(self, cell: Cell) -> dict[str, Any] | None:
         """Return what a cell gave, or None if it is not complete."""
@@ -142,7 +147,11 @@ class Workshop:
         return self._cells / f"{cell.name}.ledger"
 
     def do(self, cell: Cell, tell: Tell) -> None:
-        """Do one cell and write what it gave; a method's own failure is a result as well."""
+        """Do one cell and write what it gave; a method's own failure is a result as well.
+
+        So is a defect, that what is finished outlives it. A full disk or memory is not: the cell
+        can be done later.
+        """
         plan = self.plan
         arm, scenario = plan.arms[cell.arm], plan.scenarios[cell.scenario]
         scratch = self._scratch / cell.name
@@ -158,6 +167,12 @@ class Workshop:
             found["status"] = "done"
         except FedcohortError as error:
             found = {"status": f"failed: {error}"}
+        except (OSError, MemoryError):
+            raise
+        except Exception as error:
+            if self.debug:
+                raise
+            found = {"status": f"failed: {_defect(error)}"}
         found["seconds"] = round(time.perf_counter() - began, 3)
         _write(self.ledger(cell), "".join(lines))
         _write(self._cells / f"{cell.name}.json", json.dumps(found, allow_nan=False))
@@ -209,10 +224,10 @@ class Workshop:
                     trail=trail,
                     observer=_observer(job.tell, i, len(parts)),
                 )
-            except (DataError, SingularInformation, NotConverged) as error:
+            except (DataError, SingularInformation, NotConverged):
                 if own is None:
                     raise
-                rows.append(no_model_row(own, str(error), self.plan.metrics))
+                rows.append(no_model_row(own, self.plan.metrics))
                 draws.append(no_model_draws(len(weights), self.plan.metrics))
                 continue
             finally:
@@ -226,7 +241,8 @@ class Workshop:
             seconds = time.perf_counter() - started
             rows.append(row_of(run, own, metrics, seconds, *traffic(run, problem, arm.scope)))
             draws.append(judge.draws(said, weights, self.plan.metrics))
-            history += [{"site": own, **row} for row in run.history]
+            if own is None:
+                history += [{"site": None, **row} for row in run.history]
         found: dict[str, Any] = {"rows": rows, "history": history, "draws": mean_draws(draws)}
         if arm.scope == "isolated":
             rows.append(mean_row(rows))
@@ -236,8 +252,8 @@ class Workshop:
             found |= self._details(cell, run, judge)
             if cell.repeat == 0:
                 found |= details(run, laid, self.plan, seed_of(self.plan, cell.repeat))
-        if cell.repeat == 0 and cell.scenario == 0:
-            self._save(arm, job.scenario, runs)
+        if arm.scope == "sites" and cell.repeat == 0 and cell.scenario == 0:
+            self._save(arm, job.scenario, runs["all"])
         return found
 
     def _chosen(self, cell: Cell) -> Mapping[str, Any]:
@@ -278,21 +294,31 @@ class Workshop:
             found["proportional_hazards"] = [plain(row) for row in checked]
         return found
 
-    def _save(self, arm: Arm, scenario: Scenario, runs: Mapping[str, Run]) -> None:
-        """Write the first repeat's models of the first scenario."""
-        for site, run in runs.items():
-            folder = self._models / arm.name
-            notes = {
-                "study": self.plan.study,
-                "arm": arm.name,
-                "scenario": scenario.name,
-                "repeat": 0,
-                "trained_on": f"{1 - self.plan.test_fraction:.0%} of the rows",
-            }
-            parts = saved.Saved.of(arm.method, run.model, run.design, self._table.dictionary, notes)
-            saved.write(
-                folder / saved.folder_name(site) if arm.scope == "isolated" else folder, parts
-            )
+    def _save(self, arm: Arm, scenario: Scenario, run: Run) -> None:
+        """Write the first repeat's model of the first scenario."""
+        notes = {
+            "study": self.plan.study,
+            "arm": arm.name,
+            "scenario": scenario.name,
+            "repeat": 0,
+            "trained_on": f"{1 - self.plan.test_fraction:.0%} of the rows",
+        }
+        parts = saved.Saved.of(arm.method, run.model, run.design, self._table.dictionary, notes)
+        saved.write(self._models / arm.name, parts)
+
+
+def _defect(error: Exception) -> str:
+    """Return what broke and where; not the error's own words, which may be of a patient."""
+    package = Path(fedcohort.__file__).parent
+    places = [
+        f"{Path(frame.filename).relative_to(package)}, line {frame.lineno}"
+        for frame in traceback.extract_tb(error.__traceback__)
+        if Path(frame.filename).is_relative_to(package)
+    ]
+    return (
+        f"an unexpected {type(error).__name__} in {places[-1]}; this is a defect of fedcohort: "
+        f"please report it, and run again with --debug to see all of it."
+    )
 
 
 def _parts(problem: Problem, scope: str) -> dict[str, Problem]:
@@ -303,10 +329,10 @@ def _parts(problem: Problem, scope: str) -> dict[str, Problem]:
 
 
 def _own(run: Run, judge: evaluate.Judge, test_site: Any, site: str) -> dict[str, float | None]:
-    """Return the leading metric on one site's own test rows."""
+    """Return the leading metric on one site's own test rows; None where they are too few."""
     some, wanted = judge.on(np.asarray(test_site).astype(str) == site), (judge.leading,)
-    found = some.metrics(some.predicted(run, wanted), wanted)
-    return {f"{judge.leading}_own": found[judge.leading]}
+    found = some.metrics(some.predicted(run, wanted), wanted) if some.can_rank else {}
+    return {f"{judge.leading}_own": found.get(judge.leading)}
 
 
 def _tagged(lines: list[str], job: _Job, phases: Mapping[int, str]) -> list[str]:

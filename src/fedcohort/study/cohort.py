@@ -1,9 +1,10 @@
 """Who was studied: the flow from rows read to rows analysed, and every variable by site.
 
-The flow's counts keep to the rules of `data.suppression`. Where a site left out 1 … min_cell − 1
-rows for a reason, the rows that it read are hidden as well, since they less those analysed tell;
-its rows for training and test add up to those analysed, and are hidden together. A total over
-sites is hidden where a part of it is.
+Of rows analysed and of the outcome, what may be shown by site is decided in `counts`. A site whose
+rows are hidden there shows nothing in Table 1. In the flow, where a site left out
+1 … min_cell − 1 rows for a reason, or hides the rows analysed, the rows that it read are hidden as
+well, since the difference tells. With rows left out, the totals of that stage and of those read are
+hidden, too. The rows analysed in all, and those for training and test, are always shown.
 
 Revealed: what `data.describe` asks each site for, once, over the rows that are analysed; where
 sites are simulated, over the training rows of the first scenario's sites in the first repeat.
@@ -12,30 +13,33 @@ sites are simulated, over the training rows of the first scenario's sites in the
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from fedcohort.arrays import Array
 from fedcohort.data import describe
-from fedcohort.data.suppression import hidden
 from fedcohort.protocol.host import Host
 from fedcohort.protocol.ledger import Ledger
 from fedcohort.runtime.local import local
+from fedcohort.study.counts import Counts, Shown
 from fedcohort.study.exclusion import Stage
-from fedcohort.study.layout import Laid, Table, lay_out
+from fedcohort.study.layout import Table, lay_out, test_rows
 from fedcohort.study.plan import Plan
 
 #: Stages after those of `Table.flow`.
 TRAINING, TEST = "training (first repeat)", "test (first repeat)"
 
-#: Rows at a stage by site, None for all of them.
-Rows = dict[str | None, int]
 
-
-def cohort(plan: Plan, table: Table) -> tuple[dict[str, Any], list[str]]:
+def cohort(plan: Plan, table: Table, counts: Counts) -> tuple[dict[str, Any], list[str]]:
     """Describe a study's patients.
+
+    Parameters
+    ----------
+    counts : what may be shown of rows and events.
 
     Returns
     -------
@@ -43,19 +47,20 @@ def cohort(plan: Plan, table: Table) -> tuple[dict[str, Any], list[str]]:
         step does.
     ledger : the lines of what left the sites for it, with the study's names in front.
     """
-    laid = _laid(plan, table)
     if table.site is not None:
         names = np.unique(table.site)
         frames = {str(s): table.frame[table.site == s].reset_index(drop=True) for s in names}
         scenario, note = None, "All rows that are analysed, at the sites of the data."
     else:
-        frames, scenario = laid.problem.frames, plan.scenarios[0].name
+        first = plan.scenarios[0]
+        frames, scenario = lay_out(plan, table, first, 0).problem.frames, first.name
         note = (
             f"Sites are simulated: the training rows of the first repeat, as scenario "
             f"{scenario!r} lays them out."
         )
     summaries, ledger = _described(plan, table, frames, scenario)
-    flow = shown_flow(_stages(table, laid, plan), plan.min_cell)
+    summaries = [_shown(s, table, counts.described) for s in summaries]
+    flow = shown_flow(_stages(plan, table), plan.min_cell, _hidden(counts))
     n_hidden = sum(s.n_hidden for s in summaries) + sum(r["rows"] is None for r in flow)
     found = {
         "flow": flow,
@@ -66,12 +71,6 @@ def cohort(plan: Plan, table: Table) -> tuple[dict[str, Any], list[str]]:
         "steps": {s.name: (s.run.__doc__ or "").partition("\n")[0] for s in describe.STEPS},
     }
     return found, ledger
-
-
-def _laid(plan: Plan, table: Table) -> Laid:
-    """Return the first repeat of natural sites, or where none are asked for of the first split."""
-    natural = [s for s in plan.scenarios if s.rule == "natural"]
-    return lay_out(plan, table, (natural or list(plan.scenarios))[0], 0)
 
 
 def _described(
@@ -87,44 +86,64 @@ def _described(
     return summaries, [f"{head}{line[1:]}\n" for line in ledger.lines]
 
 
+def _shown(summary: describe.Summary, table: Table, sites: Shown) -> describe.Summary:
+    """Return one line of Table 1 without what `sites` hides."""
+    site = summary.site
+    if site is None:
+        return summary
+    secret = (None,) * len(summary.levels)
+    if sites.rows[site] is None:
+        return describe.Summary(summary.variable, summary.levels, site, None, None, counts=secret)
+    taken = () if table.outcome is None else table.outcome.columns
+    if summary.variable.name in taken and site in sites.closed:
+        return replace(summary, counts=secret)
+    return summary
+
+
 # the flow -----------------------------------------------------------------------------
 
 
-def _stages(table: Table, laid: Laid, plan: Plan) -> list[Stage]:
+def _stages(plan: Plan, table: Table) -> list[Stage]:
     """Return the stages of the table, then how the first repeat divides its rows."""
-    out = list(table.flow) or _counted("analysed", table.site, len(table.frame))
-    n_test = len(laid.test)
-    out += _counted(TRAINING, None, len(table.frame) - n_test)
-    if laid.test_site is not None:
-        out += [(TRAINING, s, len(f), "") for s, f in sorted(laid.problem.frames.items())]
-    return out + _counted(TEST, laid.test_site, n_test)
+    out = list(table.flow) or _counted("analysed", table.site, np.ones(len(table.frame), bool))
+    blind = test_rows(plan, table, 0)
+    natural = table.site if any(s.rule == "natural" for s in plan.scenarios) else None
+    return out + _counted(TRAINING, natural, ~blind) + _counted(TEST, natural, blind)
 
 
-def _counted(stage: str, site: Any, total: int) -> list[Stage]:
-    """Return the rows over all sites, and at each where `site` (n,) is known."""
-    names, rows = ([], []) if site is None else np.unique(site, return_counts=True)
-    by_site = ((stage, str(s), int(n), "") for s, n in zip(names, rows, strict=True))
-    return [(stage, None, total, ""), *by_site]
+def _counted(stage: str, site: Array | None, rows: Array) -> list[Stage]:
+    """Return how many `rows` (n,) there are over all sites, and at each where these are known."""
+    names = () if site is None else np.unique(site)
+    by_site = ((stage, str(s), int(rows[site == s].sum()), "") for s in names)
+    return [(stage, None, int(rows.sum()), ""), *by_site]
 
 
-def shown_flow(stages: Iterable[Stage], min_cell: int) -> list[dict[str, Any]]:
-    """Return the flow's rows as they may be shown, with None for what is hidden."""
+def _hidden(counts: Counts) -> frozenset[str]:
+    """Return the natural sites that hide how many rows are analysed."""
+    rows = counts.described.rows if counts.natural else {}
+    return frozenset(s for s, n in rows.items() if n is None)
+
+
+def shown_flow(
+    stages: Iterable[Stage], min_cell: int, few: Collection[str]
+) -> list[dict[str, Any]]:
+    """Return the flow's rows as they may be shown, with None for what is hidden.
+
+    Parameters
+    ----------
+    few : sites that hide how many rows are analysed.
+    """
     stages = list(stages)
-    counts: dict[str, Rows] = {}
-    for stage, site, n, _ in stages:
-        counts.setdefault(stage, {})[site] = n
     secret = {
         (stage, site)
-        for stage, rows in counts.items()
-        for site, n in rows.items()
-        if 0 < n < min_cell
+        for stage, site, n, _ in stages
+        if stage.startswith("excluded") and 0 < n < min_cell
     }
-    secret |= {("read", site) for stage, site in secret if stage.startswith("excluded")}
-    for site in counts.get(TRAINING, {}):
-        both = np.array([counts[stage].get(site, 0) for stage in (TRAINING, TEST)])
-        if hidden(both, min_cell).any() or ("analysed", site) in secret:
-            secret |= {(TRAINING, site), (TEST, site)}
+    secret |= {("read", site) for _, site in secret}
     secret |= {(stage, None) for stage, _ in secret}
+    secret |= {(stage, site) for stage in ("read", "analysed") for site in few}
+    if few:
+        secret |= {(stage, s) for stage, s, _, _ in stages if s and stage in (TRAINING, TEST)}
     return [
         {
             "stage": stage,

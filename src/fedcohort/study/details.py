@@ -1,6 +1,7 @@
 """What the report shows of one fit in depth, beyond its metrics, on the blind rows.
 
-over_time      cumulative/dynamic AUC and Brier score at seven to fourteen round times
+over_time      cumulative/dynamic AUC and Brier score at seven to fourteen round times, between
+               which and either end of the follow-up at least `min_cell` have died, and are left
 risk_groups    Kaplan–Meier of thirds by predicted risk, numbers at risk, log-rank test
 by_centre      C-index or AUC of each natural site's own rows; heterogeneity pools them
 importance     loss of the C-index or AUC when a column of the table is permuted
@@ -30,12 +31,12 @@ from fedcohort.metrics.brier import evaluation_times
 from fedcohort.metrics.concordance import Influence, influence
 from fedcohort.metrics.heterogeneity import pooled_share, share_interval
 from fedcohort.metrics.intervals import percentile_interval
-from fedcohort.metrics.kaplan_meier import followed, group_leavers, round_times, shown_curve
+from fedcohort.metrics.kaplan_meier import group_leavers, round_times, shown_at_risk, shown_curve
 from fedcohort.metrics.log_rank import log_rank
 from fedcohort.metrics.resampled import multiplicities
 from fedcohort.metrics.risk_groups import risk_groups
 from fedcohort.metrics.roc import roc_points
-from fedcohort.metrics.small_cells import shown, shown_parts
+from fedcohort.metrics.small_cells import can_rank, fewest, shown_parts
 from fedcohort.protocol import NotSupported, Row
 from fedcohort.study.engine import Run
 from fedcohort.study.layout import Laid
@@ -45,8 +46,6 @@ from fedcohort.study.rows import plain
 KEYS = ("over_time", "risk_groups", "by_centre", "heterogeneity", "importance", "roc")
 #: Most times at which metrics (at least half) and numbers at risk are shown; most draws.
 TIMES, AT_RISK, DRAWS = 14, 6, 200
-#: A centre with fewer events (or, of a yes/no outcome, fewer of either class) has no metric.
-FEWEST_EVENTS = 5
 #: Importance asks for about so many predictions in all, and so takes 10 to 3 permutations of each
 #: column, and where that is too much, only so many of the blind rows: the fewest and the most.
 PREDICTIONS, ROWS = 200_000, (500, 2_000)
@@ -92,10 +91,9 @@ class Blind:
             risk = np.unique(risk, return_inverse=True)[1]
         return influence(risk[rows], self.time[rows], self.event[rows])
 
-    def classes(self, rows: Array) -> int:
-        """Return how many events some rows have; of a yes/no outcome, the smaller class."""
-        events = int(self.event[rows].sum())
-        return min(events, int(rows.sum()) - events) if self.metric == "auc" else events
+    def can_rank(self, rows: Array, min_cell: int) -> bool:
+        """Return whether some rows have so many events, or of either class, that C is shown."""
+        return can_rank(self.event[rows], min_cell, both=self.metric == "auc")
 
 
 def details(run: Run, laid: Laid, plan: Plan, seed: int) -> dict[str, list[dict[str, Any]]]:
@@ -116,7 +114,7 @@ def details(run: Run, laid: Laid, plan: Plan, seed: int) -> dict[str, list[dict[
     with contextlib.suppress(NotSupported):
         blind = Blind.of(run, laid, outcome)
         if isinstance(outcome, Survival):
-            found["over_time"] = list(_over_time(run, laid, blind, outcome, plan.draws, seed))
+            found["over_time"] = list(_over_time(run, laid, blind, outcome, plan, seed))
             found["risk_groups"] = _risk_groups(blind, plan.min_cell)
         else:
             points = roc_points(blind.risk, blind.event, plan.min_cell)
@@ -131,15 +129,18 @@ def details(run: Run, laid: Laid, plan: Plan, seed: int) -> dict[str, list[dict[
 
 
 def _over_time(
-    run: Run, laid: Laid, blind: Blind, outcome: Survival, draws: int, seed: int
+    run: Run, laid: Laid, blind: Blind, outcome: Survival, plan: Plan, seed: int
 ) -> Iterator[Row]:
     """Yield AUC and Brier score at common times; all arms of a repeat share times and draws."""
     train = survival_of(laid.problem.pooled().frames["pooled"], outcome)
     span = evaluation_times(*train, blind.time, blind.event)
-    times = round_times(span[0], span[-1], TIMES) if len(span) else span
+    low, high = over_time.shown_span(blind.time, blind.event, plan.min_cell)
+    if not len(span) or math.isnan(low):
+        return
+    times = round_times(max(low, span[0]), min(high, span[-1]), TIMES)
     rng = np.random.default_rng((seed, 0x64726177))
     n = len(blind.time)
-    drawn = multiplicities(n, min(draws, DRAWS), rng)
+    drawn = multiplicities(n, min(plan.draws, DRAWS), rng)
     weights = np.concatenate([np.ones((1, n), np.int64), drawn])
     given = (weights, *train, blind.time, blind.event)
     tables = {"auc": over_time.auc(*given, blind.risk, times)}
@@ -168,20 +169,17 @@ def _groups(blind: Blind, group: Array, k: int, names: Array, min_cell: int) -> 
     """Return one row for groups numbered from 0, `names` among the k that were asked for."""
     n = np.bincount(group)
     events = shown_parts(np.bincount(group, blind.event).astype(int), min_cell, n)
+    events = events if None not in events else [None] * len(events)
     at = round_times(0.0, float(blind.time.max()), AT_RISK)
+    at, left = shown_at_risk(group, blind.time, at, min_cell)
     shown_groups: list[Row] = []
     for g, name in enumerate(names):
         time, event = blind.time[group == g], blind.event[group == g]
         curve = np.stack(shown_curve(time, event, min_cell), axis=1).tolist()
-        left = followed(time, at)
         shown_groups.append(
             {"group": int(name), "label": LABELS[k][name], "n": int(n[g]), "events": events[g]}
             | {"curve": [[v if math.isfinite(v) else None for v in point] for point in curve]}
-            | {
-                "at_risk": [
-                    [float(t), shown(int(m), min_cell)] for t, m in zip(at, left, strict=True)
-                ]
-            }
+            | {"at_risk": [[float(t), int(m)] for t, m in zip(at, left[:, g], strict=True)]}
         )
     grid = np.unique(blind.time)
     test = log_rank(group_leavers(group, len(names), blind.time, blind.event, grid))
@@ -200,14 +198,13 @@ def _by_centre(blind: Blind, site: Array | None, min_cell: int) -> list[Row]:
     n = [int(mask.sum()) for mask in masks.values()]
     events = [int(blind.event[mask].sum()) for mask in masks.values()]
     counts = zip(shown_parts(n, min_cell), shown_parts(events, min_cell, n), strict=True)
-    least = max(FEWEST_EVENTS, min_cell)
     what = "rows of a class" if blind.metric == "auc" else "events"
     rows: list[Row] = []
     for (name, mask), (n_shown, events_shown) in zip(masks.items(), counts, strict=True):
         value = error = low = high = math.nan
         note = None
-        if blind.classes(mask) < least:
-            note = f"fewer than {least} {what}"
+        if not blind.can_rank(mask, min_cell):
+            note = f"fewer than {fewest(min_cell)} {what}"
         else:
             found = blind.influence(blind.risk, mask)
             value, error = found.value, found.error

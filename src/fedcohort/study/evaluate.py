@@ -6,6 +6,8 @@ besides predictions, and is the same for every arm of a repeat:
 
     survival         `Yardstick`: train_time, train_event, test, time, event, times, tau, horizon
     classification   `Labels`: test, y (n,) 0/1; of a binary outcome
+
+Both know `min_cell`: of fewer patients nothing is shown by itself.
 """
 
 from __future__ import annotations
@@ -49,7 +51,7 @@ def judge_of(problem: Problem, test: pd.DataFrame) -> Judge:
     outcome = problem.outcome
     check(outcome)
     if isinstance(outcome, Survival):
-        return Yardstick.of(problem.pooled().frames["pooled"], test, outcome)
+        return Yardstick.of(problem.pooled().frames["pooled"], test, outcome, problem.min_cell)
     assert isinstance(outcome, Binary)
     return Labels.of(test, outcome, problem.dictionary, problem.min_cell)
 

@@ -22,7 +22,7 @@ from fedcohort.arrays import Array
 from fedcohort.data import checks, sources
 from fedcohort.data.canonical import canonical
 from fedcohort.data.dictionary import Dictionary
-from fedcohort.data.frames import as_pandas, by_column, site_names, without
+from fedcohort.data.frames import as_pandas, by_column, without
 from fedcohort.data.outcome import Outcome
 from fedcohort.data.preprocess import checked
 from fedcohort.data.quality import Sheet, with_outcome
@@ -31,7 +31,6 @@ from fedcohort.study import saved
 from fedcohort.study.arms import BOUNDS, PREPROCESS
 from fedcohort.study.engine import Problem, Run, fit_once
 from fedcohort.study.yamlfile import nearest
-
 
 #: What errors call one table of several sites.
 TABLE = "the table"
@@ -95,7 +94,7 @@ def simulate(
     described = without(described, sites).with_views(views or {})
     whole = known is not None and not any(v.view for v in described.variables.values())
     about = with_outcome(described if whole else None, outcome)
-    checks.check_sheets(_sheets(found, sites), outcome, about)
+    checks.check_sheets(_sheets(found, sites, about), outcome, about)
     tables = found if sites is None else by_column(found[TABLE], sites, TABLE)
     return Cohort(tables, described, outcome, seed)
 
@@ -123,13 +122,13 @@ def _found(frames: Any, column: str | None, known: Dictionary | None) -> dict[st
     return found
 
 
-def _sheets(found: Mapping[str, pd.DataFrame], column: str | None) -> list[Sheet]:
+def _sheets(
+    found: Mapping[str, pd.DataFrame], column: str | None, known: Dictionary
+) -> list[Sheet]:
     """Return the tables as the checks see them."""
     if column is None:
         return [Sheet(frame, f"site {site!r}", site) for site, frame in found.items()]
-    frame = found[TABLE]
-    site = site_names(frame, column, TABLE)
-    return [Sheet(frame.drop(columns=[column]), TABLE, site)]
+    return [Sheet.by_column(found[TABLE], TABLE, column, known.variables)]
 
 
 @dataclass(frozen=True)

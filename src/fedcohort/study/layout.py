@@ -13,7 +13,7 @@ from fedcohort.arrays import Array
 from fedcohort.data import checks, sources
 from fedcohort.data.dictionary import Dictionary
 from fedcohort.data.frames import site_names
-from fedcohort.data.outcome import Outcome, Survival
+from fedcohort.data.outcome import Binary, Outcome, Survival
 from fedcohort.data.partition import partition
 from fedcohort.data.quality import site_called, with_outcome
 from fedcohort.protocol import DataError
@@ -113,6 +113,8 @@ def _natural(plan: Plan, site: Array | None) -> int:
             )
         if n * (1 - plan.test_fraction) < 1:
             called = site_called(str(name), n, f"a site with {n} rows")
+            if plan.site_column is None:  # the name is that of a file, and no cell
+                called = f"site {str(name)!r}"
             raise DataError(
                 f"{plan.source}: {called} may be left without rows to train on, after "
                 f"{plan.test_fraction:.0%} of {n} were set aside; join it with another site."
@@ -121,7 +123,12 @@ def _natural(plan: Plan, site: Array | None) -> int:
 
 
 def _enough(plan: Plan, frame: pd.DataFrame, outcome: Outcome | None, n_sites: int) -> None:
-    """Check that there are rows and events for training at every site, and for the test."""
+    """Check that there are rows for training at every site, and for the test with events.
+
+    Raises
+    ------
+    DataError : too few rows, or events, or of one of two classes.
+    """
     n, aside = len(frame), f"{plan.test_fraction:.0%}"
     if n * (1 - plan.test_fraction) < 2 * n_sites:
         raise DataError(
@@ -134,6 +141,19 @@ def _enough(plan: Plan, frame: pd.DataFrame, outcome: Outcome | None, n_sites: i
             raise DataError(
                 f"{plan.source}: {events} events are too few to have one among the training rows "
                 f"and one among the test rows, when {aside} are set aside."
+            )
+    if isinstance(outcome, Binary):
+        counts = frame[outcome.y].value_counts()
+        if len(counts) < 2:
+            raise DataError(
+                f"{plan.source}: column {outcome.y!r} has one level in all {n} rows, and a class "
+                f"to predict has two. Check how it is coded, or name another 'outcome'."
+            )
+        if min(plan.test_fraction, 1 - plan.test_fraction) * counts.min() < 1:
+            raise DataError(
+                f"{plan.source}: {counts.min()} rows of one level of {outcome.y!r} are too few to "
+                f"have one among the training rows and one among the test rows, when {aside} are "
+                f"set aside."
             )
 
 

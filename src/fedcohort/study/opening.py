@@ -8,14 +8,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
-import pandas as pd
-
-from fedcohort.arrays import Array
 from fedcohort.data import sources
 from fedcohort.data.canonical import canonical
 from fedcohort.data.dictionary import Dictionary
-from fedcohort.data.frames import site_names, without
+from fedcohort.data.frames import without
 from fedcohort.data.outcome import Outcome
 from fedcohort.data.quality import Sheet
 from fedcohort.protocol import DataError
@@ -63,7 +59,7 @@ def opened(plan: Plan, data: Any = None) -> Opened:
         dictionary = Dictionary.draft(source.frames, outcome, skip)
         source = _formed(source, dictionary)
     natural = isinstance(source.frames, dict) or plan.site_column is not None
-    sheets = tuple(_sheets(plan, source, outcome))
+    sheets = tuple(_sheets(plan, source, dictionary, outcome))
     return Opened(source, without(dictionary, plan.site_column), outcome, natural, sheets)
 
 
@@ -101,32 +97,19 @@ def _outcome(plan: Plan, source: sources.Source, known: Dictionary | None) -> Ou
     return outcome
 
 
-def _sheets(plan: Plan, source: sources.Source, outcome: Outcome | None) -> list[Sheet]:
+def _sheets(
+    plan: Plan, source: sources.Source, dictionary: Dictionary, outcome: Outcome | None
+) -> list[Sheet]:
     """Return the tables as the checks see them."""
     frames = source.frames
     if isinstance(frames, dict):
         memory = source.name == sources.MEMORY_BY_SITE
-        return [
-            _sheet(plan, frame, f"site {name!r}" if memory else _file(plan, name), name, outcome)
+        found = [
+            Sheet(frame, f"site {name!r}" if memory else source.name.replace("{site}", name), name)
             for name, frame in sorted(frames.items())
         ]
-    if plan.site_column is None or not len(frames):
-        return [_sheet(plan, frames, plan.source, None, outcome)]
-    site = site_names(frames, plan.site_column, plan.source)
-    return [_sheet(plan, frames.drop(columns=[plan.site_column]), plan.source, site, outcome)]
-
-
-def _file(plan: Plan, site: str) -> str:
-    return plan.source.replace("{site}", site)
-
-
-def _sheet(
-    plan: Plan, frame: pd.DataFrame, name: str, site: str | Array | None, outcome: Outcome | None
-) -> Sheet:
-    kept = stays(frame, outcome, plan.exclude)
-    if kept.all():
-        return Sheet(frame, name, site)
-    rows = np.flatnonzero(kept)
-    site = site if site is None or isinstance(site, str) else site[rows]
-    kept_rows = frame.iloc[rows].reset_index(drop=True)
-    return Sheet(kept_rows, name, site, rows + 1, len(frame) - len(rows))
+    elif plan.site_column is None or not len(frames):
+        found = [Sheet(frames, plan.source)]
+    else:
+        found = [Sheet.by_column(frames, plan.source, plan.site_column, dictionary.variables)]
+    return [sheet.only(stays(sheet.frame, outcome, plan.exclude)) for sheet in found]

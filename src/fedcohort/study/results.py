@@ -22,15 +22,16 @@ import yaml
 
 import fedcohort
 from fedcohort.data import preprocess
-from fedcohort.data.suppression import hidden
+from fedcohort.data.outcome import Survival
 from fedcohort.metrics import intervals
 from fedcohort.protocol import Method, registry
 from fedcohort.study.arms import Arm
 from fedcohort.study.card import card
 from fedcohort.study.cells import Cell, Workshop, cells_of
 from fedcohort.study.cohort import cohort
-from fedcohort.study.layout import Table, lay_out, test_rows
-from fedcohort.study.plan import Plan
+from fedcohort.study.counts import Counts, Shown, count
+from fedcohort.study.layout import Table
+from fedcohort.study.plan import Plan, Scenario
 
 ROLE = {"sites": "arm", "isolated": "lower bound", "centralised": "upper bound"}
 PACKAGES = (
@@ -45,7 +46,7 @@ LISTED = (
 
 
 @dataclass(frozen=True)
-class Shown:
+class Found:
     """One arm's outcome in one scenario and repeat, as the tables show it."""
 
     arm: Arm
@@ -54,17 +55,17 @@ class Shown:
     found: Mapping[str, Any]
 
 
-def collect(shop: Workshop) -> list[Shown]:
+def collect(shop: Workshop) -> list[Found]:
     """Return what every arm gave, in order; the upper bound under each scenario."""
     plan = shop.plan
     found = {cell: shop.result(cell) or {"status": "failed: not run"} for cell in cells_of(plan)[1]}
-    shown: list[Shown] = []
+    shown: list[Found] = []
     for s, scenario in enumerate(plan.scenarios):
         for a, arm in enumerate(plan.arms):
             source = 0 if arm.scope == "centralised" else s
             for repeat in range(plan.repeats):
                 cell = Cell("fit", source, repeat, a)
-                shown.append(Shown(arm, scenario.name, repeat, found[cell]))
+                shown.append(Found(arm, scenario.name, repeat, found[cell]))
     return shown
 
 
@@ -73,7 +74,10 @@ def write(shop: Workshop, table: Table, out: Path, seconds: float, command: str)
     plan = shop.plan
     shown = collect(shop)
     rows = list(_rows(shown))
-    patients, left = cohort(plan, table)
+    counts = count(plan, table)
+    patients, left = cohort(plan, table, counts)
+    listed = {key: list(_listed(shown, key)) for key in LISTED}
+    listed["by_centre"] = [_centre(row, counts.test) for row in listed["by_centre"]]
     results: dict[str, Any] = {
         "schema": 1,
         "study": plan.study,
@@ -82,21 +86,21 @@ def write(shop: Workshop, table: Table, out: Path, seconds: float, command: str)
         "task": plan.task,
         "versions": versions(),
         "outcome": _outcome(table),
-        "data": _data(plan, table, patients),
-        "scenarios": [_scenario(plan, table, s) for s in range(len(plan.scenarios))],
+        "data": _data(plan, table, counts),
+        "scenarios": [_scenario(plan.scenarios[i], c) for i, c in enumerate(counts.settings)],
         "declared": [_declared(plan, arm) for arm in plan.arms],
         "arms": rows,
         "summary": _summary(plan, shown),
         "comparisons": _comparisons(plan, shown),
         "cohort": patients,
-        **{key: list(_listed(shown, key)) for key in LISTED},
+        **listed,
         "tuning": _tuning(shop),
         "evaluate": {
             "test_fraction": plan.test_fraction,
             "repeats": plan.repeats,
             "draws": plan.draws,
             "metrics": list(plan.metrics),
-            "test_mark": _test_mark(plan, table),
+            "test_mark": _test_mark(plan, table, counts, patients),
         },
         "preprocess": dict(plan.content.get("preprocess") or {}),
         "privacy": {"secure_aggregation": False, "dp": None, "min_cell": plan.min_cell},
@@ -138,55 +142,51 @@ def _outcome(table: Table) -> dict[str, Any]:
     return {"kind": table.outcome.kind, "columns": list(table.outcome.columns)}
 
 
-def _data(plan: Plan, table: Table, patients: Mapping[str, Any]) -> dict[str, Any]:
+def _data(plan: Plan, table: Table, counts: Counts) -> dict[str, Any]:
     """Return what the data are; the events of all, unless a site hides its own."""
-    hides = table.site is not None and any(
-        v["type"] == "event" and None in v["counts"].values() for v in patients["variables"]
-    )
     return {
         "source": plan.source,
         "rows": len(table.frame),
-        "events": None if hides else _events(table, table.frame),
+        "events": counts.events if isinstance(table.outcome, Survival) else None,
         "features": [v.name for v in table.dictionary.features(table.outcome)],
         "description": table.description,
         "licence": table.licence,
     }
 
 
-def _test_mark(plan: Plan, table: Table) -> int:
-    """Return a checksum of who is judged in each repeat: equal marks, equal patients."""
-    mark = table.mark
-    for repeat in range(plan.repeats):
-        mark = zlib.crc32(np.packbits(test_rows(plan, table, repeat)).tobytes(), mark)
-    return mark
+def _test_mark(plan: Plan, table: Table, counts: Counts, patients: Mapping[str, Any]) -> int:
+    """Return a checksum of what says who is judged: other marks, other patients.
+
+    It is one of numbers that stand in the results, so it tells nothing more, and nothing of a row.
+    """
+    outcome = _outcome(table)
+    natural = patients["variables"] if counts.natural else ()
+    numbers = ("name", "site", "n", "missing", "mean", "sd", "quartiles", "counts")
+    known = [
+        [plan.seed, plan.test_fraction, plan.repeats],
+        [plan.source, plan.query, len(table.frame), counts.events, outcome],
+        [[v[k] for k in numbers] for v in natural if v["name"] in outcome["columns"]],
+    ]
+    return zlib.crc32(json.dumps(known).encode())
 
 
-def _events(table: Table, frame: Any) -> int | None:
-    column = getattr(table.outcome, "event", None)
-    return None if column is None else int((np.asarray(frame[column], float) > 0).sum())
-
-
-def _scenario(plan: Plan, table: Table, index: int) -> dict[str, Any]:
+def _scenario(scenario: Scenario, counts: Shown) -> dict[str, Any]:
     """Return how the first repeat's training rows are laid out."""
-    scenario = plan.scenarios[index]
-    frames = lay_out(plan, table, scenario, 0).problem.frames
     return {
         "scenario": scenario.name,
         "title": scenario.name.replace("-", " "),
         "rule": scenario.rule,
         "options": dict(scenario.options),
         "sites": [
-            {"site": s} | _size(len(f), _events(table, f), plan.min_cell)
-            for s, f in sorted(frames.items())
+            {"site": s, "rows": n, "events": counts.events[s]}
+            for s, n in sorted(counts.rows.items())
         ],
     }
 
 
-def _size(rows: int, events: int | None, min_cell: int) -> dict[str, int | None]:
-    """Return a site's rows and events, with None for what is of few patients."""
-    cells = np.array([events or 0, rows - (events or 0)])
-    few = rows < min_cell or (events is not None and bool(hidden(cells, min_cell).any()))
-    return {"rows": rows if rows >= min_cell else None, "events": None if few else events}
+def _centre(row: Mapping[str, Any], test: Shown) -> dict[str, Any]:
+    """Return a metric by centre with the rows and events that may be shown."""
+    return {**row, "n": test.rows[row["site"]], "events": test.events[row["site"]]}
 
 
 def _declared(plan: Plan, arm: Arm) -> dict[str, Any]:
@@ -200,7 +200,8 @@ def _declared(plan: Plan, arm: Arm) -> dict[str, Any]:
         "settings": {**_defaults(method), **arm.configured(), **arm.preprocess},
         "reveals": {
             "sites": _reveals(method, arm),
-            "isolated": "Nothing leaves a site: each hospital fits its own rows.",
+            "isolated": "To train, nothing leaves a site: each hospital fits its own rows. Its "
+            "model is judged on held-back rows, and not kept.",
             "centralised": "Everything: all rows in one place. A bound, not a proposal.",
         }[arm.scope],
         "steps": _step_words(method) if arm.scope == "sites" else {},
@@ -240,7 +241,7 @@ def _tuning(shop: Workshop) -> list[dict[str, Any]]:
 # what came out ------------------------------------------------------------------------
 
 
-def _rows(shown: Iterable[Shown]) -> Iterator[dict[str, Any]]:
+def _rows(shown: Iterable[Found]) -> Iterator[dict[str, Any]]:
     for one in shown:
         head = {
             "arm": one.arm.name,
@@ -256,7 +257,7 @@ def _rows(shown: Iterable[Shown]) -> Iterator[dict[str, Any]]:
             yield {**head, **blank, **row, "status": one.found["status"]}
 
 
-def _values(shown: Iterable[Shown], metric: str) -> dict[tuple[str, str], dict[int, float]]:
+def _values(shown: Iterable[Found], metric: str) -> dict[tuple[str, str], dict[int, float]]:
     """Return a metric's value over all sites by (scenario, arm) and repeat."""
     out: dict[tuple[str, str], dict[int, float]] = {}
     for one in shown:
@@ -267,7 +268,7 @@ def _values(shown: Iterable[Shown], metric: str) -> dict[tuple[str, str], dict[i
     return out
 
 
-def _summary(plan: Plan, shown: list[Shown]) -> list[dict[str, Any]]:
+def _summary(plan: Plan, shown: list[Found]) -> list[dict[str, Any]]:
     """Return mean and sd over repeats, and the interval of the bootstrap over patients."""
     rows: list[dict[str, Any]] = []
     for metric in plan.metrics:
@@ -287,7 +288,7 @@ def _summary(plan: Plan, shown: list[Shown]) -> list[dict[str, Any]]:
     return rows
 
 
-def _comparisons(plan: Plan, shown: list[Shown]) -> list[dict[str, Any]]:
+def _comparisons(plan: Plan, shown: list[Found]) -> list[dict[str, Any]]:
     """Return every pair of arms on the repeats that both have."""
     rows: list[dict[str, Any]] = []
     ratio = plan.test_fraction / (1 - plan.test_fraction)
@@ -313,7 +314,7 @@ def _comparisons(plan: Plan, shown: list[Shown]) -> list[dict[str, Any]]:
     return rows
 
 
-def _listed(shown: Iterable[Shown], key: str) -> Iterator[dict[str, Any]]:
+def _listed(shown: Iterable[Found], key: str) -> Iterator[dict[str, Any]]:
     for one in shown:
         for row in one.found.get(key, ()):
             yield {"arm": one.arm.name, "scenario": one.scenario, "repeat": one.repeat, **row}
@@ -351,7 +352,7 @@ def _metrics(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
     _csv(path, header, lines)
 
 
-def _history(path: Path, shown: Iterable[Shown]) -> None:
+def _history(path: Path, shown: Iterable[Found]) -> None:
     header = ("arm", "scenario", "repeat", "site", "round", "name", "value")
     lines = (
         (one.arm.name, one.scenario, one.repeat, row["site"], int(row["round"]), name, value)

@@ -23,6 +23,9 @@ CHANCE = {
     "auc": 0.5, "accuracy": 0.5, "brier": 0.25, "log_loss": math.log(2.0),
 }  # fmt: skip
 
+#: What is said of such a hospital.
+NO_MODEL = "its own rows give no model"
+
 
 def row_of(
     run: Run, site: str | None, metrics: dict[str, Any], seconds: float, up: int, down: int
@@ -54,8 +57,11 @@ def mean_row(rows: list[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
-def no_model_row(site: str, reason: str, wanted: tuple[str, ...]) -> dict[str, Any]:
-    """Return the row of a site whose own rows cannot be fitted, such as one without events."""
+def no_model_row(site: str, wanted: tuple[str, ...]) -> dict[str, Any]:
+    """Return the row of a site whose own rows cannot be fitted, such as one without events.
+
+    Why is not said: it could be of a few patients.
+    """
     return {
         "site": site,
         "metrics": {m: CHANCE.get(m) for m in wanted},
@@ -64,7 +70,7 @@ def no_model_row(site: str, reason: str, wanted: tuple[str, ...]) -> dict[str, A
         "bytes_up": 0,
         "bytes_down": 0,
         "epsilon": None,
-        "note": f"no model: {reason}",
+        "note": NO_MODEL,
     }
 
 

@@ -61,8 +61,13 @@ def run(
     workers: int,
     tell: Tell,
     command: str,
+    debug: bool = False,
 ) -> dict[str, Any]:
     """Do all pieces that are not done yet, and write the study's files.
+
+    Parameters
+    ----------
+    debug : let an error that nobody foresaw end the run, rather than fail the piece.
 
     Raises
     ------
@@ -75,7 +80,8 @@ def run(
     with locked(out / WORK / "lock"):
         _claim(plan, table, out, resume)
         try:
-            return _finish(plan, table, out, workers, tell, command, began)
+            shop = Workshop(plan, table, out / WORK, out / "models", debug)
+            return _finish(shop, table, out, workers, tell, command, began)
         except OSError as error:
             raise FedcohortError(
                 f"{error.filename or out}: {error.strerror or error}; what was finished is kept: "
@@ -84,11 +90,10 @@ def run(
 
 
 def _finish(
-    plan: Plan, table: Table, out: Path, workers: int, tell: Tell, command: str, began: float
+    shop: Workshop, table: Table, out: Path, workers: int, tell: Tell, command: str, began: float
 ) -> dict[str, Any]:
     """Do the pieces that are left, and write the files that describe them all."""
-    shop = Workshop(plan, table, out / WORK, out / "models")
-    tunings, fits = cells_of(plan)
+    tunings, fits = cells_of(shop.plan)
     total = len(tunings) + len(fits)
     done = 0
     for stage in (tunings, fits):
@@ -186,7 +191,7 @@ def _do(shop: Workshop, table: Table, cells: list[Cell], workers: int, out: Path
         return
     context = multiprocessing.get_context("spawn")
     news: Any = context.Queue()
-    given = (shop.plan, table, str(out), news)
+    given = (shop.plan, table, str(out), shop.debug, news)
     pool = ProcessPoolExecutor(min(workers, len(cells)), context, _start, given)
     waiting: dict[Future[None], Cell] = {pool.submit(_work, cell): cell for cell in cells}
     try:
@@ -240,7 +245,7 @@ _shop: Workshop | None = None
 _news: Any = None
 
 
-def _start(plan: Plan, table: Table, out: str, news: Any) -> None:
+def _start(plan: Plan, table: Table, out: str, debug: bool, news: Any) -> None:
     """Set a worker up with a study; one thread each, since the cells are the parallelism."""
     global _shop, _news
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -248,7 +253,7 @@ def _start(plan: Plan, table: Table, out: str, news: Any) -> None:
     for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
         os.environ[name] = "1"
     folder = Path(out)
-    _shop = Workshop(plan, table, folder / WORK, folder / "models")
+    _shop = Workshop(plan, table, folder / WORK, folder / "models", debug)
     _news = news
 
 

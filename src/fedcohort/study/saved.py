@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import math
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -26,6 +25,9 @@ from fedcohort.data.outcome import Survival
 from fedcohort.protocol import DataError, Fitted, registry
 
 FORMAT = 2
+
+#: An error names so many folders of models, and counts the others.
+NAMED = 6
 
 #: Round steps between times: of days, weeks, months, quarters and years where the unit is days.
 DAYS = (1, 2, 7, 14, 30, 91, 182, 365, 730, 1825, 3650)
@@ -83,15 +85,6 @@ def round_times(grid: Array, unit: str) -> list[float]:
     return [k * step for k in (1, 2, 3) if k * step <= last]
 
 
-def folder_name(site: str) -> str:
-    """Return a site's name as that of one folder: what could be a path stands as its code."""
-    return re.sub(
-        r"[^\w \-.]|^[. ]|[. ]$",
-        lambda m: "".join(f"%{byte:02X}" for byte in m.group().encode()),
-        site,
-    )
-
-
 def write(folder: Path, saved: Saved) -> None:
     """Write a model into a folder, which is made if need be."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -123,7 +116,7 @@ def read(folder: Path) -> Saved:
         arrays = load_file(folder / "model.safetensors")
     except FileNotFoundError as error:
         name = Path(error.filename or "model.safetensors").name
-        raise DataError(f"{folder}: no {name} there; give the folder of a saved model.") from None
+        raise DataError(f"{folder}: no {name} there. Give {_models_below(folder)}.") from None
     except (json.JSONDecodeError, UnicodeDecodeError, SafetensorError, OSError) as error:
         kind = type(error).__name__
         raise DataError(f"{folder}: the saved model is damaged ({kind}).") from None
@@ -138,3 +131,13 @@ def read(folder: Path) -> Saved:
         kind = type(error).__name__
         raise DataError(f"{folder}: the saved model is damaged ({kind}).") from None
     return Saved(text["method"], model, design, dictionary, text.get("notes", {}))
+
+
+def _models_below(folder: Path) -> str:
+    """Say which folder of a model to give: those that lie in this one, if any do."""
+    found = sorted(p.parent for p in folder.rglob("model.json"))
+    if not found or found == [folder]:
+        return "the folder of a saved model, such as runs/STUDY/models/ARM"
+    named = ", ".join(p.as_posix() for p in found[:NAMED])
+    more = f" or {len(found) - NAMED} more" if len(found) > NAMED else ""
+    return f"a model's own folder: {named}{more}" if len(found) > 1 else f"{named}, the model there"

@@ -129,6 +129,7 @@ class Study:
         workers: int = 1,
         tell: runner.Tell | None = None,
         command: str = "Study.run()",
+        debug: bool = False,
     ) -> Results:
         """Run every arm and write the results and the report.
 
@@ -138,6 +139,7 @@ class Study:
         resume : go on with a run that was stopped.
         workers : processes; more than one needs a main module that can be imported.
         tell : called with what is going on, for progress displays.
+        debug : raise an error that nobody foresaw, rather than note that the fit failed.
         """
         folder = Path(out) if out is not None else runner.default_folder(self.plan, resume)
         found = runner.run(
@@ -148,6 +150,7 @@ class Study:
             workers=workers,
             tell=tell or (lambda event: None),
             command=command,
+            debug=debug,
         )
         results = Results(folder, found)
         results.report()

@@ -23,10 +23,9 @@ from typing import Protocol, TypeVar
 import numpy as np
 
 from fedcohort.arrays import Array
+from fedcohort.numerics.blame import SINGULAR, collinear, longest, quoted
 from fedcohort.protocol import Federation, NotConverged, SingularInformation
 
-#: Smallest over largest eigenvalue of an information matrix that can still be inverted.
-SINGULAR = 1e-10
 #: A step is halved at most this often: 2⁻³⁰ of a step changes nothing that can be seen.
 HALVINGS = 30
 #: The last step is about as long as `tol`, unless P hid that the likelihood is flat.
@@ -145,7 +144,7 @@ def ascend(
                 raise NotConverged(
                     f"after {asked} sums over risk sets, any more of which could be solved for "
                     f"patients, the longest step is still {size:.1e} standard deviations, along "
-                    f"{_longest(names, step)}. If that separates those who die from those who do "
+                    f"{longest(names, step)}. If that separates those who die from those who do "
                     f"not, drop it; or refit with a ridge penalty (l2 > 0), or raise min_cell."
                 )
             asked += 1
@@ -158,7 +157,7 @@ def ascend(
         else:
             raise NotConverged(
                 f"no step raises the log-likelihood after {round_ + 1} rounds (longest step "
-                f"{size:.1e} standard deviations). Check for outliers in {_list(names)}, or refit "
+                f"{size:.1e} standard deviations). Check for outliers in {quoted(names)}, or refit "
                 f"with a ridge penalty (l2 > 0)."
             )
     raise NotConverged(
@@ -187,30 +186,13 @@ def _inverse(information: Array, names: Sequence[str], round_: int) -> Array:
         return (vectors / values) @ vectors.T
     if round_:
         raise _runs_away(names, vectors[:, 0])
-    weight = np.abs(vectors[:, flat]).max(axis=1)
-    blame = [n for n, w in zip(names, weight, strict=True) if w > 1e-3]
-    if len(blame) == 1:
-        what, remedy = f"covariate {_list(blame)} is constant", "Drop it"
-    else:
-        what, remedy = f"covariates {_list(blame)} are collinear", "Drop one of them"
-    raise SingularInformation(
-        f"{what} in every risk set (eigenvalue ratio {abs(float(values[0])) / largest:.0e}). "
-        f"{remedy}, or refit with a ridge penalty (l2 > 0)."
-    )
+    ratio = float(values[0]) / largest
+    raise SingularInformation(collinear(names, vectors[:, flat], ratio, " in every risk set"))
 
 
 def _runs_away(names: Sequence[str], step: Array) -> NotConverged:
     return NotConverged(
-        f"the likelihood rises for ever along {_longest(names, step)}: these coefficients "
+        f"the likelihood rises for ever along {longest(names, step)}: these coefficients "
         f"separate those who die from those who do not (monotone likelihood). Drop them, join rare "
         f"levels, or refit with a ridge penalty (l2 > 0)."
     )
-
-
-def _longest(names: Sequence[str], step: Array) -> str:
-    length = np.abs(step)
-    return _list([n for n, v in zip(names, length, strict=True) if v > 0.3 * length.max()])
-
-
-def _list(names: Sequence[str]) -> str:
-    return ", ".join(repr(n) for n in names)

@@ -30,7 +30,7 @@ class CoxModel(Fitted):
     baseline : cumulative hazard at x = c (Breslow); with a stratified fit, that of all sites
         pooled at the stratified β.
     log_likelihood, null_log_likelihood : partial, without the penalty, at β and at 0.
-    rows, events : records and deaths at all sites.
+    rows, events : records and deaths at all sites; of a model read from a file deaths are None.
     level : coverage of the intervals in `summary`.
     ph_transform : function of time with which effects were tested to change; "none" if not.
     ph_chi2 : (p + 1,), the tests' χ² of each covariate and of all; (0,) without a test, NaN where
@@ -45,7 +45,7 @@ class CoxModel(Fitted):
     log_likelihood: float
     null_log_likelihood: float
     rows: int
-    events: int
+    events: int | None
     level: float
     ph_transform: str
     ph_chi2: Array
@@ -117,13 +117,12 @@ class CoxModel(Fitted):
         }
 
     def meta(self) -> dict[str, Any]:
-        """Return names, counts, log-likelihoods, the level of the intervals and the test's name."""
+        """Return names, rows, log-likelihoods, the level of the intervals and the test's name."""
         return {
             "features": list(self.features),
             "log_likelihood": self.log_likelihood,
             "null_log_likelihood": self.null_log_likelihood,
             "rows": self.rows,
-            "events": self.events,
             "level": self.level,
             "ph_transform": self.ph_transform,
         }
@@ -140,7 +139,7 @@ class CoxModel(Fitted):
             log_likelihood=float(meta["log_likelihood"]),
             null_log_likelihood=float(meta["null_log_likelihood"]),
             rows=int(meta["rows"]),
-            events=int(meta["events"]),
+            events=None,
             level=float(meta["level"]),
             ph_transform=str(meta.get("ph_transform", "none")),
             ph_chi2=arrays.get("ph_chi2", np.zeros(0)),

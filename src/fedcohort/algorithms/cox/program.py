@@ -50,6 +50,7 @@ from fedcohort.algorithms.cox.likelihood import (
 from fedcohort.algorithms.cox.model import CoxModel
 from fedcohort.algorithms.cox.steps import Totals, deaths, totals
 from fedcohort.arrays import Array
+from fedcohort.data.suppression import origins
 from fedcohort.data.timegrid import check_rule, time_grid
 from fedcohort.numerics import proportional
 from fedcohort.numerics.proportional import Trend
@@ -118,7 +119,8 @@ def fit(fed: Federation, config: CoxSettings, task: Task) -> CoxModel:
     fed = fed.only(fed.answered)
     p = len(task.features)
     cell = least_cell(config, task.min_cell, p)
-    ground = survey(fed, total, time_grid(fed, config.time_grid, cell), cell)
+    times = time_grid(fed, config.time_grid, cell)
+    ground = survey(fed, total, times, cell, task.min_cell)
     penalty = ground.rows * config.l2 / ground.scale**2
     climb = partial(
         ascend,
@@ -183,13 +185,19 @@ def change_with_time(
     return np.r_[found.each, found.joint]
 
 
-def survey(fed: Federation, total: Totals, times: Array, cell: int) -> Ground:
-    """Fix the scale of the covariates, and count who leaves, no fewer than `cell` together."""
-    centre = total.x / total.rows
-    died = fed.sum(deaths, times=times, centre=centre)
+def survey(fed: Federation, total: Totals, times: Array, cell: int, min_cell: int) -> Ground:
+    """Fix origin and scale of the covariates, and count who leaves, no fewer than `cell` together.
+
+    The origin is the pooled mean, rounded so that it tells no count below `min_cell`
+    (`data.suppression`): the model is saved with it, and no coefficient depends on it.
+    """
+    mean = total.x / total.rows
+    died = fed.sum(deaths, times=times, centre=mean)
     check_all_answered(fed)
     spread = np.sqrt(died.squares / total.rows)
-    scale = np.where(spread > 1e-12 * np.abs(centre), spread, 1.0)
+    scale = np.where(spread > 1e-12 * np.abs(mean), spread, 1.0)
+    centre = origins(mean, spread, int(total.rows), min_cell)
+    x_dead = died.x_dead + died.deaths.sum() * (mean - centre)
     out = exits(died.censored, cell)
     return Ground(
         times,
@@ -198,7 +206,7 @@ def survey(fed: Federation, total: Totals, times: Array, cell: int) -> Ground:
         died.deaths + leaving(died.censored, out),
         centre,
         scale,
-        died.x_dead / scale,
+        x_dead / scale,
         int(total.rows),
     )
 

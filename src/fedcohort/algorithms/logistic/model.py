@@ -26,7 +26,8 @@ class LogisticModel(Fitted):
     coefficients : β (p,), log odds ratio per unit of the covariate.
     covariance : (p + 1, p + 1) of (b₀, β), inverse of the penalised information.
     log_likelihood, null_log_likelihood : without the penalty, at the fit and without covariates.
-    rows, ones : records, and those of class 1, at all sites.
+    rows : records at all sites.
+    ones : those of class 1; None of a model that was read from a file, which leaves them out.
     level : coverage of the intervals in `summary`.
     """
 
@@ -37,7 +38,7 @@ class LogisticModel(Fitted):
     log_likelihood: float
     null_log_likelihood: float
     rows: int
-    ones: int
+    ones: int | None
     level: float
 
     @property
@@ -101,13 +102,12 @@ class LogisticModel(Fitted):
         }
 
     def meta(self) -> dict[str, Any]:
-        """Return names, counts, log-likelihoods and the level of the intervals."""
+        """Return names, rows, log-likelihoods and the level of the intervals."""
         return {
             "features": list(self.features),
             "log_likelihood": self.log_likelihood,
             "null_log_likelihood": self.null_log_likelihood,
             "rows": self.rows,
-            "ones": self.ones,
             "level": self.level,
         }
 
@@ -122,7 +122,7 @@ class LogisticModel(Fitted):
             log_likelihood=float(meta["log_likelihood"]),
             null_log_likelihood=float(meta["null_log_likelihood"]),
             rows=int(meta["rows"]),
-            ones=int(meta["ones"]),
+            ones=None,
             level=float(meta["level"]),
         )
 

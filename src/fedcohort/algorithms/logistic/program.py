@@ -31,6 +31,7 @@ import numpy as np
 from fedcohort.algorithms.logistic.model import LogisticModel
 from fedcohort.algorithms.logistic.steps import Totals, curvature, spread, totals
 from fedcohort.arrays import Array
+from fedcohort.numerics.blame import SINGULAR, collinear, longest
 from fedcohort.protocol import (
     DataError,
     Federation,
@@ -42,8 +43,6 @@ from fedcohort.protocol import (
     setting,
 )
 
-#: Smallest over largest eigenvalue of an information matrix that can still be inverted.
-SINGULAR = 1e-10
 #: Where steps of a standard deviation and more gain no more than this, the likelihood is flat.
 FLAT = 1e-6
 
@@ -259,27 +258,13 @@ def _inverse(information: Array, names: Sequence[str], round_: int) -> Array:
         return (root / values) @ root.T
     if round_:
         raise _runs_away(names, vectors[1:, 0])
-    weight = np.abs(vectors[1:, flat]).max(axis=1)
-    blame = [n for n, w in zip(names, weight, strict=True) if w > 1e-3]
-    if len(blame) == 1:
-        what, remedy = f"covariate {_list(blame)} is constant", "Drop it"
-    else:
-        what, remedy = f"covariates {_list(blame)} are collinear", "Drop one of them"
-    raise SingularInformation(
-        f"{what} (eigenvalue ratio {abs(float(values[0] / values[-1])):.0e}). {remedy}, or refit "
-        f"with a ridge penalty (l2 > 0)."
-    )
+    ratio = float(values[0] / values[-1])
+    raise SingularInformation(collinear(names, vectors[1:, flat], ratio))
 
 
 def _runs_away(names: Sequence[str], step: Array) -> NotConverged:
-    length = np.abs(step)
-    blame = [n for n, v in zip(names, length, strict=True) if v > 0.3 * length.max()]
     return NotConverged(
-        f"the likelihood rises for ever along {_list(blame)}: separation, these covariates tell "
-        f"the classes apart without error. Drop them, join rare levels, or refit with a ridge "
+        f"the likelihood rises for ever along {longest(names, step)}: separation, these covariates "
+        f"tell the classes apart without error. Drop them, join rare levels, or refit with a ridge "
         f"penalty (l2 > 0)."
     )
-
-
-def _list(names: Sequence[str]) -> str:
-    return ", ".join(repr(n) for n in names)

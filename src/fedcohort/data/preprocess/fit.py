@@ -13,7 +13,7 @@ from fedcohort.data.outcome import Binary, Category, Outcome
 from fedcohort.data.preprocess.iterative import fit_joint
 from fedcohort.data.preprocess.levels import Dropped, level_column
 from fedcohort.data.preprocess.numbers import Seen, number_columns
-from fedcohort.data.preprocess.options import checked
+from fedcohort.data.preprocess.options import LARGEST, checked
 from fedcohort.data.preprocess.steps import column_spread, column_tally
 from fedcohort.data.sketch import Moments
 from fedcohort.protocol.errors import DataError
@@ -45,8 +45,10 @@ def fit_design(
         or "iterative" (given the other columns, see `joint`). With the first four, levels and
         binary values are filled by the most frequent one.
     winsorise : share of the rows at each tail, 0 to 0.25, whose values are set to the limit.
-    pool_levels : levels with fewer rows at all sites together become one.
-    min_cell : histogram cells with fewer than twice as many rows are not split.
+    pool_levels : levels with fewer rows at all sites together become one; those with fewer than
+        `min_cell` always do.
+    min_cell : rows that a feature's group, and either tail beyond a limit, holds at least;
+        histogram cells with fewer than twice as many are not split.
 
     Returns
     -------
@@ -54,7 +56,8 @@ def fit_design(
 
     Raises
     ------
-    DataError : a site's table does not hold what the dictionary says, or no feature is left.
+    DataError : a site's table does not hold what the dictionary says, a column has values too large
+        to be squared, or no feature is left.
     SettingError : a setting is none of the above.
     """
     asked = {"scale": scale, "impute": impute, "winsorise": winsorise, "pool_levels": pool_levels}
@@ -65,9 +68,12 @@ def fit_design(
         raise DataError("no column is left as a feature, besides outcome, identifiers and text.")
     encoding = Encoding(variables)
     seen = _look(fed, encoding, min_cell)
-    numbers, moments = number_columns(seen, encoding.numeric, scale, impute, winsorise)
+    least = max(int(pool_levels), min_cell if min_cell > 1 else 0)
+    numbers, moments = number_columns(
+        seen, encoding.numeric, scale=scale, impute=impute, winsorise=winsorise, least=least
+    )
     levels = [
-        level_column(v, c, seen.rows, pool_levels=pool_levels, indicator=impute == "indicator")
+        level_column(v, c, seen.rows, least=least, indicator=impute == "indicator")
         for v, c in zip(encoding.coded, seen.levels, strict=True)
     ]
     found = {c.name: c for c in (*numbers, *levels) if not isinstance(c, Dropped)}
@@ -100,6 +106,11 @@ def _look(fed: Federation, encoding: Encoding, min_cell: int) -> Seen:
     inside = fed.through(encoding)
     most = max((len(v.levels) for v in encoding.coded), default=0)
     first = inside.sum(column_tally, most_levels=most)
+    if large := [v.name for v, k in zip(encoding.numeric, first.overflows, strict=True) if k]:
+        raise DataError(
+            f"column {large[0]!r} holds values beyond ±{LARGEST:.0e}, too large to be squared. "
+            f"Correct them, or list the code among the column's missing values."
+        )
     n = first.present.astype(float)
     mean = np.divide(first.total, n, out=np.zeros(len(n)), where=n > 0)
     squares = inside.sum(column_spread, centre=mean).squares if len(n) else np.zeros(0)

@@ -1,6 +1,7 @@
 """What becomes of a category: which levels are kept, and which become one.
 
-Levels with fewer than `pool_levels` rows at all sites together are pooled. Where the pool itself
+Levels with fewer than `least` rows at all sites together are pooled, so that no feature, and no
+coefficient, belongs to fewer; a column that says where a level is missing needs as many. Where the pool itself
 has fewer, the rarest of the others joins it, until it has as many: what is pooled because it is
 rare is not shown by being alone.
 """
@@ -23,7 +24,7 @@ class Dropped:
 
 
 def level_column(
-    v: Variable, counts: Array, rows: int, *, pool_levels: int, indicator: bool
+    v: Variable, counts: Array, rows: int, *, least: int, indicator: bool
 ) -> LevelColumn | Dropped:
     """Return what becomes of one category.
 
@@ -31,18 +32,18 @@ def level_column(
     ----------
     counts : (at least as many as levels,) rows of each level at all sites.
     rows : of all sites.
-    pool_levels : rows below which a level is pooled.
+    least : rows below which a level is pooled.
     indicator : whether a column shall say where the level is missing.
     """
     number = dict(zip(v.levels, counts.tolist(), strict=False))
     kept = [level for level in v.levels if number[level] > 0]
     if len(kept) < 2:
         return Dropped(v.name, "constant" if kept else "no values")
-    pooled = _pooled(kept, number, pool_levels)
+    pooled = _pooled(kept, number, least)
     if pooled:
         kept = [level for level in kept if level not in pooled]
         if not kept:
-            return Dropped(v.name, f"fewer than {pool_levels} rows beside one level")
+            return Dropped(v.name, f"fewer than {least} rows beside one level")
         number[other := _other(v)] = sum(number[level] for level in pooled)
         kept.append(other)
         pooled = {level for level in v.levels if level not in kept}
@@ -53,7 +54,7 @@ def level_column(
         kept=tuple(kept),
         pooled=tuple(level for level in v.levels if level in pooled),
         fill=max(kept, key=lambda level: number[level]),
-        indicator=indicator and sum(number[level] for level in kept) < rows,
+        indicator=indicator and rows - sum(number[k] for k in kept) >= max(least, 1),
     )
 
 

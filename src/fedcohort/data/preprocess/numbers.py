@@ -3,10 +3,16 @@
 Values are cut to their limits first, then filled, then scaled. Median and mode are of the values
 as they came: the median is the same after the cut, and the mode would be a limit. Binary columns
 are neither cut nor scaled.
+
+A design is published, and the exact mean of whole numbers is a fraction whose denominator tells how
+many values are missing. So every mean and standard deviation that enters one is rounded (`rounded`
+below), and limits lie where m = `min_cell` rows or more are beyond (`sketch`). A column of fewer
+values than m is left out, and a binary one with fewer rows beside one value.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -19,7 +25,8 @@ from fedcohort.data.preprocess.levels import Dropped
 from fedcohort.data.preprocess.options import TAIL
 from fedcohort.data.preprocess.ranks import crowded, knots
 from fedcohort.data.preprocess.steps import column_cells, column_cut
-from fedcohort.data.sketch import Moments, histograms, modes, quantiles, refine
+from fedcohort.data.sketch import Histogram, Moments, drawn, modes
+from fedcohort.data.suppression import rounded, step
 from fedcohort.protocol.federation import Federation
 
 
@@ -46,45 +53,70 @@ class Seen:
         """Return the pooled counts (c, m − 1) between edges (c, m)."""
         return self.fed.sum(column_cells, edges=edges).counts
 
+    def published(self, m: Moments) -> Moments:
+        """Return means and standard deviations as a design may show them, rounded.
+
+        To a quarter of the mean's standard error or more, by eq. (3) of `suppression` with δ the
+        `min_cell` where values are whole. There, a standard deviation is at least that of a 0/1
+        column with `min_cell` ones, so that a rarer one tells no number.
+        """
+        k = max(self.min_cell, 1)
+        mean, sd = m.mean.copy(), m.sd.copy()
+        for j in np.flatnonzero(m.sd > 0).tolist():
+            whole = bool(m.whole[j])
+            known = max(min(float(m.n[j]), self.rows - (k - 1)), 1.0)
+            s = step(float(m.sd[j]), int(known), float(k) if whole else 0.0)
+            least = math.sqrt(k / known) if whole else 0.0
+            mean[j] = rounded(float(m.mean[j]), s)
+            sd[j] = max(rounded(max(float(m.sd[j]), least), s), s)
+        return replace(m, mean=mean, sd=sd)
+
 
 def number_columns(
-    seen: Seen, variables: Sequence[Variable], scale: str, impute: str, winsorise: float
+    seen: Seen,
+    variables: Sequence[Variable],
+    *,
+    scale: str,
+    impute: str,
+    winsorise: float,
+    least: int,
 ) -> tuple[list[NumberColumn | Dropped], Moments]:
-    """Return what becomes of each column of numbers, and its moments after the cut."""
-    m = seen.moments
+    """Return what becomes of each column of numbers, and its moments after the cut.
+
+    Parameters
+    ----------
+    variables : of the c columns, in order.
+    scale, impute, winsorise : as `fit_design` has them.
+    least : rows of a 0/1 column's rarer value, below which it is left out.
+    """
+    m, near = seen.moments, seen.published
     binary = np.array([v.type == "binary" for v in variables], bool)
-    useful = (m.n > 0) & ~m.constant
-    wanted = np.flatnonzero(useful & ~binary)
-    out = _Found.of(m)
+    reasons = [_useless(seen, j, least if b else 0) for j, b in enumerate(binary.tolist())]
+    wanted = np.flatnonzero(~binary & np.array([not r for r in reasons], bool))
+    out = _Found.of(near(m))
     out.fill[binary] = m.mean[binary] > 0.5
     tail = winsorise or TAIL
     medians = impute in ("median", "indicator")
     limits = winsorise > 0 or scale == "minmax"
-    probabilities = [*([0.5] if medians else []), *([tail, 1 - tail] if limits else [])]
-    if probabilities:
-        values, errors = quantiles(seen.ask, m, wanted, probabilities, seen.min_cell)
-        out.error[wanted] = errors.max(axis=1)
-        if medians:
-            out.fill[wanted] = values[:, 0]
-        if limits:
-            out.low[wanted], out.high[wanted] = _range(m, wanted, values[:, -2:], errors[:, -2:])
+    if medians or limits:
+        _fill_from_cells(seen, wanted, out, medians, tail if limits else None)
     if impute == "most_frequent":
         out.fill[wanted], errors = modes(seen.ask, m, wanted, seen.min_cell)
         out.error[wanted] = np.maximum(out.error[wanted], errors)
     if winsorise > 0:
         m = _after_cut(seen, wanted, out.low, out.high)
         if impute in ("mean", "iterative"):
-            out.fill[wanted] = m.mean[wanted]
+            out.fill[wanted] = near(m).mean[wanted]
     if scale == "standard":
-        out.shift[wanted], out.width[wanted] = m.mean[wanted], m.sd[wanted]
+        out.shift[wanted], out.width[wanted] = near(m).mean[wanted], near(m).sd[wanted]
     elif scale == "minmax":
         out.shift[wanted] = out.low[wanted]
         out.width[wanted] = out.high[wanted] - out.low[wanted]
     columns: list[NumberColumn | Dropped] = [
-        out.column(j, v, impute == "indicator" and bool(m.n[j] < seen.rows))
-        if useful[j]
-        else Dropped(v.name, "constant" if m.n[j] else "no values")
-        for j, v in enumerate(variables)
+        Dropped(v.name, reason)
+        if reason
+        else out.column(j, v, impute == "indicator" and bool(seen.rows - m.n[j] >= max(least, 1)))
+        for j, (v, reason) in enumerate(zip(variables, reasons, strict=True))
     ]
     if scale == "quantile":
         for j, pair in zip(wanted.tolist(), _ranks(seen, wanted, tail), strict=True):
@@ -132,12 +164,44 @@ class _Found:
         )
 
 
-def _range(m: Moments, columns: Array, ends: Array, errors: Array) -> tuple[Array, Array]:
-    """Return the limits of columns; where the quantiles coincide, mean ± 2 sd."""
-    low, high = ends.T
-    tied = high - low <= errors.sum(axis=1)
-    mean, sd = m.mean[columns], m.sd[columns]
-    return np.where(tied, mean - 2 * sd, low), np.where(tied, mean + 2 * sd, high)
+def _useless(seen: Seen, j: int, least: int) -> str:
+    """Return why column j gives no feature; nothing if it does."""
+    m = seen.moments
+    n, few = float(m.n[j]), max(seen.min_cell, 1)
+    if not n:
+        return "no values"
+    if n < few:
+        return f"fewer than {few} values"
+    if m.constant[j]:
+        return "constant"
+    ones = float(m.mean[j]) * n
+    if least and round(min(ones, n - ones)) < least:
+        return f"fewer than {least} rows beside one value"
+    return ""
+
+
+def _fill_from_cells(
+    seen: Seen, columns: Array, out: _Found, medians: bool, tail: float | None
+) -> None:
+    """Fill in what a histogram tells: medians, and limits that cut a share `tail`."""
+
+    def wanted(h: Histogram) -> Array:
+        ends = () if tail is None else h.tails(tail, seen.min_cell)
+        return np.array([*ends, *([h.cell_of(0.5)] if medians else [])], int)
+
+    tables = drawn(seen.ask, seen.moments, columns, wanted, seen.min_cell)
+    near = seen.published(seen.moments)
+    for j, h in zip(columns.tolist(), tables, strict=True):
+        if medians:
+            out.fill[j], out.error[j] = h.quantile(0.5)
+        if tail is None:
+            continue
+        found = h.limits(tail, seen.min_cell)
+        if found is None:
+            out.low[j], out.high[j] = near.mean[j] - 2 * near.sd[j], near.mean[j] + 2 * near.sd[j]
+        else:
+            out.low[j], out.high[j], error = found
+            out.error[j] = max(out.error[j], error)
 
 
 def _after_cut(seen: Seen, columns: Array, low: Array, high: Array) -> Moments:
@@ -158,6 +222,5 @@ def _ranks(
 ) -> list[tuple[tuple[float, ...], tuple[float, ...]]]:
     """Return the knots of columns."""
     m = seen.moments
-    tables = histograms(seen.ask, m, columns)
-    tables = refine(seen.ask, tables, columns, len(m.n), crowded, 2 * seen.min_cell)
+    tables = drawn(seen.ask, m, columns, crowded, seen.min_cell)
     return [knots(h, tail, seen.min_cell) for h in tables]

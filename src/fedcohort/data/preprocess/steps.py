@@ -9,6 +9,7 @@ import numpy as np
 
 from fedcohort.arrays import Array
 from fedcohort.data.encode import Encoded
+from fedcohort.data.preprocess.options import LARGEST
 from fedcohort.data.sketch import count_between
 from fedcohort.protocol.message import message
 from fedcohort.protocol.step import Site, summed
@@ -19,12 +20,14 @@ class Tally:
     """First sums of c numbers and k categories.
 
     ``rows`` (); ``present``, ``total``, ``fractional`` (c,); ``levels`` (k, most levels).
+    ``overflows`` (c,) is 1 where a site has values too large to be squared, and no sum of them.
     """
 
     rows: Array
     present: Array
     total: Array
     fractional: Array
+    overflows: Array
     levels: Array
 
 
@@ -54,7 +57,9 @@ class Cut:
 def column_tally(site: Site[Encoded, None], *, most_levels: int) -> Tally:
     """Count rows, values and levels of each column, and sum the values."""
     numbers, codes = site.data
-    found = [_counted(x[~np.isnan(x)]) for x in numbers]
+    large = [bool(np.nanmax(np.abs(x), initial=0.0) > LARGEST) for x in numbers]
+    seen = [x[:0] if big else x[~np.isnan(x)] for x, big in zip(numbers, large, strict=True)]
+    found = [_counted(x) for x in seen]
     levels = [np.bincount(c[c >= 0], minlength=most_levels) for c in codes]
     first = (*numbers, *codes)
     return Tally(
@@ -62,6 +67,7 @@ def column_tally(site: Site[Encoded, None], *, most_levels: int) -> Tally:
         present=np.array([n for n, _, _ in found], np.int64),
         total=np.array([total for _, total, _ in found], np.float64),
         fractional=np.array([part for _, _, part in found], np.int64),
+        overflows=np.array(large, np.int64),
         levels=np.array(levels, np.int64).reshape(len(codes), most_levels),
     )
 

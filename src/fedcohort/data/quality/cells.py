@@ -14,7 +14,6 @@ import numpy as np
 import pandas as pd
 
 from fedcohort.arrays import Array
-from fedcohort.data.quality.rules import EMPTY
 from fedcohort.data.variable import Variable
 
 _NUMBER = r"[+-]?\d+([.,]\d+)?"
@@ -38,12 +37,12 @@ SPELLING = (
 )
 
 
-def number_remedies(column: pd.Series, broken: Array) -> dict[str, Array]:
+def number_remedies(column: pd.Series, broken: Array, otherwise: str) -> dict[str, Array]:
     """Return remedy → rows (n,), for cells that are no numbers."""
 
     def remedy(cell: Any) -> str:
         text = str(cell).strip() if isinstance(cell, str) else ""
-        return next((say for say, form in _FORMS.items() if form.fullmatch(text)), EMPTY)
+        return next((say for say, form in _FORMS.items() if form.fullmatch(text)), otherwise)
 
     return _by_remedy(column, broken, remedy)
 

@@ -102,7 +102,7 @@ def _of_rule(sheet: Sheet, column: pd.Series, v: Variable, rule: Rule) -> list[F
         return []
     parts = {rule.remedy: broken}
     if rule.name == NUMBER.name:
-        parts = cells.number_remedies(column, broken)
+        parts = cells.number_remedies(column, broken, rule.remedy)
     elif rule.name == DATE.name:
         parts = cells.date_remedies(column, broken)
     elif rule.name == "levels":

@@ -6,7 +6,6 @@ header line is missing, the first patient stands in its place.
 
 from __future__ import annotations
 
-import difflib
 from collections import Counter
 
 import pandas as pd
@@ -15,6 +14,7 @@ from fedcohort.data.dictionary import Dictionary
 from fedcohort.data.outcome import Outcome
 from fedcohort.data.quality.findings import WARNING, Finding
 from fedcohort.data.quality.sheets import Sheet
+from fedcohort.data.words import near_name
 
 #: So many positions of unknown columns are named.
 _POSITIONS = 5
@@ -46,18 +46,17 @@ def check_header(
         suggested = {f.remedy for f in absent}
         found += _unknown(sheet, names, wanted, suggested)
     count = Counter(names)
-    return found, frame[[n for n in wanted if count[n] == 1]]
+    once = {n: frame[n] for n in wanted if count[n] == 1}
+    return found, pd.DataFrame(once, copy=False)
 
 
 def _empty(sheet: Sheet) -> Finding:
-    what = f"there are no rows under the {sheet.frame.shape[1]} columns"
+    what = f"there are no rows under the {sheet.width} columns"
     return sheet.finding("rows", what, "Is it the right table?")
 
 
 def _headless(sheet: Sheet, wanted: int) -> Finding:
-    what = (
-        f"none of the {wanted} columns of the dictionary is among the {sheet.frame.shape[1]} here"
-    )
+    what = f"none of the {wanted} columns of the dictionary is among the {sheet.width} here"
     remedy = "Is the first line a header, are commas between the columns, is it this dictionary?"
     return sheet.finding("header", what, remedy)
 
@@ -71,7 +70,7 @@ def _missing(
     return [
         sheet.finding(
             "missing column",
-            f"there is no column {name!r} among {sheet.frame.shape[1]} columns",
+            f"there is no column {name!r} among {sheet.width} columns",
             _nearest(name, [n for n in names if n not in wanted])
             or ("Name the outcome's column." if name in first else about),
             column=name,
@@ -81,8 +80,8 @@ def _missing(
 
 
 def _nearest(name: str, names: list[str]) -> str:
-    near = difflib.get_close_matches(name, names, n=1)
-    return _meant(near[0]) if near else ""
+    near = near_name(name, names)
+    return _meant(near) if near else ""
 
 
 def _meant(name: str) -> str:
@@ -111,18 +110,18 @@ def _unknown(
     """
     found: list[Finding] = []
     others: list[int] = []
-    for i, name in enumerate(names, 1):
+    for i, name in enumerate(names):
         if name in wanted or _meant(name) in suggested:
             continue
-        near = difflib.get_close_matches(name, wanted, n=1)
-        if not near:
-            others.append(i)
+        near = None if near_name(name, [name]) is None else near_name(name, wanted)
+        if near is None:
+            others.append(sheet.place(i))
             continue
         found.append(
             sheet.finding(
                 "unknown column",
                 f"column {name!r} is not in the dictionary",
-                f"The nearest name there is {near[0]!r}; as it is, the column is left out.",
+                f"The nearest name there is {near!r}; as it is, the column is left out.",
                 column=name,
                 severity=WARNING,
             )

@@ -27,9 +27,9 @@ def check_patients(
     found: list[Finding] = []
     site = sheet.codes
     for name in identifiers:
-        codes, _ = pd.factorize(frame[name])
+        codes, distinct = pd.factorize(frame[name])
         filled = codes >= 0
-        if 2 * len(np.unique(codes[filled])) < np.count_nonzero(filled):
+        if 2 * len(distinct) < np.count_nonzero(filled):
             continue
         twice = np.zeros(len(frame), bool)
         person = codes[filled] * (site.max() + 1) + site[filled]

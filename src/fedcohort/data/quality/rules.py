@@ -27,7 +27,6 @@ _GLANCE = 1000
 
 CORRECT = "Correct or drop them."
 COMPLETE = "Complete or drop them."
-EMPTY = "Correct or empty them."
 
 
 @dataclass(frozen=True)
@@ -78,7 +77,10 @@ def numbers(column: pd.Series) -> Array:
         return column.to_numpy(np.float64)
     if column.dtype.kind in "mM":
         return np.full(len(column), np.nan)
-    return pd.to_numeric(column, errors="coerce").to_numpy(np.float64, na_value=np.nan)
+    parsed = pd.to_numeric(column, errors="coerce")
+    if parsed.dtype.kind == "c":
+        return np.full(len(column), np.nan)
+    return parsed.to_numpy(np.float64, na_value=np.nan)
 
 
 def dates(column: pd.Series) -> Array:
@@ -118,7 +120,12 @@ def _infinite(column: pd.Series) -> Array:
     return np.isinf(numbers(column))
 
 
-NUMBER = Rule("number", _no_number, "holds no number", EMPTY)
+def _number(remedy: str) -> Rule:
+    return Rule("number", _no_number, "holds no number", remedy)
+
+
+NUMBER = _number("Correct or empty them.")
+_TRUTH = _number("Write 0 and 1, or name its two levels in the dictionary.")
 _FINITE = Rule("finite", _infinite, "is infinite", "Leave a missing value empty.")
 _WHOLE = Rule(
     "whole", _not_whole, "is no whole number",
@@ -133,7 +140,7 @@ _BINARY = Rule(
 def _of_number(variable: Variable) -> tuple[Rule, ...]:
     kind = variable.type
     if kind in ("binary", "event"):
-        return NUMBER, _BINARY
+        return _TRUTH, _BINARY
     whole = (_WHOLE,) if kind == "integer" else ()
     return NUMBER, _FINITE, *whole, *range_rule(variable, numbers)
 
@@ -227,15 +234,14 @@ def _of_outcome(variable: Variable, outcome: Outcome) -> tuple[Rule, ...]:
     """Return what is asked of an outcome's column, whatever its type in the dictionary."""
     if isinstance(outcome, (Binary, Category)):
         coded = (_levels(variable),) if variable.coded else ()
-        binary = (NUMBER, _BINARY) if variable.type == "binary" and not coded else ()
+        binary = (_TRUTH, _BINARY) if variable.type == "binary" and not coded else ()
         two = (_two_classes(),) if isinstance(outcome, Binary) and not (coded or binary) else ()
         return _missing(), *coded, *binary, *two
     finite = Rule("finite", _infinite, "is infinite", CORRECT)
     if isinstance(outcome, Survival) and variable.name == outcome.event:
-        event = Rule(
-            "event", _not_binary, "is neither 0 nor 1", "Code an event that was seen as 1."
-        )
-        return _missing(), NUMBER, event
+        coding = "Code an event that was seen as 1, and any other row as 0."
+        event = Rule("event", _not_binary, "is neither 0 nor 1", coding)
+        return _missing(), _number(coding), event
     if isinstance(outcome, Survival):
         positive = Rule("time", lambda c: numbers(c) <= 0, "is not above 0", CORRECT)
         return _missing(), NUMBER, positive, finite, *range_rule(variable, numbers)

@@ -23,7 +23,7 @@ from fedcohort.data.quality.rules import NUMBER, Rule, is_numeric, rules_of
 from fedcohort.data.variable import Variable
 
 #: The rules that a column's type answers.
-TYPED = (NUMBER, DATED)
+TYPED = (NUMBER.name, DATED.name)
 
 
 def schema_of(
@@ -83,7 +83,7 @@ def _column(variable: Variable, outcome: Outcome | None, *, warnings: bool) -> A
     checks = [
         Check(_kept(rule), name=rule.name, ignore_na=False)
         for rule in rules_of(variable, outcome)
-        if (form is None or rule not in TYPED) and (warnings or rule.severity == ERROR)
+        if (form is None or rule.name not in TYPED) and (warnings or rule.severity == ERROR)
     ]
     return Column(form, checks, nullable=True, required=True, name=variable.name)
 

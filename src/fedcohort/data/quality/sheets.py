@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Collection
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -10,6 +11,7 @@ import numpy as np
 import pandas as pd
 
 from fedcohort.arrays import Array
+from fedcohort.data.frames import site_names
 from fedcohort.data.quality.findings import ERROR, Finding, rows_of
 
 #: A site that a column names is called by that name if it has so many rows, else by its first row:
@@ -33,6 +35,7 @@ class Sheet:
     site : the site whose table it is, or each row's (n,); None where sites are yet to be made.
     rows : (n,) data row from 1 of each row of `frame`, where rows were left out; None if none was.
     left_out : how many rows were.
+    site_at : where the site column stood in the table.
     """
 
     frame: pd.DataFrame
@@ -40,6 +43,46 @@ class Sheet:
     site: str | Array | None = None
     rows: Array | None = None
     left_out: int = 0
+    site_at: int | None = None
+
+    @classmethod
+    def by_column(
+        cls, frame: pd.DataFrame, name: str, column: str, known: Collection[str]
+    ) -> Sheet:
+        """Return a table of several sites, which a column names.
+
+        known : columns of the dictionary; if none is there, the header is at fault, as will be
+            said of the whole.
+
+        Raises
+        ------
+        DataError : there is no such column, or rows without a site.
+        """
+        names = [str(c) for c in frame.columns]
+        if known and not {column, *known} & set(names):
+            return cls(frame, name)
+        site = site_names(frame, column, name)
+        return cls(frame.drop(columns=[column]), name, site, site_at=names.index(column))
+
+    def only(self, kept: Array) -> Sheet:
+        """Return the table with the rows (n,) that are kept."""
+        if kept.all():
+            return self
+        at = np.flatnonzero(kept)
+        site = self.site if self.site is None or isinstance(self.site, str) else self.site[at]
+        frame = self.frame.iloc[at].reset_index(drop=True)
+        return replace(
+            self, frame=frame, site=site, rows=self.number(at), left_out=len(kept) - len(at)
+        )
+
+    @property
+    def width(self) -> int:
+        """How many columns the table has, that of the site included."""
+        return self.frame.shape[1] + (self.site_at is not None)
+
+    def place(self, i: int) -> int:
+        """Return the position, from 1, at which column i of `frame` stood in the table."""
+        return i + 1 + (self.site_at is not None and i >= self.site_at)
 
     @cached_property
     def parts(self) -> tuple[SitePart, ...]:

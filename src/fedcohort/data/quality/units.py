@@ -20,7 +20,7 @@ further than three of the spread within sites?
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -106,19 +106,16 @@ class Suspicion:
 
 def suspect_rows(counts: Counts, factors: Factors = FACTORS) -> Suspicion | None:
     """Look for rows in another unit; return the factor that fits best of those suspected."""
-    best: tuple[float, Suspicion] | None = None
-    share = CHANCE / (2 * len(factors) * len(STARTS))
-    for factor, example in factors.items():
-        for larger in (True, False):
-            step = np.log(factor) * (1 if larger else -1)
-            for start in STARTS:
-                centre = counts.centre(start, abs(step))
-                if _chance(counts, centre, step) >= share:
-                    continue
-                miss = abs(counts.middle_near(centre + step, abs(step)) - centre - step)
-                if best is None or miss < best[0]:
-                    best = miss, Suspicion(factor, example, centre, larger)
-    return None if best is None else best[1]
+    logs = np.log(list(factors))
+    step = np.repeat(np.concatenate([logs, -logs]), len(STARTS))
+    centre = counts.middle_near(np.tile(counts.quantile(STARTS), 2 * len(logs)), np.abs(step))
+    likely = [i for i, p in _chances(counts, centre, step) if p < CHANCE / len(step)]
+    if not likely:
+        return None
+    second = counts.middle_near(centre + step, np.abs(step))
+    best = min(likely, key=lambda i: abs(second[i] - centre[i] - step[i]))
+    factor = list(factors)[best // len(STARTS) % len(logs)]
+    return Suspicion(factor, factors[factor], float(centre[best]), bool(step[best] > 0))
 
 
 def suspect_sites(
@@ -166,28 +163,30 @@ class Counts:
     @property
     def middle(self) -> tuple[float, float]:
         """Median and robust standard deviation of log x."""
-        low, mid, high = (self.quantile(p) for p in (0.25, 0.5, 0.75))
+        low, mid, high = self.quantile((0.25, 0.5, 0.75)).tolist()
         return mid, (high - low) / 1.349
 
-    def quantile(self, p: float) -> float:
-        """Return a quantile of log x."""
-        place = int(np.searchsorted(self.upto[1:], p * self.total))
-        return float(self.at[min(place, len(self.at) - 1)])
+    def quantile(self, p: Array | Sequence[float]) -> Array:
+        """Return quantiles (q,) of log x."""
+        return self._at(np.asarray(p) * self.total)
 
-    def centre(self, p: float, reach: float) -> float:
-        """Return the median of the values within ½ `reach` of a quantile."""
-        return self.middle_near(self.quantile(p), reach)
+    def middle_near(self, place: Array, reach: Array) -> Array:
+        """Return the median of the values within ½ `reach` (q,) of each place (q,)."""
+        first, last = self._cells(place, reach)
+        return self._at((self.upto[first] + self.upto[last]) / 2)
 
-    def middle_near(self, place: float, reach: float) -> float:
-        """Return the median of the values within ½ `reach` of a place."""
-        first, last = np.searchsorted(self.at, [place - reach / 2, place + reach / 2])
-        half = (self.upto[first] + self.upto[last]) / 2
-        return float(self.at[min(int(np.searchsorted(self.upto[1:], half)), len(self.at) - 1)])
+    def window(self, centre: Array, width: Array) -> tuple[Array, Array]:
+        """Return the counts in windows (q,), and how many cells of the histogram each fills."""
+        first, last = self._cells(centre, width)
+        return (self.upto[last] - self.upto[first]).astype(float), last - first
 
-    def window(self, centre: float, width: float) -> tuple[float, int]:
-        """Return the count in a window, and how many cells of the histogram it fills."""
-        first, last = np.searchsorted(self.at, [centre - width / 2, centre + width / 2])
-        return float(self.upto[last] - self.upto[first]), int(last - first)
+    def _at(self, count: Array) -> Array:
+        place = np.searchsorted(self.upto[1:], count)
+        return self.at[np.minimum(place, len(self.at) - 1)]
+
+    def _cells(self, centre: Array, width: Array) -> tuple[Array, Array]:
+        first = np.searchsorted(self.at, centre - width / 2)
+        return first, np.searchsorted(self.at, centre + width / 2)
 
 
 def histogram(x: Array) -> Counts | None:
@@ -206,18 +205,18 @@ def histogram(x: Array) -> Counts | None:
     return Counts(np.log(middle.view(np.float64)), np.concatenate([[0], np.cumsum(counts[filled])]))
 
 
-def _chance(counts: Counts, centre: float, step: float) -> float:
-    """Return the bound (2) for one factor and direction; 1 where the windows cannot tell."""
-    width = abs(step) / 3
+def _chances(counts: Counts, centre: Array, step: Array) -> Iterator[tuple[int, float]]:
+    """Yield the bound (2) for the places (q,) where the windows can tell at all."""
+    width = np.abs(step) / 3
     a, distinct = counts.window(centre, width)
     b, _ = counts.window(centre + step / 2, width)
     c, other = counts.window(centre + step, width)
-    if distinct < DISTINCT or other < 2 or b > GAP * c or b * b >= a * c:
-        return 1.0
     # Whole numbers leave gaps of their own: are the values fine enough to fill B?
     cells = width * _CELLS
-    as_many = cells * -np.expm1(-a / cells)
-    if distinct < as_many / 2 and distinct * np.exp(min(step, 0.0) / 2) < DISTINCT:
-        return 1.0
-    means = np.geomspace(0.05, np.sqrt(a * (2 * c + 20)) + b + 20, 400)
-    return float(np.max(special.pdtr(b, means) * special.pdtrc(c - 1, means**2 / a)))
+    fine = distinct >= cells * -np.expm1(-a / cells) / 2
+    fine |= distinct * np.exp(np.minimum(step, 0.0) / 2) >= DISTINCT
+    tell = fine & (distinct >= DISTINCT) & (other >= 2) & (b <= GAP * c) & (b * b < a * c)
+    for i in np.flatnonzero(tell):
+        means = np.geomspace(0.05, np.sqrt(a[i] * (2 * c[i] + 20)) + b[i] + 20, 400)
+        chance = special.pdtr(b[i], means) * special.pdtrc(c[i] - 1, means**2 / a[i])
+        yield int(i), float(np.max(chance))

@@ -25,6 +25,11 @@ class Judge(Protocol):
         """The blind rows."""
         ...
 
+    @property
+    def can_rank(self) -> bool:
+        """Whether the rows have so many events, or of either class, that `leading` is shown."""
+        ...
+
     def on(self, rows: Array) -> Self:
         """Return the judge of some of the test rows, by a mask (n,)."""
         ...

@@ -13,6 +13,7 @@ from fedcohort.data.dictionary import Dictionary, sorted_levels
 from fedcohort.data.outcome import Binary
 from fedcohort.data.targets import target_of
 from fedcohort.metrics import classification
+from fedcohort.metrics.small_cells import can_rank
 from fedcohort.protocol import Row
 from fedcohort.study.engine import Run
 from fedcohort.study.judges.base import Metrics
@@ -29,7 +30,7 @@ class Labels:
     ----------
     test : the blind rows.
     y : (n,) 1.0 for the level that sorts last, else 0.0.
-    min_cell : fewer rows of a class, but for none, stand in no group of `groups`.
+    min_cell : fewer rows of a class, but for none, are not shown.
     """
 
     test: pd.DataFrame
@@ -45,6 +46,11 @@ class Labels:
         """Return the judge of test rows, whose levels the dictionary knows."""
         levels = sorted_levels(dictionary[outcome.y].levels or ("0", "1"))
         return cls(test, target_of(test, outcome, levels), min_cell)
+
+    @property
+    def can_rank(self) -> bool:
+        """Whether both classes have so many rows that the AUC is shown."""
+        return can_rank(self.y, self.min_cell, both=True)
 
     def on(self, rows: Array) -> Labels:
         """Return the judge of some of the test rows, by a mask (n,)."""

@@ -11,6 +11,8 @@ import pandas as pd
 from fedcohort.arrays import Array
 from fedcohort.data.outcome import Survival
 from fedcohort.metrics import brier, calibration, concordance, resampled
+from fedcohort.metrics.kaplan_meier import round_time
+from fedcohort.metrics.small_cells import can_rank
 from fedcohort.protocol import Row
 from fedcohort.study.engine import Run
 from fedcohort.study.judges.base import Metrics
@@ -43,7 +45,8 @@ class Yardstick:
     time, event : their outcome.
     times : (m,) where the Brier score is evaluated, inside the follow-up.
     tau : Uno's C counts pairs whose earlier time is below it.
-    horizon : where calibration is shown: the median time of the training events.
+    horizon : where calibration is shown: a round time near the median of the training events'.
+    min_cell : fewer patients of an outcome, but for none, are not shown.
     """
 
     train_time: Array
@@ -54,11 +57,14 @@ class Yardstick:
     times: Array
     tau: float
     horizon: float
+    min_cell: int
 
     leading: ClassVar[str] = "c_index"
 
     @classmethod
-    def of(cls, train: pd.DataFrame, test: pd.DataFrame, outcome: Survival) -> Yardstick:
+    def of(
+        cls, train: pd.DataFrame, test: pd.DataFrame, outcome: Survival, min_cell: int
+    ) -> Yardstick:
         """Return the yardstick for training and test rows."""
         a, b = (np.asarray(train[c], float) for c in outcome.columns)
         t, e = (np.asarray(test[c], float) for c in outcome.columns)
@@ -67,14 +73,21 @@ class Yardstick:
             a, seen, test, t, died,
             brier.evaluation_times(a, seen, t, died),
             float(np.quantile(a[seen], 0.9)),
-            float(np.median(a[seen])),
+            round_time(float(np.median(a[seen])), float(a.max())),
+            min_cell,
         )  # fmt: skip
+
+    @property
+    def can_rank(self) -> bool:
+        """Whether so many died that the C-index is shown."""
+        return can_rank(self.event, self.min_cell, both=False)
 
     def on(self, rows: Array) -> Yardstick:
         """Return the yardstick for some of the test rows."""
         return Yardstick(
             self.train_time, self.train_event, self.test[rows].reset_index(drop=True),
             self.time[rows], self.event[rows], self.times, self.tau, self.horizon,
+            self.min_cell,
         )  # fmt: skip
 
     def predicted(self, run: Run, wanted: tuple[str, ...]) -> Predicted:
@@ -131,7 +144,7 @@ class Yardstick:
         """Return predicted against observed survival at the horizon, by group of predictions."""
         surv = run.model.predict_survival(run.design.matrix(self.test), np.array([self.horizon]))
         groups = calibration.calibration_groups(
-            surv[:, 0], self.time, self.event, self.horizon, GROUPS
+            surv[:, 0], self.time, self.event, self.horizon, GROUPS, self.min_cell
         )
         return [
             {"time": self.horizon, "group": i, "predicted": float(p), "n": int(n)}

@@ -1,0 +1,51 @@
+"""Which covariates a flat likelihood is to be blamed on, in words.
+
+An information matrix is flat along its eigenvectors of (nearly) no eigenvalue, and a step that
+never ends runs along a direction in which the likelihood rises for ever. A covariate is to blame
+if it has a part in that direction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from fedcohort.arrays import Array
+
+#: Smallest over largest eigenvalue of an information matrix that can still be inverted.
+SINGULAR = 1e-10
+#: Parts in a unit eigenvector, and shares of a step's longest part, that are worth naming.
+PART, SHARE = 1e-3, 0.3
+
+
+def collinear(names: Sequence[str], flat: Array, ratio: float, where: str = "") -> str:
+    """Say which covariates are constant or collinear, and what to do.
+
+    Parameters
+    ----------
+    flat : (p, k) eigenvectors along which the information is flat.
+    ratio : of its smallest eigenvalue to its largest.
+    where : it is, if not in the whole table.
+    """
+    weight = np.abs(flat).max(axis=1)
+    blame = [n for n, w in zip(names, weight, strict=True) if w > PART]
+    if len(blame) == 1:
+        what, remedy = f"covariate {quoted(blame)} is constant", "Drop it"
+    else:
+        what, remedy = f"covariates {quoted(blame)} are collinear", "Drop one of them"
+    return (
+        f"{what}{where} (eigenvalue ratio {abs(ratio):.0e}). {remedy}, or refit with a ridge "
+        f"penalty (l2 > 0)."
+    )
+
+
+def longest(names: Sequence[str], step: Array) -> str:
+    """Name the covariates along which a step (p,) is longest."""
+    length = np.abs(step)
+    return quoted([n for n, v in zip(names, length, strict=True) if v > SHARE * length.max()])
+
+
+def quoted(names: Sequence[str]) -> str:
+    """Return names in quotes."""
+    return ", ".join(map(repr, names))

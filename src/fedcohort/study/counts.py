@@ -1,0 +1,210 @@
+"""How many rows and events of each site a study's files may show, decided once for all of them.
+
+The flow, Table 1, the settings, the metrics by centre and the cards count the same patients, and
+what one of them hides must not be the difference of two others. Totals over all sites count as
+known, since a model, a curve and a calibration plot give them. With m the `min_cell`, of sites with
+n rows and e events:
+
+    rows      where a site has 1 … m − 1, hidden at all sites of up to v rows: the smallest v   (1)
+              that takes these in and two different counts (eq. 2 of `suppression`, over sites)
+    events    where a site hides its own, as in Table 1, hidden at the K sites of fewest rows,  (2)
+              up to the largest that does, but 2 or more
+    halves    of natural sites, events of training and of blind rows: as (2), where a site has
+              1 … m − 1 events or others in either of them, or hides those of both
+
+K follows from rows, which are shown, and from the last site L alone. So L can have one event more
+or less and another of the K one less or more, and every table stays as it is, as long as there is
+room for both. With E the K sites' events, or other rows, of which L has few, and N the rows of the
+K but L, that is sure where
+
+    K + m − 1 ≤ E ≤ N − K + 1                                                                   (3)
+
+and otherwise all sites hide their events. Rows for training and test follow from the study's seed
+and the rows of all sites, both shown: hiding them would hide nothing. Where (1) hides some, they
+would tell of those, and are hidden at all sites.
+
+Revealed: nothing; the coordinator counts what the files are about to say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from fedcohort.arrays import Array
+from fedcohort.data.dictionary import sorted_levels
+from fedcohort.data.encode import column_of
+from fedcohort.data.outcome import Binary, Category, Survival
+from fedcohort.data.suppression import hidden
+from fedcohort.data.targets import survival_of, target_of
+from fedcohort.study.layout import Table, lay_out, test_rows
+from fedcohort.study.plan import Plan, Scenario
+
+
+@dataclass(frozen=True)
+class Shown:
+    """Rows and events by site as they may be shown; None stands for what is hidden.
+
+    Attributes
+    ----------
+    rows, events : by site. `events` are None for an outcome that has none.
+    closed : sites whose numbers of events, or of rows of a class, are hidden.
+    """
+
+    rows: Mapping[str, int | None]
+    events: Mapping[str, int | None]
+    closed: frozenset[str]
+
+
+@dataclass(frozen=True)
+class Counts:
+    """Everything about rows and events that is shown by site.
+
+    Attributes
+    ----------
+    events : of all rows that are analysed.
+    described : of Table 1: all rows at natural sites, else the first setting's training rows.
+    natural : whether sites are those of the data.
+    settings : of each of the plan's scenarios, training rows of the first repeat.
+    test : blind rows of the first repeat at natural sites; empty where sites are simulated.
+    """
+
+    events: int | None
+    described: Shown
+    natural: bool
+    settings: tuple[Shown, ...]
+    test: Shown
+
+
+#: Rows by site and class: each (classes,), not events first.
+Cells = dict[str, Array]
+
+
+def count(plan: Plan, table: Table) -> Counts:
+    """Count a study's rows and events by site, and decide what may be shown of them."""
+    m, named = plan.min_cell, isinstance(table.outcome, (Survival, Binary))
+    classes = _classes(table, table.frame)
+    whole = np.bincount(classes, minlength=2)
+    total = int(whole[1]) if named and not hidden(whole, m).any() else None
+    if table.site is None:
+        settings = [_open(_simulated(plan, table, s), m, named) for s in plan.scenarios]
+        return Counts(total, settings[0], False, tuple(settings), Shown({}, {}, frozenset()))
+    site, blind = table.site.astype(str), test_rows(plan, table, 0)
+    cells = _cells(site, classes)
+    halves = [_cells(site[half], classes[half], like=cells) for half in (~blind, blind)]
+    described = _open(cells, m, named)
+    training, test = _halves(cells, halves, described, m, named)
+    settings = tuple(
+        training if s.rule == "natural" else _made(plan, table, s, described, named)
+        for s in plan.scenarios
+    )
+    return Counts(None if described.closed else total, described, True, settings, test)
+
+
+def _made(plan: Plan, table: Table, scenario: Scenario, natural: Shown, named: bool) -> Shown:
+    """Return simulated sites of rows that have natural ones; no events where these hide theirs."""
+    found = _open(_simulated(plan, table, scenario), plan.min_cell, named)
+    if not natural.closed:
+        return found
+    return Shown(found.rows, dict.fromkeys(found.events), frozenset(found.rows))
+
+
+# what there is --------------------------------------------------------------------------
+
+
+def _classes(table: Table, frame: pd.DataFrame) -> Array:
+    """Return the class of each row of a part of the table (n,); 1 is an event."""
+    outcome = table.outcome
+    if isinstance(outcome, Survival):
+        return survival_of(frame, outcome)[1].astype(np.int64)
+    if isinstance(outcome, (Binary, Category)):
+        known = table.dictionary[outcome.y].levels
+        levels = sorted_levels(known or column_of(table.frame, outcome.y).dropna().unique())
+        return target_of(frame, outcome, levels).astype(np.int64)
+    return np.zeros(len(frame), np.int64)
+
+
+def _cells(site: Array, classes: Array, like: Cells | None = None) -> Cells:
+    """Return the rows of each class at each site; at those of `like`, also where there are none."""
+    k = max(2, int(classes.max(initial=0)) + 1)
+    names = like or [str(s) for s in np.unique(site)]
+    return {s: np.bincount(classes[site == s], minlength=k) for s in names}
+
+
+def _simulated(plan: Plan, table: Table, scenario: Scenario) -> Cells:
+    """Return a setting's training rows of the first repeat."""
+    frames = lay_out(plan, table, scenario, 0).problem.frames
+    made = np.concatenate([np.repeat(s, len(f)) for s, f in frames.items()])
+    return _cells(made, np.concatenate([_classes(table, f) for f in frames.values()]))
+
+
+# what is shown --------------------------------------------------------------------------
+
+
+def _open(cells: Cells, min_cell: int, named: bool) -> Shown:
+    """Return what may be shown of sites whose total is known, eqs. (1) to (3)."""
+    rows = {s: int(c.sum()) for s, c in cells.items()}
+    few = hidden_rows(rows, min_cell)
+    own = few | {s for s, c in cells.items() if _few(c, min_cell)}
+    closed = closed_sites(cells, own, min_cell)
+    return _shown(cells, few, closed, named)
+
+
+def _halves(
+    cells: Cells, halves: list[Cells], whole: Shown, min_cell: int, named: bool
+) -> list[Shown]:
+    """Return what may be shown of natural sites' training rows, and of their blind ones."""
+    few = set(cells) if None in whole.rows.values() else set[str]()
+    own = {s for s in cells if s in whole.closed or any(_few(h[s], min_cell) for h in halves)}
+    closed = _first({s: int(c.sum()) for s, c in cells.items()}, own)
+    return [_shown(half, few, closed, named) for half in halves]
+
+
+def _shown(cells: Cells, few: Collection[str], closed: Collection[str], named: bool) -> Shown:
+    return Shown(
+        {s: None if s in few else int(c.sum()) for s, c in cells.items()},
+        {s: int(c[1]) if named and s not in closed else None for s, c in cells.items()},
+        frozenset(closed),
+    )
+
+
+def _few(classes: Array, min_cell: int) -> bool:
+    """Return whether Table 1 would hide counts of these classes, of which none is missing."""
+    return bool(hidden(np.r_[0, classes], min_cell).any())
+
+
+def hidden_rows(rows: Mapping[str, int], min_cell: int) -> set[str]:
+    """Return the sites whose rows are hidden, eq. (1)."""
+    secret = hidden(np.array(list(rows.values()), np.int64), min_cell)
+    return {s for s, h in zip(rows, secret, strict=True) if h}
+
+
+def _first(rows: Mapping[str, int], own: Collection[str]) -> list[str]:
+    """Return the sites of eq. (2), those of fewest rows first."""
+    order = sorted(rows, key=lambda s: (rows[s], s))
+    last = max((i for i, s in enumerate(order) if s in own), default=-1)
+    return order[: max(2, last + 1)] if last >= 0 else []
+
+
+def closed_sites(cells: Cells, own: Collection[str], min_cell: int) -> list[str]:
+    """Return the sites whose events are hidden, eqs. (2) and (3).
+
+    Parameters
+    ----------
+    cells : rows of each class by site, (classes,).
+    own : sites that hide their own.
+    """
+    rows = {s: int(c.sum()) for s, c in cells.items()}
+    first = _first(rows, own)
+    if not first:
+        return first
+    last = next(s for s in reversed(first) if s in own)
+    few = cells[last] < min_cell
+    others = sum(rows[s] for s in first) - rows[last]
+    held = np.sum([cells[s] for s in first], axis=0)[few & (cells[last] > 0)]
+    k = len(first)
+    room = (held >= k + min_cell - 1) & (held <= others - k + 1)
+    return first if len(few) == 2 and room.all() else sorted(cells)

@@ -1,0 +1,203 @@
+"""`fedcohort data check` as a data manager meets it: text, JSON, exit codes, all kinds of table."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from in_process import command
+
+DICTIONARY = """\
+variables:
+  age: {type: integer, range: [18, 110], unit: years}
+  grade: {type: category, levels: [I, II]}
+  note: text
+  days: {type: time, unit: days}
+  death: event
+"""
+STUDY = """\
+study: s
+data: {source: "%s", dictionary: d.yaml%s}
+arms: [{method: cox}]
+"""
+
+
+@pytest.fixture(autouse=True)
+def _inside(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("d.yaml").write_text(DICTIONARY)
+
+
+def table(seed: int = 0, n: int = 40) -> pd.DataFrame:
+    rng = np.random.default_rng(seed)
+    return pd.DataFrame(
+        {
+            "age": rng.integers(20, 90, n),
+            "grade": rng.choice(["I", "II"], n),
+            "note": [f"note {i}" for i in range(n)],
+            "days": rng.integers(1, 999, n),
+            "death": np.arange(n) // 2 % 2,
+        }
+    )
+
+
+def faulty(*rows: int) -> pd.DataFrame:
+    frame = table()
+    frame.loc[[r - 1 for r in rows], "age"] = 7
+    return frame
+
+
+def check(*arguments: object) -> tuple[int, str, str]:
+    return command("data", "check", *arguments)
+
+
+def findings(*arguments: object) -> list[dict]:
+    return json.loads(check(*arguments, "--json")[1])["findings"]
+
+
+def test_a_clean_table_leaves_with_0_and_warnings_do_too_but_not_strictly():
+    table().to_csv("t.csv", index=False)
+    assert check("t.csv", "--dictionary", "d.yaml") == (
+        0, "t.csv (40 rows, 5 columns): nothing found\n\nnothing found in 1 table.\n", "",
+    )  # fmt: skip
+    table().assign(note="x").to_csv("t.csv", index=False)
+    code, text, _ = check("t.csv", "--dictionary", "d.yaml")
+    assert code == 0
+    assert text.endswith("1 warning in 1 table. Warnings do not stop a study.\n")
+    assert check("t.csv", "--dictionary", "d.yaml", "--strict")[0] == 2
+
+
+def test_text_fits_80_columns_and_names_at_most_five_rows_with_their_lines():
+    faulty(1, 2, 3, 5, 8, 13, 21).to_csv("t.csv", index=False)
+    code, text, _ = check("t.csv", "--dictionary", "d.yaml")
+    assert code == 2
+    assert max(map(len, text.splitlines())) <= 80
+    said = " ".join(text.split())
+    assert "in rows 1, 2, 3, 5, 8 (lines 2, 3, 4, 6, 9), … (7 rows). Correct" in said
+    assert said.endswith("1 error in 1 table. A study does not run on tables with errors.")
+
+
+def test_json_holds_what_the_text_says():
+    faulty(3, 9).to_csv("t.csv", index=False)
+    code, text, _ = check("t.csv", "--dictionary", "d.yaml", "--json")
+    report = json.loads(text)
+    assert code == 2
+    assert (report["schema"], report["errors"], report["warnings"]) == (1, 1, 0)
+    assert report["tables"] == [{"name": "t.csv", "rows": 40, "columns": 5}]
+    assert report["findings"] == [
+        {
+            "file": "t.csv",
+            "site": None,
+            "column": "age",
+            "rule": "range",
+            "severity": "error",
+            "rows": [3, 9],
+            "lines": [4, 10],
+            "n_rows": 2,
+            "message": "column 'age' is outside 18 to 110 years, its range, in rows 3, 9. Correct "
+            "or empty them, declare a missing code, or widen the range in the dictionary.",
+        }
+    ]
+
+
+def test_lines_are_named_only_where_rows_are_lines():
+    faulty(9).assign(note="a\nb").to_csv("t.csv", index=False)
+    (wrong, _) = findings("t.csv", "--dictionary", "d.yaml")
+    assert (wrong["rows"], wrong["lines"]) == ([9], None)
+
+
+def test_several_files_are_sites_and_each_is_read_whatever_the_others_are():
+    faulty(2).to_csv("north.csv", index=False)
+    table(1).assign(death=0).to_csv("south.csv", index=False)
+    said = findings("nowhere.csv", "north.csv", "south.csv", "--dictionary", "d.yaml")
+    assert [(f["file"], f["site"], f["rule"]) for f in said] == [
+        ("nowhere.csv", None, "file"),
+        ("north.csv", "north", "range"),
+        ("south.csv", "south", "site events"),
+    ]
+    assert [f["rule"] for f in findings("{site}.csv", "--dictionary", "d.yaml")] == [
+        "range", "site events",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("source", ["t.csv", "t.csv.gz", "t.parquet", "sqlite:///t.db"])
+def test_every_door_finds_the_same(source):
+    frame = faulty(4).assign(hospital=["n", "s"] * 20)
+    frame.to_csv("t.csv", index=False)
+    frame.to_csv("t.csv.gz", index=False)
+    frame.to_parquet("t.parquet")
+    with sqlite3.connect("t.db") as base:
+        frame.to_sql("t", base, index=False)
+    base.close()
+    query = ("--query", "select * from t") if "sqlite" in source else ()
+    (said,) = findings(source, "--dictionary", "d.yaml", "--sites", "hospital", *query)
+    assert (said["file"], said["rule"], said["rows"]) == (source, "range", [4])
+    assert (said["lines"] is None) == (source != "t.csv")
+
+
+def test_a_study_file_stands_for_its_tables_and_is_checked_itself():
+    faulty(4).to_csv("a.csv", index=False)
+    table(1).to_csv("b.csv", index=False)
+    Path("s.yaml").write_text(STUDY % ("{site}.csv", ""))
+    assert [(f["file"], f["site"], f["rows"]) for f in findings("s.yaml")] == [("a.csv", "a", [4])]
+    Path("s.yaml").write_text(STUDY % ("b.csv", ", sites: {split: iid, n: 30}"))
+    (said,) = findings("s.yaml")
+    assert said["rule"] == "study"
+    assert "40 rows are too few for 30 sites" in said["message"]
+    Path("s.yaml").write_text(STUDY % ("b.csv", ", sites: {split: iid, n: 2}"))
+    assert check("s.yaml")[0] == 0
+    Path("s.yaml").write_text("study: [")
+    assert "s.yaml, line 1: this is no plain YAML" in check("s.yaml")[2]
+
+
+def test_rows_that_a_study_excludes_are_not_judged_and_the_others_keep_their_numbers():
+    frame = faulty(9).astype({"days": float})
+    frame.loc[2, "days"] = np.nan
+    frame.to_csv("t.csv", index=False)
+    exclude = ", exclude: [missing outcome], sites: {split: iid, n: 2}"
+    Path("s.yaml").write_text(STUDY % ("t.csv", exclude))
+    (said,) = findings("s.yaml")
+    assert (said["rows"], said["lines"]) == ([9], [10])
+
+
+def test_the_outcome_may_be_named_on_the_command_line():
+    Path("d.yaml").write_text(DICTIONARY.replace("{type: time, unit: days}", "number"))
+    Path("d.yaml").write_text(Path("d.yaml").read_text().replace("death: event", "death: binary"))
+    frame = table()
+    frame.loc[3, "days"] = 0
+    frame.to_csv("t.csv", index=False)
+    assert findings("t.csv", "--dictionary", "d.yaml") == []
+    (said,) = findings("t.csv", "--dictionary", "d.yaml", "--outcome", "days,death")
+    assert (said["rule"], said["rows"]) == ("time", [4])
+    assert findings("t.csv", "--dictionary", "d.yaml", "--outcome", "grade") == []
+
+
+def test_the_report_can_be_written_to_a_file():
+    table().to_csv("t.csv", index=False)
+    code, printed, _ = check("t.csv", "--dictionary", "d.yaml", "--json", "--out", "r.json")
+    assert (code, printed) == (0, "r.json\n")
+    assert json.loads(Path("r.json").read_text())["errors"] == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("t.csv",), "name the data dictionary by --dictionary. `fedcohort init --data FILE`"),
+        (("t.csv", "--dictionary", "x.yaml"), "there is no dictionary file x.yaml."),
+        (("s.yaml", "--sites", "a"), "a study file names its own tables; leave out --sites."),
+        (("s.yaml", "t.csv"), "a study file names its own tables; leave out a second file."),
+        (("t.csv", "--dictionary", "d.yaml", "--outcome", "a,b,c"), "expected TIME,EVENT or"),
+        (("t.csv", "--dictionary", "d.yaml", "--out", "no/r"), "--out no/r: cannot write there"),
+    ],
+)
+def test_what_cannot_be_done_is_one_line(arguments, said):
+    table().to_csv("t.csv", index=False)
+    code, printed, line = check(*arguments)
+    assert (code, printed) == (2, "")
+    assert said in line
+    assert line.count("\n") == 1

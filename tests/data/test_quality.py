@@ -1,0 +1,280 @@
+"""Everything that is wrong with a table is found at once, with its rows and what to do."""
+
+from __future__ import annotations
+
+import datetime
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedcohort.data.canonical import canonical
+from fedcohort.data.dictionary import Dictionary
+from fedcohort.data.encode import Encoding
+from fedcohort.data.outcome import Binary, Survival
+from fedcohort.data.quality import ERROR, WARNING, Sheet, errors, examine, with_outcome
+from fedcohort.data.quality.patients import equal_rows
+from fedcohort.data.quality.schema import broken_rules, schema_of
+from fedcohort.protocol import DataError
+
+DICTIONARY = Dictionary.from_dict(
+    {
+        "pid": {"type": "text", "identifier": True},
+        "age": {"type": "integer", "range": [18, 110], "unit": "years", "missing": ["-9"]},
+        "hb": {"type": "number", "unit": "g/dl"},
+        "grade": {"type": "category", "levels": ["I", "II", "III"]},
+        "birth": "date",
+        "seen": {"type": "date", "since": "birth", "unit": "years"},
+        "time": "time",
+        "event": "event",
+    }
+)
+OUTCOME = Survival("time", "event")
+
+
+def table(n: int = 60) -> pd.DataFrame:
+    rng = np.random.default_rng(0)
+    birth = pd.Timestamp("1950-01-01") + pd.to_timedelta(rng.integers(0, 9000, n), unit="D")
+    seen = birth + pd.to_timedelta(rng.integers(9000, 18000, n), unit="D")
+    return pd.DataFrame(
+        {
+            "pid": [f"p{i}" for i in range(n)],
+            "age": rng.integers(20, 90, n).astype(object),
+            "hb": np.round(rng.normal(13.5, 1.2, n), 1),
+            "grade": rng.choice(["I", "II", "III"], n).astype(object),
+            "birth": birth.astype(str).to_numpy(object),
+            "seen": seen.astype(str).to_numpy(object),
+            "time": np.ceil(rng.exponential(900, n)).astype(object),
+            "event": np.arange(n) // 2 % 2,
+        }
+    )
+
+
+def changed(**cells: dict[int, object]) -> pd.DataFrame:
+    """Return the table with cells changed: column → {row from 1: value}."""
+    frame = table()
+    for column, rows in cells.items():
+        frame[column] = frame[column].astype(object)
+        for row, value in rows.items():
+            frame.loc[row - 1, column] = value
+    return frame
+
+
+def found(frame, dictionary=DICTIONARY, outcome=OUTCOME, **options):
+    about = with_outcome(dictionary, outcome)
+    sheets = [Sheet(canonical(frame, about), "t.csv", **options)]
+    return examine(sheets, about, outcome)
+
+
+def rules(findings):
+    return [(f.rule, f.column, f.rows, f.severity) for f in findings]
+
+
+def test_a_sound_table_has_no_findings():
+    assert found(table()) == []
+
+
+@pytest.mark.parametrize(
+    ("cells", "rule", "severity"),
+    [
+        ({"age": {3: "fifty", 9: "x"}}, "number", ERROR),
+        ({"age": {3: 40.5}}, "whole", ERROR),
+        ({"age": {3: 17, 5: 111}}, "range", ERROR),
+        ({"hb": {4: np.inf}}, "finite", ERROR),
+        ({"grade": {2: "IV"}}, "levels", ERROR),
+        ({"birth": {2: "12.03.1950"}}, "date", ERROR),
+        ({"birth": {2: "1899-12-31"}}, "past", WARNING),
+        ({"seen": {2: "2199-12-31"}}, "future", WARNING),
+        ({"time": {2: 0, 3: -1}}, "time", ERROR),
+        ({"time": {2: None}}, "missing", ERROR),
+        ({"event": {2: 2}}, "event", ERROR),
+        ({"event": {2: None}}, "missing", ERROR),
+        ({"pid": {7: "p3"}}, "identifier", ERROR),
+        ({"pid": {7: None}}, "missing", WARNING),
+        ({"hb": dict.fromkeys(range(1, 61))}, "empty", WARNING),
+        ({"hb": dict.fromkeys(range(1, 61), 13.0)}, "constant", WARNING),
+        ({"hb": {i: 135.0 + i for i in range(5, 11)}}, "mixed units", WARNING),
+    ],
+)
+def test_each_rule_names_its_column_and_rows(cells, rule, severity):
+    (column, rows), *_ = cells.items()
+    (finding,) = [f for f in found(changed(**cells)) if f.rule != "equal rows"]
+    assert (finding.rule, finding.column, finding.severity) == (rule, column, severity)
+    wanted = (4, 7) if rule == "identifier" else tuple(rows)
+    assert finding.rows == (() if rule in ("empty", "constant") else wanted)
+    assert finding.line.startswith("t.csv: column ")
+
+
+def test_a_date_before_the_one_it_counts_from_is_strange_unless_a_range_allows_it():
+    early = changed(seen={5: "1940-01-01"})
+    assert [(f.rule, f.rows) for f in found(early)] == [("order", (5,))]
+    spec = DICTIONARY.to_dict()["variables"]
+    spec["seen"]["range"] = [-50, 60]
+    assert found(early, Dictionary.from_dict(spec)) == []
+    spec["seen"]["range"] = [0, 60]
+    (finding,) = found(early, Dictionary.from_dict(spec))
+    assert (finding.rule, finding.rows, finding.severity) == ("range", (5,), ERROR)
+
+
+def test_dates_are_in_the_future_from_tomorrow():
+    today = datetime.date.today()
+    assert found(changed(seen={2: str(today)})) == []
+
+
+@pytest.mark.parametrize(
+    ("cell", "remedy"),
+    [
+        ("12,5", "Write decimals with a point"),
+        ("1.234,5", "Write decimals with a point"),
+        ("1,234.5", "Write decimals with a point"),
+        ("12 g/dl", "Take units out of the cells"),
+        ("12.5%", "Take units out of the cells"),
+        ("<0.5", "Take the sign of a detection limit out"),
+        ("twelve", "Correct or empty them."),
+        ("120/80", "Correct or empty them."),
+    ],
+)
+def test_the_remedy_fits_the_form_of_the_cell_which_is_not_repeated(cell, remedy):
+    (finding,) = found(changed(hb={3: cell}))
+    assert finding.remedy.startswith(remedy)
+    assert cell not in finding.line
+
+
+@pytest.mark.parametrize("cell", ["ii", "I I", "\u00a0iii", "Ⅲ"])
+def test_a_level_that_is_spelt_differently_is_told_from_an_unknown_one(cell):
+    both = found(changed(grade={3: cell, 4: "V"}))
+    assert [(f.rows, "capitals" in f.remedy) for f in both] == [((3,), True), ((4,), False)]
+
+
+def test_all_findings_come_at_once_in_the_order_of_the_dictionary():
+    frame = changed(age={3: "x"}, grade={4: "V"}, time={5: 0}, pid={9: "p0"})
+    assert rules(found(frame)) == [
+        ("number", "age", (3,), ERROR),
+        ("levels", "grade", (4,), ERROR),
+        ("time", "time", (5,), ERROR),
+        ("identifier", "pid", (1, 9), ERROR),
+    ]
+
+
+def test_headers_are_held_against_the_dictionary():
+    frame = table().rename(columns={"age": "aeg"}).assign(gradee=1, other=2, another=3)
+    said = [f.line for f in found(frame)]
+    assert said[0] == "t.csv: there is no column 'age' among 11 columns. Did you mean 'aeg'?"
+    assert "column 'gradee' is not in the dictionary. The nearest name there is 'grade'" in said[1]
+    assert "2 columns are not in the dictionary: those at position 10, 11." in said[2]
+    twice = pd.concat([table(), table()[["age"]]], axis=1)
+    assert rules(found(twice)) == [("repeated column", "age", (), ERROR)]
+
+
+def test_without_a_header_no_cell_is_taken_for_a_name():
+    frame = table()
+    frame.columns = frame.iloc[0].astype(str)
+    (finding,) = found(frame)
+    assert finding.rule == "header"
+    assert "none of the 8 columns of the dictionary is among the 8 here" in finding.line
+
+
+def test_positions_and_rows_are_those_of_the_file():
+    frame = table().assign(extra=1)
+    frame.insert(2, "hospital", ["n", "s"] * 30)
+    about = with_outcome(DICTIONARY, OUTCOME)
+    sheet = Sheet.by_column(canonical(frame, about), "t.csv", "hospital", about.variables)
+    (finding,) = examine([sheet], about, OUTCOME)
+    assert "column 10 is not in the dictionary" in finding.line
+    late = sheet.only(np.arange(60) >= 20)
+    late.frame.loc[4, "time"] = -1.0
+    (_, wrong) = examine([late], about, OUTCOME)
+    assert wrong.rows == (25,)
+
+
+def test_identifiers_repeat_within_a_site_not_across_sites_and_groups_may():
+    frame = table().assign(pid=[f"p{i // 2}" for i in range(60)])
+    assert found(frame, site=np.array(["n", "s"] * 30, object)) == []
+    (finding,) = found(frame)
+    assert (finding.rule, finding.n_rows) == ("identifier", 60)
+    assert found(frame.assign(pid=["a", "b", "c"] * 20)) == []
+
+
+@given(
+    st.integers(1, 40).flatmap(
+        lambda n: st.lists(
+            st.lists(st.sampled_from([0.0, 1.0, np.nan, "a", "b"]), min_size=n, max_size=n),
+            min_size=1, max_size=5,
+        )
+    )
+)  # fmt: skip
+def test_equal_rows_are_those_of_pandas(columns):
+    frame = pd.DataFrame(dict(enumerate(columns)))
+    assert (equal_rows(frame) == frame.duplicated(keep=False)).all()
+
+
+def test_sites_need_two_rows_and_an_event_and_are_named_only_if_they_are_many():
+    site = np.array(["north"] * 30 + ["south"] * 25 + ["Jane"] + ["west"] * 4, object)
+    frame = table().assign(event=[1] * 30 + [0] * 25 + [1] * 1 + [0] * 4)
+    said = [f.line for f in found(frame, site=site)]
+    assert [line.partition(";")[0].partition(" in ")[0] for line in said] == [
+        "t.csv: the site", "t.csv: site 'south' has no event", "t.csv: the site",
+    ]  # fmt: skip
+    assert "the site in row 56 has 1 row" in said[0]
+    assert "the site in row 57 has no event in column 'event' among 4 rows" in said[2]
+
+
+def test_a_site_in_another_unit_is_named():
+    site = np.array((["north"] * 3 + ["south"]) * 60, object)
+    frame = table(240)
+    frame["hb"] *= np.where(site == "south", 10, 1)
+    (finding,) = found(frame, site=site)
+    assert (finding.rule, finding.site, finding.rows) == ("mixed units", "south", ())
+    assert "a factor near 10" in finding.line
+
+
+@pytest.mark.parametrize(
+    ("outcome", "spec", "values", "rule"),
+    [
+        (Binary("y"), "binary", [0, 1, 2], "binary"),
+        (Binary("y"), {"type": "category", "levels": ["a", "b"]}, ["a", "b", "c"], "levels"),
+        (Binary("y"), None, ["a", "b", "c"], "classes"),
+        (Binary("y"), None, ["a", "b", None], "missing"),
+    ],
+)
+def test_outcomes_of_classes_follow_the_dictionary(outcome, spec, values, rule):
+    dictionary = None if spec is None else Dictionary.from_dict({"y": spec})
+    assert [f.rule for f in found(pd.DataFrame({"y": values}), dictionary, outcome)] == [rule]
+
+
+def test_the_schema_is_one_of_pandera_and_serves_alone():
+    import pandera.pandas as pa
+
+    schema = schema_of(DICTIONARY, OUTCOME)
+    assert isinstance(schema, pa.DataFrameSchema)
+    schema.validate(canonical(table(), DICTIONARY))
+    with pytest.raises(pa.errors.SchemaError):
+        schema.validate(canonical(changed(age={3: 17}), DICTIONARY))
+
+
+CELLS = st.one_of(
+    st.none(), st.floats(), st.integers(-3, 3), st.booleans(), st.text(max_size=3),
+    st.sampled_from(["I", "II", "1", "1950-01-01", "nan", "-9"]), st.dates(),
+)  # fmt: skip
+
+
+@given(
+    st.sampled_from(["age", "hb", "grade", "birth", "seen", "time"]), st.lists(CELLS, max_size=8)
+)
+def test_what_has_no_errors_can_be_encoded(column, values):
+    frame = changed(**{column: dict(enumerate(values, 1))})
+    form = canonical(frame, DICTIONARY)
+    wrong = errors(examine([Sheet(form, "t")], DICTIONARY, OUTCOME, warnings=False))
+    broken = broken_rules(form, DICTIONARY, OUTCOME, warnings=False)
+    assert bool(wrong) == bool(broken)
+    if not wrong:
+        Encoding(DICTIONARY.features(OUTCOME))(form)
+
+
+def test_a_missing_site_is_an_error_of_its_own():
+    frame = table().assign(hospital="n")
+    frame.loc[3, "hospital"] = None
+    with pytest.raises(DataError, match="no site in column 'hospital', row 4"):
+        Sheet.by_column(frame, "t.csv", "hospital", DICTIONARY.variables)

@@ -1,0 +1,57 @@
+"""docs/tutorial.md is what happens: files, commands, outputs, and what it quotes of the report."""
+
+from __future__ import annotations
+
+import html
+import re
+
+import pytest
+
+from doc_pages import DOCS, agree, follow
+
+PAGE = (DOCS / "tutorial.md").read_text(encoding="utf-8")
+REPORT = (DOCS / "report.md").read_text(encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def followed(tmp_path_factory):
+    """Follow the page; return what its commands printed beside what it shows, and the folder."""
+    folder = tmp_path_factory.mktemp("tutorial")
+    met = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        patch.setenv("COLUMNS", "80")
+        follow(PAGE, lambda *step: met.append(step))
+    return met, folder
+
+
+@pytest.fixture(scope="module")
+def report(followed):
+    """Return the report's page."""
+    return (followed[1] / "runs" / "heart-failure" / "report.html").read_text(encoding="utf-8")
+
+
+def test_every_command_prints_what_the_page_shows(followed):
+    met, _ = followed
+    assert [command.split()[:2] for command, *_ in met if command.startswith("fedcohort")] == [
+        ["fedcohort", name]
+        for name in ("init", "data", "data", "data", "run", "ledger", "predict", "predict")
+    ]
+    for command, shown, found in met:
+        assert agree(shown, found), f"$ {command}\n{found}"
+
+
+def test_what_is_quoted_stands_in_the_report(report):
+    quotes = re.findall(r"^> (.*(?:\n> .*)*)", PAGE, re.MULTILINE)
+    words = " ".join(html.unescape(re.sub(r"<[^>]+>", " ", report)).split())
+    assert len(quotes) == 2
+    for quote in quotes:
+        assert " ".join(quote.replace("\n> ", " ").split()) in words
+
+
+def test_the_guide_explains_every_section_of_the_report(report):
+    contents = re.search(r"<nav.*?</nav>", report, re.DOTALL)
+    assert contents is not None
+    sections = [html.unescape(name) for name in re.findall(r"<a [^>]*>([^<]+)</a>", contents[0])]
+    assert len(sections) > 15
+    assert re.findall(r"^## (.+)$", REPORT, re.MULTILINE)[1:] == sections
