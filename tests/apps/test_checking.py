@@ -88,7 +88,7 @@ def test_json_holds_what_the_text_says():
     report = json.loads(text)
     assert code == 2
     assert (report["schema"], report["errors"], report["warnings"]) == (1, 1, 0)
-    assert report["tables"] == [{"name": "t.csv", "rows": 40, "columns": 5}]
+    assert report["tables"] == [{"name": "t.csv", "rows": 40, "columns": 5, "left_out": 0}]
     assert report["findings"] == [
         {
             "file": "t.csv",
@@ -163,6 +163,11 @@ def test_rows_that_a_study_excludes_are_not_judged_and_the_others_keep_their_num
     Path("s.yaml").write_text(STUDY % ("t.csv", exclude))
     (said,) = findings("s.yaml")
     assert (said["rows"], said["lines"]) == ([9], [10])
+    assert check("s.yaml")[1].startswith(
+        "t.csv (40 rows, 5 columns; 1 row left out by exclude): 1 "
+    )
+    (counted,) = json.loads(check("s.yaml", "--json")[1])["tables"]
+    assert (counted["rows"], counted["left_out"]) == (40, 1)
 
 
 def test_the_outcome_may_be_named_on_the_command_line():

@@ -40,11 +40,13 @@ class Report:
     tables : name → rows and columns, or None for what could not be read.
     findings : in the order of the tables.
     offsets : name → line of the file − data row, for CSV files whose rows are lines.
+    left_out : name → rows that the study's `data.exclude` leaves out, which are not judged.
     """
 
     tables: dict[str, tuple[int, int] | None] = field(default_factory=dict[str, Any])
     findings: list[Finding] = field(default_factory=list[Finding])
     offsets: dict[str, int] = field(default_factory=dict[str, int])
+    left_out: dict[str, int] = field(default_factory=dict[str, int])
 
     def add(
         self,
@@ -60,6 +62,7 @@ class Report:
         self.findings += found
         for sheet in sheets:
             self.tables[sheet.name] = len(sheet.frame) + sheet.left_out, sheet.width
+            self.left_out[sheet.name] = sheet.left_out
             if any(f.rows for f in found if f.file == sheet.name):
                 rows = len(sheet.frame) + sheet.left_out
                 if _rows_are_lines(base / sheet.name, rows):
@@ -75,7 +78,12 @@ class Report:
         """Return the report as JSON text; see `docs/data-check.md`."""
         wrong, strange = self.counts
         shapes = [
-            {"name": name, "rows": shape and shape[0], "columns": shape and shape[1]}
+            {
+                "name": name,
+                "rows": shape and shape[0],
+                "columns": shape and shape[1],
+                "left_out": shape and self.left_out.get(name, 0),
+            }
             for name, shape in self.tables.items()
         ]
         plain = {
@@ -93,7 +101,9 @@ class Report:
         for name in dict.fromkeys([*self.tables, *(f.file for f in self.findings)]):
             here = [f for f in self.findings if f.file == name]
             shape = self.tables.get(name)
-            size = f" ({shape[0]:,} rows, {shape[1]} columns)" if shape else ""
+            out = self.left_out.get(name, 0)
+            but = f"; {_count(out, 'row')} left out by exclude" if out else ""
+            size = f" ({shape[0]:,} rows, {shape[1]} columns{but})" if shape else ""
             lines.append(f"{name or 'all tables'}{size}: {_said(here)}")
             for f in sorted(here, key=lambda f: f.severity):
                 lines += _wrapped(f, self.offsets.get(name))
@@ -244,7 +254,7 @@ def _rows_are_lines(path: Path, n_rows: int) -> bool:
 
 
 def _count(n: int, noun: str) -> str:
-    return f"{n or 'no'} {noun}{'' if n == 1 else 's'}"
+    return f"{f'{n:,}' if n else 'no'} {noun}{'' if n == 1 else 's'}"
 
 
 def _said(findings: Sequence[Finding]) -> str:

@@ -69,7 +69,7 @@ def _lines(console: Console, title: str) -> Callable[[Event], None]:
 
 
 def show(results: Results) -> None:
-    """Print the main metric of every arm in every scenario, rows left out, and the report's path."""
+    """Print every arm's main metric by scenario, the rows left out, and the report's path."""
     console = Console()
     header, *rows = summary_table(results.content)
     table = Table(title=escape(results.content.get("question") or results.content["study"]))

@@ -1,36 +1,16 @@
 """Table 1 over sites: every variable described by each site and over all, small counts hidden.
 
 Each site describes its own rows and hides what is of few patients before anything leaves, by the
-rules of `suppression`: for each variable the counts of its levels and of missing values (of a
-number: of known and missing ones), which add up to the site's rows. With m the `min_cell`, of a
-number are shown
-
-    mean, sd    of 2m known values or more, where no few values make them (1)
-    quartiles   of 4m or more; each the mean of the m values nearest in rank
-
-unless the number is a count in disguise, when nothing is shown:
-
-    fewer than m values differ from the most frequent one, or none does;
-    of `FEW` distinct values, or m, some count is one that `suppression` hides.
-
-Of a few patients, such as one of 999 among many near 0, mean and sd tell both how many they are and
-the value. So they are shown only where, of the squared distances from the median, those of all
-others add up to a share of the m − 1 largest (a p % rule against fewer than m together):
-
-    Σ_others d² ≥ `SHARE` · Σ_largest d²                                                     (1)
-
-All are rounded to a step that hides how many values there are; where (1) fails, that of quartiles
-is from the sd of values cut to the m-th largest and smallest, so that it tells of no outlier. Where the count of missing values of n rows is hidden, the rules
-count n − (m − 1) known ones, as if as many as possible were missing: whether a mean is there tells
-nothing. Nobody's smallest or largest value is asked for. A level that everyone at a site has is
-shown.
+rules of `suppression` for counts: for each variable those of its levels and of missing values (of a
+number: of known and missing ones), which add up to the site's rows; and by those of `shown_number`
+for mean, standard deviation and quartiles. A level that everyone at a site has is shown.
 
 The column of all sites is computed from what the sites show, each statistic where all of them do,
 and is hidden otherwise: so it tells nothing more, and taking sites off it recovers nothing. A mean
 weighs each site by its known values (by n − m/2 where they are hidden). A quartile is that of the
 mixture of the sites, each a normal distribution whose halves are stretched to its quartiles:
 
-    F(x) = Σ_s w_s Φ(z₇₅ (x − q₂)/(q₂ − q₁)),   q₃ − q₂ in place of q₂ − q₁ where x > q₂     (2)
+    F(x) = Σ_s w_s Φ(z₇₅ (x − q₂)/(q₂ − q₁)),   q₃ − q₂ in place of q₂ − q₁ where x > q₂     (1)
 
 Revealed: `SiteTable`, each site's own, once. It is one table: against tables of other rows of the
 same patients (a later export, the sums of a method's training rows) these rules do not protect.
@@ -50,20 +30,13 @@ from fedcohort.arrays import Array
 from fedcohort.data.dictionary import Dictionary
 from fedcohort.data.encode import Encoded, Encoding
 from fedcohort.data.outcome import Binary, Category, Outcome, Survival
-from fedcohort.data.suppression import hidden, rounded, step, unit
+from fedcohort.data.shown_number import HIDDEN, QUARTILES, ShownNumber
+from fedcohort.data.suppression import hidden, rounded, step
 from fedcohort.data.variable import Variable
 from fedcohort.protocol.federation import Federation
 from fedcohort.protocol.message import message
 from fedcohort.protocol.step import Site, gathered
 
-#: Stands for a count that is hidden.
-HIDDEN = -1
-#: At these shares of the rows lie the quartiles.
-QUARTILES = (0.25, 0.5, 0.75)
-#: A number of so many distinct values, or fewer, is a table of counts.
-FEW = 6
-#: The rest of a sum of squares is at least this share of its m − 1 largest parts.
-SHARE = 0.25
 #: Between its quartiles a normal distribution has so many standard deviations.
 NORMAL_IQR = 2 * float(ndtri(QUARTILES[2]))
 
@@ -148,13 +121,14 @@ def describe_columns(site: Site[Encoded, None], *, n_levels: Array, min_cell: in
         n = HIDDEN
     missing = np.full(len(columns), HIDDEN)
     levels = np.zeros((len(codes), max([0, *n_levels.tolist()])), np.int64)
-    found = [_Number.of(x, min_cell) for x in numbers]
+    found = [ShownNumber.of(x, min_cell) for x in numbers]
     missing[: len(numbers)] = [f.missing for f in found]
     for j, (column, most) in enumerate(zip(codes, n_levels.tolist(), strict=True)):
         cells = np.bincount(column + 1, minlength=most + 1)
         shown = np.where(hidden(cells, min_cell), HIDDEN, cells)
         missing[len(numbers) + j] = shown[0]
         levels[j, :most] = shown[1:]
+    shown = [(f.mean is not None, f.quartiles is not None) for f in found]
     return SiteTable(
         np.array(n),
         missing,
@@ -162,74 +136,12 @@ def describe_columns(site: Site[Encoded, None], *, n_levels: Array, min_cell: in
         np.array([f.mean or 0.0 for f in found], float),
         np.array([f.sd or 0.0 for f in found], float),
         np.array([f.quartiles or (0.0, 0.0, 0.0) for f in found], float).reshape(-1, 3),
-        np.array(
-            [[v is not None for v in (f.mean, f.quartiles)] for f in found], bool
-        ).reshape(-1, 2),
+        np.array(shown, bool).reshape(-1, 2),
     )
 
 
 #: Every step that `describe` asks for.
 STEPS = (describe_columns,)
-
-
-@dataclass(frozen=True)
-class _Number:
-    """What a site shows of one column of numbers; None, or `HIDDEN`, for what it does not."""
-
-    missing: int
-    mean: float | None = None
-    sd: float | None = None
-    quartiles: tuple[float, ...] | None = None
-
-    @classmethod
-    def of(cls, x: Array, min_cell: int) -> _Number:
-        """Describe x (n,), NaN where missing."""
-        known = np.sort(x[~np.isnan(x)])
-        cells = np.array([len(x) - len(known), len(known)])
-        secret = bool(hidden(cells, min_cell).any())
-        missing = HIDDEN if secret else int(cells[0])
-        m = max(min_cell, 1)
-        sure = min(len(x) - (m - 1), len(known)) if secret else len(known)
-        if sure < 2 * m or (secret and m < 3) or _counts(known, m):
-            return cls(missing)
-        with np.errstate(over="ignore", invalid="ignore"):
-            mean, spread = float(known.mean()), float(known.std(ddof=1))
-            dominated = _dominated(known, m)
-            inner = float(np.clip(known, known[m - 1], known[-m]).std(ddof=1))
-        if not math.isfinite(mean + spread):
-            return cls(missing)
-        s = step(inner if dominated else spread, sure, unit(known))
-        quartiles = tuple(rounded(_near(known, q, m), s) for q in QUARTILES)
-        return cls(
-            missing,
-            None if dominated else rounded(mean, s),
-            None if dominated else rounded(spread, s),
-            quartiles if sure >= 4 * m else None,
-        )
-
-
-def _counts(ordered: Array, m: int) -> bool:
-    """Return whether values (n,) are counts in disguise, of which some must be hidden."""
-    if m == 1:
-        return False
-    counts = np.unique(ordered, return_counts=True)[1]
-    if len(ordered) - counts.max() < m:
-        return True
-    return len(counts) <= max(FEW, m) and bool(hidden(counts, m).any())
-
-
-def _dominated(ordered: Array, m: int) -> bool:
-    """Return whether m − 1 values, or fewer, make the moments of all (n,): not eq. (1)."""
-    parts = np.sort(np.square(ordered - np.median(ordered)))
-    others = len(parts) - (m - 1)
-    return bool(parts[:others].sum() < SHARE * parts[others:].sum())
-
-
-def _near(ordered: Array, share: float, m: int) -> float:
-    """Return the mean of the m values nearest in rank to a quantile."""
-    first = round(share * (len(ordered) - 1) - (m - 1) / 2)
-    first = min(max(first, 0), len(ordered) - m)
-    return float(ordered[first : first + m].mean())
 
 
 # at the coordinator ---------------------------------------------------------------------
@@ -354,7 +266,7 @@ def _weight(site: Summary, min_cell: int) -> float:
 
 
 def mixture_quartiles(weights: Array, quartiles: Array) -> tuple[float, float, float]:
-    """Return the quartiles of eq. (2).
+    """Return the quartiles of eq. (1).
 
     Parameters
     ----------

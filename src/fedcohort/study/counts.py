@@ -12,16 +12,17 @@ n rows and e events:
     halves    of natural sites, events of training and of blind rows: as (2), where a site has
               1 … m − 1 events or others in either of them, or hides those of both
 
-K follows from rows, which are shown, and from the last site L alone. So L can have one event more
-or less and another of the K one less or more, and every table stays as it is, as long as there is
-room for both. With E the K sites' events, or other rows, of which L has few, and N the rows of the
-K but L, that is sure where
+Who knows all rows, K and the events of the K sites together, E, is left with the ways to divide E
+for which (2) gives this K:
 
-    K + m − 1 ≤ E ≤ N − K + 1                                                                   (3)
+    some site hides its own if K = 2, the largest of them if K > 2                              (3)
 
-and otherwise all sites hide their events. Rows for training and test follow from the study's seed
-and the rows of all sites, both shown: hiding them would hide nothing. Where (1) hides some, they
-would tell of those, and are hidden at all sites.
+All these publish the same, since nothing else is asked: the K sites alone are hidden if (3) leaves
+each of them two numbers of events or more, and otherwise all sites are.
+
+Rows for training and test follow from the study's seed and the rows of all sites, both shown:
+hiding them would hide nothing. Where (1) hides some, they would tell of those, and are hidden at
+all sites.
 
 Revealed: nothing; the coordinator counts what the files are about to say.
 """
@@ -199,12 +200,30 @@ def closed_sites(cells: Cells, own: Collection[str], min_cell: int) -> list[str]
     """
     rows = {s: int(c.sum()) for s, c in cells.items()}
     first = _first(rows, own)
-    if not first:
+    if not first or len(first) == len(cells):
         return first
-    last = next(s for s in reversed(first) if s in own)
-    few = cells[last] < min_cell
-    others = sum(rows[s] for s in first) - rows[last]
-    held = np.sum([cells[s] for s in first], axis=0)[few & (cells[last] > 0)]
-    k = len(first)
-    room = (held >= k + min_cell - 1) & (held <= others - k + 1)
-    return first if len(few) == 2 and room.all() else sorted(cells)
+    held = np.sum([cells[s] for s in first], axis=0)
+    if len(held) == 2 and _open_to_doubt([rows[s] for s in first], int(held[1]), min_cell):
+        return first
+    return sorted(cells)
+
+
+def _open_to_doubt(rows: list[int], events: int, min_cell: int) -> bool:
+    """Return whether eq. (3) leaves each site two numbers of events or more, of 1 and above."""
+    *others, n = rows
+    own = _own(n, min_cell)
+    if len(rows) == 2:
+        first = {*_own(others[0], min_cell), *(events - x for x in own)}
+        return sum(0 < x <= others[0] and 0 < events - x <= n for x in first) > 1
+    k, room = len(others), sum(others)
+    rest = [events - x for x in own if k <= events - x <= room]
+    spans = [
+        {(max(1, r - room + m), min(m, r - k + 1)) for r in rest} for m in others
+    ]  # of each other site, the least and most that it can have
+    return len(rest) > 1 and all(len(s) > 1 or any(a < b for a, b in s) for s in spans)
+
+
+def _own(rows: int, min_cell: int) -> list[int]:
+    """Return the numbers of events that a site of so many rows hides, of 1 and above."""
+    ends = {*range(1, min_cell + 3), *range(rows - min_cell - 2, rows + 1)}
+    return [x for x in sorted(ends) if 0 < x <= rows and _few(np.array([rows - x, x]), min_cell)]

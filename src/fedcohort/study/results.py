@@ -164,7 +164,7 @@ def _test_mark(plan: Plan, table: Table, counts: Counts, patients: Mapping[str, 
     numbers = ("name", "site", "n", "missing", "mean", "sd", "quartiles", "counts")
     known = [
         [plan.seed, plan.test_fraction, plan.repeats],
-        [plan.source, plan.query, len(table.frame), counts.events, outcome],
+        [len(table.frame), counts.events, outcome],
         [[v[k] for k in numbers] for v in natural if v["name"] in outcome["columns"]],
     ]
     return zlib.crc32(json.dumps(known).encode())

@@ -1,9 +1,9 @@
 """What becomes of a category: which levels are kept, and which become one.
 
 Levels with fewer than `least` rows at all sites together are pooled, so that no feature, and no
-coefficient, belongs to fewer; a column that says where a level is missing needs as many. Where the pool itself
-has fewer, the rarest of the others joins it, until it has as many: what is pooled because it is
-rare is not shown by being alone.
+coefficient, belongs to fewer; a column that says where a level is missing needs as many. Where the
+pool itself has fewer, the rarest of the others joins it, until it has as many: what is pooled
+because it is rare is not shown by being alone.
 """
 
 from __future__ import annotations

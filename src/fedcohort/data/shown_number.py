@@ -1,0 +1,103 @@
+"""What a site shows of a column of numbers, so that it tells of no few patients.
+
+With m the `min_cell`, of a number are shown
+
+    mean, sd    of 2m known values or more, where no few values make them (1)
+    quartiles   of 4m or more; each the mean of the m values nearest in rank
+
+unless the number is a count in disguise, when nothing is shown:
+
+    fewer than m values differ from the most frequent one, or none does;
+    of `FEW` distinct values, or m, some count is one that `suppression` hides.
+
+Of a few patients, such as one of 999 among many near 0, mean and sd tell both how many they are and
+the value. So they are shown only where, of the squared distances from the median, those of all
+others add up to a share of the m − 1 largest (a p % rule against fewer than m together):
+
+    Σ_others d² ≥ `SHARE` · Σ_largest d²                                                     (1)
+
+All are rounded to a step that hides how many values there are; where (1) fails, that of quartiles
+is from the sd of values cut to the m-th largest and smallest, so that it tells of no outlier. Where
+the count of missing values of n rows is hidden, the rules count n − (m − 1) known ones, as if as
+many as possible were missing: whether a mean is there tells nothing. Nobody's smallest or largest
+value is asked for.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedcohort.arrays import Array
+from fedcohort.data.suppression import hidden, rounded, step, unit
+
+#: Stands for a count that is hidden.
+HIDDEN = -1
+#: At these shares of the rows lie the quartiles.
+QUARTILES = (0.25, 0.5, 0.75)
+#: A number of so many distinct values, or fewer, is a table of counts.
+FEW = 6
+#: The rest of a sum of squares is at least this share of its m − 1 largest parts.
+SHARE = 0.1
+
+
+@dataclass(frozen=True)
+class ShownNumber:
+    """What a site shows of one column of numbers; None, or `HIDDEN`, for what it does not."""
+
+    missing: int
+    mean: float | None = None
+    sd: float | None = None
+    quartiles: tuple[float, ...] | None = None
+
+    @classmethod
+    def of(cls, x: Array, min_cell: int) -> ShownNumber:
+        """Describe x (n,), NaN where missing."""
+        known = np.sort(x[~np.isnan(x)])
+        cells = np.array([len(x) - len(known), len(known)])
+        secret = bool(hidden(cells, min_cell).any())
+        missing = HIDDEN if secret else int(cells[0])
+        m = max(min_cell, 1)
+        sure = min(len(x) - (m - 1), len(known)) if secret else len(known)
+        if sure < 2 * m or (secret and m < 3) or _counts(known, m):
+            return cls(missing)
+        with np.errstate(over="ignore", invalid="ignore"):
+            mean, spread = float(known.mean()), float(known.std(ddof=1))
+            dominated = _dominated(known, m)
+            inner = float(np.clip(known, known[m - 1], known[-m]).std(ddof=1))
+        if not math.isfinite(mean + spread):
+            return cls(missing)
+        s = step(inner if dominated else spread, sure, unit(known))
+        quartiles = tuple(rounded(_near(known, q, m), s) for q in QUARTILES)
+        return cls(
+            missing,
+            None if dominated else rounded(mean, s),
+            None if dominated else rounded(spread, s),
+            quartiles if sure >= 4 * m else None,
+        )
+
+
+def _counts(ordered: Array, m: int) -> bool:
+    """Return whether values (n,) are counts in disguise, of which some must be hidden."""
+    if m == 1:
+        return False
+    counts = np.unique(ordered, return_counts=True)[1]
+    if len(ordered) - counts.max() < m:
+        return True
+    return len(counts) <= max(FEW, m) and bool(hidden(counts, m).any())
+
+
+def _dominated(ordered: Array, m: int) -> bool:
+    """Return whether m − 1 values, or fewer, make the moments of all (n,): not eq. (1)."""
+    parts = np.sort(np.square(ordered - np.median(ordered)))
+    others = len(parts) - (m - 1)
+    return bool(parts[:others].sum() < SHARE * parts[others:].sum())
+
+
+def _near(ordered: Array, share: float, m: int) -> float:
+    """Return the mean of the m values nearest in rank to a quantile."""
+    first = round(share * (len(ordered) - 1) - (m - 1) / 2)
+    first = min(max(first, 0), len(ordered) - m)
+    return float(ordered[first : first + m].mean())
