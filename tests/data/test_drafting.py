@@ -202,3 +202,11 @@ def test_the_column_of_the_hospitals_is_found():
 def test_two_columns_of_one_name_are_an_error():
     with pytest.raises(DataError, match="several columns are called 'a'"):
         drafting.guesses(pd.DataFrame([[1, 2]], columns=["a", "a"]))
+
+
+@pytest.mark.parametrize("names", [12, 20])
+def test_texts_that_stand_once_are_remarks_and_not_levels_that_travel(names):
+    said = [f"Jane Doe {i}, sister of the mayor" for i in range(names)]
+    few = guess([*said, *[None] * (N - names)], "remark").variable
+    assert (few.type, few.levels) == ("text", ())
+    assert guess(said, "who").variable.levels == ()

@@ -37,6 +37,9 @@ MOST_LEVELS = 20
 MOST_CODES = 6
 #: Fewer rows than this make a level rare.
 RARE = 5
+#: Texts of which more than this share stand in one row each are remarks or names, not levels: a
+#: dictionary travels, and would carry them along.
+MOST_SINGLE = 0.5
 #: Cells of which this share are numbers make a column of numbers.
 MOSTLY = 0.9
 #: Cells of which this share are the only ones of their value hardly repeat.
@@ -277,7 +280,8 @@ def _text(name: str, filled: pd.Series, distinct: float) -> Guess:
     if all(_OTHER_DATE.fullmatch(t) for t in texts):
         guess = Guess(Variable(name, "text"))
         return guess.noting("dates? write them as 2015-01-31 and make this a date")
-    many = len(counts) > max(MOST_LEVELS, len(filled) / 10)
+    single = len(counts) > 2 and float((counts == 1).mean()) > MOST_SINGLE
+    many = single or len(counts) > max(MOST_LEVELS, len(filled) / 10)
     identifier = _says_so(name, distinct) or (many and distinct >= DISTINCT)
     if identifier or many:
         said = "names a person or a record" if identifier else "free text"
