@@ -215,7 +215,9 @@ def test_rows_are_designed_one_by_one(seed, scale, impute):
     design = designed(frame, scale=scale, impute=impute)
     x = design.matrix(frame)
     assert np.isfinite(x).all()
-    assert_array_equal(np.vstack([design.matrix(frame.iloc[:7]), design.matrix(frame.iloc[7:])]), x)
+    apart = np.vstack([design.matrix(frame.iloc[:7]), design.matrix(frame.iloc[7:])])
+    # a product of matrices may differ in its last bit with the number of their rows
+    assert_allclose(apart, x, rtol=1e-13 if impute == "iterative" else 0, atol=1e-15)
 
 
 def test_sums_are_all_that_leaves_a_site():
