@@ -43,7 +43,7 @@ class Ground:
     times : (T,), the grid; deaths : (T,), at each time.
     exits : slots at which censored records leave (`numerics.survival`).
     leaving : (T,), deaths and censored records that leave at each time.
-    centre, scale : (p,), pooled mean and standard deviation of the covariates.
+    centre, scale : (p,), pooled mean (rounded) and standard deviation of the covariates.
     x_dead : (p,), Σ of the standardised covariates of those who die.
     rows : records at all sites.
     """

@@ -19,7 +19,7 @@ from fedcohort.protocol import Fitted, Row
 
 @dataclass(frozen=True, eq=False)
 class CoxModel(Fitted):
-    """h(t | x) = h₀(t) exp((x − c)ᵀβ), with c the pooled mean of the covariates.
+    """h(t | x) = h₀(t) exp((x − c)ᵀβ), with c their pooled mean, rounded.
 
     Attributes
     ----------

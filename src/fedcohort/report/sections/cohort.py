@@ -140,18 +140,22 @@ def _lines(
 
 
 def _number(v: Mapping[str, Any]) -> str | Markup:
-    """Return mean (SD) and median [quartiles]."""
-    mean = words.number(v.get("mean"))
-    if mean != mean:
+    """Return mean (SD) and median [quartiles], each where the site shows it."""
+    mean, sd = words.number(v.get("mean")), words.number(v.get("sd"))
+    quartiles = [words.number(q) for q in v.get("quartiles") or ()]
+    spread = sd if sd > 0 else quartiles[2] - quartiles[0] if len(quartiles) == 3 else 0.0
+    digits = _digits(spread if spread > 0 else mean)
+    parts: list[str | Markup] = []
+    if mean == mean:
+        parts.append(
+            words.fixed(mean, digits) + (f" ({words.fixed(sd, digits)})" if sd == sd else "")
+        )
+    if len(quartiles) == 3:
+        q1, median, q3 = (words.fixed(q, digits) for q in quartiles)
+        parts.append(h("small", f"{median} [{q1}, {q3}]"))
+    if not parts:
         return HIDDEN if v else words.MISSING
-    sd = words.number(v.get("sd"))
-    digits = _digits(sd if sd > 0 else mean)
-    first = words.fixed(mean, digits) + (f" ({words.fixed(sd, digits)})" if sd == sd else "")
-    quartiles = v.get("quartiles") or ()
-    if len(quartiles) != 3:
-        return first
-    q1, median, q3 = (words.fixed(q, digits) for q in quartiles)
-    return join(first, h("br"), h("small", f"{median} [{q1}, {q3}]"))
+    return join(parts[0], h("br") if len(parts) > 1 else None, *parts[1:])
 
 
 def _digits(spread: float) -> int:

@@ -197,9 +197,7 @@ def calculated(run: Run) -> str | None:
     """Item 12g, analysis."""
     if not run.arms:
         return None
-    return (
-        "By `fedcohort predict MODEL_DIR FILE`; models/ holds each arm's arrays and preprocessing."
-    )
+    return "By `fedcohort predict MODEL_DIR FILE`; models/ holds the arrays and the preprocessing of each arm that trains together."
 
 
 def imbalance(run: Run) -> str | None:
