@@ -144,7 +144,7 @@ def _number(v: Mapping[str, Any]) -> str | Markup:
     mean, sd = words.number(v.get("mean")), words.number(v.get("sd"))
     quartiles = [words.number(q) for q in v.get("quartiles") or ()]
     spread = sd if sd > 0 else quartiles[2] - quartiles[0] if len(quartiles) == 3 else 0.0
-    digits = _digits(spread if spread > 0 else mean)
+    digits = _digits(spread if spread > 0 else mean if mean == mean else 0.0)
     parts: list[str | Markup] = []
     if mean == mean:
         parts.append(

@@ -197,7 +197,10 @@ def calculated(run: Run) -> str | None:
     """Item 12g, analysis."""
     if not run.arms:
         return None
-    return "By `fedcohort predict MODEL_DIR FILE`; models/ holds the arrays and the preprocessing of each arm that trains together."
+    return (
+        "By `fedcohort predict MODEL_DIR FILE`; models/ holds the arrays and the preprocessing of "
+        "each arm that trains together."
+    )
 
 
 def imbalance(run: Run) -> str | None:
@@ -265,7 +268,10 @@ def specified(run: Run) -> str | None:
     if not run.arms:
         return None
     shown = "Coefficients in full: section Effects. " if run.rows("coefficients") else ""
-    return f"{shown}Every model with its preprocessing: models/, as safetensors and JSON."
+    return (
+        f"{shown}The models of arms that train together, with their preprocessing: models/, as "
+        f"safetensors and JSON."
+    )
 
 
 def performance(run: Run) -> str | None:
