@@ -66,14 +66,14 @@ def test_without_a_clear_gap_no_share_is_claimed(tmp_path):
 
 def test_two_runs_are_called_only_two(tmp_path):
     arms = {"isolated": [0.6, 0.61], "exact": [0.68, 0.67], "centralised": [0.7, 0.69]}
-    assert answer(run_of(tmp_path, arms)).startswith("In only 2 runs, training together closed")
+    assert answer(run_of(tmp_path, arms)).startswith("In only 2 runs, training together reached")
 
 
 def test_one_run_is_called_one_run(tmp_path):
     run = run_of(tmp_path, {"isolated": [0.6], "exact": [0.68], "centralised": [0.7]})
     assert answer(run) == (
-        "In a single run, training together closed 80 % of the gap between a hospital alone "
-        "(C-index 0.600) and all data in one place (0.700)."
+        "In a single run, training together reached a C-index of 0.680, a hospital alone 0.600, "
+        "and all data in one place 0.700: too few runs to tell them apart."
     )
     assert "too few repeats" in by_scenario(run, leading(run))
     assert any("run once" in c for c in caveats(run, leading(run)))

@@ -83,7 +83,9 @@ def answer(run: Run) -> str:
     if all(v.kind == ALONE for v in shown):
         levels = [s.mean for v in shown if (s := run.summary(arm.name, v.scenario))]
         return f"Training together reached a {label} of {_range(levels, fixed)}."
-    helped = [v for v in shown if v.kind in (HELPED, SINGLE)]
+    if any(v.kind == SINGLE for v in shown):
+        return _too_few(run, arm, shown)
+    helped = [v for v in shown if v.kind == HELPED]
     if helped:
         return _helped(run, arm, shown, helped)
     ahead = [v for v in shown if v.kind == AHEAD]
@@ -111,7 +113,6 @@ def _helped(run: Run, arm: Arm, shown: list[Verdict], helped: list[Verdict]) -> 
         if b
     ]
     label = words.metric(run.metric).label
-    single = helped[0].kind == SINGLE
     closed = (
         "all" if min(shares) == 1 else
         "none" if max(shares) <= 0 else
@@ -125,9 +126,23 @@ def _helped(run: Run, arm: Arm, shown: list[Verdict], helped: list[Verdict]) -> 
         f"closed {closed} of the gap between a hospital alone ({label} "
         f"{_range(bounds[0], fixed)}) and all data in one place ({_range(bounds[1], fixed)})"
     )
-    few = "In a single run, " if run.repeats == 1 else f"In only {run.repeats} runs, "
-    start = few + "training together" if single else "Training together"
-    return f"{start} {sentence}{_where(helped, shown)}."
+    return f"Training together {sentence}{_where(helped, shown)}."
+
+
+def _too_few(run: Run, arm: Arm, shown: list[Verdict]) -> str:
+    """Return the headline of so few repeats that no gap can be told from chance."""
+    few = "In a single run" if run.repeats == 1 else f"In only {run.repeats} runs"
+    label = words.metric(run.metric).label
+    levels = [
+        _range([s.mean for v in shown if (s := run.summary(a.name, v.scenario))], fixed)
+        for a in (arm, run.lower, run.upper)
+        if a is not None
+    ]
+    reached, alone, pooled = levels
+    return (
+        f"{few}, training together reached a {label} of {reached}, a hospital alone {alone}, and "
+        f"all data in one place {pooled}: too few runs to tell them apart."
+    )
 
 
 def _ahead(run: Run, arm: Arm, shown: list[Verdict], ahead: list[Verdict]) -> str:

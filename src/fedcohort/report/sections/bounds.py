@@ -107,7 +107,7 @@ def _share(run: Run, arm: Arm, scenario: str) -> str | None:
     share = run.share(arm.name, scenario) if arm in run.together else None
     if share is None or math.isnan(share.value):
         return None
-    if not math.isnan(share.gap.low) and share.gap.side < 1:
+    if share.gap.side < 1:  # nor where there is no interval
         return None
     how = "the whole" if share.value >= 0.995 else f"{percent(share.value)} of the"
     return f"closes {how} gap"

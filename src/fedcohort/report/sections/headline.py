@@ -62,7 +62,7 @@ def _sentence(run: Run, arm: Arm, v: Verdict) -> list[str]:
         }[rest.side]
         return [f"{reached}; {how}; {tail}."]
     if v.kind == SINGLE:
-        return [f"{reached}; {how}; too few repeats to say how much of this is chance."]
+        return [f"{reached}; too few repeats to say whether there is a gap to close."]
     if v.kind == NO_GAP:
         return [f"{reached}; all data in one place did not clearly beat a hospital alone, so that "
                 "there was no gap to close."]  # fmt: skip
