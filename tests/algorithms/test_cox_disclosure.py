@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from algorithms.cox_cases import federation, fit, public, simulated, split
+from fedcohort.algorithms.cox import METHOD, CoxSettings
 from fedcohort.protocol import NotConverged
 
 TABLES = ["gbsg2", "lung", "veteran", "whas500"]
@@ -147,3 +148,15 @@ def test_a_handful_of_censored_records_is_in_no_risk_set_of_a_protected_grid():
     seen = overhear(table, time_grid="protected")
     assert seen["risk_weights"][0][1].leaving.sum() == 197
     assert fit([table], time_grid="protected").events == 197
+
+
+def test_what_is_said_to_be_revealed_is_that_of_the_settings():
+    said = {
+        (baseline, grid): METHOD.reveals_with(CoxSettings(baseline=baseline, time_grid=grid))
+        for baseline in ("shared", "stratified")
+        for grid in ("protected", "exact")
+    }
+    for (baseline, grid), text in said.items():
+        assert ("own" in text or "log-likelihood" in text) == (baseline == "stratified")
+        assert ("p x p moment" in text) == (baseline == "shared")
+        assert ("each site's times of death" in text) == (grid == "exact")

@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from fedcohort.apps.checking import Report
 from in_process import command
 
 DICTIONARY = """\
@@ -206,3 +207,71 @@ def test_what_cannot_be_done_is_one_line(arguments, said):
     assert (code, printed) == (2, "")
     assert said in line
     assert line.count("\n") == 1
+
+
+@pytest.mark.parametrize("out", ["t.csv", "d.yaml", "./sub/../t.csv", "n.csv", "l.csv"])
+def test_an_input_is_never_overwritten_and_another_file_only_by_force(out):
+    Path("sub").mkdir()
+    for name in ("t.csv", "n.csv"):
+        table().to_csv(name, index=False)
+    Path("l.csv").symlink_to("t.csv")
+    before = Path(out).read_bytes()
+    code, _, line = check("{site}.csv", "--dictionary", "d.yaml", "--out", out, "--force")
+    assert (code, line) == (2, f"fedcohort: --out {Path(out)}: it is an input of this command. "
+                               "Name another file.\n")  # fmt: skip
+    assert Path(out).read_bytes() == before
+    Path("r.txt").write_text("mine")
+    code, _, line = check("t.csv", "--dictionary", "d.yaml", "--out", "r.txt")
+    assert code == 2
+    assert "r.txt: it exists" in line
+    assert Path("r.txt").read_text() == "mine"
+    assert check("t.csv", "--dictionary", "d.yaml", "--out", "r.txt", "--force")[0] == 0
+
+
+def test_the_tables_of_a_study_file_are_inputs_too():
+    table().to_csv("t.csv", index=False)
+    Path("s.yaml").write_text(STUDY % ("t.csv", ", sites: {split: iid, n: 3}"))
+    for out in ("s.yaml", "t.csv", "d.yaml"):
+        code, _, line = check("s.yaml", "--out", out, "--force")
+        assert code == 2
+        assert "it is an input" in line
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("postgresql://u:hunter2@h/b", "postgresql://u:***@h/b"),
+        ("postgresql://u@corp:hun@ter2@h/b", "postgresql://u@corp:***@h/b"),
+        ("postgresql://u:hun/ter2?@h/b", "postgresql://u:***@h/b"),
+        ("mysql://h/b?user=u&password=hunter2", "mysql://h/b?user=u&password=***"),
+    ],
+)
+def test_a_password_in_a_url_is_never_shown(url, shown):
+    for form in ((), ("--json",)):
+        code, text, line = check(url, "--dictionary", "d.yaml", "--query", "select 1", *form)
+        assert code == 2
+        assert "ter2" not in text + line
+        assert shown in text
+
+
+def test_a_question_ends_without_a_stop():
+    Path("table.csv").write_text("x\n1\n")
+    _, text, _ = check("tabel.csv", "--dictionary", "d.yaml")
+    assert "Did you mean 'table.csv'?\n" in text
+
+
+def test_a_check_without_an_outcome_says_so():
+    Path("d.yaml").write_text("variables: {age: integer}\n")
+    table()[["age"]].to_csv("t.csv", index=False)
+    code, text, _ = check("t.csv", "--dictionary", "d.yaml")
+    assert code == 0
+    assert " ".join(text.split()).endswith(
+        "no outcome was checked: mark time and event in the dictionary, or give --outcome"
+    )
+
+
+def test_one_row_or_column_is_said_as_one():
+    report = Report({"t.csv": (1, 1), "u.csv": (0, 2)})
+    said = report.to_text()
+    assert "t.csv (1 row, 1 column): nothing found" in said
+    assert "u.csv (no rows, 2 columns): nothing found" in said

@@ -149,6 +149,8 @@ def test_a_saved_model_predicts_from_the_command_line(finished, tmp_path):
     assert list(table.columns)[3:] == ["survival at 365", "survival at 1000"]
     assert len(table) == 7
     assert (table["survival at 365"] >= table["survival at 1000"]).all()
+    for out, said in (("t.csv", "it is an input"), ("p.csv", "it exists")):
+        assert said in one_line(cli("predict", model, "t.csv", "--out", out, cwd=tmp_path), 2)
 
 
 def test_the_ledger_and_report_commands_read_a_finished_run(finished):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sqlite3
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -210,3 +212,13 @@ def test_files_are_never_replaced_without_force(here):
 def test_a_folder_that_cannot_be_written_is_named(here):
     with pytest.raises(StudyError, match=r"--out t\.csv: cannot write there \(File exists\)\."):
         init.write("survival", "t.csv", (here / "t.csv").relative_to(here))
+
+
+def test_a_database_is_named_from_the_folder_of_the_study(here):
+    with sqlite3.connect(here / "sqlite") as lite:
+        table().to_sql("t", lite, index=False)
+    lite.close()
+    study, _ = init.write(
+        "survival", "sqlite:///sqlite", here / "new" / "study", query="select * from t"
+    )
+    assert loaded(study)[0].source == "sqlite:///../../sqlite"

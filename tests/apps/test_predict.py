@@ -115,7 +115,27 @@ def test_survival_is_shown_at_round_times_of_the_follow_up_by_default(model, tab
     ],
 )
 def test_round_times_lie_inside_the_follow_up(last, unit, expected):
-    assert_allclose(round_times(np.array([last / 2, last]), unit), expected)
+    assert_allclose(round_times(np.linspace(last / 50, last, 50), unit), expected)
+
+
+@pytest.mark.parametrize("unit", ["days", ""])
+@pytest.mark.parametrize("grid", [[1500.0, 1990.0, 2460.0], [800.0, 805.0, 830.0], [771.3]])
+def test_default_times_lie_in_different_intervals_after_the_first_fall(grid, unit):
+    place = np.searchsorted(grid, round_times(np.array(grid), unit), side="right")
+    assert_array_equal(place, np.arange(1, len(grid) + 1))
+
+
+def test_a_model_of_few_times_differs_between_patients_and_says_so(model, table, tmp_path):
+    fed = fc.simulate(
+        model[2].assign(hospital=np.arange(686) % 3),
+        sites="hospital",
+        outcome=fc.Survival("time", "cens"),
+    )
+    fc.fit("cox", fed, time_grid=4).save(tmp_path / "coarse")
+    found = predict(tmp_path / "coarse", table(30))
+    assert "the model knows survival at 4 times only" in found.warnings[0]
+    assert (found.table.iloc[:, 3:].nunique() > 1).all()
+    assert (found.table.iloc[:, 3:].T.nunique() == 3).all()
 
 
 @pytest.mark.parametrize(

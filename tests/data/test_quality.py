@@ -83,6 +83,8 @@ def test_a_sound_table_has_no_findings():
         ({"age": {3: 40.5}}, "whole", ERROR),
         ({"age": {3: 17, 5: 111}}, "range", ERROR),
         ({"hb": {4: np.inf}}, "finite", ERROR),
+        ({"hb": {4: -2e120}}, "finite", ERROR),
+        ({"time": {4: 2e120}}, "finite", ERROR),
         ({"grade": {2: "IV"}}, "levels", ERROR),
         ({"birth": {2: "12.03.1950"}}, "date", ERROR),
         ({"birth": {2: "1899-12-31"}}, "past", WARNING),
@@ -191,7 +193,7 @@ def test_positions_and_rows_are_those_of_the_file():
 
 def test_identifiers_repeat_within_a_site_not_across_sites_and_groups_may():
     frame = table().assign(pid=[f"p{i // 2}" for i in range(60)])
-    assert found(frame, site=np.array(["n", "s"] * 30, object)) == []
+    assert errors(found(frame, site=np.array(["n", "s"] * 30, object))) == []
     (finding,) = found(frame)
     assert (finding.rule, finding.n_rows) == ("identifier", 60)
     assert found(frame.assign(pid=["a", "b", "c"] * 20)) == []
@@ -278,3 +280,32 @@ def test_a_missing_site_is_an_error_of_its_own():
     frame.loc[3, "hospital"] = None
     with pytest.raises(DataError, match="no site in column 'hospital', row 4"):
         Sheet.by_column(frame, "t.csv", "hospital", DICTIONARY.variables)
+
+
+def between(*tables: pd.DataFrame) -> list[tuple[str, str, tuple[int, ...]]]:
+    about = with_outcome(DICTIONARY, OUTCOME)
+    sheets = [
+        Sheet(canonical(t, about), f"{name}.csv", name)
+        for name, t in zip("abc", tables, strict=False)
+    ]
+    found = examine(sheets, about, OUTCOME)
+    assert not any("p17" in f.line for f in found), "an identifier is never said"
+    return [(f.file, f.rule, f.rows) for f in found if f.rule in ("same patient", "equal tables")]
+
+
+def test_an_identifier_at_two_sites_is_strange_and_named_by_its_rows_alone():
+    one = table()
+    other = table().sample(frac=1.0, random_state=1).reset_index(drop=True)
+    other["pid"] = [f"q{i}" for i in range(len(other))]
+    assert between(one, other) == []
+    other.loc[[4, 8], "pid"] = ["p17", "p3"]
+    assert between(one, other) == [
+        ("a.csv", "same patient", (4, 18)),
+        ("b.csv", "same patient", (5, 9)),
+    ]
+    other["pid"] = one["pid"] = np.resize(["ward 1", "ward 2"], len(one))
+    assert between(one, other) == [], "groups of patients may be at any site"
+
+
+def test_equal_tables_are_strange_and_their_patients_are_not_said_twice():
+    assert between(table(), table()[table().columns[::-1]]) == [("b.csv", "equal tables", ())]

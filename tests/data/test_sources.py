@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import gzip
+import sqlite3
 import sys
+import zipfile
 from pathlib import Path
 
+import duckdb
 import numpy as np
 import pandas as pd
 import polars as pl
@@ -196,3 +199,33 @@ def test_another_separator_is_named(tmp_path, mark):
     (tmp_path / "t.csv").write_text(f"x{mark}time{mark}event\n1{mark}2{mark}1\n")
     with pytest.raises(DataError, match="Save it with commas"):
         read_csv(tmp_path / "t.csv")
+
+
+def test_a_folder_or_an_asterisk_is_told_how_files_of_sites_are_named(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("exports").mkdir()
+    for name in ("north", "south"):
+        Path(f"exports/{name}.csv").write_text("x\n1\n")
+    for source in ("exports", "exports/*.csv"):
+        with pytest.raises(DataError, match=r"Give 'exports/\{site\}\.csv' in quotes"):
+            load(source, Path())
+
+
+def test_the_first_bytes_tell_what_a_file_with_a_wrong_suffix_is(tmp_path):
+    with sqlite3.connect(tmp_path / "lite.csv") as lite:
+        lite.execute("create table t (x)")
+    lite.close()
+    duckdb.connect(str(tmp_path / "duck.csv")).close()
+    pd.DataFrame({"x": [1]}).to_parquet(tmp_path / "parquet.csv")
+    with zipfile.ZipFile(tmp_path / "sheet.csv", "w") as file:
+        file.writestr("a.xml", "")
+    for name, said in (
+        ("lite", r"is an SQLite database\. Give sqlite:///"),
+        ("duck", r"is a DuckDB database\. Give duckdb:///"),
+        ("parquet", r"is a Parquet file\. Let its name end in \.parquet"),
+        ("sheet", r"is a spreadsheet or a zip archive\. Save it as CSV"),
+    ):
+        with pytest.raises(DataError, match=said):
+            load(f"{name}.csv", tmp_path)
+    (tmp_path / "text.csv").write_text("PAR1,patientsDUCK\n1,2\n")
+    assert load("text.csv", tmp_path).frames.shape == (1, 2)

@@ -172,3 +172,14 @@ def test_a_missing_package_is_named_with_what_to_install(folder, monkeypatch):
 def test_a_missing_driver_is_named(folder):
     with pytest.raises(DataError, match="the driver 'oracledb' is not installed: pip install"):
         sql.read_sql("oracle+oracledb://h/b", "select 1", folder)
+
+
+@pytest.mark.parametrize("url", URLS)
+def test_only_a_name_that_is_absent_is_asked_for(folder, url):
+    with pytest.raises(DataError, match=r"'agee'\. Is there such a table or column\?$"):
+        sql.read_sql(url, "select agee from t", folder)
+
+
+def test_a_name_that_is_there_is_asked_for_its_type():
+    cause = ValueError('column "x" is of type text')
+    assert sql._said("u", "select x from t", cause).endswith("'x'. Do the types fit?")

@@ -41,3 +41,12 @@ def test_logistic_rows_are_odds_ratios(tmp_path):
     assert "Odds ratio, log scale" in page
     assert "OR (95 % CI)" in page
     assert "hazard ratio" not in page.lower()
+
+
+def test_levels_that_became_one_are_named(tmp_path):
+    folder = synthetic.make(tmp_path, scenarios=["iid"], repeats=1)
+    content = json.loads((folder / "results.json").read_text())
+    head = {k: content["coefficients"][0][k] for k in ("arm", "scenario", "repeat")}
+    content["pooled"] = [{**head, "column": "stage", "levels": ["III", "IVa"], "least": 5}]
+    (folder / "results.json").write_text(json.dumps(content))
+    assert "stage, other levels: III, IVa (fewer than 5 rows each" in section(folder)

@@ -168,3 +168,20 @@ def test_what_cannot_be_compared_is_refused_in_one_line(runs, tmp_path):
 def test_a_comparison_of_one_folder_is_an_error_of_the_data(runs):
     with pytest.raises(DataError, match="two runs"):
         Comparison.of([runs["first"]])
+
+
+def test_only_a_page_of_ours_is_replaced_unasked(runs, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    asked = "compare", runs["first"], runs["better"]
+    page = tmp_path / "compare.html"
+    page.write_text("mine")
+    code, _, err = command(*asked)
+    assert (code, page.read_text()) == (2, "mine")
+    assert err == (
+        "fedcohort: --out compare.html: it exists. Name another file, or replace it by --force.\n"
+    )
+    assert command(*asked, "--force")[0] == 0
+    assert command(*asked)[0] == 0
+    code, _, err = command(*asked, "--out", runs["first"] / "results.json", "--force")
+    assert code == 2
+    assert "it is an input" in err

@@ -140,3 +140,24 @@ def test_failed_fits_are_counted_with_their_reason(tmp_path):
     run = read(folder)
     said = caveats(run, leading(run))
     assert "2 fits of “Cox regression” failed: covariates are collinear." in said
+
+
+def test_hospitals_that_count_as_chance_are_named(tmp_path):
+    run = run_of(tmp_path, {"isolated": ALONE, "exact": GOOD, "centralised": POOLED})
+    title = run.lower.title
+    note = {"arm": "isolated", "scenario": "iid", "repeat": 0, "metrics": {"c_index": 0.5},
+            "status": "done", "note": "its own rows give no model"}  # fmt: skip
+    assert not any("chance:" in c for c in caveats(run, leading(run)))
+    run.results["arms"].append({**note, "site": "north"})
+    said = caveats(run, leading(run))
+    assert f"In “{title}”, north counts as chance: its own rows give no model." in said
+    run.results["arms"].append({**note, "site": "south"})
+    (line,) = [c for c in caveats(run, leading(run)) if "chance:" in c]
+    assert line.startswith(f"In “{title}”, north and south count as chance: their own rows")
+
+
+def test_a_reason_that_ends_with_a_full_stop_gets_no_second_one(tmp_path):
+    run = run_of(tmp_path, {"isolated": ALONE, "exact": GOOD, "centralised": POOLED})
+    run.results["arms"][0]["status"] = "failed: a column is empty. Drop it."
+    said = caveats(run, leading(run))
+    assert any(c.endswith("failed: a column is empty. Drop it.") for c in said)

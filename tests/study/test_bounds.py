@@ -6,8 +6,11 @@ import json
 
 import numpy as np
 import pandas as pd
+import pytest
 
 import fedcohort as fc
+from fedcohort.protocol import DataError, NothingToLearn
+from fedcohort.study import cells
 
 STUDY = """\
 study: bounds
@@ -47,3 +50,29 @@ def test_a_site_without_events_counts_as_chance_in_the_lower_bound(tmp_path):
     assert summary.loc[("isolated", "c_index"), "mean"] == np.mean(own)
     for arm in ("isolated", "exact", "centralised"):
         assert summary.loc[(arm, "c_index"), "low"] < summary.loc[(arm, "c_index"), "high"]
+
+
+@pytest.mark.parametrize("error", [DataError, NothingToLearn])
+def test_bad_data_at_a_site_fails_the_bound_and_rows_without_a_model_do_not(
+    tmp_path, monkeypatch, error
+):
+    rng = np.random.default_rng(5)
+    frame = pd.DataFrame({"x": rng.normal(size=80), "time": rng.exponential(9, 80) + 1})
+    frame.assign(event=np.arange(80) % 2).to_csv(tmp_path / "t.csv", index=False)
+    text = STUDY.replace("by-outcome, n: 4", "iid, n: 2").replace("repeats: 2", "repeats: 1")
+    text = text.partition("tune:")[0].replace("deepcox, strategy: exact, rounds: 10", "cox")
+    (tmp_path / "s.yaml").write_text(text)
+    fit = cells.fit_once
+
+    def broken(problem, *given, **more):
+        if list(problem.frames) == ["site-1"]:
+            raise error("column 'x' is not as it should be.")
+        return fit(problem, *given, **more)
+
+    monkeypatch.setattr(cells, "fit_once", broken)
+    results = fc.Study.from_file(tmp_path / "s.yaml").run(tmp_path / "out")
+    rows = [r for r in results.content["arms"] if r["arm"] == "isolated"]
+    failed = [r for r in rows if r["status"].startswith("failed: column 'x'")]
+    chance = [r for r in rows if r.get("note")]
+    assert bool(failed) == (error is DataError)
+    assert [r["site"] for r in chance] == ([] if error is DataError else ["site-1"])

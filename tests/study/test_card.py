@@ -104,3 +104,12 @@ def test_without_details_a_card_is_still_whole(study, results):
     assert "By centre" not in text
     assert "Effects" not in text
     assert "## Limits" in text
+
+
+def test_levels_that_became_one_are_named(study, results):
+    results["pooled"] = [
+        {"arm": "cox", "scenario": "iid", "repeat": 0, "column": "stage", "levels": ["III", "IVa"],
+         "least": 5}
+    ]  # fmt: skip
+    part = written(study, results).partition("## Effects")[2].partition("\n## ")[0]
+    assert "stage, other levels: III, IVa (fewer than 5 rows each" in part

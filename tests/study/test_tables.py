@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 from pathlib import Path
 from typing import Any
 
@@ -209,3 +210,15 @@ def test_a_defect_fails_its_piece_alone_and_says_where_but_no_value(tmp_path, mo
     assert set(results.summary.arm) == {"isolated", "cox"}
     with pytest.raises(IndexError):
         own.run(tmp_path / "debug", debug=True)
+
+
+def test_results_name_the_levels_that_became_one(tmp_path):
+    frame = table()
+    frame.loc[:2, "g"] = ["rare", "odd", "rare"]
+    study(tmp_path, frame, STUDY.replace("cell: 1", "cell: 5")).run(tmp_path / "out")
+    results = json.loads((tmp_path / "out" / "results.json").read_text())
+    pooled = [p for p in results["pooled"] if p["arm"] == "cox"]
+    head = {"arm": "cox", "repeat": 0, "column": "g", "least": 5}
+    assert len(pooled) == 1
+    assert head.items() <= pooled[0].items()
+    assert {"rare", "odd"} <= set(pooled[0]["levels"])

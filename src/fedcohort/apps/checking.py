@@ -18,7 +18,7 @@ from fedcohort.data.dictionary import Dictionary
 from fedcohort.data.frames import without
 from fedcohort.data.outcome import Binary, Category, Continuous, Outcome, Survival
 from fedcohort.data.quality import ERROR, Finding, Sheet, errors, examine, with_outcome
-from fedcohort.data.sql import is_url
+from fedcohort.data.sql import is_url, masked
 from fedcohort.protocol.errors import DataError, InputError, StudyError
 from fedcohort.study import yamlfile
 from fedcohort.study.opening import opened
@@ -29,6 +29,8 @@ from fedcohort.study.study import Study
 WIDTH = 80
 #: Files that are studies, not tables.
 STUDIES = (".yaml", ".yml")
+#: What is said where there is no outcome.
+NO_OUTCOME = "no outcome was checked: mark time and event in the dictionary, or give --outcome"
 
 
 @dataclass
@@ -41,12 +43,14 @@ class Report:
     findings : in the order of the tables.
     offsets : name → line of the file − data row, for CSV files whose rows are lines.
     left_out : name → rows that the study's `data.exclude` leaves out, which are not judged.
+    judged : whether there is an outcome, which was checked too.
     """
 
     tables: dict[str, tuple[int, int] | None] = field(default_factory=dict[str, Any])
     findings: list[Finding] = field(default_factory=list[Finding])
     offsets: dict[str, int] = field(default_factory=dict[str, int])
     left_out: dict[str, int] = field(default_factory=dict[str, int])
+    judged: bool = True
 
     def add(
         self,
@@ -103,7 +107,9 @@ class Report:
             shape = self.tables.get(name)
             out = self.left_out.get(name, 0)
             but = f"; {_count(out, 'row')} left out by exclude" if out else ""
-            size = f" ({shape[0]:,} rows, {shape[1]} columns{but})" if shape else ""
+            size = (
+                f" ({_count(shape[0], 'row')}, {_count(shape[1], 'column')}{but})" if shape else ""
+            )
             lines.append(f"{name or 'all tables'}{size}: {_said(here)}")
             for f in sorted(here, key=lambda f: f.severity):
                 lines += _wrapped(f, self.offsets.get(name))
@@ -114,7 +120,27 @@ class Report:
             else ""
         )  # fmt: skip
         total = f"{_said(self.findings)} in {_count(len(self.tables), 'table')}. {verdict}"
-        return "\n".join([*lines, *textwrap.wrap(total, WIDTH)]) + "\n"
+        lines += textwrap.wrap(total, WIDTH)
+        if not self.judged:
+            lines += textwrap.wrap(NO_OUTCOME, WIDTH, break_on_hyphens=False)
+        return "\n".join(lines) + "\n"
+
+
+def inputs(files: Sequence[str], dictionary: Path | None) -> list[Path]:
+    """Return the files that `check` reads, which must not be written.
+
+    Raises
+    ------
+    StudyError : a study file is wrong.
+    """
+    found = [dictionary] if dictionary else []
+    for file in files:
+        found += sources.files_of(file, Path())
+        if Path(file).suffix.lower() in STUDIES and not is_url(file):
+            plan = checked_plan(yamlfile.read(Path(file)), Path(file).parent)
+            found += sources.files_of(plan.source, plan.base)
+            found += [plan.base / plan.dictionary] if plan.dictionary else []
+    return found
 
 
 def check(
@@ -155,7 +181,7 @@ def check(
     known = Dictionary.from_file(dictionary)
     about = _outcome(outcome, known) if outcome else known.outcome()
     known = with_outcome(without(known, sites), about)
-    report = Report()
+    report = Report(judged=about is not None)
     sheets: list[Sheet] = []
     for file in files:
         alone = None if len(files) == 1 or sites else _site_of(file, files)
@@ -167,8 +193,9 @@ def check(
                 sheets.append(sheet)
                 report.tables[sheet.name] = len(sheet.frame), sheet.width
         except DataError as error:
-            report.tables[file] = None
-            report.findings.append(_plainly(file, "file", error))
+            name = masked(file)
+            report.tables[name] = None
+            report.findings.append(_plainly(name, "file", error))
     report.add(sheets, known, about, Path())
     return report
 
@@ -203,7 +230,12 @@ def _plainly(file: str, rule: str, error: InputError) -> Finding:
     """Return an error as a finding."""
     text = " ".join(str(error).split()).removeprefix(f"{file}: ")
     what, _, remedy = text.rstrip(".").rpartition(". ")
-    return Finding(file, rule, ERROR, what or remedy, remedy + "." if what else "")
+    return Finding(file, rule, ERROR, what or remedy, _stopped(remedy) if what else "")
+
+
+def _stopped(sentence: str) -> str:
+    """Return a sentence with a stop, unless it is a question."""
+    return sentence if sentence.endswith("?") else f"{sentence}."
 
 
 def _of_study(path: Path) -> Report:

@@ -33,6 +33,10 @@ STOPPED = 130
 
 Debug = Annotated[bool, typer.Option("--debug", help="Show tracebacks.")]
 Folder = Annotated[Path, typer.Argument(help="The folder of a finished run.")]
+Force = Annotated[bool, typer.Option("--force", help="Replace a file that exists.")]
+
+#: Where `compare` writes unless told otherwise.
+COMPARED = Path("compare.html")
 
 
 @app.command()
@@ -87,15 +91,17 @@ def report(folder: Folder, debug: Debug = False) -> None:
 @app.command()
 def compare(
     folders: Annotated[list[Path], typer.Argument(help="The folders of two or more runs.")],
-    out: Annotated[Path, typer.Option(help="The page to write.")] = Path("compare.html"),
+    out: Annotated[Path, typer.Option(help="The page to write.")] = COMPARED,
+    force: Force = False,
     debug: Debug = False,
 ) -> None:
     """Put several runs side by side: what was asked differently, and what came out."""
-    from fedcohort.apps import screen
+    from fedcohort.apps import outfile, screen
     from fedcohort.report import comparing
     from fedcohort.report.comparison import Comparison
 
     found = Comparison.of(folders)
+    outfile.check(out, folders, force=force, page=out == COMPARED)
     screen.show_comparison(found)
     typer.echo(f"page: {comparing.write(found, out).resolve()}")
 
@@ -169,18 +175,22 @@ def predict(
     id_: Annotated[
         str | None, typer.Option("--id", help="A column to repeat, to join the tables by.")
     ] = None,
+    force: Force = False,
     debug: Debug = False,
 ) -> None:
     """Apply a saved model to a table; one row out for each row in."""
-    from fedcohort.apps import predictions
+    from fedcohort.apps import outfile, predictions
+    from fedcohort.data.sources import files_of
 
+    if out is not None:
+        outfile.check(out, [model, *files_of(table, Path())], force=force)
     found = predictions.predict(model, table, times=times, query=query, skip=skip, join=id_)
     for line in found.warnings:
         typer.echo(f"fedcohort: {line}", err=True)
     if out is None:
         typer.echo(found.csv, nl=False)
         return
-    _write(out, found.csv)
+    outfile.write(out, found.csv)
     typer.echo(out)
 
 
@@ -201,20 +211,23 @@ def check_data(
     json: Annotated[bool, typer.Option("--json", help="JSON instead of text.")] = False,
     out: Annotated[Path | None, typer.Option(help="File to write; the screen by default.")] = None,
     strict: Annotated[bool, typer.Option("--strict", help="Let warnings fail too.")] = False,
+    force: Force = False,
     debug: Debug = False,
 ) -> None:
     """Name everything that is wrong with tables: columns, rules and rows, never a value.
 
     Leaves with 2 where there are errors.
     """
-    from fedcohort.apps import checking
+    from fedcohort.apps import checking, outfile
 
+    if out is not None:
+        outfile.check(out, checking.inputs(files, dictionary), force=force)
     found = checking.check(files, dictionary, outcome=outcome, sites=sites, query=query)
     text = found.to_json() if json else found.to_text()
     if out is None:
         typer.echo(text, nl=False)
     else:
-        _write(out, text)
+        outfile.write(out, text)
         typer.echo(out)
     wrong, strange = found.counts
     if wrong or (strict and strange):
@@ -227,20 +240,13 @@ def convert(
         Path, typer.Argument(help="YAML, Frictionless Table Schema (.json) or REDCap's (.csv).")
     ],
     out: Annotated[Path, typer.Argument(help="The file to write: .yaml, .yml or .json.")],
-    force: Annotated[bool, typer.Option("--force", help="Replace a file that exists.")] = False,
+    force: Force = False,
     debug: Debug = False,
 ) -> None:
     """Write a data dictionary in another format."""
     from fedcohort.apps import converting
 
     typer.echo(converting.convert(dictionary, out, force=force))
-
-
-def _write(out: Path, text: str) -> None:
-    try:
-        out.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise StudyError(f"--out {out}: cannot write there ({error.strerror}).") from None
 
 
 def _cores() -> int:

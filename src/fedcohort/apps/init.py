@@ -23,7 +23,7 @@ from fedcohort.data.canonical import canonical
 from fedcohort.data.checks import check_column
 from fedcohort.data.dictionary import Dictionary, Variable
 from fedcohort.data.outcome import Binary, Outcome, Survival
-from fedcohort.data.sql import is_url
+from fedcohort.data.sql import database_file, is_url
 from fedcohort.data.words import known_name
 from fedcohort.data.yamldictionary import flow
 from fedcohort.protocol.errors import DataError, StudyError
@@ -154,10 +154,9 @@ def _draft(
             variables = {column: place, **variables}
         dictionary = Dictionary(variables)
         notes = {g.variable.name: g.comment for g in guesses}
-    as_is = data.startswith("sample:") or is_url(data) or Path(data).is_absolute()
     return Draft(
         _name(data),
-        data if as_is else Path(os.path.relpath(data, out)).as_posix(),
+        _from(out, data),
         query,
         (_columns(found), _about(found, dictionary, sure=bool(outcome or about))),
         None if by_file else _sites(column, sure=sites is not None),
@@ -166,6 +165,15 @@ def _draft(
         notes,
         _few(tables, column, dictionary, found),
     )
+
+
+def _from(out: Path, data: str) -> str:
+    """Return a source as a study file in `out` names it."""
+    name = database_file(data) if is_url(data) else data
+    if data.startswith("sample:") or name is None or Path(name).is_absolute():
+        return data
+    start = data.index(":///") + 4 if is_url(data) else 0
+    return data[:start] + Path(os.path.relpath(name, out)).as_posix() + data[start + len(name) :]
 
 
 def _named(task: str, outcome: str | None, tables: list[pd.DataFrame], data: str) -> Outcome | None:

@@ -31,6 +31,8 @@ from fedcohort.study.face import Fit, load
 
 #: Survival curves are computed for so many numbers at a time.
 CURVES = 1 << 22
+#: A model that knows survival at fewer times says so.
+COARSE = 20
 #: A prediction is written with so many digits that matter.
 DIGITS = 6
 
@@ -209,6 +211,12 @@ def _predicted(fit: Fit, frame: pd.DataFrame, times: Array) -> tuple[dict[str, A
     curve = fit.model.arrays().get("times")
     warnings: list[str] = []
     if curve is not None and len(curve):
+        if len(curve) < COARSE:
+            warnings.append(
+                f"the model knows survival at {len(curve)} time{'s' * (len(curve) > 1)} only, "
+                f"because times of death are few, or were joined so that none stands for few "
+                f"patients (time_grid)."
+            )
         found["median survival time"] = _medians(fit, frame, curve)
         late = [f"{t:g}" for t in times if t > curve[-1]]
         if late:

@@ -18,7 +18,7 @@ import pandas as pd
 
 from fedcohort.data.canonical import EXACT, MISSING, is_text
 from fedcohort.data.dictionary import Dictionary
-from fedcohort.data.words import nearest
+from fedcohort.data.words import by_site, in_folder, nearest
 from fedcohort.protocol.errors import DataError
 
 #: Rows that are looked at before the file is read.
@@ -52,6 +52,7 @@ def read_csv(
     require_file(path)
     if path.suffix.lower() in (".xls", ".xlsx", ".ods"):
         raise DataError(f"{path} is a spreadsheet. Save it as CSV in UTF-8.")
+    _check_first_bytes(path)
     names = _parsed(path, lambda: _names(path))
     head = _parsed(path, lambda: _read(path, nrows=HEAD, dtype=object, keep_default_na=False))
     if len(names) == 1 and any(mark in names[0] for mark in ";\t|"):
@@ -71,16 +72,48 @@ def read_csv(
     return frame
 
 
-def require_file(path: Path) -> None:
+def require_file(path: Path, *, table: bool = True) -> None:
     """Check that a file is there.
+
+    Parameters
+    ----------
+    table : whether it is a table, so that several of them can be named by {site}.
 
     Raises
     ------
-    DataError : it is not; the nearest name beside it is given.
+    DataError : it is not; the nearest name beside it is given, or how several files are named.
     """
-    if not path.is_file():
-        beside = (p.name for p in path.parent.glob("*") if p.is_file())
-        raise DataError(f"there is no file {path}.{nearest(path.name, beside)}")
+    if path.is_file():
+        return
+    if table and path.is_dir():
+        raise DataError(f"{path} is a folder. {by_site(in_folder(path))}")
+    if table and any(mark in path.name for mark in "*?["):
+        files = [p.as_posix() for p in sorted(path.parent.glob(path.name)) if p.is_file()]
+        if files:
+            raise DataError(f"{path} stands for several files. {by_site(files)}")
+    beside = (p.name for p in path.parent.glob("*") if p.is_file())
+    raise DataError(f"there is no file {path}.{nearest(path.name, beside)}")
+
+
+def _check_first_bytes(path: Path) -> None:
+    """Check that a file is no database, Parquet file or spreadsheet with another's suffix.
+
+    Raises
+    ------
+    DataError : it is, and how it is read.
+    """
+    with path.open("rb") as file:
+        head = file.read(20)
+        file.seek(-min(4, path.stat().st_size), 2)
+        tail = file.read()
+    if head.startswith(b"SQLite format 3\0"):
+        raise DataError(f"{path} is an SQLite database. Give sqlite:///{path} and a query.")
+    if head[8:12] == b"DUCK" and b"\0" in head:
+        raise DataError(f"{path} is a DuckDB database. Give duckdb:///{path} and a query.")
+    if head.startswith(b"PAR1") and tail == b"PAR1":
+        raise DataError(f"{path} is a Parquet file. Let its name end in .parquet.")
+    if head.startswith((b"PK\3\4", b"\xd0\xcf\x11\xe0")) and path.suffix.lower() != ".zip":
+        raise DataError(f"{path} is a spreadsheet or a zip archive. Save it as CSV in UTF-8.")
 
 
 def _form(

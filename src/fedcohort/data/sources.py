@@ -27,7 +27,7 @@ from fedcohort.data.csvfile import read_csv
 from fedcohort.data.dictionary import Dictionary
 from fedcohort.data.frames import as_pandas
 from fedcohort.data.outcome import Binary, Category, Continuous, Outcome, Survival
-from fedcohort.data.sql import is_url, read_sql
+from fedcohort.data.sql import database_file, is_url, read_sql
 from fedcohort.data.words import known_name
 from fedcohort.protocol.errors import DataError
 
@@ -107,6 +107,16 @@ def in_memory(data: Any, dictionary: Dictionary | None = None) -> Source:
     return _formed(Source(frames, MEMORY_BY_SITE), dictionary)
 
 
+def files_of(source: str, base: Path) -> list[Path]:
+    """Return the files that a source reads, as far as there are such."""
+    if is_url(source):
+        name = database_file(source)
+        return [] if name is None else [base / name]
+    before, site, after = (base / source).as_posix().partition("{site}")
+    folder = Path(before) if before.endswith("/") else Path(before).parent
+    return list(_matching(before, after, folder)) if site else [base / source]
+
+
 def _formed(found: Source, dictionary: Dictionary | None) -> Source:
     """Return a source with its columns in the form that a dictionary, or their cells, give them."""
     known = dictionary or found.dictionary
@@ -167,19 +177,22 @@ def _by_site(
     text = pattern.as_posix()
     before, _, after = text.partition("{site}")
     folder = Path(before).parent if not before.endswith("/") else Path(before)
-    shape = re.compile(re.escape(before) + "([^/]+)" + re.escape(after).replace(r"\*", "[^/]*"))
-    depth = after.count("/")
     found: dict[str, Path] = {}
-    for path in sorted(folder.glob("*/" * depth + "*")):
-        match = shape.fullmatch(path.as_posix())
-        if match is None or not path.is_file():
-            continue
-        if match.group(1) in found:
-            raise DataError(f"{text}: two files match for site {match.group(1)!r}.")
-        found[match.group(1)] = path
+    for path, site in _matching(before, after, folder).items():
+        if site in found:
+            raise DataError(f"{text}: two files match for site {site!r}.")
+        found[site] = path
     if not found:
         raise DataError(f"{text}: no file matches, so there are no sites. Check folder and name.")
     return {site: _read(path, dictionary, texts) for site, path in sorted(found.items())}
+
+
+def _matching(before: str, after: str, folder: Path) -> dict[Path, str]:
+    """Return the files in `folder` between whose `before` and `after` a site's name stands."""
+    shape = re.compile(re.escape(before) + "([^/]+)" + re.escape(after).replace(r"\*", "[^/]*"))
+    paths = sorted(folder.glob("*/" * after.count("/") + "*"))
+    found = ((path, shape.fullmatch(path.as_posix())) for path in paths if path.is_file())
+    return {path: match.group(1) for path, match in found if match is not None}
 
 
 def _gbsg2() -> Source:

@@ -13,7 +13,7 @@ import re
 import sqlite3
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qsl
+from urllib.parse import parse_qsl, unquote_plus
 
 import numpy as np
 import pandas as pd
@@ -22,7 +22,11 @@ from fedcohort.data.csvfile import require_file
 from fedcohort.protocol.errors import DataError
 
 _URL = re.compile(r"[A-Za-z][\w+.-]*://")
-_PASSWORD = re.compile(r"[A-Za-z][\w+.-]*://[^:/@]*:([^@]*)@")
+_PASSWORD = re.compile(r"[A-Za-z][\w+.-]*://[^:/]*:([^@]*)@")
+_MASKED = re.compile(r"(?<=://)([^:/]*):(.*)@")
+_OPTION = re.compile(r"(?<=[?&])([^=&]*)=([^&]*)")
+_FILE = re.compile(r"(?:sqlite|duckdb)(?:\+\w+)?:///([^?]+)")
+_MISSING = re.compile(r"Catalog|Binder|Undefined|no such|does(?: not|n't) exist")
 _VARIABLE = re.compile(r"\$\{([A-Za-z_]\w*)\}")
 _SECRET = re.compile(r"pass|pwd|token|secret|key|credential", re.IGNORECASE)
 _QUOTED = re.compile(
@@ -38,6 +42,35 @@ _UNKNOWN = re.compile(
 def is_url(source: str) -> bool:
     """Return whether a study's source is a database."""
     return _URL.match(source) is not None
+
+
+def database_file(url: str) -> str | None:
+    """Return the file that a URL of SQLite or DuckDB names, as it stands there."""
+    match = _FILE.match(url)
+    return None if match is None or match.group(1) == ":memory:" else match.group(1)
+
+
+def masked(source: str) -> str:
+    """Return a source as it can be shown: *** stands in place of what a URL keeps secret."""
+    if not is_url(source):
+        return source
+    main, mark, options = source.partition("?")
+    if mark and "@" in options and not _MASKED.search(main):  # a password may hold a "?"
+        main, mark, options = source, "", ""
+    main = _MASKED.sub(lambda m: f"{m[1]}:{_mask(m[2])}@", main)
+    return main + _OPTION.sub(_option, mark + options)
+
+
+def _option(match: re.Match[str]) -> str:
+    """Return an option of a URL as it can be shown."""
+    key, value = match.groups()
+    secret = _SECRET.search(unquote_plus(key)) or _SECRET.search(unquote_plus(value))
+    return f"{key}={_mask(value) if secret else value}"
+
+
+def _mask(text: str) -> str:
+    """Return *** for a secret, but the name of an environment variable as it is."""
+    return text if _VARIABLE.fullmatch(text) else "***"
 
 
 def problem_of_url(url: str) -> str | None:
@@ -124,7 +157,7 @@ def _engine(url: str, base: Path) -> Any:
         if parts.database in (None, "", ":memory:"):
             raise DataError(f"{url}: expected a file, such as {dialect}:///cohort.db")
         path = base / parts.database
-        require_file(path)
+        require_file(path, table=False)
         parts = parts.set(database=str(path))
         if dialect == "sqlite":
             address = f"{path.resolve().as_uri()}?mode=ro"
@@ -166,5 +199,7 @@ def _said(url: str, query: str, cause: Exception) -> str:
     name = next((n for n in match.groups() if n), "").strip("\"'`!.,;") if match else ""
     words = set(re.findall(r"[\w.]+", query))
     if name in words:
-        return f"{said}: look at {name!r}. Is there such a table or column?"
+        absent = _MISSING.search(f"{type(cause).__name__}: {cause}")
+        hint = "Is there such a table or column?" if absent else "Do the types fit?"
+        return f"{said}: look at {name!r}. {hint}"
     return f"{said}. Try it in the database's own client."

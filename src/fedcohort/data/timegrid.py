@@ -22,7 +22,7 @@ import numpy as np
 from fedcohort.arrays import Array
 from fedcohort.data.sketch import Histogram, Moments, count_between, histograms, refine
 from fedcohort.data.tables import SurvivalTable
-from fedcohort.protocol.errors import DataError, SettingError
+from fedcohort.protocol.errors import NothingToLearn, SettingError
 from fedcohort.protocol.federation import Federation
 from fedcohort.protocol.message import message
 from fedcohort.protocol.step import Site, gathered, summed
@@ -120,7 +120,7 @@ def time_grid(fed: Federation, rule: str | int, min_cell: int) -> Array:
 
     Raises
     ------
-    DataError : no site has seen an event.
+    NothingToLearn : no site has seen an event.
     SettingError : the rule is none of the above.
     """
     check_rule(rule)
@@ -182,8 +182,8 @@ def _deaths(table: SurvivalTable) -> Array:
     return np.asarray(table.time, float)[np.asarray(table.event, bool)]
 
 
-def _no_events(fed: Federation) -> DataError:
-    return DataError(
+def _no_events(fed: Federation) -> NothingToLearn:
+    return NothingToLearn(
         f"none of the {len(fed.sites)} sites has seen an event, so there is no survival to model. "
         f"Check that the event column is 1 where the event was seen."
     )

@@ -28,6 +28,9 @@ DURATIONS: Mapping[str, float] = {"days": 1.0, "months": 30.4375, "years": 365.2
 _TEXTS = ("type", "unit", "since", "description", "view")
 _FLAGS = ("feature", "identifier")
 
+#: Numbers beyond ± this have squares whose sum may overflow.
+LARGEST = 1e120
+
 
 @dataclass(frozen=True)
 class Variable:

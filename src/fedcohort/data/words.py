@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import difflib
+import itertools
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,6 +16,9 @@ from fedcohort.arrays import Array
 _WHOLE = re.compile(r"(-?(?:0|[1-9][0-9]*))\.0+")
 
 _DIVIDED = re.compile(r"[,;|\t\n\r\"]")
+
+#: The word that a text ends with.
+_WORD = re.compile(r"[^\W_]+$")
 
 #: A message names at most this many rows.
 ROWS_NAMED = 5
@@ -59,3 +64,27 @@ def level_text(value: Any) -> str:
     text = str(value)
     whole = _WHOLE.fullmatch(text) if text.endswith("0") else None
     return text if whole is None else whole[1]
+
+
+def in_folder(folder: Path) -> list[str]:
+    """Return the files of a folder that may be tables, or how one might be called."""
+    files = [p.as_posix() for p in sorted(folder.iterdir()) if p.suffix]
+    return files or [f"{folder.as_posix()}/x.csv"]
+
+
+def by_site(files: Sequence[str]) -> str:
+    """Say how files of one site each are named together."""
+    start = _WORD.sub("", _common(files))
+    end = _WORD.sub("", _common([f[::-1] for f in files]))[::-1]
+    if "/" in end or "." not in end or not all(len(f) > len(start + end) for f in files):
+        start, end = f"{Path(files[0]).parent.as_posix()}/", Path(files[0]).suffix
+    return (
+        f"Give '{start}{{site}}{end}' in quotes if each file is of one site, which {{site}} stands "
+        f"for; else one file."
+    )
+
+
+def _common(texts: Sequence[str]) -> str:
+    """Return what texts begin with, all of them."""
+    alike = itertools.takewhile(lambda letters: len(set(letters)) == 1, zip(*texts, strict=False))
+    return "".join(letters[0] for letters in alike)

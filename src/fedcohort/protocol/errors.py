@@ -4,6 +4,7 @@
   * InputError               what the user gave is wrong (the command line exits with 2)
     x StudyError             a study file: unknown key, impossible value
     x DataError              a table or its dictionary: missing column, impossible time
+      - NothingToLearn       rows that give no model: no event, one class, no column that varies
     x SettingError           a method's setting
   x NotSupported             a method cannot give what was asked of it
   x SiteUnavailable          too few sites answered a call
@@ -33,6 +34,10 @@ class StudyError(InputError):
 
 class DataError(InputError):
     """A table does not hold what its study or dictionary says."""
+
+
+class NothingToLearn(DataError):
+    """Sound rows give no model: no event, a single class, or no column that varies."""
 
 
 class SettingError(InputError):

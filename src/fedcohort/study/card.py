@@ -17,6 +17,8 @@ from fedcohort.study.arms import Arm
 from fedcohort.study.plan import Plan
 
 _ASK = "*To be written by the people responsible for the model.*"
+#: What pooled levels are: their names, and the rows below which a level is pooled.
+POOLED = "other levels: {} (fewer than {} rows each, or the next rarest; pooled)"
 
 
 def card(plan: Plan, arm: Arm, results: Mapping[str, Any]) -> str:
@@ -127,7 +129,12 @@ def _effects(results: Mapping[str, Any], arm: Arm, scenario: str) -> str:
         for r, ends in zip(mine, for_ratio, strict=True)
     ]
     head = ("covariate", "coefficient", ratio.replace("_", " "), "95 % interval of the ratio")
-    return f"## Effects\n\n{_table(head, rows)}"
+    pooled = [
+        f"{_cell(r['column'])}, {POOLED.format(', '.join(map(_cell, r['levels'])), r['least'])}"
+        for r in results.get("pooled") or ()
+        if (r["arm"], r["scenario"], r["repeat"]) == (arm.name, scenario, 0)
+    ]
+    return "\n\n".join([f"## Effects\n\n{_table(head, rows)}", *pooled])
 
 
 def _use(arm: Arm, results: Mapping[str, Any]) -> str:

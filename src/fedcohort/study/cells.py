@@ -21,11 +21,12 @@ import numpy as np
 
 import fedcohort
 from fedcohort.arrays import Array
+from fedcohort.data.columns import LevelColumn
 from fedcohort.metrics import resampled
 from fedcohort.protocol import (
-    DataError,
     FedcohortError,
     NotConverged,
+    NothingToLearn,
     SingularInformation,
     registry,
 )
@@ -224,7 +225,7 @@ class Workshop:
                     trail=trail,
                     observer=_observer(job.tell, i, len(parts)),
                 )
-            except (DataError, SingularInformation, NotConverged):
+            except (NothingToLearn, SingularInformation, NotConverged):
                 if own is None:
                     raise
                 rows.append(no_model_row(own, self.plan.metrics))
@@ -250,6 +251,8 @@ class Workshop:
             run = next(iter(runs.values()))
             rows += self._site_rows(run, judge, laid)
             found |= self._details(cell, run, judge)
+            if cell.repeat == 0 and cell.scenario == 0:
+                found["pooled"] = _pooled(run, arm, self.plan.min_cell)
             if cell.repeat == 0:
                 found |= details(run, laid, self.plan, seed_of(self.plan, cell.repeat))
         if arm.scope == "sites" and cell.repeat == 0 and cell.scenario == 0:
@@ -326,6 +329,16 @@ def _parts(problem: Problem, scope: str) -> dict[str, Problem]:
     if scope == "isolated":
         return {s: problem.on({s: frame}) for s, frame in sorted(problem.frames.items())}
     return {"all": problem.pooled() if scope == "centralised" else problem}
+
+
+def _pooled(run: Run, arm: Arm, min_cell: int) -> list[dict[str, Any]]:
+    """Return which levels of each category became one, and below how many rows levels do."""
+    least = max(int(arm.preprocess.get("pool_levels") or 0), min_cell)
+    return [
+        {"column": c.name, "levels": list(c.pooled), "least": least}
+        for c in run.design.columns
+        if isinstance(c, LevelColumn) and c.pooled
+    ]
 
 
 def _own(run: Run, judge: evaluate.Judge, test_site: Any, site: str) -> dict[str, float | None]:

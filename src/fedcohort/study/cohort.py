@@ -29,6 +29,7 @@ from fedcohort.study.counts import Counts, Shown
 from fedcohort.study.exclusion import Stage
 from fedcohort.study.layout import Table, lay_out, test_rows
 from fedcohort.study.plan import Plan
+from fedcohort.study.step_words import step_words
 
 #: Stages after those of `Table.flow`.
 TRAINING, TEST = "training (first repeat)", "test (first repeat)"
@@ -68,7 +69,7 @@ def cohort(plan: Plan, table: Table, counts: Counts) -> tuple[dict[str, Any], li
         "suppressed": n_hidden,
         "min_cell": plan.min_cell,
         "note": note,
-        "steps": {s.name: (s.run.__doc__ or "").partition("\n")[0] for s in describe.STEPS},
+        "steps": step_words(describe.STEPS),
     }
     return found, ledger
 

@@ -32,6 +32,7 @@ from fedcohort.study.cohort import cohort
 from fedcohort.study.counts import Counts, Shown, count
 from fedcohort.study.layout import Table
 from fedcohort.study.plan import Plan, Scenario
+from fedcohort.study.step_words import step_words
 
 ROLE = {"sites": "arm", "isolated": "lower bound", "centralised": "upper bound"}
 PACKAGES = (
@@ -41,7 +42,7 @@ PACKAGES = (
 #: What the first repeat's fits give besides metrics, each with the names of arm, scenario, repeat.
 LISTED = (
     "coefficients", "proportional_hazards", "calibration", "over_time", "risk_groups", "by_centre",
-    "heterogeneity", "importance", "roc",
+    "heterogeneity", "importance", "roc", "pooled",
 )  # fmt: skip
 
 
@@ -204,7 +205,7 @@ def _declared(plan: Plan, arm: Arm) -> dict[str, Any]:
             "model is judged on held-back rows, and not kept.",
             "centralised": "Everything: all rows in one place. A bound, not a proposal.",
         }[arm.scope],
-        "steps": _step_words(method) if arm.scope == "sites" else {},
+        "steps": step_words((*preprocess.STEPS, *method.steps)) if arm.scope == "sites" else {},
     }
 
 
@@ -212,12 +213,6 @@ def _reveals(method: Method, arm: Arm) -> str:
     if method.reveals_with is None:
         return method.reveals
     return method.reveals_with(method.configure(arm.configured()))
-
-
-def _step_words(method: Method) -> dict[str, str]:
-    """Return what each step does, in the first line of its docstring."""
-    steps = (*preprocess.STEPS, *method.steps)
-    return {s.name: (s.run.__doc__ or "").strip().partition("\n")[0] for s in steps}
 
 
 def _defaults(method: Method) -> dict[str, Any]:

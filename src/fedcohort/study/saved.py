@@ -73,16 +73,27 @@ class Saved:
 
 
 def round_times(grid: Array, unit: str) -> list[float]:
-    """Return three round times, or fewer, up to the last of a survival curve's `grid` (T,)."""
+    """Return three round times, or fewer, up to the last of a survival curve's `grid` (T,).
+
+    A curve falls at its grid's times alone, so survival is the same for none of two times, and is
+    1 for everybody at none: where the grid is coarse, times are less round.
+    """
     last = float(grid[-1]) if len(grid) else 0.0
     if last <= 0:
         return []
     power = 10.0 ** math.floor(math.log10(last / 3))
-    steps = [step * power for step in (1.0, 2.0, 5.0)]
+    steps = [step * power for step in (0.1, 0.2, 0.5, 1.0, 2.0, 5.0)]
     if unit == "days":
         steps = [float(d) for d in DAYS]
-    step = max((s for s in steps if 3 * s <= last), default=steps[0])
-    return [k * step for k in (1, 2, 3) if k * step <= last]
+    found: list[float] = []
+    for step in reversed([s for s in steps if 3 * s <= last] or steps[:1]):
+        times = step * np.arange(1, math.floor(last / step) + 1)
+        falls, first = np.unique(np.searchsorted(grid, times, side="right"), return_index=True)
+        differ = times[first[falls > 0]][:3].tolist()
+        found = max(found, differ, key=len)
+        if len(found) == 3:
+            break
+    return found or [last]
 
 
 def write(folder: Path, saved: Saved) -> None:

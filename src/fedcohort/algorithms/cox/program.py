@@ -55,7 +55,7 @@ from fedcohort.data.timegrid import check_rule, time_grid
 from fedcohort.numerics import proportional
 from fedcohort.numerics.proportional import Trend
 from fedcohort.numerics.survival import Baseline, exits, leave_together
-from fedcohort.protocol import DataError, Federation, SettingError, Task, setting
+from fedcohort.protocol import DataError, Federation, NothingToLearn, SettingError, Task, setting
 
 #: The grid is so coarse that fewer sums over risk sets than this solve for no patient; fits of up
 #: to five covariates took 3 to 10.
@@ -115,7 +115,9 @@ def fit(fed: Federation, config: CoxSettings, task: Task) -> CoxModel:
         raise DataError("there are no covariates; name at least one column besides the outcome.")
     total = fed.sum(totals)
     if not total.rows:
-        raise DataError(f"the {len(fed.answered)} sites hold no records; check their selection.")
+        raise NothingToLearn(
+            f"the {len(fed.answered)} sites hold no records; check their selection."
+        )
     fed = fed.only(fed.answered)
     p = len(task.features)
     cell = least_cell(config, task.min_cell, p)

@@ -36,6 +36,7 @@ from fedcohort.protocol import (
     DataError,
     Federation,
     NotConverged,
+    NothingToLearn,
     SettingError,
     SingularInformation,
     SiteUnavailable,
@@ -158,19 +159,19 @@ def check_classes(total: Totals, least: int) -> None:
     """Refuse an outcome that has not two classes, each of `least` records or more."""
     n, ones = int(total.rows), int(total.ones)
     if not n:
-        raise DataError("no site holds any record; check their selection.")
+        raise NothingToLearn("no site holds any record; check their selection.")
     if total.others:
         raise DataError(
             "the outcome has more than two classes, and 'logistic' tells two apart. Give an "
             "outcome of two levels."
         )
     if ones in (0, n):
-        raise DataError(
+        raise NothingToLearn(
             f"all {n} records are of class {ones // n}, and a fit needs both. Add a site that has "
             f"the other one, or check how the outcome is coded."
         )
     if min(ones, n - ones) < least:
-        raise DataError(
+        raise NothingToLearn(
             f"class {int(ones < n - ones)} has fewer than {least} records at all sites together "
             f"(min_cell). Add sites or records; or lower min_cell, if all sites agree."
         )

@@ -13,10 +13,11 @@ from fedcohort.data.outcome import Binary, Category, Outcome
 from fedcohort.data.preprocess.iterative import fit_joint
 from fedcohort.data.preprocess.levels import Dropped, level_column
 from fedcohort.data.preprocess.numbers import Seen, number_columns
-from fedcohort.data.preprocess.options import LARGEST, checked
+from fedcohort.data.preprocess.options import checked
 from fedcohort.data.preprocess.steps import column_spread, column_tally
 from fedcohort.data.sketch import Moments
-from fedcohort.protocol.errors import DataError
+from fedcohort.data.variable import LARGEST
+from fedcohort.protocol.errors import DataError, NothingToLearn
 from fedcohort.protocol.federation import Federation
 
 
@@ -79,7 +80,7 @@ def fit_design(
     found = {c.name: c for c in (*numbers, *levels) if not isinstance(c, Dropped)}
     columns = tuple(found[v.name] for v in variables if v.name in found)
     if not columns:
-        raise DataError(
+        raise NothingToLearn(
             f"none of the {len(variables)} columns varies among the {seen.rows} rows of all sites, "
             f"so there is no feature. Check that the tables are not empty."
         )

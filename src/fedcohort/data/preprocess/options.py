@@ -15,8 +15,6 @@ SCALES = ("none", "standard", "minmax", "quantile")
 IMPUTES = ("mean", "median", "most_frequent", "indicator", "iterative")
 #: The largest share of rows that `winsorise` cuts at each tail.
 MOST_WINSORISED = 0.25
-#: Values beyond have squares whose sum may overflow.
-LARGEST = 1e120
 #: What "minmax" and "quantile" cut at each tail where `winsorise` is 0.
 TAIL = 0.005
 

@@ -9,8 +9,8 @@ import numpy as np
 
 from fedcohort.arrays import Array
 from fedcohort.data.encode import Encoded
-from fedcohort.data.preprocess.options import LARGEST
 from fedcohort.data.sketch import count_between
+from fedcohort.data.variable import LARGEST
 from fedcohort.protocol.message import message
 from fedcohort.protocol.step import Site, summed
 

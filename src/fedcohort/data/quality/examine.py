@@ -14,7 +14,7 @@ from fedcohort.data.outcome import Binary, Category, Outcome, Survival
 from fedcohort.data.quality import cells
 from fedcohort.data.quality.findings import WARNING, Finding
 from fedcohort.data.quality.header import check_header
-from fedcohort.data.quality.patients import check_patients
+from fedcohort.data.quality.patients import check_between, check_patients
 from fedcohort.data.quality.rules import DATE, NUMBER, Rule, range_rule
 from fedcohort.data.quality.schema import broken_rules
 from fedcohort.data.quality.sheets import Sheet
@@ -55,7 +55,10 @@ def examine(
         with_event = [s for s in whole if outcome.event in s.frame.columns]
         if with_event:
             found += check_events(with_event, outcome, each=natural)
-    return found + (check_units(whole, dictionary, outcome) if warnings else [])
+    if warnings:
+        found += check_between(whole, dictionary)
+        found += check_units(whole, dictionary, outcome)
+    return found
 
 
 def with_outcome(dictionary: Dictionary | None, outcome: Outcome | None) -> Dictionary:

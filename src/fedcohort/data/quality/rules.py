@@ -17,7 +17,7 @@ import pandas as pd
 from fedcohort.arrays import Array
 from fedcohort.data.outcome import Binary, Category, Count, Outcome, Survival
 from fedcohort.data.quality.findings import ERROR, WARNING
-from fedcohort.data.variable import Variable
+from fedcohort.data.variable import LARGEST, Variable
 from fedcohort.data.words import level_text
 
 #: Nobody in a study was born, or seen, before this year.
@@ -120,6 +120,11 @@ def _infinite(column: pd.Series) -> Array:
     return np.isinf(numbers(column))
 
 
+def _large(column: pd.Series) -> Array:
+    x = np.abs(numbers(column))
+    return (x > LARGEST) & (x < np.inf)
+
+
 def _number(remedy: str) -> Rule:
     return Rule("number", _no_number, "holds no number", remedy)
 
@@ -127,6 +132,11 @@ def _number(remedy: str) -> Rule:
 NUMBER = _number("Correct or empty them.")
 _TRUTH = _number("Write 0 and 1, or name its two levels in the dictionary.")
 _FINITE = Rule("finite", _infinite, "is infinite", "Leave a missing value empty.")
+#: Says the same as `_FINITE` of numbers that are too large to be squared.
+_LARGE = Rule(
+    "finite", _large, f"is beyond ±{LARGEST:.0e}",
+    "Correct them, or list the code among the column's missing values.",
+)  # fmt: skip
 _WHOLE = Rule(
     "whole", _not_whole, "is no whole number",
     "Correct them, or make its type 'number' in the dictionary.",
@@ -142,7 +152,7 @@ def _of_number(variable: Variable) -> tuple[Rule, ...]:
     if kind in ("binary", "event"):
         return _TRUTH, _BINARY
     whole = (_WHOLE,) if kind == "integer" else ()
-    return NUMBER, _FINITE, *whole, *range_rule(variable, numbers)
+    return NUMBER, _FINITE, _LARGE, *whole, *range_rule(variable, numbers)
 
 
 def range_rule(variable: Variable, values: Callable[[pd.Series], Array]) -> tuple[Rule, ...]:
@@ -244,10 +254,10 @@ def _of_outcome(variable: Variable, outcome: Outcome) -> tuple[Rule, ...]:
         return _missing(), _number(coding), event
     if isinstance(outcome, Survival):
         positive = Rule("time", lambda c: numbers(c) <= 0, "is not above 0", CORRECT)
-        return _missing(), NUMBER, positive, finite, *range_rule(variable, numbers)
+        return _missing(), NUMBER, positive, finite, _LARGE, *range_rule(variable, numbers)
     count = Rule("count", _no_count, "is no count", "Give whole numbers from 0.")
     more = (count,) if isinstance(outcome, Count) else range_rule(variable, numbers)
-    return _missing(), NUMBER, finite, *more
+    return _missing(), NUMBER, finite, _LARGE, *more
 
 
 def _no_count(column: pd.Series) -> Array:

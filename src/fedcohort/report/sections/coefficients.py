@@ -67,6 +67,12 @@ def _block(run: Run, arm: Arm) -> Markup | None:
             f"first of {len(fits)} fits ({run.scenarios.get(fits[0][0], fits[0][0])}); the pale "
             "line spans all fits"
         )
+    note += [
+        f"{p['column']}, other levels: {', '.join(p['levels'])} (fewer than {p['least']} rows "
+        "each, or the next rarest; pooled)"
+        for p in run.rows("pooled")
+        if (p["arm"], str(p["scenario"]), int(p["repeat"])) == (arm.name, *fits[0])
+    ]
     kind = _kind(first[0])
     domain = _domain(first)
     pages = [first[i : i + charts.MOST_ROWS] for i in range(0, len(first), charts.MOST_ROWS)]

@@ -41,7 +41,7 @@ def _sentence(run: Run, arm: Arm, v: Verdict) -> list[str]:
     label = words.metric(run.metric).label
     if v.kind == MISSING:
         why = run.failures(arm.name, v.scenario)
-        return [f"failed: {'; '.join(why)}." if why else "no value."]
+        return [f"failed: {_sentences(why)}" if why else "no value."]
     found = run.summary(arm.name, v.scenario)
     assert found is not None
     reached = f"{label} {estimate(found.mean, found.low, found.high)}"
@@ -122,8 +122,23 @@ def caveats(run: Run, arm: Arm | None) -> list[str]:
             n = sum(
                 r["arm"] == a.name and r.get("status", "done") != "done" for r in run.rows("arms")
             )
-            out.append(f"{words.of(n, 'fit')} of “{a.title}” failed: {'; '.join(reasons)}.")
+            out.append(f"{words.of(n, 'fit')} of “{a.title}” failed: {_sentences(reasons)}")
+        noted = [r for r in run.rows("arms") if r["arm"] == a.name and r.get("note")]
+        alone = sorted({str(r["site"]) for r in noted})
+        if alone:
+            out.append(
+                f"In “{a.title}”, {words.listed(alone)} counts as chance: its own rows give no "
+                "model."
+                if len(alone) == 1
+                else f"In “{a.title}”, {words.listed(alone)} count as chance: their own rows give "
+                "no model, in one fit at least."
+            )
     return out
+
+
+def _sentences(reasons: list[str]) -> str:
+    """Return reasons on one line that ends with one full stop."""
+    return f"{'; '.join(r.rstrip('.') for r in reasons)}."
 
 
 def facts(run: Run) -> Markup:

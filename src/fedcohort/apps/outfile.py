@@ -1,0 +1,48 @@
+"""What `--out` names is written, but not over an input, nor unasked over a file that exists."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from fedcohort.protocol.errors import StudyError
+
+#: What a page of ours has in its head.
+OURS = b'<meta name="generator" content="fedcohort"'
+
+
+def check(out: Path, inputs: Iterable[Path], *, force: bool, page: bool = False) -> None:
+    """Check that a command may write a file.
+
+    Parameters
+    ----------
+    inputs : files and folders that the command reads; files in such a folder are inputs too.
+    force : whether a file that exists may be replaced.
+    page : whether a page of ours may be replaced unasked.
+
+    Raises
+    ------
+    StudyError : the file is an input, or it exists.
+    """
+    if page and out.is_file() and OURS in out.read_bytes():
+        return
+    place = out.resolve()
+    for path in inputs:
+        same = place == path.resolve() or (out.exists() and path.exists() and out.samefile(path))
+        if out.is_file() and (same or path.resolve() in place.parents):
+            raise StudyError(f"--out {out}: it is an input of this command. Name another file.")
+    if out.is_file() and not force:
+        raise StudyError(f"--out {out}: it exists. Name another file, or replace it by --force.")
+
+
+def write(out: Path, text: str) -> None:
+    """Write a text.
+
+    Raises
+    ------
+    StudyError : it cannot be written there.
+    """
+    try:
+        out.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise StudyError(f"--out {out}: cannot write there ({error.strerror}).") from None

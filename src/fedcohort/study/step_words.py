@@ -1,0 +1,25 @@
+"""What a step does, in words for readers who have no code before them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Any
+
+from fedcohort.protocol.step import Step
+
+#: An equation's number: `, eq. (3)`, `, eqs. (1) and (2)`.
+_EQUATION = re.compile(r",? eqs?\. \(\d+\)(?:(?:,| and|, and) \(\d+\))*")
+#: A shape, with the symbol before it: ` c (p,)`, ` (1, m)`, ` (n, p + 1)`.
+_SIZE = r"\w{1,2}(?: ?[+−*-] ?\w{1,2})?"
+_SHAPE = re.compile(rf"(?: [^\W\d_])? \((?:{_SIZE},|{_SIZE}(?:, {_SIZE})+)?\)")
+
+
+def step_words(steps: Iterable[Step[Any, Any]]) -> dict[str, str]:
+    """Return by name what each step does: its docstring's first line without notes on the code."""
+    return {s.name: plain_words((s.run.__doc__ or "").strip().partition("\n")[0]) for s in steps}
+
+
+def plain_words(line: str) -> str:
+    """Return a docstring's line without backticks, shapes of arrays and equations' numbers."""
+    return _SHAPE.sub("", _EQUATION.sub("", line)).replace("`", "")

@@ -1,0 +1,26 @@
+import pytest
+
+from fedcohort.data import describe, preprocess
+from fedcohort.protocol import registry
+from fedcohort.study.step_words import plain_words, step_words
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("Sum covariates about their centre c (p,).", "Sum covariates about their centre."),
+        ("Count between edges of time (1, m).", "Count between edges of time."),
+        ("Sum what is (n, p + 1) expected, eq. (3).", "Sum what is expected."),
+        ("Sum from `centre`, eqs. (1) and (2).", "Sum from centre."),
+        ('Count rows (of patients) by "age".', 'Count rows (of patients) by "age".'),
+    ],
+)
+def test_notes_on_the_code_are_taken_out_and_nothing_else(line, expected):
+    assert plain_words(line) == expected
+
+
+def test_no_step_is_described_by_a_shape_an_equation_or_a_backtick():
+    own = [s for name in ("cox", "deepcox", "logistic") for s in registry.find(name).steps]
+    for words in step_words((*preprocess.STEPS, *describe.STEPS, *own)).values():
+        assert words
+        assert not {"`", "(", "eq."} & {*words, *words.split()}
