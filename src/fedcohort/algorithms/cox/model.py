@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -14,6 +12,7 @@ from scipy.special import chdtrc
 from fedcohort.arrays import Array
 from fedcohort.numerics.proportional import p_value
 from fedcohort.numerics.survival import Baseline
+from fedcohort.numerics.wald import ratio_rows
 from fedcohort.protocol import Fitted, Row
 
 
@@ -71,27 +70,9 @@ class CoxModel(Fitted):
 
     def summary(self) -> list[Row]:
         """Return one row per covariate; ``low``, ``high`` are of the coefficient."""
-        quantile = NormalDist().inv_cdf(0.5 + self.level / 2)
-        rows: list[Row] = []
-        for name, beta, se in zip(
-            self.features, self.coefficients.tolist(), self.standard_errors.tolist(), strict=True
-        ):
-            z, low, high = beta / se, beta - quantile * se, beta + quantile * se
-            rows.append(
-                {
-                    "covariate": name,
-                    "coefficient": beta,
-                    "hazard_ratio": _exp(beta),
-                    "standard_error": se,
-                    "z": z,
-                    "p": math.erfc(abs(z) / math.sqrt(2)),
-                    "low": low,
-                    "high": high,
-                    "hr_low": _exp(low),
-                    "hr_high": _exp(high),
-                }
-            )
-        return rows
+        return ratio_rows(
+            self.features, self.coefficients, self.standard_errors, self.level, "hazard_ratio"
+        )
 
     def proportional_hazards(self) -> list[Row]:
         """Return the test of a constant effect of each covariate, and of all as ``global``.
@@ -144,8 +125,3 @@ class CoxModel(Fitted):
             ph_transform=str(meta.get("ph_transform", "none")),
             ph_chi2=arrays.get("ph_chi2", np.zeros(0)),
         )
-
-
-def _exp(x: float) -> float:
-    """Return eˣ; inf where a covariate's unit is so large that it overflows."""
-    return math.exp(x) if x < 709.0 else math.inf

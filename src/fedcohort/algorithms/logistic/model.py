@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from statistics import NormalDist
 from typing import Any
 
 import numpy as np
 from scipy.special import chdtrc, expit
 
 from fedcohort.arrays import Array
+from fedcohort.numerics.wald import ratio_rows
 from fedcohort.protocol import Fitted, Row
 
 
@@ -68,30 +67,9 @@ class LogisticModel(Fitted):
 
     def summary(self) -> list[Row]:
         """Return one row per covariate; ``low``, ``high`` are Wald's, of the coefficient."""
-        quantile = NormalDist().inv_cdf(0.5 + self.level / 2)
-        rows: list[Row] = []
-        for name, beta, se in zip(
-            self.features,
-            self.coefficients.tolist(),
-            self.standard_errors[1:].tolist(),
-            strict=True,
-        ):
-            z, low, high = beta / se, beta - quantile * se, beta + quantile * se
-            rows.append(
-                {
-                    "covariate": name,
-                    "coefficient": beta,
-                    "odds_ratio": _exp(beta),
-                    "standard_error": se,
-                    "z": z,
-                    "p": math.erfc(abs(z) / math.sqrt(2)),
-                    "low": low,
-                    "high": high,
-                    "or_low": _exp(low),
-                    "or_high": _exp(high),
-                }
-            )
-        return rows
+        return ratio_rows(
+            self.features, self.coefficients, self.standard_errors[1:], self.level, "odds_ratio"
+        )
 
     def arrays(self) -> dict[str, Array]:
         """Return b₀, β and their covariance."""
@@ -125,8 +103,3 @@ class LogisticModel(Fitted):
             ones=None,
             level=float(meta["level"]),
         )
-
-
-def _exp(x: float) -> float:
-    """Return eˣ; inf where a covariate's unit is so large that it overflows."""
-    return math.exp(x) if x < 709.0 else math.inf
