@@ -36,7 +36,7 @@ data:
   sites: {{column: site}}
   exclude: [{exclude}]
 {scenarios}
-arms: [{{method: {method}, l2: 0.05, scale: standard}}]
+arms: [{{method: {method}, scale: standard}}]
 bounds: [isolated, centralised]
 evaluate: {{repeats: 1, draws: 5}}
 """
@@ -50,6 +50,13 @@ variables:
 TARGET = {
     "survival": "time: {type: time, unit: days}\n  event: {type: event}",
     "classification": "ill: {type: category, levels: ['no', 'yes']}",
+    "regression": "stay: {type: integer, unit: days}",
+}
+#: By task: the outcome as a study file has it, and a method with its penalty.
+ASKED = {
+    "survival": ("{time: time, event: event}", "cox, l2: 0.05"),
+    "classification": ("{y: ill}", "logistic, l2: 0.05"),
+    "regression": ("{y: stay}", "ridge, penalty: 0.05"),
 }
 
 
@@ -73,8 +80,10 @@ def random_table(seed: int, task: str) -> pd.DataFrame:
         if task == "survival":
             part["time"] = np.ceil(rng.exponential(300 * np.exp((60 - age) / 20)) + 1)
             part["event"] = case.astype(float)
-        else:
+        elif task == "classification":
             part["ill"] = np.where(case, "yes", "no")
+        else:
+            part["stay"] = rng.poisson(np.where(case, 9, 3)).astype(float)
         lost = int(rng.choice([0, 0, 2, 6]))
         early = int(rng.choice([0, 0, 3, 7])) if task == "survival" else 0
         more = part.iloc[rng.integers(0, n, lost + early)].reset_index(drop=True)
@@ -91,13 +100,13 @@ def publish(folder: Path, seed: int, task: str) -> fc.Study:
     folder.mkdir(parents=True, exist_ok=True)
     random_table(seed, task).to_csv(folder / "t.csv", index=False)
     (folder / "d.yaml").write_text(COLUMNS.replace("TARGET", TARGET[task]))
-    survival = task == "survival"
+    outcome, method = ASKED[task]
     text = STUDY.format(
         task=task,
-        outcome="{time: time, event: event}" if survival else "{y: ill}",
-        exclude=", ".join(REASONS if survival else REASONS[:1]),
+        outcome=outcome,
+        exclude=", ".join(REASONS if task == "survival" else REASONS[:1]),
         scenarios="scenarios: [natural, iid]" if seed % 2 else "",
-        method="cox" if survival else "logistic",
+        method=method,
     )
     (folder / "s.yaml").write_text(text)
     study = fc.Study.from_file(folder / "s.yaml")
@@ -160,37 +169,47 @@ def attack(folder: Path, study: fc.Study) -> Attack:
     plan, table, found = study.plan, study.table, _results(folder)
     outcome = list(table.outcome.columns)[-1]
     frame, site = table.frame, table.site.astype(str)
-    case = (frame[outcome].astype(str).isin(["yes", "1", "1.0"])).to_numpy()
+    every = (0,) if plan.task == "regression" else (0, 1)
+    case = _cases(frame, outcome, every)
     blind = test_rows(plan, table, 0)
     sites = sorted(set(site))
     a = Attack()
     for s in sites:
         for h in (0, 1):
-            for c in (0, 1):
+            for c in every:
                 a.truth["x", s, h, c] = int(((site == s) & (blind == h) & (case == c)).sum())
     for stage, s, n, _ in table.flow:
         if s and stage.startswith("excluded"):
             a.truth["out", s, stage] = n
 
-    def rows(where=None, halves=(0, 1), classes=(0, 1)):
+    def rows(where=None, halves=(0, 1), classes=every):
         names = [where] if where else sites
         return [("x", s, h, c) for s in names for h in halves for c in classes]
 
     for h in (0, 1):
         a.tell(rows(halves=[h]), int((blind == h).sum()))
-        a.tell(rows(halves=[h], classes=[1]), int((case & (blind == h)).sum()))
+        if 1 in every:
+            a.tell(rows(halves=[h], classes=[1]), int((case & (blind == h)).sum()))
     _flow(a, found, rows, sites)
     _columns(a, found, rows, frame, site, table.outcome.columns)
     for row in found["by_centre"]:
         s = row["site"]
         a.tell(rows(s, [1]), row["n"])
-        a.cell(("by_centre", row["arm"], s), rows(s, [1], [1]), row["events"])
+        if 1 in every:
+            a.cell(("by_centre", row["arm"], s), rows(s, [1], [1]), row["events"])
     for i, scenario in enumerate(found["scenarios"]):
-        _setting(a, i, scenario, rows, lay_out(plan, table, plan.scenarios[i], 0), outcome)
+        _setting(a, i, scenario, rows, lay_out(plan, table, plan.scenarios[i], 0), outcome, every)
     _models(a, folder / "out", rows, sites)
     if found["data"]["events"] is not None:
         a.tell(rows(classes=[1]), found["data"]["events"])
     return a
+
+
+def _cases(frame, outcome, every) -> np.ndarray:
+    """Return which rows are events, or of class 1 (n,); of a value none is."""
+    if 1 not in every:
+        return np.zeros(len(frame), bool)
+    return frame[outcome].astype(str).isin(["yes", "1", "1.0"]).to_numpy()
 
 
 def _results(folder: Path) -> dict:
@@ -256,21 +275,22 @@ def _same(a: Attack, left: list[tuple], right: list[tuple]) -> None:
     a.told.append([*right, *(("minus", name) for name in left)])
 
 
-def _setting(a: Attack, i: int, scenario: dict, rows, laid, outcome) -> None:
+def _setting(a: Attack, i: int, scenario: dict, rows, laid, outcome, every) -> None:
     """Learn the sites of one setting: training rows of the first repeat."""
     natural = scenario["rule"] == "natural"
     for s, f in laid.problem.frames.items():
-        case = f[outcome].astype(str).isin(["yes", "1", "1.0"])
-        for c in (0, 1):
+        case = _cases(f, outcome, every)
+        for c in every:
             a.truth["y", i, s, c] = int((case == c).sum())
             if natural:
                 _same(a, [("y", i, s, c)], rows(s, [0], [c]))
-    for c in (0, 1):
+    for c in every:
         _same(a, [("y", i, s, c) for s in laid.problem.frames], rows(halves=[0], classes=[c]))
     for one in scenario["sites"]:
         s = one["site"]
-        names = [("y", i, s, 0), ("y", i, s, 1)]
-        a.cell(("setting events", i, s), names[1:], one["events"])
+        names = [("y", i, s, c) for c in every]
+        if 1 in every:
+            a.cell(("setting events", i, s), names[1:], one["events"])
         if natural:
             a.tell(names, one["rows"])
         else:

@@ -2,8 +2,9 @@
 
     OMP_NUM_THREADS=1 python benchmarks/disclosure/run.py [--studies 200] [--first 0]
 
-Half of the studies are of survival, half of a yes/no outcome, each over three to five hospitals of
-3 to 40 patients. Leaves with 1 where any count that is hidden, or of 1 to 4, is recovered.
+A third of the studies is of survival, one of a yes/no outcome and one of a whole number, each over
+three to five hospitals of 3 to 40 patients. Leaves with 1 where any count that is hidden, or of 1
+to 4, is recovered.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "tests"))
 from fedcohort.protocol import FedcohortError
 from published import attack, publish
 
+TASKS = ("survival", "classification", "regression")
+
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -29,7 +32,7 @@ def main():
     warnings.simplefilter("ignore")
     cells, recovered, refused = Counter(), Counter(), 0
     for i in range(options.studies):
-        task, seed = ("survival", "classification")[i % 2], options.first + i // 2
+        task, seed = TASKS[i % len(TASKS)], options.first + i // len(TASKS)
         with tempfile.TemporaryDirectory() as folder:
             try:
                 study = publish(Path(folder), seed, task)

@@ -51,7 +51,7 @@ def simulated(n, p, seed, *, tied=True):
 
 
 def take(table, rows):
-    return SurvivalTable(table.x[rows], table.time[rows], table.event[rows])
+    return SurvivalTable(*(None if column is None else column[rows] for column in table))
 
 
 def split(table, where):
@@ -66,9 +66,9 @@ def federation(parts, **options):
     )
 
 
-def fit(parts, features=None, fed=None, **settings):
+def fit(parts, features=None, fed=None, *, last_is_offset=False, **settings):
     """Fit `cox` at exact times of death over tables, one a site."""
     features = features or tuple(f"x{j}" for j in range(parts[0].x.shape[1]))
     config = METHOD.configure({"time_grid": "exact", **settings})
-    task = Task(kind="survival", features=tuple(features))
+    task = Task(kind="survival", features=tuple(features), offset=last_is_offset)
     return METHOD.fit(fed or federation(parts), config, task)

@@ -9,7 +9,7 @@ from scipy.optimize import minimize
 from scipy.special import expit
 from sklearn.datasets import load_breast_cancer, load_diabetes
 
-from fedcohort.algorithms.logistic import METHOD
+from fedcohort.algorithms.glm import LOGISTIC as METHOD
 from fedcohort.data.tables import LabelledTable
 from fedcohort.protocol import Task
 from fedcohort.protocol.host import Host
@@ -37,7 +37,10 @@ def simulated(n, p, seed):
 
 def split(table, where):
     """Return one table a site; `where` gives each record's site."""
-    return [LabelledTable(table.x[where == k], table.y[where == k]) for k in np.unique(where)]
+    return [
+        LabelledTable(*(None if c is None else c[where == k] for c in table))
+        for k in np.unique(where)
+    ]
 
 
 def scattered(table, n_sites, seed=0):
@@ -62,7 +65,7 @@ def textbook(table, l2=0.0):
     The covariance is the inverse of the second derivative, by central differences of the gradient
     in units of each covariate's spread.
     """
-    x, y = table
+    x, y, _ = table
     n, spread = len(y), np.r_[1.0, x.std(axis=0)]
     z = np.column_stack([np.ones(n), (x - x.mean(axis=0)) / spread[1:]])
     ridge = n * l2 * np.r_[0.0, 1.0 / spread[1:] ** 2]

@@ -84,6 +84,68 @@ def test_the_same_attack_at_exact_times_finds_many_patients(name, ties):
     assert recovered(overhear(table, features, ties=ties), table.x) > len(table.x) / 6
 
 
+@pytest.mark.parametrize("ties", TIES)
+@pytest.mark.parametrize("grid", ["protected", "exact"])
+def test_weights_hide_no_less(grid, ties):
+    table, features = public("gbsg2")
+    weight = np.random.default_rng(0).uniform(0.5, 2.0, len(table.x))
+    seen = overhear(table._replace(weight=weight), features, ties=ties, time_grid=grid)
+    found = recovered(seen, table.x)
+    assert found == 0 if grid == "protected" else found > len(table.x) / 6
+
+
+def solved(seen, x):
+    """Return how many rows of x solve the sums of risk weights of one interval, in all rounds.
+
+    Of a single patient the logarithm of each is the sum of his covariates, times the coefficients.
+    """
+    asked = seen["risk_weights"]
+    betas = np.array([question["beta"] for question, _ in asked])
+    both = np.array([with_the_dead_apart(*one) for one in asked])
+    scale, centre = asked[0][0]["scale"], asked[0][0]["centre"]
+    hit = np.zeros(len(x), bool)
+    for sums in (both[:, 0], both[:, 1], both[:, 0] - both[:, 1]):
+        told = (sums > 1e-9 * sums.max()).all(axis=0)
+        log = np.log(sums[:, told])
+        z, *_ = np.linalg.lstsq(betas, log, rcond=1e-9)
+        exact = np.abs(betas @ z - log).max(axis=0) < 1e-6
+        for guess in (z.T * scale + centre)[exact]:
+            hit |= (np.abs(x - guess) < 1e-3 * x.std(axis=0)).all(axis=1)
+    return hit.sum()
+
+
+@pytest.mark.parametrize("ties", TIES)
+@pytest.mark.parametrize("name", ["gbsg2", "whas500"])
+def test_the_sums_of_a_whole_path_solve_for_no_patient_and_at_exact_times_for_many(name, ties):
+    table, features = public(name)
+    table = table._replace(x=table.x / table.x.std(axis=0))
+    asked = {"ties": ties, "penalty": "auto", "path_ratio": 1e-3}
+    seen = overhear(table, features, **asked, time_grid="protected")
+    assert "risk_moments" not in seen
+    assert solved(seen, table.x) == 0
+    assert solved(overhear(table, features, **asked), table.x) > len(table.x) / 6
+
+
+@pytest.mark.parametrize("p", [1, 2, 6])
+def test_a_path_has_a_grid_that_bears_its_sums(p):
+    table = simulated(900, p, 3)
+    seen = overhear(table, time_grid="protected", penalty="auto", path=10)
+    least = seen["deaths"][0][1].deaths.min()
+    assert least > 52 / p
+    assert len(seen["risk_weights"]) + p < least * p
+
+
+def test_no_fold_of_sites_is_one_site_or_has_few_deaths():
+    table = simulated(600, 2, 3)
+    for n_sites, groups in ((1, 5), (3, 5), (4, 2), (9, 4), (30, 5)):
+        seen = overhear(table, n_sites=n_sites, penalty="auto", path=2)
+        (question, sizes) = seen["fold_sizes"][-1]
+        at = list(dict(question["fold"]).values())
+        assert len(sizes.deaths) == groups
+        assert sizes.deaths.min() >= 5
+        assert set(at) == {-1} or np.bincount(at).min() >= 2
+
+
 @settings(max_examples=40, deadline=None)
 @given(
     n=st.integers(120, 300),

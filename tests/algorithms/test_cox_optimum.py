@@ -17,7 +17,7 @@ from fedcohort.protocol import NotConverged, SingularInformation
 
 def textbook(table, beta, ties):
     """Return log-likelihood, score and information, time by time and death by death."""
-    x, time, event = table
+    x, time, event, *_ = table
     x = x - x.mean(axis=0)
     value, score, information = 0.0, np.zeros(x.shape[1]), np.zeros((x.shape[1],) * 2)
     for t in np.unique(time[event]):
@@ -41,7 +41,8 @@ def textbook(table, beta, ties):
 def over(parts, beta, ties, baseline):
     """Return the same under one baseline hazard, or under one for each site."""
     if baseline == "shared":
-        return textbook(SurvivalTable(*map(np.concatenate, zip(*parts, strict=True))), beta, ties)
+        columns = zip(*(part[:3] for part in parts), strict=True)
+        return textbook(SurvivalTable(*map(np.concatenate, columns)), beta, ties)
     return tuple(map(sum, zip(*(textbook(part, beta, ties) for part in parts), strict=True)))
 
 

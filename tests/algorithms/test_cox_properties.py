@@ -13,7 +13,8 @@ from numpy.testing import assert_allclose
 
 from algorithms.cox_cases import federation, fit, public, simulated, split, take
 from fedcohort.algorithms.cox import METHOD
-from fedcohort.algorithms.cox.steps import own_likelihood, risk_moments
+from fedcohort.algorithms.cox.own_steps import own_likelihood
+from fedcohort.algorithms.cox.steps import risk_moments
 from fedcohort.data.tables import SurvivalTable
 from fedcohort.protocol import (
     DataError,

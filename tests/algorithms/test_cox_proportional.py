@@ -28,7 +28,7 @@ TIES = ["efron", "breslow"]
 def log_likelihood(strata, clocks, ties, beta):
     """Return the partial log-likelihood of x and x g(t), death by death; beta is (2p,)."""
     value = 0.0
-    for (x, time, event), g in zip(strata, clocks, strict=True):
+    for (x, time, event, *_), g in zip(strata, clocks, strict=True):
         p = x.shape[1]
         for t in np.unique(time[event]):
             eta = x @ (beta[:p] + g[t] * beta[p:])

@@ -39,7 +39,7 @@ def split(table, scenario, k=4, seed=0):
     }[scenario]
     cuts = [int(0.6 * n), int(0.7 * n), int(0.95 * n)] if scenario == "unbalanced" else k
     parts = np.array_split(order, cuts)
-    return {f"s{i}": SurvivalTable(*(c[rows] for c in table)) for i, rows in enumerate(parts)}
+    return {f"s{i}": SurvivalTable(*(c[rows] for c in table[:3])) for i, rows in enumerate(parts)}
 
 
 def federation(tables, **options):

@@ -121,7 +121,7 @@ def test_the_held_out_loss_that_stops_a_training_is_the_pooled_one():
     best = int(np.argmin(losses)) + 1
     assert model.rounds == best + 3 < 60
     held = [held_out(name, frame) for name, frame in frames.items()]
-    whole = SurvivalTable(*map(np.concatenate, zip(*held, strict=True)))
+    whole = SurvivalTable(*map(np.concatenate, zip(*(h[:3] for h in held), strict=True)))
     risk = model.predict(whole.x)
     loss = sum(
         np.log(np.exp(risk[whole.time >= whole.time[j]]).sum()) - risk[j]
@@ -133,4 +133,4 @@ def test_the_held_out_loss_that_stops_a_training_is_the_pooled_one():
 def held_out(name, frame):
     """Return the rows that a site holds out."""
     _, rows = chosen(len(frame), 0.2, entropy(0, name, 0))
-    return SurvivalTable(*(column[rows] for column in table_of(frame)))
+    return SurvivalTable(*(column[rows] for column in table_of(frame)[:3]))

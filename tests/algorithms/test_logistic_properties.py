@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 
 from algorithms.logistic_cases import federation, fit, scattered, simulated, split
-from fedcohort.algorithms.logistic import METHOD
+from fedcohort.algorithms.glm import LOGISTIC as METHOD
 from fedcohort.data.tables import LabelledTable
 from fedcohort.protocol import (
     DataError,
@@ -197,7 +197,9 @@ def test_too_few_rounds_are_said_with_what_is_left():
         ({"tol": 0.5}, "setting 'tol' of method 'logistic' is 0.5; give a number between"),
         ({"max_rounds": 0}, "setting 'max_rounds' of method 'logistic' is 0; give a whole"),
         ({"level": 1.0}, "setting 'level' of method 'logistic' is 1.0; give a number between"),
-        ({"solver": "admm"}, "setting 'solver' of method 'logistic' is 'admm'; choose one of"),
+        ({"solver": "sgd"}, "setting 'solver' of method 'logistic' is 'sgd'; choose one of"),
+        ({"penalty": -1.0}, "setting 'penalty' of method 'logistic' is -1.0; give a number"),
+        ({"penalty": 1.0, "l2": 2.0}, "'penalty' and 'l2' are two names of one setting of method"),
     ],
 )
 def test_an_impossible_setting_is_named(given_, said):

@@ -10,7 +10,7 @@ import pytest
 
 from fedcohort.apps import init
 from fedcohort.data.dictionary import Dictionary
-from fedcohort.data.outcome import Survival
+from fedcohort.data.outcome import Continuous, Survival
 from fedcohort.protocol import DataError, StudyError
 from fedcohort.study import layout, plan, yamlfile
 from in_process import command
@@ -71,6 +71,22 @@ def test_a_classification_study_is_drafted_with_what_the_user_names(here):
     assert Dictionary.from_file(dictionary)["centre"].identifier
     study, _ = init.write("classification", "t.csv", here, force=True)
     assert "outcome: {y: y}  # check: guessed from names; 'yes' counts" in study.read_text("utf-8")
+
+
+def test_a_regression_study_is_drafted_and_loads(here):
+    study, dictionary = init.write("regression", "t.csv", here, outcome="os_days")
+    checked, found = loaded(study)
+    text = study.read_text("utf-8")
+    assert found.outcome == Continuous("os_days")
+    assert "outcome: {y: os_days}  # check: add type: count if it counts something" in text
+    assert [a.name for a in checked.arms] == ["isolated", "ridge", "lasso", "centralised"]
+    assert "{method: ridge, penalty: 0.01, scale: standard}" not in text, "30 rows a coefficient"
+    assert checked.metrics[0] == "r2"
+    assert Dictionary.from_file(dictionary)["os_days"].unit == "days"
+    table(40).rename(columns={"os_days": "target"}).to_csv("t.csv", index=False)
+    text = init.write("regression", "t.csv", here, force=True)[0].read_text("utf-8")
+    assert "outcome: {y: target}  # check: guessed from names; add type: count" in text
+    assert "ridge, penalty: 0.01, scale: standard}  # ridge: few rows per variable" in text
 
 
 def test_one_file_a_site_needs_no_column_of_sites(here):
@@ -156,6 +172,9 @@ def test_the_written_dictionary_holds_names_and_levels_and_no_other_cell(here):
          "(0 or 1). Name them by --outcome TIME,EVENT."),
         ("classification", "sample:diabetes", {}, "sample:diabetes: no column looks like a class "
          "to predict. Name it by --outcome Y."),
+        ("regression", "t.csv", {}, "t.csv: no column looks like a value to predict. Name it by "),
+        ("regression", "t.csv", {"outcome": "sex"}, "t.csv: column 'sex' does not hold two numbers "
+         "or more; a value to predict is a number."),
     ],
 )  # fmt: skip
 def test_what_cannot_be_drafted_is_said_on_one_line(here, task, data, options, message):

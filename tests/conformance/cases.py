@@ -10,8 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from fedcohort.arrays import Array
+from fedcohort.data.dictionary import Dictionary
+from fedcohort.data.outcome import Binary, Continuous, Outcome, Survival
 from fedcohort.data.tables import LabelledTable, SurvivalTable
 from fedcohort.protocol import Fitted, Method, Task, registry
 from fedcohort.protocol.host import Host
@@ -29,6 +32,9 @@ VARIED = ("strategy", "ties", "baseline", "solver")
 #: Settings that keep the suite fast, where a method has them.
 SMALL: dict[str, Any] = {"rounds": 3, "internal_epochs": 2, "keep_rounds": (1,)}
 
+#: Settings that a variant cannot do without, where a method has them.
+NEEDED: dict[tuple[str, Any], dict[str, Any]] = {("solver", "admm"): {"penalty": 0.1}}
+
 #: Row counts that no model of three covariates has as a dimension.
 ROWS = {"a": 61, "b": 47, "c": 53}
 
@@ -37,23 +43,20 @@ Table = SurvivalTable | LabelledTable
 
 @dataclass(frozen=True)
 class Case:
-    """One method with some of its settings."""
+    """One method on a kind of task, with some of its settings."""
 
     method: str
+    kind: str
     settings: tuple[tuple[str, Any], ...]
 
     def __str__(self) -> str:
-        return " ".join([self.method, *(f"{k}={v}" for k, v in self.settings)])
+        kind = [self.kind] if len(self.entry.tasks) > 1 else []
+        return " ".join([self.method, *kind, *(f"{k}={v}" for k, v in self.settings)])
 
     @property
     def entry(self) -> Method:
         """The method itself."""
         return registry.find(self.method)
-
-    @property
-    def kind(self) -> str:
-        """The kind of task that it is run on."""
-        return self.entry.tasks[0]
 
 
 def cases(kind: str) -> list[Case]:
@@ -63,13 +66,13 @@ def cases(kind: str) -> list[Case]:
         entry = registry.find(name)
         if kind not in entry.tasks:
             continue
-        found.append(Case(name, ()))
+        found.append(Case(name, kind, ()))
         for f in dataclasses.fields(entry.settings):
             if f.name in VARIED:
                 others = (c for c in f.metadata.get("choices", ()) if c != f.default)
-                found += [Case(name, ((f.name, choice),)) for choice in others]
+                found += [Case(name, kind, ((f.name, choice),)) for choice in others]
             if f.name == "time_grid":
-                found += [Case(name, ((f.name, choice),)) for choice in ("exact", 6)]
+                found += [Case(name, kind, ((f.name, choice),)) for choice in ("exact", 6)]
     return found
 
 
@@ -84,18 +87,52 @@ def tables(kind: str) -> dict[str, Table]:
         leave = rng.exponential(2.0, n)
         if kind == "survival":
             out[name] = SurvivalTable(x, np.minimum(death, leave) + 0.01, death <= leave)
+        elif kind == "regression":
+            out[name] = LabelledTable(x, np.log(death))
         else:
             out[name] = LabelledTable(x, (death < 1.0).astype(float))
     return out
 
 
 def quiet(kind: str) -> Table:
-    """Return a small table where nobody died."""
+    """Return a small table where nobody died, or all had the same value."""
     table = tables(kind)["a"]
     x, nobody = table.x[:6], np.zeros(6)
     if isinstance(table, SurvivalTable):
         return SurvivalTable(x, table.time[:6], nobody.astype(bool))
     return LabelledTable(x, nobody)
+
+
+#: What raw methods are told of the columns of `frame_of`, by kind of task.
+TYPES: dict[str, dict[str, Any]] = {
+    "survival": {"time": "time", "event": "event"},
+    "classification": {"y": "binary"},
+    "regression": {"y": "number"},
+}
+OUTCOMES: dict[str, Outcome] = {
+    "survival": Survival("time", "event"),
+    "classification": Binary("y"),
+    "regression": Continuous("y"),
+}
+
+
+def frame_of(table: Table) -> pd.DataFrame:
+    """Return a table as raw methods see it: a data frame."""
+    frame = pd.DataFrame(table.x, columns=["u", "v", "w"])
+    if isinstance(table, SurvivalTable):
+        return frame.assign(time=table.time, event=table.event.astype(float))
+    return frame.assign(y=table.y)
+
+
+def task_of(case: Case, seed: int) -> Task:
+    """Return what a case's program is told."""
+    kind, features = case.kind, ("u", "v", "w")
+    if not case.entry.raw:
+        outcome = type(OUTCOMES[kind]).__name__.lower()
+        return Task(kind=kind, features=features, seed=seed, outcome=outcome)
+    known = Dictionary.from_dict({**dict.fromkeys(features, "number"), **TYPES.get(kind, {})})
+    about = OUTCOMES.get(kind)
+    return Task(kind=kind, features=(), seed=seed, dictionary=known, outcome_of=about)
 
 
 @dataclass(frozen=True)
@@ -122,17 +159,18 @@ def run(
     data = data or {name: tables(case.kind)[name] for name in order}
     entry = case.entry
     known = {f.name for f in dataclasses.fields(entry.settings)}
-    small = {k: v for k, v in SMALL.items() if k in known}
+    small = {**SMALL, **{k: v for s in case.settings for k, v in NEEDED.get(s, {}).items()}}
+    small = {k: v for k, v in small.items() if k in known}
     config = entry.configure({**small, **dict(case.settings)})
-    hosts = [Host(name, table, entry.steps, seed) for name, table in data.items()]
+    seen = {name: frame_of(table) if entry.raw else table for name, table in data.items()}
+    hosts = [Host(name, table, entry.steps, seed) for name, table in seen.items()]
     journal = None
     if folder is not None:
         journal = Journal(folder / "journal")
         options |= {"journal": journal, "store": StateStore(folder / "states")}
     fed = RUNTIMES[runtime](hosts, **options)
-    task = Task(kind=case.kind, features=("u", "v", "w"), seed=seed)
     try:
-        model = entry.fit(fed, config, task)
+        model = entry.fit(fed, config, task_of(case, seed))
     finally:
         if journal is not None:
             journal.close()

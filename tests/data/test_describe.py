@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 from scipy.stats import norm
 
-from fedcohort.data.describe import STEPS, describe, mixture_quartiles, variables_of
+from fedcohort.data.describe import STEPS, describe, variables_of
 from fedcohort.data.dictionary import Dictionary
 from fedcohort.data.outcome import Binary, Survival
+from fedcohort.data.summary import mixture_quantiles
 from fedcohort.data.suppression import hidden
 from fedcohort.protocol.host import Host
 from fedcohort.runtime.local import local
@@ -100,14 +101,16 @@ def test_quartiles_over_all_sites_are_near_those_of_the_pooled_table(seed, shift
     assert_allclose(found["x", None].quartiles, expected, atol=0.12 * pooled.std())
 
 
-def test_quartiles_of_a_mixture_of_normals_are_exact():
+@pytest.mark.parametrize("shares", [(0.25, 0.5, 0.75), (0.05, 0.25, 0.5, 0.75, 0.95)])
+def test_quantiles_of_a_mixture_of_normals_are_exact(shares):
     means, sds, weights = np.array([0.0, 2.0]), np.array([1.0, 3.0]), np.array([30.0, 70.0])
-    quartiles = means[:, None] + sds[:, None] * norm.ppf([0.25, 0.5, 0.75])
-    found = mixture_quartiles(weights, quartiles)
+    scores = norm.ppf(shares)
+    curves = [(np.array(shares), m + s * scores) for m, s in zip(means, sds, strict=True)]
+    found = mixture_quantiles(weights, curves, shares)
     mixture = [weights @ norm.cdf(x, means, sds) / 100 for x in found]
-    assert_allclose(mixture, [0.25, 0.5, 0.75], atol=1e-9)
-    constant = mixture_quartiles(weights, np.full((2, 3), 7.0))
-    assert_allclose(constant, 7.0)
+    assert_allclose(mixture, shares, atol=1e-9)
+    flat = [(np.array(shares), np.full(len(shares), 7.0))] * 2
+    assert_allclose(mixture_quantiles(weights, flat, shares), 7.0)
 
 
 def test_the_outcome_comes_first_and_identifiers_never():

@@ -62,7 +62,7 @@ def sites(table, n_sites, seed, reverse=False):
     """Deal the records out at random; the last site stays empty."""
     where = np.random.default_rng(seed).integers(0, n_sites, len(table.time))
     hosts = [
-        Host(f"site{s}", SurvivalTable(*(a[where == s] for a in table)), f.STEPS)
+        Host(f"site{s}", SurvivalTable(*(a[where == s] for a in table[:3])), f.STEPS)
         for s in range(n_sites + 1)
     ]
     return local(hosts[::-1] if reverse else hosts).through(MODEL)

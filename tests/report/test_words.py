@@ -3,6 +3,7 @@ import math
 import pytest
 
 from fedcohort.report import words
+from fedcohort.report.run import Run
 
 
 @pytest.mark.parametrize(
@@ -39,3 +40,26 @@ from fedcohort.report import words
 )
 def test_numbers_are_printed_as_a_journal_prints_them(shown, expected):
     assert shown == expected
+
+
+@pytest.mark.parametrize(
+    ("label", "said"),
+    [
+        ("AUC", "an AUC"), ("RMSE", "an RMSE"), ("R²", "an R²"), ("C-index", "a C-index"),
+        ("Uno's C", "a Uno's C"), ("Brier score", "a Brier score"), ("Accuracy", "an accuracy"),
+        ("Mean absolute error", "a mean absolute error"),
+    ],
+)  # fmt: skip
+def test_a_metric_has_the_article_with_which_it_is_spoken(label, said):
+    assert words.with_article(label) == said
+
+
+def test_only_metrics_in_the_outcome_s_unit_have_it_and_four_digits(tmp_path):
+    summary = [{"arm": "a", "scenario": "s", "metric": m, "mean": v, "n": 1}
+               for m, v in (("rmse", 54.4), ("r2", 0.5))]  # fmt: skip
+    run = Run({"outcome": {"unit": "mmHg"}, "summary": summary}, tmp_path)
+    assert (run.known("rmse").axis, run.known("rmse").digits) == ("RMSE, mmHg", 2)
+    assert (run.known("r2").axis, run.known("r2").digits) == ("R²", 3)
+    assert run.known("rmse").sign == run.known("mae").sign == -1
+    assert run.known("poisson_deviance").sign == -1
+    assert Run({}, tmp_path).known("rmse").axis == "RMSE"

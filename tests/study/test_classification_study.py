@@ -188,9 +188,9 @@ def test_a_judge_of_some_rows_judges_those_rows(problem):
         ),
         (
             "task: classification",
-            "task: regression",
-            "s.yaml, line 2, task: no method serves regression yet; this version has survival "
-            "and classification.",
+            "task: clustering",
+            "s.yaml, line 2, task: no method serves clustering yet; this version has survival, "
+            "classification, regression.",
         ),
         (
             "method: logistic, l2: 0.01",
@@ -210,8 +210,8 @@ def test_an_outcome_of_many_classes_is_refused_before_anything_runs(tmp_path):
     with pytest.raises(StudyError) as caught:
         fc.Study.from_file(tmp_path / "s.yaml")
     assert str(caught.value).endswith(
-        "data: this version cannot evaluate a study with a category outcome; give a survival or a "
-        "binary one."
+        "data: this version cannot evaluate a study with a category outcome; give a survival, "
+        "binary, continuous or count one."
     )
 
 

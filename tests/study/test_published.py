@@ -17,7 +17,7 @@ from fedcohort.study.results import _test_mark
 from published import attack, publish
 
 
-@pytest.mark.parametrize("task", ["survival", "classification"])
+@pytest.mark.parametrize("task", ["survival", "classification", "regression"])
 @pytest.mark.parametrize("seed", [0, 1, 2, 5])
 def test_no_hidden_count_of_a_site_can_be_recovered_from_a_run(tmp_path, task, seed):
     study = publish(tmp_path, seed, task)

@@ -179,12 +179,12 @@ def check(
             "name the data dictionary by --dictionary. `fedcohort init --data FILE` drafts one."
         )
     known = Dictionary.from_file(dictionary)
-    about = _outcome(outcome, known) if outcome else known.outcome()
+    about = outcome_of(outcome, known) if outcome else known.outcome()
     known = with_outcome(without(known, sites), about)
     report = Report(judged=about is not None)
     sheets: list[Sheet] = []
     for file in files:
-        alone = None if len(files) == 1 or sites else _site_of(file, files)
+        alone = None if len(files) == 1 or sites else site_of(file, files)
         try:
             source = sources.load(
                 file, Path(), query=query, dictionary=known, texts=[sites] if sites else ()
@@ -220,7 +220,7 @@ def _sheets(
     return [Sheet.by_column(frames, source.name, column, known.variables)]
 
 
-def _site_of(file: str, files: Sequence[str]) -> str:
+def site_of(file: str, files: Sequence[str]) -> str:
     """Return the name of the site that a file is of: the file's, if no other is called so."""
     stems = [Path(f).stem for f in files]
     return Path(file).stem if stems.count(Path(file).stem) == 1 else file
@@ -258,7 +258,7 @@ def _of_study(path: Path) -> Report:
     return report
 
 
-def _outcome(text: str, dictionary: Dictionary) -> Outcome:
+def outcome_of(text: str, dictionary: Dictionary) -> Outcome:
     """Return the outcome of "TIME,EVENT", or of "Y" by its type in the dictionary."""
     names = [name.strip() for name in text.split(",")]
     if len(names) == 2 and all(names):

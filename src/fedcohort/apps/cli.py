@@ -132,7 +132,7 @@ def methods(
 
 @app.command()
 def init(
-    task: Annotated[str, typer.Option(help="survival or classification.")] = "survival",
+    task: Annotated[str, typer.Option(help="survival, classification or regression.")] = "survival",
     data: Annotated[
         str | None, typer.Option(help="The table to draft from: as a study's source.")
     ] = None,
@@ -232,6 +232,56 @@ def check_data(
     wrong, strange = found.counts
     if wrong or (strict and strange):
         raise typer.Exit(2)
+
+
+@data_app.command("describe")
+def describe_data(
+    files: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="FILE...", help="CSV, Parquet, a path with {site}, a URL; or a study file."
+        ),
+    ],
+    dictionary: Annotated[Path | None, typer.Option(help="The data dictionary.")] = None,
+    by: Annotated[str, typer.Option(help="The column whose levels are the groups.")] = "",
+    quantiles: Annotated[
+        str, typer.Option(help="Quantiles besides the quartiles, such as 0.05,0.95.")
+    ] = "",
+    outcome: Annotated[
+        str | None, typer.Option(help="TIME,EVENT or Y; by default what the dictionary marks.")
+    ] = None,
+    sites: Annotated[str | None, typer.Option(help="The column of the hospitals.")] = None,
+    query: Annotated[str, typer.Option(help="What to ask a database: one SELECT.")] = "",
+    min_cell: Annotated[
+        int | None, typer.Option(help="The smallest count that is shown; 5 by default.", min=1)
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="A .csv, .json or .html file; the screen by default.")
+    ] = None,
+    force: Force = False,
+    debug: Debug = False,
+) -> None:
+    """Describe tables by site and by group, with small counts hidden: Table 1."""
+    from fedcohort.apps import checking, describing, outfile
+
+    if out is not None:
+        describing.check_suffix(out)
+        outfile.check(out, checking.inputs(files, dictionary), force=force)
+    found = describing.described(
+        files,
+        dictionary,
+        outcome=outcome,
+        sites=sites,
+        query=query,
+        by=by,
+        quantiles=quantiles,
+        min_cell=min_cell,
+    )
+    if out is None:
+        describing.show(found)
+        return
+    outfile.write(out, describing.text_of(found, out))
+    typer.echo(out)
 
 
 @data_app.command("convert")

@@ -22,16 +22,17 @@ from fedcohort.data import drafting, sources, yamldictionary
 from fedcohort.data.canonical import canonical
 from fedcohort.data.checks import check_column
 from fedcohort.data.dictionary import Dictionary, Variable
-from fedcohort.data.outcome import Binary, Outcome, Survival
+from fedcohort.data.outcome import Binary, Continuous, Outcome, Survival
 from fedcohort.data.sql import database_file, is_url
 from fedcohort.data.words import known_name
 from fedcohort.data.yamldictionary import flow
 from fedcohort.protocol.errors import DataError, StudyError
 from fedcohort.study.exclusion import REASONS, stays
 
-TASKS = ("survival", "classification")
+TASKS = ("survival", "classification", "regression")
 
-#: Fewer events per coefficient than this ask for a penalty (Peduzzi et al. 1996).
+#: Fewer events, or rows with a value, per coefficient than this ask for a penalty (Peduzzi et al.
+#: 1996; Harrell, Regression Modeling Strategies, 2015).
 EVENTS_PER_COEFFICIENT = 10
 #: Sites that rows are dealt to where there are no natural ones.
 N_SITES = 4
@@ -42,6 +43,7 @@ MIN_CELL = 5
 _QUESTIONS = {
     "survival": "How long do patients live after the diagnosis?",
     "classification": "Who has the disease, by what is known at admission?",
+    "regression": "How many days will patients stay, by what is known at admission?",
 }
 _ABOUT = """\
 The data dictionary: what each column means, the same at every site. Types, levels and units were
@@ -188,7 +190,15 @@ def _named(task: str, outcome: str | None, tables: list[pd.DataFrame], data: str
         check_column(tables[0], name, data)
     if task == "survival":
         return Survival(*names)
-    n = pd.concat([t[names[0]] for t in tables if names[0] in t.columns]).nunique()
+    cells = pd.concat([t[names[0]] for t in tables if names[0] in t.columns])
+    n = cells.nunique()
+    if task == "regression":
+        if cells.dtype.kind not in "iuf" or n < 2:
+            raise DataError(
+                f"{data}: column {names[0]!r} does not hold two numbers or more; a value to "
+                f"predict is a number."
+            )
+        return Continuous(names[0])
     if n != 2:
         raise DataError(f"{data}: column {names[0]!r} has {n} values; a class to predict has two.")
     return Binary(names[0])
@@ -201,9 +211,13 @@ def _guessed(task: str, tables: list[pd.DataFrame], data: str) -> Outcome:
             return pair
         raise StudyError(f"{data}: no columns look like time and event (0 or 1). Name them by "
                          f"--outcome TIME,EVENT.")  # fmt: skip
-    if (column := drafting.class_column(tables)) is not None:
-        return Binary(column)
-    raise StudyError(f"{data}: no column looks like a class to predict. Name it by --outcome Y.")
+    look, kind, what = {
+        "classification": (drafting.class_column, Binary, "a class"),
+        "regression": (drafting.value_column, Continuous, "a value"),
+    }[task]
+    if (column := look(tables)) is not None:
+        return kind(column)
+    raise StudyError(f"{data}: no column looks like {what} to predict. Name it by --outcome Y.")
 
 
 def _columns(outcome: Outcome) -> dict[str, str]:
@@ -218,6 +232,8 @@ def _about(outcome: Outcome, dictionary: Dictionary, *, sure: bool) -> str:
     guessed = [] if sure else ["guessed from names"]
     if isinstance(outcome, Binary) and (levels := dictionary[outcome.y].levels):
         guessed.append(f"{levels[-1]!r} counts as 1, the class to predict")
+    if isinstance(outcome, Continuous) and dictionary[outcome.y].type == "integer":
+        guessed.append("add type: count if it counts something")
     return f"check: {'; '.join(guessed)}" if guessed else ""
 
 
@@ -250,13 +266,16 @@ def _exclude(tables: list[pd.DataFrame], outcome: Outcome) -> tuple[Sequence[str
 def _few(
     tables: list[pd.DataFrame], column: str | None, dictionary: Dictionary, outcome: Outcome
 ) -> bool:
-    """Return whether some site has few events, or few rows of a class, for its coefficients."""
+    """Return whether some site has few events, or rows (of a class), for its coefficients."""
     features = dictionary.features(outcome)
     n_coefficients = sum(max(1, len(v.levels) - 1) for v in features)
     label, fewest = outcome.columns[-1], np.inf
     for table in tables:
         for _, rows in table.groupby(column) if column else [("", table)]:
             found = rows[label].value_counts() if label in rows.columns else pd.Series(dtype=int)
+            if isinstance(outcome, Continuous):
+                fewest = min(fewest, int(found.sum()))
+                continue
             seen = found.get(1, 0) if isinstance(outcome, Survival) else found.min()
             fewest = min(fewest, int(seen) if len(found) > 1 else 0)
     if column is None and len(tables) == 1:
@@ -282,8 +301,10 @@ def _template(task: str) -> Draft:
     ]
     if task == "survival":
         ends = [Variable("time", "time", unit="days"), Variable("event", "event")]
-    else:
+    elif task == "classification":
         ends = [Variable("y", "category", ("no", "yes"))]
+    else:
+        ends = [Variable("days", "number", unit="days")]
     told = {("time" if len(ends) == 2 else "y"): ends[0].name} | {v.type: v.name for v in ends[1:]}
     dictionary = Dictionary({v.name: v for v in (centre, *plain, *ends)})
     notes = {v.name: "replace by your columns" for v in plain}
@@ -293,15 +314,22 @@ def _template(task: str) -> Draft:
 
 def _study(task: str, draft: Draft) -> str:
     """Return the text of the study file."""
-    ridge = ", l2: 0.01, scale: standard" if draft.penalised else ""
-    few = "  # ridge: few events per variable at some site" if draft.penalised else ""
+    name = "penalty" if task == "regression" else "l2"
+    ridge = f", {name}: 0.01, scale: standard" if draft.penalised else ""
+    rare = "rows" if task == "regression" else "events"
+    few = f"  # ridge: few {rare} per variable at some site" if draft.penalised else ""
     if task == "survival":
         arms = [
             f"{{method: cox{ridge}}}{few}",
             "{method: deepcox, strategy: fedavg, rounds: 30, internal_epochs: 5}",
         ]
-    else:
+    elif task == "classification":
         arms = [f"{{method: logistic{ridge}}}{few}"]
+    else:
+        arms = [
+            f"{{method: ridge{ridge}}}{few}",
+            "{method: lasso, scale: standard}  # chooses its penalty, and leaves columns out",
+        ]
     natural = draft.sites is None or "column" in draft.sites[0]
     lines = [
         "# A study to start from. Lines that say \"check\" were guessed. Then, in this folder:",

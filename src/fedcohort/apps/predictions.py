@@ -132,10 +132,11 @@ def _unfit(design: Design, frame: pd.DataFrame) -> list[Unfit]:
     """
     variables = design.encoding.variables
     origins = [v.since for v in variables if v.since and v.since_day is None]
-    needed = dict.fromkeys([*(v.name for v in variables), *origins])
+    offset = [design.offset] if design.offset else []
+    needed = dict.fromkeys([*(v.name for v in variables), *origins, *offset])
     lacking = [n for n in needed if n not in frame.columns]
     try:
-        found = design.encoding.unfit(frame)
+        found = design.unfit(frame)
         return [part for one in found for part in _explained(one, frame, variables)]
     except DataError as error:
         more = [repr(n) for n in lacking if f"no column {n!r}" not in str(error)]

@@ -5,40 +5,33 @@ rules of `suppression` for counts: for each variable those of its levels and of 
 number: of known and missing ones), which add up to the site's rows; and by those of `shown_number`
 for mean, standard deviation and quartiles. A level that everyone at a site has is shown.
 
-The column of all sites is computed from what the sites show, each statistic where all of them do,
-and is hidden otherwise: so it tells nothing more, and taking sites off it recovers nothing. A mean
-weighs each site by its known values (by n − m/2 where they are hidden). A quartile is that of the
-mixture of the sites, each a normal distribution whose halves are stretched to its quartiles:
+The column of all sites is computed from what the sites show (`summary`), and tells nothing more.
 
-    F(x) = Σ_s w_s Φ(z₇₅ (x − q₂)/(q₂ − q₁)),   q₃ − q₂ in place of q₂ − q₁ where x > q₂     (1)
-
-Revealed: `SiteTable`, each site's own, once. It is one table: against tables of other rows of the
-same patients (a later export, the sums of a method's training rows) these rules do not protect.
+Revealed: `SiteTable`, each site's own, once, and `SiteQuantiles` where further quantiles are asked
+for. It is one table: against tables of other rows of the same patients (a later export, the sums of
+a method's training rows) these rules do not protect.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
 
 import numpy as np
-from scipy.special import ndtr, ndtri
 
 from fedcohort.arrays import Array
 from fedcohort.data.dictionary import Dictionary
 from fedcohort.data.encode import Encoded, Encoding
 from fedcohort.data.outcome import Binary, Category, Outcome, Survival
-from fedcohort.data.shown_number import HIDDEN, QUARTILES, ShownNumber
-from fedcohort.data.suppression import hidden, rounded, step
+from fedcohort.data.shown_number import HIDDEN, ShownNumber
+from fedcohort.data.summary import Summary, count_of, over_all
+from fedcohort.data.suppression import hidden
 from fedcohort.data.variable import Variable
 from fedcohort.protocol.federation import Federation
 from fedcohort.protocol.message import message
 from fedcohort.protocol.step import Site, gathered
 
-#: Between its quartiles a normal distribution has so many standard deviations.
-NORMAL_IQR = 2 * float(ndtri(QUARTILES[2]))
+__all__ = ["STEPS", "Summary", "describe", "describe_columns", "variables_of"]
 
 
 @message
@@ -59,57 +52,21 @@ class SiteTable:
     shown: Array
 
 
-@dataclass(frozen=True)
-class Summary:
-    """What is shown of one variable at one site, or at all; None stands for what is hidden.
+@message
+class SiteQuantiles:
+    """Further quantiles of c numbers at one site (c, q), and which of them are ``shown``."""
 
-    Attributes
-    ----------
-    variable : as in the dictionary.
-    levels : of a category, or "0" and "1"; none of a number.
-    site : None for all sites.
-    rows, missing : counts.
-    mean, sd, quartiles : of a number, in its unit.
-    counts : of `levels`, in order.
-    """
-
-    variable: Variable
-    levels: tuple[str, ...]
-    site: str | None
-    rows: int | None
-    missing: int | None
-    mean: float | None = None
-    sd: float | None = None
-    quartiles: tuple[float, float, float] | None = None
-    counts: tuple[int | None, ...] = ()
-
-    @property
-    def n_hidden(self) -> int:
-        """How many counts are hidden."""
-        return [self.rows, self.missing, *self.counts].count(None)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return JSON-able values."""
-        return {
-            "name": self.variable.name,
-            "type": self.variable.type,
-            "unit": self.variable.unit,
-            "levels": list(self.levels),
-            "site": self.site,
-            "n": self.rows,
-            "missing": self.missing,
-            "mean": self.mean,
-            "sd": self.sd,
-            "quartiles": None if self.quartiles is None else list(self.quartiles),
-            "counts": dict(zip(self.levels, self.counts, strict=True)),
-        }
+    quantiles: Array
+    shown: Array
 
 
 # beside a site's rows -------------------------------------------------------------------
 
 
 @gathered
-def describe_columns(site: Site[Encoded, None], *, n_levels: Array, min_cell: int) -> SiteTable:
+def describe_columns(
+    site: Site[Encoded, None], *, n_levels: Array, min_cell: int, rounding: bool = True
+) -> SiteTable:
     """Describe the site's rows, with counts of few patients hidden.
 
     n_levels : (k,), of each category.
@@ -121,7 +78,7 @@ def describe_columns(site: Site[Encoded, None], *, n_levels: Array, min_cell: in
         n = HIDDEN
     missing = np.full(len(columns), HIDDEN)
     levels = np.zeros((len(codes), max([0, *n_levels.tolist()])), np.int64)
-    found = [ShownNumber.of(x, min_cell) for x in numbers]
+    found = [ShownNumber.of(x, min_cell, rounding=rounding) for x in numbers]
     missing[: len(numbers)] = [f.missing for f in found]
     for j, (column, most) in enumerate(zip(codes, n_levels.tolist(), strict=True)):
         cells = np.bincount(column + 1, minlength=most + 1)
@@ -140,7 +97,26 @@ def describe_columns(site: Site[Encoded, None], *, n_levels: Array, min_cell: in
     )
 
 
-#: Every step that `describe` asks for.
+@gathered
+def describe_quantiles(
+    site: Site[Encoded, None], *, shares: Array, min_cell: int, rounding: bool
+) -> SiteQuantiles:
+    """Describe the site's numbers by further quantiles, each of several patients.
+
+    shares : (q,).
+    """
+    probabilities: list[float] = shares.tolist()
+    found = [
+        ShownNumber.of(x, min_cell, shares=probabilities, rounding=rounding).quantiles
+        for x in site.data.numbers
+    ]
+    values = np.array([[q or 0.0 for q in row] for row in found], float)
+    shown = np.array([[q is not None for q in row] for row in found], bool)
+    shape = len(found), len(probabilities)
+    return SiteQuantiles(values.reshape(shape), shown.reshape(shape))
+
+
+#: Every step of a study's Table 1.
 STEPS = (describe_columns,)
 
 
@@ -153,7 +129,7 @@ def variables_of(dictionary: Dictionary, outcome: Outcome | None) -> tuple[Varia
     names = () if outcome is None else outcome.columns
     types = dict.fromkeys(names, "number")
     if isinstance(outcome, Survival):
-        types = {outcome.time: "time", outcome.event: "event"}
+        types |= {outcome.time: "time", outcome.event: "event"}
     elif isinstance(outcome, (Binary, Category)):
         types = dict.fromkeys(names, "binary")
     columns = [known.get(name, Variable(name, types[name])) for name in names]
@@ -162,13 +138,50 @@ def variables_of(dictionary: Dictionary, outcome: Outcome | None) -> tuple[Varia
     return (*columns, *dictionary.features(outcome))
 
 
-def describe(fed: Federation, variables: Sequence[Variable], *, min_cell: int = 5) -> list[Summary]:
+class Reading:
+    """How sites read variables: numbers as numbers, what has two values or levels as codes.
+
+    Attributes
+    ----------
+    variables : in order.
+    levels : by name; "0" and "1" of a binary variable, none of a number.
+    view : what sites look through.
+    n_levels : (k,), of each coded variable.
+    place : of each variable among the numbers, then the codes.
+    """
+
+    def __init__(self, variables: Sequence[Variable]) -> None:
+        self.variables = tuple(variables)
+        self.levels = {v.name: v.levels for v in variables}
+        self.levels |= {
+            v.name: ("0", "1") for v in variables if v.type in ("binary", "event") and not v.levels
+        }
+        read = [
+            replace(v, type="category", levels=self.levels[v.name]) if self.levels[v.name] else v
+            for v in variables
+        ]
+        self.view = Encoding(tuple(read))
+        self.n_levels = np.array([len(v.levels) for v in self.view.coded], np.int64)
+        found = (*self.view.numeric, *self.view.coded)
+        self.place = {v.name: j for j, v in enumerate(found)}
+
+
+def describe(
+    fed: Federation,
+    variables: Sequence[Variable],
+    *,
+    min_cell: int = 5,
+    shares: Sequence[float] = (),
+    rounding: bool = True,
+) -> list[Summary]:
     """Describe variables over all sites, and at each; sites hold data frames.
 
     Parameters
     ----------
     variables : such as `variables_of` gives.
     min_cell : m of the header; 1 hides nothing.
+    shares : (q,) of quantiles besides the quartiles, each between 0 and 1.
+    rounding : False, for a `min_cell` of 1 only, gives exact numbers at each site.
 
     Returns
     -------
@@ -178,36 +191,41 @@ def describe(fed: Federation, variables: Sequence[Variable], *, min_cell: int = 
     ------
     DataError : a site's table does not hold what the dictionary says.
     """
-    levels = {v.name: v.levels for v in variables}
-    levels |= {
-        v.name: ("0", "1") for v in variables if v.type in ("binary", "event") and not v.levels
-    }
-    read = [
-        replace(v, type="category", levels=levels[v.name]) if levels[v.name] else v
-        for v in variables
-    ]
-    view = Encoding(tuple(read))
-    n_levels = np.array([len(v.levels) for v in view.coded], np.int64)
-    tables = fed.through(view).gather(describe_columns, n_levels=n_levels, min_cell=min_cell)
-    place = {v.name: j for j, v in enumerate((*view.numeric, *view.coded))}
+    reading = Reading(variables)
+    inside, c = fed.through(reading.view), len(reading.view.numeric)
+    n = reading.n_levels
+    if rounding:
+        tables = inside.gather(describe_columns, n_levels=n, min_cell=min_cell)
+    else:
+        tables = inside.gather(describe_columns, n_levels=n, min_cell=min_cell, rounding=False)
+    more: dict[str, SiteQuantiles] = {}
+    if shares:
+        at = np.array(shares, float)
+        more = inside.gather(describe_quantiles, shares=at, min_cell=min_cell, rounding=rounding)
     out: list[Summary] = []
     for v in variables:
-        sites = [
-            _summary(v, levels[v.name], name, tables[name], place[v.name], len(view.numeric))
-            for name in sorted(tables)
-        ]
-        out += [_over_all(sites, min_cell), *sites]
+        j, levels = reading.place[v.name], reading.levels[v.name]
+        sites = [_summary(v, levels, name, tables[name], j, c) for name in sorted(tables)]
+        if shares and not levels:
+            sites = [replace(s, quantiles=_known(more[s.site or ""], j)) for s in sites]
+        out += [over_all(sites, min_cell, shares=shares, rounding=rounding), *sites]
     return out
+
+
+def _known(found: SiteQuantiles, j: int) -> tuple[float | None, ...]:
+    """Return the further quantiles of number j."""
+    pairs = zip(found.quantiles[j].tolist(), found.shown[j].tolist(), strict=True)
+    return tuple(q if there else None for q, there in pairs)
 
 
 def _summary(
     variable: Variable, levels: tuple[str, ...], site: str, t: SiteTable, j: int, n_numbers: int
 ) -> Summary:
     """Return one variable at one site from the site's reply; j is its place there."""
-    one = Summary(variable, levels, site, _count(t.rows), _count(t.missing[j]))
+    one = Summary(variable, levels, site, count_of(t.rows), count_of(t.missing[j]))
     if levels:
         counts = t.levels[j - n_numbers, : len(levels)]
-        return replace(one, counts=tuple(_count(c) for c in counts))
+        return replace(one, counts=tuple(count_of(c) for c in counts))
     moments, quartiles = t.shown[j].tolist()
     q1, median, q3 = t.quartiles[j].tolist()
     return replace(
@@ -216,78 +234,3 @@ def _summary(
         sd=float(t.sd[j]) if moments else None,
         quartiles=(q1, median, q3) if quartiles else None,
     )
-
-
-def _count(value: Any) -> int | None:
-    return None if value == HIDDEN else int(value)
-
-
-def _over_all(sites: Sequence[Summary], min_cell: int) -> Summary:
-    """Return one variable over all sites, from nothing but what they show."""
-    first = sites[0]
-    one = Summary(
-        first.variable,
-        first.levels,
-        None,
-        _total([s.rows for s in sites]),
-        _total([s.missing for s in sites]),
-        counts=tuple(_total(column) for column in zip(*(s.counts for s in sites), strict=True)),
-    )
-    known = [s for s in sites if _weight(s, min_cell) > 0]
-    if first.levels or not known:
-        return one
-    w = np.array([_weight(s, min_cell) for s in known])
-    if not any(s.mean is None for s in known):
-        means = np.array([s.mean for s in known], float)
-        mean = float(w @ means / w.sum())
-        inside = (w - 1) @ np.array([s.sd for s in known], float) ** 2
-        sd = math.sqrt(float(inside + w @ (means - mean) ** 2) / max(float(w.sum()) - 1, 1.0))
-        s = step(sd, int(w.sum()), 0.0)
-        one = replace(one, mean=rounded(mean, s), sd=rounded(sd, s))
-    if not any(x.quartiles is None for x in known):
-        q1, median, q3 = mixture_quartiles(w, np.array([x.quartiles for x in known], float))
-        s = step((q3 - q1) / NORMAL_IQR, int(w.sum()), 0.0)
-        one = replace(one, quartiles=(rounded(q1, s), rounded(median, s), rounded(q3, s)))
-    return one
-
-
-def _total(values: Sequence[int | None]) -> int | None:
-    """Return the sum, or None where a part is hidden."""
-    shown = [v for v in values if v is not None]
-    return sum(shown) if len(shown) == len(values) else None
-
-
-def _weight(site: Summary, min_cell: int) -> float:
-    """Return about how many values a site knows; one that hides its rows counts as m/2."""
-    if site.rows is None:
-        return min_cell / 2
-    hidden = min_cell / 2 if site.missing is None else site.missing
-    return max(site.rows - hidden, 0.0)
-
-
-def mixture_quartiles(weights: Array, quartiles: Array) -> tuple[float, float, float]:
-    """Return the quartiles of eq. (1).
-
-    Parameters
-    ----------
-    weights : (s,) > 0.
-    quartiles : (s, 3), ascending.
-    """
-    share = weights / weights.sum()
-    low, middle, high = quartiles.T
-    z = float(ndtri(QUARTILES[2]))
-    tiny = 1e-12 * max(float(np.abs(quartiles).max()), 1e-300)
-    below, above = ((np.maximum(d, tiny)) / z for d in (middle - low, high - middle))
-
-    def at(x: float) -> float:
-        away = x - middle
-        return float(share @ ndtr(away / np.where(away < 0, below, above)))
-
-    found: list[float] = []
-    for column, q in zip(quartiles.T, QUARTILES, strict=True):
-        a, b = float(column.min()), float(column.max())
-        for _ in range(200):
-            centre = (a + b) / 2
-            a, b = (centre, b) if at(centre) < q else (a, centre)
-        found.append((a + b) / 2)
-    return found[0], found[1], found[2]

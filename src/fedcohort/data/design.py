@@ -4,6 +4,8 @@ It holds what federated preprocessing found out (fills, limits, scales, levels) 
 row. The same design is applied at every site, saved with the model, and applied by predict: read
 each column, cut numbers to their limits, fill what is missing, scale (see `columns`, `joint`).
 
+An offset's column comes last in x, neither filled nor scaled; weights are no part of x.
+
 With an indicator, a column "<name> missing" says where a value was missing. Binary and one-hot
 columns stay 0/1. A level that the dictionary knows and that occurred nowhere in the fit counts as
 missing; where rare levels were pooled it is one of them.
@@ -23,11 +25,11 @@ import pandas as pd
 from fedcohort.arrays import Array
 from fedcohort.data import outcome as outcomes
 from fedcohort.data.columns import Column, LevelColumn, NumberColumn, parts_of
-from fedcohort.data.encode import Encoding
+from fedcohort.data.encode import Encoding, Unfit, offset_column, read_offset
 from fedcohort.data.joint import Joint, completed
 from fedcohort.data.outcome import Outcome, Survival
 from fedcohort.data.tables import FeatureTable, LabelledTable, SurvivalTable
-from fedcohort.data.targets import survival_of, target_of
+from fedcohort.data.targets import entry_of, survival_of, target_of, weights_of
 from fedcohort.protocol.errors import DataError
 
 #: A table as programs see it.
@@ -47,6 +49,8 @@ class Design:
     joint : what fills missing values where they are imputed iteratively; None where each column
         has a fill of its own.
     dropped : column → why it gives no feature.
+    offset : the column that stands last in x, as it is; "" without.
+    weights : the column that says how much each row counts; "" without.
     """
 
     columns: tuple[Column, ...]
@@ -58,11 +62,28 @@ class Design:
     pool_levels: int = 0
     joint: Joint | None = None
     dropped: Mapping[str, str]
+    offset: str = ""
+    weights: str = ""
 
     @cached_property
     def features(self) -> tuple[str, ...]:
-        """Names of the columns of x, in order (p,)."""
-        return tuple(f for c in self.columns for f in c.features)
+        """Names of the columns of x, in order (p,); the offset is the last."""
+        offset = (self.offset,) if self.offset else ()
+        return (*(f for c in self.columns for f in c.features), *offset)
+
+    @cached_property
+    def origin(self) -> Array:
+        """A public point (p,) near the middle of each feature: its fill, in the feature's units.
+
+        It is 0 for columns of levels, for those that say what is missing, and for an offset.
+        """
+        at = np.zeros((1, len(self.features)))
+        j = 0
+        for c in self.columns:
+            if isinstance(c, NumberColumn):
+                c.write(np.array([c.fill]), at[:, j : j + 1])
+            j += len(c.features)
+        return at[0]
 
     @cached_property
     def encoding(self) -> Encoding:
@@ -93,6 +114,8 @@ class Design:
             "pool_levels": self.pool_levels,
             "joint": None if self.joint is None else asdict(self.joint),
             "dropped": dict(self.dropped),
+            "offset": self.offset,
+            "weights": self.weights,
         }
         return json.dumps(plain, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
 
@@ -132,9 +155,11 @@ class Design:
         x = self.matrix(frame)
         if self.outcome is None:
             return FeatureTable(x)
+        weight = weights_of(frame, self.weights) if self.weights else None
         if isinstance(self.outcome, Survival):
-            return SurvivalTable(x, *survival_of(frame, self.outcome))
-        return LabelledTable(x, target_of(frame, self.outcome, self.classes))
+            time, event = survival_of(frame, self.outcome)
+            return SurvivalTable(x, time, event, weight, entry_of(frame, self.outcome, time))
+        return LabelledTable(x, target_of(frame, self.outcome, self.classes), weight)
 
     def matrix(self, frame: pd.DataFrame) -> Array:
         """Return the features x (n, p) of a table, which needs no outcome.
@@ -146,7 +171,19 @@ class Design:
         x = np.empty((len(frame), len(self.features)))
         for part, values in parts_of(self.columns, self.encoding(frame), len(frame)):
             self._write(values, x[part])
+        if self.offset:
+            x[:, -1] = offset_column(frame, self.offset)
         return x
+
+    def unfit(self, frame: pd.DataFrame) -> list[Unfit]:
+        """Return every cell that `matrix` could not read, column by column.
+
+        Raises
+        ------
+        DataError : a column is missing, or is of dates where numbers belong.
+        """
+        offset = read_offset(frame, self.offset)[1] if self.offset else []
+        return [*self.encoding.unfit(frame), *offset]
 
     def _write(self, values: list[Array], x: Array) -> None:
         """Write the features of some rows, given each column's values, into x (n, p)."""

@@ -168,6 +168,18 @@ def class_column(tables: Iterable[pd.DataFrame]) -> str | None:
     return next(two, None)
 
 
+def value_column(tables: Iterable[pd.DataFrame]) -> str | None:
+    """Return the column of numbers that looks like a value to be predicted, or None."""
+    tables = list(tables)
+    names = dict.fromkeys(str(c) for t in tables for c in t.columns)
+    many = (
+        n
+        for n in hints.labels(names)
+        if (cells := _cells(n, tables)).dtype.kind in "iuf" and cells.nunique() > MOST_CODES
+    )
+    return next(many, None)
+
+
 def _cells(name: str, tables: Iterable[pd.DataFrame]) -> pd.Series:
     """Return the cells of the columns of that name; missing ones included."""
     columns = [t[name] for t in tables if name in t.columns]

@@ -173,6 +173,36 @@ def read_numbers(frame: pd.DataFrame, variable: Variable) -> tuple[Array, list[U
     return values, unfit
 
 
+def offset_column(frame: pd.DataFrame, name: str) -> Array:
+    """Return a column that is added to linear predictors as it is (n,).
+
+    Raises
+    ------
+    DataError : it is not there, or some rows hold no finite number.
+    """
+    return _fit(*read_offset(frame, name))
+
+
+def read_offset(frame: pd.DataFrame, name: str) -> tuple[Array, list[Unfit]]:
+    """Return an offset's column (n,), and the cells that hold no finite number.
+
+    Raises
+    ------
+    DataError : there is no such column, or it holds dates.
+    """
+    values, unfit = _numbers(column_of(frame, name), name)
+    bad = ~np.isfinite(values)
+    for one in unfit:
+        bad &= ~one.rows
+    if bad.any():
+        line = (
+            f"column {name!r}, the offset, is missing or infinite in {rows(bad)}. Complete or "
+            f"drop them."
+        )
+        unfit.append(Unfit(name, bad, line))
+    return values, unfit
+
+
 def read_codes(frame: pd.DataFrame, variable: Variable) -> tuple[Array, list[Unfit]]:
     """Return a column as level positions (n,), −1 where missing, and the cells that have none.
 

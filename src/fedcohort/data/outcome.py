@@ -8,16 +8,21 @@ from typing import ClassVar, TypeAlias
 
 @dataclass(frozen=True)
 class Survival:
-    """Right-censored time to an event: `time` > 0, `event` 1 where it was seen and 0 where not."""
+    """Right-censored time to an event: `time` > 0, `event` 1 where it was seen and 0 where not.
+
+    `entry` < `time` is when a patient came under observation (left truncation): who had had the
+    event before could not have come. "" where all were under observation from time 0.
+    """
 
     time: str
     event: str
+    entry: str = ""
     kind: ClassVar[str] = "survival"
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Names of the outcome's columns."""
-        return (self.time, self.event)
+        """Names of the outcome's columns: time, event, and entry if there is one."""
+        return (self.time, self.event, *((self.entry,) if self.entry else ()))
 
 
 @dataclass(frozen=True)

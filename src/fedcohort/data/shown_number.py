@@ -4,6 +4,7 @@ With m the `min_cell`, of a number are shown
 
     mean, sd    of 2m known values or more, where no few values make them (1)
     quartiles   of 4m or more; each the mean of the m values nearest in rank
+    a quantile  of so many that m lie at either side of it, likewise
 
 unless the number is a count in disguise, when nothing is shown:
 
@@ -26,6 +27,7 @@ value is asked for.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -51,31 +53,52 @@ class ShownNumber:
     mean: float | None = None
     sd: float | None = None
     quartiles: tuple[float, ...] | None = None
+    quantiles: tuple[float | None, ...] = ()
 
     @classmethod
-    def of(cls, x: Array, min_cell: int) -> ShownNumber:
-        """Describe x (n,), NaN where missing."""
+    def of(
+        cls,
+        x: Array,
+        min_cell: int,
+        *,
+        shares: Sequence[float] = (),
+        rounding: bool = True,
+        secret: bool = False,
+    ) -> ShownNumber:
+        """Describe x (n,), NaN where missing.
+
+        Parameters
+        ----------
+        shares : (q,) of the quantiles asked for besides the quartiles.
+        rounding : without it, and with a `min_cell` of 1, everything is exact.
+        secret : whether the count of missing values is hidden for another reason than its size.
+        """
         known = np.sort(x[~np.isnan(x)])
         cells = np.array([len(x) - len(known), len(known)])
-        secret = bool(hidden(cells, min_cell).any())
+        secret = secret or bool(hidden(cells, min_cell).any())
         missing = HIDDEN if secret else int(cells[0])
         m = max(min_cell, 1)
         sure = min(len(x) - (m - 1), len(known)) if secret else len(known)
         if sure < 2 * m or (secret and m < 3) or _counts(known, m):
-            return cls(missing)
+            return cls(missing, quantiles=(None,) * len(shares))
         with np.errstate(over="ignore", invalid="ignore"):
             mean, spread = float(known.mean()), float(known.std(ddof=1))
             dominated = _dominated(known, m)
             inner = float(np.clip(known, known[m - 1], known[-m]).std(ddof=1))
         if not math.isfinite(mean + spread):
-            return cls(missing)
-        s = step(inner if dominated else spread, sure, unit(known))
-        quartiles = tuple(rounded(_near(known, q, m), s) for q in QUARTILES)
+            return cls(missing, quantiles=(None,) * len(shares))
+        s = step(inner if dominated else spread, sure, unit(known)) if rounding else 0.0
+        near = _quantile if m == 1 and not rounding else _near
+        quartiles = tuple(rounded(near(known, q, m), s) for q in QUARTILES)
+        more = (
+            rounded(near(known, q, m), s) if sure * min(q, 1 - q) >= m else None for q in shares
+        )
         return cls(
             missing,
             None if dominated else rounded(mean, s),
             None if dominated else rounded(spread, s),
             quartiles if sure >= 4 * m else None,
+            tuple(more),
         )
 
 
@@ -101,3 +124,8 @@ def _near(ordered: Array, share: float, m: int) -> float:
     first = round(share * (len(ordered) - 1) - (m - 1) / 2)
     first = min(max(first, 0), len(ordered) - m)
     return float(ordered[first : first + m].mean())
+
+
+def _quantile(ordered: Array, share: float, _: int) -> float:
+    """Return a quantile as pandas has it, between the two values nearest in rank."""
+    return float(np.quantile(ordered, share))

@@ -195,27 +195,27 @@ def _matching(before: str, after: str, folder: Path) -> dict[Path, str]:
     return {path: match.group(1) for path, match in found if match is not None}
 
 
+_SAMPLES = resources.files("fedcohort.data") / "samples"
+
+
 def _gbsg2() -> Source:
-    folder = resources.files("fedcohort.data") / "samples"
-    with resources.as_file(folder / "gbsg2.csv") as path:
-        frame = read_csv(path)
-    spec = yaml.safe_load((folder / "gbsg2.yaml").read_text(encoding="utf-8"))
-    dictionary = Dictionary.from_dict(spec, "gbsg2.yaml")
-    return Source(
-        frame,
-        "sample:gbsg2",
-        f"{dictionary.title}: {dictionary.description}",
-        dictionary.licence,
-        dictionary,
-        Survival("time", "cens"),
-    )
+    with resources.as_file(_SAMPLES / "gbsg2.csv") as path:
+        return _described("gbsg2", read_csv(path), Survival("time", "cens"))
 
 
-def _sklearn(name: str, description: str, licence: str, outcome: Outcome, **options: Any) -> Source:
+def _described(name: str, frame: pd.DataFrame, outcome: Outcome) -> Source:
+    """Return a table whose dictionary is packaged."""
+    spec = yaml.safe_load((_SAMPLES / f"{name}.yaml").read_text(encoding="utf-8"))
+    known = Dictionary.from_dict(spec, f"{name}.yaml")
+    about = f"{known.title}: {known.description}"
+    return Source(frame, f"sample:{name}", about, known.licence, known, outcome)
+
+
+def _sklearn(name: str, description: str, licence: str, outcome: Outcome) -> Source:
     """Return one of scikit-learn's bundled sets; its target is the column "target"."""
     from sklearn import datasets
 
-    frame = getattr(datasets, f"load_{name}")(as_frame=True, **options).frame
+    frame = getattr(datasets, f"load_{name}")(as_frame=True).frame
     dictionary = Dictionary.draft(frame, outcome)
     return Source(frame, f"sample:{name}", description, licence, dictionary, outcome)
 
@@ -226,12 +226,10 @@ def _breast_cancer() -> Source:
 
 
 def _diabetes() -> Source:
-    about = (
-        "Diabetes progression: 442 patients, 10 features; the target is a score after one year "
-        "(Efron et al. 2004)."
-    )
-    licence = "Distributed with scikit-learn (BSD-3-Clause)"
-    return _sklearn("diabetes", about, licence, Continuous("target"), scaled=False)
+    from sklearn import datasets
+
+    found: Any = datasets.load_diabetes(as_frame=True, scaled=False)
+    return _described("diabetes", found.frame, Continuous("target"))
 
 
 def _digits() -> Source:

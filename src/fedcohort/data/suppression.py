@@ -70,17 +70,17 @@ def unit(values: Array) -> float:
 
 def step(sd: float, values: int, unit: float) -> float:
     """Return the step of eq. (3); 0 where every value is the same and has no unit."""
-    return _next(max(sd / math.sqrt(values) / 4, 2 * unit / values))
+    return round_number(max(sd / math.sqrt(values) / 4, 2 * unit / values))
 
 
 def origins(mean: Array, sd: Array, rows: int, min_cell: int) -> Array:
     """Return columns' means (p,), of `rows` rows, rounded by eq. (4)."""
-    steps = [_next(3 * math.sqrt(max(min_cell, 1) / rows) * s) for s in sd.tolist()]
+    steps = [round_number(3 * math.sqrt(max(min_cell, 1) / rows) * s) for s in sd.tolist()]
     return np.array([rounded(m, s) for m, s in zip(mean.tolist(), steps, strict=True)], float)
 
 
-def _next(least: float) -> float:
-    """Return the next of 1, 2 and 5 times a power of ten; 0 where there is none."""
+def round_number(least: float) -> float:
+    """Return the next of 1, 2 and 5 times a power of ten from `least`; 0 where there is none."""
     if least <= 0 or not math.isfinite(least):
         return 0.0
     least *= 1 - FUZZ

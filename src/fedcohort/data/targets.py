@@ -1,8 +1,10 @@
 """The outcome's columns of a table as arrays, and the rules they must keep.
 
-survival      time a number above 0, event 0 or 1; neither may be missing
+survival      time a number above 0, event 0 or 1, entry a number below time; none may be missing
 binary        one of two levels; category: one of its levels
 continuous    a finite number; count: a whole number from 0
+
+A column of weights holds finite numbers above 0.
 """
 
 from __future__ import annotations
@@ -35,6 +37,23 @@ def survival_of(frame: pd.DataFrame, outcome: Survival) -> tuple[Array, Array]:
     return time, event.astype(bool)
 
 
+def entry_of(frame: pd.DataFrame, outcome: Survival, time: Array) -> Array | None:
+    """Return when each row came under observation (n,), before its `time` (n,); None without.
+
+    Raises
+    ------
+    DataError : an entry is missing, infinite, or not before the time; rows are named.
+    """
+    if not outcome.entry:
+        return None
+    entry = _complete(frame, outcome.entry)
+    _rule(outcome.entry, np.isinf(entry), "is infinite", "Correct or drop them.")
+    late = f"is not below column {outcome.time!r}"
+    remedy = "A patient is observed from entry to time: correct or drop them."
+    _rule(outcome.entry, entry >= time, late, remedy)
+    return entry
+
+
 def target_of(frame: pd.DataFrame, outcome: Outcome, classes: Sequence[str]) -> Array:
     """Return y (n,): the class's number among `classes`, or the value.
 
@@ -52,6 +71,18 @@ def target_of(frame: pd.DataFrame, outcome: Outcome, classes: Sequence[str]) -> 
     if isinstance(outcome, Count):
         _rule(name, (y < 0) | (y != np.floor(y)), "is no count", "Give whole numbers from 0.")
     return y
+
+
+def weights_of(frame: pd.DataFrame, name: str) -> Array:
+    """Return how much each row counts (n,).
+
+    Raises
+    ------
+    DataError : a weight is missing, infinite, or not above 0; column, rule and rows are named.
+    """
+    weight = _complete(frame, name)
+    _rule(name, ~(weight > 0) | np.isinf(weight), "is no weight", "Give finite numbers above 0.")
+    return weight
 
 
 def _complete(frame: pd.DataFrame, name: str) -> Array:

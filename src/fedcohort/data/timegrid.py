@@ -8,7 +8,8 @@ censored records need `numerics.survival.exits` besides.)
 
     "protected"  as many such intervals as a histogram sketch of the times of death resolves,
                  up to `MOST`; the last one ends above all deaths
-    m            the same, with at most m intervals of about equally many deaths
+    m            the same, with at most m intervals of about equally many deaths; "quantiles(m)"
+                 says the same
     "exact"      the distinct times of death
 
 Revealed: for "exact", each site's distinct times of death; otherwise `Times`, `Spread` and
@@ -16,6 +17,8 @@ Revealed: for "exact", each site's distinct times of death; otherwise `Times`, `
 """
 
 from __future__ import annotations
+
+import re
 
 import numpy as np
 
@@ -27,6 +30,7 @@ from fedcohort.protocol.federation import Federation
 from fedcohort.protocol.message import message
 from fedcohort.protocol.step import Site, gathered, summed
 
+_QUANTILES = re.compile(r"quantiles\((\d+)\)")
 #: "protected" gives at most about this many intervals, however many deaths there are.
 MOST = 512
 
@@ -98,10 +102,20 @@ def check_rule(rule: str | int) -> None:
     ------
     SettingError : `rule` is neither "protected" nor "exact" nor a number of intervals.
     """
-    if rule not in ("protected", "exact") and (isinstance(rule, (str, bool)) or rule < 1):
+    most = _intervals(rule)
+    if rule not in ("protected", "exact") and (most is None or most < 1):
         raise SettingError(
-            f"time_grid is {rule!r}; give 'protected', 'exact', or a number of intervals from 1."
+            f"time_grid is {rule!r}; give 'protected', 'exact', or a number of intervals from 1, "
+            f"as in 20 or 'quantiles(20)'."
         )
+
+
+def _intervals(rule: str | int) -> int | None:
+    """Return m of a rule m or "quantiles(m)"; None of any other."""
+    if isinstance(rule, str):
+        found = _QUANTILES.fullmatch(rule)
+        return int(found[1]) if found else None
+    return None if isinstance(rule, bool) else int(rule)
 
 
 def time_grid(fed: Federation, rule: str | int, min_cell: int) -> Array:
@@ -110,7 +124,7 @@ def time_grid(fed: Federation, rule: str | int, min_cell: int) -> Array:
     Parameters
     ----------
     fed : sites that hold a `SurvivalTable`.
-    rule : "protected", "exact", or a number of intervals.
+    rule : "protected", "exact", or a number of intervals, also as "quantiles(m)".
     min_cell : deaths that an interval must hold; not heeded by "exact". Fewer deaths than twice
         that in all give one interval.
 
@@ -134,7 +148,7 @@ def time_grid(fed: Federation, rule: str | int, min_cell: int) -> Array:
     deaths = float(first.deaths)
     if deaths < 1:
         raise _no_events(fed)
-    share = deaths / (MOST if isinstance(rule, str) else rule)
+    share = deaths / (_intervals(rule) or MOST)
     cells = _sketch(fed, first, max(2.0 * min_cell, share / 4, 2.0))
     return _interval_ends(cells, max(float(min_cell), 1.0), share)
 

@@ -14,7 +14,9 @@ without their factor; (4) Higgins et al., J. R. Stat. Soc. A 172, 2009, Partlett
 36, 2017.
 
 A C-index or an AUC, c, is analysed as log(c/(1 − c)) with standard error s/(c(1 − c)), as Debray et
-al., BMJ 356, 2017, i6460, advise; means and intervals are turned back, τ² is not.
+al., BMJ 356, 2017, i6460, advise; means and intervals are turned back, τ² is not. Likewise an R²,
+which ends at 1 and has no lower end, is analysed as log(1 − R²), the share that is not explained,
+with standard error s/(1 − R²).
 
 Needs only each centre's value and its standard error: no records.
 """
@@ -40,8 +42,9 @@ class Pooled(NamedTuple):
     ----------
     mean, low, high : eq. (3); the interval needs two centres.
     prediction_low, prediction_high : eq. (4), needs three.
-    tau2 : eq. (1), of logits for `pooled_share`.
+    tau2 : eq. (1), of logits for `pooled_share`, of logarithms for `pooled_r2`.
     q, df, p, i2 : eq. (2), i2 in [0, 1).
+    error : the mean's standard error, e of eq. (3).
     """
 
     mean: float
@@ -54,6 +57,7 @@ class Pooled(NamedTuple):
     df: int
     p: float
     i2: float
+    error: float = math.nan
 
 
 def random_effects(values: ArrayLike, errors: ArrayLike, level: float = 0.95) -> Pooled:
@@ -77,8 +81,27 @@ def random_effects(values: ArrayLike, errors: ArrayLike, level: float = 0.95) ->
     wide = _t(df - 1, level) * math.sqrt(tau2 + error2) if df > 1 else nan
     return Pooled(
         mean, mean - half, mean + half, mean - wide, mean + wide, tau2,
-        q, df, float(chdtrc(df, q)), max(0.0, 1.0 - df / q) if q else 0.0,
+        q, df, float(chdtrc(df, q)), max(0.0, 1.0 - df / q) if q else 0.0, math.sqrt(error2),
     )  # fmt: skip
+
+
+def fixed_effect(values: ArrayLike, errors: ArrayLike, level: float = 0.95) -> Pooled:
+    """Return the mean of k centres that are taken to be alike: τ² = 0, interval from the normal.
+
+    Parameters
+    ----------
+    values, errors : as of `random_effects`; one centre gives its own value.
+    """
+    y, v = np.asarray(values, float), np.asarray(errors, float) ** 2
+    df = len(y) - 1
+    mean, total, q = _weighted(y, v, 0.0)
+    half = float(ndtri((1.0 + level) / 2.0)) / math.sqrt(total)
+    p = float(chdtrc(df, q)) if df else math.nan
+    i2 = max(0.0, 1.0 - df / q) if q > 0 and df else 0.0
+    nan = math.nan
+    return Pooled(
+        mean, mean - half, mean + half, nan, nan, 0.0, q, df, p, i2, 1.0 / math.sqrt(total)
+    )
 
 
 def pooled_share(values: ArrayLike, errors: ArrayLike, level: float = 0.95) -> Pooled:
@@ -98,6 +121,26 @@ def share_interval(value: float, error: float, level: float = 0.95) -> Interval:
     half = float(ndtri((1.0 + level) / 2.0)) * error / (value * (1.0 - value))
     low, high = expit(logit(value) + np.array([-half, half]))
     return Interval(float(low), float(high))
+
+
+def pooled_r2(values: ArrayLike, errors: ArrayLike, level: float = 0.95) -> Pooled:
+    """Return `random_effects` of R² (k,), each below 1, by the logarithms of 1 − R²."""
+    rest = 1.0 - np.asarray(values, float)
+    of_logs = random_effects(np.log(rest), np.asarray(errors, float) / rest, level)
+    mean, high, low, new_high, new_low = (float(v) for v in 1.0 - np.exp(np.array(of_logs[:5])))
+    return of_logs._replace(
+        mean=mean, low=low, high=high, prediction_low=new_low, prediction_high=new_high
+    )
+
+
+def r2_interval(value: float, error: float, level: float = 0.95) -> Interval:
+    """Return the interval of one R² by the logarithm of 1 − R²; nan where it has no spread."""
+    if not (value < 1 and 0 < error < math.inf):
+        return Interval(math.nan, math.nan)
+    half = float(ndtri((1.0 + level) / 2.0)) * error / (1.0 - value)
+    if half > math.log(np.finfo(float).max):
+        return Interval(math.nan, math.nan)
+    return Interval(1.0 - (1.0 - value) * math.exp(half), 1.0 - (1.0 - value) * math.exp(-half))
 
 
 def _weighted(y: Array, v: Array, tau2: float) -> tuple[float, float, float]:

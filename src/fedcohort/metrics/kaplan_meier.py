@@ -5,8 +5,9 @@ scale of log(−log S), Kalbfleisch & Prentice, 2nd ed. 2002, eq. 1.13. With d_k
 records at risk in cell k of a grid, and z the normal quantile of the level,
 
     S(t_k) = Π_{l ≤ k} (1 − d_l/n_l)                                                        (1)
-    v(t_k) = Σ_{l ≤ k} d_l / (n_l (n_l − d_l)) / log² S(t_k)                                (2)
-    low, high = S^exp(±z √v)                                                                (3)
+    v(t_k) = Σ_{l ≤ k} d_l / (n_l (n_l − d_l))                                              (2)
+    low, high = S^exp(±z √v / −log S)     on the scale "log-log"                            (3)
+    low, high = S exp(∓z √v)  "log",      S ∓ z √v S  "plain",    both cut to [0, 1]        (4)
 
 On the grid of all distinct times this is the estimate of the ungridded records. Groups stand in
 the rows of the counts (g, T+1), so that the counts of many curves are one sum over sites.
@@ -35,6 +36,8 @@ from fedcohort.arrays import Array
 from fedcohort.metrics.censoring import Leavers, at_risk, leavers, product_limit
 from fedcohort.metrics.small_cells import few, merged
 
+#: Scales on which an interval may be symmetric.
+SCALES = ("log-log", "log", "plain")
 #: A round step is one of these times a power of ten.
 ROUND = (1.0, 2.0, 2.5, 5.0)
 #: A shown curve has at most so many points.
@@ -65,17 +68,53 @@ def group_leavers(group: Array, groups: int, time: Array, event: Array, grid: Ar
 
 def kaplan_meier(grid: Array, counts: Leavers, level: float = 0.95) -> Survival:
     """Return S and its interval on the grid (T,), eqs. (1) to (3), from pooled counts (…, T+1)."""
-    deaths, risk = counts.deaths[..., :-1], at_risk(counts)[..., :-1]
+    return survival_curve(grid, counts.deaths[..., :-1], at_risk(counts)[..., :-1], level)
+
+
+def survival_curve(
+    times: Array, deaths: Array, risk: Array, level: float = 0.95, scale: str = "log-log"
+) -> Survival:
+    """Return S and its interval, eqs. (1) to (4).
+
+    Parameters
+    ----------
+    times : (T,), at which ``deaths`` of ``risk`` (…, T) at risk die.
+    scale : one of `SCALES`, that of the interval.
+    """
     alive = product_limit(deaths, risk)
     left = risk * (risk - deaths)
     terms = np.divide(deaths, left, out=np.zeros(left.shape), where=(deaths > 0) & (left > 0))
     z = float(ndtri((1.0 + level) / 2.0))
+    spread = z * np.sqrt(np.cumsum(terms, axis=-1))
     inside = (alive > 0) & (alive < 1)
-    log = np.log(alive, out=np.full(alive.shape, -1.0), where=inside)
-    spread = z * np.sqrt(np.cumsum(terms, axis=-1)) / -log
+    if scale == "log-log":
+        log = np.log(alive, out=np.full(alive.shape, -1.0), where=inside)
+        bounds = [np.exp(log * np.exp(s / -log)) for s in (spread, -spread)]
+    elif scale == "log":
+        bounds = [np.minimum(alive * np.exp(s), 1.0) for s in (-spread, spread)]
+    else:
+        bounds = [np.clip(alive + s * alive, 0.0, 1.0) for s in (-spread, spread)]
     edge = np.where(alive > 0, 1.0, math.nan)
-    low, high = (np.where(inside, np.exp(log * np.exp(s)), edge) for s in (spread, -spread))
-    return Survival(np.asarray(grid, float), alive, low, high)
+    low, high = (np.where(inside, b, edge) for b in bounds)
+    return Survival(np.asarray(times, float), alive, low, high)
+
+
+def first_below(times: Array, values: Array, level: float, *, steps: bool = True) -> float:
+    """Return when a falling curve that starts at 1 comes to `level` or below; nan if never.
+
+    Parameters
+    ----------
+    times, values : (T,). A value within rounding of the level counts as on it; nan is not below.
+    steps : whether the curve falls at the times alone; along straight lines if not.
+    """
+    found = np.flatnonzero(values <= level + 1e-12)
+    if not len(found):
+        return math.nan
+    i = int(found[0])
+    if steps:
+        return float(times[i])
+    t0, s0 = (float(times[i - 1]), float(values[i - 1])) if i else (0.0, 1.0)
+    return t0 + (float(times[i]) - t0) * min((s0 - level) / (s0 - float(values[i])), 1.0)
 
 
 def followed(time: Array, at: Array) -> Array:

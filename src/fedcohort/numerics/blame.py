@@ -19,7 +19,9 @@ SINGULAR = 1e-10
 PART, SHARE = 1e-3, 0.3
 
 
-def collinear(names: Sequence[str], flat: Array, ratio: float, where: str = "") -> str:
+def collinear(
+    names: Sequence[str], flat: Array, ratio: float, where: str = "", ridge: str = "l2"
+) -> str:
     """Say which covariates are constant or collinear, and what to do.
 
     Parameters
@@ -27,6 +29,7 @@ def collinear(names: Sequence[str], flat: Array, ratio: float, where: str = "") 
     flat : (p, k) eigenvectors along which the information is flat.
     ratio : of its smallest eigenvalue to its largest.
     where : it is, if not in the whole table.
+    ridge : the setting that is a ridge penalty; empty where a method has none.
     """
     weight = np.abs(flat).max(axis=1)
     blame = [n for n, w in zip(names, weight, strict=True) if w > PART]
@@ -34,10 +37,8 @@ def collinear(names: Sequence[str], flat: Array, ratio: float, where: str = "") 
         what, remedy = f"covariate {quoted(blame)} is constant", "Drop it"
     else:
         what, remedy = f"covariates {quoted(blame)} are collinear", "Drop one of them"
-    return (
-        f"{what}{where} (eigenvalue ratio {abs(ratio):.0e}). {remedy}, or refit with a ridge "
-        f"penalty (l2 > 0)."
-    )
+    besides = f", or refit with a ridge penalty ({ridge} > 0)" if ridge else ""
+    return f"{what}{where} (eigenvalue ratio {abs(ratio):.0e}). {remedy}{besides}."
 
 
 def longest(names: Sequence[str], step: Array) -> str:

@@ -20,17 +20,23 @@ are the deaths expected of record j (they sum to all deaths d), and (2), (3) bec
 
 So ℓ and U need S₀ and D₀ alone, the first term of I is one (p, p) sum over records, and S₁ enters
 I only through its drift over time. Where d_t < 2, f = 0: D₀ and D₁ are needed at tied times only.
+
+With an offset o and case weights v, r = v exp(xᵀβ + o), sums over deaths weigh them by v, and each
+l of a time counts as the mean weight ω_t of its deaths, as in R's survival. A record that enters at
+slot e > 0 is at risk from there on: with S over the records that leave at each slot, less those who
+enter at the next, sums over risk sets stay one reversed cumulative sum (`Placed.leaving`).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 
 from fedcohort.arrays import Array
-from fedcohort.numerics.survival import count_at, dies_on_grid, leave_together, slots
+from fedcohort.numerics.survival import count_at, leave_together, spans
 
 #: |xᵀβ| at which risk weights saturate, so that a step that goes too far can be taken back.
 CEILING = 600.0
@@ -57,25 +63,28 @@ def tied_times(deaths: Array, ties: str) -> Array:
     return np.flatnonzero(deaths > 1) if ties == "efron" else np.zeros(0, np.int64)
 
 
-def hazard(deaths: Array, s0: Array, d0: Array, tied: Array) -> Hazard:
+def hazard(deaths: Array, s0: Array, d0: Array, tied: Array, weight: Array | None = None) -> Hazard:
     """Return Σ log φ, a and b.
 
     Parameters
     ----------
     deaths, s0 : d and S₀, (T,).
     d0 : D₀ at the times `tied`, (G,).
+    weight : (T,) of all deaths at each time, d ω; d where it is None.
     """
+    weight = deaths if weight is None else weight
     with np.errstate(divide="ignore", invalid="ignore"):
-        a = np.where(deaths > 0, deaths / s0, 0.0)
+        a = np.where(deaths > 0, weight / s0, 0.0)
         log_s0 = np.where(deaths > 0, np.log(s0), 0.0)
-    each, b = deaths * log_s0, np.zeros(len(deaths))
+    each, b = weight * log_s0, np.zeros(len(deaths))
     if len(tied):
         k, f = _one_by_one(deaths[tied])
-        phi = s0[tied][k] - f * d0[k]
-        each[tied] = np.bincount(k, np.log(phi))
-        a[tied] = np.bincount(k, 1 / phi)
-        b[tied] = np.bincount(k, f / phi)
-    saturated = np.abs(log_s0).max(initial=0.0) > TRUSTED
+        omega, phi = (weight[tied] / deaths[tied])[k], s0[tied][k] - f * d0[k]
+        with np.errstate(divide="ignore", invalid="ignore"):
+            each[tied] = np.bincount(k, omega * np.log(phi))
+            a[tied] = np.bincount(k, omega / phi)
+            b[tied] = np.bincount(k, omega * f / phi)
+    saturated = not np.abs(log_s0).max(initial=0.0) <= TRUSTED
     return Hazard(HOPELESS if saturated else float(each.sum()), a, b)
 
 
@@ -85,30 +94,40 @@ class Means(NamedTuple):
     Attributes
     ----------
     time : (M,) index of the grid time; at tied times one m_l for each death.
-    deaths : (M,) how many deaths have this mean: all of their time, or one of those tied.
+    weight : (M,) of the deaths that have this mean: all of their time, or one of those tied.
     mean : (M, p) m_l.
     """
 
     time: Array
-    deaths: Array
+    weight: Array
     mean: Array
 
 
-def means(deaths: Array, tied: Array, s0: Array, d0: Array, s1: Array, d1: Array) -> Means:
+def means(
+    deaths: Array,
+    tied: Array,
+    s0: Array,
+    d0: Array,
+    s1: Array,
+    d1: Array,
+    weight: Array | None = None,
+) -> Means:
     """Return m_l at each grid time with deaths.
 
     Parameters
     ----------
     deaths, s0, s1 : d and S₀ (T,), S₁ (T, p).
     d0, d1 : D₀ (G,) and D₁ (G, p) at the times `tied` (G,).
+    weight : as for `hazard`.
     """
+    weight = deaths if weight is None else weight
     once = deaths > 0
     once[tied] = False
     k, f = _one_by_one(deaths[tied])
     phi = s0[tied][k] - f * d0[k]
     return Means(
         np.r_[np.flatnonzero(once), tied[k]],
-        np.r_[deaths[once], np.ones(len(k))],
+        np.r_[weight[once], (weight[tied] / deaths[tied])[k]],
         np.r_[s1[once] / s0[once, None], (s1[tied][k] - f[:, None] * d1[k]) / phi[:, None]],
     )
 
@@ -116,7 +135,7 @@ def means(deaths: Array, tied: Array, s0: Array, d0: Array, s1: Array, d1: Array
 def drift(found: Means, centre: Array) -> Array:
     """Return Σ_t Σ_l (m_l − x̄)(m_l − x̄)ᵀ, (p, p), the second term of eq. (5), about x̄ (p,)."""
     away = found.mean - centre
-    return (found.deaths[:, None] * away).T @ away
+    return (found.weight[:, None] * away).T @ away
 
 
 def _one_by_one(deaths: Array) -> tuple[Array, Array]:
@@ -125,6 +144,21 @@ def _one_by_one(deaths: Array) -> tuple[Array, Array]:
     k = np.repeat(np.arange(len(d)), d)
     rank = np.arange(len(k)) - np.repeat(np.cumsum(d) - d, d)
     return k, rank / d[k]
+
+
+class Extra(NamedTuple):
+    """What records may have besides covariates, time and event; None where they have not.
+
+    Attributes
+    ----------
+    entry : (n,) times after which they are at risk.
+    weight : (n,) > 0, how much each counts.
+    offset : (n,), added to xᵀβ.
+    """
+
+    entry: Array | None = None
+    weight: Array | None = None
+    offset: Array | None = None
 
 
 @dataclass(frozen=True)
@@ -137,6 +171,9 @@ class Placed:
     slot : (n,) ascending; dead : (m,) rows that die.
     starts : (s,) first row of each slot that is taken; taken : (s,) those slots.
     n_times : T.
+    late, before : (l,) rows that enter after the first slot, and the last slot without each.
+    weight : (m,) of the dead; base : (n,) offset + log weight; offset : (n,). None where all are
+        1, or 0.
     """
 
     x: Array
@@ -145,16 +182,28 @@ class Placed:
     starts: Array
     taken: Array
     n_times: int
+    late: Array
+    before: Array
+    weight: Array | None
+    base: Array | None
+    offset: Array | None
 
     @classmethod
     def on(
-        cls, times: Array, x: Array, time: Array, event: Array, exits: Array | None = None
+        cls,
+        times: Array,
+        x: Array,
+        time: Array,
+        event: Array,
+        exits: Array | None = None,
+        extra: Extra | None = None,
     ) -> Placed:
         """Place records x (n, p), time (n,), event (n,) on the grid `times` (T,).
 
         Censored records leave at the slots `exits` (S,) alone, if those are given.
         """
-        slot, dies = slots(time, event, times), dies_on_grid(time, event, times)
+        extra = extra or Extra()
+        enter, slot, dies = spans(time, event, times, extra.entry)
         if exits is not None:
             slot = leave_together(slot, dies, exits)
         order = np.argsort(slot, kind="stable")
@@ -162,16 +211,48 @@ class Placed:
         dead = np.flatnonzero(dies[order])
         slot = slot[order]
         starts = np.flatnonzero(np.diff(slot, prepend=-1))
-        return cls(x[order], slot, dead, starts, slot[starts], len(times))
+        enter = np.zeros(0, np.int64) if enter is None else enter[order]
+        late = np.flatnonzero(enter)
+        weight, offset = (None if v is None else v[order] for v in (extra.weight, extra.offset))
+        base = offset if weight is None else np.log(weight) + (0.0 if offset is None else offset)
+        return cls(
+            x[order], slot, dead, starts, slot[starts], len(times), late, enter[late] - 1,
+            None if weight is None else weight[dead], base, offset,
+        )  # fmt: skip
+
+    @cached_property
+    def deaths(self) -> Array:
+        """How many die at each grid time, (T,)."""
+        return np.bincount(self.slot[self.dead], minlength=self.n_times).astype(float)
+
+    @cached_property
+    def death_weight(self) -> Array:
+        """The weight of those who die at each grid time, (T,)."""
+        if self.weight is None:
+            return self.deaths
+        return np.bincount(self.slot[self.dead], self.weight, minlength=self.n_times)
+
+    def over_deaths(self, values: Array) -> Array:
+        """Return Σ values over the deaths, by weight; values are (n,) or (n, p)."""
+        dead = values[self.dead]
+        return dead.sum(axis=0) if self.weight is None else self.weight @ dead
 
     def risk(self, beta: Array) -> Array:
         """Return r (n,)."""
-        return np.exp(np.clip(self.x @ beta, -CEILING, CEILING))
+        log_risk = self.x @ beta
+        if self.base is not None:
+            log_risk += self.base
+        return np.exp(np.clip(log_risk, -CEILING, CEILING))
 
     def leaving(self, weights: Array) -> Array:
-        """Return Σ weights over the records in each slot, (T,) or (T, p)."""
+        """Return Σ weights over the records that leave with each slot, (T,) or (T, p).
+
+        Less that over those who enter at the next, so that `at_risk` gives sums over risk sets.
+        """
         out = np.zeros((self.n_times, *weights.shape[1:]))
         out[self.taken] = np.add.reduceat(weights, self.starts, axis=0)
+        if len(self.late):
+            out -= count_at(self.before, self.n_times, weights[self.late])
         return out
 
     def dying(self, weights: Array, tied: Array) -> Array:
@@ -182,8 +263,10 @@ class Placed:
 
     def expected(self, risk: Array, a: Array, b: Array) -> tuple[Array, Array]:
         """Return the moments of the covariates under w: Σ w x (p,) and Σ w x xᵀ (p, p)."""
-        w = np.cumsum(a)[self.slot]
+        total = np.cumsum(a)
+        w = total[self.slot]
         w[self.dead] -= b[self.slot[self.dead]]
+        w[self.late] -= total[self.before]
         w *= risk
         return w @ self.x, (w[:, None] * self.x).T @ self.x
 
@@ -205,17 +288,18 @@ def pooled(records: Placed, beta: Array, ties: str) -> Pooled:
     """Return the partial likelihood of one table, its gradient and its information at β (p,)."""
     risk = records.risk(beta)
     weighted = risk[:, None] * records.x
-    deaths = np.bincount(records.slot[records.dead], minlength=records.n_times).astype(float)
+    deaths, weight = records.deaths, records.death_weight
     tied = tied_times(deaths, ties)
     s0, d0 = at_risk(records.leaving(risk)), records.dying(risk, tied)
-    h = hazard(deaths, s0, d0, tied)
-    mean, second = centred(*records.expected(risk, h.a, h.b), deaths.sum())
+    h = hazard(deaths, s0, d0, tied, weight)
+    mean, second = centred(*records.expected(risk, h.a, h.b), weight.sum())
     s1, d1 = at_risk(records.leaving(weighted)), records.dying(weighted, tied)
-    x_dead = records.x[records.dead].sum(axis=0)
+    x_dead = records.over_deaths(records.x)
+    fixed = 0.0 if records.offset is None else float(records.over_deaths(records.offset))
     return Pooled(
-        float(x_dead @ beta) - h.log_phi,
-        x_dead - deaths.sum() * mean,
-        second - drift(means(deaths, tied, s0, d0, s1, d1), mean),
+        float(x_dead @ beta) + fixed - h.log_phi,
+        x_dead - weight.sum() * mean,
+        second - drift(means(deaths, tied, s0, d0, s1, d1, weight), mean),
     )
 
 
@@ -225,7 +309,7 @@ def centred(first: Array, second: Array, deaths: float) -> tuple[Array, Array]:
     Parameters
     ----------
     first, second : Σ w x (p,) and Σ w x xᵀ (p, p).
-    deaths : d, the sum of w.
+    deaths : d, the sum of w; the weight of all deaths.
     """
-    mean = first / max(deaths, 1.0)
+    mean = first / deaths if deaths > 0 else np.zeros_like(first)
     return mean, second - deaths * np.outer(mean, mean)

@@ -4,7 +4,8 @@ P. M. Grambsch and T. M. Therneau, "Proportional hazards tests and diagnostics b
 residuals", Biometrika 81(3), 1994; as a score test, after T. M. Therneau's R package survival
 (cox.zph from version 3). The model of constant effects is tested within β + θ g(t), at θ = 0, for a
 given function g of time. With the notation of `numerics.coxph`, V_l the covariance of the
-covariates at the l-th death of time t, and g less its mean over deaths:
+covariates at the l-th death of time t, and g less its mean over deaths (all sums over deaths by
+their weights, though g itself counts every record once, as R's does):
 
     U_θ  = Σ_deaths g x − Σ_t g Σ_l m_l                                                 (1)
     I_k  = Σ_t gᵏ Σ_l V_l = Σ_j w_j⁽ᵏ⁾ x_j x_jᵀ − Σ_t gᵏ Σ_l m_l m_lᵀ,   k = 0, 1, 2     (2)
@@ -54,15 +55,20 @@ class Tests(NamedTuple):
     joint: float
 
 
-def clock(kind: str, times: Array, deaths: Array, leaving: Array) -> Array:
+def clock(
+    kind: str, times: Array, deaths: Array, leaving: Array, weight: Array | None = None
+) -> Array:
     """Return g (T,) at the grid `times`, less its mean over deaths; zeros without deaths.
 
     Parameters
     ----------
     kind : one of `TRANSFORMS`.
     times, deaths : (T,).
-    leaving : (T,) records, deaths and censored, that leave at each grid time.
+    leaving : (T,) records, deaths and censored, that leave at each grid time, less those who
+        enter at the next.
+    weight : (T,) of the deaths at each grid time; their number where it is None.
     """
+    weight = deaths if weight is None else weight
     if kind == "km":
         left = np.cumprod(1 - deaths / np.maximum(at_risk(leaving), 1.0))
         g = 1 - np.r_[1.0, left[:-1]]
@@ -70,7 +76,7 @@ def clock(kind: str, times: Array, deaths: Array, leaving: Array) -> Array:
         g = np.cumsum(deaths) - (deaths - 1) / 2
     else:
         g = np.log(times) if kind == "log" else np.asarray(times, float)
-    return g - deaths @ g / max(deaths.sum(), 1.0)
+    return g - weight @ g / weight.sum() if weight.any() else np.zeros(len(g))
 
 
 def over_records(
@@ -83,7 +89,9 @@ def over_records(
     dead : Σ_deaths g x (p,).
     once, twice : Σ_j w⁽ᵏ⁾ x xᵀ for k = 1 and 2, (p, p).
     """
-    dead = g[records.slot[records.dead]] @ records.x[records.dead]
+    at = g[records.slot[records.dead]]
+    at = at if records.weight is None else at * records.weight
+    dead = at @ records.x[records.dead]
     once, twice = (records.expected(risk, a * g**k, b * g**k)[1] for k in (1, 2))
     return dead, once, twice
 
@@ -91,7 +99,7 @@ def over_records(
 def trend(dead: Array, once: Array, twice: Array, m: Means, g: Array) -> Trend:
     """Return eqs. (1), (2) from `over_records` and the risk sets' means."""
     at = g[m.time]
-    first, second = m.deaths * at, m.deaths * at**2
+    first, second = m.weight * at, m.weight * at**2
     return Trend(
         dead - first @ m.mean,
         once - (first[:, None] * m.mean).T @ m.mean,
@@ -103,12 +111,12 @@ def pooled_trend(records: Placed, beta: Array, ties: str, g: Array) -> Trend:
     """Return eqs. (1), (2) of one table at β (p,), with g (T,)."""
     risk = records.risk(beta)
     weighted = risk[:, None] * records.x
-    deaths = np.bincount(records.slot[records.dead], minlength=records.n_times).astype(float)
+    deaths, weight = records.deaths, records.death_weight
     tied = tied_times(deaths, ties)
     s0, d0 = at_risk(records.leaving(risk)), records.dying(risk, tied)
     s1, d1 = at_risk(records.leaving(weighted)), records.dying(weighted, tied)
-    h = hazard(deaths, s0, d0, tied)
-    m = means(deaths, tied, s0, d0, s1, d1)
+    h = hazard(deaths, s0, d0, tied, weight)
+    m = means(deaths, tied, s0, d0, s1, d1, weight)
     return trend(*over_records(records, risk, h.a, h.b, g), m, g)
 
 

@@ -51,6 +51,29 @@ def dies_on_grid(time: Array, event: Array, times: Array) -> Array:
     return np.asarray(event, bool) & (np.asarray(time) <= times[-1])
 
 
+def spans(
+    time: Array, event: Array, times: Array, entry: Array | None = None
+) -> tuple[Array | None, Array, Array]:
+    """Return when records are at risk on the grid.
+
+    Parameters
+    ----------
+    time, event, times : as for `slots`.
+    entry : (n,) times after which records are at risk; None where they are from the start.
+
+    Returns
+    -------
+    enter : (n,) the first slot of each record; None without `entry`.
+    slot : (n,) its last; −1 where it is at risk at no time of the grid.
+    dies : (n,) whether it dies there.
+    """
+    slot, dies = slots(time, event, times), dies_on_grid(time, event, times)
+    if entry is None:
+        return None, slot, dies
+    enter = np.searchsorted(times, entry, side="right")
+    return enter, np.where(enter > slot, -1, slot), dies
+
+
 def exits(censored: Array, at_least: int) -> Array:
     """Return the slots at which censored records leave, `at_least` of them or more at each.
 

@@ -1,8 +1,10 @@
-"""Wald's inference on coefficients that are the logarithms of ratios.
+"""Wald's inference on coefficients, which may be the logarithms of ratios.
 
 With β̂ and its standard error s, and q the normal quantile of (1 + level)/2:
 
     z = β̂/s,   p = P(|Z| > |z|),   interval β̂ ± q s, of the ratio exp(β̂ ± q s)            (1)
+
+Where a dispersion was estimated, Student's distribution stands in for the normal, and t for z.
 """
 
 from __future__ import annotations
@@ -12,11 +14,21 @@ from collections.abc import Iterable
 from statistics import NormalDist
 from typing import Any
 
+from scipy.special import stdtr, stdtrit
+
 from fedcohort.arrays import Array
+
+#: The keys of a row of a coefficient that is no ratio.
+PLAIN = ("covariate", "coefficient", "standard_error", "z", "t", "p", "low", "high")
 
 
 def ratio_rows(
-    names: Iterable[str], coefficients: Array, standard_errors: Array, level: float, ratio: str
+    names: Iterable[str],
+    coefficients: Array,
+    standard_errors: Array,
+    level: float,
+    ratio: str = "",
+    freedom: float = math.inf,
 ) -> list[dict[str, Any]]:
     """Return one row per covariate, eq. (1).
 
@@ -26,30 +38,26 @@ def ratio_rows(
     coefficients, standard_errors : (p,).
     level : coverage of the intervals.
     ratio : what exp(β) is, such as ``hazard_ratio``; its initials head the keys of its interval.
+        Nothing where it is no ratio: the rows then have none.
+    freedom : degrees of freedom of Student's distribution; infinite for the normal.
 
     Returns
     -------
     rows : ``low`` and ``high`` are of the coefficient, ``hr_low`` and ``hr_high`` of such a ratio.
     """
-    quantile = NormalDist().inv_cdf(0.5 + level / 2)
-    initials = "".join(word[0] for word in ratio.split("_"))
+    normal = math.isinf(freedom)
+    half = 0.5 + level / 2
+    quantile = NormalDist().inv_cdf(half) if normal else float(stdtrit(freedom, half))
+    initials = "".join(word[:1] for word in ratio.split("_"))
     rows: list[dict[str, Any]] = []
     for name, beta, se in zip(names, coefficients.tolist(), standard_errors.tolist(), strict=True):
-        z, low, high = beta / se, beta - quantile * se, beta + quantile * se
-        rows.append(
-            {
-                "covariate": name,
-                "coefficient": beta,
-                ratio: _exp(beta),
-                "standard_error": se,
-                "z": z,
-                "p": math.erfc(abs(z) / math.sqrt(2)),
-                "low": low,
-                "high": high,
-                f"{initials}_low": _exp(low),
-                f"{initials}_high": _exp(high),
-            }
-        )
+        z = beta / se if se else math.copysign(math.inf, beta)
+        p = math.erfc(abs(z) / math.sqrt(2)) if normal else 2 * float(stdtr(freedom, -abs(z)))
+        low, high = beta - quantile * se, beta + quantile * se
+        row = {"covariate": name, "coefficient": beta, ratio: _exp(beta), "standard_error": se}
+        row |= {"z" if normal else "t": z, "p": p, "low": low, "high": high}
+        row |= {f"{initials}_low": _exp(low), f"{initials}_high": _exp(high)}
+        rows.append({key: v for key, v in row.items() if ratio or key in PLAIN})
     return rows
 
 

@@ -42,14 +42,26 @@ class Task:
     ----------
     kind : survival, classification, regression, clustering, latent, synthesis or imputation.
     features : names of the columns of x, in order, (p,).
+    offset : whether the last of them is an offset, which has no coefficient: it is added to the
+        linear predictor.
+    outcome : its type in lower case: survival, binary, category, continuous or count; "" without.
     seed : what all random draws at the coordinator derive from.
     min_cell : smallest count that a cell of anything revealed may have.
+    origin : (p,), a public point near the middle of each feature, that sums of squares can be
+        about without losing digits; None where none is known.
+    dictionary, outcome_of : a raw method's own: the data dictionary, and what the tables are about
+        (None without an outcome).
     """
 
     kind: str
     features: tuple[str, ...]
     seed: int = 0
     min_cell: int = 5
+    offset: bool = False
+    outcome: str = ""
+    origin: Array | None = None
+    dictionary: Any = None
+    outcome_of: Any = None
 
     @property
     def rng(self) -> np.random.Generator:
@@ -104,6 +116,10 @@ class Fitted(ABC):
         """Return one row per covariate, with the test of an effect that changes with time."""
         raise NotSupported("proportional_hazards")
 
+    def curves(self) -> list[Row]:
+        """Return one row per group and time, with numbers at risk, the curve and its interval."""
+        raise NotSupported("curves")
+
     def at_round(self, rounds: int) -> Fitted:
         """Return the model as it was after `rounds` rounds, where the fit kept it.
 
@@ -130,8 +146,13 @@ class Method:
     steps : every site step that the program asks for.
     gives : names of the `Fitted` methods that the model supports.
     preprocess : this method's defaults for the preprocessing.
+    design : (settings, dictionary, outcome) → the design, where the method makes one that nothing
+        need be asked of the sites for; None for the preprocessing's.
+    entries : whether it heeds when patients came under observation (left truncation).
     alone : settings that replace the user's where one table holds all rows (the bounds of a
         study), so that nothing has to be protected from a coordinator.
+    raw : whether the program sees the sites' data frames, without preprocessing; its fits then
+        take no table (no `predict` and the like).
     """
 
     name: str
@@ -147,6 +168,9 @@ class Method:
     preprocess: Mapping[str, Any] = field(default_factory=dict[str, Any])
     alone: Mapping[str, Any] = field(default_factory=dict[str, Any])
     reveals_with: Callable[[Any], str] | None = None
+    raw: bool = False
+    design: Callable[[Any, Any, Any], Any] | None = None
+    entries: bool = False
 
     #: Settings of every method, which the caller handles before the program runs.
     COMMON: ClassVar[frozenset[str]] = frozenset({"scale", "impute", "winsorise", "pool_levels"})
@@ -218,7 +242,10 @@ def _coerced(method: str, name: str, value: Any, hint: Any) -> Any:
         with contextlib.suppress(ValueError):
             return _coerced(method, name, float(value), hint)
     wanted = " or ".join(
-        getattr(o, "__name__", str(o)).replace("NoneType", "null") for o in options
+        ", ".join(map(repr, typing.get_args(o)))
+        if typing.get_origin(o) is typing.Literal
+        else getattr(o, "__name__", str(o)).replace("NoneType", "null")
+        for o in options
     )
     raise SettingError(
         f"setting {name!r} of method {method!r} is {value!r}; it must be of type {wanted}."

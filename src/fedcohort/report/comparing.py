@@ -68,7 +68,7 @@ def _metrics(comparison: Comparison) -> list[Section]:
 
 def _metric(comparison: Comparison, name: str, lines: Sequence[Line]) -> Section:
     """Return one metric: intervals of every run below each other, and the table."""
-    metric = words.metric(name)
+    metric = comparison.known(name)
     scenarios = dict.fromkeys(x.scenario for x in lines)
     figures = [
         _figure(comparison, name, c, mine[i : i + per], i // per)
@@ -78,8 +78,10 @@ def _metric(comparison: Comparison, name: str, lines: Sequence[Line]) -> Section
         for i in range(0, len(mine), per)
     ]
     head = ["Arm", "Setting", *comparison.names]
-    rows = [[x.title, comparison.scenario_title(x.scenario), *_cells(x)] for x in lines]
-    caption = f"{metric.label}, 95 % intervals"
+    rows = [
+        [x.title, comparison.scenario_title(x.scenario), *_cells(x, metric.digits)] for x in lines
+    ]
+    caption = f"{metric.axis}, 95 % intervals"
     if any(d is not None for x in lines for d in x.against):
         side = "better" if metric.sign else "more"
         caption += f"; below, the difference to {comparison.names[0]}: above 0 is {side}"
@@ -93,6 +95,7 @@ def _figure(
     comparison: Comparison, metric: str, scenario: str, lines: Sequence[Line], part: int
 ) -> Markup:
     """Return the intervals of some arms in one setting, a line a run."""
+    known = comparison.known(metric)
     rows: list[charts.Row] = []
     data: list[dict[str, object]] = []
     for line in lines:
@@ -100,7 +103,7 @@ def _figure(
         for i, (name, s) in enumerate(zip(comparison.names, line.summaries, strict=True)):
             if s is None:
                 continue
-            text = words.estimate(s.mean, s.low, s.high)
+            text = words.estimate(s.mean, s.low, s.high, known.digits)
             look = charts.LOOKS[i % len(charts.LOOKS)]
             rows.append(
                 charts.Row(name=name, value=s.mean, low=s.low, high=s.high, look=look, text=text)
@@ -108,7 +111,7 @@ def _figure(
             data.append(
                 {"arm": line.arm, "run": name, "mean": s.mean, "low": s.low, "high": s.high}
             )
-    label = words.metric(metric).label
+    label = known.axis
     where = comparison.scenario_title(scenario)
     return charts.figure(
         f"compare-{metric}-{scenario}-{part}",
@@ -120,10 +123,10 @@ def _figure(
     )
 
 
-def _cells(line: Line) -> list[Markup]:
+def _cells(line: Line, digits: int) -> list[Markup]:
     """Return each run's estimate and its difference to the first."""
     cells: list[Markup] = []
     for s, d in zip(line.summaries, line.against, strict=True):
-        own = words.MISSING if s is None else words.estimate(s.mean, s.low, s.high)
-        cells.append(join(own, h("small", f" {difference(d)}") if d is not None else None))
+        own = words.MISSING if s is None else words.estimate(s.mean, s.low, s.high, digits)
+        cells.append(join(own, h("small", f" {difference(d, digits)}") if d is not None else None))
     return cells

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -95,6 +95,12 @@ class Comparison:
         found = (self._line(*key) for key in keys)
         return [line for line in found if any(line.summaries)]
 
+    def known(self, metric: str) -> words.Metric:
+        """Return what is known of a metric, in the unit of the runs if they have the same."""
+        each = [run.known(metric) for run in self.runs]
+        unit = each[0].unit if len({k.unit for k in each}) == 1 else ""
+        return replace(each[0], unit=unit, digits=min(k.digits for k in each))
+
     def scenario_title(self, scenario: str) -> str:
         """Return a setting's title, from the first run that has it."""
         return next(r.scenarios[scenario] for r in self.runs if scenario in r.scenarios)
@@ -116,28 +122,30 @@ def text_table(comparison: Comparison) -> list[list[str]]:
     """Return the leading metric as a table for the command line: a row an arm and setting."""
     lines = comparison.lines()
     leading = [x for x in lines if x.metric == lines[0].metric] if lines else []
-    head = words.metric(leading[0].metric).label if leading else ""
-    rows = [[head, "setting", *comparison.names]]
+    known = comparison.known(leading[0].metric) if leading else words.Metric("", "")
+    rows = [[known.axis, "setting", *comparison.names]]
     for line in leading:
-        cells = [_cell(s, d) for s, d in zip(line.summaries, line.against, strict=True)]
+        cells = [
+            _cell(s, d, known.digits) for s, d in zip(line.summaries, line.against, strict=True)
+        ]
         rows.append([line.arm, line.scenario, *cells])
     return rows
 
 
-def _cell(found: Summary | None, against: Mean | None) -> str:
+def _cell(found: Summary | None, against: Mean | None, digits: int) -> str:
     """Return ``0.684 (0.671–0.697), +0.012 (0.002–0.022)``."""
     if found is None:
         return words.MISSING
-    own = words.estimate(found.mean, found.low, found.high)
-    return f"{own}, {difference(against)}" if against is not None else own
+    own = words.estimate(found.mean, found.low, found.high, digits)
+    return f"{own}, {difference(against, digits)}" if against is not None else own
 
 
-def difference(d: Mean) -> str:
+def difference(d: Mean, digits: int = 3) -> str:
     """Return a difference with its sign and interval."""
     if d.value == d.low == d.high == 0:
         return "no difference"
     sign = "+" if d.value > 0 else ""
-    return sign + words.estimate(d.value, d.low, d.high)
+    return sign + words.estimate(d.value, d.low, d.high, digits)
 
 
 def _names(places: Sequence[Path]) -> tuple[str, ...]:

@@ -33,6 +33,7 @@ from fedcohort.report.sections import (
     risk_groups,
     settings,
     sites,
+    values,
 )
 from fedcohort.report.sections.base import Section
 
@@ -42,6 +43,7 @@ SECTIONS: Sequence[Callable[[Run], Section | None]] = (
     sites.section,
     cohort.section,
     discrimination.section,
+    values.section,
     centres.section,
     calibration.section,
     accuracy.section,

@@ -6,7 +6,7 @@ import json
 import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -121,12 +121,11 @@ class Run:
     @cached_property
     def scenarios(self) -> dict[str, str]:
         """Title of each scenario, by name, in declared order."""
-        out = {
-            str(s["scenario"]): words.title(str(s["scenario"]), s.get("title"))
-            for s in self.rows("scenarios")
-        }
-        for row in self.rows("arms"):
-            out.setdefault(str(row["scenario"]), words.title(str(row["scenario"])))
+        out: dict[str, str] = {}
+        for s in (*self.rows("scenarios"), *self.rows("arms")):
+            title = None if "arm" in s else s.get("title")
+            name = str(s["scenario"])
+            out.setdefault(name, words.title(name, title, self.task))
         return out
 
     def sites(self, scenario: str) -> dict[str, Mapping[str, Any]]:
@@ -143,6 +142,28 @@ class Run:
         found = [m for s in self.rows("summary") if not (m := str(s["metric"])).endswith("_own")]
         names = list(dict.fromkeys((*asked, *found)))
         return sorted(names, key=lambda m: m != "c_index")
+
+    @property
+    def task(self) -> str:
+        """The kind of task."""
+        return str(self.results.get("task") or "survival")
+
+    @property
+    def unit(self) -> str:
+        """The unit of a value that is predicted, where the run knows it."""
+        return str(self.mapping("outcome").get("unit") or "")
+
+    @cached_property
+    def _digits(self) -> int:
+        """Return the decimals of metrics in the outcome's unit: four digits of the largest."""
+        shown = [s for s in self.rows("summary") if words.metric(str(s["metric"])).in_unit]
+        sizes = [abs(x) for s in shown if (x := words.number(s.get("mean"))) == x]
+        return words.decimals(max(sizes, default=0.0))
+
+    def known(self, metric: str | None = None) -> words.Metric:
+        """Return what is known of a metric, by default the leading one, in this run's unit."""
+        found = words.metric(metric or self.metric)
+        return replace(found, unit=self.unit, digits=self._digits) if found.in_unit else found
 
     @property
     def metric(self) -> str:

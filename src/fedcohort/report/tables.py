@@ -25,7 +25,8 @@ def summary_table(results: Mapping[str, Any], metric: str | None = None) -> list
     """
     run = Run(results, Path())
     name = metric or run.metric
-    rows = [[words.metric(name).label, *run.scenarios]]
+    known = run.known(name)
+    rows = [[known.axis, *run.scenarios]]
     for arm in run.arms:
         row = [arm.name]
         for scenario in run.scenarios:
@@ -33,8 +34,9 @@ def summary_table(results: Mapping[str, Any], metric: str | None = None) -> list
             if found is None:
                 row.append("failed" if run.failures(arm.name, scenario) else words.MISSING)
             elif found.n < 2 or words.fixed(found.sd) == words.MISSING:
-                row.append(words.fixed(found.mean))
+                row.append(words.fixed(found.mean, known.digits))
             else:
-                row.append(f"{words.fixed(found.mean)} ± {words.fixed(found.sd)}")
+                mean, sd = (words.fixed(v, known.digits) for v in (found.mean, found.sd))
+                row.append(f"{mean} ± {sd}")
         rows.append(row)
     return rows

@@ -54,7 +54,7 @@ def leading(run: Run) -> Arm | None:
 
     Without bounds, the best mean of the leading metric.
     """
-    sign = words.metric(run.metric).sign or 1
+    sign = run.known().sign or 1
 
     def rank(arm: Arm) -> tuple[int, float, float]:
         found = [s for c in run.scenarios if (s := run.summary(arm.name, c))]
@@ -70,7 +70,6 @@ def leading(run: Run) -> Arm | None:
 def answer(run: Run) -> str:
     """Return the headline: one honest sentence."""
     arm = leading(run)
-    label = words.metric(run.metric).label
     if arm is None:
         failed = any(run.failures(a.name) for a in run.together)
         return (
@@ -82,7 +81,7 @@ def answer(run: Run) -> str:
     shown = [v for v in verdicts if v.kind != MISSING]
     if all(v.kind == ALONE for v in shown):
         levels = [s.mean for v in shown if (s := run.summary(arm.name, v.scenario))]
-        return f"Training together reached a {label} of {_range(levels, fixed)}."
+        return f"Training together reached {_reached(run, levels)}."
     if any(v.kind == SINGLE for v in shown):
         return _too_few(run, arm, shown)
     helped = [v for v in shown if v.kind == HELPED]
@@ -112,7 +111,7 @@ def _helped(run: Run, arm: Arm, shown: list[Verdict], helped: list[Verdict]) -> 
         for b in (run.lower, run.upper)
         if b
     ]
-    label = words.metric(run.metric).label
+    known = run.known()
     closed = (
         "all" if min(shares) == 1 else
         "none" if max(shares) <= 0 else
@@ -123,8 +122,9 @@ def _helped(run: Run, arm: Arm, shown: list[Verdict], helped: list[Verdict]) -> 
         exact = words.fixed(100 * s.low, 0) == words.fixed(100 * s.high, 0)
         closed += f" (95 % interval {interval} %)" * bool(interval and not exact)
     sentence = (
-        f"closed {closed} of the gap between a hospital alone ({label} "
-        f"{_range(bounds[0], fixed)}) and all data in one place ({_range(bounds[1], fixed)})"
+        f"closed {closed} of the gap between a hospital alone ({words.inline(known.label)} "
+        f"{_levels(run, bounds[0])}{known.after}) and all data in one place "
+        f"({_levels(run, bounds[1])}{known.after})"
     )
     return f"Training together {sentence}{_where(helped, shown)}."
 
@@ -132,15 +132,13 @@ def _helped(run: Run, arm: Arm, shown: list[Verdict], helped: list[Verdict]) -> 
 def _too_few(run: Run, arm: Arm, shown: list[Verdict]) -> str:
     """Return the headline of so few repeats that no gap can be told from chance."""
     few = "In a single run" if run.repeats == 1 else f"In only {run.repeats} runs"
-    label = words.metric(run.metric).label
-    levels = [
-        _range([s.mean for v in shown if (s := run.summary(a.name, v.scenario))], fixed)
+    reached, alone, pooled = (
+        [s.mean for v in shown if a and (s := run.summary(a.name, v.scenario))]
         for a in (arm, run.lower, run.upper)
-        if a is not None
-    ]
-    reached, alone, pooled = levels
+    )
+    alone, pooled = _levels(run, alone), _levels(run, pooled)
     return (
-        f"{few}, training together reached a {label} of {reached}, a hospital alone {alone}, and "
+        f"{few}, training together reached {_reached(run, reached)}, a hospital alone {alone}, and "
         f"all data in one place {pooled}: too few runs to tell them apart."
     )
 
@@ -148,13 +146,14 @@ def _too_few(run: Run, arm: Arm, shown: list[Verdict]) -> str:
 def _ahead(run: Run, arm: Arm, shown: list[Verdict], ahead: list[Verdict]) -> str:
     """Return the headline of an arm that helped where pooling all data did not clearly help."""
     alone, reached = (
-        _range([s.mean for v in ahead if (s := run.summary(a.name, v.scenario))], fixed)
+        _levels(run, [s.mean for v in ahead if (s := run.summary(a.name, v.scenario))])
         for a in (run.lower or arm, arm)
     )
-    label = words.metric(run.metric).label
+    known = run.known()
+    levels = f"{words.inline(known.label)} {reached} against {alone}{known.after}"
     return (
-        f"Training together beat a hospital alone ({label} {reached} against {alone})"
-        f"{_where(ahead, shown)}; all data in one place did not clearly do so."
+        f"Training together beat a hospital alone ({levels}){_where(ahead, shown)}; all data in "
+        "one place did not clearly do so."
     )
 
 
@@ -169,6 +168,18 @@ def _where(some: list[Verdict], shown: list[Verdict]) -> str:
 def _capped(share: float) -> float:
     """Return a share as the headline says it: more than the whole gap is the whole gap."""
     return 1.0 if share >= 0.995 else share
+
+
+def _reached(run: Run, values: list[float]) -> str:
+    """Return the leading metric and its values as a sentence has them: an RMSE of 5.4–5.6 mmHg."""
+    known = run.known()
+    return f"{words.with_article(known.label)} of {_levels(run, values)}{known.after}"
+
+
+def _levels(run: Run, values: list[float]) -> str:
+    """Return the range of the leading metric's values."""
+    digits = run.known().digits
+    return _range(values, lambda v: fixed(v, digits))
 
 
 def _range(values: list[float], form: Callable[[float], str]) -> str:

@@ -20,12 +20,28 @@ class Metric:
     plain : one sentence for a clinician.
     sign : 1 where more is better, −1 where less is, 0 where neither.
     chance : the value that a model without any information has, where there is one.
+    in_unit : whether it is in the unit of the outcome.
+    unit : that unit, where the run knows it.
+    digits : decimals that are printed.
     """
 
     label: str
     plain: str
     sign: int = 1
     chance: float | None = None
+    in_unit: bool = False
+    unit: str = ""
+    digits: int = 3
+
+    @property
+    def axis(self) -> str:
+        """The label with the unit, as an axis or a head of a table has it."""
+        return f"{self.label}, {self.unit}" if self.unit else self.label
+
+    @property
+    def after(self) -> str:
+        """The unit as it stands behind a number in a sentence."""
+        return f" {self.unit}" if self.unit else ""
 
 
 METRICS: Mapping[str, Metric] = {
@@ -53,8 +69,8 @@ METRICS: Mapping[str, Metric] = {
     ),
     "calibration_slope": Metric(
         "Calibration slope",
-        "1 when predicted risks are spread as much as they should be; below 1 they are too "
-        "extreme, above 1 too timid.",
+        "1 when predictions are spread as much as they should be; below 1 they are too extreme, "
+        "above 1 too timid.",
         sign=0,
     ),
     "d_calibration_p": Metric(
@@ -93,6 +109,44 @@ METRICS: Mapping[str, Metric] = {
         sign=-1,
         chance=0.693,
     ),
+    "r2": Metric(
+        "R²",
+        "How much of the variance of the outcome among blind patients the predictions explain: 1 "
+        "is all, 0 is what their own mean would do, and below 0 is worse than that.",
+        chance=0.0,
+    ),
+    "r2_own": Metric(
+        "R², own patients",
+        "The R² of a model among the held-back patients of one hospital only.",
+        chance=0.0,
+    ),
+    "rmse": Metric(
+        "RMSE",
+        "Root mean squared error, the size of a typical error in the unit of the outcome, where "
+        "large ones weigh more: 0 is perfect, lower is better.",
+        sign=-1,
+        in_unit=True,
+    ),
+    "mae": Metric(
+        "Mean absolute error",
+        "By how much predictions are off on average, in the unit of the outcome: 0 is perfect, "
+        "lower is better.",
+        sign=-1,
+        in_unit=True,
+    ),
+    "calibration_intercept": Metric(
+        "Calibration intercept",
+        "What was seen less what was predicted, on average, in the unit of the outcome: 0 is "
+        "right, above 0 predictions are too low.",
+        sign=0,
+        in_unit=True,
+    ),
+    "poisson_deviance": Metric(
+        "Poisson deviance",
+        "Mean distance between predicted and seen counts, on the scale of a Poisson likelihood: 0 "
+        "is perfect, lower is better.",
+        sign=-1,
+    ),
 }
 
 
@@ -109,12 +163,14 @@ TITLES: Mapping[str, str] = {
 }
 
 
-def title(name: str, given: Any = None) -> str:
+def title(name: str, given: Any = None, task: str = "survival") -> str:
     """Return how the page calls an arm or a scenario; a title that only spells its name is none."""
     own = str(given or "")
     bare = name.replace("-", " ").replace("_", " ")
     if own and own.replace("-", " ").replace("_", " ") != bare:
         return own
+    if name == "by-outcome" and task != "survival":
+        return "Hospitals differ in the outcome"
     return TITLES.get(name, bare)
 
 
@@ -153,11 +209,16 @@ def estimate(value: Any, low: Any = None, high: Any = None, digits: int = 3) -> 
     return f"{fixed(value, digits)} ({interval})" if interval else fixed(value, digits)
 
 
-def significant(value: Any, digits: int = 4) -> str:
-    """Return a number with so many digits that matter."""
+def decimals(value: Any, digits: int = 4) -> int:
+    """Return how many decimals a number has with so many digits that matter."""
     x = number(value)
     whole = 0 if math.isnan(x) or x == 0 else math.floor(math.log10(abs(x)))
-    return fixed(x, max(0, digits - 1 - whole))
+    return max(0, digits - 1 - whole)
+
+
+def significant(value: Any, digits: int = 4) -> str:
+    """Return a number with so many digits that matter."""
+    return fixed(value, decimals(value, digits))
 
 
 def percent(share: float) -> str:
@@ -226,6 +287,18 @@ def duration(value: Any) -> str:
     if minutes < 100:
         return f"{minutes} min {rest} s"
     return f"{minutes // 60} h {minutes % 60} min"
+
+
+def inline(label: str) -> str:
+    """Return a metric's label within a sentence: names and acronyms keep their capitals."""
+    kept = label[1:2] in "-’'" or not label[1:2].islower() or label.startswith(("Brier", "Uno"))
+    return label if kept else label[0].lower() + label[1:]
+
+
+def with_article(label: str) -> str:
+    """Return a metric's label in a sentence with "a" or "an", as it is spoken: an AUC."""
+    spelt = label[1:2] not in "-’'" and not label[1:2].islower()
+    return f"{'an' if label[:1] in ('AEFHILMNORSX' if spelt else 'AEIO') else 'a'} {inline(label)}"
 
 
 def unbroken(text: str) -> str:

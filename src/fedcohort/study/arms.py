@@ -193,6 +193,18 @@ class _ArmReader:
                 (*where, "method"),
                 f"{method.name!r} serves {', '.join(method.tasks)}, not {self._task}.",
             )
+        if "predict" not in method.gives:
+            raise doc.error(
+                (*where, "method"),
+                f"{method.name!r} predicts nothing, and arms are compared by what they predict; "
+                f"use fedcohort.fit({method.name!r}, …).",
+            )
+        if self._task == "survival" and "predict_survival" not in method.gives:
+            raise doc.error(
+                (*where, "method"),
+                f"{method.name!r} predicts no survival curve, by which arms are compared as well; "
+                f"use fedcohort.fit({method.name!r}, …).",
+            )
         settings = {k: v for k, v in item.items() if k not in ("method", "name", "title")}
         scope = settings.get("strategy") if settings.get("strategy") in BOUNDS else "sites"
         if scope != "sites":

@@ -16,6 +16,8 @@ from fedcohort.protocol import registry
 from fedcohort.study.arms import Arm
 from fedcohort.study.plan import Plan
 
+#: Metrics that are in the unit of the outcome.
+IN_UNIT = ("rmse", "mae", "calibration_intercept")
 _ASK = "*To be written by the people responsible for the model.*"
 #: What pooled levels are: their names, and the rows below which a level is pooled.
 POOLED = "other levels: {} (fewer than {} rows each, or the next rarest; pooled)"
@@ -62,7 +64,8 @@ def _what(plan: Plan, arm: Arm, declared: Mapping[str, Any], results: Mapping[st
             f"- Method: {method.title} (`{method.name}`). Source: {method.paper}",
             f"- Trained on: {data['source']}, scenario {plan.scenarios[0].name}, the training rows "
             f"of the first repeat ({share:.0f} % of {data['rows']} rows{held})",
-            f"- Outcome: {', '.join(results['outcome']['columns']) or 'none'}",
+            f"- Outcome: {', '.join(results['outcome']['columns']) or 'none'}"
+            + (f" ({unit})" if (unit := results["outcome"].get("unit")) else ""),
             f"- Role in the study: {declared['role']}",
             f"- Seed: {plan.seed}; fedcohort {fedcohort.__version__}",
         ]
@@ -88,13 +91,19 @@ def _inputs(results: Mapping[str, Any]) -> str:
 
 def _performance(results: Mapping[str, Any], arm: Arm, scenario: str) -> str:
     """Return every metric with its interval."""
+    unit = results["outcome"].get("unit")
     rows = [
-        (s["metric"], _number(s["mean"]), _interval(s), str(s["n"]))
+        (_in_unit(s["metric"], unit), _number(s["mean"]), _interval(s), str(s["n"]))
         for s in results["summary"]
         if s["arm"] == arm.name and s["scenario"] == scenario
     ]
     head = ("metric", "mean", "95 % interval", "repeats")
     return f"## Evaluation on blind test rows, scenario {scenario}\n\n{_table(head, rows)}"
+
+
+def _in_unit(metric: str, unit: str | None) -> str:
+    """Return a metric's name, with the outcome's unit where it is in that."""
+    return f"{metric} ({unit})" if unit and metric in IN_UNIT else metric
 
 
 def _centres(results: Mapping[str, Any], arm: Arm, scenario: str) -> str:
@@ -122,13 +131,20 @@ def _effects(results: Mapping[str, Any], arm: Arm, scenario: str) -> str:
     ]
     if not mine:
         return ""
-    ratio = "odds_ratio" if "odds_ratio" in mine[0] else "hazard_ratio"
-    for_ratio = ({k: _exp(r.get(k)) for k in ("low", "high")} for r in mine)
-    rows = [
-        (r["covariate"], _number(r["coefficient"]), _number(r.get(ratio)), _interval(ends))
-        for r, ends in zip(mine, for_ratio, strict=True)
-    ]
-    head = ("covariate", "coefficient", ratio.replace("_", " "), "95 % interval of the ratio")
+    ratio = next((k for k in mine[0] if k.endswith("_ratio")), None)
+    if ratio is None:
+        rows = [(r["covariate"], _number(r["coefficient"]), _interval(r)) for r in mine]
+        head = ("covariate", "coefficient", "95 % interval")
+    else:
+        for_ratio = ({k: _exp(r.get(k)) for k in ("low", "high")} for r in mine)
+        rows = [
+            (r["covariate"], _number(r["coefficient"]), _number(r.get(ratio)), _interval(ends))
+            for r, ends in zip(mine, for_ratio, strict=True)
+        ]
+        head = ("covariate", "coefficient", ratio.replace("_", " "), "95 % interval of the ratio")
+    if any(r.get("grid_shift") is not None for r in mine):
+        head = (*head, "grid shift, in standard errors")
+        rows = [(*row, _number(r.get("grid_shift"))) for row, r in zip(rows, mine, strict=True)]
     pooled = [
         f"{_cell(r['column'])}, {POOLED.format(', '.join(map(_cell, r['levels'])), r['least'])}"
         for r in results.get("pooled") or ()
@@ -142,6 +158,7 @@ def _use(arm: Arm, results: Mapping[str, Any]) -> str:
     what = {
         "survival": "risk score, median survival time and survival curve",
         "classification": "probability",
+        "regression": "predicted value",
     }.get(str(results["task"]), "prediction")
     return (
         f"## Use\n\n    fedcohort predict models/{arm.name} PATIENTS.csv\n\n"

@@ -210,9 +210,20 @@ class Workshop:
         draws: list[dict[str, Array]] = []
         rows: list[dict[str, Any]] = []
         history: list[dict[str, Any]] = []
+
+        def unlearnt(own: str) -> None:
+            """Count a site as chance: its own rows give no model."""
+            wanted, once = self.plan.metrics, np.ones((1, len(laid.test)))
+            rows.append(no_model_row(own, judge.unlearnt(once, wanted), wanted))
+            known = judge.unlearnt(weights, wanted)
+            draws.append(no_model_draws(len(weights), known, wanted))
+
         for i, (site, problem) in enumerate(parts.items()):
             started = time.perf_counter()
             own = site if arm.scope == "isolated" else None
+            if own is not None and not judge.can_learn(problem):
+                unlearnt(own)
+                continue
             trail = Trail(Ledger(problem.min_cell))
             try:
                 run = fit_once(
@@ -228,8 +239,7 @@ class Workshop:
             except (NothingToLearn, SingularInformation, NotConverged):
                 if own is None:
                     raise
-                rows.append(no_model_row(own, self.plan.metrics))
-                draws.append(no_model_draws(len(weights), self.plan.metrics))
+                unlearnt(own)
                 continue
             finally:
                 if arm.scope == "sites":
@@ -291,7 +301,8 @@ class Workshop:
         method = registry.find(self.plan.arms[cell.arm].method)
         found: dict[str, Any] = {"calibration": judge.groups(run)}
         if "summary" in method.gives:
-            found["coefficients"] = [plain(row) for row in run.model.summary()]
+            rows = run.model.summary()
+            found["coefficients"] = [plain(row) for row in rows if "coefficient" in row]
         if "proportional_hazards" in method.gives:
             checked = run.model.proportional_hazards()
             found["proportional_hazards"] = [plain(row) for row in checked]

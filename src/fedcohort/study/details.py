@@ -3,13 +3,14 @@
 over_time      cumulative/dynamic AUC and Brier score at seven to fourteen round times, between
                which and either end of the follow-up at least `min_cell` have died, and are left
 risk_groups    Kaplan–Meier of thirds by predicted risk, numbers at risk, log-rank test
-by_centre      C-index or AUC of each natural site's own rows; heterogeneity pools them
-importance     loss of the C-index or AUC when a column of the table is permuted
+by_centre      C-index, AUC or R² of each natural site's own rows; heterogeneity pools them
+importance     loss of the C-index, AUC or R² when a column of the table is permuted
 roc            the ROC curve, of a yes/no outcome
+residuals      what was seen less what was predicted, of a value or a count: mean, sd and quartiles,
+               each as Table 1 may show it
 
-A yes/no outcome is judged as survival to time 1 of its cases and beyond it of the others: then the
-C-index is the AUC. A report leaves the coordinator: counts of fewer than `min_cell` people, and
-curves that follow single ones, are not in these rows.
+A report leaves the coordinator: counts of fewer than `min_cell` people, and curves that follow
+single ones, are not in these rows.
 """
 
 from __future__ import annotations
@@ -17,33 +18,33 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
 from fedcohort.arrays import Array
-from fedcohort.data.outcome import Binary, Survival
-from fedcohort.data.targets import survival_of, target_of
+from fedcohort.data.outcome import Binary, Continuous, Count, Survival
+from fedcohort.data.shown_number import ShownNumber
+from fedcohort.data.targets import survival_of
 from fedcohort.metrics import over_time, permutation
 from fedcohort.metrics.brier import evaluation_times
-from fedcohort.metrics.concordance import Influence, influence
-from fedcohort.metrics.heterogeneity import pooled_share, share_interval
 from fedcohort.metrics.intervals import percentile_interval
 from fedcohort.metrics.kaplan_meier import group_leavers, round_times, shown_at_risk, shown_curve
 from fedcohort.metrics.log_rank import log_rank
 from fedcohort.metrics.resampled import multiplicities
 from fedcohort.metrics.risk_groups import risk_groups
 from fedcohort.metrics.roc import roc_points
-from fedcohort.metrics.small_cells import can_rank, fewest, shown_parts
+from fedcohort.metrics.small_cells import shown_parts
 from fedcohort.protocol import NotSupported, Row
+from fedcohort.study.blind import Blind, Ranked, Valued
 from fedcohort.study.engine import Run
 from fedcohort.study.layout import Laid
 from fedcohort.study.plan import Plan
 from fedcohort.study.rows import plain
 
-KEYS = ("over_time", "risk_groups", "by_centre", "heterogeneity", "importance", "roc")
+KEYS = (
+    "over_time", "risk_groups", "by_centre", "heterogeneity", "importance", "roc", "residuals",
+)  # fmt: skip
 #: Most times at which metrics (at least half) and numbers at risk are shown; most draws.
 TIMES, AT_RISK, DRAWS = 14, 6, 200
 #: Importance asks for about so many predictions in all, and so takes 10 to 3 permutations of each
@@ -51,49 +52,6 @@ TIMES, AT_RISK, DRAWS = 14, 6, 200
 PREDICTIONS, ROWS = 200_000, (500, 2_000)
 #: By number of groups.
 LABELS = {3: ("low risk", "middle risk", "high risk"), 2: ("low risk", "high risk")}
-
-
-@dataclass(frozen=True)
-class Blind:
-    """The blind rows and what a fit says of them.
-
-    Attributes
-    ----------
-    metric : "c_index" or "auc", which `time` and `event` make the same.
-    test : the rows' table.
-    risk, time, event : (n,), higher risk means an earlier event.
-    """
-
-    metric: str
-    test: pd.DataFrame
-    risk: Array
-    time: Array
-    event: Array
-
-    @classmethod
-    def of(cls, run: Run, laid: Laid, outcome: Survival | Binary) -> Blind:
-        """Return the blind rows of one fit.
-
-        Raises
-        ------
-        NotSupported : the method does not predict.
-        """
-        test = laid.test.reset_index(drop=True)
-        risk = run.model.predict(run.design.matrix(test))
-        if isinstance(outcome, Survival):
-            return cls("c_index", test, risk, *survival_of(test, outcome))
-        case = target_of(test, outcome, run.design.classes) > 0
-        return cls("auc", test, risk, np.where(case, 1.0, 2.0), case)
-
-    def influence(self, risk: Array, rows: Array | slice = slice(None)) -> Influence:
-        """Return the concordance of a risk (n,) on some of the rows."""
-        if self.metric == "auc":
-            risk = np.unique(risk, return_inverse=True)[1]
-        return influence(risk[rows], self.time[rows], self.event[rows])
-
-    def can_rank(self, rows: Array, min_cell: int) -> bool:
-        """Return whether some rows have so many events, or of either class, that C is shown."""
-        return can_rank(self.event[rows], min_cell, both=self.metric == "auc")
 
 
 def details(run: Run, laid: Laid, plan: Plan, seed: int) -> dict[str, list[dict[str, Any]]]:
@@ -109,18 +67,24 @@ def details(run: Run, laid: Laid, plan: Plan, seed: int) -> dict[str, list[dict[
     """
     found: dict[str, list[dict[str, Any]]] = {key: [] for key in KEYS}
     outcome = laid.problem.outcome
-    if not isinstance(outcome, (Survival, Binary)):
+    if not isinstance(outcome, (Survival, Binary, Continuous, Count)):
         return found
     with contextlib.suppress(NotSupported):
-        blind = Blind.of(run, laid, outcome)
-        if isinstance(outcome, Survival):
-            found["over_time"] = list(_over_time(run, laid, blind, outcome, plan, seed))
-            found["risk_groups"] = _risk_groups(blind, plan.min_cell)
+        if isinstance(outcome, (Continuous, Count)):
+            blind = Valued.of(run, laid, outcome)
+            if not np.isfinite(blind.said).all():
+                return found
+            found["residuals"] = _residuals(blind, plan.min_cell)
         else:
-            points = roc_points(blind.risk, blind.event, plan.min_cell)
-            found["roc"] = [{"points": points.tolist()}] if len(points) else []
+            blind = Ranked.of(run, laid, outcome)
+            if isinstance(outcome, Survival):
+                found["over_time"] = list(_over_time(run, laid, blind, outcome, plan, seed))
+                found["risk_groups"] = _risk_groups(blind, plan.min_cell)
+            else:
+                points = roc_points(blind.said, blind.event, plan.min_cell)
+                found["roc"] = [{"points": points.tolist()}] if len(points) else []
         found["by_centre"] = _by_centre(blind, laid.test_site, plan.min_cell)
-        found["heterogeneity"] = _heterogeneity(found["by_centre"])
+        found["heterogeneity"] = _heterogeneity(blind, found["by_centre"])
         found["importance"] = list(_importance(run, blind, seed))
     return found
 
@@ -129,7 +93,7 @@ def details(run: Run, laid: Laid, plan: Plan, seed: int) -> dict[str, list[dict[
 
 
 def _over_time(
-    run: Run, laid: Laid, blind: Blind, outcome: Survival, plan: Plan, seed: int
+    run: Run, laid: Laid, blind: Ranked, outcome: Survival, plan: Plan, seed: int
 ) -> Iterator[Row]:
     """Yield AUC and Brier score at common times; all arms of a repeat share times and draws."""
     train = survival_of(laid.problem.pooled().frames["pooled"], outcome)
@@ -143,7 +107,7 @@ def _over_time(
     drawn = multiplicities(n, min(plan.draws, DRAWS), rng)
     weights = np.concatenate([np.ones((1, n), np.int64), drawn])
     given = (weights, *train, blind.time, blind.event)
-    tables = {"auc": over_time.auc(*given, blind.risk, times)}
+    tables = {"auc": over_time.auc(*given, blind.said, times)}
     with contextlib.suppress(NotSupported):
         surv = run.model.predict_survival(run.design.matrix(blind.test), times)
         tables["brier"] = over_time.brier(*given, surv, times)
@@ -154,10 +118,10 @@ def _over_time(
             yield plain({**head, "value": column[0], "low": low, "high": high})
 
 
-def _risk_groups(blind: Blind, min_cell: int) -> list[Row]:
+def _risk_groups(blind: Ranked, min_cell: int) -> list[Row]:
     """Return thirds by predicted risk, or halves; nothing if a group has too few people."""
     for k in sorted(LABELS, reverse=True):
-        group = risk_groups(blind.risk, k)
+        group = risk_groups(blind.said, k)
         names = np.unique(group)
         n = np.bincount(group, minlength=k)[names]
         if len(names) > 1 and n.min() >= min_cell:
@@ -165,7 +129,7 @@ def _risk_groups(blind: Blind, min_cell: int) -> list[Row]:
     return []
 
 
-def _groups(blind: Blind, group: Array, k: int, names: Array, min_cell: int) -> Row:
+def _groups(blind: Ranked, group: Array, k: int, names: Array, min_cell: int) -> Row:
     """Return one row for groups numbered from 0, `names` among the k that were asked for."""
     n = np.bincount(group)
     events = shown_parts(np.bincount(group, blind.event).astype(int), min_cell, n)
@@ -187,6 +151,18 @@ def _groups(blind: Blind, group: Array, k: int, names: Array, min_cell: int) -> 
     return {"groups": shown_groups, "log_rank": plain(numbers)}
 
 
+# values -------------------------------------------------------------------------------
+
+
+def _residuals(blind: Valued, min_cell: int) -> list[Row]:
+    """Return what may be shown of seen less predicted; nothing of few rows."""
+    shown = ShownNumber.of(blind.y - blind.said, min_cell)
+    if shown.quartiles is None:
+        return []
+    numbers = dict(zip(("q1", "median", "q3"), shown.quartiles, strict=True))
+    return [plain({"n": len(blind.y), "mean": shown.mean, "sd": shown.sd, **numbers})]
+
+
 # centres ------------------------------------------------------------------------------
 
 
@@ -196,19 +172,19 @@ def _by_centre(blind: Blind, site: Array | None, min_cell: int) -> list[Row]:
         return []
     masks = {str(s): np.asarray(site) == s for s in np.unique(site)}
     n = [int(mask.sum()) for mask in masks.values()]
-    events = [int(blind.event[mask].sum()) for mask in masks.values()]
-    counts = zip(shown_parts(n, min_cell), shown_parts(events, min_cell, n), strict=True)
-    what = "rows of a class" if blind.metric == "auc" else "events"
+    events: list[int | None] = [None] * len(n)
+    if (event := blind.events) is not None:
+        counted = [int(event[mask].sum()) for mask in masks.values()]
+        events = shown_parts(counted, min_cell, n)
+    counts = zip(shown_parts(n, min_cell), events, strict=True)
     rows: list[Row] = []
     for (name, mask), (n_shown, events_shown) in zip(masks.items(), counts, strict=True):
         value = error = low = high = math.nan
-        note = None
-        if not blind.can_rank(mask, min_cell):
-            note = f"fewer than {fewest(min_cell)} {what}"
-        else:
-            found = blind.influence(blind.risk, mask)
+        note = blind.lacking(mask, min_cell)
+        if note is None:
+            found = blind.influence(blind.said, mask)
             value, error = found.value, found.error
-            low, high = share_interval(value, error)
+            low, high = blind.interval(value, error)
         rows.append(
             plain({"metric": blind.metric, "site": name, "value": value, "se": error})
             | plain({"low": low, "high": high, "n": n_shown, "events": events_shown, "note": note})
@@ -216,12 +192,12 @@ def _by_centre(blind: Blind, site: Array | None, min_cell: int) -> list[Row]:
     return rows
 
 
-def _heterogeneity(centres: list[Row]) -> list[Row]:
+def _heterogeneity(blind: Blind, centres: list[Row]) -> list[Row]:
     """Return the random-effects mean over the centres whose value has an interval."""
     usable = [c for c in centres if c["low"] is not None]
     if len(usable) < 2:
         return []
-    p = pooled_share([c["value"] for c in usable], [c["se"] for c in usable])
+    p = blind.pooled([c["value"] for c in usable], [c["se"] for c in usable])
     numbers = p._asdict()
     return [plain({"metric": usable[0]["metric"], "pooled": numbers.pop("mean"), **numbers})]
 
@@ -230,23 +206,21 @@ def _heterogeneity(centres: list[Row]) -> list[Row]:
 
 
 def _importance(run: Run, blind: Blind, seed: int) -> Iterator[Row]:
-    """Yield the loss of concordance for each column of the table that the model uses."""
+    """Yield the loss of the leading metric for each column of the table that the model uses."""
     rng = np.random.default_rng((seed, 0x7065726D))
     columns = list(dict.fromkeys(c.name for c in run.design.columns))
     allowed = PREDICTIONS // (permutation.FEWEST * max(1, len(columns)))
-    rows = np.arange(len(blind.time))
+    rows = np.arange(len(blind.said))
     if len(rows) > (most := min(max(allowed, ROWS[0]), ROWS[1])):
         rows = np.sort(rng.choice(rows, most, replace=False))
-    some = Blind(
-        blind.metric, blind.test.iloc[rows].reset_index(drop=True),
-        blind.risk[rows], blind.time[rows], blind.event[rows],
-    )  # fmt: skip
+    some = blind.some(rows)
     swaps = permutation.permutations(len(rows), len(columns), PREDICTIONS, rng)
     copies = some.test.iloc[np.tile(np.arange(len(rows)), len(swaps))].reset_index(drop=True)
-    whole = some.influence(some.risk)
+    whole = some.influence(some.said)
     for name in columns:
         table = copies.copy(deep=False)
         table[name] = some.test[name].iloc[swaps.ravel()].reset_index(drop=True)
-        risks = run.model.predict(run.design.matrix(table)).reshape(swaps.shape)
-        lost = permutation.drop(whole, [some.influence(risk) for risk in risks])
-        yield plain({"feature": name, "drop": lost.value, "low": lost.low, "high": lost.high})
+        each = run.model.predict(run.design.matrix(table)).reshape(swaps.shape)
+        lost = permutation.drop(whole, [some.influence(said) for said in each])
+        head = {"metric": some.metric, "feature": name}
+        yield plain({**head, "drop": lost.value, "low": lost.low, "high": lost.high})

@@ -17,8 +17,8 @@ import pandas as pd
 from fedcohort.data import preprocess
 from fedcohort.data.design import Design
 from fedcohort.data.dictionary import Dictionary
-from fedcohort.data.outcome import Binary, Outcome, Survival
-from fedcohort.protocol import Fitted, Method, Task
+from fedcohort.data.outcome import Outcome, Survival
+from fedcohort.protocol import Federation, Fitted, Method, SettingError, Task
 from fedcohort.protocol.host import Host
 from fedcohort.protocol.ledger import Ledger
 from fedcohort.runtime.coordinator import Progress
@@ -55,9 +55,9 @@ class Problem:
 
     @property
     def can_teach(self) -> bool:
-        """Whether there is a row to learn from; an event of survival, two classes of a yes/no."""
-        if isinstance(self.outcome, Binary):
-            y = pd.concat([f[self.outcome.y] for f in self.frames.values()])
+        """Whether there is a row to learn from: an event of survival, or two values of another."""
+        if self.outcome is not None and not isinstance(self.outcome, Survival):
+            y = pd.concat([f[self.outcome.columns[0]] for f in self.frames.values()])
             return y.nunique() > 1
         if not isinstance(self.outcome, Survival):
             return any(len(f) for f in self.frames.values())
@@ -81,7 +81,8 @@ class Run:
     Attributes
     ----------
     model : the fitted model.
-    design : the fitted preprocessing, that turns a table into the model's x.
+    design : the fitted preprocessing, that turns a table into the model's x; without columns where
+        the method is raw.
     history : a row per `record` of the program.
     ledger : what left each site.
     """
@@ -144,6 +145,7 @@ def fit_once(
     FedcohortError : whatever the method raises on purpose.
     """
     config = method.configure(settings)
+    _check_entry(problem.outcome, method)
     steps = (*preprocess.STEPS, *method.steps)
     hosts = [Host(name, frame, steps, seed) for name, frame in problem.frames.items()]
     trail = trail or Trail(Ledger(problem.min_cell))
@@ -161,25 +163,56 @@ def fit_once(
             store=store,
             observer=observer,
         )
-        design = preprocess.fit_design(
-            fed,
-            problem.dictionary,
-            problem.outcome,
-            scale=table.get("scale", "none"),
-            impute=table.get("impute", "median"),
-            winsorise=table.get("winsorise", 0.0),
-            pool_levels=table.get("pool_levels", 0),
-            min_cell=problem.min_cell,
-        )
+        design = _designed(fed, problem, method, config, table)
         trail.n_preprocess = len(trail.ledger.lines)
         task = Task(
             kind=problem.kind,
             features=design.features,
             seed=seed,
             min_cell=problem.min_cell,
+            offset=bool(design.offset),
+            outcome=type(problem.outcome).__name__.lower() if problem.outcome else "",
+            origin=design.origin,
+            dictionary=problem.dictionary if method.raw else None,
+            outcome_of=problem.outcome if method.raw else None,
         )
-        model = method.fit(fed.through(design), config, task)
+        model = method.fit(fed if method.raw else fed.through(design), config, task)
     finally:
         if book:
             book.close()
     return Run(model, design, fed.history, trail.ledger)
+
+
+def _check_entry(outcome: Outcome | None, method: Method) -> None:
+    """Refuse times of entry where the method would not heed them."""
+    entry = outcome.entry if isinstance(outcome, Survival) else ""
+    if entry and not (method.entries or method.raw):
+        raise SettingError(
+            f"the outcome has a column of entries, {entry!r}, which method {method.name!r} does "
+            f"not heed. Leave it out if all patients were followed from time 0, or use 'cox'."
+        )
+
+
+def _designed(
+    fed: Federation, problem: Problem, method: Method, config: Any, table: Mapping[str, Any]
+) -> Design:
+    """Return the fitted preprocessing, or the method's own design, which nothing is asked for.
+
+    That of a raw method is without columns.
+    """
+    if method.raw:
+        return Design(columns=(), dropped={})
+    if method.design is not None:
+        return method.design(config, problem.dictionary, problem.outcome)
+    return preprocess.fit_design(
+        fed,
+        problem.dictionary,
+        problem.outcome,
+        scale=table.get("scale", "none"),
+        impute=table.get("impute", "median"),
+        winsorise=table.get("winsorise", 0.0),
+        pool_levels=table.get("pool_levels", 0),
+        min_cell=problem.min_cell,
+        offset=getattr(config, "offset", ""),
+        weights=getattr(config, "weights", ""),
+    )

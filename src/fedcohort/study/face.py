@@ -10,10 +10,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -31,6 +31,9 @@ from fedcohort.study import saved
 from fedcohort.study.arms import BOUNDS, PREPROCESS
 from fedcohort.study.engine import Problem, Run, fit_once
 from fedcohort.study.yamlfile import nearest
+
+if TYPE_CHECKING:
+    from fedcohort.report.plots import Picture
 
 #: What errors call one table of several sites.
 TABLE = "the table"
@@ -192,6 +195,25 @@ class Fit:
         rows = self._give("impute", self._x(table))
         return pd.DataFrame(rows, columns=list(self.parts.design.features))
 
+    def plot(self, *others: Fit, names: Sequence[str] = ()) -> Picture:
+        """Return a picture of this fit, with others laid over it: ``svg``, and ``save(path)``.
+
+        Survival curves with numbers at risk where the method has curves; otherwise how the fit
+        converged, round by round.
+
+        Parameters
+        ----------
+        names : of all fits, this one first; their methods' by default.
+
+        Raises
+        ------
+        NotSupported : the fits have neither in common.
+        SettingError : there are not as many names as fits, or two are the same.
+        """
+        from fedcohort.study import plotting
+
+        return plotting.picture((self, *others), names)
+
     def save(self, folder: str | Path) -> None:
         """Write the model as safetensors and JSON; see `load`."""
         self._own("save")
@@ -257,6 +279,8 @@ def fit(
     for key, known in PREPROCESS.items():
         if key not in settings:
             continue
+        if entry.raw:
+            raise SettingError(f"method {method!r} reads tables as they are; leave out {key!r}.")
         value = settings.pop(key)
         if known and value not in known:
             raise SettingError(f"{key} is {value!r}; {nearest(value, known)}")

@@ -13,10 +13,12 @@ from fedcohort.arrays import Array
 from fedcohort.data import checks, sources
 from fedcohort.data.dictionary import Dictionary
 from fedcohort.data.frames import site_names
-from fedcohort.data.outcome import Binary, Outcome, Survival
+from fedcohort.data.outcome import Binary, Continuous, Count, Outcome, Survival
 from fedcohort.data.partition import partition
+from fedcohort.data.preprocess import check_roles
 from fedcohort.data.quality import site_called, with_outcome
-from fedcohort.protocol import DataError
+from fedcohort.metrics.small_cells import fewest
+from fedcohort.protocol import DataError, SettingError
 from fedcohort.study.engine import Problem
 from fedcohort.study.exclusion import Stage, exclude
 from fedcohort.study.opening import opened
@@ -79,12 +81,28 @@ def load(plan: Plan, data: Any = None) -> Table:
             f"{plan.source}: no column is left to predict from; identifiers, dates, free text and "
             f"the outcome cannot be used."
         )
+    _check_roles(plan, dictionary, outcome)
     natural = _natural(plan, site)
     n_sites = plan.n_sites or natural
     _enough(plan, frame, outcome, n_sites)
     return Table(
         frame, site, dictionary, outcome, n_sites, source.description, source.licence, flow
     )
+
+
+def _check_roles(plan: Plan, dictionary: Dictionary, outcome: Outcome | None) -> None:
+    """Check the columns that arms name as settings.
+
+    Raises
+    ------
+    DataError : an arm's offset or weights is no column of numbers.
+    """
+    for arm in plan.arms:
+        roles = {role: str(arm.settings.get(role, "")) for role in ("offset", "weights")}
+        try:
+            check_roles(dictionary, outcome, **roles)
+        except SettingError as error:
+            raise DataError(f"arm {arm.name!r}: {error}") from None
 
 
 def _rows(plan: Plan, source: sources.Source) -> tuple[pd.DataFrame, Array | None]:
@@ -127,7 +145,7 @@ def _enough(plan: Plan, frame: pd.DataFrame, outcome: Outcome | None, n_sites: i
 
     Raises
     ------
-    DataError : too few rows, or events, or of one of two classes.
+    DataError : too few rows, or events, or of one of two classes, or values that are all equal.
     """
     n, aside = len(frame), f"{plan.test_fraction:.0%}"
     if n * (1 - plan.test_fraction) < 2 * n_sites:
@@ -154,6 +172,17 @@ def _enough(plan: Plan, frame: pd.DataFrame, outcome: Outcome | None, n_sites: i
                 f"{plan.source}: {counts.min()} rows of one level of {outcome.y!r} are too few to "
                 f"have one among the training rows and one among the test rows, when {aside} are "
                 f"set aside."
+            )
+    if isinstance(outcome, (Continuous, Count)):
+        if frame[outcome.y].nunique() < 2:
+            raise DataError(
+                f"{plan.source}: column {outcome.y!r} has one value in all {n} rows, so there is "
+                f"nothing to predict. Name another 'outcome'."
+            )
+        if n * plan.test_fraction < (least := fewest(plan.min_cell)):
+            raise DataError(
+                f"{plan.source}: {aside} of {n} rows are fewer than {least}, too few to judge "
+                f"predictions by; set more aside (evaluate.test_fraction)."
             )
 
 

@@ -32,7 +32,12 @@ OPTIONS = tuple(option for options in SPLITS.values() for option in options)
 METRICS: Mapping[str, tuple[str, ...]] = {
     "survival": ("c_index", "uno_c", "ibs", "calibration_slope", "d_calibration_p"),
     "classification": ("auc", "accuracy", "brier", "calibration_slope", "log_loss"),
-}
+    "regression": (
+        "r2", "rmse", "mae", "calibration_slope", "calibration_intercept", "poisson_deviance",
+    ),
+}  # fmt: skip
+#: Metrics of counts alone.
+OF_COUNTS = ("poisson_deviance",)
 TOP = (
     "study", "question", "task", "seed", "data", "preprocess", "scenarios", "arms", "bounds",
     "evaluate", "tune", "privacy", "quorum",
@@ -105,7 +110,7 @@ def check(doc: Document, base: Path) -> Plan:
     task = reader.choice(("task",), TASKS, "survival")
     if task not in METRICS:
         raise doc.error(
-            ("task",), f"no method serves {task} yet; this version has {' and '.join(METRICS)}."
+            ("task",), f"no method serves {task} yet; this version has {', '.join(METRICS)}."
         )
     data = reader.mapping(("data",), DATA, required=("source",))
     source, query = _source(reader)
@@ -135,7 +140,7 @@ def check(doc: Document, base: Path) -> Plan:
         test_fraction=reader.number(("evaluate", "test_fraction"), 0.25, 0.0, 1.0, open_ends=True),
         repeats=reader.whole(("evaluate", "repeats"), 5, low=1, high=MOST_REPEATS),
         draws=reader.whole(("evaluate", "draws"), 200, low=2, high=MOST_DRAWS),
-        metrics=_metrics(reader, task),
+        metrics=_metrics(reader, task, outcome),
         tune=tune,
         min_cell=reader.whole(("privacy", "min_cell"), 5, low=1),
         quorum=reader.number(("quorum",), 1.0, 0.0, 1.0),
@@ -196,13 +201,19 @@ def _exclude(reader: Reader, task: str) -> tuple[str, ...]:
     return tuple(reason for reason in known if reason in asked)
 
 
-def _metrics(reader: Reader, task: str) -> tuple[str, ...]:
-    """Return the metrics that are asked for; all of the task's by default."""
+def _metrics(reader: Reader, task: str, outcome: Outcome | None) -> tuple[str, ...]:
+    """Return the metrics that are asked for; all of the outcome's by default."""
     where: Where = ("evaluate", "metrics")
-    asked, known = reader.get(where), METRICS[task]
+    asked = reader.get(where)
+    counts = isinstance(outcome, Count)
+    known = tuple(m for m in METRICS[task] if counts or m not in OF_COUNTS)
     if asked is None:
         return known
     for i, metric in enumerate(cast("list[Any]", asked) if isinstance(asked, list) else ()):
+        if metric in OF_COUNTS and task == "regression" and not counts:
+            raise reader.doc.error(
+                (*where, i), f"{metric!r} judges counts; say so: data.outcome.type: count."
+            )
         others = [t for t, names in METRICS.items() if metric in names]
         if others and task not in others:
             raise reader.doc.error(

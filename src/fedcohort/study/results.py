@@ -22,7 +22,7 @@ import yaml
 
 import fedcohort
 from fedcohort.data import preprocess
-from fedcohort.data.outcome import Survival
+from fedcohort.data.outcome import Continuous, Count, Survival
 from fedcohort.metrics import intervals
 from fedcohort.protocol import Method, registry
 from fedcohort.study.arms import Arm
@@ -42,7 +42,7 @@ PACKAGES = (
 #: What the first repeat's fits give besides metrics, each with the names of arm, scenario, repeat.
 LISTED = (
     "coefficients", "proportional_hazards", "calibration", "over_time", "risk_groups", "by_centre",
-    "heterogeneity", "importance", "roc", "pooled",
+    "heterogeneity", "importance", "roc", "residuals", "pooled",
 )  # fmt: skip
 
 
@@ -140,7 +140,12 @@ def versions() -> dict[str, str]:
 def _outcome(table: Table) -> dict[str, Any]:
     if table.outcome is None:
         return {"kind": "none", "columns": []}
-    return {"kind": table.outcome.kind, "columns": list(table.outcome.columns)}
+    told: dict[str, Any] = {"kind": table.outcome.kind, "columns": list(table.outcome.columns)}
+    if isinstance(table.outcome, (Continuous, Count)):
+        y = table.outcome.y
+        unit = table.dictionary[y].unit if y in table.dictionary else ""
+        told |= {"type": type(table.outcome).__name__.lower(), "unit": unit}
+    return told
 
 
 def _data(plan: Plan, table: Table, counts: Counts) -> dict[str, Any]:

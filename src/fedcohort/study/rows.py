@@ -1,12 +1,11 @@
 """What one cell leaves in the results: a row a model, the means of the lower bound, plain numbers.
 
 A site whose own rows give no model counts as chance in the lower bound, not as absent: leaving it
-out would flatter the hospitals that stay alone.
+out would flatter the hospitals that stay alone. What chance is, the judge knows (`unlearnt`).
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -16,14 +15,7 @@ import pandas as pd
 from fedcohort.arrays import Array
 from fedcohort.study.engine import Problem, Run
 
-#: What a hospital's lower bound is where its own rows give no model: every patient looks alike.
-#: To a yes/no question it answers one half.
-CHANCE = {
-    "c_index": 0.5, "uno_c": 0.5,
-    "auc": 0.5, "accuracy": 0.5, "brier": 0.25, "log_loss": math.log(2.0),
-}  # fmt: skip
-
-#: What is said of such a hospital.
+#: What is said of a hospital whose own rows give no model.
 NO_MODEL = "its own rows give no model"
 
 
@@ -57,14 +49,21 @@ def mean_row(rows: list[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
-def no_model_row(site: str, wanted: tuple[str, ...]) -> dict[str, Any]:
+def no_model_row(
+    site: str, unlearnt: Mapping[str, Array], wanted: tuple[str, ...]
+) -> dict[str, Any]:
     """Return the row of a site whose own rows cannot be fitted, such as one without events.
 
     Why is not said: it could be of a few patients.
+
+    Parameters
+    ----------
+    unlearnt : by metric, what the judge gives for it (1,) at weights of 1.
     """
+    chance = {m: float(v[0]) for m, v in unlearnt.items() if np.isfinite(v[0])}
     return {
         "site": site,
-        "metrics": {m: CHANCE.get(m) for m in wanted},
+        "metrics": {m: chance.get(m) for m in wanted},
         "rounds": 0,
         "seconds": 0.0,
         "bytes_up": 0,
@@ -74,9 +73,12 @@ def no_model_row(site: str, wanted: tuple[str, ...]) -> dict[str, Any]:
     }
 
 
-def no_model_draws(draws: int, wanted: tuple[str, ...]) -> dict[str, Array]:
-    """Return the bootstrap of a site without a model: chance, or nothing."""
-    return {m: np.full(draws, CHANCE.get(m, np.nan)) for m in wanted if m != "d_calibration_p"}
+def no_model_draws(
+    draws: int, unlearnt: Mapping[str, Array], wanted: tuple[str, ...]
+) -> dict[str, Array]:
+    """Return the bootstrap of a site without a model: chance (draws,), or nothing."""
+    nothing = np.full(draws, np.nan)
+    return {m: unlearnt.get(m, nothing) for m in wanted if m != "d_calibration_p"}
 
 
 def mean_draws(draws: list[dict[str, Array]]) -> dict[str, list[float | None]]:

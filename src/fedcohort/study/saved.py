@@ -60,11 +60,15 @@ class Saved:
         dictionary: Dictionary,
         notes: Mapping[str, Any],
     ) -> Self:
-        """Return what to keep of a fit, with the part of the study's dictionary that it needs."""
+        """Return what to keep of a fit, with the part of the study's dictionary that it needs.
+
+        A raw method has no design, and keeps all of the dictionary.
+        """
         outcome = design.outcome
         used = {name for c in design.columns for name in (c.name, c.variable.since) if name}
-        used |= set(outcome.columns if outcome is not None else ())
-        known = {k: v for k, v in dictionary.variables.items() if k in used}
+        used |= {design.offset, *(outcome.columns if outcome is not None else ())}
+        raw = not design.columns
+        known = {k: v for k, v in dictionary.variables.items() if raw or k in used}
         times: dict[str, Any] = {}
         if isinstance(outcome, Survival) and "times" in (arrays := model.arrays()):
             unit = known[outcome.time].unit if outcome.time in known else ""

@@ -6,7 +6,10 @@ import numpy as np
 import pandas as pd
 
 from fedcohort.arrays import Array
-from fedcohort.data.outcome import Outcome, Survival
+from fedcohort.data.outcome import Continuous, Count, Outcome, Survival
+
+#: Where a value or a count is cut into strata.
+FIFTHS = (0.2, 0.4, 0.6, 0.8)
 
 
 def stratified(strata: Array, fraction: float, rng: np.random.Generator) -> Array:
@@ -26,11 +29,14 @@ def stratified(strata: Array, fraction: float, rng: np.random.Generator) -> Arra
 
 
 def strata(frame: pd.DataFrame, outcome: Outcome | None, site: Array | None) -> Array:
-    """Return a stratum number for each row: by event or class, and by natural site."""
+    """Return a stratum number for each row: by event, class or fifth, and by natural site."""
     if isinstance(outcome, Survival):
         label = np.asarray(frame[outcome.event], float)
     elif outcome is not None and outcome.kind == "classification":
         label = pd.factorize(frame[outcome.y], sort=True)[0]
+    elif isinstance(outcome, (Continuous, Count)):
+        y = np.asarray(frame[outcome.y], float)
+        label = np.searchsorted(np.quantile(y, FIFTHS), y)
     else:
         label = np.zeros(len(frame))
     parts = [label] if site is None else [pd.factorize(site, sort=True)[0], label]

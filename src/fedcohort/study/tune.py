@@ -1,11 +1,12 @@
 """Choosing an arm's settings on its training sites only.
 
 D6.2, section 8.2.5: centre-based K-fold. Each fold leaves one site out, the arm is fitted on the
-others, and the left-out rows are predicted; the C-index (of classes, the AUC) is computed once over
-the predictions of all folds. Where sites differ in their outcome, a site that is left out is unlike
-all that train, and its choice can be poor; row-based K-fold leaves out some rows of every site
-instead. The bounds have no centres to leave out and use it: pooled data as one table, an isolated
-site on its own, averaged over sites; the upper bound is so tuned as carefully as any arm.
+others, and the left-out rows are predicted; the C-index (of classes the AUC, of values R²) is
+computed once over the predictions of all folds. Where sites differ in their outcome, a site that
+is left out is unlike all that train, and its choice can be poor; row-based K-fold leaves out some
+rows of every site instead. The bounds have no centres to leave out and use it: pooled data as one
+table, an isolated site on its own, averaged over sites; the upper bound is so tuned as carefully as
+any arm.
 
 `rounds` costs nothing: one fit with the largest number keeps the model at each smaller one.
 """
@@ -43,7 +44,7 @@ class Tuned:
     Attributes
     ----------
     chosen : settings that replace the arm's.
-    score : C-index or AUC over the predictions of all folds.
+    score : C-index, AUC or R² over the predictions of all folds.
     tried : (settings, score) in the order tried; score None where the fit failed.
     ledger : the ledger's lines of every fit, since tuning makes data leave sites as well.
     """
@@ -106,10 +107,10 @@ class Tuner:
                 held.append(rows)
             truth = pd.concat(held, ignore_index=True)
             for i in range(len(totals)):
-                score = evaluate.score(group[0][0], truth, np.concatenate([r[i] for r in risks]))
-                totals[i] += 0.5 if np.isnan(score) else score
+                said = np.concatenate([r[i] for r in risks])
+                totals[i] += evaluate.score(group[0][0], truth, said)
             weights += 1
-        return [float(t / weights) for t in totals]
+        return [float(t / weights) if np.isfinite(t) else None for t in totals]
 
     def _fit(self, problem: Problem, given: Settings) -> Run:
         path = self._work / f"tune-{self._fits:05d}.journal"
@@ -208,7 +209,7 @@ def optuna_search(tuner: Tuner, space: Mapping[str, Any], trials: int, seed: int
         settings = {name: _draw(trial, name, spec) for name, spec in sorted(space.items())}
         (score,) = tuner.scores(settings, ())
         tried.append((settings, score))
-        return -1.0 if score is None else score
+        return min([-1.0, *(s for _, s in tried if s is not None)]) if score is None else score
 
     sampler = optuna.samplers.TPESampler(seed=seed % 2**32)
     optuna.create_study(direction="maximize", sampler=sampler).optimize(objective, n_trials=trials)

@@ -46,7 +46,7 @@ def rows_of(table: Any, plan: Plan, entropy: tuple[int, ...], held_out: bool = F
         part = table
         if fraction:
             rows = chosen(len(table.x), fraction, entropy)[held_out]
-            part = type(table)(*(column[rows] for column in table))
+            part = type(table)(*(None if column is None else column[rows] for column in table))
         return Rows(tensor(part.x, plan), LOSSES[plan.loss](part))
 
     return remembered(table, key, make)

@@ -1,7 +1,9 @@
-"""Cox regression: shared or stratified baseline, Breslow and Efron ties, ridge."""
+"""Cox regression: shared or stratified baseline, both tie rules, elastic net, weights, entries."""
 
 from fedcohort.algorithms.cox.model import CoxModel
-from fedcohort.algorithms.cox.program import CoxSettings, fit
+from fedcohort.algorithms.cox.own_steps import STEPS as OWN_STEPS
+from fedcohort.algorithms.cox.program import fit
+from fedcohort.algorithms.cox.settings import CoxSettings
 from fedcohort.algorithms.cox.steps import STEPS as COX_STEPS
 from fedcohort.data import timegrid
 from fedcohort.protocol import Method
@@ -16,12 +18,16 @@ _STRATIFIED = (
     "time, and moments weighted by time for the check of proportional hazards."
 )
 _EXACT = " The grid 'exact' shows each site's times of death."
+_GRID = " For the grid's shift, a count and a score over risk sets within sites, once."
+_AUTO = " Penalty 'auto': deaths by fold; per round, the stratified sums without each fold."
 
 
 def reveals_with(config: CoxSettings) -> str:
     """Say in plain words what leaves a site with these settings."""
-    rounds = _STRATIFIED if config.baseline == "stratified" else _SHARED
-    return _ONCE + rounds + _EXACT * (config.time_grid == "exact")
+    stratified, exact = config.baseline == "stratified", config.time_grid == "exact"
+    rounds = _STRATIFIED if stratified else _SHARED
+    moved = not (stratified or exact)
+    return _ONCE + rounds + _GRID * moved + _AUTO * (config.penalty == "auto") + _EXACT * exact
 
 
 METHOD = Method(
@@ -29,14 +35,15 @@ METHOD = Method(
     title="Cox proportional hazards, exactly as on the pooled table",
     tasks=("survival",),
     paper="Cox, JRSS B 34(2), 1972; after Lu et al. (WebDISCO), JAMIA 22(6), 2015",
-    reveals=f"{_ONCE}{_SHARED} Stratified: {_STRATIFIED}{_EXACT}",
+    reveals=f"{_ONCE}{_SHARED}{_GRID} Stratified: {_STRATIFIED}{_AUTO}{_EXACT}",
     reveals_with=reveals_with,
     settings=CoxSettings,
     fit=fit,
     model=CoxModel,
-    steps=(*COX_STEPS, *timegrid.STEPS),
+    steps=(*COX_STEPS, *OWN_STEPS, *timegrid.STEPS),
     gives=frozenset({"predict", "predict_survival", "summary", "proportional_hazards"}),
     preprocess={"scale": "none", "impute": "median"},
+    entries=True,
     alone={"time_grid": "exact"},
 )
 

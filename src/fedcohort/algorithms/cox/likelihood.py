@@ -10,11 +10,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedcohort.algorithms.cox.steps import (
+from fedcohort.algorithms.cox.own_steps import (
     OwnLikelihood,
-    expected_deaths,
+    own_gap,
+    own_hazard,
     own_likelihood,
+    own_moved,
     own_trend,
+)
+from fedcohort.algorithms.cox.steps import (
+    expected_deaths,
     risk_moments,
     risk_weights,
     trend_moments,
@@ -40,22 +45,30 @@ class Ground:
 
     Attributes
     ----------
-    times : (T,), the grid; deaths : (T,), at each time.
+    times : (T,), the grid; deaths : (T,), at each time; weight : (T,), of the deaths.
     exits : slots at which censored records leave (`numerics.survival`).
-    leaving : (T,), deaths and censored records that leave at each time.
-    centre, scale : (p,), pooled mean (rounded) and standard deviation of the covariates.
-    x_dead : (p,), Σ of the standardised covariates of those who die.
-    rows : records at all sites.
+    leaving : (T,), deaths and censored records that leave at each time, less those who enter at
+        the next.
+    late : whether some records enter after the first time.
+    centre : (p,), pooled mean (rounded) of the covariates; one more for an offset.
+    scale : (p,), their pooled standard deviation.
+    x_dead : (p,), Σ of the standardised covariates of those who die, by weight.
+    fixed : Σ of the offset of those who die, by weight; 0 without.
+    rows, total : records at all sites, and their weight.
     """
 
     times: Array
     deaths: Array
+    weight: Array
     exits: Array
     leaving: Array
+    late: bool
     centre: Array
     scale: Array
     x_dead: Array
+    fixed: float
     rows: int
+    total: float
 
 
 @dataclass(frozen=True)
@@ -76,9 +89,9 @@ class SharedBaseline:
 
     def __init__(self, fed: Federation, ground: Ground, ties: str):
         self._fed, self._ground = fed, ground
-        self._tied = tied_times(ground.deaths, ties)
-        self._mean = np.zeros(len(ground.centre))
-        self._within = np.zeros((len(ground.centre), len(ground.centre)))
+        self._ties, self._tied = ties, tied_times(ground.deaths, ties)
+        self._mean = np.zeros(len(ground.scale))
+        self._within = np.zeros((len(ground.scale), len(ground.scale)))
 
     def at(self, gamma: Array) -> OnGrid:
         """Return ℓ(γ), eq. (1), with S₀ and the hazard that it takes."""
@@ -90,8 +103,8 @@ class SharedBaseline:
         )  # fmt: skip
         check_all_answered(self._fed)
         s0 = at_risk(reply.leaving)
-        h = hazard(g.deaths, s0, reply.dying, self._tied)
-        value = float(g.x_dead @ gamma) - h.log_phi
+        h = hazard(g.deaths, s0, reply.dying, self._tied, g.weight)
+        value = float(g.x_dead @ gamma) + g.fixed - h.log_phi
         return OnGrid(gamma, value if np.isfinite(value) else -np.inf, s0, reply.dying, h)
 
     def slopes(self, here: OnGrid) -> tuple[Array, Array]:
@@ -103,7 +116,7 @@ class SharedBaseline:
             beta=here.gamma, a=here.hazard.a, b=here.hazard.b,
         )  # fmt: skip
         check_all_answered(self._fed)
-        total = float(g.deaths.sum())
+        total = float(g.weight.sum())
         self._mean, self._within = centred(reply.first, reply.second, total)
         return g.x_dead - total * self._mean, self._within
 
@@ -117,7 +130,7 @@ class SharedBaseline:
         )  # fmt: skip
         check_all_answered(self._fed)
         s1 = at_risk(reply.leaving)
-        self._means = means(g.deaths, self._tied, here.s0, here.d0, s1, reply.dying)
+        self._means = means(g.deaths, self._tied, here.s0, here.d0, s1, reply.dying, g.weight)
         return self._within - drift(self._means, self._mean)
 
     def trend(self, here: OnGrid, g: Array) -> Trend:
@@ -131,6 +144,26 @@ class SharedBaseline:
         check_all_answered(self._fed)
         return proportional.trend(reply.dead, reply.once, reply.twice, self._means, g)
 
+    def gap(self, gamma: Array, least: int) -> Array:
+        """Return by how much the score at γ (p,) is greater at exact times than on the grid, (p,).
+
+        Summed over the sites' own risk sets: an estimate of what it is over those of all sites.
+        Asked for only where the grid moves `least` records or more past a death: the gap is theirs.
+        It is 0 if it moves none, and NaN if fewer.
+        """
+        g = self._ground
+        moved = float(self._fed.sum(own_moved, times=g.times, exits=g.exits).rows)
+        check_all_answered(self._fed)
+        if moved < least:
+            return np.full(len(gamma), np.nan if moved else 0.0)
+        reply = self._fed.sum(
+            own_gap,
+            times=g.times, exits=g.exits, centre=g.centre, scale=g.scale, beta=gamma,
+            ties=self._ties,
+        )  # fmt: skip
+        check_all_answered(self._fed)
+        return reply.score
+
 
 @dataclass(frozen=True)
 class AtSites:
@@ -139,6 +172,12 @@ class AtSites:
     gamma: Array
     log_likelihood: float
     own: OwnLikelihood
+
+    @classmethod
+    def of(cls, gamma: Array, own: OwnLikelihood) -> AtSites:
+        """Return the point; its log-likelihood is −inf where it overflows."""
+        value = float(own.log_likelihood)
+        return cls(gamma, value if np.isfinite(value) else -np.inf, own)
 
 
 class StratifiedBaseline:
@@ -156,8 +195,7 @@ class StratifiedBaseline:
             own_likelihood, centre=g.centre, scale=g.scale, beta=gamma, ties=self._ties
         )
         check_all_answered(self._fed)
-        value = float(own.log_likelihood)
-        return AtSites(gamma, value if np.isfinite(value) else -np.inf, own)
+        return AtSites.of(gamma, own)
 
     def slopes(self, here: AtSites) -> tuple[Array, Array]:
         """Return Σ U and Σ I."""
@@ -177,6 +215,13 @@ class StratifiedBaseline:
         )  # fmt: skip
         check_all_answered(self._fed)
         return Trend(reply.score, reply.cross, reply.information)
+
+    def hazard(self, gamma: Array) -> Array:
+        """Return the mean of the sites' own baseline hazards by interval (T,), by their weight."""
+        g = self._ground
+        reply = self._fed.sum(own_hazard, times=g.times, centre=g.centre, scale=g.scale, beta=gamma)
+        check_all_answered(self._fed)
+        return reply.hazard / g.total
 
 
 def check_all_answered(fed: Federation) -> None:

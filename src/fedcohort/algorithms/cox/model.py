@@ -9,23 +9,27 @@ from typing import Any
 import numpy as np
 from scipy.special import chdtrc
 
+from fedcohort.algorithms.cox.elastic import Path
 from fedcohort.arrays import Array
 from fedcohort.numerics.proportional import p_value
 from fedcohort.numerics.survival import Baseline
 from fedcohort.numerics.wald import ratio_rows
-from fedcohort.protocol import Fitted, Row
+from fedcohort.protocol import Fitted, NotSupported, Row
 
 
 @dataclass(frozen=True, eq=False)
 class CoxModel(Fitted):
     """h(t | x) = h₀(t) exp((x − c)ᵀβ), with c their pooled mean, rounded.
 
+    With an offset, x has it as one more column, whose coefficient is 1.
+
     Attributes
     ----------
     features : names of the covariates, in order, (p,).
     coefficients : β (p,), log hazard ratio per unit of the covariate.
-    covariance : (p, p), inverse of the penalised information at β.
-    centre : c (p,).
+    covariance : (p, p), inverse of the penalised information at β; NaN with a lasso penalty, which
+        leaves no standard errors.
+    centre : c (p,), and with an offset (p + 1,).
     baseline : cumulative hazard at x = c (Breslow); with a stratified fit, that of all sites
         pooled at the stratified β.
     log_likelihood, null_log_likelihood : partial, without the penalty, at β and at 0.
@@ -34,6 +38,10 @@ class CoxModel(Fitted):
     ph_transform : function of time with which effects were tested to change; "none" if not.
     ph_chi2 : (p + 1,), the tests' χ² of each covariate and of all; (0,) without a test, NaN where
         time tells nothing.
+    grid_shift : (p,), an estimate of β less what it would be at exact times, from the sites' own
+        risk sets; (0,) where there is no grid to move it or a lasso penalty, NaN where the grid
+        moves too few records to tell.
+    path : the penalties that were tried, where one was chosen.
     """
 
     features: tuple[str, ...]
@@ -48,6 +56,20 @@ class CoxModel(Fitted):
     level: float
     ph_transform: str
     ph_chi2: Array
+    grid_shift: Array
+    path: Path | None = None
+
+    @property
+    def path_(self) -> Path:
+        """The coefficients along the path of penalties.
+
+        Raises
+        ------
+        NotSupported : a fit of one penalty only.
+        """
+        if self.path is None:
+            raise NotSupported("this fit has no path of penalties; penalty 'auto' has.")
+        return self.path
 
     @property
     def standard_errors(self) -> Array:
@@ -62,17 +84,29 @@ class CoxModel(Fitted):
 
     def predict(self, x: Array) -> Array:
         """Return (x − c)ᵀβ of rows x (n, p), log hazard ratios to a patient at the mean: (n,)."""
-        return (np.asarray(x, float) - self.centre) @ self.coefficients
+        each = np.r_[self.coefficients, np.ones(len(self.centre) - len(self.coefficients))]
+        return (np.asarray(x, float) - self.centre) @ each
 
     def predict_survival(self, x: Array, times: Array) -> Array:
         """Return P(T > t) for each row of x (n, p) and each of `times` (m,): (n, m)."""
         return self.baseline.survival(self.predict(x), times)
 
     def summary(self) -> list[Row]:
-        """Return one row per covariate; ``low``, ``high`` are of the coefficient."""
-        return ratio_rows(
-            self.features, self.coefficients, self.standard_errors, self.level, "hazard_ratio"
-        )
+        """Return one row per covariate; ``low``, ``high`` are of the coefficient.
+
+        On a grid, ``grid_shift`` is in standard errors. With a lasso penalty there are the
+        coefficient, the hazard ratio, and whether it is ``zero``.
+        """
+        errors = self.standard_errors
+        rows = ratio_rows(self.features, self.coefficients, errors, self.level, "hazard_ratio")
+        if np.isnan(errors).any():
+            known = ("covariate", "coefficient", "hazard_ratio")
+            return [{k: r[k] for k in known} | {"zero": r["coefficient"] == 0} for r in rows]
+        for row, shift in zip(
+            rows, (self.grid_shift / errors[: len(self.grid_shift)]).tolist(), strict=False
+        ):
+            row["grid_shift"] = shift
+        return rows
 
     def proportional_hazards(self) -> list[Row]:
         """Return the test of a constant effect of each covariate, and of all as ``global``.
@@ -87,7 +121,7 @@ class CoxModel(Fitted):
         ]
 
     def arrays(self) -> dict[str, Array]:
-        """Return β, its covariance, the centre, the baseline and the tests' χ²."""
+        """Return β and all that goes with it, the baseline, the tests' χ² and the path."""
         return {
             "coefficients": self.coefficients,
             "covariance": self.covariance,
@@ -95,7 +129,8 @@ class CoxModel(Fitted):
             "times": self.baseline.times,
             "cumulative_hazard": self.baseline.cumulative,
             "ph_chi2": self.ph_chi2,
-        }
+            "grid_shift": self.grid_shift,
+        } | ({} if self.path is None else {f"path_{k}": v for k, v in vars(self.path).items()})
 
     def meta(self) -> dict[str, Any]:
         """Return names, rows, log-likelihoods, the level of the intervals and the test's name."""
@@ -111,6 +146,8 @@ class CoxModel(Fitted):
     @classmethod
     def restore(cls, arrays: Mapping[str, Array], meta: Mapping[str, Any]) -> CoxModel:
         """Rebuild the model from what `arrays` and `meta` returned."""
+        named = ("penalties", "coefficients", "held_out")
+        tried = [arrays[f"path_{k}"] for k in named if f"path_{k}" in arrays]
         return cls(
             features=tuple(meta["features"]),
             coefficients=arrays["coefficients"],
@@ -124,4 +161,6 @@ class CoxModel(Fitted):
             level=float(meta["level"]),
             ph_transform=str(meta.get("ph_transform", "none")),
             ph_chi2=arrays.get("ph_chi2", np.zeros(0)),
+            grid_shift=arrays.get("grid_shift", np.zeros(0)),
+            path=Path(*tried) if tried else None,
         )

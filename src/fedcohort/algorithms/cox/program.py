@@ -15,11 +15,20 @@ baseline, each site's hazard is its own: ℓ, U and I of the sites add up, no ri
 At the end, whether effects change with time is tested (`numerics.proportional`): step 2 once more,
 with the deaths expected of each record weighted by a function of time and by its square.
 
+On a grid, how far it moves β is estimated (`SharedBaseline.gap`) from what it does to the score
+under each site's own risk sets, which sites know at exact times as well as on the grid:
+
+    β_grid − β_exact ≈ −I⁻¹ Σ_sites [U_exact(β) − U_grid(β)]                               (1)
+
+A site's own deaths are a sample of those between which its patients leave, so that (1) is right on
+average where sites are alike, and to first order where one site has all records.
+
 Revealed, only as sums over all sites: `Totals` and `Deaths` once; `RiskWeights` (T,) and `Expected`
 (p, p) every round; `RiskMoments` (T, p) and `TrendMoments` (p + 2 p²) once; the second moment
-r x xᵀ by time never. Stratified: `Totals` and `Deaths` once, `OwnLikelihood` (1 + p + p²) every
-round, `OwnTrend` (p + 2 p²) and `RiskWeights` once. Sites learn β and the pooled hazard. The grid
-"exact" also gathers each site's times of death.
+r x xᵀ by time never; on a grid `Moved` and `Gap` (p,) once. Stratified: `Totals` and `Deaths` once,
+`OwnLikelihood` (1 + p + p²) every round, `OwnTrend` (p + 2 p²) and `RiskWeights` once. Sites learn
+β and the pooled hazard. The grid "exact" also gathers each site's times of death. With a path of
+penalties, `RiskWeights` and `Expected` for each of them, and what `elastic` says.
 
 Where deaths tie, the sums over those who leave less those over the dead are sums over the censored.
 So on every grid but "exact", with an interval leave m deaths or more, and m censored records or
@@ -27,20 +36,27 @@ none: these wait for company (`numerics.survival.exits`). Breslow's ties obey to
 sums over the dead, because a fit with Efron's beside it gives those. K calls for `RiskWeights` and
 one for `RiskMoments` make K + p equations about p covariates of each of m patients: too few to
 solve while K < (m − 1) p, where the K (1 + p + p²) of WebDISCO are enough in a few rounds. So m is
-`min_cell`, or more where few covariates need it for `SUMS` calls; a fit that asks on is ended.
-`TrendMoments` weighs whole intervals, so it is a sum of sums over m deaths, or leavers, or more.
+`min_cell`, or more where few covariates, or a path of penalties, need it for so many calls; a fit
+that asks on is ended. `TrendMoments` weighs whole intervals, so it is a sum of sums over m deaths,
+or leavers, or more. `Gap` tells of those whom the grid moves: it is asked for if they are
+`min_cell` or more.
+
+Who enters late makes sums over an interval's leavers less those who enter at the next. Each may be
+of m records, and yet combinations of two intervals be of few: of those who enter and leave with the
+others but one. So with late entries a grid for all sites is refused; stratified needs none, and
+its pooled baseline is then the mean of the sites' own (`OwnHazard`, once).
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
 
-from fedcohort.algorithms.cox.ascent import Top, ascend
+from fedcohort.algorithms.cox.ascent import Climb, Top
+from fedcohort.algorithms.cox.elastic import cross_validate, follow
 from fedcohort.algorithms.cox.likelihood import (
     Ground,
     SharedBaseline,
@@ -48,56 +64,21 @@ from fedcohort.algorithms.cox.likelihood import (
     check_all_answered,
 )
 from fedcohort.algorithms.cox.model import CoxModel
+from fedcohort.algorithms.cox.settings import CoxSettings
 from fedcohort.algorithms.cox.steps import Totals, deaths, totals
 from fedcohort.arrays import Array
 from fedcohort.data.suppression import origins
-from fedcohort.data.timegrid import check_rule, time_grid
+from fedcohort.data.timegrid import time_grid
 from fedcohort.numerics import proportional
 from fedcohort.numerics.proportional import Trend
 from fedcohort.numerics.survival import Baseline, exits, leave_together
-from fedcohort.protocol import DataError, Federation, NothingToLearn, SettingError, Task, setting
+from fedcohort.protocol import DataError, Federation, NothingToLearn, SettingError, Task
 
 #: The grid is so coarse that fewer sums over risk sets than this solve for no patient; fits of up
 #: to five covariates took 3 to 10.
 SUMS = 12
-
-
-@dataclass(frozen=True, kw_only=True)
-class CoxSettings:
-    """Settings of `cox`; the objective is −ℓ(β)/n + l2/2 ‖β‖²."""
-
-    ties: str = setting("efron", "how equal times of death count", choices=("efron", "breslow"))
-    baseline: str = setting(
-        "shared",
-        "one baseline hazard for all sites, or each site its own",
-        choices=("shared", "stratified"),
-    )
-    l2: float = setting(0.0, "ridge penalty λ₂ ≥ 0", "squared unit of the covariate")
-    time_grid: str | int = setting(
-        "protected",
-        "times at which risk sets are summed: 'protected', 'exact', or a number of intervals",
-    )
-    tol: float = setting(1e-7, "longest step at the end", "log hazard ratio per SD")
-    max_rounds: int = setting(60, "rounds before the fit is given up", "rounds")
-    level: float = setting(0.95, "coverage of the intervals")
-    ph_check: str = setting(
-        "km",
-        "function of time with which effects are tested to change: 1 − Kaplan-Meier, the rank of "
-        "deaths, time, its logarithm, or none",
-        choices=(*proportional.TRANSFORMS, "none"),
-    )
-
-    def __post_init__(self) -> None:
-        check_rule(self.time_grid)
-        bounds = (
-            ("l2", self.l2, 0 <= self.l2 < np.inf, "a number from 0"),
-            ("tol", self.tol, 0 < self.tol < 1e-2, "a number between 0 and 0.01"),
-            ("max_rounds", self.max_rounds, self.max_rounds >= 1, "a whole number from 1"),
-            ("level", self.level, 0 < self.level < 1, "a number between 0 and 1"),
-        )
-        for name, value, fine, wanted in bounds:
-            if not fine:
-                raise SettingError(f"setting {name!r} of method 'cox' is {value!r}; give {wanted}.")
+#: And so many more for each penalty of a path, which took 2 to 4.
+SUMS_PER_PENALTY = 4
 
 
 def fit(fed: Federation, config: CoxSettings, task: Task) -> CoxModel:
@@ -106,12 +87,14 @@ def fit(fed: Federation, config: CoxSettings, task: Task) -> CoxModel:
     Raises
     ------
     DataError : no covariates, no records, or no deaths.
+    SettingError : patients enter late, and the grid would let sums show a few of them.
     SiteUnavailable : a site left during the fit.
     SingularInformation : some covariates are collinear in every risk set; they are named.
     NotConverged : the likelihood is monotone (separation), or the rounds are over, or so many that
         the sums could be solved for patients.
     """
-    if not task.features:
+    names = task.features[:-1] if task.offset else task.features
+    if not names:
         raise DataError("there are no covariates; name at least one column besides the outcome.")
     total = fed.sum(totals)
     if not total.rows:
@@ -119,42 +102,61 @@ def fit(fed: Federation, config: CoxSettings, task: Task) -> CoxModel:
             f"the {len(fed.answered)} sites hold no records; check their selection."
         )
     fed = fed.only(fed.answered)
-    p = len(task.features)
+    p = len(names)
+    exact = config.time_grid == "exact"
     cell = least_cell(config, task.min_cell, p)
     times = time_grid(fed, config.time_grid, cell)
-    ground = survey(fed, total, times, cell, task.min_cell)
-    penalty = ground.rows * config.l2 / ground.scale**2
+    ground = survey(fed, total, times, cell, task.min_cell, p)
+    if ground.late and config.baseline == "shared" and not exact:
+        raise SettingError(
+            "some records enter late, and sums over those who leave an interval, less those who "
+            "enter, could show a few patients. Set baseline 'stratified', which shows no risk set, "
+            "or time_grid 'exact' if the coordinator may see all of them."
+        )
+    choose = partial(cross_validate, fed, ground, config, task)
     climb = partial(
-        ascend,
+        Climb,
         fed,
-        penalty=penalty,
-        names=task.features,
+        names=names,
+        rounds=iter(fed.rounds(config.max_rounds * config.fits)),
         tol=config.tol,
         max_rounds=config.max_rounds,
     )
+    gap = np.zeros(0)
     if config.baseline == "shared":
-        bearable = math.inf if config.time_grid == "exact" else (cell - 1) * p - 1
-        shared = SharedBaseline(fed, ground, config.ties)
-        top, here = climb(shared, max_sums=bearable)
-        s0, trend = here.s0, partial(shared.trend, here)
+        one = SharedBaseline(fed, ground, config.ties)
+        bearable = math.inf if exact else (cell - 1) * p - 1
+        top, here, path = follow(climb(one, max_sums=bearable), ground, config, choose)
+        trend = partial(one.trend, here)
+        baseline = Baseline.breslow(ground.times, ground.weight, here.s0)
+        if not (exact or top.lasso):
+            gap = one.gap(top.gamma, task.min_cell)
     else:
-        stratified = StratifiedBaseline(fed, ground, config.ties)
-        top, here = climb(stratified)
-        s0 = SharedBaseline(fed, ground, "breslow").at(top.gamma).s0
-        trend = partial(stratified.trend, here)
+        each = StratifiedBaseline(fed, ground, config.ties)
+        top, here, path = follow(climb(each), ground, config, choose)
+        trend = partial(each.trend, here)
+        if ground.late and not exact:
+            baseline = Baseline(ground.times, np.cumsum(each.hazard(top.gamma)))
+        else:
+            s0 = SharedBaseline(fed, ground, "breslow").at(top.gamma).s0
+            baseline = Baseline.breslow(ground.times, ground.weight, s0)
+    covariance = top.covariance / np.outer(ground.scale, ground.scale)
+    check = "none" if top.lasso else config.ph_check
     return CoxModel(
-        features=task.features,
+        features=names,
         coefficients=top.gamma / ground.scale,
-        covariance=top.covariance / np.outer(ground.scale, ground.scale),
+        covariance=covariance,
         centre=ground.centre,
-        baseline=Baseline.breslow(ground.times, ground.deaths, s0),
+        baseline=baseline,
         log_likelihood=top.log_likelihood,
         null_log_likelihood=top.null,
         rows=ground.rows,
         events=int(ground.deaths.sum()),
         level=config.level,
-        ph_transform=config.ph_check,
-        ph_chi2=change_with_time(config.ph_check, ground, trend, top, top.gamma - here.gamma),
+        ph_transform=check,
+        ph_chi2=change_with_time(check, ground, trend, top),
+        grid_shift=-covariance @ (gap * ground.scale) if len(gap) else gap,
+        path=path,
     )
 
 
@@ -164,30 +166,30 @@ def least_cell(config: CoxSettings, min_cell: int, p: int) -> int:
         return 1
     if config.baseline == "stratified":
         return min_cell
-    return max(min_cell, math.ceil(SUMS / p) + 1)
+    sums = SUMS + (SUMS_PER_PENALTY * config.path if config.penalty == "auto" else 0)
+    return max(min_cell, math.ceil(sums / p) + 1)
 
 
-def change_with_time(
-    kind: str, ground: Ground, trend: Callable[[Array], Trend], top: Top, last: Array
-) -> Array:
+def change_with_time(kind: str, ground: Ground, trend: Callable[[Array], Trend], top: Top) -> Array:
     """Return χ² of each covariate and of all, (p + 1,); nothing if no test is wanted.
 
     Parameters
     ----------
     kind : one of `proportional.TRANSFORMS`, or "none".
     trend : the question to the sites, by g (T,). All deaths at one time need no question.
-    last : the last step of the ascent (p,), which was not asked about.
     """
     if kind == "none":
         return np.zeros(0)
-    g = proportional.clock(kind, ground.times, ground.deaths, ground.leaving)
+    g = proportional.clock(kind, ground.times, ground.deaths, ground.leaving, ground.weight)
     if not g[ground.deaths > 0].any():
-        return np.full(len(ground.centre) + 1, np.nan)
-    found = proportional.score_tests(trend(g), last, top.covariance)
+        return np.full(len(ground.scale) + 1, np.nan)
+    found = proportional.score_tests(trend(g), top.last, top.covariance)
     return np.r_[found.each, found.joint]
 
 
-def survey(fed: Federation, total: Totals, times: Array, cell: int, min_cell: int) -> Ground:
+def survey(
+    fed: Federation, total: Totals, times: Array, cell: int, min_cell: int, p: int
+) -> Ground:
     """Fix origin and scale of the covariates, and count who leaves, no fewer than `cell` together.
 
     The origin is the pooled mean, rounded so that it tells no count below `min_cell`
@@ -197,19 +199,23 @@ def survey(fed: Federation, total: Totals, times: Array, cell: int, min_cell: in
     died = fed.sum(deaths, times=times, centre=mean)
     check_all_answered(fed)
     spread = np.sqrt(died.squares / total.rows)
-    scale = np.where(spread > 1e-12 * np.abs(mean), spread, 1.0)
+    scale = np.where(spread > 1e-12 * np.abs(mean), spread, 1.0)[:p]
     centre = origins(mean, spread, int(total.rows), min_cell)
-    x_dead = died.x_dead + died.deaths.sum() * (mean - centre)
+    x_dead = died.x_dead + died.weight.sum() * (mean - centre)
     out = exits(died.censored, cell)
     return Ground(
         times,
         died.deaths.astype(float),
+        np.asarray(died.weight, float),
         out,
-        died.deaths + leaving(died.censored, out),
+        died.deaths + leaving(died.censored, out) - np.r_[died.enter[1:-1], 0],
+        bool(died.enter.any()),
         centre,
         scale,
-        x_dead / scale,
+        x_dead[:p] / scale,
+        float(x_dead[p:].sum()),
         int(total.rows),
+        float(total.weight),
     )
 
 

@@ -16,8 +16,9 @@ from fedcohort.data.preprocess.numbers import Seen, number_columns
 from fedcohort.data.preprocess.options import checked
 from fedcohort.data.preprocess.steps import column_spread, column_tally
 from fedcohort.data.sketch import Moments
-from fedcohort.data.variable import LARGEST
-from fedcohort.protocol.errors import DataError, NothingToLearn
+from fedcohort.data.variable import LARGEST, RANGED
+from fedcohort.data.words import known_name
+from fedcohort.protocol.errors import DataError, NothingToLearn, SettingError
 from fedcohort.protocol.federation import Federation
 
 
@@ -31,6 +32,8 @@ def fit_design(
     winsorise: float = 0.0,
     pool_levels: int = 0,
     min_cell: int = 5,
+    offset: str = "",
+    weights: str = "",
 ) -> Design:
     """Find the design that all sites shall apply.
 
@@ -50,6 +53,8 @@ def fit_design(
         `min_cell` always do.
     min_cell : rows that a feature's group, and either tail beyond a limit, holds at least;
         histogram cells with fewer than twice as many are not split.
+    offset, weights : columns of numbers that are no features: one that programs add to the linear
+        predictor, which stands last in x as it is, and one of what each row counts; "" for none.
 
     Returns
     -------
@@ -59,12 +64,14 @@ def fit_design(
     ------
     DataError : a site's table does not hold what the dictionary says, a column has values too large
         to be squared, or no feature is left.
-    SettingError : a setting is none of the above.
+    SettingError : a setting is none of the above, or `offset` or `weights` names no such column.
     """
     asked = {"scale": scale, "impute": impute, "winsorise": winsorise, "pool_levels": pool_levels}
     for key, value in asked.items():
         checked(key, value)
-    variables = dictionary.features(outcome)
+    check_roles(dictionary, outcome, offset=offset, weights=weights)
+    roles = {offset, weights}
+    variables = tuple(v for v in dictionary.features(outcome) if v.name not in roles)
     if not variables:
         raise DataError("no column is left as a feature, besides outcome, identifiers and text.")
     encoding = Encoding(variables)
@@ -97,9 +104,36 @@ def fit_design(
         winsorise=float(winsorise),
         pool_levels=int(pool_levels),
         joint=joint,
-        dropped=_unused(dictionary, outcome)
+        offset=offset,
+        weights=weights,
+        dropped={k: v for k, v in _unused(dictionary, outcome).items() if k not in roles}
         | {c.name: c.reason for c in (*numbers, *levels) if isinstance(c, Dropped)},
     )
+
+
+def check_roles(dictionary: Dictionary, outcome: Outcome | None, **roles: str) -> None:
+    """Check that settings such as `offset` and `weights` name columns of numbers, or none.
+
+    Raises
+    ------
+    SettingError : a column is not in the dictionary, is the outcome, or holds no numbers.
+    """
+    taken = outcome.columns if outcome is not None else ()
+    for role, name in roles.items():
+        if not name:
+            continue
+        if name not in dictionary:
+            known = known_name("column", name, dictionary.variables)
+            raise SettingError(f"{role} names a column, and the dictionary has {known}")
+        if name in taken:
+            raise SettingError(f"{role} is {name!r}, which is the outcome. Name another column.")
+        v = dictionary[name]
+        if v.identifier or v.type not in RANGED:
+            what = "an identifier" if v.identifier else f"of type {v.type!r}"
+            raise SettingError(
+                f"{role} is {name!r}, which the dictionary says is {what}; name a column of type "
+                f"{' or '.join(map(repr, RANGED[:2]))}."
+            )
 
 
 def _look(fed: Federation, encoding: Encoding, min_cell: int) -> Seen:

@@ -71,7 +71,7 @@ def with_outcome(dictionary: Dictionary | None, outcome: Outcome | None) -> Dict
 
 def _type(name: str, outcome: Outcome | None) -> str:
     if isinstance(outcome, Survival):
-        return "time" if name == outcome.time else "event"
+        return {outcome.time: "time", outcome.event: "event"}.get(name, "number")
     return "category" if isinstance(outcome, (Binary, Category)) else "number"
 
 

@@ -252,7 +252,7 @@ def _of_outcome(variable: Variable, outcome: Outcome) -> tuple[Rule, ...]:
         coding = "Code an event that was seen as 1, and any other row as 0."
         event = Rule("event", _not_binary, "is neither 0 nor 1", coding)
         return _missing(), _number(coding), event
-    if isinstance(outcome, Survival):
+    if isinstance(outcome, Survival) and variable.name == outcome.time:
         positive = Rule("time", lambda c: numbers(c) <= 0, "is not above 0", CORRECT)
         return _missing(), NUMBER, positive, finite, _LARGE, *range_rule(variable, numbers)
     count = Rule("count", _no_count, "is no count", "Give whole numbers from 0.")

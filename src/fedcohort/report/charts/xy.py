@@ -57,6 +57,8 @@ class _Axes:
     diagonal: bool = False
     marks: str = "none"
     reference: float | None = None
+    powers: bool = False
+    counted: str = "Number at risk"
 
 
 def lines_with_bands(
@@ -69,6 +71,7 @@ def lines_with_bands(
     reference: float | None = None,
     whole: bool = False,
     own: bool = False,
+    powers: bool = False,
 ) -> Draw:
     """Return a chart of lines with their bands, which end in a mark.
 
@@ -78,13 +81,17 @@ def lines_with_bands(
     reference : where a horizontal line stands.
     whole : whether x is counted, so that only whole numbers stand on its axis.
     own : whether each panel has axes of its own, around its own points.
+    powers : whether heights are powers of ten, and labelled so.
     """
     also = [] if reference is None else [reference]
 
     def axes(shown: Sequence[Series]) -> _Axes:
         x = x_domain or _span([p[0] for s in shown for p in s.points])
         y = y_domain or around([v for s in shown for p in s.points for v in p[1:]] + also)
-        return _Axes(x, y, x_title, y_title, whole=whole, marks="end", reference=reference)
+        return _Axes(
+            x, y, x_title, y_title,
+            whole=whole, marks="end", reference=reference, powers=powers,
+        )  # fmt: skip
 
     kept = _finite(series)
     return _drawn(kept, axes if own else lambda _: axes(kept))
@@ -97,14 +104,19 @@ def curves_with_risk_table(
     *,
     x_domain: Domain | None = None,
     y_domain: Domain = (0.0, 1.0),
+    counted: str = "Number at risk",
 ) -> Draw:
     """Return Kaplan-Meier curves with their bands, and the numbers at risk below.
 
     Points are joined by straight lines: between two of them nothing is told of single patients.
+
+    Parameters
+    ----------
+    counted : what the numbers below are called.
     """
     kept = _finite(series)
     x = x_domain or _span([0.0, *(p[0] for s in kept for p in s.points)])
-    axes = _Axes(x, y_domain, x_title, y_title)
+    axes = _Axes(x, y_domain, x_title, y_title, counted=counted)
     return _drawn(kept, lambda _: axes)
 
 
@@ -215,14 +227,19 @@ def _panel(
     layers += parts.marks(
         Mark(p[0], p[1], s.look, small=True) for s in series for p in s.points[marked]
     )
-    layers += _at_risk(series, place)
+    layers += _at_risk(series, place, axes.counted)
     layers += parts.texts(_headings(names, axes.y_title, place))
-    x_values = ticks(*axes.x, max(3, int(place.width / 75)))
+    x_values = ticks(*axes.x, max(3, int(place.width / (45 if axes.powers else 75))))
     if axes.whole:
         x_values = [t for t in x_values if t == int(t)]
     y_values = ticks(*axes.y, max(2, int(place.height / 45)))
     x = alt.Axis(values=x_values, title=clean(axes.x_title), format=tick_format(x_values))
     y = alt.Axis(values=y_values, title=None, grid=True, format=tick_format(y_values))
+    if axes.powers:
+        apart = math.ceil((axes.y[1] - axes.y[0]) * 32 / place.height)
+        first = math.ceil(axes.y[0] / apart)
+        y_values = [apart * i for i in range(first, math.floor(axes.y[1] / apart) + 1)]
+        y = alt.Axis(values=y_values, title=None, grid=True, labelExpr="'1e' + datum.value")
     return parts.framed(layers, place, x=x, y=y)
 
 
@@ -287,7 +304,7 @@ def _risk_lines(series: Sequence[Series]) -> int:
     return len(series) + 1 if any(s.at_risk for s in series) else 0
 
 
-def _at_risk(series: Sequence[Series], place: Place) -> list[parts.Layer]:
+def _at_risk(series: Sequence[Series], place: Place, counted: str) -> list[parts.Layer]:
     """Return the numbers at risk below the axis, a line for each curve, as many as have room."""
     times = sorted({t for s in series for t, _ in s.at_risk if place.x[0] <= t <= place.x[1]})
     if not times:
@@ -295,7 +312,7 @@ def _at_risk(series: Sequence[Series], place: Place) -> list[parts.Layer]:
     every = math.ceil(len(times) * 42 / place.width)
     shown = times[::every]
     top = place.height + 54.0
-    found = [Text(place.x[0], place.y_at(top), "Number at risk", colour=theme.QUIET)]
+    found = [Text(place.x[0], place.y_at(top), counted, colour=theme.QUIET)]
     keys: list[Mark] = []
     for i, s in enumerate(series):
         y = place.y_at(top + (i + 1) * (LINE + 2))

@@ -17,10 +17,10 @@ def section(run: Run) -> Section | None:
     """Return the picture, and the tables with every metric."""
     if not run.rows("summary"):
         return None
-    known = words.metric(run.metric)
+    known = run.known()
     domain = _domain(run)
     intro = (
-        f"{known.label}, further {'right' if known.sign >= 0 else 'left'} is better. {known.plain} "
+        f"{known.axis}, further {'right' if known.sign >= 0 else 'left'} is better. {known.plain} "
         "The shaded band runs from one hospital alone to all data in one place: the further "
         "through it an arm lies, the more of the gap it closes."
     )
@@ -40,7 +40,7 @@ def _domain(run: Run) -> Domain:
     """Return one domain for all figures; it starts at chance where chance is near."""
     found = [s for a in run.arms for c in run.scenarios if (s := run.summary(a.name, c))]
     low, high = around([v for s in found for v in (s.mean, s.low, s.high)])
-    chance = words.metric(run.metric).chance
+    chance = run.known().chance
     if chance is not None and found and 0 <= low - chance < 0.5 * (high - low):
         return chance, high
     return low, high
@@ -48,11 +48,10 @@ def _domain(run: Run) -> Domain:
 
 def _figure(run: Run, scenario: str, domain: Domain) -> Markup:
     """Return one scenario: a line an arm, the gap between the bounds behind them."""
-    label = words.metric(run.metric).label
+    known = run.known()
     sites = run.sites(scenario)
     ends = [run.summary(b.name, scenario) for b in (run.lower, run.upper) if b]
     band = (ends[0].mean, ends[1].mean) if len(ends) == 2 and ends[0] and ends[1] else None
-    chance = words.metric(run.metric).chance
     rows = [_row(run, a, scenario) for a in run.arms]
     title = run.scenarios[scenario]
     said = "; ".join(f"{a.title} {_said(run, a, scenario)}" for a in run.arms)
@@ -60,9 +59,9 @@ def _figure(run: Run, scenario: str, domain: Domain) -> Markup:
         f"bounds-{scenario}",
         title,
         words.of(len(sites), "hospital") if sites else None,
-        interval_rows(rows, label, reference=chance, band=band, domain=domain),
+        interval_rows(rows, known.axis, reference=known.chance, band=band, domain=domain),
         [_data(run, a, scenario) for a in run.arms],
-        f"{label}, mean with 95 % interval. {said}.",
+        f"{known.axis}, mean with 95 % interval. {said}.",
     )
 
 
@@ -72,7 +71,7 @@ def _row(run: Run, arm: Arm, scenario: str) -> Row:
     if found is None:
         why = "\n".join(wrapped(_said(run, arm, scenario), 190, 3))
         return Row(name=arm.title, look=arm.look, text=why)
-    text = estimate(found.mean, found.low, found.high)
+    text = estimate(found.mean, found.low, found.high, run.known().digits)
     closed = _share(run, arm, scenario)
     return Row(
         name=arm.title,
@@ -88,7 +87,7 @@ def _said(run: Run, arm: Arm, scenario: str) -> str:
     """Return an arm's numbers as text, or why there are none."""
     found = run.summary(arm.name, scenario)
     if found is not None:
-        return estimate(found.mean, found.low, found.high)
+        return estimate(found.mean, found.low, found.high, run.known().digits)
     reasons = "; ".join(run.failures(arm.name, scenario))
     return f"failed: {reasons}" if reasons else "no value"
 
@@ -117,11 +116,12 @@ def _every_metric(run: Run) -> Markup:
     """Return a table for each metric: arms × scenarios."""
     tables: list[Markup] = []
     for m in run.metrics:
-        known = words.metric(m)
+        known = run.known(m)
         body = [
-            [key(a), *(_cell(run.summary(a.name, c, m)) for c in run.scenarios)] for a in run.arms
+            [key(a), *(_cell(run.summary(a.name, c, m), known.digits) for c in run.scenarios)]
+            for a in run.arms
         ]
-        caption = f"{known.label}: mean (95 % interval). {known.plain}".strip()
+        caption = f"{known.axis}: mean (95 % interval). {known.plain}".strip()
         tables.append(
             table(
                 ["", *run.scenarios.values()],
@@ -133,8 +133,8 @@ def _every_metric(run: Run) -> Markup:
     return more("All metrics as tables", *tables)
 
 
-def _cell(found: Summary | None) -> str:
-    return words.MISSING if found is None else estimate(found.mean, found.low, found.high)
+def _cell(found: Summary | None, digits: int) -> str:
+    return words.MISSING if found is None else estimate(found.mean, found.low, found.high, digits)
 
 
 def _comparisons(run: Run) -> Markup | None:
@@ -143,7 +143,7 @@ def _comparisons(run: Run) -> Markup | None:
     body: list[list[str]] = []
     for c in run.rows("comparisons"):
         arm, against, scenario, name = (str(c[k]) for k in ("arm", "against", "scenario", "metric"))
-        known = words.metric(name)
+        known = run.known(name)
         found = run.difference(arm, against, scenario, name)
         sign = known.sign or 1
         low, high = sorted((sign * found.low, sign * found.high))
@@ -151,8 +151,8 @@ def _comparisons(run: Run) -> Markup | None:
             [
                 run.scenarios.get(scenario, scenario),
                 f"{titles.get(arm, arm)} − {titles.get(against, against)}",
-                known.label,
-                estimate(c.get("difference"), low, high),
+                known.axis,
+                estimate(c.get("difference"), low, high, known.digits),
                 words.p_value(c.get("p")),
             ]
         )

@@ -1,14 +1,15 @@
-"""Calibration: predicted against observed, survival or probability, by group of patients."""
+"""Calibration: predicted against observed survival, probability or value, by group of patients."""
 
 from __future__ import annotations
 
 import math
 from collections import defaultdict
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from fedcohort.report import words
 from fedcohort.report.charts import MOST_PANELS, Series, figure, scatter_with_diagonal
-from fedcohort.report.charts.scales import Domain
+from fedcohort.report.charts.scales import Domain, around
 from fedcohort.report.markup import Markup, h, table
 from fedcohort.report.run import Arm, Run, mean
 from fedcohort.report.sections.base import Section, more
@@ -19,7 +20,7 @@ class Group(NamedTuple):
 
     Attributes
     ----------
-    predicted, observed : survival at the horizon, or probability; mean over repeats.
+    predicted, observed : survival at the horizon, probability or value; mean over repeats.
     n : patients in a repeat, mean over repeats.
     """
 
@@ -33,25 +34,26 @@ def section(run: Run) -> Section | None:
     found = groups(run)
     if not found:
         return None
+    shares = run.task != "regression"
     values = [v for g in found.values() for x in g for v in (x.predicted, x.observed)]
-    low = max(0.0, math.floor(10 * min(values)) / 10)
-    high = min(1.0, math.ceil(10 * max(values)) / 10)
-    domain = (low, high if high > low else low + 0.1)
+    domain = _shares(values) if shares else around(values)
+    digits = 3 if shares else words.decimals(max(map(abs, values)))
     horizon = [t for r in run.rows("calibration") if (t := words.number(r.get("time"))) == t]
     shown = [a for a in run.arms if any((a.name, c) in found for c in run.scenarios)]
     names = [c for c in run.scenarios if any((a.name, c) in found for a in shown)]
     pages = [names[i : i + MOST_PANELS] for i in range(0, len(names), MOST_PANELS)]
-    what = "survival" if horizon else "probability"
+    what = "survival" if horizon else "probability" if shares else _value(run)
+    axes = _Axes(what, f" {what}" if shares else f", {run.unit}" * bool(run.unit), domain, digits)
     figures = [
-        _figure(run, shown, found, page, what, domain, f"-{i + 1}" * (len(pages) > 1))
+        _figure(run, shown, found, page, axes, f"-{i + 1}" * (len(pages) > 1))
         for i, page in enumerate(pages)
     ]
-    numbers = more("The numbers", _table(run, shown, found))
+    numbers = more("The numbers", _table(run, shown, found, digits))
     return Section(
         "calibration",
         "Calibration",
-        "Can the predicted risks be taken at face value?",
-        _survival(mean(horizon)) if horizon else _PROBABILITY,
+        f"Can the predicted {'risks' if shares else 'values'} be taken at face value?",
+        _survival(mean(horizon)) if horizon else _PROBABILITY if shares else _VALUE,
         h("div", *figures, numbers),
     )
 
@@ -61,6 +63,34 @@ _PROBABILITY = (
     "really had the outcome is the share predicted; below it, the model predicted too much, above "
     "it, too little."
 )
+
+_VALUE = (
+    "Patients are put in groups by predicted value, each of so many that means tell of none of "
+    "them. On the dotted diagonal, the mean that was seen is the mean that was predicted; below "
+    "it, the model predicted too much, above it, too little. A line flatter than the diagonal says "
+    "that predictions are too extreme."
+)
+
+
+class _Axes(NamedTuple):
+    """What both axes show, how their titles end, from where to where, and decimals of numbers."""
+
+    what: str
+    end: str
+    domain: Domain
+    digits: int
+
+
+def _shares(values: Sequence[float]) -> Domain:
+    """Return a domain of tenths between 0 and 1 that holds shares."""
+    low = max(0.0, math.floor(10 * min(values)) / 10)
+    high = min(1.0, math.ceil(10 * max(values)) / 10)
+    return low, high if high > low else low + 0.1
+
+
+def _value(run: Run) -> str:
+    """Return the name of the outcome's column."""
+    return next((words.spaced(str(c)) for c in run.mapping("outcome").get("columns") or ()), "")
 
 
 def _survival(horizon: float) -> str:
@@ -93,8 +123,7 @@ def _figure(
     arms: list[Arm],
     found: dict[tuple[str, str], list[Group]],
     scenarios: list[str],
-    what: str,
-    domain: Domain,
+    axes: _Axes,
     part: str,
 ) -> Markup:
     """Return observed over predicted, a panel for each scenario, a line for each arm."""
@@ -115,25 +144,30 @@ def _figure(
     ]
     said = "; ".join(
         f"{run.scenarios[c]}, {a.title}: largest difference between observed and predicted "
-        f"{words.fixed(max((x.observed - x.predicted for x in g), key=abs))}"
+        f"{words.fixed(max((x.observed - x.predicted for x in g), key=abs), axes.digits)}"
         for c, a, g in cells
     )
+    what = axes.what
     return figure(
         f"calibration{part}",
         f"Observed {what} by predicted {what}",
         "Mean over repeats, in groups of patients with similar predictions",
-        scatter_with_diagonal(series, f"predicted {what}", f"observed {what}", domain=domain),
+        scatter_with_diagonal(
+            series, f"predicted{axes.end}", f"observed{axes.end}", domain=axes.domain
+        ),
         rows,
         f"{said}.",
     )
 
 
-def _table(run: Run, arms: list[Arm], found: dict[tuple[str, str], list[Group]]) -> Markup:
+def _table(
+    run: Run, arms: list[Arm], found: dict[tuple[str, str], list[Group]], digits: int
+) -> Markup:
     body = [
         [
             title, arm.title, words.count(g.n),
-            words.fixed(g.predicted), words.fixed(g.observed),
-            words.fixed(g.observed - g.predicted),
+            words.fixed(g.predicted, digits), words.fixed(g.observed, digits),
+            words.fixed(g.observed - g.predicted, digits),
         ]
         for c, title in run.scenarios.items()
         for arm in arms

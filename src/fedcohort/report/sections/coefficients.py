@@ -1,4 +1,4 @@
-"""Coefficients: hazard or odds ratios as a forest plot, and the table a statistician asks for."""
+"""Coefficients, or their ratios, as a forest plot, and the table a statistician asks for."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fedcohort.report import charts, words
-from fedcohort.report.charts.scales import Domain
+from fedcohort.report.charts.scales import Domain, around
 from fedcohort.report.markup import Markup, h, table
 from fedcohort.report.run import Arm, Run
 from fedcohort.report.sections.base import Section
@@ -28,7 +28,16 @@ _PLAIN = {
     "the event comes sooner; left of 1, later.",
     "odds ratio": "Odds ratio: by how much the odds of the outcome are multiplied. Right of 1, "
     "the outcome is more frequent; left of 1, less.",
+    "rate ratio": "Rate ratio: by how much the expected count is multiplied. Right of 1, there are "
+    "more; left of 1, fewer.",
+    "mean ratio": "Mean ratio: by how much the expected value is multiplied. Right of 1, it is "
+    "higher; left of 1, lower.",
+    "coefficient": "Coefficient: what is added to the expected value. Right of 0, it is higher; "
+    "left of 0, lower.",
 }
+_SHORT = {"hazard ratio": "HR", "odds ratio": "OR", "rate ratio": "RR", "mean ratio": "MR"}
+#: What a fit calls the constant, whose size tells nothing beside the others.
+_CONSTANTS = ("intercept", "(intercept)", "(Intercept)")
 
 
 def section(run: Run) -> Section | None:
@@ -37,14 +46,17 @@ def section(run: Run) -> Section | None:
     if not blocks:
         return None
     kinds = dict.fromkeys(_kind(c) for c in run.rows("coefficients"))
-    what = " ".join(_PLAIN[k] for k in kinds)
-    intro = (
-        f"{what} Bars are 95 % intervals; where a bar crosses 1, the data leave the direction "
-        "open. An association is not yet a cause."
+    what = " ".join(_PLAIN[k] for k in kinds if k in _PLAIN)
+    ends = " or ".join(dict.fromkeys(f"{_reference(k):g}" for k in kinds))
+    bars = (
+        f" Bars are 95 % intervals; where a bar crosses {ends}, the data leave the direction open."
+        if any(number(c.get("low")) == number(c.get("low")) for c in run.rows("coefficients"))
+        else ""
     )
+    goes = "outcome" if run.task == "regression" else "risk"
     return Section(
-        "coefficients", "Coefficients", "Which covariates go with the risk?", intro,
-        h("div", blocks),
+        "coefficients", "Coefficients", f"Which covariates go with the {goes}?",
+        f"{what}{bars} An association is not yet a cause.", h("div", blocks),
     )  # fmt: skip
 
 
@@ -73,9 +85,16 @@ def _block(run: Run, arm: Arm) -> Markup | None:
         for p in run.rows("pooled")
         if (p["arm"], str(p["scenario"]), int(p["repeat"])) == (arm.name, *fits[0])
     ]
+    if _gridded(first):
+        note.append(
+            "grid shift: by how much the time grid moves the coefficient, in standard errors, as "
+            "the sites' own risk sets tell"
+        )
     kind = _kind(first[0])
-    domain = _domain(first)
-    pages = [first[i : i + charts.MOST_ROWS] for i in range(0, len(first), charts.MOST_ROWS)]
+    log = kind != "coefficient"
+    drawn = [c for c in first if c["covariate"] not in _CONSTANTS]
+    domain = _domain(drawn, spread)
+    pages = [drawn[i : i + charts.MOST_ROWS] for i in range(0, len(drawn), charts.MOST_ROWS)]
     figures = [
         charts.figure(
             f"coefficients-{arm.name}" + f"-{i + 1}" * (len(pages) > 1),
@@ -83,9 +102,9 @@ def _block(run: Run, arm: Arm) -> Markup | None:
             "; ".join(note) or None,
             charts.interval_rows(
                 [_row(c, spread.get(str(c["covariate"]))) for c in page],
-                f"{kind.capitalize()}, log scale",
-                log=True,
-                reference=1.0,
+                f"{kind.capitalize()}, log scale" if log else _axis(run),
+                log=log,
+                reference=_reference(kind),
                 domain=domain,
             ),
             [_data(arm, kind, c) for c in page],
@@ -97,24 +116,42 @@ def _block(run: Run, arm: Arm) -> Markup | None:
 
 
 def _kind(c: Row) -> str:
-    """Return what the exponential of a coefficient is called."""
-    return "odds ratio" if "odds_ratio" in c else "hazard ratio"
+    """Return what the exponential of a coefficient is called; "coefficient" where none is taken."""
+    return next((k.replace("_", " ") for k in c if k.endswith("_ratio")), "coefficient")
+
+
+def _reference(kind: str) -> float:
+    """Return where a covariate says nothing."""
+    return 0.0 if kind == "coefficient" else 1.0
+
+
+def _gridded(first: Sequence[Row]) -> bool:
+    """Return whether an estimate of what the time grid does is known."""
+    return any(not math.isnan(number(c.get("grid_shift"))) for c in first)
+
+
+def _axis(run: Run) -> str:
+    """Return the title of an axis of coefficients, with the outcome's unit."""
+    return f"Coefficient, {run.unit}" if run.unit else "Coefficient"
 
 
 def _spread(every: Sequence[Row]) -> dict[str, tuple[float, float]]:
-    """Return the smallest and largest ratio of each covariate over all fits."""
+    """Return the smallest and largest value of each covariate over all fits."""
     out: dict[str, tuple[float, float]] = {}
     for c in every:
-        x, name = _ratios(c)[0], str(c["covariate"])
-        if x > 0:
+        x, name = _values(c)[0], str(c["covariate"])
+        if x == x:
             low, high = out.get(name, (x, x))
             out[name] = (min(low, x), max(high, x))
     return out
 
 
-def _domain(first: Sequence[Row]) -> Domain:
-    """Return a domain that holds the intervals, at most four decades each way."""
-    found = [x for c in first for x in _ratios(c)]
+def _domain(first: Sequence[Row], spread: Mapping[str, tuple[float, float]]) -> Domain:
+    """Return a domain that holds the intervals; of ratios, at most four decades each way."""
+    found = [x for c in first for x in _values(c)]
+    if not first or _kind(first[0]) == "coefficient":
+        spans = (x for c in first for x in spread.get(str(c["covariate"]), ()))
+        return around([*found, *spans, 0.0])
     logs = [math.log(x) for x in found if x > 0] or [0.0]
     low, high = max(min(*logs, -0.2), -9.2), min(max(*logs, 0.2), 9.2)
     room = 0.04 * (high - low)
@@ -123,16 +160,18 @@ def _domain(first: Sequence[Row]) -> Domain:
 
 def _row(c: Row, spread: tuple[float, float] | None) -> charts.Row:
     """Return one covariate's interval and mark; grey where the direction is open."""
-    value, low, high = _ratios(c)
+    value, low, high = _values(c)
     name = words.spaced(str(c["covariate"]))
-    if not value > 0:
+    if value != value:
         return charts.Row(name=name, text=words.MISSING)
+    nothing = _reference(_kind(c))
+    open_ = low <= nothing <= high if low == low else value == nothing
     return charts.Row(
         name=name,
         value=value,
         low=low,
         high=high,
-        look="c0" if low > 1 or high < 1 else "faint",
+        look="faint" if open_ else "c0",
         text=_shown(c),
         span=spread,
         small=True,
@@ -141,7 +180,7 @@ def _row(c: Row, spread: tuple[float, float] | None) -> charts.Row:
 
 def _data(arm: Arm, kind: str, c: Row) -> dict[str, object]:
     """Return one covariate's line of the figure's data."""
-    value, low, high = _ratios(c)
+    value, low, high = _values(c)
     head = {"arm": arm.name, "covariate": c["covariate"], "coefficient": c.get("coefficient")}
     rest = {"standard_error": c.get("standard_error"), kind.replace(" ", "_"): value}
     return {**head, **rest, "low": low, "high": high, "p": c.get("p")}
@@ -149,30 +188,49 @@ def _data(arm: Arm, kind: str, c: Row) -> dict[str, object]:
 
 def _shown(c: Row) -> str:
     """Return ``1.52 (1.20–1.93)``."""
-    value, low, high = map(ratio, _ratios(c))
-    interval = "" if words.MISSING in (low, high) else f" ({low}–{high})"
-    return value + interval
+    shown = ratio if _kind(c) != "coefficient" else _three
+    value, low, high = map(shown, _values(c))
+    if words.MISSING in (low, high):
+        return value
+    return f"{value} ({low} to {high})" if "−" in low + high else f"{value} ({low}–{high})"
 
 
-def _ratios(c: Row) -> tuple[float, float, float]:
-    """Return the ratio and its interval; the run has the interval of the coefficient."""
-    value, low, high = (
-        math.exp(min(max(number(c.get(k)), -700.0), 700.0)) for k in ("coefficient", "low", "high")
-    )
-    return value, low, high
+def _three(value: float) -> str:
+    """Return a coefficient with three digits that matter."""
+    return words.significant(value, 3)
+
+
+def _values(c: Row) -> tuple[float, float, float]:
+    """Return the ratio, or the coefficient, and its interval; the run has the coefficient's."""
+    value, low, high = (number(c.get(k)) for k in ("coefficient", "low", "high"))
+    if _kind(c) == "coefficient":
+        return value, low, high
+    return _exp(value), _exp(low), _exp(high)
+
+
+def _exp(x: float) -> float:
+    return math.exp(min(max(x, -700.0), 700.0)) if x == x else x
 
 
 def _table(first: Sequence[Row], spread: Mapping[str, tuple[float, float]], kind: str) -> Markup:
-    short = "OR" if kind == "odds ratio" else "HR"
-    head = ["Covariate", "Coefficient", "SE", f"{short} (95 % CI)", "p"]
-    head += [f"{short} over all fits"] if spread else []
+    plain = kind == "coefficient"
+    tested = any(number(c.get("standard_error")) == number(c.get("standard_error")) for c in first)
+    short = "Coefficient" if plain else _SHORT.get(kind, "Ratio")
+    head = ["Covariate", *([] if plain else ["Coefficient"])]
+    head += ["SE", f"{short} (95 % CI)", "p"] if tested else [short]
+    gridded = _gridded(first)
+    head += ["Grid shift"] * gridded + [f"{short} over all fits"] * bool(spread)
+    shown = _three if plain else ratio
     body: list[list[str]] = []
     for c in first:
-        line = [
-            words.spaced(str(c["covariate"])), fixed(c.get("coefficient")),
-            fixed(c.get("standard_error")), _shown(c), words.p_value(c.get("p")),
-        ]  # fmt: skip
-        ends = spread.get(str(c["covariate"]))
-        line += ([f"{ratio(ends[0])}–{ratio(ends[1])}"] if ends else [words.MISSING]) * bool(spread)
+        error = c.get("standard_error")
+        line = [words.spaced(str(c["covariate"])), *([] if plain else [fixed(c["coefficient"])])]
+        width = _three(number(error)) if plain else fixed(error)
+        line += [width, _shown(c), words.p_value(c.get("p"))] if tested else [_shown(c)]
+        line += [fixed(c.get("grid_shift"), 2)] * gridded
+        if spread:
+            low, high = map(shown, spread.get(str(c["covariate"]), (math.nan, math.nan)))
+            to = " to " if "−" in low + high else "–"
+            line.append(words.MISSING if words.MISSING in (low, high) else f"{low}{to}{high}")
         body.append(line)
     return table(head, body, numeric=range(1, len(head)), caption="Coefficients")

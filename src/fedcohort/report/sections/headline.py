@@ -38,13 +38,14 @@ def by_scenario(run: Run, arm: Arm) -> Markup:
 
 def _sentence(run: Run, arm: Arm, v: Verdict) -> list[str]:
     """Return what happened in one scenario, with its numbers."""
-    label = words.metric(run.metric).label
+    known = run.known()
     if v.kind == MISSING:
         why = run.failures(arm.name, v.scenario)
         return [f"failed: {_sentences(why)}" if why else "no value."]
     found = run.summary(arm.name, v.scenario)
     assert found is not None
-    reached = f"{label} {estimate(found.mean, found.low, found.high)}"
+    value = estimate(found.mean, found.low, found.high, known.digits)
+    reached = f"{known.label} {value}{known.after}"
     if v.kind == ALONE or v.share is None or run.lower is None or run.upper is None:
         missing = "; a bound is missing, so that there is no gap to compare with"
         return [f"{reached}{missing if run.lower and run.upper else ''}."]
@@ -67,8 +68,8 @@ def _sentence(run: Run, arm: Arm, v: Verdict) -> list[str]:
         return [f"{reached}; all data in one place did not clearly beat a hospital alone, so that "
                 "there was no gap to close."]  # fmt: skip
     gain = s.gain
-    interval = words.between(gain.low, gain.high)
-    change = f"difference {fixed(gain.value)}, 95 % interval {interval}"
+    interval = words.between(gain.low, gain.high, known.digits)
+    change = f"difference {fixed(gain.value, known.digits)}, 95 % interval {interval}"
     if v.kind == AHEAD:
         return [
             f"{reached}; better than a hospital alone ({change}); all data in one place did not "
@@ -196,7 +197,7 @@ def glossary(run: Run) -> Markup:
         if upper else None,
         ("Training together", "the rows stay in the hospitals; only the sums and model numbers "
          "listed under “What left each hospital” are exchanged."),
-        *((words.metric(m).label, words.metric(m).plain) for m in run.metrics),
+        *((run.known(m).axis, run.known(m).plain) for m in run.metrics),
     ]  # fmt: skip
     return h(
         "dl",

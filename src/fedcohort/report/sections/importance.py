@@ -20,11 +20,16 @@ def section(run: Run) -> Section | None:
     return Section(
         "importance", "Importance", "What does the model look at?",
         "Permutation importance: one column of the blind patients is shuffled, and the model "
-        f"loses as much {words.metric(run.metric).label} as it owes to that column. Columns that "
+        f"loses as much {_label(run)} as it owes to that column. Columns that "
         "tell the same share it, so that each may look dispensable. It says what the model uses, "
         "not what causes the outcome.",
         h("div", drawn),
     )  # fmt: skip
+
+
+def _label(run: Run) -> str:
+    """Return what is lost: of older runs, which do not say it, the metric that leads the page."""
+    return next((run.known(r.get("metric")).label for r in run.rows("importance")), "")
 
 
 def _figure(run: Run, arm: Arm) -> Markup | None:
@@ -45,7 +50,7 @@ def _figure(run: Run, arm: Arm) -> Markup | None:
         for r in mine[:SHOWN]
     ]  # fmt: skip
     some = f"; the first {SHOWN} of {len(mine)}" if len(mine) > SHOWN else ""
-    label = words.metric(run.metric).label
+    label = _label(run)
     top = mine[0]
     return charts.figure(
         f"importance-{arm.name}",

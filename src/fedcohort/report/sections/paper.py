@@ -24,6 +24,10 @@ METRICS: Mapping[str, str] = {
     "Calibration: the Achilles heel of predictive analytics. BMC Medicine 2019; 17: 230.",
     "auc": "Hanley JA, McNeil BJ. The meaning and use of the area under a receiver operating "
     "characteristic (ROC) curve. Radiology 1982; 143: 29–36.",
+    "r2": "Steyerberg EW, Vickers AJ, Cook NR, et al. Assessing the performance of prediction "
+    "models: a framework for traditional and novel measures. Epidemiology 2010; 21: 128–138.",
+    "poisson_deviance": "McCullagh P, Nelder JA. Generalized Linear Models. 2nd ed. London: "
+    "Chapman and Hall; 1989.",
     "brier": "Brier GW. Verification of forecasts expressed in terms of probability. Monthly "
     "Weather Review 1950; 78: 1–3.",
 }
@@ -129,7 +133,8 @@ def _judged(run: Run, cited: list[str]) -> str:
     if "test_fraction" not in evaluate:
         return ""
     named = [
-        f"{_inline(words.metric(m).label)}{' ' + _cite(cited, METRICS[m]) if m in METRICS else ''}"
+        words.inline(words.metric(m).label)
+        + (f" {_cite(cited, METRICS[m])}" if m in METRICS else "")
         for m in run.metrics
     ]
     n = words.number(evaluate.get("repeats"))
@@ -160,9 +165,3 @@ def _judged(run: Run, cited: list[str]) -> str:
         f"Performance was measured on {words.percent(run.test_fraction)} of the rows, held back at "
         f"random {repeats}, by {words.listed(named)}{drawn}{paired}.{grouped}{centre}"
     )
-
-
-def _inline(label: str) -> str:
-    """Return a metric's label within a sentence: names and acronyms keep their capitals."""
-    kept = label[1:2] in "-’'" or not label[1:2].islower() or label.startswith(("Brier", "Uno"))
-    return label if kept else label[0].lower() + label[1:]

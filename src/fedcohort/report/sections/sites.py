@@ -36,7 +36,7 @@ def section(run: Run) -> Section | None:
         return None
     ends = [v for g in found.values() for x in g for v in (x.alone, *x.arms.values())]
     domain = around(ends)
-    label = words.metric(run.metric).label
+    label = run.known().axis
     own = any(_own(run, c) for c in found)
     tested = (
         "each on the hospital's own held-back patients where hospitals are real, on all held-back "
@@ -91,16 +91,17 @@ def _figures(
     """Return one scenario's hospitals, in as many figures as pages that they need."""
     first = arms[0]
     sign = words.metric(run.metric).sign or 1
-    better = sum(sign * _gained(g, first) > 0 for g in found)
+    known = run.known()
+    better = sum(sign * _gained(g, first, known.digits) > 0 for g in found)
     note = f"{better} of {words.of(len(found), 'hospital')} better with {first.title}"
-    label = words.metric(run.metric).label
+    label = known.axis
     lower = [(run.lower.look, run.lower.title)] if run.lower else []
     keys = [*lower, *((a.look, a.title) for a in arms)]
     pages = [found[i : i + MOST_ROWS] for i in range(0, len(found), MOST_ROWS)]
     out: list[Markup] = []
     for i, page in enumerate(pages):
         part = f", part {i + 1} of {len(pages)}" * (len(pages) > 1)
-        said = "; ".join(f"{g.site}: {_change(g, first)}" for g in page)
+        said = "; ".join(f"{g.site}: {_change(g, first, known.digits)}" for g in page)
         out.append(
             figure(
                 f"sites-{scenario}" + f"-{i + 1}" * (len(pages) > 1),
@@ -125,7 +126,7 @@ def _row(run: Run, arms: list[Arm], scenario: str, gain: Gain) -> Row:
         name=gain.site + f" ({words.count(people)})" * (people == people),
         value=gain.arms.get(first.name, float("nan")),
         look=first.look,
-        text=_change(gain, first),
+        text=_change(gain, first, run.known().digits),
         others=((lower, gain.alone), *((a.look, gain.arms[a.name]) for a in reversed(arms[1:])
                                        if a.name in gain.arms)),
         link=True,
@@ -133,16 +134,16 @@ def _row(run: Run, arms: list[Arm], scenario: str, gain: Gain) -> Row:
     )  # fmt: skip
 
 
-def _gained(gain: Gain, first: Arm) -> float:
+def _gained(gain: Gain, first: Arm, digits: int) -> float:
     """Return the difference that a reader sees in the digits shown."""
     with_ = gain.arms.get(first.name, gain.alone)
-    return round(with_, 3) - round(gain.alone, 3)
+    return round(with_, digits) - round(gain.alone, digits)
 
 
-def _change(gain: Gain, first: Arm) -> str:
+def _change(gain: Gain, first: Arm, digits: int) -> str:
     """Return the metric alone, and with the first arm."""
-    with_ = gain.arms.get(first.name)
-    return fixed(gain.alone) if with_ is None else f"{fixed(gain.alone)} → {fixed(with_)}"
+    with_, alone = gain.arms.get(first.name), fixed(gain.alone, digits)
+    return alone if with_ is None else f"{alone} → {fixed(with_, digits)}"
 
 
 def _data(run: Run, scenario: str, gain: Gain) -> dict[str, object]:

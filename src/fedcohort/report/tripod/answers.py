@@ -79,9 +79,14 @@ def outcome(run: Run) -> str | None:
     """Item 8a, outcome."""
     outcome = run.mapping("outcome")
     names = [str(c) for c in outcome.get("columns") or ()]
-    kind = {"survival": "Time to an event", "classification": "Yes or no"}.get(
-        str(outcome.get("kind")), str(outcome.get("kind"))
-    )
+    known = str(outcome.get("type") or outcome.get("kind"))
+    kind = {
+        "survival": "Time to an event",
+        "classification": "Yes or no",
+        "continuous": "A number",
+        "count": "A count",
+    }.get(known, known)
+    kind += f", in {run.unit}" if run.unit else ""
     noun = "column" if len(names) == 1 else "columns"
     return f"{kind}: {noun} {words.listed(names)} of the tables." if names else None
 
@@ -205,6 +210,8 @@ def calculated(run: Run) -> str | None:
 
 def imbalance(run: Run) -> str | None:
     """Item 13, class imbalance."""
+    if run.task == "regression":
+        return "There are no classes: the outcome is a number."
     return "None was used." if run.arms else None
 
 
@@ -214,6 +221,7 @@ def output(run: Run) -> str | None:
         "survival": "A log risk score and a survival curve for each patient; no threshold.",
         "classification": "A probability for each patient; accuracy is at 0.5, a threshold that "
         "nobody chose for clinical use.",
+        "regression": "An expected value for each patient; no interval for a single patient.",
     }.get(str(run.results.get("task")))
 
 
@@ -276,8 +284,9 @@ def specified(run: Run) -> str | None:
 
 def performance(run: Run) -> str | None:
     """Item 23a, performance."""
+    judged = "Errors" if run.task == "regression" else "Discrimination"
     return (
-        "Sections Bounds, Discrimination and Calibration, with intervals; subgroups are not split."
+        f"Sections Bounds, {judged} and Calibration, with intervals; subgroups are not split."
         if run.rows("summary")
         else None
     )

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, ClassVar, Protocol, Self
 
+import numpy as np
 import pandas as pd
 
 from fedcohort.arrays import Array
 from fedcohort.protocol import Row
-from fedcohort.study.engine import Run
+from fedcohort.study.engine import Problem, Run
 
 #: A metric that is not defined for these rows is None.
 Metrics = dict[str, float | None]
+
+
+def constant(chance: Mapping[str, float], weights: Array) -> dict[str, Array]:
+    """Return each metric's value by chance as so many draws as there are weights (B, n): (B,)."""
+    return {name: np.full(len(weights), value) for name, value in chance.items()}
 
 
 class Judge(Protocol):
@@ -44,6 +51,17 @@ class Judge(Protocol):
 
     def draws(self, said: Any, weights: Array, wanted: tuple[str, ...]) -> dict[str, Array]:
         """Return the wanted metrics at each of B weightings (B, n) of the test rows: (B,) each."""
+        ...
+
+    def can_learn(self, problem: Problem) -> bool:
+        """Whether the metrics of a model of these training rows alone tell of no few of them."""
+        ...
+
+    def unlearnt(self, weights: Array, wanted: tuple[str, ...]) -> Mapping[str, Array]:
+        """Return the draws (B,) of a hospital whose rows give no model: every patient looks alike.
+
+        A metric that says nothing of such a hospital is left out.
+        """
         ...
 
     def groups(self, run: Run) -> list[Row]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -15,11 +17,13 @@ from fedcohort.data.targets import target_of
 from fedcohort.metrics import classification
 from fedcohort.metrics.small_cells import can_rank
 from fedcohort.protocol import Row
-from fedcohort.study.engine import Run
-from fedcohort.study.judges.base import Metrics
+from fedcohort.study.engine import Problem, Run
+from fedcohort.study.judges.base import Metrics, constant
 
 #: Groups of similar predictions.
 GROUPS = 5
+#: One half, the answer to every question where nothing is learnt.
+CHANCE = {"auc": 0.5, "accuracy": 0.5, "brier": 0.25, "log_loss": math.log(2.0)}
 
 
 @dataclass(frozen=True)
@@ -72,6 +76,14 @@ class Labels:
             for name, metric in classification.METRICS.items()
             if name in wanted
         }
+
+    def can_learn(self, problem: Problem) -> bool:
+        """Whether a model of these rows alone can be judged: always."""
+        return True
+
+    def unlearnt(self, weights: Array, wanted: tuple[str, ...]) -> Mapping[str, Array]:
+        """Return the draws (B,) of one who answers one half to every question."""
+        return constant(CHANCE, weights)
 
     def groups(self, run: Run) -> list[Row]:
         """Return mean prediction and share of class 1, by group of similar predictions."""

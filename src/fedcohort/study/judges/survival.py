@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -14,13 +15,15 @@ from fedcohort.metrics import brier, calibration, concordance, resampled
 from fedcohort.metrics.kaplan_meier import round_time
 from fedcohort.metrics.small_cells import can_rank
 from fedcohort.protocol import Row
-from fedcohort.study.engine import Run
-from fedcohort.study.judges.base import Metrics
+from fedcohort.study.engine import Problem, Run
+from fedcohort.study.judges.base import Metrics, constant
 
 #: Metrics that take whole curves.
 CURVES = frozenset({"ibs", "d_calibration_p"})
 #: Groups of similar predictions.
 GROUPS = 5
+#: Where nothing is learnt, every patient looks alike.
+CHANCE = {"c_index": 0.5, "uno_c": 0.5}
 
 
 @dataclass(frozen=True)
@@ -66,8 +69,8 @@ class Yardstick:
         cls, train: pd.DataFrame, test: pd.DataFrame, outcome: Survival, min_cell: int
     ) -> Yardstick:
         """Return the yardstick for training and test rows."""
-        a, b = (np.asarray(train[c], float) for c in outcome.columns)
-        t, e = (np.asarray(test[c], float) for c in outcome.columns)
+        a, b = (np.asarray(train[c], float) for c in (outcome.time, outcome.event))
+        t, e = (np.asarray(test[c], float) for c in (outcome.time, outcome.event))
         seen, died = b > 0, e > 0
         return cls(
             a, seen, test, t, died,
@@ -139,6 +142,14 @@ class Yardstick:
         if "calibration_slope" in wanted:
             found["calibration_slope"] = resampled.calibration_slope(weights, *seen)
         return found
+
+    def can_learn(self, problem: Problem) -> bool:
+        """Whether a model of these rows alone can be judged: always."""
+        return True
+
+    def unlearnt(self, weights: Array, wanted: tuple[str, ...]) -> Mapping[str, Array]:
+        """Return the draws (B,) of one to whom every patient looks alike."""
+        return constant(CHANCE, weights)
 
     def groups(self, run: Run) -> list[Row]:
         """Return predicted against observed survival at the horizon, by group of predictions."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -9,41 +10,27 @@ from typing import Any
 import numpy as np
 from scipy.special import chdtrc, expit
 
+from fedcohort.algorithms.glm.predictor import Predictor
 from fedcohort.arrays import Array
 from fedcohort.numerics.wald import ratio_rows
-from fedcohort.protocol import Fitted, Row
+from fedcohort.protocol import Row
 
 
-@dataclass(frozen=True, eq=False)
-class LogisticModel(Fitted):
-    """P(y = 1 | x) = 1/(1 + exp(−b₀ − xᵀβ)).
+@dataclass(frozen=True, kw_only=True, eq=False)
+class LogisticModel(Predictor):
+    """P(y = 1 | x) = 1/(1 + exp(−η)), η in log odds.
 
     Attributes
     ----------
-    features : names of the covariates, in order, (p,).
-    intercept : b₀, log odds at x = 0.
-    coefficients : β (p,), log odds ratio per unit of the covariate.
-    covariance : (p + 1, p + 1) of (b₀, β), inverse of the penalised information.
-    log_likelihood, null_log_likelihood : without the penalty, at the fit and without covariates.
-    rows : records at all sites.
-    ones : those of class 1; None of a model that was read from a file, which leaves them out.
-    level : coverage of the intervals in `summary`.
+    log_likelihood : without the penalty, at the fit.
+    null_log_likelihood : without covariates; None of a fit by ADMM.
+    ones : records of class 1; None of a fit by ADMM, and of a model that was read from a file,
+        which leaves them out.
     """
 
-    features: tuple[str, ...]
-    intercept: float
-    coefficients: Array
-    covariance: Array
     log_likelihood: float
-    null_log_likelihood: float
-    rows: int
+    null_log_likelihood: float | None
     ones: int | None
-    level: float
-
-    @property
-    def standard_errors(self) -> Array:
-        """Standard errors of (b₀, β), (p + 1,)."""
-        return np.sqrt(np.diag(self.covariance))
 
     @property
     def deviance(self) -> float:
@@ -52,8 +39,9 @@ class LogisticModel(Fitted):
 
     @property
     def null_deviance(self) -> float:
-        """The deviance without covariates."""
-        return -2.0 * self.null_log_likelihood
+        """The deviance without covariates; NaN of a fit by ADMM."""
+        value = self.null_log_likelihood
+        return math.nan if value is None else -2.0 * value
 
     @property
     def likelihood_ratio(self) -> tuple[float, float]:
@@ -61,45 +49,67 @@ class LogisticModel(Fitted):
         statistic = self.null_deviance - self.deviance
         return statistic, float(chdtrc(len(self.features), max(statistic, 0.0)))
 
+    @property
+    def coef_(self) -> Array:
+        """β (1, p), as in scikit-learn."""
+        return self.coefficients[None, :]
+
     def predict(self, x: Array) -> Array:
         """Return the probability of class 1 of each row of x (n, p): (n,)."""
-        return expit(self.intercept + np.asarray(x, float) @ self.coefficients)
+        return expit(self.predictor(x))
+
+    def predict_proba(self, x: Array) -> Array:
+        """Return the probabilities of class 0 and 1 of each row of x (n, p): (n, 2)."""
+        eta = self.predictor(x)
+        return np.column_stack([expit(-eta), expit(eta)])
 
     def summary(self) -> list[Row]:
         """Return one row per covariate; ``low``, ``high`` are Wald's, of the coefficient."""
+        if self.spread is None:
+            pairs = zip(self.features, self.coefficients.tolist(), strict=True)
+            return [
+                {"covariate": name, "coefficient": b, "odds_ratio": math.exp(min(b, 709.0))}
+                for name, b in pairs
+            ]
         return ratio_rows(
             self.features, self.coefficients, self.standard_errors[1:], self.level, "odds_ratio"
         )
 
     def arrays(self) -> dict[str, Array]:
         """Return b₀, β and their covariance."""
+        spread = {} if self.spread is None else {"covariance": self.spread}
         return {
             "intercept": np.array(self.intercept),
             "coefficients": self.coefficients,
-            "covariance": self.covariance,
+            **spread,
         }
 
     def meta(self) -> dict[str, Any]:
         """Return names, rows, log-likelihoods and the level of the intervals."""
         return {
             "features": list(self.features),
+            "offset": self.offset,
             "log_likelihood": self.log_likelihood,
             "null_log_likelihood": self.null_log_likelihood,
             "rows": self.rows,
+            "rounds": self.rounds,
             "level": self.level,
         }
 
     @classmethod
     def restore(cls, arrays: Mapping[str, Array], meta: Mapping[str, Any]) -> LogisticModel:
         """Rebuild the model from what `arrays` and `meta` returned."""
+        null = meta["null_log_likelihood"]
         return cls(
             features=tuple(meta["features"]),
+            offset=str(meta.get("offset", "")),
             intercept=float(arrays["intercept"]),
             coefficients=arrays["coefficients"],
-            covariance=arrays["covariance"],
+            spread=arrays.get("covariance"),
             log_likelihood=float(meta["log_likelihood"]),
-            null_log_likelihood=float(meta["null_log_likelihood"]),
+            null_log_likelihood=None if null is None else float(null),
             rows=int(meta["rows"]),
+            rounds=int(meta.get("rounds", 0)),
             ones=None,
             level=float(meta["level"]),
         )

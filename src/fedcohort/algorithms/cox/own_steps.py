@@ -1,0 +1,250 @@
+"""Site steps of Cox regression under each site's own baseline hazard. All are sums.
+
+No risk set of several sites is seen, and none of a single site: what a site replies is summed over
+its own risk sets before it is summed over sites.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fedcohort.algorithms.cox.placing import SurvivalSite, placed, weights
+from fedcohort.arrays import Array
+from fedcohort.data.tables import SurvivalTable
+from fedcohort.numerics.coxph import at_risk, pooled
+from fedcohort.numerics.proportional import pooled_trend
+from fedcohort.numerics.survival import leave_together, spans
+from fedcohort.protocol import message, summed
+
+
+@message
+class OwnLikelihood:
+    """ℓ (), U (p,) and I (p, p) of a site's records under its own baseline hazard."""
+
+    log_likelihood: Array
+    score: Array
+    information: Array
+
+
+@message
+class OwnTrend:
+    """U_θ (p,), I_1 and I_2 (p, p) of a site's records under its own baseline hazard."""
+
+    score: Array
+    cross: Array
+    information: Array
+
+
+@message
+class Moved:
+    """How many records a grid moves past a death of their own site, ()."""
+
+    rows: Array
+
+
+@message
+class Gap:
+    """U at exact times less U at those of the grid (p,), under a site's own baseline hazard."""
+
+    score: Array
+
+
+@message
+class OwnHazard:
+    """Baseline hazard of each interval (T,) at a site, times the weight of its records."""
+
+    hazard: Array
+
+
+@message
+class Sizes:
+    """Deaths, and the weight of all records, of each fold (folds,)."""
+
+    deaths: Array
+    weight: Array
+
+
+@message
+class HeldOut:
+    """ℓ of all records less ℓ without those that a fit was made without (L,), for L penalties."""
+
+    log_likelihood: Array
+
+
+#: As a site's fold: each of its records has its own.
+BY_ROW = -1
+
+
+@summed
+def own_likelihood(
+    site: SurvivalSite, *, centre: Array, scale: Array, beta: Array, ties: str
+) -> OwnLikelihood:
+    """Sum the likelihood under each site's own baseline, with its slope and curvature.
+
+    At β (p,) and at the site's own exact times.
+    """
+    return _own_likelihood(site.data, centre, scale, beta, ties)
+
+
+def _own_likelihood(
+    table: SurvivalTable, centre: Array, scale: Array, beta: Array, ties: str
+) -> OwnLikelihood:
+    result = pooled(placed(table, _own_times(table), None, centre, scale), beta, ties)
+    return OwnLikelihood(np.array(result.log_likelihood), result.score, result.information)
+
+
+@summed
+def own_trend(
+    site: SurvivalSite,
+    *,
+    times: Array,
+    centre: Array,
+    scale: Array,
+    beta: Array,
+    ties: str,
+    g: Array,
+) -> OwnTrend:
+    """Sum how effects change with time under each site's own baseline, once.
+
+    At the site's own times of death, where g is that of the grid's interval: `times`, g (T,).
+    """
+    own = _own_times(site.data)
+    at = np.minimum(np.searchsorted(times, own), len(times) - 1)
+    return OwnTrend(*pooled_trend(placed(site.data, own, None, centre, scale), beta, ties, g[at]))
+
+
+@summed
+def own_moved(site: SurvivalSite, *, times: Array, exits: Array) -> Moved:
+    """Count the records that are at risk at other deaths of their site on the grid."""
+    _, time, event, *_ = site.data
+    _, slot, dies = spans(time, event, times)
+    slot = leave_together(slot, dies, exits)
+    seen = [np.searchsorted(np.sort(at[dies]), at, side="right") for at in (time, slot)]
+    return Moved(np.array(float((seen[0] != seen[1]).sum())))
+
+
+@summed
+def own_gap(
+    site: SurvivalSite,
+    *,
+    times: Array,
+    exits: Array,
+    centre: Array,
+    scale: Array,
+    beta: Array,
+    ties: str,
+) -> Gap:
+    """Sum what the grid does to the score under each site's own baseline hazard, once.
+
+    At β (p,), at the exact times less at those of the grid.
+    """
+    table = site.data
+    gridded = pooled(placed(table, times, exits, centre, scale), beta, ties)
+    exact = pooled(placed(table, _own_times(table), None, centre, scale), beta, ties)
+    return Gap(exact.score - gridded.score)
+
+
+@summed
+def own_hazard(
+    site: SurvivalSite, *, times: Array, centre: Array, scale: Array, beta: Array
+) -> OwnHazard:
+    """Sum each site's own baseline hazard over the grid's intervals, times its weight, once."""
+    table, own = site.data, _own_times(site.data)
+    records = placed(table, own, None, centre, scale)
+    s0 = at_risk(records.leaving(records.risk(beta)))
+    interval = np.minimum(np.searchsorted(times, own), len(times) - 1)
+    by_time = np.bincount(interval, records.death_weight / s0, minlength=len(times))
+    return OwnHazard(by_time * weights(table).sum())
+
+
+@summed
+def fold_sizes(site: SurvivalSite, *, fold: int, folds: int) -> Sizes:
+    """Count the deaths of each fold."""
+    table, at = site.data, folds_of(site.data, fold, folds)
+    return Sizes(
+        np.bincount(at, np.asarray(table.event, float), minlength=folds),
+        np.bincount(at, weights(table), minlength=folds),
+    )
+
+
+@summed
+def fold_likelihood(
+    site: SurvivalSite,
+    *,
+    centre: Array,
+    scale: Array,
+    beta: Array,
+    ties: str,
+    fold: int,
+    folds: int,
+    without: int,
+) -> OwnLikelihood:
+    """Sum the likelihood under each site's own baseline, without the records of one fold."""
+    rest = _rows(site.data, folds_of(site.data, fold, folds) != without)
+    return _own_likelihood(rest, centre, scale, beta, ties)
+
+
+@summed
+def held_out(
+    site: SurvivalSite,
+    *,
+    centre: Array,
+    scale: Array,
+    betas: Array,
+    ties: str,
+    fold: int,
+    folds: int,
+) -> HeldOut:
+    """Sum over folds by how much those left out lower the log-likelihood, under own baselines.
+
+    At the coefficients of the fits without them, β (folds, L, p).
+    """
+    at, every = folds_of(site.data, fold, folds), site.data
+    total = np.zeros(betas.shape[1])
+    for k in np.unique(at).tolist():
+        for table, sign in ((every, 1), (_rows(every, at != k), -1)):
+            records = placed(table, _own_times(table), None, centre, scale)
+            total += [sign * pooled(records, beta, ties).log_likelihood for beta in betas[k]]
+    return HeldOut(total)
+
+
+def folds_of(table: SurvivalTable, fold: int, folds: int) -> Array:
+    """Return the fold of each record (n,): `fold`, or for `BY_ROW` dealt in the order of times.
+
+    Records of equal times and events are dealt in the order of their covariates, so that the order
+    of rows does not matter.
+    """
+    n = len(table.x)
+    if fold != BY_ROW:
+        return np.full(n, fold)
+    order = np.lexsort((*table.x.T, table.event, table.time))
+    out = np.empty(n, np.int64)
+    out[order] = np.arange(n) % folds
+    return out
+
+
+def _rows(table: SurvivalTable, kept: Array) -> SurvivalTable:
+    """Return some rows of a table; the table itself where they are all."""
+    if kept.all():
+        return table
+    x, time, event, *more = table
+    return SurvivalTable(
+        x[kept], time[kept], event[kept], *(v if v is None else v[kept] for v in more)
+    )
+
+
+def _own_times(table: SurvivalTable) -> Array:
+    """Return a site's distinct times of death."""
+    return np.unique(table.time[np.asarray(table.event, bool)])
+
+
+STEPS = (
+    own_likelihood,
+    own_trend,
+    own_moved,
+    own_gap,
+    own_hazard,
+    fold_sizes,
+    fold_likelihood,
+    held_out,
+)

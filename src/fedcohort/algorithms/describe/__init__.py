@@ -1,0 +1,41 @@
+"""Descriptive statistics over sites: Table 1 by site and by group, histograms, correlations."""
+
+from fedcohort.algorithms.describe.model import Description
+from fedcohort.algorithms.describe.program import DescribeSettings, fit
+from fedcohort.data.describe import describe_columns, describe_quantiles
+from fedcohort.data.describe_bins import count_bins
+from fedcohort.data.describe_groups import describe_by_group
+from fedcohort.data.describe_pairs import sum_pairs
+from fedcohort.protocol import Method
+
+METHOD = Method(
+    name="describe",
+    title="Table 1 by site and by group, histograms and correlations, small counts hidden",
+    tasks=(
+        "survival",
+        "classification",
+        "regression",
+        "clustering",
+        "latent",
+        "synthesis",
+        "imputation",
+    ),
+    paper=(
+        "Austin, Statistics in Medicine 28(25), 2009 (standardised differences); Hundepool et al., "
+        "Statistical Disclosure Control, 2012"
+    ),
+    reveals=(
+        "Of each site, once, what Table 1 shows of it, also by group: rows, missing values, counts "
+        "of levels, mean, standard deviation and quantiles, where the site has hidden what is of "
+        "few patients. Of all sites together, as sums, counts of numbers between round edges, and "
+        "products of columns."
+    ),
+    settings=DescribeSettings,
+    fit=fit,
+    model=Description,
+    steps=(describe_columns, describe_quantiles, describe_by_group, count_bins, sum_pairs),
+    gives=frozenset({"summary"}),
+    raw=True,
+)
+
+__all__ = ["METHOD", "DescribeSettings", "Description", "fit"]

@@ -1,0 +1,93 @@
+"""Table 1 as lines: one for each number, or level, of a variable at a site and in a group.
+
+The standardised differences (`numerics.standardised`) compare groups by what is shown of them; of
+more than two groups the largest difference of a pair stands.
+
+Revealed: nothing beyond what sites show.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from fedcohort.data.summary import Summary
+from fedcohort.numerics.standardised import of_levels, of_means
+from fedcohort.protocol import Row
+
+
+def lines(summaries: Sequence[Summary], shares: Sequence[float] = ()) -> list[Row]:
+    """Return Table 1, variable by variable: all rows first, then each group.
+
+    Parameters
+    ----------
+    summaries : over all sites (site None) and at each, of all rows (group None) and each group.
+    shares : (q,) of their further quantiles.
+
+    Returns
+    -------
+    lines : variable, type, unit, level; site and group, None for all; n and missing (rows),
+        count and share (of a level, among those known), mean, sd, q25, median, q75 and further
+        quantiles; smd, the standardised difference between groups, on the lines of all groups.
+        None for what is hidden, or is not of that variable.
+    """
+    names = list(dict.fromkeys(s.variable.name for s in summaries))
+    out: list[Row] = []
+    for name in names:
+        own = [s for s in summaries if s.variable.name == name]
+        for s in own:
+            apart = [g for g in own if g.group is not None and g.site == s.site]
+            smd = None if s.group is not None else difference(apart)
+            out += _lines(s, smd, shares)
+    return out
+
+
+def _lines(s: Summary, smd: float | None, shares: Sequence[float]) -> list[Row]:
+    q1, median, q3 = s.quartiles or (None, None, None)
+    more = {f"q{100 * q:g}": v for q, v in itertools.zip_longest(shares, s.quantiles)}
+    known = None if s.rows is None or s.missing is None else s.rows - s.missing
+    of: list[tuple[str | None, int | None]] = list(zip(s.levels, s.counts, strict=True))
+    return [
+        {
+            "variable": s.variable.name,
+            "type": s.variable.type,
+            "unit": s.variable.unit,
+            "level": level,
+            "site": s.site,
+            "group": s.group,
+            "n": s.rows,
+            "missing": s.missing,
+            "count": count,
+            "share": count / known if known and count is not None else None,
+            "mean": s.mean,
+            "sd": s.sd,
+            "q25": q1,
+            "median": median,
+            "q75": q3,
+            **more,
+            "smd": smd,
+        }
+        for level, count in of or [(None, None)]
+    ]
+
+
+def difference(groups: Sequence[Summary]) -> float | None:
+    """Return the largest standardised difference between two groups; None where one is hidden."""
+    found: list[float] = []
+    for one, other in itertools.combinations(groups, 2):
+        if one.levels:
+            cells = [[n for n in g.counts if n is not None] for g in (one, other)]
+            if any(len(c) < len(one.levels) for c in cells):
+                return None
+            d = of_levels(*(np.array(c, float) for c in cells))
+        else:
+            if one.mean is None or one.sd is None or other.mean is None or other.sd is None:
+                return None
+            d = of_means((one.mean, one.sd), (other.mean, other.sd))
+        if not math.isfinite(d):
+            return None
+        found.append(d)
+    return max(found, default=None)

@@ -1,0 +1,80 @@
+"""A description as it is shown: Table 1, histograms, correlations, and what was refused."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fedcohort.arrays import Array
+from fedcohort.data.describe_bins import Bars
+from fedcohort.data.describe_pairs import Correlation
+from fedcohort.protocol import Fitted, Row
+
+
+@dataclass(frozen=True)
+class Description(Fitted):
+    """What sites show of their tables.
+
+    Attributes
+    ----------
+    by, groups : the column whose levels are the groups, and these; empty without.
+    min_cell : counts below it, but 0, are hidden.
+    table : Table 1, a line for each number or level, site and group; see `lines.lines`.
+    histograms : of numbers over all sites.
+    correlation : Pearson's r over all sites; None if not asked for.
+    suppressed : how many counts are hidden.
+    refusals : variable, site, group, what is not shown there, and by which rule.
+    """
+
+    by: str
+    groups: tuple[str, ...]
+    min_cell: int
+    table: list[Row]
+    histograms: tuple[Bars, ...]
+    correlation: Correlation | None
+    suppressed: int
+    refusals: tuple[Row, ...]
+
+    def summary(self) -> list[Row]:
+        """Return Table 1."""
+        return self.table
+
+    def arrays(self) -> dict[str, Array]:
+        """Return the correlations."""
+        return {"correlation": np.zeros((0, 0)) if self.correlation is None else self.correlation.r}
+
+    def meta(self) -> dict[str, Any]:
+        """Return everything else."""
+        found = self.correlation
+        return {
+            "by": self.by,
+            "groups": list(self.groups),
+            "min_cell": self.min_cell,
+            "table": self.table,
+            "histograms": [h.to_dict() for h in self.histograms],
+            "correlated": None if found is None else list(found.names),
+            "refused": [] if found is None else [[*k, why] for k, why in found.refused.items()],
+            "suppressed": self.suppressed,
+            "refusals": list(self.refusals),
+        }
+
+    @classmethod
+    def restore(cls, arrays: Mapping[str, Array], meta: Mapping[str, Any]) -> Description:
+        """Rebuild the description from what `arrays` and `meta` returned."""
+        names, found = meta["correlated"], None
+        if names is not None:
+            refused = {(a, b): why for a, b, why in meta["refused"]}
+            found = Correlation(tuple(names), arrays["correlation"], refused)
+        return cls(
+            by=meta["by"],
+            groups=tuple(meta["groups"]),
+            min_cell=int(meta["min_cell"]),
+            table=list(meta["table"]),
+            histograms=tuple(Bars.from_dict(h) for h in meta["histograms"]),
+            correlation=found,
+            suppressed=int(meta["suppressed"]),
+            refusals=tuple(meta["refusals"]),
+        )

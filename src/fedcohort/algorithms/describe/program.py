@@ -1,0 +1,172 @@
+"""Descriptive statistics over sites, with nothing of few patients in them.
+
+Table 1 by site is `data.describe`, by group `data.describe_groups`, with standardised differences
+between groups of what is shown (`numerics.standardised`); histograms are `data.describe_bins`,
+correlations `data.describe_pairs`. The rules of what is hidden, and why nobody can work it out from
+the rest, stand in these modules, in `suppression`, `cross_suppression` and `shown_number`.
+
+Revealed: `SiteTable` and, where asked for, `SiteQuantiles` and `GroupTables`, of each site, once;
+`Bins` and `Pairs`, once, as sums over all sites.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import cast
+
+from fedcohort.algorithms.describe.lines import lines
+from fedcohort.algorithms.describe.model import Description
+from fedcohort.algorithms.describe.refusals import of_bars, of_pairs, of_sites, of_summaries
+from fedcohort.data.describe import Reading, describe, variables_of
+from fedcohort.data.describe_bins import Bars, histograms
+from fedcohort.data.describe_groups import describe_groups
+from fedcohort.data.describe_pairs import Correlation, correlate
+from fedcohort.data.dictionary import Dictionary
+from fedcohort.data.outcome import Outcome
+from fedcohort.data.shown_number import QUARTILES
+from fedcohort.data.summary import Summary
+from fedcohort.data.variable import Variable
+from fedcohort.data.words import known_name
+from fedcohort.protocol import (
+    DataError,
+    Federation,
+    SettingError,
+    SiteUnavailable,
+    Task,
+    setting,
+)
+
+#: A table by more groups than this is none that anybody reads.
+MOST_GROUPS = 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class DescribeSettings:
+    """Settings of `describe`."""
+
+    by: str = setting("", "the column whose levels are the groups; empty for no groups")
+    quantiles: tuple[float, ...] = setting(
+        (), "quantiles besides the quartiles, such as 0.05 and 0.95", "share of rows"
+    )
+    histograms: bool = setting(True, "whether numbers have histograms")
+    correlation: bool = setting(True, "whether there are Pearson's correlations")
+    rounding: bool = setting(True, "whether numbers are rounded; False needs a min_cell of 1")
+
+    def __post_init__(self) -> None:
+        for q in self.quantiles:
+            if not 0 < q < 1 or q in QUARTILES:
+                raise SettingError(
+                    f"setting 'quantiles' of method 'describe' holds {q!r}; give shares between 0 "
+                    f"and 1 other than the quartiles, which are always there."
+                )
+        if len(set(self.quantiles)) < len(self.quantiles):
+            raise SettingError("setting 'quantiles' of method 'describe' names a share twice.")
+
+
+def fit(fed: Federation, config: DescribeSettings, task: Task) -> Description:
+    """Describe the rows of all sites that answer the first call.
+
+    Raises
+    ------
+    DataError : no column that can be described, or a table that is not as the dictionary says.
+    SettingError : `by` is no column with levels; exact numbers with a `min_cell` above 1.
+    SiteUnavailable : a site left between two calls.
+    """
+    m = task.min_cell
+    if not config.rounding and m > 1:
+        raise SettingError(
+            f"setting 'rounding' is False, and min_cell is {m}: exact means tell small counts. "
+            f"Leave it out, or give min_cell=1 if all sites agree that nothing is hidden."
+        )
+    known = cast("Dictionary", task.dictionary)
+    reading = Reading(_described(known, cast("Outcome | None", task.outcome_of), config.by))
+    if config.by:
+        _check_groups(config.by, reading)
+    shares = tuple(sorted(config.quantiles))
+    groups: list[Summary] = []
+    left_out: tuple[str, ...] = ()
+    bars: list[Bars] = []
+    without: list[str] = []
+    pairs: Correlation | None = None
+    found: list[Summary] = []
+    for _ in fed.rounds(1):
+        found = describe(
+            fed, reading.variables, shares=shares, min_cell=m, rounding=config.rounding
+        )
+        fed = fed.only(fed.answered)
+        whole = [s for s in found if s.site is None]
+        if config.by:
+            groups, left_out = describe_groups(
+                fed, reading, config.by, shares=shares, min_cell=m, rounding=config.rounding
+            )
+            _check_all_answered(fed)
+        view = fed.through(reading.view)
+        if config.histograms:
+            told = {s.variable.name: s for s in whole}
+            bars, without = histograms(
+                view, [told[v.name] for v in reading.view.numeric], min_cell=m
+            )
+            _check_all_answered(fed)
+        if config.correlation:
+            pairs = correlate(view, reading, whole, min_cell=m, rounding=config.rounding)
+            _check_all_answered(fed)
+        n_hidden = sum(s.n_hidden for s in (*found, *groups))
+        fed.record(hidden=float(n_hidden))
+    every = [*found, *groups]
+    return Description(
+        by=config.by,
+        groups=reading.levels.get(config.by, ()),
+        min_cell=m,
+        table=lines(every, shares),
+        histograms=tuple(bars),
+        correlation=pairs,
+        suppressed=sum(s.n_hidden for s in every),
+        refusals=(
+            *of_sites(left_out, config.by, m),
+            *of_summaries(every, m),
+            *of_bars(without, m),
+            *of_pairs(pairs, m),
+        ),
+    )
+
+
+def _described(known: Dictionary, outcome: Outcome | None, by: str) -> list[Variable]:
+    """Return the variables that are described, and the one of the groups."""
+    found = list(variables_of(known, outcome))
+    if by and by not in [v.name for v in found]:
+        if by not in known:
+            raise SettingError(
+                f"by: the dictionary has {known_name('variable', by, known.variables)}"
+            )
+        v = known[by]
+        if v.identifier or v.type in ("text", "date"):
+            kind = "an identifier" if v.identifier else f"of type {v.type!r}"
+            raise SettingError(f"by: {by!r} is {kind}; name a column with levels.")
+        found.append(v)
+    if not found:
+        raise DataError("no column is left to describe, besides identifiers, dates and text.")
+    return found
+
+
+def _check_groups(by: str, reading: Reading) -> None:
+    """Refuse a column that makes no groups."""
+    levels = reading.levels[by]
+    if not levels:
+        raise SettingError(
+            f"by: {by!r} is a number. Name a column with levels, or make one of its classes."
+        )
+    if not 1 < len(levels) <= MOST_GROUPS:
+        raise SettingError(
+            f"by: {by!r} has {len(levels)} levels; groups are 2 to {MOST_GROUPS}. Join some."
+        )
+    if len(reading.variables) == 1:
+        raise DataError(f"there is no column besides {by!r} to describe by its groups.")
+
+
+def _check_all_answered(fed: Federation) -> None:
+    """Refuse to put together what is not of the same sites."""
+    if missing := sorted(set(fed.sites) - set(fed.answered)):
+        raise SiteUnavailable(
+            f"{', '.join(missing)} left between two calls, and a description is of the same sites "
+            f"throughout. Bring them back and --resume, or start again without them."
+        )

@@ -1,0 +1,70 @@
+"""Generalised linear models by one program: `glm`, and its best known case, `logistic`."""
+
+from fedcohort.algorithms.glm.logistic import LogisticModel
+from fedcohort.algorithms.glm.model import GlmModel
+from fedcohort.algorithms.glm.program import fit, fit_logistic
+from fedcohort.algorithms.glm.settings import GlmSettings, LogisticSettings
+from fedcohort.algorithms.glm.steps import STEPS
+from fedcohort.protocol import Method
+from fedcohort.training import admm
+
+_ONCE = (
+    "Only sums over all sites: once the number of records, of those with an outcome above 0 and "
+    "above 1, and totals of the outcome and the covariates; "
+)
+_ROUNDS = "per round the log-likelihood, its gradient and one p x p matrix."
+_ADMM = (
+    "once the number of records, those of class 1, and totals and squares of the covariates; per "
+    "round the sites' solutions and prices of consensus, as sums over sites, without any curvature."
+)
+
+
+def reveals_with(config: LogisticSettings) -> str:
+    """Say in plain words what leaves a site with these settings."""
+    if config.solver == "admm":
+        return f"Only sums over all sites: {_ADMM}"
+    return _ONCE + _ROUNDS
+
+
+METHOD = Method(
+    name="glm",
+    title="Generalised linear models, exactly as on the pooled table",
+    tasks=("regression", "classification"),
+    paper="McCullagh & Nelder, Generalized Linear Models, 1989",
+    reveals=(
+        f"{_ONCE}per round the deviance, its gradient and one p x p matrix (two where the link is "
+        "not the family's own); at the end one sum over the outcomes."
+    ),
+    settings=GlmSettings,
+    fit=fit,
+    model=GlmModel,
+    steps=STEPS,
+    gives=frozenset({"predict", "summary"}),
+    preprocess={"scale": "none", "impute": "median"},
+)
+
+LOGISTIC = Method(
+    name="logistic",
+    title="Logistic regression, exactly as on the pooled table",
+    tasks=("classification",),
+    paper="McCullagh & Nelder, Generalized Linear Models, 1989; ridge as D6.2, eq. 3.6",
+    reveals=f"{_ONCE}{_ROUNDS} By ADMM: {_ADMM}",
+    reveals_with=reveals_with,
+    settings=LogisticSettings,
+    fit=fit_logistic,
+    model=LogisticModel,
+    steps=(*STEPS, *admm.STEPS),
+    gives=frozenset({"predict", "summary"}),
+    preprocess={"scale": "none", "impute": "median"},
+)
+
+__all__ = [
+    "LOGISTIC",
+    "METHOD",
+    "GlmModel",
+    "GlmSettings",
+    "LogisticModel",
+    "LogisticSettings",
+    "fit",
+    "fit_logistic",
+]

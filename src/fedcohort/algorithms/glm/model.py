@@ -1,0 +1,111 @@
+"""A fitted generalised linear model: coefficients with their uncertainty, and expected outcomes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fedcohort.algorithms.glm.predictor import Predictor
+from fedcohort.arrays import Array
+from fedcohort.numerics.families import Family
+from fedcohort.numerics.wald import ratio_rows
+from fedcohort.protocol import Row
+
+#: What exp(β) is; it is no ratio under the other links.
+RATIOS = {
+    ("binomial", "logit"): "odds_ratio",
+    ("poisson", "log"): "rate_ratio",
+    ("gamma", "log"): "mean_ratio",
+    ("gaussian", "log"): "mean_ratio",
+}
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class GlmModel(Predictor):
+    """E(y | x) = h(η), with variance φ V(μ).
+
+    Attributes
+    ----------
+    family : the law of the outcome and its link.
+    dispersion : φ; Pearson's χ² by degrees of freedom for Gaussian and gamma, else 1.
+    deviance, null_deviance : at the fit, and without covariates; without the penalty.
+    pearson : Pearson's χ²; over `df_residual` it is above 1 where counts are overdispersed.
+    log_likelihood : at the fit; of the Gaussian with identity at φ = deviance/rows, as statsmodels.
+    """
+
+    family: Family
+    dispersion: float
+    deviance: float
+    null_deviance: float
+    pearson: float
+    log_likelihood: float
+
+    @property
+    def df_residual(self) -> int:
+        """Degrees of freedom that are left: rows − p − 1."""
+        return self.rows - len(self.features) - 1
+
+    @property
+    def aic(self) -> float:
+        """Akaike's criterion, −2 ℓ + 2 (p + 1); φ is not counted, as in statsmodels."""
+        return -2.0 * self.log_likelihood + 2.0 * (len(self.features) + 1)
+
+    def predict(self, x: Array) -> Array:
+        """Return the expected outcome of each row of x (n, p): (n,)."""
+        return self.family.inverse(self.predictor(x))
+
+    def summary(self) -> list[Row]:
+        """Return one row per covariate; ``low``, ``high`` are Wald's, of the coefficient.
+
+        With t on `df_residual` degrees of freedom where φ was estimated, else with z.
+        """
+        return ratio_rows(
+            self.features,
+            self.coefficients,
+            self.standard_errors[1:],
+            self.level,
+            RATIOS.get((self.family.name, self.family.link), ""),
+            self.df_residual if self.family.dispersed else math.inf,
+        )
+
+    def arrays(self) -> dict[str, Array]:
+        """Return b₀, β and their covariance."""
+        return {
+            "intercept": np.array(self.intercept),
+            "coefficients": self.coefficients,
+            "covariance": self.covariance,
+        }
+
+    def meta(self) -> dict[str, Any]:
+        """Return names, family, rows, deviances and the level of the intervals."""
+        return {
+            "features": list(self.features),
+            "offset": self.offset,
+            "family": self.family.name,
+            "link": self.family.link,
+            "dispersion": self.dispersion,
+            "deviance": self.deviance,
+            "null_deviance": self.null_deviance,
+            "pearson": self.pearson,
+            "log_likelihood": self.log_likelihood,
+            "rows": self.rows,
+            "rounds": self.rounds,
+            "level": self.level,
+        }
+
+    @classmethod
+    def restore(cls, arrays: Mapping[str, Array], meta: Mapping[str, Any]) -> GlmModel:
+        """Rebuild the model from what `arrays` and `meta` returned."""
+        known = dict(meta)
+        return cls(
+            features=tuple(known.pop("features")),
+            family=Family(known.pop("family"), known.pop("link")),
+            intercept=float(arrays["intercept"]),
+            coefficients=arrays["coefficients"],
+            spread=arrays["covariance"],
+            **known,
+        )

@@ -1,0 +1,269 @@
+"""Generalised linear models over sites, exactly those of the pooled table.
+
+McCullagh & Nelder, "Generalized Linear Models", 2nd ed. 1989, sections 2.5 and 4.4: iteratively
+reweighted least squares, with the equations of `numerics.families` and the ascent of `scoring`.
+With w the sum of prior weights, the objective is −ℓ(β)/w + l2/2 ‖β‖², ℓ at dispersion φ = 1. Then
+
+    φ = Pearson's χ²/(n − p − 1) of Gaussian and gamma, else 1                            (1)
+    covariance of β = φ (I + P)⁻¹,  ℓ = ℓ_s(φ) − D/(2φ)                                   (2)
+
+`logistic` is the binomial with the logit; it can also be fitted by consensus ADMM, where no
+curvature leaves a site (`training.admm`).
+
+Revealed, only as sums over all sites: `Totals` (6 + p) once; `Curvature` (3 + p + p²) every round,
+twice p² where the link is not the canonical one, 3 more with an offset; `Saturated` (1) once, but
+for `logistic`. Sites learn γ, the covariates' pooled means and standard deviations, and φ. With a
+coordinator of several sites, 1 to `min_cell` − 1 records of a class, or counts above 0, or records
+in all, are refused: U would be sums over so few. K rounds give about K p²/2 equations about n p
+numbers: too few to solve while n is well above K p/2. It is a count, not a proof.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from fedcohort.algorithms.glm.logistic import LogisticModel
+from fedcohort.algorithms.glm.model import GlmModel
+from fedcohort.algorithms.glm.scoring import Ground, Top, ascend, check_all_answered
+from fedcohort.algorithms.glm.settings import GlmSettings, LogisticSettings, Scored
+from fedcohort.algorithms.glm.steps import Curvature, Totals, curvature, saturated, totals
+from fedcohort.arrays import Array
+from fedcohort.numerics.families import CANONICAL, FAMILIES, Family
+from fedcohort.protocol import (
+    DataError,
+    Federation,
+    NothingToLearn,
+    SettingError,
+    SingularInformation,
+    Task,
+)
+from fedcohort.training.admm import Penalty, consensus
+
+#: The family of each outcome, where it is not given.
+AUTO = {"binary": "binomial", "count": "poisson", "continuous": "gaussian"}
+LOGIT = Family("binomial", "logit")
+#: A dispersion below this share of the outcome's variance is rounding.
+EXACT = 1e-24
+
+
+def fit(fed: Federation, config: GlmSettings, task: Task) -> GlmModel:
+    """Fit a generalised linear model on all sites that answer the first call.
+
+    Raises
+    ------
+    SettingError : family, link and outcome do not go together.
+    DataError : no covariates, no records, an outcome that the family cannot have, or of one value.
+    SiteUnavailable : a site left during the fit.
+    SingularInformation : some covariates are collinear or constant; they are named.
+    NotConverged : some covariates make the likelihood rise for ever, or the rounds are over.
+    """
+    family = family_of(config, task)
+    fed, _, ground, top = regress(fed, family, config, task, "glm")
+    left = ground.rows - len(ground.names) - 1
+    if family.dispersed and left < 1:
+        raise SingularInformation(
+            f"{ground.rows} records leave no degree of freedom for the dispersion, with "
+            f"{len(ground.names)} covariates. Use fewer."
+        )
+    dispersion = top.pearson / left if family.dispersed else 1.0
+    if not dispersion > EXACT * top.null_deviance / ground.weight:
+        raise NothingToLearn(
+            "the outcome is the same in all records, or the covariates tell it without any error, "
+            "so nothing is left to estimate its spread from. Is one of them the outcome itself?"
+        )
+    beta, covariance = top.unscaled(ground.centre)
+    return GlmModel(
+        features=ground.names,
+        offset=task.features[-1] if task.offset else "",
+        intercept=float(beta[0]),
+        coefficients=beta[1:],
+        spread=dispersion * covariance,
+        rows=ground.rows,
+        rounds=top.rounds,
+        level=config.level,
+        family=family,
+        dispersion=dispersion,
+        deviance=top.deviance,
+        null_deviance=top.null_deviance,
+        pearson=top.pearson,
+        log_likelihood=likelihood(fed, ground, top, dispersion),
+    )
+
+
+def fit_logistic(fed: Federation, config: LogisticSettings, task: Task) -> LogisticModel:
+    """Fit a logistic regression on all sites that answer the first call.
+
+    Raises
+    ------
+    FedcohortError : as `fit`; and with solver 'admm' as `training.admm.consensus`.
+    """
+    offset = task.features[-1] if task.offset else ""
+    if config.solver == "admm":
+        penalty = Penalty(l2=config.ridge, intercept=config.penalise_intercept)
+        found = consensus(fed, "logistic", penalty, config, task)
+        beta = np.r_[found.intercept * config.penalise_intercept, found.coefficients]
+        loss = found.objective - 0.5 * config.ridge * float(beta @ beta)
+        return LogisticModel(
+            features=task.features[: len(found.coefficients)],
+            offset=offset,
+            intercept=found.intercept,
+            coefficients=found.coefficients,
+            spread=None,
+            log_likelihood=-found.rows * loss,
+            null_log_likelihood=None,
+            rows=found.rows,
+            rounds=found.rounds,
+            ones=None,
+            level=config.level,
+        )
+    _, total, ground, top = regress(fed, LOGIT, config, task, "logistic")
+    beta, covariance = top.unscaled(ground.centre)
+    return LogisticModel(
+        features=ground.names,
+        offset=offset,
+        intercept=float(beta[0]),
+        coefficients=beta[1:],
+        spread=covariance,
+        log_likelihood=-0.5 * top.deviance,
+        null_log_likelihood=-0.5 * top.null_deviance,
+        rows=ground.rows,
+        rounds=top.rounds,
+        ones=int(total.positive),
+        level=config.level,
+    )
+
+
+def family_of(config: GlmSettings, task: Task) -> Family:
+    """Return the family and link that are asked for, or that the outcome suggests.
+
+    Raises
+    ------
+    SettingError : they do not go with each other, or with the outcome.
+    """
+    known = task.outcome or ("binary" if task.kind == "classification" else "continuous")
+    if known not in AUTO:
+        raise SettingError(
+            f"method 'glm' has no family for an outcome of type {known!r}; give a binary, a "
+            f"continuous or a count outcome."
+        )
+    name = AUTO[known] if config.family == "auto" else config.family
+    if (name == "binomial") != (known == "binary"):
+        fits = [f for f in FAMILIES if (f == "binomial") == (known == "binary")]
+        raise SettingError(
+            f"family {name!r} does not go with a {known} outcome; give "
+            f"{' or '.join(map(repr, fits))}, or declare another outcome."
+        )
+    link = FAMILIES[name][0] if config.link == "auto" else config.link
+    if link not in FAMILIES[name]:
+        raise SettingError(
+            f"link {link!r} does not go with family {name!r}, which the outcome suggests; give "
+            f"{' or '.join(map(repr, FAMILIES[name]))}."
+        )
+    return Family(name, link)
+
+
+def regress(
+    fed: Federation, family: Family, config: Scored, task: Task, method: str
+) -> tuple[Federation, Totals, Ground, Top]:
+    """Find the maximum, with the sites that answered the first call."""
+    names = task.features[: len(task.features) - task.offset]
+    if not names:
+        raise DataError("there are no covariates; name at least one column besides the outcome.")
+    total = fed.sum(totals, family=family.name, link=family.link, offset=task.offset)
+    fed = fed.only(fed.answered)
+    check(total, family, task.min_cell if len(fed.sites) > 1 else 1, method)
+    ground = survey(total, family, names, config, task.offset)
+    if not config.ridge and ground.rows <= len(names):
+        raise SingularInformation(
+            f"{ground.rows} records are too few for {len(names)} covariates. Use fewer, or refit "
+            f"with a ridge penalty (l2 > 0)."
+        )
+
+    def ask(gamma: Array, scale: Array, null: Array) -> Curvature:
+        here = fed.sum(
+            curvature,
+            family=family.name,
+            link=family.link,
+            offset=task.offset,
+            centre=ground.centre,
+            scale=scale,
+            gamma=gamma,
+            null=null,
+        )
+        check_all_answered(fed)
+        return here
+
+    return fed, total, ground, ascend(fed, ask, ground, config.tol, config.max_rounds)
+
+
+def check(total: Totals, family: Family, least: int, method: str) -> None:
+    """Refuse an outcome that teaches nothing, or is of fewer than `least` records."""
+    n, positive = int(total.rows), int(total.positive)
+    if not n:
+        raise NothingToLearn("no site holds any record; check their selection.")
+    more = "at all sites together (min_cell). Add sites or records; or lower min_cell, if all sites"
+    if family.name == "binomial":
+        if total.others:
+            raise DataError(
+                f"the outcome has more than two classes, and {method!r} tells two apart. Give an "
+                f"outcome of two levels."
+            )
+        if positive in (0, n):
+            raise NothingToLearn(
+                f"all {n} records are of class {positive // n}, and a fit needs both. Add a site "
+                f"that has the other one, or check how the outcome is coded."
+            )
+        if min(positive, n - positive) < least:
+            raise NothingToLearn(
+                f"class {int(positive < n - positive)} has fewer than {least} records {more} agree."
+            )
+        return
+    if family.name == "poisson" and not positive:
+        raise NothingToLearn(
+            f"every count of {n} records is 0, and a fit needs events. Add a site that has some, "
+            f"or check how the outcome is coded."
+        )
+    few = positive if family.name == "poisson" else n
+    if few < least:
+        what = "counts above 0" if family.name == "poisson" else "records"
+        raise NothingToLearn(f"there are fewer than {least} {what} {more} agree.")
+
+
+def survey(
+    total: Totals, family: Family, names: tuple[str, ...], config: Scored, offset: bool
+) -> Ground:
+    """Fix the centre of the covariates, and where the ascent starts."""
+    weight, mean = float(total.weight), float(total.outcome / total.weight)
+    if family.link == "log" and mean <= 0:
+        raise DataError(
+            "the outcome's mean over all sites is 0 or below, which link 'log' cannot reach. Take "
+            "link 'identity'."
+        )
+    if family.link == "log":
+        start = math.log(float(total.outcome / total.exposure))
+    else:
+        start = family.predictor(mean) - float(total.exposure) / weight
+    return Ground(
+        family=family,
+        rows=int(total.rows),
+        weight=weight,
+        mean=mean,
+        centre=total.x / weight,
+        start=start,
+        offset=offset,
+        l2=config.ridge,
+        names=names,
+    )
+
+
+def likelihood(fed: Federation, ground: Ground, top: Top, dispersion: float) -> float:
+    """Return ℓ, eq. (2), for which the sites sum ℓ_s once."""
+    family = ground.family
+    at = dispersion
+    if family == Family("gaussian", CANONICAL["gaussian"]):
+        at = top.deviance / ground.rows
+    best = fed.sum(saturated, family=family.name, link=family.link, dispersion=at)
+    check_all_answered(fed)
+    return float(best.value) - top.deviance / (2 * at)

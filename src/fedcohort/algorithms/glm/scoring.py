@@ -1,0 +1,290 @@
+"""The ascent to the maximum of the penalised likelihood, by Newton's method and Fisher's scoring.
+
+In the notation of `numerics.families`, each round is one sum of D, U, I and J at γ, and
+
+    γ ← γ + (J + P)⁻¹ (U − P γ),     P = w·l2·diag(0, 1/s_1², …, 1/s_p²)                   (1)
+
+with w the sum of the weights: the ridge penalty of D6.2, eq. 3.6, which leaves the intercept out.
+Where J + P is not positive, I stands in for it. A step is halved until D + γᵀPγ does not rise. The
+first round is at the model without covariates. There I is proportional to the covariates' squares
+about their mean, so it gives their standard deviations s, and nothing else is asked for them.
+
+The logit's steps go farther (`stride`), with nothing more asked.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from fedcohort.algorithms.glm.steps import Curvature
+from fedcohort.algorithms.glm.stride import Seen, discriminant, stride
+from fedcohort.arrays import Array
+from fedcohort.numerics.blame import SINGULAR, collinear, longest
+from fedcohort.numerics.families import Family
+from fedcohort.protocol import Federation, NotConverged, SingularInformation, SiteUnavailable
+
+#: A step that gains no more log-likelihood than this, and is not much shorter than the one before,
+#: runs for ever; a Gaussian's is counted in deviance per record at the start.
+FLAT = 1e-6
+#: More rounds than this help no fit.
+MOST_ROUNDS = 50
+#: The model without covariates is found when its step is this short: its deviance then is exact.
+NULL_TOL = 1e-6
+#: The longest step of the model without covariates.
+NULL_STEP = 3.0
+
+
+@dataclass(frozen=True)
+class Ground:
+    """What is fixed before the first round.
+
+    Attributes
+    ----------
+    family : the law of the outcome.
+    rows : records at all sites.
+    weight : sum of their weights, w.
+    mean : of the outcome, weighted.
+    centre : (p,), pooled mean of the covariates, weighted.
+    start : the intercept of the model without covariates, or near it where there is an offset.
+    offset : whether there is one.
+    l2 : ridge penalty, in the covariates' units.
+    names : of the covariates.
+    """
+
+    family: Family
+    rows: int
+    weight: float
+    mean: float
+    centre: Array
+    start: float
+    offset: bool
+    l2: float
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Top:
+    """Where the ascent ended.
+
+    Attributes
+    ----------
+    gamma : (p + 1,), the intercept first.
+    covariance : (I + P)⁻¹ (p + 1, p + 1), at φ = 1.
+    scale : s (p,).
+    deviance, pearson, null_deviance : without the penalty.
+    rounds : how many there were.
+    """
+
+    gamma: Array
+    covariance: Array
+    scale: Array
+    deviance: float
+    pearson: float
+    null_deviance: float
+    rounds: int
+
+    def unscaled(self, centre: Array) -> tuple[Array, Array]:
+        """Return (b₀, β) in the covariates' units, and its covariance at φ = 1."""
+        t = np.diag(np.r_[1.0, 1.0 / self.scale])
+        t[0, 1:] = -centre / self.scale
+        return t @ self.gamma, t @ self.covariance @ t.T
+
+
+#: (γ, scale, null intercept) → the sums over all sites.
+Ask = Callable[[Array, Array, Array], Curvature]
+
+
+def ascend(fed: Federation, ask: Ask, ground: Ground, tol: float, max_rounds: int) -> Top:
+    """Maximise ℓ(γ) − ½ γᵀPγ, eq. (1), with a row of history for each round.
+
+    A round whose step was too long repeats the row before it.
+
+    Parameters
+    ----------
+    tol : longest step at the end, in units of the linear predictor per standard deviation; for
+        the identity relative to the outcome's, and for inverse and square root to the start.
+
+    Raises
+    ------
+    SingularInformation : some covariates are collinear or constant; they are named.
+    NotConverged : some covariates make the likelihood rise for ever, or the rounds are over.
+    """
+    p = len(ground.centre)
+    base, step = np.r_[ground.start, np.zeros(p)], np.zeros(p + 1)
+    null = Null(ground)
+    scale, penalty, unit, least = np.ones(p), np.zeros(p + 1), 1.0, FLAT
+    value, size, last = math.inf, math.inf, math.inf
+    report: dict[str, float] = {}
+    seen: list[Seen] = []
+    most = min(max_rounds, MOST_ROUNDS)
+    for round_ in fed.rounds(most):
+        tried = base + step
+        here = ask(tried, scale, null.asked)
+        null.learn(here)
+        if not round_:
+            scale = deviations(here, ground)
+            here = per_deviation(here, scale)
+            penalty = ground.weight * ground.l2 * np.r_[0.0, 1.0 / scale**2]
+            unit = _unit(ground, here)
+            least *= (
+                float(here.deviance) if ground.family.dispersed else ground.weight
+            ) / ground.rows
+        reached = float(here.deviance) + float(penalty @ tried**2)
+        if not reached <= value + 1e-10 * (1.0 + abs(value)):
+            step = step / 2
+            fed.record(**report, step=float(np.abs(step).max()) / unit)
+            continue
+        if math.isinf(reached):
+            raise NotConverged(
+                f"with this offset, link {ground.family.link!r} has impossible means from the "
+                f"start. Choose another link, such as 'log'."
+            )
+        base, value, report = tried, reached, _report(ground, here, reached)
+        slope = here.score - penalty * base
+        covariance = _inverse(here.information + np.diag(penalty), ground, round_)
+        step = _newton(here, penalty, covariance) @ slope
+        size, last = float(np.abs(step).max()) / unit, size
+        fed.record(**report, step=size)
+        if size < tol and null.found:
+            deviances = (float(here.deviance), float(here.pearson), null.deviance)
+            return Top(base + step, covariance, scale, *deviances, round_ + 1)
+        flat = float(slope @ step) < least and size > max(1e-3, 0.5 * last)
+        if flat and not ground.l2 and ground.family.name != "gamma":
+            raise runs_away(ground, step[1:])
+        if ground.family.link == "logit":
+            held = float(penalty @ base**2)
+            seen.append(Seen(base, slope, here.information + np.diag(penalty), value, held))
+            step = _farther(seen, step, ground)
+    raise NotConverged(
+        f"the longest step is still {size:.1e} standard deviations after {most} rounds (tol "
+        f"{tol:g}). Raise max_rounds (up to {MOST_ROUNDS}), or refit with a ridge penalty (l2 > 0)."
+    )
+
+
+class Null:
+    """The model without covariates: where it was asked, and its deviance.
+
+    Without an offset the first round is at this model. With one, its intercept is found beside the
+    other coefficients, by steps of its own in the same rounds.
+    """
+
+    def __init__(self, ground: Ground) -> None:
+        self._ground = ground
+        self.asked = np.array([ground.start]) if ground.offset else np.zeros(0)
+        self.deviance = math.inf
+        self.found = False
+
+    def learn(self, here: Curvature) -> None:
+        """Take a round's sums, and move on."""
+        if self.found:
+            return
+        if not self._ground.offset:
+            self.deviance, self.found = float(here.deviance), True
+            return
+        deviance, score, information = here.null.tolist()
+        step = score / information if information > 0 else -NULL_STEP
+        self.deviance = min(self.deviance, deviance)
+        self.found = abs(step) < NULL_TOL * max(1.0, abs(self.asked[0]))
+        self.asked = self.asked + np.clip(step, -NULL_STEP, NULL_STEP)
+
+
+def deviations(here: Curvature, ground: Ground) -> Array:
+    """Return the standard deviation of each covariate (p,), from the information at the start.
+
+    It is weighted as the information is, where an offset makes that differ between records.
+    """
+    squares = np.diag(here.information)
+    sd = np.sqrt(squares[1:] / squares[0]) if squares[0] > 0 else np.zeros(len(squares) - 1)
+    return np.where(sd > 1e-12 * np.abs(ground.centre), sd, 1.0)
+
+
+def per_deviation(here: Curvature, scale: Array) -> Curvature:
+    """Return the sums at the start as they would be for covariates that are divided by `scale`."""
+    s = np.r_[1.0, scale]
+    both = np.outer(s, s)
+    observed = here.observed / both if here.observed.size else here.observed
+    return replace(
+        here, score=here.score / s, information=here.information / both, observed=observed
+    )
+
+
+def check_all_answered(fed: Federation) -> None:
+    """Refuse a sum that lacks a site, whose records are in the sums before it."""
+    if missing := sorted(set(fed.sites) - set(fed.answered)):
+        raise SiteUnavailable(
+            f"{', '.join(missing)} left during the fit, and an exact fit needs the same sites in "
+            f"every sum. Bring them back and --resume, or start again without them."
+        )
+
+
+def _report(ground: Ground, here: Curvature, reached: float) -> dict[str, float]:
+    """Return a row of history: what is minimised, as an average, and its likelihood."""
+    deviance = float(here.deviance)
+    binomial = ground.family.name == "binomial"
+    fit = {"log_likelihood": -0.5 * deviance} if binomial else {"deviance": deviance}
+    return {"objective": 0.5 * reached / ground.weight, **fit}
+
+
+def _farther(seen: list[Seen], newton: Array, ground: Ground) -> Array:
+    """Return a longer step than Newton's, from the last of the points `seen`."""
+    if len(seen) == 1 and not ground.offset:
+        return discriminant(newton, seen[0].slope, ground.weight, ground.mean)
+    return stride(seen, newton)
+
+
+def _unit(ground: Ground, here: Curvature) -> float:
+    """Return what steps are measured in: 1 where the linear predictor has no unit."""
+    match ground.family.link:
+        case "identity":
+            return math.sqrt(float(here.deviance) / ground.weight) or 1.0
+        case "sqrt" | "inverse":
+            return abs(ground.family.predictor(ground.mean))
+        case _:
+            return 1.0
+
+
+def _newton(here: Curvature, penalty: Array, covariance: Array) -> Array:
+    """Return (J + P)⁻¹, or (I + P)⁻¹ where J is I or the former is not positive."""
+    if not here.observed.size:
+        return covariance
+    full = here.observed + np.diag(penalty)
+    root = np.sqrt(np.diag(here.information) + penalty)
+    if np.linalg.eigvalsh(full / np.outer(root, root))[0] < 1e-3:
+        return covariance
+    return np.linalg.inv(full)
+
+
+def _inverse(information: Array, ground: Ground, round_: int) -> Array:
+    """Return the inverse of a positive matrix (p + 1, p + 1), the intercept first.
+
+    Its eigenvalues are compared after it was given a unit diagonal, so that a strong penalty, which
+    leaves the intercept out, makes nothing look flat.
+    """
+    diagonal = np.diag(information)
+    unit = np.sqrt(np.where(diagonal > SINGULAR**2 * diagonal[0], diagonal, 1.0))
+    values, vectors = np.linalg.eigh(information / np.outer(unit, unit))
+    flat = values <= SINGULAR * values[-1]
+    if not flat.any():
+        root = vectors / unit[:, None]
+        return (root / values) @ root.T
+    if round_:
+        raise runs_away(ground, vectors[1:, 0])
+    ratio = float(values[0] / values[-1])
+    raise SingularInformation(collinear(ground.names, vectors[1:, flat], ratio))
+
+
+def runs_away(ground: Ground, step: Array) -> NotConverged:
+    """Return the error of a likelihood that rises for ever along a step (p,) of the covariates."""
+    why = {
+        "binomial": "separation, these covariates tell the classes apart without error",
+        "poisson": "where these covariates are high, or where they are low, every count is 0",
+    }.get(ground.family.name, f"the means that fit best are beyond the reach of the link "
+                              f"{ground.family.link!r}")  # fmt: skip
+    return NotConverged(
+        f"the likelihood rises for ever along {longest(ground.names, step)}: {why}. Drop them, "
+        f"join rare levels, or refit with a ridge penalty (l2 > 0)."
+    )

@@ -1,0 +1,162 @@
+"""Site steps of generalised linear models. All are sums: no site's own numbers are ever seen.
+
+Covariates are standardised by the pooled centre and scale; γ = (intercept, one coefficient for
+each covariate) then counts in units of the linear predictor per standard deviation. An offset is
+the last column of x.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fedcohort.arrays import Array
+from fedcohort.data.tables import LabelledTable
+from fedcohort.data.words import rows
+from fedcohort.numerics.families import FAR, Family, irls_terms
+from fedcohort.protocol import DataError, Site, message, summed
+
+
+@message
+class Totals:
+    """Counts of records: all ``rows`` (), those of y > 0, and those of y > 1.
+
+    Sums over them: of weights w (), w y (), what the offset adds to the mean (), and w x (p,).
+    """
+
+    rows: Array
+    positive: Array
+    others: Array
+    weight: Array
+    outcome: Array
+    exposure: Array
+    x: Array
+
+
+@message
+class Curvature:
+    """The sums of `numerics.families` at γ, the intercept first.
+
+    Deviance and Pearson's χ² (), score (p + 1,), information (p + 1, p + 1), the observed one too
+    where it is another, and with an offset deviance, score and information (3,) without covariates.
+    """
+
+    deviance: Array
+    pearson: Array
+    score: Array
+    information: Array
+    observed: Array
+    null: Array
+
+
+@message
+class Saturated:
+    """ℓ_s (), the log-likelihood of means that are the outcomes."""
+
+    value: Array
+
+
+LabelledSite = Site[LabelledTable, None]
+
+
+@summed
+def totals(site: LabelledSite, *, family: str, link: str, offset: bool) -> Totals:
+    """Count the records and those whose outcome is above 0, and sum outcome and covariates."""
+    x, shift, y, w = _columns(site.data, offset)
+    _check_outcome(site, family)
+    if link == "log" and (far := np.abs(shift) > FAR).any():
+        raise DataError(
+            f"site {site.name!r}: the offset is beyond ±{FAR:g} in {rows(far)}; it is added to the "
+            f"logarithm of the mean. Give the logarithm of the exposure."
+        )
+    return Totals(
+        rows=np.array(len(y)),
+        positive=np.array((y > 0).sum()),
+        others=np.array((y > 1).sum()),
+        weight=np.array(w.sum()),
+        outcome=np.array((w * y).sum()),
+        exposure=np.array((w * (np.exp(shift) if link == "log" else shift)).sum()),
+        x=w @ x,
+    )
+
+
+@summed
+def curvature(
+    site: LabelledSite,
+    *,
+    family: str,
+    link: str,
+    offset: bool,
+    centre: Array,
+    scale: Array,
+    gamma: Array,
+    null: Array,
+) -> Curvature:
+    """Sum the deviance, its slope and its curvature over all records.
+
+    At γ (p + 1,), of covariates standardised by `centre` and `scale` (p,), and for `null`, the
+    intercept (1,) of a model without covariates, or (0,).
+    """
+    x, shift, y, w = _columns(site.data, offset)
+    law = Family(family, link)
+    z = np.empty((len(y), len(gamma)))
+    z[:, 0] = 1.0
+    np.subtract(x, centre, out=z[:, 1:])
+    z[:, 1:] /= scale
+    here = irls_terms(law, z, y, shift, w, gamma)
+    bare = np.zeros(0)
+    if len(null):
+        alone = irls_terms(law, z[:, :1], y, shift, w, null)
+        bare = np.array([alone.deviance, alone.score[0], alone.information[0, 0]])
+    return Curvature(
+        np.array(here.deviance),
+        np.array(here.pearson),
+        here.score,
+        here.information,
+        here.observed,
+        bare,
+    )
+
+
+@summed
+def saturated(site: LabelledSite, *, family: str, link: str, dispersion: float) -> Saturated:
+    """Sum the log-likelihood that a perfect fit would have, once, at the end."""
+    y, w = site.data.y, _weight(site.data)
+    return Saturated(np.array(Family(family, link).saturated(y, w, dispersion)))
+
+
+STEPS = (totals, curvature, saturated)
+
+
+def _columns(table: LabelledTable, offset: bool) -> tuple[Array, Array, Array, Array]:
+    """Return x (n, p) without the offset, the offset (n,), y (n,) and weights (n,)."""
+    n = len(table.y)
+    shift = table.x[:, -1] if offset else np.zeros(n)
+    return table.x[:, : table.x.shape[1] - offset], shift, table.y, _weight(table)
+
+
+def _weight(table: LabelledTable) -> Array:
+    return np.ones(len(table.y)) if table.weight is None else table.weight
+
+
+def _check_outcome(site: LabelledSite, family: str) -> None:
+    """Refuse outcomes that the family gives no probability.
+
+    Raises
+    ------
+    DataError : some are; rows are named by number.
+    """
+    y = site.data.y
+    if family == "gamma":
+        bad, what, remedy = y <= 0, "is not above 0", "Correct or drop them"
+    elif family == "poisson":
+        bad, what, remedy = y < 0, "is below 0", "Correct or drop them"
+        if site.data.weight is None and not bad.any():
+            bad, what = y != np.floor(y), "is no whole number"
+            remedy = "Give counts; or rates, with the exposure as 'weights'"
+    else:
+        return
+    if bad.any():
+        raise DataError(
+            f"site {site.name!r}: the outcome {what} in {rows(bad)}, and family {family!r} cannot "
+            f"have that. {remedy}, or choose another family."
+        )

@@ -1,0 +1,133 @@
+"""Held-out error along a path of penalties, from the cross-products of each fold.
+
+D6.2, section 8.2.5: centre-based K-fold; a fold is a group of sites. With P_f the cross-products
+of fold f, the coefficients β_f come from Σ_g P_g − P_f, and their error on the rows of f from P_f:
+
+    e_f = Σ_{i in f} (y_i − b₀ − x_iᵀβ_f)²                                                 (1)
+    error = Σ_f e_f / n,   its square standard error = Σ_f (n_f/n)(e_f/n_f − error)²/(F − 1)  (2)
+
+as in glmnet (Friedman, Hastie, Tibshirani, J. Stat. Software 33(1), 2010).
+
+A fold of one site would show that site's cross-products. So over several sites a fold has two or
+more, or is of rows of all sites; and there are so few folds that on average each holds `PER_FOLD` ×
+`min_cell` rows, also of those that tell about a covariate (`cells`). What a fold then holds is
+looked at in the sums themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedcohort.algorithms.linear.cells import called, check_cells, telling
+from fedcohort.algorithms.linear.moments import Moments, Pool, check_all_answered
+from fedcohort.algorithms.linear.settings import PathSettings
+from fedcohort.algorithms.linear.steps import BY_ROW, Products, fold_products
+from fedcohort.arrays import Array
+from fedcohort.protocol import NothingToLearn, Task, per_site
+
+#: On average a fold has so many times `min_cell` rows. Of 15 expected, fewer than 5 are met in 1 of
+#: 1,200 folds.
+PER_FOLD = 3
+
+
+@dataclass(frozen=True)
+class Fold:
+    """The rows that are held out, by their sums about the pooled means, and all the others.
+
+    Attributes
+    ----------
+    told : sums over the held-out rows, about the point `centre` (q,).
+    others : moments of the other rows.
+    """
+
+    told: Products
+    others: Moments
+    centre: Array
+
+    def squares(self, coefficients: Array) -> Array:
+        """Return eq. (1) for β (L, p), fitted to the others: (L,)."""
+        shift = self.others.intercept(coefficients) - self.centre[-1]
+        shift = shift + coefficients @ self.centre[:-1]
+        slope = np.column_stack([-coefficients, np.ones(len(shift))])
+        inner = ((slope @ self.told.inner) * slope).sum(axis=1)
+        return inner - 2 * shift * (slope @ self.told.total) + self.told.rows * shift**2
+
+
+@dataclass(frozen=True)
+class Folded:
+    """All folds.
+
+    Attributes
+    ----------
+    kind : "centre" or "rows".
+    folds : those with rows.
+    """
+
+    kind: str
+    folds: tuple[Fold, ...]
+
+
+def fold(pool: Pool, config: PathSettings, task: Task) -> Folded:
+    """Ask for the cross-products of each fold, once.
+
+    Raises
+    ------
+    NothingToLearn : a fold would hold too few rows, or does.
+    SiteUnavailable : a site left.
+    """
+    kind, count = _plan(pool, config, task.features)
+    sites = pool.fed.sites
+    dealt = task.rng.permutation(len(sites)) % count if kind == "centre" else [BY_ROW] * len(sites)
+    m = pool.moments
+    told = pool.fed.sum(
+        fold_products,
+        origin=pool.origin,
+        centre=m.centre,
+        fold=per_site({site: int(k) for site, k in zip(sites, dealt, strict=True)}),
+        n_folds=count,
+        seed=task.seed,
+    )
+    check_all_answered(pool.fed)
+    check_cells(told, telling(told, pool.origin, m.centre), task.features, pool.least)
+    parts = [_part(told, k) for k in range(count)]
+    every = Products(**{f: getattr(told, f).sum(axis=0) for f in Products.__dataclass_fields__})
+    return Folded(
+        kind,
+        tuple(
+            Fold(part, Moments.of(_less(every, part), m.centre), m.centre)
+            for part in parts
+            if part.rows
+        ),
+    )
+
+
+def _plan(pool: Pool, config: PathSettings, names: Sequence[str]) -> tuple[str, int]:
+    """Return what is held out, and how many folds."""
+    alone = 1 if pool.least == 1 else 2
+    groups = len(pool.fed.sites) // alone
+    kind = "centre" if config.folds == "centre" and groups >= 2 else "rows"
+    rarest = np.where(pool.rarest > 0, pool.rarest, pool.moments.rows)
+    fewest = divmod(int(np.argmin(rarest)), len(rarest))
+    safe = int(rarest[fewest]) // (PER_FOLD * pool.least) if pool.least > 1 else pool.moments.rows
+    count = int(min(config.n_folds, safe, groups if kind == "centre" else pool.moments.rows // 2))
+    if count < 2:
+        about = " and ".join(dict.fromkeys(called(names, k) for k in fewest))
+        raise NothingToLearn(
+            f"folds for penalty 'auto' would hold too few records that tell about {about}: fewer "
+            f"than {2 * PER_FOLD * pool.least} in all. Set rule 'bic', which holds nothing out, or "
+            f"give a penalty."
+        )
+    return kind, count
+
+
+def _part(told: Products, k: int) -> Products:
+    return Products(**{f: getattr(told, f)[k] for f in Products.__dataclass_fields__})
+
+
+def _less(every: Products, part: Products) -> Products:
+    return Products(
+        **{f: getattr(every, f) - getattr(part, f) for f in Products.__dataclass_fields__}
+    )

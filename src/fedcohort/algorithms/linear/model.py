@@ -1,0 +1,204 @@
+"""A fitted linear model: coefficients, how well they fit, how uncertain they are."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy.special import fdtrc, stdtr, stdtrit
+
+from fedcohort.algorithms.linear.course import Course
+from fedcohort.arrays import Array
+from fedcohort.protocol import Fitted, NotSupported, Row
+
+
+@dataclass(frozen=True, eq=False)
+class LinearModel(Fitted):
+    """E(y | x) = b₀ + xᵀβ.
+
+    Attributes
+    ----------
+    features : names of the covariates, in order, (p,).
+    intercept : b₀, in the unit of y.
+    coefficients : β (p,), in units of y per unit of the covariate.
+    rows : records at all sites.
+    objective : mean square of the residuals, plus the penalty.
+    iterations : rounds of the fit, or sweeps of coordinate descent.
+    level : coverage of the intervals in `summary`.
+    total, residual : Σ (y − mean)² and Σ (y − b₀ − xᵀβ)²; None where sites summed neither (ADMM).
+    df : degrees of freedom that the covariates take; p without a penalty.
+    spread : (p + 1, p + 1), the covariance of (b₀, β) over σ²; None where the method has none.
+    course : the coefficients along a path of penalties, and their error; None without.
+    """
+
+    features: tuple[str, ...]
+    intercept: float
+    coefficients: Array
+    rows: int
+    objective: float
+    iterations: int
+    level: float = 0.95
+    total: float | None = None
+    residual: float | None = None
+    df: float | None = None
+    spread: Array | None = None
+    course: Course | None = None
+
+    @property
+    def coef_(self) -> Array:
+        """β (p,), as scikit-learn calls it."""
+        return self.coefficients
+
+    @property
+    def intercept_(self) -> float:
+        """b₀, as scikit-learn calls it."""
+        return self.intercept
+
+    @property
+    def n_iter_(self) -> int:
+        """Rounds of the fit, or sweeps of coordinate descent."""
+        return self.iterations
+
+    @property
+    def path_(self) -> Course:
+        """The coefficients along the path of penalties.
+
+        Raises
+        ------
+        NotSupported : a fit of one penalty only.
+        """
+        if self.course is None:
+            raise NotSupported("this fit has no path of penalties; 'lasso' with the exact solver.")
+        return self.course
+
+    @property
+    def df_residual(self) -> float:
+        """Degrees of freedom of the residual, n − 1 − df."""
+        return self.rows - 1 - self._known(self.df)
+
+    @property
+    def sigma2(self) -> float:
+        """σ², Σ (y − b₀ − xᵀβ)² / (n − 1 − df), in the squared unit of y."""
+        return self._known(self.residual) / self.df_residual
+
+    @property
+    def r2(self) -> float:
+        """R², the share of the outcome's variance that the covariates explain."""
+        return 1 - self._known(self.residual) / self._known(self.total)
+
+    @property
+    def r2_adjusted(self) -> float:
+        """R² with variances by degrees of freedom in place of sums of squares."""
+        return 1 - self.sigma2 * (self.rows - 1) / self._known(self.total)
+
+    @property
+    def f_test(self) -> tuple[float, float]:
+        """The test of β = 0 (no penalty): F on df and n − 1 − df degrees of freedom, p-value."""
+        explained = (self._known(self.total) - self._known(self.residual)) / self._known(self.df)
+        statistic = max(explained, 0.0) / self.sigma2 if self.sigma2 else math.inf
+        return statistic, float(fdtrc(self._known(self.df), self.df_residual, statistic))
+
+    @property
+    def log_likelihood(self) -> float:
+        """Of normal residuals with the variance that maximises it."""
+        mean = self._known(self.residual) / self.rows
+        return -self.rows / 2 * (math.log(2 * math.pi * mean) + 1) if mean else math.inf
+
+    @property
+    def aic(self) -> float:
+        """−2 log-likelihood + 2 (df + 1)."""
+        return -2 * self.log_likelihood + 2 * (self._known(self.df) + 1)
+
+    @property
+    def bic(self) -> float:
+        """−2 log-likelihood + log(n) (df + 1)."""
+        return -2 * self.log_likelihood + math.log(self.rows) * (self._known(self.df) + 1)
+
+    @property
+    def covariance(self) -> Array:
+        """The covariance (p + 1, p + 1) of (b₀, β).
+
+        Raises
+        ------
+        NotSupported : neither an L1 penalty nor ADMM leaves one.
+        """
+        if self.spread is None:
+            raise NotSupported(
+                "this fit has no standard errors; 'ridge' with the exact solver has them."
+            )
+        return self.sigma2 * self.spread
+
+    @property
+    def standard_errors(self) -> Array:
+        """Standard errors of (b₀, β), (p + 1,)."""
+        return np.sqrt(np.diag(self.covariance))
+
+    def predict(self, x: Array) -> Array:
+        """Return the expected outcome of each row of x (n, p): (n,)."""
+        return self.intercept + np.asarray(x, float) @ self.coefficients
+
+    def summary(self) -> list[Row]:
+        """Return one row per covariate; t, on n − 1 − df degrees of freedom, where it exists."""
+        rows: list[Row] = [
+            {"covariate": name, "coefficient": beta}
+            for name, beta in zip(self.features, self.coefficients.tolist(), strict=True)
+        ]
+        if self.spread is None:
+            return rows
+        quantile = float(stdtrit(self.df_residual, 0.5 + self.level / 2))
+        for row, se in zip(rows, self.standard_errors[1:].tolist(), strict=True):
+            beta = row["coefficient"]
+            t = beta / se if se else math.copysign(math.inf, beta)
+            row["standard_error"] = se
+            row["t"], row["p"] = t, 2 * float(stdtr(self.df_residual, -abs(t)))
+            row["low"], row["high"] = beta - quantile * se, beta + quantile * se
+        return rows
+
+    def arrays(self) -> dict[str, Array]:
+        """Return b₀, β, and what there is of their spread and path."""
+        spread = {} if self.spread is None else {"spread": self.spread}
+        course = {} if self.course is None else self.course.arrays()
+        return {
+            "intercept": np.array(self.intercept),
+            "coefficients": self.coefficients,
+            **spread,
+            **course,
+        }
+
+    def meta(self) -> dict[str, Any]:
+        """Return names, rows, sums of squares and the level of the intervals."""
+        return {
+            "features": list(self.features),
+            "rows": self.rows,
+            "objective": self.objective,
+            "iterations": self.iterations,
+            "level": self.level,
+            "total": self.total,
+            "residual": self.residual,
+            "df": self.df,
+            "course": None if self.course is None else self.course.meta(),
+        }
+
+    @classmethod
+    def restore(cls, arrays: Mapping[str, Array], meta: Mapping[str, Any]) -> LinearModel:
+        """Rebuild the model from what `arrays` and `meta` returned."""
+        plain: dict[str, Any] = {**meta, "features": tuple(meta["features"])}
+        course = plain.pop("course")
+        return cls(
+            **plain,
+            intercept=float(arrays["intercept"]),
+            coefficients=arrays["coefficients"],
+            spread=arrays.get("spread"),
+            course=None if course is None else Course.restore(arrays, course),
+        )
+
+    def _known(self, value: float | None) -> float:
+        if value is None:
+            raise NotSupported(
+                "this fit has no sums of squares: ADMM sums coefficients alone. Fit with the "
+                "exact solver."
+            )
+        return value

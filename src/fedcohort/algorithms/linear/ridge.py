@@ -1,0 +1,96 @@
+"""Ridge and ordinary least squares over sites, exactly those of the pooled table, in one round.
+
+D6.2, eq. 3.4, with the intercept unpenalised. With S, s of `moments` and n rows,
+
+    (1/n) Σ (y − b₀ − xᵀβ)² + λ/2 ‖β‖²    has    β = A⁻¹ s,   A = S + nλ/2 I                 (1)
+
+and b₀ from the means. Without a penalty, Cov(β) = σ² S⁻¹, and everything is as for ordinary least
+squares. With one, the covariance is the penalised (Bayesian) σ² A⁻¹: that of β given the data where
+β is normal a priori with variance 2σ²/(nλ); it counts the penalty as knowledge, and not the bias
+that it brings. The covariates take tr(S A⁻¹) degrees of freedom (Hastie, Tibshirani, Friedman,
+"The Elements of Statistical Learning", 2nd ed. 2009, section 3.4).
+
+Revealed: `Products`, once, as a sum over all sites. For ADMM see `training.admm`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from fedcohort.algorithms.linear.admm import by_admm
+from fedcohort.algorithms.linear.model import LinearModel
+from fedcohort.algorithms.linear.moments import Moments, collect
+from fedcohort.algorithms.linear.settings import RidgeSettings
+from fedcohort.arrays import Array
+from fedcohort.numerics.blame import SINGULAR, collinear
+from fedcohort.protocol import Federation, SingularInformation, Task
+
+
+def fit(fed: Federation, config: RidgeSettings, task: Task) -> LinearModel:
+    """Fit a ridge regression on all sites that answer.
+
+    Raises
+    ------
+    DataError : as `moments.collect`.
+    SingularInformation : without a penalty, some covariates are collinear or constant (they are
+        named), or there are too few records.
+    """
+    if config.solver == "admm":
+        return by_admm(fed, config, task, 0.0, config.penalty)
+    next(fed.rounds(1))
+    pool = collect(fed, task)
+    m = pool.moments
+    if not config.penalty and m.rows < (needed := len(task.features) + 1 + pool.least):
+        raise SingularInformation(
+            f"{m.rows:.0f} records are too few for {len(task.features)} covariates; {needed} would "
+            f"do. Use fewer covariates, or refit with a ridge penalty (penalty > 0)."
+        )
+    inverse = inverted(m, config.penalty, task.features)
+    beta = inverse @ m.xy
+    residual = float(m.residual(beta))
+    objective = residual / m.rows + config.penalty / 2 * float(beta @ beta)
+    fed.record(objective=objective)
+    return LinearModel(
+        features=task.features,
+        intercept=float(m.intercept(beta)),
+        coefficients=beta,
+        rows=int(m.rows),
+        objective=objective,
+        iterations=1,
+        level=config.level,
+        total=m.yy,
+        residual=residual,
+        df=float((m.xx * inverse).sum()) if config.penalty else float(len(beta)),
+        spread=with_intercept(inverse, m),
+    )
+
+
+def inverted(m: Moments, penalty: float, names: Sequence[str]) -> Array:
+    """Return A⁻¹ of eq. (1), (p, p).
+
+    Raises
+    ------
+    SingularInformation : some covariates are collinear or constant.
+    """
+    varies = ~m.constant
+    inner = m.xx * np.outer(varies, varies) + m.rows * penalty / 2 * np.eye(len(names))
+    unit = np.sqrt(np.diag(inner))
+    unit[unit == 0] = 1.0
+    values, vectors = np.linalg.eigh(inner / np.outer(unit, unit))
+    flat = values <= SINGULAR * values[-1]
+    if flat.any():
+        ratio = float(values[0] / values[-1]) if values[-1] > 0 else 0.0
+        raise SingularInformation(collinear(names, vectors[:, flat], ratio, ridge="penalty"))
+    root = vectors / unit[:, None]
+    return (root / values) @ root.T
+
+
+def with_intercept(inverse: Array, m: Moments) -> Array:
+    """Return the covariance (p + 1, p + 1) of (b₀, β) over σ², from that of β (p, p)."""
+    out = np.empty((len(inverse) + 1, len(inverse) + 1))
+    slope = -inverse @ m.mean
+    out[1:, 1:], out[0, 1:], out[1:, 0] = inverse, slope, slope
+    out[0, 0] = 1 / m.rows - slope @ m.mean
+    return out

@@ -1,0 +1,105 @@
+"""Site steps of the linear methods. Both are sums: no site's own numbers are ever seen.
+
+With z = (x, y) − centre, over the rows of a site, or over those of each fold:
+
+    n,   Σ z,   Σ z zᵀ                                                                     (1)
+
+A row's fold is its site's, or a hash of the row's own values and of the seed: it depends neither on
+the order of the rows nor on the site that holds them.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fedcohort.arrays import Array
+from fedcohort.data.tables import LabelledTable
+from fedcohort.protocol import SettingError, Site, message, summed
+
+#: Steps and multipliers of splitmix64 (Steele, Lea, Flood, OOPSLA 2014).
+STEP, FIRST, SECOND = (
+    np.uint64(k) for k in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB)
+)
+#: A site sums over no more folds than these, which would come near to single rows.
+MOST_FOLDS = 20
+#: As a site's fold: each row has its own.
+BY_ROW = -1
+
+
+@message
+class Products:
+    """Eq. (1): ``rows`` (), ``total`` (q,), ``inner`` (q, q); q is p + 1, and the outcome is last.
+
+    To tell over how few rows a sum is (`cells`): ``away`` (q,), how many differ from the origin in
+    each column; ``odd`` (q,), from their site's own median; and ``fourth`` (q,), Σ z⁴. Of F folds,
+    every field has F as its first dimension.
+    """
+
+    rows: Array
+    total: Array
+    inner: Array
+    away: Array
+    odd: Array
+    fourth: Array
+
+
+LabelledSite = Site[LabelledTable, None]
+
+
+@summed
+def products(site: LabelledSite, *, origin: Array, centre: Array) -> Products:
+    """Sum the cross-products of all rows about `centre` (q,)."""
+    return _products(_joined(site.data), origin, centre)
+
+
+@summed
+def fold_products(
+    site: LabelledSite, *, origin: Array, centre: Array, fold: int, n_folds: int, seed: int
+) -> Products:
+    """Sum the cross-products of each fold: all of this site's rows are in `fold`, or `BY_ROW`.
+
+    Raises
+    ------
+    SettingError : more than `MOST_FOLDS` folds.
+    """
+    if n_folds > MOST_FOLDS:
+        raise SettingError(f"{n_folds} folds are asked for; give at most {MOST_FOLDS}.")
+    rows = _joined(site.data)
+    place = hashed(rows, seed) % np.uint64(n_folds) if fold == BY_ROW else np.full(len(rows), fold)
+    parts = [_products(rows[place == k], origin, centre) for k in range(n_folds)]
+    names = Products.__dataclass_fields__
+    return Products(**{name: np.stack([getattr(part, name) for part in parts]) for name in names})
+
+
+def hashed(rows: Array, seed: int) -> Array:
+    """Return a number below 2⁶⁴ for each of `rows` (n, q), from its values and the seed."""
+    out = np.full(len(rows), seed % 2**64, np.uint64)
+    for column in rows.T:
+        bits = np.ascontiguousarray(column + 0.0).view(np.uint64)
+        out = (out ^ bits) + STEP
+        out = (out ^ (out >> np.uint64(30))) * FIRST
+        out = (out ^ (out >> np.uint64(27))) * SECOND
+        out ^= out >> np.uint64(31)
+    return out
+
+
+def _joined(table: LabelledTable) -> Array:
+    return np.column_stack([table.x, table.y]).astype(float, copy=False)
+
+
+def _products(rows: Array, origin: Array, centre: Array) -> Products:
+    z = rows - centre
+    square = z * z
+    half = len(rows) // 2
+    median = np.partition(rows, half, axis=0)[half] if len(rows) else origin
+    return Products(
+        rows=np.array(len(rows)),
+        total=z.sum(axis=0),
+        inner=z.T @ z,
+        away=(rows != origin).sum(axis=0),
+        odd=(rows != median).sum(axis=0),
+        fourth=np.einsum("ij,ij->j", square, square),
+    )
+
+
+STEPS = (products, fold_products)

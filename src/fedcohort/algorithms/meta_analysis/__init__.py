@@ -1,0 +1,37 @@
+"""Meta-analysis of regressions that each site fits by itself."""
+
+from fedcohort.algorithms.meta_analysis.model import MetaModel
+from fedcohort.algorithms.meta_analysis.program import fit
+from fedcohort.algorithms.meta_analysis.settings import MetaSettings
+from fedcohort.algorithms.meta_analysis.steps import STEPS
+from fedcohort.protocol import Method
+
+_OWN = (
+    "Each site's own coefficients and standard errors, once; or, where they could be those of "
+    "fewer than min_cell records, or there are none, the reason and the covariates it is about."
+)
+_FULL = " Pooled as 'multivariate', the covariance of each site's coefficients besides."
+
+
+def reveals_with(config: MetaSettings) -> str:
+    """Say in plain words what leaves a site with these settings."""
+    return _OWN + _FULL * (config.pool == "multivariate")
+
+
+METHOD = Method(
+    name="meta_analysis",
+    title="Meta-analysis of regressions that each site fits by itself",
+    tasks=("regression", "classification", "survival"),
+    paper="DerSimonian & Laird, Control. Clin. Trials 7, 1986; Hartung & Knapp, Stat. Med. 2001",
+    reveals=_OWN + _FULL,
+    reveals_with=reveals_with,
+    settings=MetaSettings,
+    fit=fit,
+    model=MetaModel,
+    steps=STEPS,
+    gives=frozenset({"predict", "summary"}),
+    preprocess={"scale": "none", "impute": "median"},
+    alone={"pool": "fixed"},
+)
+
+__all__ = ["METHOD", "MetaModel", "MetaSettings", "fit"]

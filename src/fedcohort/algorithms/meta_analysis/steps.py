@@ -1,0 +1,114 @@
+"""The one site step of `meta_analysis`: a site's own coefficients, which are revealed."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fedcohort.arrays import Array
+from fedcohort.data.tables import LabelledTable, SurvivalTable
+from fedcohort.numerics.coxph import Extra
+from fedcohort.numerics.families import Family
+from fedcohort.numerics.sitefit import (
+    Records,
+    SiteFit,
+    cox_fit,
+    family_fit,
+    too_little,
+)
+from fedcohort.protocol import Site, gathered, message
+
+
+@message
+class OwnFit:
+    """A site's own regression.
+
+    ``reason`` is 0, or why there is none, and ``wrong`` whether the outcome is impossible;
+    ``blame`` (p,) the covariates the reason is about; ``coefficients`` and ``errors`` (k,), and
+    ``covariance`` (k, k), or (0, 0) where it is not asked for.
+    """
+
+    reason: Array
+    wrong: Array
+    blame: Array
+    coefficients: Array
+    errors: Array
+    covariance: Array
+
+
+@gathered
+def own_fit(
+    site: Site[LabelledTable | SurvivalTable, None],
+    *,
+    family: str,
+    link: str,
+    ties: str,
+    origin: Array,
+    offset: bool,
+    full: bool,
+    least: int,
+    tol: float,
+    max_rounds: int,
+) -> OwnFit:
+    """Fit the site's own regression, and reveal its coefficients and standard errors.
+
+    Covariates are counted from `origin` (p,). With `full`, the covariance of the coefficients is
+    revealed too. A site with too few records for `least` tells that alone.
+    """
+    x = site.data.x[:, :-1] if offset else site.data.x
+    shift = site.data.x[:, -1] if offset else np.zeros(len(x))
+    if isinstance(site.data, SurvivalTable):
+        wrong = False
+        found = _cox(site.data, x - origin, shift, least, ties, tol, max_rounds)
+    else:
+        y = np.asarray(site.data.y, float)
+        wrong = _impossible(family, y)
+        weight = np.ones(len(y)) if site.data.weight is None else site.data.weight
+        table = Records(x - origin, y, shift, weight)
+        found = _family(Family(family, link), table, least, tol, max_rounds, wrong)
+    return OwnFit(
+        np.array(found.reason),
+        np.array(wrong),
+        found.blame,
+        found.coefficients,
+        np.sqrt(np.diag(found.covariance)),
+        found.covariance if full else np.zeros((0, 0)),
+    )
+
+
+STEPS = (own_fit,)
+
+
+def _cox(
+    table: SurvivalTable,
+    x: Array,
+    shift: Array,
+    least: int,
+    ties: str,
+    tol: float,
+    max_rounds: int,
+) -> SiteFit:
+    event = np.asarray(table.event, bool)
+    few = too_little(x, int(event.sum()), len(x), x.shape[1], least)
+    extra = Extra(table.entry, table.weight, shift if shift.any() else None)
+    return few or cox_fit(x, table.time, event, extra, ties, tol, max_rounds)
+
+
+def _family(
+    family: Family, table: Records, least: int, tol: float, max_rounds: int, wrong: bool
+) -> SiteFit:
+    n = len(table.y)
+    marked, others = n, n
+    if family.name in ("binomial", "poisson"):
+        marked = int((table.y > 0).sum())
+        others = n - marked if family.name == "binomial" else n
+    few = too_little(table.x, marked, others, table.x.shape[1] + 1, n + 1 if wrong else least)
+    return few or family_fit(family, table, tol, max_rounds)
+
+
+def _impossible(family: str, y: Array) -> bool:
+    """Return whether some value is one that the family cannot have."""
+    if family == "binomial":
+        return bool(((y != 0) & (y != 1)).any())
+    if family == "poisson":
+        return bool(((y < 0) | (y != np.floor(y))).any())
+    return bool((y <= 0).any()) if family == "gamma" else not np.isfinite(y).all()

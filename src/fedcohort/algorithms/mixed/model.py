@@ -1,0 +1,158 @@
+"""A fitted regression with site effects: coefficients, variances, and values of new patients."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy.special import chdtrc, expit
+
+from fedcohort.arrays import Array
+from fedcohort.numerics.wald import ratio_rows
+from fedcohort.protocol import Fitted, Row
+
+#: What exp(β) is, by family.
+RATIOS = {"gaussian": "", "binomial": "odds_ratio", "poisson": "rate_ratio"}
+#: Variance of the standard logistic distribution.
+LOGISTIC = math.pi**2 / 3.0
+
+
+@dataclass(frozen=True, eq=False)
+class MixedModel(Fitted):
+    """g(μ) = b₀ + xᵀβ + u, with u ~ N(0, τ²) for each site.
+
+    Attributes
+    ----------
+    features : names of the columns of x, in order.
+    offset : whether the last of them is an offset, which has no coefficient.
+    family : gaussian, binomial or poisson.
+    likelihood : reml or ml.
+    intercept : b₀, the linear predictor at x = 0 of a site with u = 0.
+    coefficients : β (p,), per unit of the covariate, at a given site.
+    covariance : (p + 1, p + 1) of (b₀, β); gaussian: given τ²/σ², as all mixed model software has.
+    sigma2 : σ², variance of the rows of a site; nan of binomial and Poisson.
+    tau2, tau2_low, tau2_high : τ², variance between sites, and its interval, whose upper end is nan
+        where τ² is 0.
+    log_likelihood, null_log_likelihood : at the fit, and at the best fit with τ² = 0; restricted
+        ones for reml, which compare fits of the same covariates alone.
+    rows, sites : records, and sites that have some.
+    level : coverage of the intervals.
+    note : what to bear in mind where sites are few; may be empty.
+    site_effects : û of each site that revealed it.
+    """
+
+    features: tuple[str, ...]
+    offset: bool
+    family: str
+    likelihood: str
+    intercept: float
+    coefficients: Array
+    covariance: Array
+    sigma2: float
+    tau2: float
+    tau2_low: float
+    tau2_high: float
+    log_likelihood: float
+    null_log_likelihood: float
+    rows: int
+    sites: int
+    level: float
+    note: str
+    site_effects: Mapping[str, float]
+
+    @property
+    def standard_errors(self) -> Array:
+        """Standard errors of (b₀, β), (p + 1,)."""
+        return np.sqrt(np.diag(self.covariance))
+
+    @property
+    def icc(self) -> float:
+        """Intraclass correlation: the share of variance, given x, that is between sites.
+
+        Of the log odds for binomial, τ²/(τ² + π²/3); nan for Poisson, where it depends on x.
+        """
+        within = {"gaussian": self.sigma2, "binomial": LOGISTIC}.get(self.family, math.nan)
+        return self.tau2 / (self.tau2 + within)
+
+    @property
+    def heterogeneity(self) -> tuple[float, float]:
+        """The test of τ² = 0: 2(ℓ − ℓ₀), and p-value under ½χ²₀ + ½χ²₁."""
+        statistic = max(2.0 * (self.log_likelihood - self.null_log_likelihood), 0.0)
+        return statistic, 0.5 * float(chdtrc(1, statistic)) if statistic > 0 else 1.0
+
+    def linear(self, x: Array, effect: float = 0.0) -> Array:
+        """Return b₀ + xᵀβ + offset + u of rows x, at a site with the effect u: (n,)."""
+        x = np.asarray(x, float)
+        p = len(self.coefficients)
+        eta = self.intercept + effect + x[:, :p] @ self.coefficients
+        return eta + x[:, p] if self.offset else eta
+
+    def predict(self, x: Array) -> Array:
+        """Return g⁻¹(b₀ + xᵀβ) of each row of x, the value at a site with u = 0: (n,).
+
+        Of the gaussian family this is also the mean over all sites. The mean probability, or count,
+        over sites is another: nearer to ½, or larger by the factor exp(τ²/2).
+        """
+        eta = self.linear(x)
+        if self.family == "binomial":
+            return expit(eta)
+        return np.exp(eta) if self.family == "poisson" else eta
+
+    def summary(self) -> list[Row]:
+        """Return one row per covariate; ``low``, ``high`` are Wald's, of the coefficient."""
+        names = self.features[: len(self.coefficients)]
+        errors = self.standard_errors[1:]
+        return ratio_rows(names, self.coefficients, errors, self.level, RATIOS[self.family])
+
+    def arrays(self) -> dict[str, Array]:
+        """Return b₀, β, their covariance and the variances."""
+        return {
+            "intercept": np.array(self.intercept),
+            "coefficients": self.coefficients,
+            "covariance": self.covariance,
+            "variances": np.array([self.sigma2, self.tau2, self.tau2_low, self.tau2_high]),
+        }
+
+    def meta(self) -> dict[str, Any]:
+        """Return names, family, log-likelihoods, counts, the intervals' level and the note."""
+        return {
+            "features": list(self.features),
+            "offset": self.offset,
+            "family": self.family,
+            "likelihood": self.likelihood,
+            "log_likelihood": self.log_likelihood,
+            "null_log_likelihood": self.null_log_likelihood,
+            "rows": self.rows,
+            "sites": self.sites,
+            "level": self.level,
+            "note": self.note,
+            "site_effects": dict(self.site_effects),
+        }
+
+    @classmethod
+    def restore(cls, arrays: Mapping[str, Array], meta: Mapping[str, Any]) -> MixedModel:
+        """Rebuild the model from what `arrays` and `meta` returned."""
+        sigma2, tau2, low, high = (float(v) for v in arrays["variances"])
+        return cls(
+            features=tuple(meta["features"]),
+            offset=bool(meta["offset"]),
+            family=str(meta["family"]),
+            likelihood=str(meta["likelihood"]),
+            intercept=float(arrays["intercept"]),
+            coefficients=arrays["coefficients"],
+            covariance=arrays["covariance"],
+            sigma2=sigma2,
+            tau2=tau2,
+            tau2_low=low,
+            tau2_high=high,
+            log_likelihood=float(meta["log_likelihood"]),
+            null_log_likelihood=float(meta["null_log_likelihood"]),
+            rows=int(meta["rows"]),
+            sites=int(meta["sites"]),
+            level=float(meta["level"]),
+            note=str(meta["note"]),
+            site_effects=dict(meta["site_effects"]),
+        )

@@ -1,0 +1,72 @@
+"""Who belongs to which group: the column that curves are drawn by, as a design of one column.
+
+The design follows from the dictionary alone, so nothing is asked of the sites to make it. Each
+level is a 0/1 column of x, the first included; a row without a value is 0 in all of them and in no
+group. A table's own levels never leave it: those of the dictionary are the groups.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from fedcohort.arrays import Array
+from fedcohort.data.columns import LevelColumn
+from fedcohort.data.design import Design
+from fedcohort.data.dictionary import Dictionary, Variable
+from fedcohort.data.outcome import Outcome
+from fedcohort.data.words import nearest
+from fedcohort.protocol import SettingError
+
+#: What all records together are called.
+ALL = "all"
+
+
+def design_of(by: str, dictionary: Dictionary, outcome: Outcome | None) -> Design:
+    """Return the design whose columns are the groups; without columns where `by` is "".
+
+    Raises
+    ------
+    SettingError : `by` is no column of the dictionary, or has no levels.
+    """
+    if not by:
+        return Design(columns=(), outcome=outcome, dropped={})
+    variable = _variable(by, dictionary, outcome)
+    levels = variable.levels or ("0", "1")
+    column = LevelColumn(name=by, type="category", levels=levels, kept=("", *levels), fill="")
+    return Design(columns=(column,), outcome=outcome, dropped={})
+
+
+def _variable(by: str, dictionary: Dictionary, outcome: Outcome | None) -> Variable:
+    """Return the variable that makes the groups."""
+    known = dictionary.variables
+    fit = [v.name for v in known.values() if _makes_groups(v, outcome)]
+    if by not in known:
+        raise SettingError(
+            f"by is {by!r}, which is no column of the dictionary.{nearest(by, fit)} Sites are no "
+            f"groups, since a site's own counts stay there; strategy 'isolated' fits each alone."
+        )
+    if not _makes_groups(known[by], outcome):
+        raise SettingError(
+            f"by is {by!r}, of type {known[by].type!r}, which makes no groups; give a binary "
+            f"column or a category{f' such as {fit[0]!r}' if fit else ''}, or cut it into levels."
+        )
+    return known[by]
+
+
+def _makes_groups(v: Variable, outcome: Outcome | None) -> bool:
+    taken = outcome.columns if outcome is not None else ()
+    return v.type in ("binary", "category") and not v.identifier and v.name not in taken
+
+
+def names_of(features: Sequence[str], by: str) -> tuple[str, ...]:
+    """Return the levels that the design's features stand for."""
+    return tuple(name.removeprefix(f"{by}=") for name in features)
+
+
+def group_of(x: Array, groups: int) -> Array:
+    """Return the group of each row (n,), −1 for none; 0 for every row where `groups` is 0."""
+    if not groups:
+        return np.zeros(len(x), np.int64)
+    return np.where(x.any(axis=1), x.argmax(axis=1), -1) if len(x) else np.zeros(0, np.int64)

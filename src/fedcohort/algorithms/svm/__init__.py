@@ -1,0 +1,28 @@
+"""Linear support vector machine over sites, with probabilities by Platt's rule."""
+
+from fedcohort.algorithms.svm.model import SvmModel
+from fedcohort.algorithms.svm.program import SvmSettings, fit
+from fedcohort.algorithms.svm.steps import STEPS
+from fedcohort.protocol import Method
+from fedcohort.training import admm
+
+METHOD = Method(
+    name="svm",
+    title="Linear support vector machine, exactly as on the pooled table",
+    tasks=("classification",),
+    paper="GenoMed4All D6.2, section 3.4 (ADMM); Platt, 1999 (probabilities)",
+    reveals=(
+        "Only sums over all sites: once the number of records, those of class 1, totals and "
+        "squares of the covariates; per round sums of the sites' own solutions (two vectors of "
+        "p + 1), of the loss, and squares and inner products of these; at the end, per round, a "
+        "likelihood, its 2 slopes and their 2 x 2 matrix."
+    ),
+    settings=SvmSettings,
+    fit=fit,
+    model=SvmModel,
+    steps=(*admm.STEPS, *STEPS),
+    gives=frozenset({"predict"}),
+    preprocess={"scale": "none", "impute": "median"},
+)
+
+__all__ = ["METHOD", "SvmModel", "SvmSettings", "fit"]

@@ -1,0 +1,123 @@
+"""A linear support vector machine over sites, exactly that of the pooled table.
+
+D6.2, eq. 3.7, with y_i = ±1 and the intercept b₀ unpenalised:
+
+    minimise  (1/N) Σ max(1 − y_i (b₀ + x_iᵀβ), 0) + penalty/2 ‖β‖²                        (1)
+
+by consensus ADMM (`training.admm`), whose local problems are solved exactly where D6.2 (eqs. 3.37,
+3.38) takes fixed subgradient steps, which do not converge; these are ``local="subgradient"``. The
+decision value f = b₀ + xᵀβ then becomes a probability as in Platt, "Probabilistic outputs for
+support vector machines", 1999, with his targets for n₁ and n₀ records of the classes,
+
+    P(y = 1) = 1/(1 + exp(−a − c f)),   t₁ = (n₁ + 1)/(n₁ + 2),  t₀ = 1/(n₀ + 2)           (2)
+
+that keep a and c finite where f tells the classes apart; a and c by Newton's method. All records
+that made f make a and c, so probabilities of new patients are somewhat less extreme in truth.
+
+Revealed, only as sums over all sites: what ADMM reveals, and `Platt` in each of the last rounds: 7
+numbers. Sites learn b₀, β, a and c.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedcohort.algorithms.svm.model import SvmModel
+from fedcohort.algorithms.svm.steps import platt
+from fedcohort.arrays import Array
+from fedcohort.protocol import (
+    Federation,
+    NotConverged,
+    SettingError,
+    SiteUnavailable,
+    Task,
+    setting,
+)
+from fedcohort.training.admm import AdmmSettings, Penalty, Solution, consensus
+
+#: Newton's steps for a and c, and the least gain in log-likelihood per record that is worth one.
+STEPS, GAIN = 60, 1e-16
+
+
+@dataclass(frozen=True, kw_only=True)
+class SvmSettings(AdmmSettings):
+    """Settings of `svm`; the objective is eq. (1)."""
+
+    penalty: float = setting(0.01, "λ > 0 on ½‖β‖²", "squared unit of the covariate")
+    solver: str = setting("admm", "how the optimum is found", choices=("admm",))
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0 < self.penalty < np.inf:
+            raise SettingError(
+                f"setting 'penalty' of method 'svm' is {self.penalty!r}; give a number above 0."
+            )
+
+
+def fit(fed: Federation, config: SvmSettings, task: Task) -> SvmModel:
+    """Fit a support vector machine on all sites that answer the first call.
+
+    Raises
+    ------
+    DataError : no covariates, no records, more than two classes, one class only, or one of fewer
+        than `min_cell` records.
+    SiteUnavailable : a site was away at the end.
+    NotConverged : the rounds are over.
+    """
+    penalty = Penalty(l2=config.penalty, intercept=config.penalise_intercept)
+    found = consensus(fed, "hinge", penalty, config, task)
+    shift, slope = calibrate(fed.only(found.sites), found)
+    return SvmModel(
+        features=task.features,
+        intercept=found.intercept,
+        coefficients=found.coefficients,
+        shift=shift,
+        slope=slope,
+        objective=found.objective,
+        rounds=found.rounds,
+        rows=found.rows,
+    )
+
+
+def calibrate(fed: Federation, found: Solution) -> tuple[float, float]:
+    """Return a and c of eq. (2).
+
+    Raises
+    ------
+    SiteUnavailable : a site has left, whose records are counted.
+    NotConverged : no optimum was found, which eq. (2) rules out for finite decision values.
+    """
+    zeros = found.rows - found.ones
+    targets = np.array([1.0 / (zeros + 2.0), (found.ones + 1.0) / (found.ones + 2.0)])
+    base = np.array([math.log((found.ones + 1.0) / (zeros + 1.0)), 0.0])
+    value, step = -math.inf, np.zeros(2)
+    for _ in range(STEPS):
+        here = fed.sum(
+            platt, intercept=found.intercept, coefficients=found.coefficients,
+            targets=targets, at=base + step,
+        )  # fmt: skip
+        if missing := sorted(set(fed.sites) - set(fed.answered)):
+            raise SiteUnavailable(
+                f"{', '.join(missing)} left before the end, and the probabilities need the same "
+                f"sites as the fit. Bring them back and --resume, or start again without them."
+            )
+        reached = float(here.log_likelihood)
+        if reached < value - 1e-12 * (1.0 + abs(value)):
+            step = step / 2
+            continue
+        base, value = base + step, reached
+        step = _newton(here.information, here.score)
+        if float(here.score @ step) <= GAIN * found.rows:
+            return float(base[0] + step[0]), float(base[1] + step[1])
+    raise NotConverged(
+        f"the probabilities did not settle in {STEPS} steps, after a fit that did. Check the "
+        f"covariates for outliers, or raise the penalty."
+    )
+
+
+def _newton(information: Array, score: Array) -> Array:
+    """Return the step (2,); of the least length where all decision values are equal."""
+    return np.linalg.lstsq(information, score, rcond=1e-13)[0]

@@ -1,0 +1,63 @@
+"""What a site hides of a variable's counts by group, beside the counts of both that it shows.
+
+`suppression` decides which levels R₀ of the variable and which groups C of the rows it hides, each
+from its own counts at the site; missing values are a level, rows without a group are a group. Of
+the table x of levels by groups, with m the `min_cell`, are then hidden
+
+    all groups of C, for every level
+    all levels of R, for every group: those of R₀; those with a count of 1 … m − 1 in a     (1)
+        shown group, or in the groups of C together; and all that have up to v rows, the
+        smallest v that takes these in and leaves two levels or more, and in every shown
+        group a Σ_{l ∈ R} x of 0, or of m or more
+
+So whole rows and whole columns are hidden. What is left to whoever knows all shown counts, of the
+site, of levels and of groups, is a transportation problem: counts of two or more levels by two or
+more groups with given sums. There, unless a level or a group has no rows at all, a count lies
+between two different whole numbers, max(0, r + c − n) and min(r, c), and each of them is possible.
+The same holds for the tables of all variables and groupings together, since they share nothing but
+these sums; of two groupings' table by each other it holds for what both hide.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fedcohort.arrays import Array
+from fedcohort.data.suppression import hidden
+
+
+def hidden_levels(table: Array, min_cell: int) -> tuple[Array, Array]:
+    """Return which levels and which groups of a table are hidden, eq. (1).
+
+    Parameters
+    ----------
+    table : (k, g) rows of each level, missing values among them, in each group; every row of the
+        site is in one cell.
+
+    Returns
+    -------
+    levels, groups : (k,) and (g,) bool.
+    """
+    table = np.asarray(table)
+    groups = hidden(table.sum(axis=0), min_cell)
+    rows = table.sum(axis=1)
+    levels = hidden(rows, min_cell)
+    if min_cell <= 1 or groups.all():
+        return levels | groups.all(), groups
+    cells = table[:, ~groups]
+    if groups.any():
+        cells = np.column_stack([cells, table[:, groups].sum(axis=1)])
+    levels |= _few(cells, min_cell).any(axis=1)
+    if not levels.any():
+        return levels, groups
+    for most in np.unique(rows[rows > 0]):
+        up_to = levels | ((rows > 0) & (rows <= most))
+        enough = most >= rows[levels].max() and up_to.sum() > 1
+        if enough and not _few(cells[up_to].sum(axis=0), min_cell).any():
+            return up_to, groups
+    return levels | (rows > 0), groups
+
+
+def _few(counts: Array, min_cell: int) -> Array:
+    """Return which counts are of a few rows, but not of none."""
+    return (counts > 0) & (counts < min_cell)

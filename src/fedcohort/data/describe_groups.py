@@ -1,0 +1,191 @@
+"""Table 1 by group over sites: every variable described in each group of a column's levels.
+
+Each site divides its rows by the levels of one column and hides what is of few patients before
+anything leaves: counts of levels and of missing values by `cross_suppression`, means, standard
+deviations and quantiles of each group by `shown_number`. As the mean of a group is what the mean of
+all rows leaves over when the other groups are taken off, means are hidden further, those of the
+fewest known values first,
+
+    until the groups without one are none, or two or more with m or more known values together  (1)
+
+where the rows without a group are a group, too. A site's reply depends on its own rows alone, so
+that asking some of the sites, or asking again, tells nothing new.
+
+What there is over all sites is computed from what they show, of those sites that show how many rows
+each group has: a site with a group of a few patients would hide the groups of all.
+
+Revealed: `GroupTables`, each site's own, once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from fedcohort.arrays import Array
+from fedcohort.data.cross_suppression import hidden_levels
+from fedcohort.data.describe import Reading
+from fedcohort.data.encode import Encoded
+from fedcohort.data.shown_number import HIDDEN, ShownNumber
+from fedcohort.data.summary import Summary, count_of, over_all
+from fedcohort.protocol.federation import Federation
+from fedcohort.protocol.message import message
+from fedcohort.protocol.step import Site, gathered
+
+
+@message
+class GroupTables:
+    """One site's description of g groups; counts are `HIDDEN` where not shown.
+
+    ``rows`` (g,); ``missing`` (c + k, g), numbers first; ``levels`` (k, most levels, g);
+    ``numbers`` (c, 5 + q, g): mean, sd, quartiles and q further quantiles, 0 where ``shown``, of
+    the same shape, says that they are not.
+    """
+
+    rows: Array
+    missing: Array
+    levels: Array
+    numbers: Array
+    shown: Array
+
+
+@gathered
+def describe_by_group(
+    site: Site[Encoded, None],
+    *,
+    by: int,
+    n_levels: Array,
+    shares: Array,
+    min_cell: int,
+    rounding: bool,
+) -> GroupTables:
+    """Describe the site's rows in each group, with counts of few patients hidden.
+
+    by : which of the codes divides the rows; n_levels (k,), of each; shares (q,) of quantiles.
+    """
+    numbers, codes = site.data
+    g, most = int(n_levels[by]), int(n_levels.max())
+    probabilities: list[float] = shares.tolist()
+    group = np.where(codes[by] < 0, g, codes[by])
+    rows = np.bincount(group, minlength=g + 1)
+    tables = [_crossed(np.isnan(x).astype(np.int64), group, 2, g)[::-1] for x in numbers]
+    tables += [_crossed(c + 1, group, n + 1, g) for c, n in zip(codes, n_levels, strict=True)]
+    missing = np.full((len(tables), g), HIDDEN)
+    levels = np.zeros((len(codes), most, g), np.int64)
+    found = np.zeros((len(numbers), 5 + len(probabilities), g + 1))
+    shown = np.zeros(found.shape, bool)
+    secret = hidden_levels(rows[None, :], min_cell)[1]
+    for j, table in enumerate(tables):
+        lines, closed = hidden_levels(table, min_cell)
+        told = np.where(lines[:, None] | closed, HIDDEN, table)[:, :g]
+        missing[j] = told[0]
+        if j >= len(numbers):
+            levels[j - len(numbers), : len(table) - 1] = told[1:]
+            continue
+        for i in np.flatnonzero(~closed).tolist():
+            one = ShownNumber.of(
+                numbers[j][group == i],
+                min_cell,
+                shares=probabilities,
+                rounding=rounding,
+                secret=bool(lines.any()),
+            )
+            values = (one.mean, one.sd, *(one.quartiles or (None,) * 3), *one.quantiles)
+            shown[j, :, i] = [v is not None for v in values]
+            found[j, :, i] = [v or 0.0 for v in values]
+        shown[j, :2] &= ~_left_over(table[1], ~shown[j, 0], min_cell)
+    found[~shown] = 0.0
+    return GroupTables(
+        np.where(secret, HIDDEN, rows)[:g], missing, levels, found[..., :g], shown[..., :g]
+    )
+
+
+def _crossed(code: Array, group: Array, n_levels: int, g: int) -> Array:
+    """Return the rows of each level in each group, (n_levels, g + 1), those without one last."""
+    cells = np.bincount(code * (g + 1) + group, minlength=n_levels * (g + 1))
+    return cells.reshape(n_levels, g + 1)
+
+
+def _left_over(known: Array, without: Array, min_cell: int) -> Array:
+    """Return which groups (g,) have no mean to be shown, eq. (1).
+
+    known : (g,) values; without (g,): those that have none by themselves.
+    """
+    out = without.copy()
+    if min_cell <= 1:
+        return out
+    for i in np.argsort(known, kind="stable").tolist():
+        few = out & (known > 0)
+        if not few.any() or (few.sum() > 1 and known[few].sum() >= min_cell):
+            break
+        out[i] |= known[i] > 0
+    return out
+
+
+def describe_groups(
+    fed: Federation,
+    reading: Reading,
+    by: str,
+    *,
+    min_cell: int = 5,
+    shares: Sequence[float] = (),
+    rounding: bool = True,
+) -> tuple[list[Summary], tuple[str, ...]]:
+    """Describe variables in the groups of one of them, at each site and over those that show it.
+
+    Parameters
+    ----------
+    fed : sites that hold data frames.
+    by : a variable of `reading` with levels.
+    shares, rounding : as `describe` has them.
+
+    Returns
+    -------
+    summaries : of each variable but `by`, of each group, over sites first, then of each by name.
+    left_out : sites that hide how many rows a group has, and are in no sum over sites.
+    """
+    replies = fed.through(reading.view).gather(
+        describe_by_group,
+        by=reading.place[by] - len(reading.view.numeric),
+        n_levels=reading.n_levels,
+        shares=np.array(shares, float),
+        min_cell=min_cell,
+        rounding=rounding,
+    )
+    left_out = tuple(s for s in sorted(replies) if (replies[s].rows == HIDDEN).any())
+    out: list[Summary] = []
+    for v in (v for v in reading.variables if v.name != by):
+        for i, group in enumerate(reading.levels[by]):
+            sites = [_summary(reading, v.name, s, group, i, replies[s]) for s in sorted(replies)]
+            open_ = [s for s in sites if s.site not in left_out]
+            if open_:
+                out.append(over_all(open_, min_cell, shares=shares, rounding=rounding))
+            else:
+                secret = (None,) * len(sites[0].counts), (None,) * len(sites[0].quantiles)
+                first = Summary(v, sites[0].levels, None, None, None, group=group)
+                out.append(replace(first, counts=secret[0], quantiles=secret[1]))
+            out += sites
+    return out, left_out
+
+
+def _summary(reading: Reading, name: str, site: str, group: str, i: int, t: GroupTables) -> Summary:
+    """Return one variable in group i at one site, from the site's reply."""
+    j, levels, c = reading.place[name], reading.levels[name], len(reading.view.numeric)
+    variable = next(v for v in reading.variables if v.name == name)
+    one = Summary(
+        variable, levels, site, count_of(t.rows[i]), count_of(t.missing[j, i]), group=group
+    )
+    if levels:
+        return replace(one, counts=tuple(map(count_of, t.levels[j - c, : len(levels), i])))
+    there: list[bool] = t.shown[j, :, i].tolist()
+    found: list[float] = t.numbers[j, :, i].tolist()
+    mean, sd, q1, median, q3, *more = found
+    return replace(
+        one,
+        mean=mean if there[0] else None,
+        sd=sd if there[1] else None,
+        quartiles=(q1, median, q3) if there[2] else None,
+        quantiles=tuple(q if ok else None for q, ok in zip(more, there[5:], strict=True)),
+    )

@@ -1,0 +1,144 @@
+"""A description of tables as one page: Table 1, histograms, correlations, what is not shown.
+
+The page holds no script and loads nothing. Its pictures are drawn here, a few bars each.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from fedcohort.report import table_one, words
+from fedcohort.report.markup import Markup, h, join, p, table
+from fedcohort.report.page import document
+from fedcohort.report.sections.base import Section, more
+
+#: Width and height of a histogram, and the room below for its axis.
+WIDTH, HEIGHT, FOOT = 220, 70, 16
+
+
+def page(found: Mapping[str, Any], title: str, version: str = "") -> str:
+    """Return the page of a description.
+
+    Parameters
+    ----------
+    found : what `fedcohort data describe --out x.json` writes.
+    title : what was described.
+    """
+    m = int(found["min_cell"])
+    sections = [
+        Section(
+            "by-site", "By site", "Who is in the tables?",
+            " ".join(table_one.legend(m)), _table(table_one.by_site(found["table"])),
+        )
+    ]  # fmt: skip
+    if by := str(found["by"]):
+        rows = table_one.by_group(found["table"], by, found["groups"])
+        intro = " ".join(table_one.legend(m, by)[-1:])
+        sections.append(Section("by-group", "By group", f"By {by}", intro, _table(rows)))
+    if bars := found["histograms"]:
+        intro = (
+            "Counts between round edges over all sites. What lies beyond the edges is counted in "
+            "the outer bars, and each site has put cells of few patients into the next ones."
+        )
+        cells = h("div", (_figure(b) for b in bars), style="display:flex;flex-wrap:wrap;gap:24px")
+        sections.append(
+            Section("histograms", "Histograms", "How are numbers spread?", intro, cells)
+        )
+    if correlation := found["correlation"]:
+        intro = "Pearson's r over all sites, of the rows that know both; rounded."
+        body = _correlations(correlation["names"], correlation["r"])
+        sections.append(Section("correlation", "Correlations", "What goes together?", intro, body))
+    if refused := found["refusals"]:
+        intro = f"{words.of(len(refused), 'thing')} not shown, by rule."
+        body = join(
+            h("ul", (h("li", line) for line in table_one.refused(refused))),
+            more("each of them", _table(_listed(refused))),
+        )
+        sections.append(Section("hidden", "Not shown", "What is not shown, and why?", intro, body))
+    top = join(h("h1", title), p("Described by fedcohort; no row has left a site."))
+    return document(title, top, sections, (), version)
+
+
+def _table(rows: Sequence[Sequence[str]]) -> Markup:
+    head, *body = rows
+    marked = [[_broken(cell, i) for i, cell in enumerate(row)] for row in body]
+    return table(head, marked, numeric=range(1, len(head)), class_="table-one", spoken="Table 1")
+
+
+def _broken(cell: str, column: int) -> str | Markup:
+    """Return a cell with its lines below each other, and levels set in."""
+    if column == 0 and cell.startswith("  "):
+        return h("span", cell.strip(), class_="level")
+    first, *rest = cell.split("\n")
+    return join(first, *((h("br"), h("small", line)) for line in rest)) if rest else first
+
+
+def _listed(refused: Sequence[Mapping[str, Any]]) -> list[list[str]]:
+    head = ["variable", "site", "group", "what", "rule"]
+    return [head, *([str(r[k] or "all") for k in head] for r in refused)]
+
+
+def _figure(bars: Mapping[str, Any]) -> Markup:
+    """Return a histogram as a small drawing with its name and limits."""
+    counts, edges = [int(n) for n in bars["counts"]], [float(e) for e in bars["edges"]]
+    step, most = WIDTH / len(counts), max(counts)
+    name = f"{bars['name']}{', ' + bars['unit'] if bars['unit'] else ''}"
+    drawn = [
+        h(
+            "rect",
+            h("title", f"{_cell(edges, i)}: {n}"),
+            x=round(i * step + 0.5, 2),
+            y=round(HEIGHT * (1 - n / most), 2),
+            width=round(step - 1, 2),
+            height=round(HEIGHT * n / most, 2),
+            fill="currentColor",
+            opacity="0.65",
+        )
+        for i, n in enumerate(counts)
+    ]
+    every = max(1, math.ceil(len(edges) / 4))
+    ticks = [
+        h(
+            "text",
+            f"{e:g}",
+            x=round((i + 1) * step, 2),
+            y=HEIGHT + FOOT - 3,
+            text_anchor="middle",
+            font_size="11",
+            fill="currentColor",
+        )
+        for i, e in enumerate(edges)
+        if i % every == 0
+    ]
+    line = h("path", d=f"M0 {HEIGHT}H{WIDTH}", stroke="currentColor", stroke_width="1")
+    svg = h(
+        "svg", *drawn, line, *ticks,
+        viewBox=f"0 0 {WIDTH} {HEIGHT + FOOT}", width=WIDTH, height=HEIGHT + FOOT, role="img",
+        aria_label=f"histogram of {name}",
+    )  # fmt: skip
+    return h("figure", h("figcaption", name), svg, style="margin:0")
+
+
+def _cell(edges: Sequence[float], i: int) -> str:
+    """Return what a bar counts, in words."""
+    if i == 0:
+        return f"up to {edges[0]:g}"
+    if i == len(edges):
+        return f"above {edges[-1]:g}"
+    return f"above {edges[i - 1]:g}, up to {edges[i]:g}"
+
+
+def _correlations(names: Sequence[str], r: Sequence[Sequence[float | None]]) -> Markup:
+    """Return the lower half of the matrix."""
+    rows = [
+        [name, *(_r(r[i][j]) if j < i else "" for j in range(len(names) - 1))]
+        for i, name in enumerate(names)
+    ]
+    head = ["", *names[:-1]]
+    return table(head, rows[1:], numeric=range(1, len(head)), spoken="correlations")
+
+
+def _r(value: float | None) -> str:
+    return table_one.HIDDEN if value is None else f"{value:.2f}"

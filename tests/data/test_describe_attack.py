@@ -1,0 +1,49 @@
+"""No hidden count of a description can be worked out from all that is published of the patients."""
+
+from __future__ import annotations
+
+import pandas as pd
+import pytest
+
+import fedcohort as fc
+from described import Attack, cohort, random_sites
+
+
+@pytest.mark.parametrize("first", range(0, 200, 50))
+def test_no_count_of_1_to_4_is_recovered_from_all_tables_together(first):
+    n = found = 0
+    for seed in range(first, first + 50):
+        frames = random_sites(seed)
+        fed = cohort(frames)
+        attack = Attack(frames)
+        for by in ("a", "b"):
+            attack.read(fc.fit("describe", fed, by=by, correlation=False).model)
+        small, told = attack.recovered()
+        n, found = n + small, found + told
+    assert n > 300
+    assert found == 0
+
+
+def test_the_attack_recovers_what_is_not_protected():
+    """The same equations find every small count where nothing is hidden: the attack has teeth."""
+    frames = random_sites(1)
+    fed = cohort(frames)
+    attack = Attack(frames)
+    attack.read(fc.fit("describe", fed, by="a", min_cell=1).model)
+    attack.read(fc.fit("describe", fed, by="b", min_cell=1).model)
+    n, found = attack.recovered()
+    assert found > n / 2 > 5
+
+
+def test_a_site_says_the_same_whoever_else_is_asked_and_however_often():
+    frames = random_sites(3)
+    whole = fc.fit("describe", cohort(frames), by="a").summary
+    for site in frames:
+        alone = {site: frames[site]}
+        one = fc.fit("describe", cohort(alone), by="a").summary
+        keys = [c for c in one if c != "smd"]
+        own = whole[whole.site == site].reset_index(drop=True)
+        pd.testing.assert_frame_equal(
+            one[one.site == site].reset_index(drop=True)[keys].astype(object),
+            own[keys].astype(object),
+        )
