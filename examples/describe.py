@@ -21,8 +21,9 @@ def main() -> None:
     over_sites = table[table.site.isna() & table.variable.isin(["age", "tsize", "tgrade"])]
     print(over_sites[columns].round(2).to_string(index=False, na_rep=""))
 
-    print(f"\n{fit.model.suppressed} counts are hidden; for example:")
-    for refusal in fit.model.refusals[:3]:
+    refusals = fit.model.refusals
+    print(f"\n{fit.model.suppressed} counts are hidden; not shown, {len(refusals)} times, such as:")
+    for refusal in refusals[:3]:
         where = f"{refusal['site'] or 'all sites'}, {refusal['group'] or 'all groups'}"
         print(f"  {refusal['variable']} ({where}), {refusal['what']}: {refusal['rule']}")
 

@@ -19,12 +19,15 @@ def main() -> None:
     # steps of 5 patients or more, and nothing shown of fewer
     curves = fc.fit("kaplan_meier", fed, by="horTh", horizon=1826.0)
     print(curves.summary.round(1).to_string(index=False))
-    curves.plot().save("kaplan_meier.svg")
+    pictures = Path("runs/kaplan_meier")
+    pictures.mkdir(parents=True, exist_ok=True)
+    curves.plot().save(pictures / "curves.svg")
 
     # at the exact times of death: what the pooled table gives
     exact = fc.fit("kaplan_meier", fed, by="horTh", horizon=1826.0, time_grid="exact")
     print(exact.summary.round(1).to_string(index=False))
-    curves.plot(exact, names=["protected", "exact"]).save("kaplan_meier_both.svg")
+    curves.plot(exact, names=["protected", "exact"]).save(pictures / "both.svg")
+    print(f"pictures: {pictures}/curves.svg, both.svg")
 
     for grid in ("protected", "exact"):
         test = fc.fit("log_rank", fed, by="horTh", time_grid=grid).model

@@ -9,13 +9,16 @@ least and the largest value that the equations allow it are the same whole numbe
 from __future__ import annotations
 
 import itertools
+from collections import defaultdict
 
 import numpy as np
 import pandas as pd
 from scipy.optimize import linprog
 from scipy.sparse import csr_matrix
 
+from fedcohort.data.cross_suppression import hidden_levels
 from fedcohort.data.dictionary import Dictionary
+from fedcohort.data.suppression import hidden
 from fedcohort.study.face import Cohort
 
 LEVELS = {"a": ("p", "q"), "b": ("u", "v", "w"), "c": ("I", "II", "III")}
@@ -120,3 +123,44 @@ class Attack:
             ends = [linprog(sign * masks[i], **known, method="highs").fun for sign in (-1, 1)]
             doubt[i] = -ends[0] > values[i] + 0.99 or ends[1] < values[i] - 0.99
         return len(masks), int((~doubt).sum())
+
+
+# by enumeration -------------------------------------------------------------------------
+
+
+def compositions(n, k):
+    """Return every way to write n as k counts from 0."""
+    if k == 1:
+        return [(n,)]
+    return [(i, *rest) for i in range(n + 1) for rest in compositions(n - i, k - 1)]
+
+
+def published(table, m):
+    """Return all that is shown of a table: rows, levels, groups and cells; −1 where hidden."""
+    levels, groups = hidden_levels(table, m)
+    rows, columns = table.sum(axis=1), table.sum(axis=0)
+    parts = [
+        np.where(hidden(rows, m), -1, rows),
+        np.where(hidden(columns, m), -1, columns),
+        np.where(levels[:, None] | groups, -1, table).ravel(),
+    ]
+    n = int(table.sum())
+    return (n if not 0 < n < m else -1, *np.concatenate(parts).tolist())
+
+
+def enumerated(m, levels, groups, largest):
+    """Return the counts of 1 … m − 1 in all tables of up to so many rows, and how many are told.
+
+    The attacker has what is published and knows the rule: he can tell a count which is the same in
+    all tables that would have looked so.
+    """
+    worlds = defaultdict(list)
+    for n in range(1, largest + 1):
+        for cells in compositions(n, levels * groups):
+            worlds[published(np.reshape(cells, (levels, groups)), m)].append(cells)
+    small = pinned = 0
+    for tables in map(np.array, worlds.values()):
+        few = (tables > 0) & (tables < m)
+        small += int(few.sum())
+        pinned += int((few[0] & (tables == tables[0]).all(axis=0)).sum())
+    return small, pinned

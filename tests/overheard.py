@@ -8,7 +8,11 @@ form from them is that patient's row of covariates: of all arrays with a value f
     ratios          any of these over the scalar that belongs to it: the same row, or difference of
                     rows, of an array with one value for each row (Σ r x over Σ r); or its own first
                     component, where a step counts the intercept; an outcome that stands last is cut
-    squares         of a matrix, the leading eigenvector where nothing else is left (x xᵀ)
+    squares         of a matrix, the leading eigenvector where nothing else is left (x xᵀ), and each
+                    column over the root of its own entry (a column that one patient dominates)
+    about           the same matrices and vectors with an intercept, counted from 0 in place of the
+                    centre that was asked: row j over its first component is the patient who alone
+                    has a value other than 0 there; a site's covariance is inverted before
 
 each in the units in which the step was asked (centre and scale stand in its question) and raw.
 """
@@ -36,26 +40,40 @@ class Told:
 def listen(monkeypatch) -> list[Told]:
     """Keep whatever any coordinator is told from now on."""
     heard: list[Told] = []
-    ask = Coordinator.sum
+    ask, collect = Coordinator.sum, Coordinator.gather
+
+    def keep(step, question, reply):
+        parts = {f.name: np.asarray(getattr(reply, f.name), float) for f in fields(reply)}
+        heard.append(Told(step.name, question, parts))
 
     def sum_(self, step, /, **question):
         reply = ask(self, step, **question)
-        parts = {f.name: np.asarray(getattr(reply, f.name)) for f in fields(reply)}
-        heard.append(Told(step.name, question, parts))
+        keep(step, question, reply)
         return reply
 
+    def gather(self, step, /, **question):
+        replies = collect(self, step, **question)
+        if step.name == "own_fit":
+            for reply in replies.values():
+                keep(step, question, reply)
+        return replies
+
     monkeypatch.setattr(Coordinator, "sum", sum_)
+    monkeypatch.setattr(Coordinator, "gather", gather)
     return heard
 
 
-def recovered(heard: list[Told], x: np.ndarray) -> np.ndarray:
-    """Return which rows of x (n, p) are among the vectors that can be formed: bool (n,)."""
+def recovered(heard: list[Told], x: np.ndarray, within: float = 1e-6) -> np.ndarray:
+    """Return which rows of x (n, p) are among the vectors that can be formed: bool (n,).
+
+    To `within` standard deviations of each covariate.
+    """
     hit = np.zeros(len(x), bool)
     sd = np.maximum(x.std(axis=0), 1e-9)
     for vector in np.unique(
         np.array([*guesses(heard, x.shape[1])]).reshape(-1, x.shape[1]), axis=0
     ):
-        hit |= (np.abs(x - vector) < 1e-6 * sd).all(axis=1)
+        hit |= (np.abs(x - vector) < within * sd).all(axis=1)
     return hit
 
 
@@ -78,6 +96,30 @@ def guesses(heard: list[Told], p: int) -> Iterator[np.ndarray]:
             for array in both:
                 for vector in _vectors(array, p, moment.values()):
                     yield from _in_units(vector, told.question)
+                yield from _about_zero(array, p, told.question)
+        for value in told.reply.values():
+            if value.shape == (p,):
+                yield from (value / one for one in told.reply.values() if one.ndim == 0 and one)
+
+
+def _about_zero(array: np.ndarray, p: int, question: dict[str, Any]) -> Iterator[np.ndarray]:
+    """Yield vectors (p,) of a matrix or vector with an intercept, counted from 0."""
+    if array.shape not in ((p + 1, p + 1), (p + 1,), (1, p + 1, p + 1)):
+        return
+    names = ("centre", "origin") if "centre" in question else ("origin",)
+    centre = np.asarray(next((question[n] for n in names if n in question), np.zeros(p)))[:p]
+    scale = np.broadcast_to(np.asarray(question.get("scale", 1.0)), p)
+    back = np.diag(np.r_[1.0, scale])
+    back[1:, 0] = centre if len(centre) == p else 0.0
+    whole = array.reshape(array.shape[-2:]) if array.ndim == 3 else array
+    kinds = [whole]
+    if whole.ndim == 2 and np.isfinite(whole).all() and np.linalg.cond(whole) < 1e12:
+        kinds.append(np.linalg.inv(whole))
+    for one in kinds:
+        rows = np.atleast_2d(back @ one @ back.T if one.ndim == 2 else back @ one)
+        for row in rows:
+            if abs(row[0]) > 1e-12:
+                yield row[1:] / row[0]
 
 
 def _in_units(vector: np.ndarray, question: dict[str, Any]) -> Iterator[np.ndarray]:
@@ -107,6 +149,10 @@ def _vectors(array: np.ndarray, p: int, scalars: Any) -> Iterator[np.ndarray]:
                     alone = vectors[:, last] * np.sqrt(abs(values[last]))
                     yield from _with_intercept(alone, p)
                     yield from _with_intercept(-alone, p)
+                for column, own in zip(matrix.T, matrix.diagonal(), strict=True):
+                    if own > 0:
+                        yield from _with_intercept(column / np.sqrt(own), p)
+                        yield from _with_intercept(-column / np.sqrt(own), p)
     rows = array.reshape(-1, array.shape[-1])
     apart = np.diff(rows, axis=0)
     for row in (*rows, *apart):

@@ -11,7 +11,9 @@ it gave:
     recovered   patients whose covariates are a difference or a ratio of sums (`overheard`), where
                 the query has a column in which no two are alike
 
-A refusal gives nothing away but its text.
+Some columns are chosen to single patients out, as covariates (`few`, `far`), weights and offsets
+(`probes`). A refusal gives nothing away but its
+text; what is told before it is tested in `tests/data/test_isolation.py`.
 """
 
 from __future__ import annotations
@@ -48,20 +50,36 @@ DICTIONARY = {
         "ill": {"type": "category", "levels": ["no", "yes"]},
         "score": {"type": "number"},
         "visits": {"type": "integer"},
+        "few": {"type": "number"},
+        "far": {"type": "number"},
+        "weight": {"type": "number"},
+        "shift": {"type": "number"},
+        "entry": {"type": "number", "unit": "days"},
     }
 }
 OUTCOMES = {
     "survival": fc.Survival("time", "died"),
+    "entry": fc.Survival("time", "died", "entry"),
     "binary": fc.Binary("ill"),
     "continuous": fc.Continuous("score"),
     "count": fc.Count("visits"),
 }
 REGRESSIONS = {
-    "survival": ("cox",),
-    "binary": ("logistic", "glm", "svm", "mixed"),
-    "continuous": ("ridge", "lasso", "elastic_net", "glm", "mixed"),
-    "count": ("glm", "mixed"),
+    "survival": ("cox", "meta_analysis"),
+    "entry": ("cox",),
+    "binary": ("logistic", "glm", "svm", "mixed", "meta_analysis"),
+    "continuous": ("ridge", "lasso", "elastic_net", "glm", "mixed", "meta_analysis"),
+    "count": ("glm", "mixed", "ridge", "meta_analysis"),
 }
+METHODS = {method for methods in REGRESSIONS.values() for method in methods}
+FAMILIES = {
+    "binary": (("binomial", "logit"), ("binomial", "probit"), ("binomial", "cloglog")),
+    "continuous": (("gaussian", "identity"), ("gaussian", "log")),
+    "count": (("poisson", "log"), ("poisson", "sqrt"), ("gaussian", "identity")),
+}
+#: Methods that take a column of weights, or an offset.
+WEIGHED = ("logistic", "glm", "cox", "meta_analysis")
+SHIFTED = (*WEIGHED, "mixed")
 
 
 def cohort(rng: np.random.Generator) -> pd.DataFrame:
@@ -91,7 +109,23 @@ def cohort(rng: np.random.Generator) -> pd.DataFrame:
                 }
             )
         )
-    return pd.concat(parts, ignore_index=True)
+    table = pd.concat(parts, ignore_index=True)
+    return table.assign(**probes(rng, len(table)), entry=np.floor(table["time"] * rng.random()))
+
+
+def probes(rng: np.random.Generator, n: int) -> dict[str, np.ndarray]:
+    """Return columns that may single out patients: covariates, weights and an offset."""
+    chosen = rng.permutation(n)[: rng.integers(1, 8)]
+    some = np.isin(np.arange(n), chosen)
+    noise, even = rng.normal(size=n), rng.uniform(0.5, 2.0, n)
+    weights = (even, even, np.where(some, 1e8, even), np.where(some, 1, 1e-8), 1.0 + some)
+    shifts = (noise, noise, 30.0 * some, 40.0 * ~some, np.where(some, 1e9, noise))
+    return {
+        "few": np.where(some, rng.integers(1, 4), 0),
+        "far": np.where(some, 1e8, noise) if rng.random() < 0.5 else noise,
+        "weight": weights[rng.integers(len(weights))],
+        "shift": shifts[rng.integers(len(shifts))],
+    }
 
 
 @dataclass(frozen=True)
@@ -124,13 +158,31 @@ def query(rng: np.random.Generator) -> Query:
     outcome = str(rng.choice([*REGRESSIONS]))
     method = str(rng.choice(REGRESSIONS[outcome]))
     settings: dict[str, Any] = {}
-    if method in ("lasso", "svm"):
+    hard = tuple(c for c in ("few", "far") if rng.random() < 0.15)
+    chosen += hard
+    if method in WEIGHED and rng.random() < 0.3:
+        settings["weights"] = "weight"
+    if method in SHIFTED and rng.random() < 0.3:
+        settings["offset"] = "shift"
+    if method in ("glm", "meta_analysis") and outcome in FAMILIES:
+        families = FAMILIES[outcome]
+        settings["family"], settings["link"] = families[rng.integers(len(families))]
+    if method == "meta_analysis":
+        settings["pool"] = str(rng.choice(["random", "fixed", "multivariate"]))
+    if method == "mixed":
+        settings["site_effects"] = bool(rng.random() < 0.5)
+    if method == "svm":
         settings["penalty"] = float(rng.choice([0.01, 0.1]))
+    if method == "lasso":
+        settings["penalty"] = (0.01, 0.1, "auto")[rng.integers(3)]
+    if settings.get("penalty") == "auto":
+        settings |= {"path": 10, "rule": str(rng.choice(["min", "1se", "bic"]))}
     if method == "elastic_net":
         settings |= {"l1": 0.05, "l2": 0.05}
     if method in ("ridge", "logistic") and rng.random() < 0.5:
         settings["penalty"] = 0.05
-    if method in ("ridge", "lasso", "logistic") and settings.get("penalty") and rng.random() < 0.4:
+    by_admm = method in ("ridge", "lasso", "logistic") and settings.get("penalty", "auto") != "auto"
+    if by_admm and rng.random() < 0.4:
         settings["solver"] = "admm"
     if method == "cox":
         settings["ties"] = str(rng.choice(["efron", "breslow"]))
@@ -155,7 +207,8 @@ def ask(seed: int, heard: list[Told]) -> Given:
     rng = np.random.default_rng((seed, 0x6173))
     table, asked = cohort(rng), query(rng)
     outcome = OUTCOMES[asked.outcome]
-    kept = ["site", *asked.columns, *outcome.columns]
+    roles = [asked.settings[name] for name in ("weights", "offset") if name in asked.settings]
+    kept = ["site", *asked.columns, *outcome.columns, *roles]
     known = {"variables": {k: v for k, v in DICTIONARY["variables"].items() if k in kept}}
     fed = fc.simulate(table[kept], sites="site", outcome=outcome, dictionary=known, seed=seed)
     heard.clear()
@@ -165,8 +218,9 @@ def ask(seed: int, heard: list[Told]) -> Given:
         return Given(asked, str(error), [], [*small_told(heard)], 0)
     found = [*small_published(fit)]
     x = np.zeros((0, 1))
-    if "marker" in asked.columns and asked.method in {m for ms in REGRESSIONS.values() for m in ms}:
+    if "marker" in asked.columns and asked.method in METHODS:
         x = fit.parts.design.matrix(table)[table["marker"].notna()]
+        x = x[:, : x.shape[1] - ("offset" in asked.settings)]
     patients = int(recovered(heard, x).sum()) if len(x) else 0
     return Given(asked, "", found, [*small_told(heard)], patients)
 

@@ -70,5 +70,7 @@ def fit(parts, features=None, fed=None, *, last_is_offset=False, **settings):
     """Fit `cox` at exact times of death over tables, one a site."""
     features = features or tuple(f"x{j}" for j in range(parts[0].x.shape[1]))
     config = METHOD.configure({"time_grid": "exact", **settings})
-    task = Task(kind="survival", features=tuple(features), offset=last_is_offset)
+    strata = 0 if parts[0].stratum is None else 1 + max(p.stratum.max(initial=0) for p in parts)
+    names = tuple(f"level-{k}" for k in range(strata))
+    task = Task(kind="survival", features=tuple(features), offset=last_is_offset, strata=names)
     return METHOD.fit(fed or federation(parts), config, task)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 
 import numpy as np
 import pandas as pd
@@ -11,7 +12,9 @@ import statsmodels.api as sm
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
+from scipy.optimize import minimize
 from scipy.stats import norm, t
+from statsmodels.tools.sm_exceptions import DomainWarning
 
 from algorithms.glm_cases import (
     PAIRS,
@@ -22,6 +25,7 @@ from algorithms.glm_cases import (
     with_statsmodels,
 )
 from fedcohort.algorithms.glm import METHOD, GlmModel
+from fedcohort.data.tables import LabelledTable
 
 every_pair = pytest.mark.parametrize(("family", "link"), PAIRS)
 FEW = settings(max_examples=12, deadline=None)
@@ -160,10 +164,47 @@ def test_only_sums_leave_and_their_sizes_are_those_that_are_documented():
     sizes = {
         e["step"]: sum(int(np.prod(f["shape"])) for f in e["fields"].values()) for e in entries
     }
-    assert sizes == {"totals": 6 + 3, "curvature": 2 + 4 + 2 * 16 + 3, "saturated": 1}
+    # of three covariates, their pairs and residuals, outcome, offset and weights; three ways to count
+    first = 1 + 6 * 6 + 3 * 3 + 2 * 3 + 3 * 2 * 4
+    curvature = 3 + 4 + 2 * 16 + 3
+    assert sizes == {"isolation": first, "totals": 6 + 3, "curvature": curvature, "saturated": 1}
 
 
 def test_the_catalogue_knows_every_setting():
     assert {"family", "link", "offset", "weights", "l2"} <= set(
         METHOD.settings.__dataclass_fields__
     )
+
+
+def test_a_step_beyond_the_reach_of_the_link_is_taken_back_and_the_fit_is_statsmodels():
+    # the first step from the mean makes some means negative, at some sites alone
+    rng = np.random.default_rng(3)
+    x = rng.normal(size=(400, 2))
+    eta = np.maximum(1.2 + x @ [0.5, -0.3], 0.05)
+    table = LabelledTable(x, rng.gamma(2.0, 1.0 / eta / 2.0))
+    ours = fit(scattered(table, 4), "gamma", "inverse")
+    assert ours.rounds > 6
+    z = np.column_stack([np.ones(400), x])
+
+    def deviance(beta):
+        eta = z @ beta
+        return (table.y * eta - np.log(eta)).sum() if (eta > 0).all() else np.inf
+
+    best = minimize(deviance, np.r_[1.2, 0.0, 0.0], method="Nelder-Mead", options={"xatol": 1e-9})
+    assert_allclose(np.r_[ours.intercept, ours.coefficients], best.x, rtol=1e-5, atol=1e-6)
+
+
+def test_covariates_that_nearly_coincide_are_no_likelihood_that_rises_for_ever():
+    # of 30 such tables 3 were once refused: long steps that hardly move a linear predictor
+    law = sm.families.Poisson(sm.families.links.Sqrt())
+    for seed in range(30):
+        rng = np.random.default_rng(seed)
+        x = rng.normal(size=(400, 2))
+        x = np.column_stack([x, x[:, 0] + 1e-4 * rng.normal(size=400)])
+        y = rng.poisson(np.exp(0.15 + x[:, :2] @ [0.25, -0.2])).astype(float)
+        ours = fit(scattered(LabelledTable(x, y), 3), "poisson", "sqrt")
+        with warnings.catch_warnings():  # statsmodels: means of this link may leave the family's
+            warnings.simplefilter("ignore", DomainWarning)
+            theirs = sm.GLM(y, sm.add_constant(x), law).fit(tol=1e-14, maxiter=100)
+        assert_allclose(ours.deviance, theirs.deviance, rtol=1e-9)
+        assert_allclose(ours.standard_errors, theirs.bse, rtol=1e-5)

@@ -184,3 +184,29 @@ def test_a_site_that_leaves_ends_the_fit():
     leaves = federation(parts, quorum=0.5, absent=lambda call, site: call > 2 and site == "site-1")
     with pytest.raises(SiteUnavailable, match="site-1 left during the fit"):
         fit(parts, "poisson", fed=leaves)
+
+
+def test_means_at_the_edge_of_the_link_are_said_to_be():
+    table = counts()
+    x, y = table.x.copy(), table.y.copy()
+    y[x[:, 2] == 1] = 0.0
+    message = refused(NotConverged, scattered(table._replace(x=x, y=y), 3), "poisson", "sqrt")
+    assert message.endswith(
+        "The means that fit best are at the edge of what link 'sqrt' can reach. Choose another "
+        "link, such as 'log'."
+    )
+
+
+@pytest.mark.parametrize(("family", "link"), [("poisson", "sqrt"), ("gamma", "inverse")])
+def test_an_offset_that_leaves_no_start_is_refused_with_the_remedy(family, link):
+    table = simulated(family, "log", n=60)
+    shift = np.linspace(-50, 50, 60)
+    table = table._replace(x=np.column_stack([table.x, shift]))
+    message = refused(NotConverged, [table], family, link, offset=True)
+    assert message.startswith(f"with this offset, link {link!r} has impossible means from the")
+
+
+def test_rounds_that_are_over_are_not_asked_to_be_raised_beyond_the_most():
+    parts = scattered(counts(), 2)
+    said = refused(NotConverged, parts, "poisson", max_rounds=1)
+    assert "Raise max_rounds (up to 50)" in said

@@ -176,6 +176,15 @@ def test_sites_keep_their_own_curves_and_may_be_fitted_alone(cohort):
     assert_allclose(curve.value, alone.survival_function_at_times(curve.times), rtol=1e-10)
 
 
+@pytest.mark.parametrize("strategy", ["isolated", "centralised"])
+def test_a_grid_that_is_asked_for_is_kept_where_one_table_holds_all_rows(cohort, strategy):
+    fit = fc.fit("kaplan_meier", cohort, strategy=strategy, time_grid="protected")
+    for one in [*fit.sites.values()] or [fit]:
+        assert not one.model.exact
+        events = np.concatenate([c.events for c in one.model.shown])
+        assert not ((events > 0) & (events < 5)).any()
+
+
 @pytest.mark.parametrize(
     ("method", "given", "message"),
     [

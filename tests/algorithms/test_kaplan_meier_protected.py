@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
+from functools import reduce
+from itertools import chain, combinations, pairwise
 
 import numpy as np
 import pandas as pd
@@ -155,6 +156,42 @@ def test_nothing_that_is_published_is_a_count_of_few_nor_the_difference_of_two(q
             known = curve.followed[curve.followed >= 0]
             assert not few(known).any()
             assert not few(-np.diff(known)).any()
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_a_curve_of_all_less_those_of_several_groups_tells_of_no_few(seed):
+    shares = np.random.default_rng(seed).dirichlet(np.full(3, 2.0))
+    frame = records(300 + 40 * seed, seed, whole=seed % 3 == 0, shares=shares)
+    if seed % 4 == 0:
+        frame.loc[frame.index % 16 == 0, "group"] = -1
+    whole, _ = run("kaplan_meier", split(frame, 3))
+    model, _ = run("kaplan_meier", split(frame, 3), by="g")
+    ends = {i: np.r_[0, c.times] for i, c in enumerate(model.shown) if c is not None}
+    assert len(ends) > 1
+    for chosen in chain.from_iterable(combinations(ends, k) for k in range(1, len(ends) + 1)):
+        died = np.sort(frame.time[frame.event & ~frame.group.isin(chosen)])
+        if few(len(died)):  # as the numbers of all and of the groups tell
+            continue
+        common = reduce(np.intersect1d, [ends[i] for i in chosen], np.r_[0, whole.shown[0].times])
+        assert not few(np.diff(np.searchsorted(died, common, side="right"))).any()
+
+
+@pytest.mark.parametrize("method", ["kaplan_meier", "nelson_aalen"])
+@pytest.mark.parametrize("by", ["", "g"])
+def test_a_coarser_grid_shows_points_of_the_finest_one_and_so_tells_no_more(method, by):
+    tables = split(records(500, 4), 2)
+    finest, _ = run(method, tables, by=by)
+    for grid in (1, 3, 7, "quantiles(10)", 1000):
+        model, _ = run(method, tables, by=by, time_grid=grid)
+        for fine, curve in zip(finest.shown, model.shown, strict=True):
+            most = 10 if isinstance(grid, str) else grid
+            assert len(curve.times) == min(most, len(fine.times))
+            at = np.searchsorted(fine.times, curve.times)
+            for part in ("times", "value", "low", "high", "least", "most"):
+                assert_array_equal(getattr(curve, part), getattr(fine, part)[at])
+            assert_array_equal(np.cumsum(curve.events), np.cumsum(fine.events)[at])
+            assert_array_equal(curve.followed, fine.followed[np.r_[0, at + 1]])
+            assert curve.times[-1] == fine.times[-1]
 
 
 def test_the_coordinator_is_seldom_told_of_few_even_on_the_way(queries):

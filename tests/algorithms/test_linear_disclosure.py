@@ -103,6 +103,24 @@ def test_an_outcome_that_few_rows_have_is_refused(method):
             fit(method, scattered(table._replace(y=y), 3))
 
 
+@pytest.mark.parametrize("method", METHODS)
+def test_a_record_far_from_all_others_is_refused_by_the_name_of_its_column(method):
+    table = diabetes()
+    far = np.where(ones(442, 1) > 0, 1e9, np.sin(np.arange(442)))
+    with pytest.raises(NothingToLearn, match="'x10' has, at all sites together, one record so far"):
+        fit(method, scattered(wider(far), 3))
+    with pytest.raises(NothingToLearn, match="the outcome has, at all sites together, one record"):
+        fit(method, scattered(table._replace(y=1e3 + far), 3))
+    assert fit(method, [wider(far)]).rows == 442
+
+
+def test_an_outcome_that_is_another_number_in_all_but_a_few_is_refused():
+    table, few = diabetes(), ones(442, 3)
+    y = np.where(few > 0, np.arange(442.0), 1000.0)
+    with pytest.raises(NothingToLearn, match="the outcome has the same value in all but a few"):
+        fit("ridge", scattered(table._replace(y=y), 3))
+
+
 def test_fewer_records_than_min_cell_are_refused_over_several_sites():
     table = diabetes()
     small = table._replace(x=table.x[:4, :1], y=table.y[:4])
@@ -191,7 +209,7 @@ def test_how_few_rows_a_product_is_over_is_the_count_by_hand():
 
 def test_a_site_sums_over_no_more_folds_than_it_agreed_to():
     site = Site("s", diabetes(), None, (0,))
-    step = METHODS["lasso"].steps[1]
+    step = METHODS["lasso"].steps[2]
     zero = np.zeros(11)
     with pytest.raises(SettingError, match="21 folds are asked for; give at most 20"):
         step.run(site, origin=zero, centre=zero, fold=BY_ROW, n_folds=MOST_FOLDS + 1, seed=0)

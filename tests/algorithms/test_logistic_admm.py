@@ -24,6 +24,21 @@ def test_admm_and_newton_give_the_same_fit(n_sites):
     assert admm.n_iter_ == admm.rounds > 0
 
 
+def test_the_log_likelihood_of_weighted_records_is_that_of_the_exact_fit():
+    table = simulated(200, 3, 8)
+    table = table._replace(weight=np.random.default_rng(3).uniform(0.5, 2.0, 200))
+    exact = fit(scattered(table, 3), l2=0.05)
+    admm = fit(scattered(table, 3), penalty=0.05, solver="admm")
+    assert_allclose(admm.log_likelihood, exact.log_likelihood, rtol=1e-6)
+
+
+def test_where_sites_count_alike_there_is_no_log_likelihood():
+    model = fit(scattered(simulated(200, 3, 8), 3), penalty=0.05, solver="admm", weighting="sites")
+    assert model.log_likelihood is None
+    assert np.isnan(model.deviance)
+    assert LogisticModel.restore(model.arrays(), model.meta()).log_likelihood is None
+
+
 def test_a_fit_by_admm_has_no_standard_errors_and_says_which_has():
     model = fit(scattered(simulated(200, 2, 0), 2), solver="admm")
     with pytest.raises(NotSupported, match="solver 'exact' has them"):

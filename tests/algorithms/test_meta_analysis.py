@@ -412,3 +412,41 @@ def test_a_site_that_is_away_is_left_out_of_the_pool():
     ours = fit(parts, fed=away)
     assert ours.names == ("site-0", "site-2", "site-3")
     assert_allclose(ours.coefficients, fit([parts[0], *parts[2:]]).coefficients, rtol=1e-12)
+
+
+@pytest.mark.parametrize("constant", [True, False])
+def test_a_site_whose_outcome_leaves_no_spread_is_left_out(constant):
+    a, b, c = broken()
+    said = left_out([a, b, c._replace(y=np.full(50, 3.7) if constant else 2 * c.x[:, 0] + 1)])
+    assert said.startswith("the outcome is one value there, or the covariates tell it without")
+
+
+def test_many_sites_without_coefficients_share_one_line():
+    parts = simulated([7] * 30, 0.3, 1)
+    with pytest.raises(DataError) as caught:
+        fit(parts)
+    assert ". Left out are site-0, site-1, " in str(caught.value)
+    assert "and 25 more: fewer than 5 records more than coefficients" in str(caught.value)
+    assert len(str(caught.value)) < 300
+
+
+def test_an_offset_that_is_no_logarithm_is_named_by_row():
+    parts = simulated((60, 70), 0.3, 7, "poisson")
+    long = [p._replace(x=np.column_stack([p.x, np.full(len(p.y), 1.0)])) for p in parts]
+    long[1].x[4, -1] = 365.25
+    with pytest.raises(DataError, match=r"'site-1': the offset is beyond ±300 in row 5;") as caught:
+        fit(long, "poisson", features="abc", task={"offset": True})
+    assert "365" not in str(caught.value)
+
+
+def test_rates_weighted_by_exposure_give_the_fit_of_counts_with_an_offset():
+    rng = np.random.default_rng(2)
+    counted, rated = [], []
+    for part in simulated((90, 110, 70), 0.3, 7, "poisson"):
+        years = rng.uniform(0.5, 3.0, len(part.y))
+        counted.append(part._replace(x=np.column_stack([part.x, np.log(years)])))
+        rated.append(part._replace(y=part.y / years, weight=years))
+    ours = fit(rated, "poisson")
+    theirs = fit(counted, "poisson", features="abc", task={"offset": True})
+    assert_allclose(ours.coefficients, theirs.coefficients, rtol=1e-7)
+    assert_allclose(ours.standard_errors, theirs.standard_errors, rtol=1e-7)

@@ -276,3 +276,30 @@ def test_a_site_that_is_away_from_the_start_is_left_out_and_one_that_leaves_ends
     leaves = federation(parts, quorum=0.5, absent=lambda call, site: call > 2 and site == "site-1")
     with pytest.raises(SiteUnavailable, match="site-1 left during the fit"):
         fit(parts, family, fed=leaves)
+
+
+def test_an_outcome_of_one_value_is_refused_and_not_blamed_on_covariates():
+    parts = [p._replace(y=np.full(len(p.y), 123456.7)) for p in simulated((60, 40), 0.5, 1)]
+    said = refused(DataError, parts)
+    assert said.startswith("the outcome has the same value in all 100 records")
+
+
+@pytest.mark.parametrize("family", ["binomial", "poisson"])
+def test_an_offset_that_is_no_logarithm_is_named_by_row(family):
+    parts = simulated((60, 40), 0.5, 1, family)
+    long = [p._replace(x=np.column_stack([p.x, np.full(len(p.y), 1.0)])) for p in parts]
+    long[1].x[4, -1] = 365.25
+    said = refused(DataError, long, family, offset=True)
+    assert "'site-1': the offset is beyond ±300 in row 5;" in said
+
+
+def test_a_level_without_counts_is_named_with_the_remedy_for_counts():
+    parts = simulated((60, 40, 50), 0.5, 1, "poisson")
+    level = [(p.x[:, 0] > 0.5).astype(float) for p in parts]
+    none = [
+        p._replace(x=np.column_stack([p.x, k]), y=p.y * (1 - k))
+        for p, k in zip(parts, level, strict=True)
+    ]
+    said = refused(NotConverged, none, "poisson", features=("age", "sex", "grade=IV"))
+    assert said.startswith("the likelihood rises for ever along 'grade=IV': where these covariates")
+    assert said.endswith("or take 'glm' with a ridge penalty (l2 > 0).")

@@ -303,3 +303,15 @@ def test_admm_comes_to_the_same_optimum_and_has_no_standard_errors():
         _ = ours.standard_errors
     with pytest.raises(fc.FedcohortError, match="ADMM sums coefficients alone"):
         _ = ours.r2
+
+
+def test_there_is_no_f_test_with_a_penalty_and_no_variance_without_a_residual():
+    parts = scattered(standard(diabetes()), 3)
+    for model in (fit("ridge", parts, penalty=0.2), fit("lasso", parts, penalty=0.0)):
+        with pytest.raises(fc.NotSupported, match="least squares without a penalty"):
+            _ = model.f_test
+    table = simulated(12, 20, 1)
+    model = fit("lasso", [table], penalty=0.0)
+    for name in ("sigma2", "r2_adjusted"):
+        with pytest.raises(fc.NotSupported, match="12 records leave no residual"):
+            getattr(model, name)

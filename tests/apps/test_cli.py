@@ -15,6 +15,7 @@ import pandas as pd
 import pytest
 
 from command_line import COMMAND, without_times
+from fedcohort.apps import catalogue
 from fedcohort.data import sources
 
 STUDY = """\
@@ -232,6 +233,14 @@ def test_a_folder_that_holds_a_run_is_not_overwritten(finished):
     folder = finished[0]
     assert "not empty" in one_line(cli("run", "s.yaml", "--out", "out", cwd=folder), 2)
     assert "finished" in one_line(cli("run", "s.yaml", "--out", "out", "--resume", cwd=folder), 2)
+
+
+def test_the_catalogue_shows_a_methods_own_settings_before_those_of_its_solver():
+    text = catalogue.one("lasso")
+    names = [line.split()[0] for line in text.splitlines() if line.startswith("  ") and "[" in line]
+    assert names[:2] == ["penalty", "rule"]
+    assert names.index("solver") < names.index("rho") < names.index("scale")
+    assert "or by consensus ADMM. One of exact, admm." in text
 
 
 def test_the_catalogue_shows_every_setting_with_its_default(tmp_path):

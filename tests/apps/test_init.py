@@ -79,6 +79,9 @@ def test_a_regression_study_is_drafted_and_loads(here):
     text = study.read_text("utf-8")
     assert found.outcome == Continuous("os_days")
     assert "outcome: {y: os_days}  # check: add type: count if it counts something" in text
+    assert (
+        "# question: What will os_days be, by what is known of a patient before?  # heads" in text
+    )
     assert [a.name for a in checked.arms] == ["isolated", "ridge", "lasso", "centralised"]
     assert "{method: ridge, penalty: 0.01, scale: standard}" not in text, "30 rows a coefficient"
     assert checked.metrics[0] == "r2"

@@ -319,3 +319,19 @@ def test_the_command_warns_on_stderr_and_leaves_stdout_to_the_table(model, table
     assert (refused.returncode, refused.stdout) == (2, "")
     assert len(refused.stderr.splitlines()) == 1
     assert "Jane" not in done.stdout + done.stderr + refused.stderr
+
+
+def test_a_table_without_the_offset_is_told_what_the_column_is(tmp_path):
+    rng = np.random.default_rng(0)
+    rows = pd.DataFrame(
+        {"age": rng.normal(60, 9, 120).round(1), "log_days": rng.normal(0, 0.3, 120)}
+    )
+    rows["falls"] = rng.poisson(1, 120)
+    fed = fc.simulate({"a": rows[:60], "b": rows[60:]}, outcome=fc.Count("falls"))
+    fc.fit("glm", fed, offset="log_days").save(tmp_path / "model")
+    rows[["age"]].to_csv(tmp_path / "one.csv", index=False)
+    with pytest.raises(fc.FedcohortError, match=r"no column 'log_days' .* It is the offset"):
+        predict(tmp_path / "model", str(tmp_path / "one.csv"))
+    rows[["falls"]].to_csv(tmp_path / "none.csv", index=False)
+    with pytest.raises(fc.FedcohortError, match=r"It is the offset, .* Missing too: 'age'\."):
+        predict(tmp_path / "model", str(tmp_path / "none.csv"))

@@ -114,6 +114,8 @@ def test_a_saved_model_predicts_the_same_bytes(case: Case):
             assert_array_equal(getattr(back, what)(*arguments), getattr(model, what)(*arguments))
     if "summary" in case.entry.gives:
         assert repr(back.summary()) == repr(model.summary())
+    if "parameters" in case.entry.gives:
+        assert repr(back.parameters(times)) == repr(model.parameters(times))
 
 
 X = tables("survival")["a"].x
@@ -124,6 +126,7 @@ CALLS: dict[str, tuple[Any, ...]] = {
     "sample": (5, np.random.default_rng(0)),
     "impute": (X,),
     "summary": (),
+    "parameters": (np.linspace(0, 2, 3),),
     "proportional_hazards": (),
     "curves": (),
     "at_round": (1,),

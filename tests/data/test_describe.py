@@ -15,6 +15,7 @@ from scipy.stats import norm
 from fedcohort.data.describe import STEPS, describe, variables_of
 from fedcohort.data.dictionary import Dictionary
 from fedcohort.data.outcome import Binary, Survival
+from fedcohort.data.shown_number import ShownNumber
 from fedcohort.data.summary import mixture_quantiles
 from fedcohort.data.suppression import hidden
 from fedcohort.protocol.host import Host
@@ -264,6 +265,33 @@ def test_values_of_a_few_patients_far_away_reach_nothing_that_is_shown(few, valu
     assert (mean, sd) == (None, None)
     assert quartiles == of_number(np.r_[others, np.full(few, 1.5 * value)])[2]
     assert quartiles is not None
+
+
+@pytest.mark.parametrize("n", [20, 23, 60, 400])
+def test_no_quantile_that_may_be_asked_for_tells_a_value_of_the_four_largest(n):
+    bulk = np.random.default_rng(n).normal(0, 1, n - 4)
+    shares = np.arange(1, 4 * n) / (4 * n)
+    seen = [
+        ShownNumber.of(np.r_[bulk, far], 5, shares=shares).quantiles
+        for far in ([731.0, 2000, 3000, 4000], [99.0, 100, 100, 101])
+    ]
+    assert seen[0] == seen[1]
+    assert seen[0].count(None) < len(shares) - 10
+    one, two = (of_number(np.r_[bulk, far])[2] for far in ([99.0, 200, 300, 400], [77.0] * 4))
+    assert one == two
+
+
+def test_all_quantiles_together_tell_but_means_of_blocks_of_five():
+    # of 40 values the blocks are of ranks 8 to 12, 13 to 17, 18 to 22 and 27 to 31
+    x, shares = np.arange(40.0) ** 2, np.arange(1, 400) / 400
+    seen = ShownNumber.of(x, 5, shares=shares)
+    other = x.copy()
+    for first in (8, 13, 18, 27):
+        other[first : first + 5] += [3.0, -2, 0.5, -2, 0.5]
+    for ranks in (slice(5, 8), slice(23, 27), slice(32, 35)):
+        other[ranks] += 0.4
+    assert ShownNumber.of(other, 5, shares=shares) == seen
+    assert seen.quantiles.count(None) < 110
 
 
 @given(

@@ -129,3 +129,30 @@ def test_a_study_checks_the_columns_that_its_arms_name(frame, tmp_path):
         fc.Study.from_file(tmp_path / "study.yaml").run(out=tmp_path / "out")
     said = "arm 'logistic': offset names a column, and the dictionary has no column 'log_year'."
     assert str(caught.value).startswith(said)
+
+
+@pytest.mark.parametrize("weights", [np.ones(240), np.arange(240) % 2 + 0.0])
+def test_columns_that_a_draft_takes_for_yes_and_no_may_be_offset_or_weights(frame, weights):
+    table = frame.assign(share=1.0, log_years=weights)
+    drafted = fc.simulate(table, sites="ward").dictionary
+    assert {drafted[name].type for name in ("share", "log_years")} == {"binary"}
+    x = sm.add_constant(table[["age", "sex"]].astype(float))
+    theirs = sm.GLM(table.falls, x, family=sm.families.Poisson(), offset=weights).fit(tol=1e-14)
+    assert_allclose(fitted(table).summary.coefficient, theirs.params.iloc[1:], rtol=1e-7)
+
+
+@pytest.mark.parametrize(
+    ("levels", "said"),
+    [
+        (1, "has 1 level; it needs two. Name an outcome that varies, or list both levels in the"),
+        (3, "has 3 levels; it needs two. Recode it to two, or keep the rows of two of them."),
+    ],
+)
+def test_a_binary_outcome_of_other_than_two_levels_comes_with_a_remedy(frame, levels, said):
+    listed = {"falls": {"type": "category", "levels": ["0", "1", "2"][:levels]}}
+    listed |= {"age": "number", "ward": {"type": "category", "identifier": True}}
+    table = frame[["age", "ward"]].assign(falls=np.arange(240) % min(levels, 2))
+    fed = fc.simulate(table, sites="ward", outcome=fc.Binary("falls"), dictionary=listed)
+    with pytest.raises(DataError) as caught:
+        fc.fit("logistic", fed)
+    assert str(caught.value).startswith(f"the binary outcome 'falls' {said}")

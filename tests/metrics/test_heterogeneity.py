@@ -145,3 +145,12 @@ def test_intervals_cover_the_mean_of_all_centres():
         got = random_effects(rng.normal(0.8, np.sqrt(0.15**2 + s**2)), s)
         covered += got.low <= 0.8 <= got.high
     assert 0.93 <= covered / 400 <= 0.985
+
+
+@pytest.mark.parametrize("unit", [1e-9, 1e9])
+def test_values_of_any_size_have_the_same_heterogeneity(unit):
+    # coefficients per unit of a covariate in large units, such as platelets, are small
+    y, s = log_risk_ratios()
+    plain, scaled = random_effects(y, s), random_effects(y * unit, s * unit)
+    assert_allclose(scaled.tau2 / unit**2, plain.tau2, rtol=1e-10)
+    assert_allclose([scaled.low / unit, scaled.i2, scaled.p], [plain.low, plain.i2, plain.p])

@@ -75,7 +75,7 @@ def test_a_value_becomes_the_type_of_its_setting(name, typed, expected):
         ("layers", [8, "4"], "int"),
         ("patience", "never", "int or null"),
         ("time_grid", 0.5, "str or int"),
-        ("mode", "slow", "Literal"),
+        ("mode", "slow", "'fast' or 'exact'"),
         ("verbose", 1, "bool"),
     ],
 )

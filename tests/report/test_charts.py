@@ -110,6 +110,24 @@ def test_numbers_at_risk_stand_below_and_suppressed_ones_are_a_dash():
     assert found.count("–") == 4
 
 
+def test_numbers_at_risk_share_their_times_with_the_axis_which_goes_on_in_their_steps():
+    at_risk = [(0, 90), (250, 60), (500, 30)]
+    series = charts.Series(label="a", look="c0", points=[(0, 1), (1300, 0.4)], at_risk=at_risk)
+    found = texts(drawn(charts.curves_with_risk_table([series], "days"))[0])
+    assert found[:6] == ["0", "250", "500", "750", "1000", "1250"]
+    uneven = charts.Series(
+        label="a", look="c0", points=[(0, 1), (9, 0.4)], at_risk=[(0, 9), (3, 7), (7, 5)]
+    )
+    found = texts(drawn(charts.curves_with_risk_table([uneven], "days"))[0])
+    assert found[:3] == ["0", "3", "7"]
+
+
+def test_ratios_that_are_close_have_more_than_one_label():
+    row = charts.Row(name="a", value=1.04, low=1.01, high=1.08)
+    found = texts(drawn(charts.interval_rows([row], "ratio", log=True, domain=(0.98, 1.12)))[0])
+    assert found[:3] == ["1.00", "1.05", "1.10"]
+
+
 def test_what_is_not_finite_is_left_out():
     nan = math.nan
     rows = [charts.Row(name="a", value=nan, low=nan, high=nan, text="–"), charts.Row(name="b")]

@@ -50,3 +50,67 @@ def test_levels_that_became_one_are_named(tmp_path):
     content["pooled"] = [{**head, "column": "stage", "levels": ["III", "IVa"], "least": 5}]
     (folder / "results.json").write_text(json.dumps(content))
     assert "stage, other levels: III, IVa (fewer than 5 rows each" in section(folder)
+
+
+def changed(tmp_path, change):
+    """Return the section of a run whose results were changed."""
+    folder = synthetic.make(tmp_path, scenarios=["iid"], repeats=1)
+    content = json.loads((folder / "results.json").read_text())
+    change(content)
+    (folder / "results.json").write_text(json.dumps(content))
+    return section(folder)
+
+
+def test_the_rest_of_the_model_stands_below_its_coefficients(tmp_path):
+    head = {"arm": "cox", "scenario": "iid", "repeat": 0}
+
+    def change(content):
+        content["parameters"] = [
+            {**head, "name": "constant", "value": -2.5, "standard_error": 0.25, "low": -2.99,
+             "high": -2.01, "p": 0.0001, "note": "added to all"},
+            {**head, "name": "baseline survival", "time": 365.0, "unit": "days", "value": 0.71},
+            {**head, "name": "covariate age", "value": None, "note": "(age − 60) / 10"},
+            {**head, "repeat": 1, "name": "of another repeat", "value": 1.0},
+        ]  # fmt: skip
+
+    page = changed(tmp_path, change).partition("Rest of the model")[2]
+    assert "−2.500" in page
+    assert "−2.990 to −2.010" in page
+    assert "&lt; 0.001" in page
+    assert "baseline survival at 365 days" in page
+    assert "<b>covariate age</b>: (age − 60) / 10." in page
+    assert "another repeat" not in page
+
+
+def test_an_effect_per_large_unit_is_not_rounded_to_nothing(tmp_path):
+    def change(content):
+        row = content["coefficients"][0]
+        row.update(coefficient=2.1e-6, standard_error=4e-7, low=1.3e-6, high=2.9e-6)
+
+    page = changed(tmp_path, change)
+    assert "age: hazard ratio 1.0000021 (1.0000013–1.0000029)" in page
+    assert ">2.10e−06<" in page
+    assert ">4.00e−07<" in page
+
+
+def test_the_table_says_which_level_its_intervals_have(tmp_path):
+    def change(content):
+        for one in content["declared"]:
+            one["settings"]["level"] = 0.9
+
+    page = changed(tmp_path, change)
+    assert "HR (90 % CI)" in page
+    assert "Bars are 90 % intervals" in page
+    assert "95 %" not in page
+
+
+def test_pooled_coefficients_say_how_sites_differ(tmp_path):
+    def change(content):
+        content["coefficients"][0].update(
+            tau2=0.04, i2=0.37, prediction_low=-0.5, prediction_high=0.3
+        )
+
+    page = changed(tmp_path, change).partition("Differences between sites")[2]
+    assert "37 %" in page
+    assert "HR at a new site" in page
+    assert f"{math.exp(-0.5):.2f}–{math.exp(0.3):.2f}" in page

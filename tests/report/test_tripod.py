@@ -1,7 +1,9 @@
+import re
 from pathlib import Path
 
 import pytest
 
+from fedcohort.report.page import SECTIONS
 from fedcohort.report.run import Run, read
 from fedcohort.report.sections import checklist as section
 from fedcohort.report.tripod.items import FILLED, ITEMS, PART, WRITE, checklist
@@ -87,3 +89,19 @@ def test_the_section_counts_its_states(run):
     n = {s: found.count(s) for s in (FILLED, PART, WRITE)}
     assert f"fills {n[FILLED]} and begins {n[PART]}; {n[WRITE]} are a person's" in made.intro
     assert made.body.count("<tr>") == 53
+
+
+def test_sections_that_the_list_points_to_stand_in_the_page_by_that_name(run):
+    named = {s.short for make in SECTIONS if (s := make(run)) is not None}
+    said = " ".join(line.text for line in checklist(run))
+    pointed = [w for part in re.findall(r"[Ss]ections? ([A-Z][^.;]*?)(?:, with|[.;])", said)
+               for w in re.split(r", | and ", part)]  # fmt: skip
+    assert {"The gap", "Discrimination", "Calibration", "Coefficients", "Cohort"} <= {*pointed}
+    assert {*pointed} <= named
+
+
+def test_a_study_of_values_promises_no_follow_up(run):
+    values = Run({**run.results, "task": "regression"}, run.folder)
+    (line,) = (x for x in checklist(values) if x.number == "20a")
+    assert line.text == "Section Cohort; the outcome in Table 1."
+    assert "follow-up" in next(x for x in checklist(run) if x.number == "20a").text

@@ -113,3 +113,26 @@ def test_levels_that_became_one_are_named(study, results):
     ]  # fmt: skip
     part = written(study, results).partition("## Effects")[2].partition("\n## ")[0]
     assert "stage, other levels: III, IVa (fewer than 5 rows each" in part
+
+
+def test_a_card_writes_the_whole_model_down(study, results):
+    head = {"arm": "cox", "scenario": "iid", "repeat": 0}
+    results["parameters"] = [
+        {**head, "name": "constant", "value": -2.5, "standard_error": 0.25, "low": -2.99,
+         "high": -2.01, "p": 0.0001, "note": "added | to all"},
+        {**head, "name": "baseline survival", "time": 365.0, "unit": "days", "value": 0.71},
+        {**head, "name": "covariate age", "value": None, "note": "(age − 60) / 10"},
+    ]  # fmt: skip
+    text = written(study, results)
+    assert rows(text, "Rest of the model") == [
+        ["constant", "−2.500", "0.250", "−2.990 to −2.010", "&lt; 0.001"],
+        ["baseline survival at 365 days", "0.710", "–", "–", "–"],
+    ]
+    assert "- constant: added \\| to all\n- covariate age: (age − 60) / 10\n" in text
+
+
+def test_an_effect_per_large_unit_is_not_rounded_to_nothing(study, results):
+    first = results["coefficients"][0]
+    first.update(coefficient=-2.1e-6, low=-2.9e-6, high=-1.3e-6, hazard_ratio=math.exp(-2.1e-6))
+    line = rows(written(study, results), "Effects")[0]
+    assert line[1:] == ["−2.10e−06", "0.9999979", "0.9999971 to 0.9999987"]

@@ -1,3 +1,5 @@
+import re
+
 import pytest
 
 from fedcohort.data import describe, preprocess
@@ -12,6 +14,7 @@ from fedcohort.study.step_words import plain_words, step_words
         ("Count between edges of time (1, m).", "Count between edges of time."),
         ("Sum what is (n, p + 1) expected, eq. (3).", "Sum what is expected."),
         ("Sum from `centre`, eqs. (1) and (2).", "Sum from centre."),
+        ("Sum squares about `centre` (q,), with weights `w` (k, q).", "Sum squares."),
         ('Count rows (of patients) by "age".', 'Count rows (of patients) by "age".'),
     ],
 )
@@ -24,3 +27,13 @@ def test_no_step_is_described_by_a_shape_an_equation_or_a_backtick():
     for words in step_words((*preprocess.STEPS, *describe.STEPS, *own)).values():
         assert words
         assert not {"`", "(", "eq."} & {*words, *words.split()}
+
+
+def test_no_step_of_any_method_speaks_in_names_of_code_or_breaks_off():
+    steps = [s for name in registry.names() for s in registry.find(name).steps]
+    for name, said in step_words((*preprocess.STEPS, *steps)).items():
+        assert said.endswith("."), name
+        assert "_" not in said, name
+        assert not {*"αβγθλμρτ"} & {*said}, name
+        assert not re.search(r"\b(at|of|about|common)[.,]", said), name
+        assert "centre," not in said, name

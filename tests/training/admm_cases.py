@@ -73,13 +73,18 @@ def federation(parts, **options):
     return local(hosts, **options)
 
 
-def solve(parts, problem, fed=None, min_cell=5, intercept=False, offset=False, **settings):
-    """Run consensus ADMM over tables, one a site."""
+def solve(
+    parts, problem, fed=None, min_cell=5, intercept=False, offset=False, smoothed=None, **settings
+):
+    """Run consensus ADMM over tables, one a site; of hinge loss from a smoothed start."""
+    smoothed = problem.loss == "hinge" if smoothed is None else smoothed
     names = tuple(f"x{j}" for j in range(parts[0].x.shape[1]))
     task = Task(kind="any", features=names, min_cell=min_cell, offset=offset)
     penalty = Penalty(l1=problem.l1, l2=problem.l2, intercept=intercept)
     fed = fed or federation(parts)
-    return consensus(fed, problem.loss, penalty, AdmmSettings(**settings), task)
+    config = AdmmSettings(**settings)
+    smoothed = smoothed and config.local == "exact"
+    return consensus(fed, problem.loss, penalty, config, task, smoothed=smoothed)
 
 
 def objective(table, problem, intercept, beta, penalised=False):

@@ -92,6 +92,7 @@ def test_distributed_is_centralised_however_records_are_split(seed, sites, name)
         {"rho": 5.0},
         {"adapt_rho": False},
         {"acceleration": 3},
+        {"smoothed": False},
     ],
 )
 def test_settings_of_the_way_do_not_change_the_end(name, given_):
@@ -225,40 +226,49 @@ def test_the_history_tells_objective_residuals_and_rho_of_each_round():
     assert_allclose(found.objective, here, rtol=1e-12)
 
 
-def test_only_sums_leave_and_none_is_longer_than_the_coefficients():
+@pytest.mark.parametrize("smoothed", [True, False])
+def test_only_sums_leave_and_none_is_longer_than_the_coefficients_but_a_curvature(smoothed):
     parts = split(simulated("hinge"), 3, "balanced")
     fed = federation(parts)
-    solve(parts, PROBLEMS["svm"], fed=fed)
+    solve(parts, PROBLEMS["svm"], fed=fed, smoothed=smoothed)
+    assert smoothed == any("curvature" in json.loads(line)["fields"] for line in fed.ledger.lines)
     for line in map(json.loads, fed.ledger.lines):
         assert line["verb"] == "sum"
         sizes = {name: np.prod(f["shape"], dtype=int) for name, f in line["fields"].items()}
-        assert all(size <= 6 for name, size in sizes.items() if name != "inner")
+        assert all(size <= 6 for name, size in sizes.items() if name not in ("inner", "curvature"))
 
 
-def test_differences_of_consecutive_slopes_lie_along_no_patients_row():
-    # the sums give Σ ω_j y_j = ρ (2z − Σ ω_j (s_j + x_j)); had a single row entered or left it,
+class Spy:
+    """A federation that notes every call of a step with its reply."""
+
+    def __init__(self, fed, step, notes):
+        self._fed, self._step, self._notes = fed, step, notes
+
+    def __getattr__(self, name):
+        return getattr(self._fed, name)
+
+    def only(self, sites):
+        return Spy(self._fed.only(sites), self._step, self._notes)
+
+    def sum(self, step, **given_):
+        reply = self._fed.sum(step, **given_)
+        if step.name == self._step:
+            self._notes.append((given_, reply))
+        return reply
+
+
+@pytest.mark.parametrize("smoothed", [True, False])
+def test_differences_of_consecutive_slopes_lie_along_no_patients_row(smoothed):
+    # the sums give Σ ω_j y_j = −ρ Σ ω_j M_j (s_j − z + f_j); had a single row entered or left it,
     # the change between two rounds would be a multiple of that row
     problem, table = PROBLEMS["svm"], simulated("hinge")
-    seen = []
-
-    class Spy:
-        def __init__(self, fed):
-            self._fed = fed
-
-        def __getattr__(self, name):
-            return getattr(self._fed, name)
-
-        def only(self, sites):
-            return Spy(self._fed.only(sites))
-
-        def sum(self, step, **given_):
-            reply = self._fed.sum(step, **given_)
-            if step.name == "admm_round":
-                s = reply.target - given_["relax"] * reply.residual
-                seen.append(given_["rho"] * (given_["z"] - s - reply.residual))
-            return reply
-
-    solve([table], problem, fed=Spy(federation(split(table, 4, "balanced"))))
+    notes = []
+    spy = Spy(federation(split(table, 4, "balanced")), "admm_round", notes)
+    solve([table], problem, fed=spy, smoothed=smoothed)
+    seen = [
+        -given_["rho"] * (reply.target + (1 - given_["relax"]) * reply.residual)
+        for given_, reply in notes
+    ]
     rows = np.column_stack([np.ones(150), (table.x - table.x.mean(axis=0)) / table.x.std(axis=0)])
     rows /= np.linalg.norm(rows, axis=1)[:, None]
     changes = np.diff(np.array(seen), axis=0)
@@ -266,6 +276,65 @@ def test_differences_of_consecutive_slopes_lie_along_no_patients_row():
     changes = changes[size > 1e-9] / size[size > 1e-9, None]
     assert len(changes) > 10
     assert np.abs(changes @ rows.T).max() < 1 - 1e-6
+
+
+# the smoothed start -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("l2", [0.1, 0.01, 0.001])
+def test_many_rows_weigh_in_every_curvature_and_none_is_of_a_point_seen_before(seed, l2):
+    table = simulated("hinge", n=250, p=4, seed=seed)
+    notes = []
+    spy = Spy(federation(split(table, 3, "balanced")), "admm_smoothed", notes)
+    solve([table], PROBLEMS["svm"]._replace(l2=l2), fed=spy)
+    assert 4 <= len(notes) <= 16
+    rows = [float(reply.weight) ** 2 / float(reply.squares) for _, reply in notes]
+    assert min(rows) > 12
+    slopes = np.diff([reply.slope for _, reply in notes], axis=0)
+    rows = np.column_stack([np.ones(250), (table.x - table.x.mean(axis=0)) / table.x.std(axis=0)])
+    along = (slopes / np.linalg.norm(slopes, axis=1)[:, None]) @ rows.T
+    assert (np.abs(along) / np.linalg.norm(rows, axis=1)).max() < 1 - 1e-3
+    for bend in np.diff([reply.curvature for _, reply in notes], axis=0):
+        sizes = np.sort(np.abs(np.linalg.eigvalsh(bend)))  # of one row they would be 0, 0, …, 1
+        assert sizes[-2] > 0.02 * sizes[-1]
+    points = np.array([given_["z"] for given_, _ in notes])
+    apart = np.linalg.norm(points[:, None] - points, axis=2)[np.triu_indices(len(points), 1)]
+    assert apart.min() > 1e-4
+
+
+def test_with_few_rows_no_curvature_is_asked_for():
+    table = simulated("hinge", n=59, p=3)
+    fed = federation(split(table, 2, "balanced"))
+    solve([table], PROBLEMS["svm"], fed=fed)
+    assert not any("curvature" in json.loads(line)["fields"] for line in fed.ledger.lines)
+
+
+@pytest.mark.parametrize("calls", [(2,), (3, 9, 10), (30,)])
+def test_a_site_away_ends_the_smoothing_and_only_the_way_changes(calls):
+    table = simulated("hinge")
+    parts = split(table, 4, "balanced")
+    notes = []
+    away = federation(
+        parts, quorum=0.5, absent=lambda call, site: call in calls and site == "site-01"
+    )
+    found = solve(parts, PROBLEMS["svm"], fed=Spy(away, "admm_smoothed", notes))
+    assert abs(gap(found, table, PROBLEMS["svm"], optimum("svm"))) <= 1e-6
+    shares = [float(reply.share) for _, reply in notes]
+    assert all(s == pytest.approx(1) for s in shares[:-1])
+    assert (len(notes) == calls[0] - 1) == (calls[0] < 30) == (shares[-1] < 0.9)
+
+
+def test_the_rounds_of_the_smoothed_start_are_counted_and_in_the_history():
+    parts = split(simulated("hinge"), 3, "balanced")
+    notes, fed = [], federation(parts)
+    found = solve(parts, PROBLEMS["svm"], fed=Spy(fed, "admm_smoothed", notes))
+    history = pd.DataFrame(fed.history)
+    assert len(history) == found.rounds
+    assert list(history["round"]) == list(range(found.rounds))
+    assert history.tau.notna().sum() == len(notes) > 0
+    with pytest.raises(NotConverged):
+        solve(parts, PROBLEMS["svm"], max_rounds=found.rounds - 1)
 
 
 # the paper's variant ----------------------------------------------------------------------

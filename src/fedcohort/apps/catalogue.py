@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Sequence
-from dataclasses import MISSING, fields
+from dataclasses import MISSING
 from typing import Any
 
 from fedcohort.data.preprocess import IMPUTES, MOST_WINSORISED, SCALES
@@ -43,16 +43,17 @@ def _item(name: str, text: str) -> str:
 
 def _settings(method: Method) -> list[str]:
     rows: list[tuple[str, str, str]] = []
-    for f in fields(method.settings):
+    for f in method.fields:
         default = "required" if f.default is MISSING else _shown(f.default)
-        doc = str(f.metadata.get("doc", ""))
+        doc = str(f.metadata.get("doc", "")).rstrip(".") + "."
         if f.metadata.get("choices"):
             doc += f" One of {', '.join(map(_shown, f.metadata['choices']))}."
         if f.metadata.get("unit"):
             doc += f" Unit: {f.metadata['unit']}."
-        rows.append((f.name, default, doc))
+        solver = method.solver_of(f.name)
+        rows.append((f.name, default, f"of solver {solver}: {doc}" if solver else doc))
     rows += [
-        (key, value, f"preprocessing: {what}")
+        (key, str(value), f"preprocessing: {what}")
         for key, value, what in (
             ("scale", method.preprocess.get("scale", "none"), f"{_either(SCALES)}."),
             ("impute", method.preprocess.get("impute", "median"), f"{_either(IMPUTES)}."),
@@ -67,6 +68,7 @@ def _settings(method: Method) -> list[str]:
                 "levels with fewer rows at all sites together become one. Unit: rows.",
             ),
         )
+        if not method.raw and method.design is None
     ]
     lines: list[str] = []
     for name, default, doc in rows:
@@ -80,4 +82,5 @@ def _either(words: Sequence[str]) -> str:
 
 
 def _shown(value: Any) -> str:
-    return "null" if value is None else str(value)
+    """Return a value as text; an empty one says so."""
+    return "null" if value is None else "none" if value in ("", ()) else str(value)

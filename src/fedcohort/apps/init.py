@@ -43,7 +43,7 @@ MIN_CELL = 5
 _QUESTIONS = {
     "survival": "How long do patients live after the diagnosis?",
     "classification": "Who has the disease, by what is known at admission?",
-    "regression": "How many days will patients stay, by what is known at admission?",
+    "regression": "What will {} be, by what is known of a patient before?",
 }
 _ABOUT = """\
 The data dictionary: what each column means, the same at every site. Types, levels and units were
@@ -331,11 +331,12 @@ def _study(task: str, draft: Draft) -> str:
             "{method: lasso, scale: standard}  # chooses its penalty, and leaves columns out",
         ]
     natural = draft.sites is None or "column" in draft.sites[0]
+    question = _QUESTIONS[task].format(draft.outcome[0].get("y", ""))
     lines = [
         "# A study to start from. Lines that say \"check\" were guessed. Then, in this folder:",
         "#   fedcohort data check study.yaml && fedcohort run study.yaml",
         f"study: {flow(draft.study)}",
-        f"# question: {_QUESTIONS[task]}  # heads the report",
+        f"# question: {flow(question)}  # heads the report",
         f"task: {task}",
         "seed: 1  # every random draw derives from it",
         "",

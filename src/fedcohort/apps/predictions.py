@@ -132,17 +132,17 @@ def _unfit(design: Design, frame: pd.DataFrame) -> list[Unfit]:
     """
     variables = design.encoding.variables
     origins = [v.since for v in variables if v.since and v.since_day is None]
-    offset = [design.offset] if design.offset else []
-    needed = dict.fromkeys([*(v.name for v in variables), *origins, *offset])
+    roles = [name for name in (design.offset, design.strata) if name]
+    needed = dict.fromkeys([*(v.name for v in variables), *origins, *roles])
     lacking = [n for n in needed if n not in frame.columns]
     try:
         found = design.unfit(frame)
         return [part for one in found for part in _explained(one, frame, variables)]
     except DataError as error:
-        more = [repr(n) for n in lacking if f"no column {n!r}" not in str(error)]
-        raise DataError(
-            f"{error} Missing too: {', '.join(more)}." if more else str(error)
-        ) from None
+        called = {design.strata: " (the strata)"}
+        said = str(error)
+        more = [f"{n!r}{called.get(n, '')}" for n in lacking if f"no column {n!r}" not in said]
+        raise DataError(f"{said} Missing too: {', '.join(more)}." if more else said) from None
 
 
 def _explained(unfit: Unfit, frame: pd.DataFrame, variables: Sequence[Variable]) -> list[Unfit]:

@@ -70,6 +70,7 @@ def check_sheets(
     dictionary: Dictionary,
     *,
     natural: bool = True,
+    eventless: bool = False,
 ) -> None:
     """Check tables that are in the form of their dictionary; see `quality.examine`.
 
@@ -77,7 +78,10 @@ def check_sheets(
     ------
     DataError : the first error, on one line, and how many more there are.
     """
-    wrong = errors(examine(sheets, dictionary, outcome, natural=natural, warnings=False))
+    found = examine(
+        sheets, dictionary, outcome, natural=natural, eventless=eventless, warnings=False
+    )
+    wrong = errors(found)
     if not wrong:
         return
     more = f" (And {len(wrong) - 1} more: see `fedcohort data check`.)" if len(wrong) > 1 else ""

@@ -4,7 +4,8 @@ It holds what federated preprocessing found out (fills, limits, scales, levels) 
 row. The same design is applied at every site, saved with the model, and applied by predict: read
 each column, cut numbers to their limits, fill what is missing, scale (see `columns`, `joint`).
 
-An offset's column comes last in x, neither filled nor scaled; weights are no part of x.
+An offset's column comes last in x, neither filled nor scaled; weights are no part of x. Nor is a
+column of strata, though `matrix` has the numbers of its levels behind x: predictions need them.
 
 With an indicator, a column "<name> missing" says where a value was missing. Binary and one-hot
 columns stay 0/1. A level that the dictionary knows and that occurred nowhere in the fit counts as
@@ -25,7 +26,15 @@ import pandas as pd
 from fedcohort.arrays import Array
 from fedcohort.data import outcome as outcomes
 from fedcohort.data.columns import Column, LevelColumn, NumberColumn, parts_of
-from fedcohort.data.encode import Encoding, Unfit, offset_column, read_offset
+from fedcohort.data.dictionary import Variable
+from fedcohort.data.encode import (
+    Encoding,
+    Unfit,
+    offset_column,
+    read_offset,
+    read_stratum,
+    stratum_column,
+)
 from fedcohort.data.joint import Joint, completed
 from fedcohort.data.outcome import Outcome, Survival
 from fedcohort.data.tables import FeatureTable, LabelledTable, SurvivalTable
@@ -51,6 +60,8 @@ class Design:
     dropped : column → why it gives no feature.
     offset : the column that stands last in x, as it is; "" without.
     weights : the column that says how much each row counts; "" without.
+    strata, strata_levels : the column whose levels each have a baseline hazard, and those; ""
+        without.
     """
 
     columns: tuple[Column, ...]
@@ -64,6 +75,8 @@ class Design:
     dropped: Mapping[str, str]
     offset: str = ""
     weights: str = ""
+    strata: str = ""
+    strata_levels: tuple[str, ...] = ()
 
     @cached_property
     def features(self) -> tuple[str, ...]:
@@ -116,6 +129,8 @@ class Design:
             "dropped": dict(self.dropped),
             "offset": self.offset,
             "weights": self.weights,
+            "strata": self.strata,
+            "strata_levels": self.strata_levels,
         }
         return json.dumps(plain, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
 
@@ -138,6 +153,7 @@ class Design:
                 columns=columns,
                 outcome=outcome,
                 classes=tuple(plain.pop("classes")),
+                strata_levels=tuple(plain.pop("strata_levels", ())),
                 joint=None if joint is None else Joint.from_dict(joint),
                 **plain,
             )
@@ -152,22 +168,36 @@ class Design:
         ------
         DataError : a column is missing, or holds what it may not; rows are numbered from 1.
         """
-        x = self.matrix(frame)
+        x = self._features(frame)
         if self.outcome is None:
             return FeatureTable(x)
         weight = weights_of(frame, self.weights) if self.weights else None
         if isinstance(self.outcome, Survival):
             time, event = survival_of(frame, self.outcome)
-            return SurvivalTable(x, time, event, weight, entry_of(frame, self.outcome, time))
+            entry = entry_of(frame, self.outcome, time)
+            return SurvivalTable(x, time, event, weight, entry, self._stratum(frame))
         return LabelledTable(x, target_of(frame, self.outcome, self.classes), weight)
 
     def matrix(self, frame: pd.DataFrame) -> Array:
-        """Return the features x (n, p) of a table, which needs no outcome.
+        """Return what a model predicts from: the features x (n, p), which need no outcome.
+
+        With strata, one more column has the number of each row's level.
 
         Raises
         ------
         DataError : as for the design itself, but for the outcome.
         """
+        x, stratum = self._features(frame), self._stratum(frame)
+        return x if stratum is None else np.column_stack([x, stratum])
+
+    def _stratum(self, frame: pd.DataFrame) -> Array | None:
+        return stratum_column(frame, self._strata) if self.strata else None
+
+    @property
+    def _strata(self) -> Variable:
+        return Variable(self.strata, "category", self.strata_levels)
+
+    def _features(self, frame: pd.DataFrame) -> Array:
         x = np.empty((len(frame), len(self.features)))
         for part, values in parts_of(self.columns, self.encoding(frame), len(frame)):
             self._write(values, x[part])
@@ -183,7 +213,8 @@ class Design:
         DataError : a column is missing, or is of dates where numbers belong.
         """
         offset = read_offset(frame, self.offset)[1] if self.offset else []
-        return [*self.encoding.unfit(frame), *offset]
+        strata = read_stratum(frame, self._strata)[1] if self.strata else []
+        return [*self.encoding.unfit(frame), *offset, *strata]
 
     def _write(self, values: list[Array], x: Array) -> None:
         """Write the features of some rows, given each column's values, into x (n, p)."""

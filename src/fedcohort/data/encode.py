@@ -190,7 +190,7 @@ def read_offset(frame: pd.DataFrame, name: str) -> tuple[Array, list[Unfit]]:
     ------
     DataError : there is no such column, or it holds dates.
     """
-    values, unfit = _numbers(column_of(frame, name), name)
+    values, unfit = _numbers(_role_column(frame, name, "offset"), name)
     bad = ~np.isfinite(values)
     for one in unfit:
         bad &= ~one.rows
@@ -201,6 +201,51 @@ def read_offset(frame: pd.DataFrame, name: str) -> tuple[Array, list[Unfit]]:
         )
         unfit.append(Unfit(name, bad, line))
     return values, unfit
+
+
+def _role_column(frame: pd.DataFrame, name: str, role: str) -> pd.Series:
+    """Return the column of an offset or of strata.
+
+    Raises
+    ------
+    DataError : there is none, or several.
+    """
+    if name in frame.columns:
+        return column_of(frame, name)
+    hint = nearest(name, map(str, frame.columns))
+    raise DataError(
+        f"there is no column {name!r} among {frame.shape[1]} columns. It is the {role}, which the "
+        f"model needs besides its covariates.{hint}"
+    )
+
+
+def stratum_column(frame: pd.DataFrame, variable: Variable) -> Array:
+    """Return the number of each row's level (n,), of a column of strata.
+
+    Raises
+    ------
+    DataError : it is not there, or some rows have no level, or one that the dictionary lacks.
+    """
+    return _fit(*read_stratum(frame, variable))
+
+
+def read_stratum(frame: pd.DataFrame, variable: Variable) -> tuple[Array, list[Unfit]]:
+    """Return the number of each row's level (n,), and the cells that have none.
+
+    Raises
+    ------
+    DataError : there is no such column.
+    """
+    name = variable.name
+    _role_column(frame, name, "strata")
+    codes, unfit = read_codes(frame, variable)
+    bad = codes < 0
+    for one in unfit:
+        bad &= ~one.rows
+    if bad.any():
+        line = f"column {name!r}, the strata, is missing in {rows(bad)}. Complete or drop them."
+        unfit.append(Unfit(name, bad, line))
+    return codes, unfit
 
 
 def read_codes(frame: pd.DataFrame, variable: Variable) -> tuple[Array, list[Unfit]]:

@@ -4,7 +4,8 @@ With m the `min_cell`, of a number are shown
 
     mean, sd    of 2m known values or more, where no few values make them (1)
     quartiles   of 4m or more; each the mean of the m values nearest in rank
-    a quantile  of so many that m lie at either side of it, likewise
+    a quantile  where quartiles are, and m lie at either side of it; on a line between the means of
+                blocks of m or more neighbours in rank
 
 unless the number is a count in disguise, when nothing is shown:
 
@@ -17,11 +18,14 @@ others add up to a share of the m − 1 largest (a p % rule against fewer than m
 
     Σ_others d² ≥ `SHARE` · Σ_largest d²                                                     (1)
 
+A value beyond the m-th largest or smallest counts as that one in quartiles and quantiles, which so
+say nothing of fewer than m. The blocks lie side by side and are the same whatever shares are asked
+for: the mean of a block less that of a shifted one would be a single value.
+
 All are rounded to a step that hides how many values there are; where (1) fails, that of quartiles
-is from the sd of values cut to the m-th largest and smallest, so that it tells of no outlier. Where
-the count of missing values of n rows is hidden, the rules count n − (m − 1) known ones, as if as
-many as possible were missing: whether a mean is there tells nothing. Nobody's smallest or largest
-value is asked for.
+is from the sd of the values so cut. Where the count of missing values of n rows is hidden, the
+rules count n − (m − 1) known ones, as if as many as possible were missing: whether a mean is there
+tells nothing. Nobody's smallest or largest value is asked for.
 """
 
 from __future__ import annotations
@@ -84,21 +88,25 @@ class ShownNumber:
         with np.errstate(over="ignore", invalid="ignore"):
             mean, spread = float(known.mean()), float(known.std(ddof=1))
             dominated = _dominated(known, m)
-            inner = float(np.clip(known, known[m - 1], known[-m]).std(ddof=1))
+            cut = np.clip(known, known[m - 1], known[-m])
+            inner = float(cut.std(ddof=1))
         if not math.isfinite(mean + spread):
             return cls(missing, quantiles=(None,) * len(shares))
         s = step(inner if dominated else spread, sure, unit(known)) if rounding else 0.0
         near = _quantile if m == 1 and not rounding else _near
-        quartiles = tuple(rounded(near(known, q, m), s) for q in QUARTILES)
-        more = (
-            rounded(near(known, q, m), s) if sure * min(q, 1 - q) >= m else None for q in shares
-        )
+        quartiles = more = None
+        if sure >= 4 * m:
+            quartiles = tuple(rounded(near(cut, q, m), s) for q in QUARTILES)
+            ranks, means = _blocks(cut, m)
+            at = np.interp(np.multiply(shares, len(cut) - 1), ranks, means).tolist()
+            outside = [sure * min(q, 1 - q) < m for q in shares]
+            more = tuple(None if out else rounded(x, s) for out, x in zip(outside, at, strict=True))
         return cls(
             missing,
             None if dominated else rounded(mean, s),
             None if dominated else rounded(spread, s),
-            quartiles if sure >= 4 * m else None,
-            tuple(more),
+            quartiles,
+            more or (None,) * len(shares),
         )
 
 
@@ -121,9 +129,30 @@ def _dominated(ordered: Array, m: int) -> bool:
 
 def _near(ordered: Array, share: float, m: int) -> float:
     """Return the mean of the m values nearest in rank to a quantile."""
-    first = round(share * (len(ordered) - 1) - (m - 1) / 2)
-    first = min(max(first, 0), len(ordered) - m)
+    first = _first(len(ordered), share, m)
     return float(ordered[first : first + m].mean())
+
+
+def _first(n: int, share: float, m: int) -> int:
+    """Return the rank of the first of the m values nearest to a quantile of n."""
+    return min(max(round(share * (n - 1) - (m - 1) / 2), 0), n - m)
+
+
+def _blocks(ordered: Array, m: int) -> tuple[Array, Array]:
+    """Return middle ranks and means of blocks of m values or more, those of quartiles among them.
+
+    The m − 1 values at either end are in none but a quartile's own.
+    """
+    n = len(ordered)
+    parts: list[Array] = []
+    low = m - 1
+    for first in [*(_first(n, q, m) for q in QUARTILES), n - m + 1]:
+        if first - low >= m:
+            parts += np.array_split(np.arange(low, first), (first - low) // m)
+        if first <= n - m:
+            parts.append(np.arange(first, first + m))
+        low = first + m
+    return np.array([r.mean() for r in parts]), np.array([ordered[r].mean() for r in parts])
 
 
 def _quantile(ordered: Array, share: float, _: int) -> float:

@@ -12,6 +12,8 @@ class SurvivalTable(NamedTuple):
 
     ``weight`` (n,) > 0 is how much each record counts; None where all count alike. ``entry`` (n,)
     < time is when each record came under observation; None where all were from the start.
+    ``stratum`` (n,) is the number of the level that says which baseline hazard is theirs; None
+    where one is.
     """
 
     x: Array
@@ -19,6 +21,7 @@ class SurvivalTable(NamedTuple):
     event: Array
     weight: Array | None = None
     entry: Array | None = None
+    stratum: Array | None = None
 
 
 class LabelledTable(NamedTuple):

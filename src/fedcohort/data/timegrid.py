@@ -33,6 +33,8 @@ from fedcohort.protocol.step import Site, gathered, summed
 _QUANTILES = re.compile(r"quantiles\((\d+)\)")
 #: "protected" gives at most about this many intervals, however many deaths there are.
 MOST = 512
+#: In place of the number of a stratum: the records of all.
+ALL = -1
 
 
 @message
@@ -66,29 +68,29 @@ class DeathTimes:
 
 
 @summed
-def death_moments(site: Site[SurvivalTable, None]) -> Times:
+def death_moments(site: Site[SurvivalTable, None], *, stratum: int = ALL) -> Times:
     """Count the deaths and sum their times."""
-    t = _deaths(site.data)
+    t = _deaths(site.data, stratum)
     whole = t == np.floor(t)
     return Times(np.array(float(len(t))), np.array(t.sum()), np.array(float((~whole).sum())))
 
 
 @summed
-def death_spread(site: Site[SurvivalTable, None], *, centre: float) -> Spread:
+def death_spread(site: Site[SurvivalTable, None], *, centre: float, stratum: int = ALL) -> Spread:
     """Sum the squared deviations of the times of death from the pooled mean."""
-    return Spread(np.array(np.sum((_deaths(site.data) - centre) ** 2)))
+    return Spread(np.array(np.sum((_deaths(site.data, stratum) - centre) ** 2)))
 
 
 @summed
-def death_cells(site: Site[SurvivalTable, None], *, edges: Array) -> Cells:
+def death_cells(site: Site[SurvivalTable, None], *, edges: Array, stratum: int = ALL) -> Cells:
     """Count the deaths between edges of time (1, m)."""
-    return Cells(count_between([_deaths(site.data)], edges))
+    return Cells(count_between([_deaths(site.data, stratum)], edges))
 
 
 @gathered
-def death_times(site: Site[SurvivalTable, None]) -> DeathTimes:
+def death_times(site: Site[SurvivalTable, None], *, stratum: int = ALL) -> DeathTimes:
     """Reveal the distinct times of death: asked for by the grid "exact" alone."""
-    return DeathTimes(np.unique(_deaths(site.data)))
+    return DeathTimes(np.unique(_deaths(site.data, stratum)))
 
 
 #: Every step that `time_grid` may ask for; a method that has a time grid declares them.
@@ -102,7 +104,7 @@ def check_rule(rule: str | int) -> None:
     ------
     SettingError : `rule` is neither "protected" nor "exact" nor a number of intervals.
     """
-    most = _intervals(rule)
+    most = intervals_of(rule)
     if rule not in ("protected", "exact") and (most is None or most < 1):
         raise SettingError(
             f"time_grid is {rule!r}; give 'protected', 'exact', or a number of intervals from 1, "
@@ -110,7 +112,7 @@ def check_rule(rule: str | int) -> None:
         )
 
 
-def _intervals(rule: str | int) -> int | None:
+def intervals_of(rule: str | int) -> int | None:
     """Return m of a rule m or "quantiles(m)"; None of any other."""
     if isinstance(rule, str):
         found = _QUANTILES.fullmatch(rule)
@@ -118,7 +120,7 @@ def _intervals(rule: str | int) -> int | None:
     return None if isinstance(rule, bool) else int(rule)
 
 
-def time_grid(fed: Federation, rule: str | int, min_cell: int) -> Array:
+def time_grid(fed: Federation, rule: str | int, min_cell: int, stratum: int = ALL) -> Array:
     """Return the times at which risk sets are summed.
 
     Parameters
@@ -127,6 +129,7 @@ def time_grid(fed: Federation, rule: str | int, min_cell: int) -> Array:
     rule : "protected", "exact", or a number of intervals, also as "quantiles(m)".
     min_cell : deaths that an interval must hold; not heeded by "exact". Fewer deaths than twice
         that in all give one interval.
+    stratum : the number of the stratum whose deaths these are; all by default.
 
     Returns
     -------
@@ -138,25 +141,27 @@ def time_grid(fed: Federation, rule: str | int, min_cell: int) -> Array:
     SettingError : the rule is none of the above.
     """
     check_rule(rule)
+    # a table without strata is asked without
+    which = {} if stratum == ALL else {"stratum": stratum}
     if rule == "exact":
-        replies = fed.gather(death_times)
+        replies = fed.gather(death_times, **which)
         times = np.unique(np.concatenate([r.times for r in replies.values()]))
         if not len(times):
             raise _no_events(fed)
         return times
-    first = fed.sum(death_moments)
+    first = fed.sum(death_moments, **which)
     deaths = float(first.deaths)
     if deaths < 1:
         raise _no_events(fed)
-    share = deaths / (_intervals(rule) or MOST)
-    cells = _sketch(fed, first, max(2.0 * min_cell, share / 4, 2.0))
+    share = deaths / (intervals_of(rule) or MOST)
+    cells = _sketch(fed, which, first, max(2.0 * min_cell, share / 4, 2.0))
     return _interval_ends(cells, max(float(min_cell), 1.0), share)
 
 
-def _sketch(fed: Federation, first: Times, at_least: float) -> Histogram:
+def _sketch(fed: Federation, which: dict[str, int], first: Times, at_least: float) -> Histogram:
     """Ask for a histogram of the times of death; cells with `at_least` of them are split."""
     mean = float(first.total) / float(first.deaths)
-    squares = float(fed.sum(death_spread, centre=mean).squares)
+    squares = float(fed.sum(death_spread, centre=mean, **which).squares)
     moments = Moments(
         n=np.array([float(first.deaths)]),
         mean=np.array([mean]),
@@ -165,7 +170,7 @@ def _sketch(fed: Federation, first: Times, at_least: float) -> Histogram:
     )
 
     def ask(edges: Array) -> Array:
-        return fed.sum(death_cells, edges=edges).counts
+        return fed.sum(death_cells, edges=edges, **which).counts
 
     def anywhere(h: Histogram) -> Array:
         return np.arange(len(h.counts))
@@ -192,8 +197,11 @@ def _interval_ends(h: Histogram, at_least: float, share: float) -> Array:
     return np.array([*ends[:-1], float(h.edges[filled[-1] + 1])])
 
 
-def _deaths(table: SurvivalTable) -> Array:
-    return np.asarray(table.time, float)[np.asarray(table.event, bool)]
+def _deaths(table: SurvivalTable, stratum: int) -> Array:
+    dead = np.asarray(table.event, bool)
+    if stratum != ALL and table.stratum is not None:
+        dead = dead & (table.stratum == stratum)
+    return np.asarray(table.time, float)[dead]
 
 
 def _no_events(fed: Federation) -> NothingToLearn:

@@ -152,7 +152,9 @@ def _weighted(y: Array, v: Array, tau2: float) -> tuple[float, float, float]:
 
 
 def _reml(y: Array, v: Array) -> float:
-    """Return τ², eq. (1)."""
+    """Return τ², eq. (1), searched for in units of the largest s², whatever the values' unit."""
+    unit = float(v.max())
+    y, v = y / math.sqrt(unit), v / unit
 
     def score(tau2: float) -> float:
         """Return twice the derivative of the restricted log-likelihood."""
@@ -162,10 +164,10 @@ def _reml(y: Array, v: Array) -> float:
 
     if score(0.0) <= 0:
         return 0.0
-    high = max(float(np.var(y)), float(v.max()))
+    high = max(float(np.var(y)), 1.0)
     while score(high) > 0:
         high *= 2.0
-    return float(brentq(score, 0.0, high, xtol=1e-15, rtol=1e-14))
+    return unit * float(brentq(score, 0.0, high, xtol=1e-15, rtol=1e-14))
 
 
 def _t(df: int, level: float) -> float:

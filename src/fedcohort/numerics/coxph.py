@@ -24,7 +24,8 @@ I only through its drift over time. Where d_t < 2, f = 0: D₀ and D₁ are need
 With an offset o and case weights v, r = v exp(xᵀβ + o), sums over deaths weigh them by v, and each
 l of a time counts as the mean weight ω_t of its deaths, as in R's survival. A record that enters at
 slot e > 0 is at risk from there on: with S over the records that leave at each slot, less those who
-enter at the next, sums over risk sets stay one reversed cumulative sum (`Placed.leaving`).
+enter at the next, sums over risk sets stay one reversed cumulative sum (`Placed.leaving`). Strata,
+each with a baseline hazard, have their times in a row; a cumulative sum ends with its stratum.
 """
 
 from __future__ import annotations
@@ -36,7 +37,8 @@ from typing import NamedTuple
 import numpy as np
 
 from fedcohort.arrays import Array
-from fedcohort.numerics.survival import count_at, leave_together, spans
+from fedcohort.numerics.strata import laid, running
+from fedcohort.numerics.survival import count_at
 
 #: |xᵀβ| at which risk weights saturate, so that a step that goes too far can be taken back.
 CEILING = 600.0
@@ -154,11 +156,13 @@ class Extra(NamedTuple):
     entry : (n,) times after which they are at risk.
     weight : (n,) > 0, how much each counts.
     offset : (n,), added to xᵀβ.
+    stratum : (n,), which baseline hazard is theirs, 0 … K − 1.
     """
 
     entry: Array | None = None
     weight: Array | None = None
     offset: Array | None = None
+    stratum: Array | None = None
 
 
 @dataclass(frozen=True)
@@ -172,6 +176,7 @@ class Placed:
     starts : (s,) first row of each slot that is taken; taken : (s,) those slots.
     n_times : T.
     late, before : (l,) rows that enter after the first slot, and the last slot without each.
+    sizes : (K,) how many of the T slots are each stratum's; None where there is one.
     weight : (m,) of the dead; base : (n,) offset + log weight; offset : (n,). None where all are
         1, or 0.
     """
@@ -184,6 +189,7 @@ class Placed:
     n_times: int
     late: Array
     before: Array
+    sizes: Array | None
     weight: Array | None
     base: Array | None
     offset: Array | None
@@ -197,26 +203,38 @@ class Placed:
         event: Array,
         exits: Array | None = None,
         extra: Extra | None = None,
+        blocks: Array | None = None,
     ) -> Placed:
         """Place records x (n, p), time (n,), event (n,) on the grid `times` (T,).
 
-        Censored records leave at the slots `exits` (S,) alone, if those are given.
+        Censored records leave at the slots `exits` (S,) alone, if those are given. Where records
+        have strata, `blocks` (K, 2) says which times and exits are theirs (`numerics.strata`).
         """
         extra = extra or Extra()
-        enter, slot, dies = spans(time, event, times, extra.entry)
-        if exits is not None:
-            slot = leave_together(slot, dies, exits)
+        if blocks is None:
+            blocks = np.array([[len(times), 0 if exits is None else len(exits)]])
+        out = np.zeros(0, np.int64) if exits is None else exits
+        there = laid(
+            time, event, (times, out, blocks), extra.entry, extra.stratum, wait=exits is not None
+        )
+        dies, slot = there.dies, there.slot
+        enter = np.zeros(0, np.int64) if there.enter is None else there.enter
+        late = enter > 0
+        if extra.stratum is not None:
+            slot, enter = there.in_row(slot), enter + there.start if len(enter) else enter
         order = np.argsort(slot, kind="stable")
         order = order[np.searchsorted(slot[order], 0) :]
         dead = np.flatnonzero(dies[order])
         slot = slot[order]
         starts = np.flatnonzero(np.diff(slot, prepend=-1))
-        enter = np.zeros(0, np.int64) if enter is None else enter[order]
-        late = np.flatnonzero(enter)
+        if len(enter):
+            enter, late = enter[order], late[order]
+        late = np.flatnonzero(late)
         weight, offset = (None if v is None else v[order] for v in (extra.weight, extra.offset))
         base = offset if weight is None else np.log(weight) + (0.0 if offset is None else offset)
         return cls(
             x[order], slot, dead, starts, slot[starts], len(times), late, enter[late] - 1,
+            None if extra.stratum is None else blocks[:, 0],
             None if weight is None else weight[dead], base, offset,
         )  # fmt: skip
 
@@ -263,7 +281,7 @@ class Placed:
 
     def expected(self, risk: Array, a: Array, b: Array) -> tuple[Array, Array]:
         """Return the moments of the covariates under w: Σ w x (p,) and Σ w x xᵀ (p, p)."""
-        total = np.cumsum(a)
+        total = running(a, self.sizes)
         w = total[self.slot]
         w[self.dead] -= b[self.slot[self.dead]]
         w[self.late] -= total[self.before]
@@ -271,9 +289,12 @@ class Placed:
         return w @ self.x, (w[:, None] * self.x).T @ self.x
 
 
-def at_risk(leaving: Array) -> Array:
-    """Return the sums over risk sets, (T,) or (T, p), from those over the records of each slot."""
-    return np.cumsum(leaving[::-1], axis=0)[::-1]
+def at_risk(leaving: Array, sizes: Array | None = None) -> Array:
+    """Return the sums over risk sets, (T,) or (T, p), from those over the records of each slot.
+
+    Of strata in a row, of `sizes` (K,), each ends where the stratum does.
+    """
+    return running(leaving[::-1], None if sizes is None else sizes[::-1])[::-1]
 
 
 class Pooled(NamedTuple):
@@ -290,10 +311,10 @@ def pooled(records: Placed, beta: Array, ties: str) -> Pooled:
     weighted = risk[:, None] * records.x
     deaths, weight = records.deaths, records.death_weight
     tied = tied_times(deaths, ties)
-    s0, d0 = at_risk(records.leaving(risk)), records.dying(risk, tied)
+    s0, d0 = at_risk(records.leaving(risk), records.sizes), records.dying(risk, tied)
     h = hazard(deaths, s0, d0, tied, weight)
     mean, second = centred(*records.expected(risk, h.a, h.b), weight.sum())
-    s1, d1 = at_risk(records.leaving(weighted)), records.dying(weighted, tied)
+    s1, d1 = at_risk(records.leaving(weighted), records.sizes), records.dying(weighted, tied)
     x_dead = records.over_deaths(records.x)
     fixed = 0.0 if records.offset is None else float(records.over_deaths(records.offset))
     return Pooled(

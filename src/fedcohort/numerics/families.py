@@ -48,6 +48,7 @@ class Terms(NamedTuple):
     score : (k,).
     information : I (k, k).
     observed : J (k, k), or (0, 0) where it equals I.
+    squares : Σ ω² of what each record counts in I, ω = w h'²/V.
     """
 
     deviance: float
@@ -55,6 +56,7 @@ class Terms(NamedTuple):
     score: Array
     information: Array
     observed: Array
+    squares: float
 
 
 class _Parts(NamedTuple):
@@ -190,8 +192,11 @@ def irls_terms(
     k = len(gamma)
     found = family.parts(y, z @ gamma + offset)
     if found is None:
-        return Terms(math.inf, math.inf, np.zeros(k), np.zeros((k, k)), np.zeros((0, 0)))
-    weighted = z.T * (weight * found.expected)
+        none = np.zeros((k, k))
+        observed = np.zeros((0, 0)) if family.canonical else none
+        return Terms(math.inf, math.inf, np.zeros(k), none, observed, 0.0)
+    counts = weight * found.expected
+    weighted = z.T * counts
     observed = np.zeros((0, 0))
     if not family.canonical:
         observed = (z.T * (weight * found.observed)) @ z
@@ -201,6 +206,7 @@ def irls_terms(
         z.T @ (weight * found.slope),
         weighted @ z,
         observed,
+        float(counts @ counts),
     )
 
 

@@ -113,8 +113,8 @@ def pooled_trend(records: Placed, beta: Array, ties: str, g: Array) -> Trend:
     weighted = risk[:, None] * records.x
     deaths, weight = records.deaths, records.death_weight
     tied = tied_times(deaths, ties)
-    s0, d0 = at_risk(records.leaving(risk)), records.dying(risk, tied)
-    s1, d1 = at_risk(records.leaving(weighted)), records.dying(weighted, tied)
+    s0, d0 = at_risk(records.leaving(risk), records.sizes), records.dying(risk, tied)
+    s1, d1 = at_risk(records.leaving(weighted), records.sizes), records.dying(weighted, tied)
     h = hazard(deaths, s0, d0, tied, weight)
     m = means(deaths, tied, s0, d0, s1, d1, weight)
     return trend(*over_records(records, risk, h.a, h.b, g), m, g)

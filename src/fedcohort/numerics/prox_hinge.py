@@ -108,15 +108,23 @@ def hinge_prox(b: Array, t: Array, c: Array, v: Array, rho: float, start: Array)
         if gap <= GAP * c.sum():
             break
         d = here.below / here.low + here.above / here.high
-        newton = _Newton(
-            here, b, b @ here.x - t, d, cho_factor((b.T / d) @ b + rho * np.eye(len(v)))
-        )
+        newton = _Newton(here, b, b @ here.x - t, d, _factor((b.T / d) @ b, rho))
         guess = newton.step(0.0, 0.0)
         after = here.moved(guess, here.longest(guess)).gap
         aim = gap / (2 * len(t)) * (max(after, 0.0) / gap) ** 3
         step = newton.step(aim - guess.low * guess.below, aim - guess.high * guess.above)
         here = here.moved(step, here.longest(step))
     return here.x
+
+
+def _factor(matrix: Array, rho: float) -> tuple[Array, bool]:
+    """Return the factor of matrix + ρI (d, d); ρ is lost in rounding where some d are all but 0."""
+    eye = np.eye(len(matrix))
+    try:
+        return cho_factor(matrix + rho * eye)
+    except np.linalg.LinAlgError:
+        rounding = len(matrix) * np.finfo(float).eps * np.diag(matrix).max()
+        return cho_factor(matrix + (rho + rounding) * eye)
 
 
 def _by_active_sets(

@@ -23,9 +23,11 @@ from fedcohort.numerics.coxph import Extra, Placed, pooled
 from fedcohort.numerics.families import Family, irls_terms
 
 #: Why a table gives no coefficients.
-FINE, FEW_RECORDS, FEW_EVENTS, RARE, COLLINEAR, SEPARATED, ENDLESS = range(7)
+FINE, FEW_RECORDS, FEW_EVENTS, RARE, COLLINEAR, SEPARATED, ENDLESS, NO_SPREAD = range(8)
 #: Where steps of a standard deviation and more gain no more than this, the likelihood is flat.
 FLAT = 1e-6
+#: Squares of residuals below this share of the outcome's are rounding.
+EXACT = 1e-24
 
 
 class SiteFit(NamedTuple):
@@ -111,6 +113,9 @@ def family_fit(family: Family, table: Records, tol: float, rounds: int) -> SiteF
         return _nothing(reason, blame[1:], len(start))
     if bounded:
         pearson = irls_terms(family, z, y, offset, weight, gamma).pearson
+        size = y - offset if family.name == "gaussian" else np.ones_like(y)
+        if pearson <= EXACT * float(weight @ size**2):
+            return _nothing(NO_SPREAD, np.zeros(len(scale), bool), len(start))
         inverse = inverse * pearson / (len(y) - len(start))
     back = np.diag(np.r_[1.0, 1.0 / scale])
     back[0, 1:] = -centre / scale

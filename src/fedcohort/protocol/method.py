@@ -44,6 +44,7 @@ class Task:
     features : names of the columns of x, in order, (p,).
     offset : whether the last of them is an offset, which has no coefficient: it is added to the
         linear predictor.
+    strata : levels of the column whose levels each have a baseline hazard; () without.
     outcome : its type in lower case: survival, binary, category, continuous or count; "" without.
     seed : what all random draws at the coordinator derive from.
     min_cell : smallest count that a cell of anything revealed may have.
@@ -58,6 +59,7 @@ class Task:
     seed: int = 0
     min_cell: int = 5
     offset: bool = False
+    strata: tuple[str, ...] = ()
     outcome: str = ""
     origin: Array | None = None
     dictionary: Any = None
@@ -112,6 +114,14 @@ class Fitted(ABC):
         """Return one row per coefficient, with its standard error, interval and p-value."""
         raise NotSupported("summary")
 
+    def parameters(self, times: Array) -> list[Row]:
+        """Return what the model consists of besides its covariates, such as the intercept.
+
+        Keys are name and value, and where there are any standard_error, p, low, high and note; a
+        baseline survival, at each of `times` (m,), has its time.
+        """
+        raise NotSupported("parameters")
+
     def proportional_hazards(self) -> list[Row]:
         """Return one row per covariate, with the test of an effect that changes with time."""
         raise NotSupported("proportional_hazards")
@@ -149,6 +159,7 @@ class Method:
     design : (settings, dictionary, outcome) → the design, where the method makes one that nothing
         need be asked of the sites for; None for the preprocessing's.
     entries : whether it heeds when patients came under observation (left truncation).
+    ranks : settings → whether predictions can differ between patients; None where they always can.
     alone : settings that replace the user's where one table holds all rows (the bounds of a
         study), so that nothing has to be protected from a coordinator.
     raw : whether the program sees the sites' data frames, without preprocessing; its fits then
@@ -171,9 +182,30 @@ class Method:
     raw: bool = False
     design: Callable[[Any, Any, Any], Any] | None = None
     entries: bool = False
+    ranks: Callable[[Any], bool] | None = None
 
     #: Settings of every method, which the caller handles before the program runs.
     COMMON: ClassVar[frozenset[str]] = frozenset({"scale", "impute", "winsorise", "pool_levels"})
+
+    @property
+    def fields(self) -> list[dataclasses.Field[Any]]:
+        """Its settings, its own before those that it shares with others."""
+        order = self.settings.__mro__
+
+        def depth(f: dataclasses.Field[Any]) -> int:
+            return next(k for k, c in enumerate(order) if f.name in _annotated(c))
+
+        return sorted(dataclasses.fields(self.settings), key=depth)
+
+    def solver_of(self, name: str) -> str:
+        """Return the one value of `solver` that heeds a setting; "" where it is not so.
+
+        A class of settings that belong to one solver names it: ``of_solver: ClassVar[str]``.
+        """
+        if "solver" not in self.settings.__dataclass_fields__:
+            return ""
+        origin = next(c for c in self.settings.__mro__ if name in _annotated(c))
+        return str(vars(origin).get("of_solver", ""))
 
     def configure(self, given: Mapping[str, Any]) -> Any:
         """Build the settings object from what a user typed.
@@ -206,6 +238,11 @@ class Method:
             return self.settings(**values)
         except ValueError as error:
             raise SettingError(f"method {self.name!r}: {error}") from None
+
+
+def _annotated(owner: type[Any]) -> Mapping[str, Any]:
+    """Return what a class itself annotates, without its bases."""
+    return vars(owner).get("__annotations__", {})
 
 
 def _has_default(one: dataclasses.Field[Any]) -> bool:
@@ -241,12 +278,14 @@ def _coerced(method: str, name: str, value: Any, hint: Any) -> Any:
     if float in options and isinstance(value, str):
         with contextlib.suppress(ValueError):
             return _coerced(method, name, float(value), hint)
-    wanted = " or ".join(
-        ", ".join(map(repr, typing.get_args(o)))
-        if typing.get_origin(o) is typing.Literal
-        else getattr(o, "__name__", str(o)).replace("NoneType", "null")
-        for o in options
-    )
+    wanted = " or ".join(_named(option) for option in options)
     raise SettingError(
         f"setting {name!r} of method {method!r} is {value!r}; it must be of type {wanted}."
     )
+
+
+def _named(option: Any) -> str:
+    """Return a type in words; of a literal, its values."""
+    if typing.get_origin(option) is typing.Literal:
+        return " or ".join(map(repr, typing.get_args(option)))
+    return getattr(option, "__name__", str(option)).replace("NoneType", "null")

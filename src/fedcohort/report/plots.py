@@ -1,24 +1,21 @@
-"""What `Fit.plot` draws: survival curves with numbers at risk, or how a fit converged.
+"""Survival curves with numbers at risk, and how fits converged, as `Fit.plot` draws them.
 
-A picture is one SVG that needs nothing else. Fits are laid over each other by name. Curves of a
-protected grid are joined by straight lines, those at exact times step. Convergence has a panel for
-each thing that was recorded: the objective's gap to the best that any of the fits reached, and the
-residuals, as powers of ten.
+Fits are laid over each other by name. Curves of a protected grid are joined by straight lines,
+those at exact times step. Convergence has a panel for each thing that was recorded: the objective's
+gap to the best that any of the fits reached, and the residuals, as powers of ten.
 """
 
 from __future__ import annotations
 
-import html
 import math
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
-from fedcohort.protocol import Row, SettingError
-from fedcohort.report.charts import LOOKS, Series, curves_with_risk_table, lines_with_bands, render
+from fedcohort.protocol import NotSupported, Row
+from fedcohort.report.charts import LOOKS, Series, curves_with_risk_table, lines_with_bands
 from fedcohort.report.charts.scales import ticks
-from fedcohort.report.charts.theme import WIDE, Draw
+from fedcohort.report.picture import Picture, drawn
 
 #: What a curve may be of, and its axis.
 CURVES: Mapping[str, str] = {"survival": "survival", "cumulative_hazard": "cumulative hazard"}
@@ -30,52 +27,11 @@ RESIDUALS: Mapping[str, str] = {
     "dual": "dual residual",
     "step": "longest step",
 }
-#: On the way to a number that is not shown, none below this is.
-FEW = 5
 #: A gap or residual below this is 0.
 LEAST = 1e-16
 
 #: Rows of a fit's history, or of its curves.
 Rows = Sequence[Mapping[str, Any]]
-
-
-class Picture:
-    """A picture that a notebook shows and that can be saved.
-
-    Attributes
-    ----------
-    svg : the picture, as a file of its own.
-    title : what it shows.
-    """
-
-    def __init__(self, svg: str, title: str):
-        self.svg, self.title = svg, title
-
-    def _repr_html_(self) -> str:
-        return self.svg
-
-    def save(self, path: str | Path) -> None:
-        """Write the picture as the path's suffix says: .svg, .png or .html.
-
-        Raises
-        ------
-        SettingError : another suffix.
-        """
-        path = Path(path)
-        kind = path.suffix.lower()
-        if kind == ".png":
-            import vl_convert
-
-            path.write_bytes(vl_convert.svg_to_png(self.svg, scale=2))
-        elif kind == ".svg":
-            path.write_text(self.svg, encoding="utf-8")
-        elif kind == ".html":
-            head = f'<!doctype html><meta charset="utf-8"><title>{html.escape(self.title)}</title>'
-            path.write_text(f"{head}\n{self.svg}\n", encoding="utf-8")
-        else:
-            raise SettingError(
-                f"{path.name!r} does not end in .svg, .png or .html; name the picture so."
-            )
 
 
 def kind_of(rows: Sequence[Row]) -> str:
@@ -84,7 +40,11 @@ def kind_of(rows: Sequence[Row]) -> str:
 
 
 def survival_picture(
-    fits: Mapping[str, Sequence[Row]], x_title: str, *, stepped: frozenset[str]
+    fits: Mapping[str, Sequence[Row]],
+    x_title: str,
+    *,
+    stepped: frozenset[str],
+    min_cell: Mapping[str, int],
 ) -> Picture:
     """Return the curves of fits, each by its group, with numbers at risk below.
 
@@ -92,6 +52,11 @@ def survival_picture(
     ----------
     fits : name → rows as `Fitted.curves` gives them; all of survival, or all of hazards.
     stepped : the fits whose curves step at their times.
+    min_cell : of each fit, the fewest patients that a number may be of, but 0.
+
+    Raises
+    ------
+    NotSupported : more curves than can be told apart.
     """
     rows = [(name, row) for name, found in fits.items() for row in found]
     kind = kind_of([rows[0][1]])
@@ -100,14 +65,15 @@ def survival_picture(
     lines: dict[tuple[str, str], list[Row]] = {}
     for name, row in rows:
         lines.setdefault((name, str(row["group"])), []).append(row)
+    looks = _looks(len(lines), "curves; join levels, or draw rows of fit.model.curves()")
     series = [
         Series(
             label=_label(name, group, several=len(fits) > 1),
-            look=LOOKS[i % len(LOOKS)],
+            look=look,
             points=_points(own, kind, steps=name in stepped),
-            at_risk=[(t, n) for t in at if (n := _at_risk(own, t)) != -1],
+            at_risk=[(t, n) for t in at if (n := _at_risk(own, t, min_cell[name])) != -1],
         )
-        for i, ((name, group), own) in enumerate(lines.items())
+        for look, ((name, group), own) in zip(looks, lines.items(), strict=True)
     ]
     highest = 1.0
     if kind != "survival":
@@ -117,7 +83,16 @@ def survival_picture(
         counted="Number at risk, about",
     )  # fmt: skip
     groups = ", ".join(s.label for s in series)
-    return _picture(chart, CURVES[kind].capitalize(), f"{CURVES[kind]} by time: {groups}")
+    return drawn(chart, CURVES[kind].capitalize(), f"{CURVES[kind]} by time: {groups}")
+
+
+def _looks(count: int, what: str) -> Sequence[str]:
+    """Return a look for each line, no two the same."""
+    if count > len(LOOKS):
+        raise NotSupported(
+            f"a picture tells {len(LOOKS)} lines apart, and these are {count} {what}."
+        )
+    return LOOKS[:count]
 
 
 def _label(name: str, group: str, *, several: bool) -> str:
@@ -135,7 +110,7 @@ def _points(rows: Sequence[Row], kind: str, *, steps: bool) -> list[tuple[float,
     return [points[0], *(p for pair in pairs for p in pair)]
 
 
-def _at_risk(rows: Sequence[Row], time: float) -> int | None:
+def _at_risk(rows: Sequence[Row], time: float, min_cell: int) -> int | None:
     """Return how many are followed at a time, None if that is not shown, −1 after the last time."""
     before = max((i for i, row in enumerate(rows) if row["time"] <= time), default=0)
     now = rows[before]
@@ -146,7 +121,7 @@ def _at_risk(rows: Sequence[Row], time: float) -> int | None:
         return now["about"]
     share = (time - now["time"]) / (after["time"] - now["time"])
     found = round(now["about"] + share * ((after["about"] or 0) - now["about"]))
-    return None if after["about"] is None and 0 < found < FEW else found
+    return None if 0 < found < min_cell else found
 
 
 def can_show(history: Rows) -> bool:
@@ -160,8 +135,12 @@ def convergence_picture(fits: Mapping[str, Rows]) -> Picture:
     Parameters
     ----------
     fits : name → history, in each of which `can_show` finds something.
+
+    Raises
+    ------
+    NotSupported : more fits than can be told apart.
     """
-    looks = {name: LOOKS[i % len(LOOKS)] for i, name in enumerate(fits)}
+    looks = dict(zip(fits, _looks(len(fits), "fits; lay fewer over each other"), strict=True))
     found: list[Series] = []
     for key, sign in OBJECTIVES.items():
         curves = {name: _recorded(rows, key) for name, rows in fits.items()}
@@ -175,7 +154,7 @@ def convergence_picture(fits: Mapping[str, Rows]) -> Picture:
             found += _line(name, looks[name], _recorded(rows, key), panel)
     chart = lines_with_bands(found, "round", "", whole=True, own=True, powers=True)
     said = "; ".join(dict.fromkeys(s.panel for s in found))
-    return _picture(chart, "Convergence", f"{said}, round by round: {', '.join(fits)}")
+    return drawn(chart, "Convergence", f"{said}, round by round: {', '.join(fits)}")
 
 
 def _recorded(rows: Rows, key: str) -> list[tuple[float, float]]:
@@ -191,7 +170,3 @@ def _line(name: str, look: str, curve: Sequence[tuple[float, float]], panel: str
 
 def _number(value: Any) -> float:
     return math.nan if value is None else float(value)
-
-
-def _picture(chart: Draw, title: str, said: str) -> Picture:
-    return Picture(render.standalone(render.draw(chart(WIDE)), title, said), title)

@@ -221,6 +221,19 @@ def significant(value: Any, digits: int = 4) -> str:
     return fixed(value, decimals(value, digits))
 
 
+def effect(value: Any, digits: int = 3) -> str:
+    """Return a coefficient: so many decimals, or so many digits that matter where it is smaller.
+
+    What is per unit of a large unit is small, and no less of an effect.
+    """
+    x = number(value)
+    if math.isnan(x) or x == 0 or 0.1 <= abs(x) < 1e6:
+        return fixed(x, digits)
+    if 1e-4 <= abs(x) < 0.1:
+        return significant(x, digits)
+    return f"{x:.{digits - 1}e}".replace("-", "−")
+
+
 def percent(share: float) -> str:
     """Return a share as a whole percentage."""
     return MISSING if math.isnan(share) else f"{fixed(100 * share, 0)} %"
@@ -237,7 +250,7 @@ def p_value(value: Any) -> str:
 
 
 def ratio(value: Any) -> str:
-    """Return a hazard ratio: three digits that matter, never a string of zeros."""
+    """Return a hazard ratio: three digits that matter, near 1 two of its distance to 1."""
     x = number(value)
     if math.isnan(x):
         return MISSING
@@ -245,7 +258,10 @@ def ratio(value: Any) -> str:
         return f"{x:.1e}".replace("-", "−")
     if x >= 100:
         return f"{x:.0f}"
-    return f"{x:.3f}" if f"{x:.2f}" == "1.00" and x != 1 else f"{x:.2f}"
+    if f"{x:.2f}" != "1.00" or x == 1:
+        return f"{x:.2f}"
+    near = decimals(x - 1, 2)
+    return f"{x:.{near}f}" if 3 < near < 10 and abs(x - 1) < 1e-3 else f"{x:.3f}"
 
 
 def count(value: Any) -> str:
@@ -308,7 +324,8 @@ def unbroken(text: str) -> str:
 
 def listed(names: Sequence[str]) -> str:
     """Return names as a sentence has them: "a", "a and b", "a, b and c"."""
-    return " and ".join(", ".join(names).rsplit(", ", 1)) if names else ""
+    *others, last = names or [""]
+    return f"{', '.join(others)} and {last}" if others else last
 
 
 def spaced(name: str) -> str:
@@ -318,7 +335,7 @@ def spaced(name: str) -> str:
 
 def value(item: Any) -> str:
     """Return any value of a results file as short text."""
-    if item is None:
+    if item is None or item == "":
         return "none"
     if isinstance(item, bool):
         return "yes" if item else "no"

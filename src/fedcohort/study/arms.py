@@ -55,6 +55,12 @@ class Arm:
         alone = method.alone if self.scope != "sites" else {}
         return {**self.settings, **(chosen or {}), **alone}
 
+    @property
+    def ranks(self) -> bool:
+        """Whether its predictions can differ between patients."""
+        method = registry.find(self.method)
+        return method.ranks is None or method.ranks(method.configure(self.configured()))
+
 
 def preprocess_value(doc: Document, where: Where, key: str, value: Any) -> Any:
     """Return what is set of the preprocessing, checked.
@@ -101,6 +107,8 @@ def arms_of(
 ) -> tuple[Arm, ...]:
     """Return the arms with the bounds around them: isolated first, centralised last.
 
+    The bounds are like the first arm whose predictions can differ between patients.
+
     Raises
     ------
     StudyError : no arm, an unknown method or setting, an impossible value, two arms of one name.
@@ -114,7 +122,8 @@ def arms_of(
                 ("arms", i), f"two arms are called {arm.name!r}; give one of them a 'name'."
             )
         arms.append(arm)
-    bounds = {arm.scope: arm for arm in shop.bounds({arm.name for arm in arms})}
+    like = next((i for i, arm in enumerate(arms) if arm.ranks), 0)
+    bounds = {arm.scope: arm for arm in shop.bounds({arm.name for arm in arms}, like)}
     lower, upper = ([bounds[b]] if b in bounds else [] for b in BOUNDS)
     everything = (*lower, *arms, *upper)
     own = cast("dict[str, Any]", tune.get("arms", {}))
@@ -155,8 +164,8 @@ class _ArmReader:
         title = self._reader.text((*where, "title"), name.replace("-", " ").replace("_", " "))
         return self._arm(where, given, name, title)
 
-    def bounds(self, taken: set[str]) -> Iterator[Arm]:
-        """Yield the bounds: the first arm's settings, with their own on top."""
+    def bounds(self, taken: set[str], like: int) -> Iterator[Arm]:
+        """Yield the bounds: the settings of the arm at place `like`, with their own on top."""
         where: Where = ("bounds",)
         doc = self._reader.doc
         listed = self._reader.get(where)
@@ -166,7 +175,7 @@ class _ArmReader:
         else:
             names = self._reader.names(where, BOUNDS) if listed not in (None, []) else ()
             own = dict.fromkeys(names)
-        first = cast("dict[str, Any]", self._reader.get(("arms", 0)))
+        first = cast("dict[str, Any]", self._reader.get(("arms", like)))
         inherited = {k: v for k, v in first.items() if k not in ("name", "title", "strategy")}
         for name, settings in own.items():
             here: Where = (*where, name) if isinstance(listed, dict) else where

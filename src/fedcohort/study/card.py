@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import html
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import fedcohort
 from fedcohort.protocol import registry
+from fedcohort.report import modelling, words
+from fedcohort.report.sections import parameters
 from fedcohort.study.arms import Arm
 from fedcohort.study.plan import Plan
 
@@ -32,18 +34,20 @@ def card(plan: Plan, arm: Arm, results: Mapping[str, Any]) -> str:
     """
     declared = next(d for d in results["declared"] if d["arm"] == arm.name)
     first = plan.scenarios[0].name
+    chosen = modelling.tuned(_of_model(results, "tuning", arm, first))
+    shown = {**declared["settings"], **chosen}
     parts = [
         f"# {arm.title}: {plan.study}",
         plan.question,
-        _what(plan, arm, declared, results),
+        _what(plan, arm, declared, results, modelling.particulars(declared["settings"], chosen)),
         "## Intended use\n\n" + _ASK,
-        _inputs(results),
+        _inputs(results, arm, first, declared["settings"]),
         _performance(results, arm, first),
         _centres(results, arm, first),
         _effects(results, arm, first),
         f"## What left the sites\n\n{declared['reveals']}",
         _use(arm, results),
-        "## Settings\n\n" + "\n".join(f"- {k}: {v}" for k, v in declared["settings"].items()),
+        "## Settings\n\n" + "\n".join(f"- {k}: {words.value(v)}" for k, v in shown.items()),
         "## Limits\n\n"
         "The model was evaluated on rows of the same source. Before it is used for patients of "
         "another hospital or period, evaluate it there. It is no medical device.\n\n"
@@ -52,8 +56,32 @@ def card(plan: Plan, arm: Arm, results: Mapping[str, Any]) -> str:
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def _what(plan: Plan, arm: Arm, declared: Mapping[str, Any], results: Mapping[str, Any]) -> str:
-    """Return what the model is and what it was trained on."""
+def _outcome(results: Mapping[str, Any]) -> list[str]:
+    """Return the outcome's columns; that of entries is called so."""
+    entry = results["outcome"].get("entry")
+    columns = results["outcome"]["columns"]
+    return [f"{c} (when observation began)" if c == entry else c for c in columns]
+
+
+def _of_model(
+    results: Mapping[str, Any], key: str, arm: Arm, scenario: str
+) -> list[Mapping[str, Any]]:
+    """Return the rows of a list of results.json that are about the model that was kept."""
+    return [
+        row
+        for row in results.get(key) or ()
+        if (row["arm"], row["scenario"], row.get("repeat", 0)) == (arm.name, scenario, 0)
+    ]
+
+
+def _what(
+    plan: Plan,
+    arm: Arm,
+    declared: Mapping[str, Any],
+    results: Mapping[str, Any],
+    particulars: Sequence[str],
+) -> str:
+    """Return what the model is, what is particular about it, and what it was trained on."""
     method = registry.find(arm.method)
     data = results["data"]
     events = data.get("events")
@@ -62,9 +90,10 @@ def _what(plan: Plan, arm: Arm, declared: Mapping[str, Any], results: Mapping[st
     return "\n".join(
         [
             f"- Method: {method.title} (`{method.name}`). Source: {method.paper}",
+            *([f"- In particular: {_cell('; '.join(particulars))}"] if particulars else []),
             f"- Trained on: {data['source']}, scenario {plan.scenarios[0].name}, the training rows "
             f"of the first repeat ({share:.0f} % of {data['rows']} rows{held})",
-            f"- Outcome: {', '.join(results['outcome']['columns']) or 'none'}"
+            f"- Outcome: {', '.join(_outcome(results)) or 'none'}"
             + (f" ({unit})" if (unit := results["outcome"].get("unit")) else ""),
             f"- Role in the study: {declared['role']}",
             f"- Seed: {plan.seed}; fedcohort {fedcohort.__version__}",
@@ -72,21 +101,50 @@ def _what(plan: Plan, arm: Arm, declared: Mapping[str, Any], results: Mapping[st
     )
 
 
-def _inputs(results: Mapping[str, Any]) -> str:
-    """Return the table of columns that the model reads."""
-    features = set(results["data"]["features"])
+def _inputs(
+    results: Mapping[str, Any], arm: Arm, scenario: str, settings: Mapping[str, Any]
+) -> str:
+    """Return the table of columns that the model reads, and which it leaves out."""
+    why = {r["column"]: r["reason"] for r in _of_model(results, "dropped", arm, scenario)}
+    weights = str(settings.get("weights") or "")
+    read = [f for f in results["data"]["features"] if f not in why and f != weights]
+    named = ", ".join(f"{_cell(column)} ({reason})" for column, reason in why.items())
+    more = [f"Left out: {named}."] if named else []
+    if weights:
+        more.append(f"{_cell(weights)} weighted the rows in training, and is not read.")
+    return "\n\n".join(["## Inputs", _columns(results, read, settings), *more])
+
+
+def _columns(
+    results: Mapping[str, Any], features: Sequence[str], settings: Mapping[str, Any]
+) -> str:
+    """Return the table of columns, with what the model takes two of them for."""
+    roles = {
+        str(settings.get("offset") or ""): "offset, added as it is",
+        str(settings.get("strata") or ""): "strata",
+    }
     known = [
         v
         for v in (results.get("cohort") or {}).get("variables") or ()
         if v.get("site") is None and v["name"] in features
     ]
     if not known:
-        return "## Inputs\n\n" + ", ".join(results["data"]["features"])
+        return ", ".join(_role(f, roles) for f in features)
     rows = [
-        (v["name"], v.get("type", ""), v.get("unit") or "", ", ".join(v.get("levels") or ()))
+        (
+            _role(v["name"], roles),
+            v.get("type", ""),
+            v.get("unit") or "",
+            ", ".join(v.get("levels") or ()),
+        )
         for v in known
     ]
-    return "## Inputs\n\n" + _table(("column", "type", "unit", "levels"), rows)
+    return _table(("column", "type", "unit", "levels"), rows)
+
+
+def _role(name: str, roles: Mapping[str, str]) -> str:
+    """Return a column's name, with what the model takes it for if that is no covariate."""
+    return f"{name} ({roles[name]})" if name in roles else name
 
 
 def _performance(results: Mapping[str, Any], arm: Arm, scenario: str) -> str:
@@ -124,33 +182,58 @@ def _centres(results: Mapping[str, Any], arm: Arm, scenario: str) -> str:
 
 def _effects(results: Mapping[str, Any], arm: Arm, scenario: str) -> str:
     """Return the coefficients of the saved model."""
-    mine = [
-        r
-        for r in results.get("coefficients") or ()
-        if (r["arm"], r["scenario"], r["repeat"]) == (arm.name, scenario, 0)
-    ]
+    mine = _of_model(results, "coefficients", arm, scenario)
     if not mine:
         return ""
     ratio = next((k for k in mine[0] if k.endswith("_ratio")), None)
+    effect, level = words.effect, _level(results, arm)
     if ratio is None:
-        rows = [(r["covariate"], _number(r["coefficient"]), _interval(r)) for r in mine]
-        head = ("covariate", "coefficient", "95 % interval")
+        rows = [(r["covariate"], effect(r["coefficient"]), _ends(r, effect)) for r in mine]
+        head = ("covariate", "coefficient", f"{level} interval")
     else:
         for_ratio = ({k: _exp(r.get(k)) for k in ("low", "high")} for r in mine)
         rows = [
-            (r["covariate"], _number(r["coefficient"]), _number(r.get(ratio)), _interval(ends))
+            (r["covariate"], effect(r["coefficient"]), _ratio(r.get(ratio)), _ends(ends, _ratio))
             for r, ends in zip(mine, for_ratio, strict=True)
         ]
-        head = ("covariate", "coefficient", ratio.replace("_", " "), "95 % interval of the ratio")
+        name = ratio.replace("_", " ")
+        head = ("covariate", "coefficient", name, f"{level} interval of the ratio")
     if any(r.get("grid_shift") is not None for r in mine):
         head = (*head, "grid shift, in standard errors")
         rows = [(*row, _number(r.get("grid_shift"))) for row, r in zip(rows, mine, strict=True)]
     pooled = [
         f"{_cell(r['column'])}, {POOLED.format(', '.join(map(_cell, r['levels'])), r['least'])}"
-        for r in results.get("pooled") or ()
-        if (r["arm"], r["scenario"], r["repeat"]) == (arm.name, scenario, 0)
+        for r in _of_model(results, "pooled", arm, scenario)
     ]
-    return "\n\n".join([f"## Effects\n\n{_table(head, rows)}", *pooled])
+    rest = _parameters(results, arm, scenario, level)
+    return "\n\n".join([f"## Effects\n\n{_table(head, rows)}", *pooled, *filter(None, rest)])
+
+
+def _parameters(results: Mapping[str, Any], arm: Arm, scenario: str, level: str) -> list[str]:
+    """Return the table of what the saved model has besides covariates; its notes below it."""
+    mine = _of_model(results, "parameters", arm, scenario)
+    if not mine:
+        return []
+    rows = [
+        (
+            parameters.name(r),
+            words.effect(r["value"]),
+            words.effect(r.get("standard_error")),
+            _ends(r, words.effect),
+            words.p_value(r.get("p")),
+        )
+        for r in mine
+        if r["value"] is not None
+    ]
+    head = ("parameter", "value", "standard error", f"{level} interval", "p")
+    notes = [f"- {_cell(parameters.name(r))}: {_cell(r['note'])}" for r in mine if r.get("note")]
+    return [f"### {parameters.CAPTION}", _table(head, rows) if rows else "", "\n".join(notes)]
+
+
+def _level(results: Mapping[str, Any], arm: Arm) -> str:
+    """Return the coverage of the intervals of an arm's coefficients."""
+    declared = next(d for d in results["declared"] if d["arm"] == arm.name)
+    return parameters.coverage(declared["settings"])
 
 
 def _use(arm: Arm, results: Mapping[str, Any]) -> str:
@@ -183,7 +266,19 @@ def _exp(value: Any) -> float | None:
 
 
 def _number(value: Any) -> str:
-    return "–" if value is None else f"{value:.3f}"
+    return words.fixed(value)
+
+
+def _ratio(value: Any) -> str:
+    """Return a ratio with three decimals, or more where it is near 0 or 1."""
+    x = words.number(value)
+    return words.ratio(x) if abs(x - 1) < 1e-3 and x != 1 else words.effect(x)
+
+
+def _ends(row: Mapping[str, Any], shown: Callable[[Any], str]) -> str:
+    """Return an interval of a coefficient or a ratio."""
+    low, high = shown(row.get("low")), shown(row.get("high"))
+    return words.MISSING if words.MISSING in (low, high) else f"{low} to {high}"
 
 
 def _count(value: int | None) -> str:
@@ -191,5 +286,4 @@ def _count(value: int | None) -> str:
 
 
 def _interval(row: Mapping[str, Any]) -> str:
-    low, high = row.get("low"), row.get("high")
-    return "–" if low is None or high is None else f"{low:.3f} to {high:.3f}"
+    return _ends(row, _number)

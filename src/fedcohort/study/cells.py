@@ -37,6 +37,7 @@ from fedcohort.study.arms import Arm
 from fedcohort.study.details import details
 from fedcohort.study.engine import Problem, Run, Trail, fit_once
 from fedcohort.study.layout import Laid, Table, lay_out, seed_of
+from fedcohort.study.parameters import parameters
 from fedcohort.study.plan import Plan, Scenario
 from fedcohort.study.rows import (
     mean_draws,
@@ -263,6 +264,8 @@ class Workshop:
             found |= self._details(cell, run, judge)
             if cell.repeat == 0 and cell.scenario == 0:
                 found["pooled"] = _pooled(run, arm, self.plan.min_cell)
+                left_out = run.design.dropped.items()
+                found["dropped"] = [{"column": c, "reason": why} for c, why in left_out]
             if cell.repeat == 0:
                 found |= details(run, laid, self.plan, seed_of(self.plan, cell.repeat))
         if arm.scope == "sites" and cell.repeat == 0 and cell.scenario == 0:
@@ -297,12 +300,15 @@ class Workshop:
         ]
 
     def _details(self, cell: Cell, run: Run, judge: evaluate.Judge) -> dict[str, Any]:
-        """Return coefficients, the check of proportional hazards, and calibration."""
+        """Return coefficients, what else the model is, the check of hazards, and calibration."""
         method = registry.find(self.plan.arms[cell.arm].method)
         found: dict[str, Any] = {"calibration": judge.groups(run)}
         if "summary" in method.gives:
             rows = run.model.summary()
             found["coefficients"] = [plain(row) for row in rows if "coefficient" in row]
+        if "parameters" in method.gives:
+            kept = self.plan.arms[cell.arm].scope == "sites"
+            found["parameters"] = parameters(run, self._table.dictionary, kept)
         if "proportional_hazards" in method.gives:
             checked = run.model.proportional_hazards()
             found["proportional_hazards"] = [plain(row) for row in checked]

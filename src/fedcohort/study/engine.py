@@ -171,6 +171,7 @@ def fit_once(
             seed=seed,
             min_cell=problem.min_cell,
             offset=bool(design.offset),
+            strata=design.strata_levels,
             outcome=type(problem.outcome).__name__.lower() if problem.outcome else "",
             origin=design.origin,
             dictionary=problem.dictionary if method.raw else None,
@@ -215,4 +216,5 @@ def _designed(
         min_cell=problem.min_cell,
         offset=getattr(config, "offset", ""),
         weights=getattr(config, "weights", ""),
+        strata=getattr(config, "strata", ""),
     )

@@ -10,6 +10,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,14 +27,20 @@ from fedcohort.data.frames import as_pandas, by_column, without
 from fedcohort.data.outcome import Outcome
 from fedcohort.data.preprocess import checked
 from fedcohort.data.quality import Sheet, with_outcome
-from fedcohort.protocol import DataError, NotSupported, SettingError, SiteUnavailable, registry
-from fedcohort.study import saved
+from fedcohort.protocol import (
+    DataError,
+    NotSupported,
+    SettingError,
+    SiteUnavailable,
+    registry,
+)
+from fedcohort.study import fit_lines, saved
 from fedcohort.study.arms import BOUNDS, PREPROCESS
 from fedcohort.study.engine import Problem, Run, fit_once
 from fedcohort.study.yamlfile import nearest
 
 if TYPE_CHECKING:
-    from fedcohort.report.plots import Picture
+    from fedcohort.report.picture import Picture
 
 #: What errors call one table of several sites.
 TABLE = "the table"
@@ -49,12 +56,14 @@ class Cohort:
     dictionary : types and levels of the columns; drafted from the tables where none was given.
     outcome : what is predicted, or None.
     seed : what every draw derives from.
+    drafted : whether nobody gave the dictionary.
     """
 
     frames: Mapping[str, pd.DataFrame]
     dictionary: Dictionary
     outcome: Outcome | None
     seed: int
+    drafted: bool = False
 
     @property
     def sites(self) -> tuple[str, ...]:
@@ -76,7 +85,7 @@ def simulate(
     Parameters
     ----------
     frames : a mapping from site names to pandas or Polars frames or pyarrow tables, or one of
-        these with a column that names each row's site.
+        these with a column that names each row's site. A site without an event may take part.
     outcome : what is predicted; None for that which the dictionary marks, or for methods without.
     sites : the site column, where `frames` is one table.
     views : columns by view (modality); a site may lack them.
@@ -97,9 +106,9 @@ def simulate(
     described = without(described, sites).with_views(views or {})
     whole = known is not None and not any(v.view for v in described.variables.values())
     about = with_outcome(described if whole else None, outcome)
-    checks.check_sheets(_sheets(found, sites, about), outcome, about)
+    checks.check_sheets(_sheets(found, sites, about), outcome, about, eventless=True)
     tables = found if sites is None else by_column(found[TABLE], sites, TABLE)
-    return Cohort(tables, described, outcome, seed)
+    return Cohort(tables, described, outcome, seed, drafted=known is None)
 
 
 def _dictionary(given: str | Path | Mapping[str, Any] | Dictionary | None) -> Dictionary | None:
@@ -152,10 +161,25 @@ class Fit:
     run: Run | None = None
     sites: Mapping[str, Fit] = field(default_factory=dict[str, "Fit"])
 
+    def __repr__(self) -> str:
+        if self.sites:
+            return f"<Fit of {self.method} at each of {len(self.sites)} sites alone>"
+        sites = 0 if self.run is None else len(self.run.ledger.bytes_up)
+        rounds = 0 if self.run is None else self.run.rounds
+        design = self.parts.design
+        names = design.features[:-1] if design.offset else design.features
+        return fit_lines.about(self.method, sites, rounds, names, design.offset)
+
     @property
     def model(self) -> Any:
         """The fitted model itself, with whatever its method offers beyond the common face."""
         return self.parts.model
+
+    @property
+    def dropped(self) -> Mapping[str, str]:
+        """Columns of the dictionary that are no covariate, each with the reason."""
+        fits = self.sites.values() or (self,)
+        return {k: why for fit in fits for k, why in fit.parts.design.dropped.items()}
 
     @property
     def summary(self) -> pd.DataFrame:
@@ -195,24 +219,27 @@ class Fit:
         rows = self._give("impute", self._x(table))
         return pd.DataFrame(rows, columns=list(self.parts.design.features))
 
-    def plot(self, *others: Fit, names: Sequence[str] = ()) -> Picture:
+    def plot(self, *others: Fit, names: Sequence[str] = (), covariate: str = "") -> Picture:
         """Return a picture of this fit, with others laid over it: ``svg``, and ``save(path)``.
 
-        Survival curves with numbers at risk where the method has curves; otherwise how the fit
-        converged, round by round.
+        Survival curves with numbers at risk where the method has curves; a path of penalties, a
+        forest plot of pooled coefficients or the effects of sites where one fit has such a thing;
+        otherwise how fits converged, round by round.
 
         Parameters
         ----------
         names : of all fits, this one first; their methods' by default.
+        covariate : the one of which a forest plot is drawn; each by default.
 
         Raises
         ------
-        NotSupported : the fits have neither in common.
-        SettingError : there are not as many names as fits, or two are the same.
+        NotSupported : the fits have nothing of this in common.
+        SettingError : there are not as many names as fits, or two are the same; or there is no such
+            covariate.
         """
         from fedcohort.study import plotting
 
-        return plotting.picture((self, *others), names)
+        return plotting.picture((self, *others), names, covariate)
 
     def save(self, folder: str | Path) -> None:
         """Write the model as safetensors and JSON; see `load`."""
@@ -265,7 +292,8 @@ def fit(
     min_cell : smallest count that a cell of anything revealed may have.
     settings : the method's, plus ``scale``, ``impute``, ``winsorise`` and ``pool_levels`` for the
         preprocessing.
-        ``strategy="isolated"`` fits each site alone, ``"centralised"`` all rows as one table.
+        ``strategy="isolated"`` fits each site alone, ``"centralised"`` all rows as one table; both
+        at exact times, and without what else protects from a coordinator, unless set otherwise.
 
     Raises
     ------
@@ -290,9 +318,7 @@ def fit(
             raise SettingError(f"{key} is {value!r}; {error}") from None
     problem = Problem(fed.frames, fed.dictionary, fed.outcome, min_cell, quorum)
     if problem.kind not in entry.tasks:
-        raise SettingError(
-            f"method {method!r} serves {', '.join(entry.tasks)}, not {problem.kind}."
-        )
+        raise SettingError(fit_lines.serves(entry, fed.outcome))
 
     def once(part: Problem, given: Mapping[str, Any]) -> Fit:
         run = fit_once(part, entry, given, table, seed)
@@ -300,15 +326,24 @@ def fit(
         return Fit(method, dict(given), parts, run)
 
     if settings.get("strategy") not in BOUNDS:
-        return once(problem, settings)
+        return _warned(once(problem, settings), fed)
     scope = settings.pop("strategy")
-    given = {**settings, **entry.alone}
+    given = {**entry.alone, **settings}
     if scope == "centralised":
-        return once(problem.pooled(), given)
+        return _warned(once(problem.pooled(), given), fed)
     own = {s: once(problem.on({s: frame}), given) for s, frame in sorted(fed.frames.items())}
     if not own:
         raise SiteUnavailable("there are no sites to fit alone.")
-    return Fit(method, dict(given), next(iter(own.values())).parts, None, own)
+    fits = Fit(method, dict(given), next(iter(own.values())).parts, None, own)
+    return _warned(fits, fed)
+
+
+def _warned(fit: Fit, fed: Cohort) -> Fit:
+    """Return a fit, with a warning where it is without covariates that one would expect."""
+    said = fit_lines.left_out(fit.method, fit.dropped, fed.dictionary, drafted=fed.drafted)
+    if said:
+        warnings.warn(said, UserWarning, stacklevel=3)
+    return fit
 
 
 def _check_call(fed: Any, seed: Any, quorum: Any, min_cell: Any) -> None:

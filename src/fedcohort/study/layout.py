@@ -15,7 +15,7 @@ from fedcohort.data.dictionary import Dictionary
 from fedcohort.data.frames import site_names
 from fedcohort.data.outcome import Binary, Continuous, Count, Outcome, Survival
 from fedcohort.data.partition import partition
-from fedcohort.data.preprocess import check_roles
+from fedcohort.data.preprocess import check_roles, strata_levels
 from fedcohort.data.quality import site_called, with_outcome
 from fedcohort.metrics.small_cells import fewest
 from fedcohort.protocol import DataError, SettingError
@@ -95,12 +95,13 @@ def _check_roles(plan: Plan, dictionary: Dictionary, outcome: Outcome | None) ->
 
     Raises
     ------
-    DataError : an arm's offset or weights is no column of numbers.
+    DataError : an arm's offset or weights is no column of numbers, or its strata none of levels.
     """
     for arm in plan.arms:
         roles = {role: str(arm.settings.get(role, "")) for role in ("offset", "weights")}
         try:
             check_roles(dictionary, outcome, **roles)
+            strata_levels(dictionary, outcome, str(arm.settings.get("strata", "")))
         except SettingError as error:
             raise DataError(f"arm {arm.name!r}: {error}") from None
 

@@ -116,6 +116,8 @@ def check(doc: Document, base: Path) -> Plan:
     source, query = _source(reader)
     outcome = _outcome(reader, task, source)
     column, n_sites, default = _sites(reader, data, source)
+    if isinstance(outcome, Survival) and outcome.entry:
+        _check_entries(reader, outcome.entry)
     preprocess = {
         key: preprocess_value(doc, ("preprocess", key), key, value)
         for key, value in reader.mapping(("preprocess",), tuple(PREPROCESS)).items()
@@ -162,8 +164,9 @@ def _outcome(reader: Reader, task: str, source: str) -> Outcome | None:
             raise reader.doc.error(("data",), "the key 'outcome' is missing.")
         return None
     if task == "survival":
-        reader.mapping(where, ("time", "event"), required=("time", "event"))
-        return Survival(reader.text((*where, "time")), reader.text((*where, "event")))
+        reader.mapping(where, ("time", "event", "entry"), required=("time", "event"))
+        entry = reader.text((*where, "entry"), "")
+        return Survival(reader.text((*where, "time")), reader.text((*where, "event")), entry)
     reader.mapping(where, ("y", "type"), required=("y",))
     y = reader.text((*where, "y"))
     if task == "classification":
@@ -171,6 +174,20 @@ def _outcome(reader: Reader, task: str, source: str) -> Outcome | None:
         return Binary(y) if kind == "binary" else Category(y)
     kind = reader.choice((*where, "type"), ("continuous", "count"), "continuous")
     return Continuous(y) if kind == "continuous" else Count(y)
+
+
+def _check_entries(reader: Reader, entry: str) -> None:
+    """Refuse arms that would take patients who came late for patients from time 0."""
+    for i, item in enumerate(reader.listed(("arms",), "of arms, such as {method: cox}")):
+        name = cast("dict[str, Any]", item).get("method") if isinstance(item, dict) else None
+        if name in registry.names() and not registry.find(str(name)).entries:
+            able = [m for m in registry.names() if registry.find(m).entries]
+            raise reader.doc.error(
+                ("arms", i, "method"),
+                f"{name!r} does not heed when patients came under observation, data.outcome.entry "
+                f"({entry!r}); use {' or '.join(able)}, or leave it out if all were followed from "
+                f"time 0.",
+            )
 
 
 def _source(reader: Reader) -> tuple[str, str]:

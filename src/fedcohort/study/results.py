@@ -13,7 +13,7 @@ import os
 import platform
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -41,8 +41,8 @@ PACKAGES = (
 )  # fmt: skip
 #: What the first repeat's fits give besides metrics, each with the names of arm, scenario, repeat.
 LISTED = (
-    "coefficients", "proportional_hazards", "calibration", "over_time", "risk_groups", "by_centre",
-    "heterogeneity", "importance", "roc", "residuals", "pooled",
+    "coefficients", "parameters", "proportional_hazards", "calibration", "over_time", "risk_groups",
+    "by_centre", "heterogeneity", "importance", "roc", "residuals", "pooled", "dropped",
 )  # fmt: skip
 
 
@@ -145,6 +145,8 @@ def _outcome(table: Table) -> dict[str, Any]:
         y = table.outcome.y
         unit = table.dictionary[y].unit if y in table.dictionary else ""
         told |= {"type": type(table.outcome).__name__.lower(), "unit": unit}
+    if isinstance(table.outcome, Survival) and table.outcome.entry:
+        told |= {"entry": table.outcome.entry}
     return told
 
 
@@ -203,7 +205,7 @@ def _declared(plan: Plan, arm: Arm) -> dict[str, Any]:
         "method": arm.method,
         "paper": method.paper,
         "role": ROLE[arm.scope],
-        "settings": {**_defaults(method), **arm.configured(), **arm.preprocess},
+        "settings": _settings(plan, arm, method),
         "reveals": {
             "sites": _reveals(method, arm),
             "isolated": "To train, nothing leaves a site: each hospital fits its own rows. Its "
@@ -220,8 +222,13 @@ def _reveals(method: Method, arm: Arm) -> str:
     return method.reveals_with(method.configure(arm.configured()))
 
 
-def _defaults(method: Method) -> dict[str, Any]:
-    return {f.name: f.default for f in fields(method.settings)}
+def _settings(plan: Plan, arm: Arm, method: Method) -> dict[str, Any]:
+    """Return an arm's settings, its method's own first; without those that its fits do not heed."""
+    given = {f.name: f.default for f in method.fields} | arm.configured()
+    if "solver" not in {*arm.grid, *plan.space(arm)}:
+        heeded = ("", str(given.get("solver", "")))
+        given = {k: v for k, v in given.items() if method.solver_of(k) in heeded}
+    return given | (dict(arm.preprocess) if method.design is None else {})
 
 
 def _tuning(shop: Workshop) -> list[dict[str, Any]]:

@@ -66,7 +66,7 @@ class Saved:
         """
         outcome = design.outcome
         used = {name for c in design.columns for name in (c.name, c.variable.since) if name}
-        used |= {design.offset, *(outcome.columns if outcome is not None else ())}
+        used |= {design.offset, design.strata, *(outcome.columns if outcome is not None else ())}
         raw = not design.columns
         known = {k: v for k, v in dictionary.variables.items() if raw or k in used}
         times: dict[str, Any] = {}

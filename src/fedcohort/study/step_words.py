@@ -13,6 +13,8 @@ _EQUATION = re.compile(r",? eqs?\. \(\d+\)(?:(?:,| and|, and) \(\d+\))*")
 #: A shape, with the symbol before it: ` c (p,)`, ` (1, m)`, ` (n, p + 1)`.
 _SIZE = r"\w{1,2}(?: ?[+−*-] ?\w{1,2})?"
 _SHAPE = re.compile(rf"(?: [^\W\d_])? \((?:{_SIZE},|{_SIZE}(?:, {_SIZE})+)?\)")
+#: What a sum is about, or made with, where that is a name in the code.
+_ARGUMENT = re.compile(r",? (?:about|with \w+) `\w+`")
 
 
 def step_words(steps: Iterable[Step[Any, Any]]) -> dict[str, str]:
@@ -21,5 +23,5 @@ def step_words(steps: Iterable[Step[Any, Any]]) -> dict[str, str]:
 
 
 def plain_words(line: str) -> str:
-    """Return a docstring's line without backticks, shapes of arrays and equations' numbers."""
-    return _SHAPE.sub("", _EQUATION.sub("", line)).replace("`", "")
+    """Return a docstring's line without backticks, arguments, shapes and equations' numbers."""
+    return _ARGUMENT.sub("", _SHAPE.sub("", _EQUATION.sub("", line))).replace("`", "")

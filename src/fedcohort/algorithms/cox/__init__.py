@@ -8,7 +8,10 @@ from fedcohort.algorithms.cox.steps import STEPS as COX_STEPS
 from fedcohort.data import timegrid
 from fedcohort.protocol import Method
 
-_ONCE = "Only sums over all sites: covariate totals and deaths and censored records by time once; "
+_ONCE = (
+    "Only sums over all sites: once how many records differ in each column, and how far (not on "
+    "the grid 'exact'); covariate totals and deaths and censored records by time; "
+)
 _SHARED = (
     "per round, risk weights by time on the grid and one p x p moment; covariate sums by time "
     "once, at the end, and moments weighted by time for the check of proportional hazards."
@@ -20,6 +23,7 @@ _STRATIFIED = (
 _EXACT = " The grid 'exact' shows each site's times of death."
 _GRID = " For the grid's shift, a count and a score over risk sets within sites, once."
 _AUTO = " Penalty 'auto': deaths by fold; per round, the stratified sums without each fold."
+_STRATA = " Strata: records and deaths of each; what is by time is by time in each stratum."
 
 
 def reveals_with(config: CoxSettings) -> str:
@@ -27,7 +31,14 @@ def reveals_with(config: CoxSettings) -> str:
     stratified, exact = config.baseline == "stratified", config.time_grid == "exact"
     rounds = _STRATIFIED if stratified else _SHARED
     moved = not (stratified or exact)
-    return _ONCE + rounds + _GRID * moved + _AUTO * (config.penalty == "auto") + _EXACT * exact
+    return (
+        _ONCE
+        + rounds
+        + _GRID * moved
+        + _AUTO * (config.penalty == "auto")
+        + _EXACT * exact
+        + _STRATA * bool(config.strata)
+    )
 
 
 METHOD = Method(
@@ -35,13 +46,15 @@ METHOD = Method(
     title="Cox proportional hazards, exactly as on the pooled table",
     tasks=("survival",),
     paper="Cox, JRSS B 34(2), 1972; after Lu et al. (WebDISCO), JAMIA 22(6), 2015",
-    reveals=f"{_ONCE}{_SHARED}{_GRID} Stratified: {_STRATIFIED}{_AUTO}{_EXACT}",
+    reveals=f"{_ONCE}{_SHARED}{_GRID} Stratified: {_STRATIFIED}{_AUTO}{_EXACT}{_STRATA}",
     reveals_with=reveals_with,
     settings=CoxSettings,
     fit=fit,
     model=CoxModel,
     steps=(*COX_STEPS, *OWN_STEPS, *timegrid.STEPS),
-    gives=frozenset({"predict", "predict_survival", "summary", "proportional_hazards"}),
+    gives=frozenset(
+        {"predict", "predict_survival", "summary", "parameters", "proportional_hazards"}
+    ),
     preprocess={"scale": "none", "impute": "median"},
     entries=True,
     alone={"time_grid": "exact"},

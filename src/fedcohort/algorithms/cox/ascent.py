@@ -162,7 +162,7 @@ class Climb(Generic[Here]):
         self._asked = 1
         self.here = likelihood.at(np.zeros(len(names)))
         self.null = self.here.log_likelihood
-        self.score, self._part = likelihood.slopes(self.here)
+        self.score, self.part = likelihood.slopes(self.here)
 
     def to(self, penalty: Penalty, *, tol: float = 0.0) -> Top:
         """Maximise ℓ(γ) less a penalty, with a row of history (ℓ, longest step) for each round.
@@ -198,7 +198,7 @@ class Climb(Generic[Here]):
 
     def _step(self, penalty: Penalty) -> Array:
         """Return the step (p,) to the top of the quadratic model less the penalty."""
-        h, gamma = self._part + self._missed, self.here.gamma
+        h, gamma = self.part + self._missed, self.here.gamma
         if penalty.l1:
             return penalty.target(h, self.score, gamma) - gamma
         slope = self.score - penalty.ridge * gamma
@@ -206,7 +206,7 @@ class Climb(Generic[Here]):
 
     def _top(self, penalty: Penalty, step: Array) -> Top:
         """Return the end that is a short step away, with the exact information if it is wanted."""
-        whole, covariance = self._part + self._missed, np.full(self._part.shape, np.nan)
+        whole, covariance = self.part + self._missed, np.full(self.part.shape, np.nan)
         if not penalty.l1:
             if not self._likelihood.exact:
                 whole = self._likelihood.information(self.here)
@@ -242,9 +242,9 @@ class Climb(Generic[Here]):
                 f"or refit with a ridge penalty (l2 > 0)."
             )
         before = self.score
-        self.score, self._part = self._likelihood.slopes(self.here)
+        self.score, self.part = self._likelihood.slopes(self.here)
         if not self._likelihood.exact:
-            self._missed = _secant(self._part, self._missed, step, before - self.score)
+            self._missed = _secant(self.part, self._missed, step, before - self.score)
         return reached
 
     def _inverse(self, information: Array) -> Array:

@@ -38,7 +38,7 @@ from fedcohort.algorithms.cox.likelihood import (
 from fedcohort.algorithms.cox.own_steps import BY_ROW, fold_likelihood, fold_sizes, held_out
 from fedcohort.algorithms.cox.settings import CoxSettings
 from fedcohort.arrays import Array
-from fedcohort.protocol import Federation, NothingToLearn, Task, per_site
+from fedcohort.protocol import Federation, NothingToLearn, Row, Task, per_site
 
 #: Longest step at the end of a fit that only serves the choice, in log hazard ratio per SD.
 ROUGH = 1e-4
@@ -65,6 +65,13 @@ class Path:
     def chosen(self) -> int:
         """Which penalty was taken."""
         return int(np.argmax(self.held_out))
+
+    def rows(self) -> list[Row]:
+        """Return one row per penalty: its coefficients that are not 0, and CV(λ) of each death."""
+        count = (self.coefficients != 0).sum(axis=1).tolist()
+        columns = (self.penalties.tolist(), count, self.held_out.tolist())
+        keys = ("penalty", "nonzero", "held_out_log_likelihood")
+        return [dict(zip(keys, values, strict=True)) for values in zip(*columns, strict=True)]
 
 
 def follow(

@@ -45,7 +45,9 @@ class Ground:
 
     Attributes
     ----------
-    times : (T,), the grid; deaths : (T,), at each time; weight : (T,), of the deaths.
+    times : (T,), the grid; with strata, that of each in a row.
+    blocks : (K, 2), how many of times and exits are each stratum's.
+    deaths : (T,), at each time; weight : (T,), of the deaths.
     exits : slots at which censored records leave (`numerics.survival`).
     leaving : (T,), deaths and censored records that leave at each time, less those who enter at
         the next.
@@ -58,6 +60,7 @@ class Ground:
     """
 
     times: Array
+    blocks: Array
     deaths: Array
     weight: Array
     exits: Array
@@ -69,6 +72,11 @@ class Ground:
     fixed: float
     rows: int
     total: float
+
+    @property
+    def sizes(self) -> Array:
+        """How many times are each stratum's, (K,)."""
+        return self.blocks[:, 0]
 
 
 @dataclass(frozen=True)
@@ -98,11 +106,11 @@ class SharedBaseline:
         g = self._ground
         reply = self._fed.sum(
             risk_weights,
-            times=g.times, exits=g.exits, centre=g.centre, scale=g.scale,
+            times=g.times, exits=g.exits, blocks=g.blocks, centre=g.centre, scale=g.scale,
             tied=self._tied, beta=gamma,
         )  # fmt: skip
         check_all_answered(self._fed)
-        s0 = at_risk(reply.leaving)
+        s0 = at_risk(reply.leaving, g.sizes)
         h = hazard(g.deaths, s0, reply.dying, self._tied, g.weight)
         value = float(g.x_dead @ gamma) + g.fixed - h.log_phi
         return OnGrid(gamma, value if np.isfinite(value) else -np.inf, s0, reply.dying, h)
@@ -112,7 +120,7 @@ class SharedBaseline:
         g = self._ground
         reply = self._fed.sum(
             expected_deaths,
-            times=g.times, exits=g.exits, centre=g.centre, scale=g.scale,
+            times=g.times, exits=g.exits, blocks=g.blocks, centre=g.centre, scale=g.scale,
             beta=here.gamma, a=here.hazard.a, b=here.hazard.b,
         )  # fmt: skip
         check_all_answered(self._fed)
@@ -125,11 +133,11 @@ class SharedBaseline:
         g = self._ground
         reply = self._fed.sum(
             risk_moments,
-            times=g.times, exits=g.exits, centre=g.centre, scale=g.scale,
+            times=g.times, exits=g.exits, blocks=g.blocks, centre=g.centre, scale=g.scale,
             tied=self._tied, beta=here.gamma,
         )  # fmt: skip
         check_all_answered(self._fed)
-        s1 = at_risk(reply.leaving)
+        s1 = at_risk(reply.leaving, g.sizes)
         self._means = means(g.deaths, self._tied, here.s0, here.d0, s1, reply.dying, g.weight)
         return self._within - drift(self._means, self._mean)
 
@@ -138,8 +146,8 @@ class SharedBaseline:
         ground = self._ground
         reply = self._fed.sum(
             trend_moments,
-            times=ground.times, exits=ground.exits, centre=ground.centre, scale=ground.scale,
-            beta=here.gamma, a=here.hazard.a, b=here.hazard.b, g=g,
+            times=ground.times, exits=ground.exits, blocks=ground.blocks, centre=ground.centre,
+            scale=ground.scale, beta=here.gamma, a=here.hazard.a, b=here.hazard.b, g=g,
         )  # fmt: skip
         check_all_answered(self._fed)
         return proportional.trend(reply.dead, reply.once, reply.twice, self._means, g)
@@ -152,14 +160,14 @@ class SharedBaseline:
         It is 0 if it moves none, and NaN if fewer.
         """
         g = self._ground
-        moved = float(self._fed.sum(own_moved, times=g.times, exits=g.exits).rows)
+        moved = float(self._fed.sum(own_moved, times=g.times, exits=g.exits, blocks=g.blocks).rows)
         check_all_answered(self._fed)
         if moved < least:
             return np.full(len(gamma), np.nan if moved else 0.0)
         reply = self._fed.sum(
             own_gap,
-            times=g.times, exits=g.exits, centre=g.centre, scale=g.scale, beta=gamma,
-            ties=self._ties,
+            times=g.times, exits=g.exits, blocks=g.blocks, centre=g.centre, scale=g.scale,
+            beta=gamma, ties=self._ties,
         )  # fmt: skip
         check_all_answered(self._fed)
         return reply.score
@@ -210,7 +218,7 @@ class StratifiedBaseline:
         ground = self._ground
         reply = self._fed.sum(
             own_trend,
-            times=ground.times, centre=ground.centre, scale=ground.scale,
+            times=ground.times, blocks=ground.blocks, centre=ground.centre, scale=ground.scale,
             beta=here.gamma, ties=self._ties, g=g,
         )  # fmt: skip
         check_all_answered(self._fed)
@@ -219,9 +227,12 @@ class StratifiedBaseline:
     def hazard(self, gamma: Array) -> Array:
         """Return the mean of the sites' own baseline hazards by interval (T,), by their weight."""
         g = self._ground
-        reply = self._fed.sum(own_hazard, times=g.times, centre=g.centre, scale=g.scale, beta=gamma)
+        reply = self._fed.sum(
+            own_hazard,
+            times=g.times, blocks=g.blocks, centre=g.centre, scale=g.scale, beta=gamma,
+        )  # fmt: skip
         check_all_answered(self._fed)
-        return reply.hazard / g.total
+        return reply.hazard / np.repeat(reply.weight, g.sizes)
 
 
 def check_all_answered(fed: Federation) -> None:

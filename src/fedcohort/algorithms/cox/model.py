@@ -14,7 +14,7 @@ from fedcohort.arrays import Array
 from fedcohort.numerics.proportional import p_value
 from fedcohort.numerics.survival import Baseline
 from fedcohort.numerics.wald import ratio_rows
-from fedcohort.protocol import Fitted, NotSupported, Row
+from fedcohort.protocol import DataError, Fitted, NotSupported, Row
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,8 +30,8 @@ class CoxModel(Fitted):
     covariance : (p, p), inverse of the penalised information at β; NaN with a lasso penalty, which
         leaves no standard errors.
     centre : c (p,), and with an offset (p + 1,).
-    baseline : cumulative hazard at x = c (Breslow); with a stratified fit, that of all sites
-        pooled at the stratified β.
+    baselines : cumulative hazard at x = c (Breslow), of each stratum, or the one; with a stratified
+        fit, that of all sites pooled at the stratified β.
     log_likelihood, null_log_likelihood : partial, without the penalty, at β and at 0.
     rows, events : records and deaths at all sites; of a model read from a file deaths are None.
     level : coverage of the intervals in `summary`.
@@ -42,13 +42,15 @@ class CoxModel(Fitted):
         risk sets; (0,) where there is no grid to move it or a lasso penalty, NaN where the grid
         moves too few records to tell.
     path : the penalties that were tried, where one was chosen.
+    strata : levels of the column of strata, (K,); () without. The last column of x is then the
+        number of each row's level.
     """
 
     features: tuple[str, ...]
     coefficients: Array
     covariance: Array
     centre: Array
-    baseline: Baseline
+    baselines: tuple[Baseline, ...]
     log_likelihood: float
     null_log_likelihood: float
     rows: int
@@ -58,6 +60,19 @@ class CoxModel(Fitted):
     ph_chi2: Array
     grid_shift: Array
     path: Path | None = None
+    strata: tuple[str, ...] = ()
+
+    @property
+    def baseline(self) -> Baseline:
+        """The baseline of all records.
+
+        Raises
+        ------
+        NotSupported : each stratum has one, in `baselines`.
+        """
+        if self.strata:
+            raise NotSupported("each stratum has a baseline of its own; see baselines and strata.")
+        return self.baselines[0]
 
     @property
     def path_(self) -> Path:
@@ -85,11 +100,41 @@ class CoxModel(Fitted):
     def predict(self, x: Array) -> Array:
         """Return (x − c)ᵀβ of rows x (n, p), log hazard ratios to a patient at the mean: (n,)."""
         each = np.r_[self.coefficients, np.ones(len(self.centre) - len(self.coefficients))]
-        return (np.asarray(x, float) - self.centre) @ each
+        return (self._parted(x)[0] - self.centre) @ each
 
     def predict_survival(self, x: Array, times: Array) -> Array:
-        """Return P(T > t) for each row of x (n, p) and each of `times` (m,): (n, m)."""
-        return self.baseline.survival(self.predict(x), times)
+        """Return P(T > t) for each row of x (n, p) and each of `times` (m,): (n, m).
+
+        Raises
+        ------
+        DataError : rows are of a stratum in which the fit saw no death; it is named.
+        """
+        risk, stratum = self.predict(x), self._parted(x)[1]
+        out = np.empty((len(risk), len(times)))
+        for k in np.unique(stratum).tolist():
+            if self.strata and not self.baselines[k].cumulative.any():
+                raise DataError(
+                    f"stratum {self.strata[k]!r} has no baseline hazard, since the fit saw no "
+                    f"death in it. Predict other rows, or join levels and refit."
+                )
+            at = stratum == k
+            out[at] = self.baselines[k].survival(risk[at], times)
+        return out
+
+    def _parted(self, x: Array) -> tuple[Array, Array]:
+        """Return x without the column of strata, and each row's stratum (n,)."""
+        x = np.asarray(x, float)
+        if not self.strata:
+            return x, np.zeros(len(x), np.int64)
+        stratum = x[:, -1].astype(np.int64)
+        known = (stratum == x[:, -1]) & (stratum >= 0) & (stratum < len(self.strata))
+        if x.shape[1] != len(self.centre) + 1 or not known.all():
+            raise DataError(
+                f"the last column of x must be the number of each row's stratum, from 0 to "
+                f"{len(self.strata) - 1}, behind {len(self.centre)} others. Use a table's "
+                f"design.matrix."
+            )
+        return x[:, :-1], stratum
 
     def summary(self) -> list[Row]:
         """Return one row per covariate; ``low``, ``high`` are of the coefficient.
@@ -108,6 +153,28 @@ class CoxModel(Fitted):
             row["grid_shift"] = shift
         return rows
 
+    def parameters(self, times: Array) -> list[Row]:
+        """Return the constant of the linear predictor, and baseline survival at `times` (m,).
+
+        A stratum in which the fit saw no death has no baseline.
+        """
+        each = np.r_[self.coefficients, np.ones(len(self.centre) - len(self.coefficients))]
+        offset = " + offset" if len(each) > len(self.coefficients) else ""
+        note = (
+            f"f = constant + sum of coefficient × covariate{offset}, 0 at the covariates’ means; "
+            f"survival is baseline survival to the power of exp(f)"
+        )
+        rows: list[Row] = [{"name": "constant", "value": -float(self.centre @ each), "note": note}]
+        times = np.asarray(times, float)
+        for name, baseline in zip(self.strata or ("",), self.baselines, strict=True):
+            stratum = f", {name}" if name else ""
+            if stratum and not baseline.cumulative.any():
+                continue
+            alive = np.exp(-baseline.at(times)).tolist()
+            for t, share in zip(times.tolist(), alive, strict=True):
+                rows.append({"name": f"baseline survival{stratum}", "time": t, "value": share})
+        return rows
+
     def proportional_hazards(self) -> list[Row]:
         """Return the test of a constant effect of each covariate, and of all as ``global``.
 
@@ -122,12 +189,14 @@ class CoxModel(Fitted):
 
     def arrays(self) -> dict[str, Array]:
         """Return β and all that goes with it, the baseline, the tests' χ² and the path."""
+        times = np.unique(np.concatenate([b.times for b in self.baselines]))
+        by_stratum = np.array([b.at(times) for b in self.baselines])
         return {
             "coefficients": self.coefficients,
             "covariance": self.covariance,
             "centre": self.centre,
-            "times": self.baseline.times,
-            "cumulative_hazard": self.baseline.cumulative,
+            "times": times,
+            "cumulative_hazard": by_stratum if self.strata else by_stratum[0],
             "ph_chi2": self.ph_chi2,
             "grid_shift": self.grid_shift,
         } | ({} if self.path is None else {f"path_{k}": v for k, v in vars(self.path).items()})
@@ -141,6 +210,7 @@ class CoxModel(Fitted):
             "rows": self.rows,
             "level": self.level,
             "ph_transform": self.ph_transform,
+            "strata": list(self.strata),
         }
 
     @classmethod
@@ -153,7 +223,9 @@ class CoxModel(Fitted):
             coefficients=arrays["coefficients"],
             covariance=arrays["covariance"],
             centre=arrays["centre"],
-            baseline=Baseline(arrays["times"], arrays["cumulative_hazard"]),
+            baselines=tuple(
+                Baseline(arrays["times"], h) for h in np.atleast_2d(arrays["cumulative_hazard"])
+            ),
             log_likelihood=float(meta["log_likelihood"]),
             null_log_likelihood=float(meta["null_log_likelihood"]),
             rows=int(meta["rows"]),
@@ -163,4 +235,5 @@ class CoxModel(Fitted):
             ph_chi2=arrays.get("ph_chi2", np.zeros(0)),
             grid_shift=arrays.get("grid_shift", np.zeros(0)),
             path=Path(*tried) if tried else None,
+            strata=tuple(meta.get("strata", ())),
         )

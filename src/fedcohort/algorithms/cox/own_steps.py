@@ -1,5 +1,7 @@
 """Site steps of Cox regression under each site's own baseline hazard. All are sums.
 
+With strata, each stratum has its own at each site.
+
 No risk set of several sites is seen, and none of a single site: what a site replies is summed over
 its own risk sets before it is summed over sites.
 """
@@ -8,12 +10,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from fedcohort.algorithms.cox.placing import SurvivalSite, placed, weights
+from fedcohort.algorithms.cox.placing import SurvivalSite, own_grid, placed, weights
 from fedcohort.arrays import Array
 from fedcohort.data.tables import SurvivalTable
 from fedcohort.numerics.coxph import at_risk, pooled
 from fedcohort.numerics.proportional import pooled_trend
-from fedcohort.numerics.survival import leave_together, spans
+from fedcohort.numerics.strata import apart, blocks_of, laid, rows_of
 from fedcohort.protocol import message, summed
 
 
@@ -51,9 +53,10 @@ class Gap:
 
 @message
 class OwnHazard:
-    """Baseline hazard of each interval (T,) at a site, times the weight of its records."""
+    """Baseline hazard of each interval (T,) at a site, times the ``weight`` of its records (K,)."""
 
     hazard: Array
+    weight: Array
 
 
 @message
@@ -89,7 +92,7 @@ def own_likelihood(
 def _own_likelihood(
     table: SurvivalTable, centre: Array, scale: Array, beta: Array, ties: str
 ) -> OwnLikelihood:
-    result = pooled(placed(table, _own_times(table), None, centre, scale), beta, ties)
+    result = pooled(placed(table, *own_grid(table), centre, scale), beta, ties)
     return OwnLikelihood(np.array(result.log_likelihood), result.score, result.information)
 
 
@@ -98,6 +101,7 @@ def own_trend(
     site: SurvivalSite,
     *,
     times: Array,
+    blocks: Array,
     centre: Array,
     scale: Array,
     beta: Array,
@@ -108,19 +112,25 @@ def own_trend(
 
     At the site's own times of death, where g is that of the grid's interval: `times`, g (T,).
     """
-    own = _own_times(site.data)
-    at = np.minimum(np.searchsorted(times, own), len(times) - 1)
-    return OwnTrend(*pooled_trend(placed(site.data, own, None, centre, scale), beta, ties, g[at]))
+    own = own_grid(site.data)
+    records = placed(site.data, *own, centre, scale)
+    at = _intervals(own[0], records.sizes, times, blocks)
+    return OwnTrend(*pooled_trend(records, beta, ties, g[at]))
 
 
 @summed
-def own_moved(site: SurvivalSite, *, times: Array, exits: Array) -> Moved:
+def own_moved(site: SurvivalSite, *, times: Array, exits: Array, blocks: Array) -> Moved:
     """Count the records that are at risk at other deaths of their site on the grid."""
-    _, time, event, *_ = site.data
-    _, slot, dies = spans(time, event, times)
-    slot = leave_together(slot, dies, exits)
-    seen = [np.searchsorted(np.sort(at[dies]), at, side="right") for at in (time, slot)]
-    return Moved(np.array(float((seen[0] != seen[1]).sum())))
+    _, time, event, _, _, stratum = site.data
+    there = laid(time, event, (times, exits, blocks), None, stratum, wait=True)
+    moved = 0
+    for k in range(len(blocks)):
+        rows = rows_of(stratum, k)
+        dies = there.dies[rows]
+        each = (time[rows], there.slot[rows])
+        seen = [np.searchsorted(np.sort(at[dies]), at, side="right") for at in each]
+        moved += int((seen[0] != seen[1]).sum())
+    return Moved(np.array(float(moved)))
 
 
 @summed
@@ -129,6 +139,7 @@ def own_gap(
     *,
     times: Array,
     exits: Array,
+    blocks: Array,
     centre: Array,
     scale: Array,
     beta: Array,
@@ -139,22 +150,36 @@ def own_gap(
     At β (p,), at the exact times less at those of the grid.
     """
     table = site.data
-    gridded = pooled(placed(table, times, exits, centre, scale), beta, ties)
-    exact = pooled(placed(table, _own_times(table), None, centre, scale), beta, ties)
+    gridded = pooled(placed(table, times, exits, blocks, centre, scale), beta, ties)
+    exact = pooled(placed(table, *own_grid(table), centre, scale), beta, ties)
     return Gap(exact.score - gridded.score)
 
 
 @summed
 def own_hazard(
-    site: SurvivalSite, *, times: Array, centre: Array, scale: Array, beta: Array
+    site: SurvivalSite, *, times: Array, blocks: Array, centre: Array, scale: Array, beta: Array
 ) -> OwnHazard:
     """Sum each site's own baseline hazard over the grid's intervals, times its weight, once."""
-    table, own = site.data, _own_times(site.data)
-    records = placed(table, own, None, centre, scale)
-    s0 = at_risk(records.leaving(records.risk(beta)))
-    interval = np.minimum(np.searchsorted(times, own), len(times) - 1)
+    table, own = site.data, own_grid(site.data)
+    records = placed(table, *own, centre, scale)
+    s0 = at_risk(records.leaving(records.risk(beta)), records.sizes)
+    interval = _intervals(own[0], records.sizes, times, blocks)
     by_time = np.bincount(interval, records.death_weight / s0, minlength=len(times))
-    return OwnHazard(by_time * weights(table).sum())
+    weight = weights(table)
+    held = np.array([weight[rows_of(table.stratum, k)].sum() for k in range(len(blocks))])
+    return OwnHazard(by_time * np.repeat(held, blocks[:, 0]), held)
+
+
+def _intervals(own: Array, sizes: Array | None, times: Array, blocks: Array) -> Array:
+    """Return in which interval of the grid's each of a site's own times is, by stratum."""
+    at = [own] if sizes is None else apart(own, sizes)
+    grid = blocks_of(times, np.zeros(0), blocks)
+    return np.concatenate(
+        [
+            b.first + np.minimum(np.searchsorted(b.times, t), len(b.times) - 1)
+            for t, b in zip(at, grid, strict=False)
+        ]
+    )
 
 
 @summed
@@ -203,7 +228,7 @@ def held_out(
     total = np.zeros(betas.shape[1])
     for k in np.unique(at).tolist():
         for table, sign in ((every, 1), (_rows(every, at != k), -1)):
-            records = placed(table, _own_times(table), None, centre, scale)
+            records = placed(table, *own_grid(table), centre, scale)
             total += [sign * pooled(records, beta, ties).log_likelihood for beta in betas[k]]
     return HeldOut(total)
 
@@ -231,11 +256,6 @@ def _rows(table: SurvivalTable, kept: Array) -> SurvivalTable:
     return SurvivalTable(
         x[kept], time[kept], event[kept], *(v if v is None else v[kept] for v in more)
     )
-
-
-def _own_times(table: SurvivalTable) -> Array:
-    """Return a site's distinct times of death."""
-    return np.unique(table.time[np.asarray(table.event, bool)])
 
 
 STEPS = (

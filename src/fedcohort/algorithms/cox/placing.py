@@ -25,6 +25,16 @@ def weights(table: SurvivalTable) -> Array:
     return np.ones(len(table.x)) if table.weight is None else table.weight
 
 
+def own_grid(table: SurvivalTable) -> tuple[Array, None, Array | None]:
+    """Return a site's distinct times of death, no exits, and how many times are each stratum's."""
+    dies = np.asarray(table.event, bool)
+    if table.stratum is None:
+        return np.unique(table.time[dies]), None, None
+    strata = range(int(table.stratum.max(initial=0)) + 1)
+    each = [np.unique(table.time[dies & (table.stratum == k)]) for k in strata]
+    return np.concatenate(each), None, np.array([[len(times), 0] for times in each])
+
+
 #: A table's outcome, the grid, and how its records are placed on it.
 How = tuple[Array | None, ...]
 
@@ -36,17 +46,24 @@ class _Memory:
         self._held: dict[int, tuple[Callable[[], Array | None], How, Placed]] = {}
 
     def __call__(
-        self, table: SurvivalTable, times: Array, exits: Array | None, centre: Array, scale: Array
+        self,
+        table: SurvivalTable,
+        times: Array,
+        exits: Array | None,
+        blocks: Array | None,
+        centre: Array,
+        scale: Array,
     ) -> Placed:
-        key, how = id(table.x), (*table[1:], times, exits, centre, scale)
+        key, how = id(table.x), (*table[1:], times, exits, blocks, centre, scale)
         held = self._held.get(key)
         if held is not None and held[0]() is table.x and _same(held[1], how):
             return held[2]
         p = len(scale)
         x = (table.x[:, :p] - centre[:p]) / scale
         offset = table.x[:, p] - centre[p] if len(centre) > p else None
-        extra = Extra(table.entry, table.weight, offset)
-        found = Placed.on(times, x, table.time, np.asarray(table.event, bool), exits, extra)
+        extra = Extra(table.entry, table.weight, offset, table.stratum)
+        dies = np.asarray(table.event, bool)
+        found = Placed.on(times, x, table.time, dies, exits, extra, blocks)
         alive = weakref.ref(table.x, lambda _: self._held.pop(key, None))
         self._held[key] = (alive, how, found)
         return found

@@ -23,12 +23,13 @@ under each site's own risk sets, which sites know at exact times as well as on t
 A site's own deaths are a sample of those between which its patients leave, so that (1) is right on
 average where sites are alike, and to first order where one site has all records.
 
-Revealed, only as sums over all sites: `Totals` and `Deaths` once; `RiskWeights` (T,) and `Expected`
-(p, p) every round; `RiskMoments` (T, p) and `TrendMoments` (p + 2 p²) once; the second moment
-r x xᵀ by time never; on a grid `Moved` and `Gap` (p,) once. Stratified: `Totals` and `Deaths` once,
-`OwnLikelihood` (1 + p + p²) every round, `OwnTrend` (p + 2 p²) and `RiskWeights` once. Sites learn
-β and the pooled hazard. The grid "exact" also gathers each site's times of death. With a path of
-penalties, `RiskWeights` and `Expected` for each of them, and what `elastic` says.
+Revealed, only as sums over all sites: over several, but on the grid "exact", `data.isolation` once,
+and `data.differences` of columns that others nearly give; `Totals` and `Deaths` once; `RiskWeights`
+(T,) and `Expected` (p, p) every round; `RiskMoments` (T, p) and `TrendMoments` (p + 2 p²) once; the
+second moment r x xᵀ by time never; on a grid `Moved` and `Gap` (p,) once. Stratified: `Totals` and
+`Deaths` once, `OwnLikelihood` (1 + p + p²) every round, `OwnTrend` (p + 2 p²) and `RiskWeights`
+once. Sites learn β and the pooled hazard. The grid "exact" also gathers each site's times of death.
+With a path of penalties, `RiskWeights` and `Expected` for each of them, and what `elastic` says.
 
 Where deaths tie, the sums over those who leave less those over the dead are sums over the censored.
 So on every grid but "exact", with an interval leave m deaths or more, and m censored records or
@@ -41,6 +42,11 @@ that asks on is ended. `TrendMoments` weighs whole intervals, so it is a sum of 
 or leavers, or more. `Gap` tells of those whom the grid moves: it is asked for if they are
 `min_cell` or more.
 
+Strata have baseline hazards of their own and common coefficients. Their grids stand in a row
+(`numerics.strata`), so that each question is asked once and for all of them: `RiskWeights` and
+`RiskMoments` are over a stratum's intervals, by the rules above in each, the moments of all rounds
+over all records. A stratified baseline is then one of each stratum at each site.
+
 Who enters late makes sums over an interval's leavers less those who enter at the next. Each may be
 of m records, and yet combinations of two intervals be of few: of those who enter and leave with the
 others but one. So with late entries a grid for all sites is refused; stratified needs none, and
@@ -50,13 +56,14 @@ its pooled baseline is then the mean of the sites' own (`OwnHazard`, once).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import numpy as np
 
-from fedcohort.algorithms.cox.ascent import Climb, Top
+from fedcohort.algorithms.cox.ascent import Climb, Here, Top
 from fedcohort.algorithms.cox.elastic import cross_validate, follow
+from fedcohort.algorithms.cox.grids import grids
 from fedcohort.algorithms.cox.likelihood import (
     Ground,
     SharedBaseline,
@@ -67,10 +74,12 @@ from fedcohort.algorithms.cox.model import CoxModel
 from fedcohort.algorithms.cox.settings import CoxSettings
 from fedcohort.algorithms.cox.steps import Totals, deaths, totals
 from fedcohort.arrays import Array
+from fedcohort.data.differences import check_differences
+from fedcohort.data.isolation import check_columns_apart
 from fedcohort.data.suppression import origins
-from fedcohort.data.timegrid import time_grid
 from fedcohort.numerics import proportional
 from fedcohort.numerics.proportional import Trend
+from fedcohort.numerics.strata import apart
 from fedcohort.numerics.survival import Baseline, exits, leave_together
 from fedcohort.protocol import DataError, Federation, NothingToLearn, SettingError, Task
 
@@ -86,8 +95,10 @@ def fit(fed: Federation, config: CoxSettings, task: Task) -> CoxModel:
 
     Raises
     ------
-    DataError : no covariates, no records, or no deaths.
-    SettingError : patients enter late, and the grid would let sums show a few of them.
+    DataError : no covariates, no records, or no deaths; or an offset that is far too large.
+    NothingToLearn : a column, weights or an offset single out records (`data.isolation`).
+    SettingError : patients enter late, and the grid would let sums show a few of them; or a
+        stratum has too few records or deaths for a grid of its own.
     SiteUnavailable : a site left during the fit.
     SingularInformation : some covariates are collinear in every risk set; they are named.
     NotConverged : the likelihood is monotone (separation), or the rounds are over, or so many that
@@ -96,7 +107,10 @@ def fit(fed: Federation, config: CoxSettings, task: Task) -> CoxModel:
     names = task.features[:-1] if task.offset else task.features
     if not names:
         raise DataError("there are no covariates; name at least one column besides the outcome.")
-    total = fed.sum(totals)
+    columns = None
+    if config.time_grid != "exact":
+        fed, columns = check_columns_apart(fed, task, "log", outcome=False)
+    total = fed.sum(totals, offset=task.offset)
     if not total.rows:
         raise NothingToLearn(
             f"the {len(fed.answered)} sites hold no records; check their selection."
@@ -105,8 +119,8 @@ def fit(fed: Federation, config: CoxSettings, task: Task) -> CoxModel:
     p = len(names)
     exact = config.time_grid == "exact"
     cell = least_cell(config, task.min_cell, p)
-    times = time_grid(fed, config.time_grid, cell)
-    ground = survey(fed, total, times, cell, task.min_cell, p)
+    grid = grids(fed, config, task.strata, cell)
+    ground = survey(fed, total, grid, cell, task.min_cell, p)
     if ground.late and config.baseline == "shared" and not exact:
         raise SettingError(
             "some records enter late, and sums over those who leave an interval, less those who "
@@ -123,23 +137,37 @@ def fit(fed: Federation, config: CoxSettings, task: Task) -> CoxModel:
         max_rounds=config.max_rounds,
     )
     gap = np.zeros(0)
+
+    def look(begun: Climb[Here]) -> None:
+        if columns is None:
+            return
+        scale = ground.scale
+        inner, centre = begun.part * np.outer(scale, scale), ground.centre[:p]
+        check_differences(
+            fed, names, inner, centre, columns, least=task.min_cell, offset=task.offset
+        )
+
     if config.baseline == "shared":
         one = SharedBaseline(fed, ground, config.ties)
         bearable = math.inf if exact else (cell - 1) * p - 1
-        top, here, path = follow(climb(one, max_sums=bearable), ground, config, choose)
+        begun = climb(one, max_sums=bearable)
+        look(begun)
+        top, here, path = follow(begun, ground, config, choose)
         trend = partial(one.trend, here)
-        baseline = Baseline.breslow(ground.times, ground.weight, here.s0)
+        baselines = baselines_of(ground, _breslow(ground, here.s0))
         if not (exact or top.lasso):
             gap = one.gap(top.gamma, task.min_cell)
     else:
         each = StratifiedBaseline(fed, ground, config.ties)
-        top, here, path = follow(climb(each), ground, config, choose)
+        begun = climb(each)
+        look(begun)
+        top, here, path = follow(begun, ground, config, choose)
         trend = partial(each.trend, here)
         if ground.late and not exact:
-            baseline = Baseline(ground.times, np.cumsum(each.hazard(top.gamma)))
+            baselines = baselines_of(ground, each.hazard(top.gamma))
         else:
             s0 = SharedBaseline(fed, ground, "breslow").at(top.gamma).s0
-            baseline = Baseline.breslow(ground.times, ground.weight, s0)
+            baselines = baselines_of(ground, _breslow(ground, s0))
     covariance = top.covariance / np.outer(ground.scale, ground.scale)
     check = "none" if top.lasso else config.ph_check
     return CoxModel(
@@ -147,7 +175,8 @@ def fit(fed: Federation, config: CoxSettings, task: Task) -> CoxModel:
         coefficients=top.gamma / ground.scale,
         covariance=covariance,
         centre=ground.centre,
-        baseline=baseline,
+        baselines=baselines,
+        strata=task.strata,
         log_likelihood=top.log_likelihood,
         null_log_likelihood=top.null,
         rows=ground.rows,
@@ -175,12 +204,14 @@ def change_with_time(kind: str, ground: Ground, trend: Callable[[Array], Trend],
 
     Parameters
     ----------
-    kind : one of `proportional.TRANSFORMS`, or "none".
+    kind : one of `proportional.TRANSFORMS`, or "none"; of time, the same in all strata.
     trend : the question to the sites, by g (T,). All deaths at one time need no question.
     """
     if kind == "none":
         return np.zeros(0)
-    g = proportional.clock(kind, ground.times, ground.deaths, ground.leaving, ground.weight)
+    times, at = np.unique(ground.times, return_inverse=True)
+    counts = (ground.deaths, ground.leaving, ground.weight)
+    g = proportional.clock(kind, times, *(np.bincount(at, v) for v in counts))[at]
     if not g[ground.deaths > 0].any():
         return np.full(len(ground.scale) + 1, np.nan)
     found = proportional.score_tests(trend(g), top.last, top.covariance)
@@ -188,27 +219,39 @@ def change_with_time(kind: str, ground: Ground, trend: Callable[[Array], Trend],
 
 
 def survey(
-    fed: Federation, total: Totals, times: Array, cell: int, min_cell: int, p: int
+    fed: Federation,
+    total: Totals,
+    grid: Sequence[Array],
+    cell: int,
+    min_cell: int,
+    p: int,
 ) -> Ground:
     """Fix origin and scale of the covariates, and count who leaves, no fewer than `cell` together.
+
+    `grid` has the times of each stratum.
 
     The origin is the pooled mean, rounded so that it tells no count below `min_cell`
     (`data.suppression`): the model is saved with it, and no coefficient depends on it.
     """
     mean = total.x / total.rows
-    died = fed.sum(deaths, times=times, centre=mean)
+    times, sizes = np.concatenate(grid), np.array([len(t) for t in grid])
+    blocks = np.c_[sizes, np.zeros_like(sizes)]
+    died = fed.sum(deaths, times=times, blocks=blocks, centre=mean)
     check_all_answered(fed)
     spread = np.sqrt(died.squares / total.rows)
     scale = np.where(spread > 1e-12 * np.abs(mean), spread, 1.0)[:p]
     centre = origins(mean, spread, int(total.rows), min_cell)
     x_dead = died.x_dead + died.weight.sum() * (mean - centre)
-    out = exits(died.censored, cell)
+    censored, enter = (apart(v, sizes + 1) for v in (died.censored, died.enter))
+    out = [exits(of, cell) for of in censored]
+    left = [leaving(*v) for v in zip(censored, out, enter, strict=True)]
     return Ground(
         times,
+        np.c_[sizes, [len(of) for of in out]],
         died.deaths.astype(float),
         np.asarray(died.weight, float),
-        out,
-        died.deaths + leaving(died.censored, out) - np.r_[died.enter[1:-1], 0],
+        np.concatenate(out),
+        died.deaths + np.concatenate(left),
         bool(died.enter.any()),
         centre,
         scale,
@@ -219,8 +262,23 @@ def survey(
     )
 
 
-def leaving(censored: Array, out: Array) -> Array:
-    """Return how many of the censored records (T + 1,) leave at each time (T,), by the exits."""
+def baselines_of(ground: Ground, hazard: Array) -> tuple[Baseline, ...]:
+    """Return the baseline of each stratum, from the hazard of each interval (T,)."""
+    parts = zip(*(apart(v, ground.sizes) for v in (ground.times, hazard)), strict=True)
+    return tuple(Baseline(times, np.cumsum(steps)) for times, steps in parts)
+
+
+def _breslow(ground: Ground, s0: Array) -> Array:
+    return np.divide(ground.weight, s0, out=np.zeros(len(s0)), where=s0 > 0)
+
+
+def leaving(censored: Array, out: Array, enter: Array) -> Array:
+    """Return how many of the censored records (T + 1,) leave at each time (T,), by the exits.
+
+    Less how many `enter` (T + 1,) at the next.
+    """
     slot = np.arange(-1, len(censored) - 1)
     leaves = leave_together(slot, np.zeros(len(slot), bool), out)
-    return np.bincount(leaves + 1, censored, minlength=len(censored))[1:]
+    gone = np.bincount(leaves + 1, censored, minlength=len(censored))[1:]
+    gone[:-1] -= enter[1:-1]
+    return gone

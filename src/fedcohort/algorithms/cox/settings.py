@@ -44,6 +44,9 @@ class CoxSettings:
     n_folds: int = setting(5, "folds, at most", "folds")
     offset: str = setting("", "column that is added to the log hazard as it is; none if empty")
     weights: str = setting("", "column of case weights above 0; none if empty")
+    strata: str = setting(
+        "", "column whose levels each have a baseline hazard of their own; none if empty"
+    )
     time_grid: str | int = setting(
         "protected",
         "times at which risk sets are summed: 'protected', 'exact', or a number m of intervals "

@@ -2,7 +2,9 @@
 
 Covariates are standardised by the pooled centre (p,) and scale (p,); β then counts in log hazard
 ratio per standard deviation. An offset is the column of x behind them; the centre has an entry for
-it. A site remembers where its records lie on the grid, while its table lives.
+it. A site remembers where its records lie on the grid, while its table lives. Strata, of which each
+has a baseline hazard, have their times and exits in a row, in `blocks` (K, 2), as many as are each
+stratum's; there is one without strata.
 """
 
 from __future__ import annotations
@@ -11,9 +13,15 @@ import numpy as np
 
 from fedcohort.algorithms.cox.placing import SurvivalSite, placed, weights
 from fedcohort.arrays import Array
+from fedcohort.data.differences import differences
+from fedcohort.data.isolation import isolation
+from fedcohort.data.words import rows
 from fedcohort.numerics.proportional import over_records
-from fedcohort.numerics.survival import spans
-from fedcohort.protocol import message, summed
+from fedcohort.numerics.strata import laid
+from fedcohort.protocol import DataError, message, summed
+
+#: Offsets beyond ± this are no logarithm of a hazard ratio.
+FAR = 300.0
 
 
 @message
@@ -27,11 +35,11 @@ class Totals:
 
 @message
 class Deaths:
-    """Deaths (T,) by grid time, and censored records (T+1,), those never at risk first.
+    """Deaths (T,) by grid time, and censored records (T+K,), those never at risk first.
 
     Also the ``weight`` of the deaths (T,), Σ_deaths (x − c) (p,) by weight, Σ (x − c)² (p,) over
-    all records, and how many ``enter`` at each time but the first (T+1,), last those who then are
-    never at risk.
+    all records, and how many ``enter`` at each time but the first (T+K,), last those who then are
+    never at risk. First and last are those of each of K strata.
     """
 
     deaths: Array
@@ -40,6 +48,14 @@ class Deaths:
     enter: Array
     x_dead: Array
     squares: Array
+
+
+@message
+class StratumSizes:
+    """``rows`` and ``deaths`` of each stratum (K,)."""
+
+    rows: Array
+    deaths: Array
 
 
 @message
@@ -76,27 +92,53 @@ class TrendMoments:
 
 
 @summed
-def totals(site: SurvivalSite) -> Totals:
-    """Count and sum the records."""
+def totals(site: SurvivalSite, *, offset: bool) -> Totals:
+    """Count and sum the records; with an `offset`, the last column of x is one.
+
+    Raises
+    ------
+    DataError : it is beyond ± `FAR`; rows are named by number.
+    """
     x, weight = site.data.x, weights(site.data)
+    if offset and (far := np.abs(x[:, -1]) > FAR).any():
+        raise DataError(
+            f"site {site.name!r}: the offset is beyond ±{FAR:g} in {rows(far)}; it is added to the "
+            f"logarithm of the hazard. Give the logarithm of a hazard ratio."
+        )
     return Totals(np.array(float(len(x))), np.array(weight.sum()), x.sum(axis=0))
 
 
 @summed
-def deaths(site: SurvivalSite, *, times: Array, centre: Array) -> Deaths:
-    """Count who dies, is censored or enters by time, and sum covariates about their centre c."""
-    x, time, event, _, entry = site.data
-    first, slot, dead = spans(time, event, times, entry)
-    if first is None:
+def stratum_sizes(site: SurvivalSite, *, strata: int) -> StratumSizes:
+    """Count records and deaths of each stratum, to see that they bear a grid."""
+    table = site.data
+    at = np.zeros(len(table.x), np.int64) if table.stratum is None else table.stratum
+    return StratumSizes(
+        np.bincount(at, minlength=strata),
+        np.bincount(at[np.asarray(table.event, bool)], minlength=strata),
+    )
+
+
+@summed
+def deaths(site: SurvivalSite, *, times: Array, blocks: Array, centre: Array) -> Deaths:
+    """Count who dies, is censored or enters by time, and sum covariates about their mean."""
+    x, time, event, _, entry, stratum = site.data
+    there = laid(time, event, (times, np.zeros(0), blocks), entry, stratum)
+    dead, cells = there.dies, len(times) + len(blocks)
+    # each stratum has one cell more than it has times
+    last, start = there.slot + there.start, there.start + there.stratum
+    if there.enter is None:
         late = np.zeros(0, np.int64)
     else:
-        late = np.where(slot < 0, len(times), first)[first > 0]
+        never = there.slot < 0
+        late = np.where(never, blocks[there.stratum, 0], there.enter) + start
+        late = late[there.enter > 0]
     weight = weights(site.data)[dead]
     return Deaths(
-        np.bincount(slot[dead], minlength=len(times)),
-        np.bincount(slot[dead], weight, minlength=len(times)),
-        np.bincount(slot[~dead] + 1, minlength=len(times) + 1),
-        np.bincount(late, minlength=len(times) + 1),
+        np.bincount(last[dead], minlength=len(times)),
+        np.bincount(last[dead], weight, minlength=len(times)),
+        np.bincount((there.slot + 1 + start)[~dead], minlength=cells),
+        np.bincount(late, minlength=cells),
         weight @ (x[dead] - centre),
         ((x - centre) ** 2).sum(axis=0),
     )
@@ -108,6 +150,7 @@ def risk_weights(
     *,
     times: Array,
     exits: Array,
+    blocks: Array,
     centre: Array,
     scale: Array,
     tied: Array,
@@ -117,7 +160,7 @@ def risk_weights(
 
     r at β (p,), so that the coordinator has S₀ and D₀. Censored records leave at the slots `exits`.
     """
-    records = placed(site.data, times, exits, centre, scale)
+    records = placed(site.data, times, exits, blocks, centre, scale)
     risk = records.risk(beta)
     return RiskWeights(records.leaving(risk), records.dying(risk, tied))
 
@@ -128,6 +171,7 @@ def expected_deaths(
     *,
     times: Array,
     exits: Array,
+    blocks: Array,
     centre: Array,
     scale: Array,
     beta: Array,
@@ -138,7 +182,7 @@ def expected_deaths(
 
     The pooled hazard is a, b (T,).
     """
-    records = placed(site.data, times, exits, centre, scale)
+    records = placed(site.data, times, exits, blocks, centre, scale)
     return Expected(*records.expected(records.risk(beta), a, b))
 
 
@@ -148,6 +192,7 @@ def risk_moments(
     *,
     times: Array,
     exits: Array,
+    blocks: Array,
     centre: Array,
     scale: Array,
     tied: Array,
@@ -157,7 +202,7 @@ def risk_moments(
 
     r x at β (p,), so that the coordinator has S₁ and D₁.
     """
-    records = placed(site.data, times, exits, centre, scale)
+    records = placed(site.data, times, exits, blocks, centre, scale)
     weighted = records.risk(beta)[:, None] * records.x
     return RiskMoments(records.leaving(weighted), records.dying(weighted, tied))
 
@@ -168,6 +213,7 @@ def trend_moments(
     *,
     times: Array,
     exits: Array,
+    blocks: Array,
     centre: Array,
     scale: Array,
     beta: Array,
@@ -179,12 +225,15 @@ def trend_moments(
 
     That is g (T,), of `numerics.proportional`; the pooled hazard is a, b (T,).
     """
-    records = placed(site.data, times, exits, centre, scale)
+    records = placed(site.data, times, exits, blocks, centre, scale)
     return TrendMoments(*over_records(records, records.risk(beta), a, b, g))
 
 
 STEPS = (
+    isolation,
+    differences,
     totals,
+    stratum_sizes,
     deaths,
     risk_weights,
     expected_deaths,

@@ -9,13 +9,15 @@ from fedcohort.protocol import Method
 from fedcohort.training import admm
 
 _ONCE = (
-    "Only sums over all sites: once the number of records, of those with an outcome above 0 and "
-    "above 1, and totals of the outcome and the covariates; "
+    "Only sums over all sites: once how many records differ in each column, and how far; the "
+    "number of records, of those with an outcome above 0 and above 1, and totals of the outcome "
+    "and the covariates; "
 )
 _ROUNDS = "per round the log-likelihood, its gradient and one p x p matrix."
 _ADMM = (
-    "once the number of records, those of class 1, and totals and squares of the covariates; per "
-    "round the sites' solutions and prices of consensus, as sums over sites, without any curvature."
+    "once how many records differ in each column, and how far; the number of records, those of "
+    "class 1, and totals and squares of the covariates; per round the sites' solutions and prices "
+    "of consensus, as sums over sites, without any curvature."
 )
 
 
@@ -39,7 +41,7 @@ METHOD = Method(
     fit=fit,
     model=GlmModel,
     steps=STEPS,
-    gives=frozenset({"predict", "summary"}),
+    gives=frozenset({"predict", "summary", "parameters"}),
     preprocess={"scale": "none", "impute": "median"},
 )
 
@@ -47,14 +49,15 @@ LOGISTIC = Method(
     name="logistic",
     title="Logistic regression, exactly as on the pooled table",
     tasks=("classification",),
-    paper="McCullagh & Nelder, Generalized Linear Models, 1989; ridge as D6.2, eq. 3.6",
+    paper="McCullagh & Nelder, Generalized Linear Models, 1989; ridge as GenoMed4All D6.2 (2021), "
+    "eq. 3.6",
     reveals=f"{_ONCE}{_ROUNDS} By ADMM: {_ADMM}",
     reveals_with=reveals_with,
     settings=LogisticSettings,
     fit=fit_logistic,
     model=LogisticModel,
     steps=(*STEPS, *admm.STEPS),
-    gives=frozenset({"predict", "summary"}),
+    gives=frozenset({"predict", "summary", "parameters"}),
     preprocess={"scale": "none", "impute": "median"},
 )
 

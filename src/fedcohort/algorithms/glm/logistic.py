@@ -12,6 +12,7 @@ from scipy.special import chdtrc, expit
 
 from fedcohort.algorithms.glm.predictor import Predictor
 from fedcohort.arrays import Array
+from fedcohort.numerics.parameters import intercept_row
 from fedcohort.numerics.wald import ratio_rows
 from fedcohort.protocol import Row
 
@@ -22,20 +23,21 @@ class LogisticModel(Predictor):
 
     Attributes
     ----------
-    log_likelihood : without the penalty, at the fit.
+    log_likelihood : without the penalty, at the fit; None where sites count alike, which is no
+        likelihood of the records.
     null_log_likelihood : without covariates; None of a fit by ADMM.
     ones : records of class 1; None of a fit by ADMM, and of a model that was read from a file,
         which leaves them out.
     """
 
-    log_likelihood: float
+    log_likelihood: float | None
     null_log_likelihood: float | None
     ones: int | None
 
     @property
     def deviance(self) -> float:
-        """−2 log-likelihood, which is the deviance of 0/1 records."""
-        return -2.0 * self.log_likelihood
+        """−2 log-likelihood, which is the deviance of 0/1 records; NaN where there is none."""
+        return math.nan if self.log_likelihood is None else -2.0 * self.log_likelihood
 
     @property
     def null_deviance(self) -> float:
@@ -75,6 +77,12 @@ class LogisticModel(Predictor):
             self.features, self.coefficients, self.standard_errors[1:], self.level, "odds_ratio"
         )
 
+    def parameters(self, times: Array) -> list[Row]:
+        """Return the intercept, with its test where the solver gives standard errors."""
+        error = None if self.spread is None else float(self.standard_errors[0])
+        offset = bool(self.offset)
+        return [intercept_row(self.intercept, error, self.level, "logit", offset=offset)]
+
     def arrays(self) -> dict[str, Array]:
         """Return b₀, β and their covariance."""
         spread = {} if self.spread is None else {"covariance": self.spread}
@@ -99,14 +107,14 @@ class LogisticModel(Predictor):
     @classmethod
     def restore(cls, arrays: Mapping[str, Array], meta: Mapping[str, Any]) -> LogisticModel:
         """Rebuild the model from what `arrays` and `meta` returned."""
-        null = meta["null_log_likelihood"]
+        value, null = meta["log_likelihood"], meta["null_log_likelihood"]
         return cls(
             features=tuple(meta["features"]),
             offset=str(meta.get("offset", "")),
             intercept=float(arrays["intercept"]),
             coefficients=arrays["coefficients"],
             spread=arrays.get("covariance"),
-            log_likelihood=float(meta["log_likelihood"]),
+            log_likelihood=None if value is None else float(value),
             null_log_likelihood=None if null is None else float(null),
             rows=int(meta["rows"]),
             rounds=int(meta.get("rounds", 0)),

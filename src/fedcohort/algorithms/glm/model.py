@@ -12,6 +12,7 @@ import numpy as np
 from fedcohort.algorithms.glm.predictor import Predictor
 from fedcohort.arrays import Array
 from fedcohort.numerics.families import Family
+from fedcohort.numerics.parameters import intercept_row
 from fedcohort.numerics.wald import ratio_rows
 from fedcohort.protocol import Row
 
@@ -71,6 +72,21 @@ class GlmModel(Predictor):
             RATIOS.get((self.family.name, self.family.link), ""),
             self.df_residual if self.family.dispersed else math.inf,
         )
+
+    def parameters(self, times: Array) -> list[Row]:
+        """Return the intercept, with the same test as covariates, and an estimated dispersion."""
+        intercept = intercept_row(
+            self.intercept,
+            float(self.standard_errors[0]),
+            self.level,
+            self.family.link,
+            freedom=self.df_residual if self.family.dispersed else math.inf,
+            offset=bool(self.offset),
+        )
+        if not self.family.dispersed:
+            return [intercept]
+        note = "Pearson’s χ² by its degrees of freedom"
+        return [intercept, {"name": "dispersion", "value": self.dispersion, "note": note}]
 
     def arrays(self) -> dict[str, Array]:
         """Return b₀, β and their covariance."""

@@ -10,17 +10,21 @@ With w the sum of prior weights, the objective is −ℓ(β)/w + l2/2 ‖β‖²
 `logistic` is the binomial with the logit; it can also be fitted by consensus ADMM, where no
 curvature leaves a site (`training.admm`).
 
-Revealed, only as sums over all sites: `Totals` (6 + p) once; `Curvature` (3 + p + p²) every round,
-twice p² where the link is not the canonical one, 3 more with an offset; `Saturated` (1) once, but
-for `logistic`. Sites learn γ, the covariates' pooled means and standard deviations, and φ. With a
-coordinator of several sites, 1 to `min_cell` − 1 records of a class, or counts above 0, or records
-in all, are refused: U would be sums over so few. K rounds give about K p²/2 equations about n p
-numbers: too few to solve while n is well above K p/2. It is a count, not a proof.
+Revealed, only as sums over all sites: over several, `data.isolation` once, and after
+the first round `data.differences` of columns that others nearly give; `Totals` (6 + p) once;
+`Curvature` (4 + p + p²) every round, twice p² where the link is not the canonical one, 3 more with
+an offset; `Reach` (2) before it with links "sqrt" and "inverse", so that where some site has an
+impossible mean no sum is over the others alone; `Saturated` (1) once, but for `logistic`. Sites learn γ, the covariates' pooled means and
+standard deviations, and φ. With a coordinator of several sites, 1 to `min_cell` − 1 records of a
+class, or counts above 0, or records in all, are refused: U would be sums over so few. K rounds give
+about K p²/2 equations about n p numbers: too few to solve while n is well above K p/2. It is a
+count, not a proof.
 """
 
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 
@@ -28,9 +32,20 @@ from fedcohort.algorithms.glm.logistic import LogisticModel
 from fedcohort.algorithms.glm.model import GlmModel
 from fedcohort.algorithms.glm.scoring import Ground, Top, ascend, check_all_answered
 from fedcohort.algorithms.glm.settings import GlmSettings, LogisticSettings, Scored
-from fedcohort.algorithms.glm.steps import Curvature, Totals, curvature, saturated, totals
+from fedcohort.algorithms.glm.steps import (
+    IMPOSSIBLE,
+    Curvature,
+    Totals,
+    curvature,
+    reach,
+    saturated,
+    totals,
+)
 from fedcohort.arrays import Array
+from fedcohort.data.differences import check_differences
+from fedcohort.data.isolation import Columns, check_columns_apart
 from fedcohort.numerics.families import CANONICAL, FAMILIES, Family
+from fedcohort.numerics.residuals import about_means
 from fedcohort.protocol import (
     DataError,
     Federation,
@@ -46,6 +61,8 @@ AUTO = {"binary": "binomial", "count": "poisson", "continuous": "gaussian"}
 LOGIT = Family("binomial", "logit")
 #: A dispersion below this share of the outcome's variance is rounding.
 EXACT = 1e-24
+#: Links that give some linear predictors no mean.
+BOUNDED = ("sqrt", "inverse")
 
 
 def fit(fed: Federation, config: GlmSettings, task: Task) -> GlmModel:
@@ -102,6 +119,7 @@ def fit_logistic(fed: Federation, config: LogisticSettings, task: Task) -> Logis
     offset = task.features[-1] if task.offset else ""
     if config.solver == "admm":
         penalty = Penalty(l2=config.ridge, intercept=config.penalise_intercept)
+        fed, _ = check_columns_apart(fed, task, LOGIT.link, counted=True)
         found = consensus(fed, "logistic", penalty, config, task)
         beta = np.r_[found.intercept * config.penalise_intercept, found.coefficients]
         loss = found.objective - 0.5 * config.ridge * float(beta @ beta)
@@ -111,7 +129,7 @@ def fit_logistic(fed: Federation, config: LogisticSettings, task: Task) -> Logis
             intercept=found.intercept,
             coefficients=found.coefficients,
             spread=None,
-            log_likelihood=-found.rows * loss,
+            log_likelihood=None if config.weighting == "sites" else -found.weight * loss,
             null_log_likelihood=None,
             rows=found.rows,
             rounds=found.rounds,
@@ -171,10 +189,13 @@ def regress(
     names = task.features[: len(task.features) - task.offset]
     if not names:
         raise DataError("there are no covariates; name at least one column besides the outcome.")
+    counted = family.name in ("binomial", "poisson")
+    fed, columns = check_columns_apart(fed, task, family.link, counted=counted)
     total = fed.sum(totals, family=family.name, link=family.link, offset=task.offset)
-    fed = fed.only(fed.answered)
-    check(total, family, task.min_cell if len(fed.sites) > 1 else 1, method)
-    ground = survey(total, family, names, config, task.offset)
+    check_all_answered(fed)
+    least = task.min_cell if len(fed.sites) > 1 else 1
+    check(total, family, least, method)
+    ground = survey(total, family, names, config, task.offset, least)
     if not config.ridge and ground.rows <= len(names):
         raise SingularInformation(
             f"{ground.rows} records are too few for {len(names)} covariates. Use fewer, or refit "
@@ -182,20 +203,41 @@ def regress(
         )
 
     def ask(gamma: Array, scale: Array, null: Array) -> Curvature:
-        here = fed.sum(
-            curvature,
-            family=family.name,
-            link=family.link,
-            offset=task.offset,
-            centre=ground.centre,
-            scale=scale,
-            gamma=gamma,
-            null=null,
-        )
+        question = {
+            "family": family.name,
+            "link": family.link,
+            "offset": task.offset,
+            "centre": ground.centre,
+            "scale": scale,
+            "gamma": gamma,
+        }
+        beyond = np.zeros(2)
+        if family.link in BOUNDED:
+            beyond = fed.sum(reach, **question, null=null).beyond
+            check_all_answered(fed)
+        if beyond[0]:
+            return nowhere(len(gamma), family)
+        here = fed.sum(curvature, **question, null=null[: 0 if beyond[1] else None])
         check_all_answered(fed)
-        return here
+        return replace(here, null=np.array([IMPOSSIBLE, 0.0, 0.0])) if beyond[1] else here
 
-    return fed, total, ground, ascend(fed, ask, ground, config.tol, config.max_rounds)
+    def look(first: Curvature) -> None:
+        inner, centre = about_means(first.information), ground.centre
+        if not counted and family.link == "identity":
+            score, rest = first.score[1:, None], np.array([[float(first.deviance)]])
+            inner = np.block([[inner, score], [score.T, rest]])
+            centre = np.r_[centre, ground.start]
+        known = Columns(*(part[..., : len(inner)] for part in columns))
+        check_differences(fed, names, inner, centre, known, least=task.min_cell, offset=task.offset)
+
+    return fed, total, ground, ascend(fed, ask, ground, config.tol, config.max_rounds, look)
+
+
+def nowhere(k: int, family: Family) -> Curvature:
+    """Return what stands for sums at a point (k,) where some site has an impossible mean."""
+    none, zero = np.zeros((k, k)), np.zeros(())
+    observed = np.zeros((0, 0)) if family.canonical else none
+    return Curvature(np.array(IMPOSSIBLE), zero, np.zeros(k), none, observed, zero, np.zeros(0))
 
 
 def check(total: Totals, family: Family, least: int, method: str) -> None:
@@ -232,7 +274,12 @@ def check(total: Totals, family: Family, least: int, method: str) -> None:
 
 
 def survey(
-    total: Totals, family: Family, names: tuple[str, ...], config: Scored, offset: bool
+    total: Totals,
+    family: Family,
+    names: tuple[str, ...],
+    config: Scored,
+    offset: bool,
+    least: int,
 ) -> Ground:
     """Fix the centre of the covariates, and where the ascent starts."""
     weight, mean = float(total.weight), float(total.outcome / total.weight)
@@ -254,6 +301,7 @@ def survey(
         start=start,
         offset=offset,
         l2=config.ridge,
+        least=least,
         names=names,
     )
 

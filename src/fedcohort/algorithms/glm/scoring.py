@@ -19,17 +19,29 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
+from scipy.linalg import eigvalsh
 
-from fedcohort.algorithms.glm.steps import Curvature
+from fedcohort.algorithms.glm.steps import IMPOSSIBLE, Curvature
 from fedcohort.algorithms.glm.stride import Seen, discriminant, stride
 from fedcohort.arrays import Array
 from fedcohort.numerics.blame import SINGULAR, collinear, longest
 from fedcohort.numerics.families import Family
-from fedcohort.protocol import Federation, NotConverged, SingularInformation, SiteUnavailable
+from fedcohort.protocol import (
+    Federation,
+    NotConverged,
+    NothingToLearn,
+    SingularInformation,
+    SiteUnavailable,
+)
 
-#: A step that gains no more log-likelihood than this, and is not much shorter than the one before,
-#: runs for ever; a Gaussian's is counted in deviance per record at the start.
-FLAT = 1e-6
+#: A step that gains no more log-likelihood than this, moves linear predictors by `MOVED` and more,
+#: and is not much shorter than the one before, runs for ever; a Gaussian's gain is counted in
+#: deviance per record at the start. Along covariates that are nearly collinear, long steps do not
+#: move them.
+FLAT, MOVED = 1e-6, 1e-3
+#: The longest step by link log, as root mean square of what it adds to the logarithm of a mean.
+#: Longer ones make few records count for all, which the sums would tell.
+WIDEST = 1.0
 #: More rounds than this help no fit.
 MOST_ROUNDS = 50
 #: The model without covariates is found when its step is this short: its deviance then is exact.
@@ -52,6 +64,7 @@ class Ground:
     start : the intercept of the model without covariates, or near it where there is an offset.
     offset : whether there is one.
     l2 : ridge penalty, in the covariates' units.
+    least : records that must count at the end.
     names : of the covariates.
     """
 
@@ -63,6 +76,7 @@ class Ground:
     start: float
     offset: bool
     l2: float
+    least: int
     names: tuple[str, ...]
 
 
@@ -98,7 +112,14 @@ class Top:
 Ask = Callable[[Array, Array, Array], Curvature]
 
 
-def ascend(fed: Federation, ask: Ask, ground: Ground, tol: float, max_rounds: int) -> Top:
+def ascend(
+    fed: Federation,
+    ask: Ask,
+    ground: Ground,
+    tol: float,
+    max_rounds: int,
+    look: Callable[[Curvature], None],
+) -> Top:
     """Maximise ℓ(γ) − ½ γᵀPγ, eq. (1), with a row of history for each round.
 
     A round whose step was too long repeats the row before it.
@@ -107,17 +128,20 @@ def ascend(fed: Federation, ask: Ask, ground: Ground, tol: float, max_rounds: in
     ----------
     tol : longest step at the end, in units of the linear predictor per standard deviation; for
         the identity relative to the outcome's, and for inverse and square root to the start.
+    look : at the sums of the first round, before anything is made of them.
 
     Raises
     ------
     SingularInformation : some covariates are collinear or constant; they are named.
     NotConverged : some covariates make the likelihood rise for ever, or the rounds are over.
+    NothingToLearn : few records count at the end.
     """
     p = len(ground.centre)
     base, step = np.r_[ground.start, np.zeros(p)], np.zeros(p + 1)
     null = Null(ground)
     scale, penalty, unit, least = np.ones(p), np.zeros(p + 1), 1.0, FLAT
-    value, size, last = math.inf, math.inf, math.inf
+    value, size, moved = math.inf, math.inf, math.inf
+    together, outside = np.eye(p + 1), False
     report: dict[str, float] = {}
     seen: list[Seen] = []
     most = min(max_rounds, MOST_ROUNDS)
@@ -126,42 +150,67 @@ def ascend(fed: Federation, ask: Ask, ground: Ground, tol: float, max_rounds: in
         here = ask(tried, scale, null.asked)
         null.learn(here)
         if not round_:
+            look(here)
             scale = deviations(here, ground)
             here = per_deviation(here, scale)
             penalty = ground.weight * ground.l2 * np.r_[0.0, 1.0 / scale**2]
             unit = _unit(ground, here)
+            together = here.information / (here.information[0, 0] or 1.0)
             least *= (
                 float(here.deviance) if ground.family.dispersed else ground.weight
             ) / ground.rows
         reached = float(here.deviance) + float(penalty @ tried**2)
-        if not reached <= value + 1e-10 * (1.0 + abs(value)):
-            step = step / 2
-            fed.record(**report, step=float(np.abs(step).max()) / unit)
-            continue
-        if math.isinf(reached):
+        if reached >= IMPOSSIBLE and not round_:
             raise NotConverged(
                 f"with this offset, link {ground.family.link!r} has impossible means from the "
                 f"start. Choose another link, such as 'log'."
             )
+        if not reached <= value + 1e-10 * (1.0 + abs(value)):
+            outside = outside or reached >= IMPOSSIBLE
+            step = step / 2
+            fed.record(**report, step=float(np.abs(step).max()) / unit)
+            continue
         base, value, report = tried, reached, _report(ground, here, reached)
         slope = here.score - penalty * base
         covariance = _inverse(here.information + np.diag(penalty), ground, round_)
         step = _newton(here, penalty, covariance) @ slope
-        size, last = float(np.abs(step).max()) / unit, size
+        size = float(np.abs(step).max()) / unit
+        moved, before = math.sqrt(float(step @ together @ step)) / unit, moved
         fed.record(**report, step=size)
         if size < tol and null.found:
+            _check_counts(here, ground)
             deviances = (float(here.deviance), float(here.pearson), null.deviance)
             return Top(base + step, covariance, scale, *deviances, round_ + 1)
-        flat = float(slope @ step) < least and size > max(1e-3, 0.5 * last)
+        flat = float(slope @ step) < least and moved > max(MOVED, 0.5 * before)
         if flat and not ground.l2 and ground.family.name != "gamma":
             raise runs_away(ground, step[1:])
         if ground.family.link == "logit":
             held = float(penalty @ base**2)
             seen.append(Seen(base, slope, here.information + np.diag(penalty), value, held))
             step = _farther(seen, step, ground)
-    raise NotConverged(
-        f"the longest step is still {size:.1e} standard deviations after {most} rounds (tol "
-        f"{tol:g}). Raise max_rounds (up to {MOST_ROUNDS}), or refit with a ridge penalty (l2 > 0)."
+        elif ground.family.link == "log":
+            step = step * min(1.0, WIDEST / moved)
+    raise _unfinished(ground, size, most, tol, outside)
+
+
+def _unfinished(
+    ground: Ground, size: float, rounds: int, tol: float, outside: bool
+) -> NotConverged:
+    """Return the error of an ascent whose rounds are over; `outside` if some step left the link."""
+    remedy = f"Raise max_rounds (up to {MOST_ROUNDS}), or refit with a ridge penalty (l2 > 0)."
+    if outside:
+        remedy = (
+            f"The means that fit best are at the edge of what link {ground.family.link!r} can "
+            f"reach. Choose another link, such as 'log'."
+        )
+    elif rounds >= MOST_ROUNDS:
+        remedy = (
+            "Look for values, offsets and weights far from all others, or refit with a ridge "
+            "penalty (l2 > 0)."
+        )
+    return NotConverged(
+        f"the longest step is still {size:.1e} standard deviations after {rounds} rounds (tol "
+        f"{tol:g}). {remedy}"
     )
 
 
@@ -175,21 +224,27 @@ class Null:
     def __init__(self, ground: Ground) -> None:
         self._ground = ground
         self.asked = np.array([ground.start]) if ground.offset else np.zeros(0)
+        self._step = 0.0
         self.deviance = math.inf
         self.found = False
 
     def learn(self, here: Curvature) -> None:
         """Take a round's sums, and move on."""
-        if self.found:
+        if self.found or not (here.null.size or not self._ground.offset):
             return
         if not self._ground.offset:
             self.deviance, self.found = float(here.deviance), True
             return
         deviance, score, information = here.null.tolist()
+        if deviance >= IMPOSSIBLE:
+            self._step /= 2
+            self.asked = self.asked - self._step
+            return
         step = score / information if information > 0 else -NULL_STEP
         self.deviance = min(self.deviance, deviance)
         self.found = abs(step) < NULL_TOL * max(1.0, abs(self.asked[0]))
-        self.asked = self.asked + np.clip(step, -NULL_STEP, NULL_STEP)
+        self._step = min(max(step, -NULL_STEP), NULL_STEP)
+        self.asked = self.asked + self._step
 
 
 def deviations(here: Curvature, ground: Ground) -> Array:
@@ -218,6 +273,19 @@ def check_all_answered(fed: Federation) -> None:
         raise SiteUnavailable(
             f"{', '.join(missing)} left during the fit, and an exact fit needs the same sites in "
             f"every sum. Bring them back and --resume, or start again without them."
+        )
+
+
+def _check_counts(here: Curvature, ground: Ground) -> None:
+    """Refuse an end where few records count for nearly all, which the model would tell.
+
+    That is (Σ ω)² < `least` · Σ ω², as in eq. (2) of `data.isolation`.
+    """
+    if float(here.information[0, 0]) ** 2 < ground.least * float(here.squares):
+        raise NothingToLearn(
+            f"where the likelihood is highest, fewer than {ground.least} records (min_cell) count "
+            f"for nearly all, so that the model would tell those few. Choose another link, look "
+            f"for outcomes far from all others, or refit with a ridge penalty (l2 > 0)."
         )
 
 
@@ -252,8 +320,7 @@ def _newton(here: Curvature, penalty: Array, covariance: Array) -> Array:
     if not here.observed.size:
         return covariance
     full = here.observed + np.diag(penalty)
-    root = np.sqrt(np.diag(here.information) + penalty)
-    if np.linalg.eigvalsh(full / np.outer(root, root))[0] < 1e-3:
+    if eigvalsh(full, here.information + np.diag(penalty), subset_by_index=[0, 0])[0] < 1e-3:
         return covariance
     return np.linalg.inv(full)
 

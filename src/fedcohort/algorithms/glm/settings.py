@@ -65,6 +65,9 @@ class LogisticSettings(AdmmSettings):
     offset: str = setting("", _OFFSET)
     weights: str = setting("", _WEIGHTS)
     tol: float = setting(1e-7, "longest step at the end (exact)", "log odds ratio per SD")
+    max_rounds: int = setting(
+        1000, "rounds before the fit is given up; of solver exact, up to 50", "rounds"
+    )
     level: float = setting(0.95, "coverage of the intervals")
 
     def __post_init__(self) -> None:

@@ -10,10 +10,15 @@ from __future__ import annotations
 import numpy as np
 
 from fedcohort.arrays import Array
+from fedcohort.data.differences import differences
+from fedcohort.data.isolation import isolation
 from fedcohort.data.tables import LabelledTable
 from fedcohort.data.words import rows
 from fedcohort.numerics.families import FAR, Family, irls_terms
 from fedcohort.protocol import DataError, Site, message, summed
+
+#: A deviance that no records have, which stays above all others when sites are added up.
+IMPOSSIBLE = 1e300
 
 
 @message
@@ -37,7 +42,10 @@ class Curvature:
     """The sums of `numerics.families` at γ, the intercept first.
 
     Deviance and Pearson's χ² (), score (p + 1,), information (p + 1, p + 1), the observed one too
-    where it is another, and with an offset deviance, score and information (3,) without covariates.
+    where it is another, Σ ω² of what records count in it (), and with an offset deviance, score and
+    information (3,) without covariates. Where the link gives some record a mean that the family
+    cannot have, the deviance is `IMPOSSIBLE`, and the rest 0: numbers that are not finite may not
+    leave a site. `reach` is asked before, so that no sum is over the other sites alone.
     """
 
     deviance: Array
@@ -45,7 +53,15 @@ class Curvature:
     score: Array
     information: Array
     observed: Array
+    squares: Array
     null: Array
+
+
+@message
+class Reach:
+    """Sites at which some mean is impossible (2,): at γ, and at the intercept alone."""
+
+    beyond: Array
 
 
 @message
@@ -80,6 +96,27 @@ def totals(site: LabelledSite, *, family: str, link: str, offset: bool) -> Total
 
 
 @summed
+def reach(
+    site: LabelledSite,
+    *,
+    family: str,
+    link: str,
+    offset: bool,
+    centre: Array,
+    scale: Array,
+    gamma: Array,
+    null: Array,
+) -> Reach:
+    """Say whether some record's mean is one that the family cannot have, of `curvature`'s question."""
+    x, shift, y, _ = _columns(site.data, offset)
+    law = Family(family, link)
+    eta = gamma[0] + (x - centre) / scale @ gamma[1:] + shift
+    tried = [eta, *(shift + one for one in null)]
+    beyond = [law.parts(y, at) is None for at in tried]
+    return Reach(np.array([*beyond, False][:2], float))
+
+
+@summed
 def curvature(
     site: LabelledSite,
     *,
@@ -106,13 +143,15 @@ def curvature(
     bare = np.zeros(0)
     if len(null):
         alone = irls_terms(law, z[:, :1], y, shift, w, null)
-        bare = np.array([alone.deviance, alone.score[0], alone.information[0, 0]])
+        worst = min(alone.deviance, IMPOSSIBLE)
+        bare = np.array([worst, alone.score[0], alone.information[0, 0]])
     return Curvature(
-        np.array(here.deviance),
-        np.array(here.pearson),
+        np.array(min(here.deviance, IMPOSSIBLE)),
+        np.array(here.pearson if here.deviance < IMPOSSIBLE else 0.0),
         here.score,
         here.information,
         here.observed,
+        np.array(here.squares),
         bare,
     )
 
@@ -124,7 +163,7 @@ def saturated(site: LabelledSite, *, family: str, link: str, dispersion: float) 
     return Saturated(np.array(Family(family, link).saturated(y, w, dispersion)))
 
 
-STEPS = (totals, curvature, saturated)
+STEPS = (isolation, differences, totals, reach, curvature, saturated)
 
 
 def _columns(table: LabelledTable, offset: bool) -> tuple[Array, Array, Array, Array]:

@@ -18,7 +18,7 @@ from fedcohort.training import admm
 _ONCE = (
     "Only sums over all sites, once: the number of records, totals and cross-products of the "
     "covariates and the outcome, sums of their fourth powers, and how many records differ from "
-    "each one's fill and from their site's median."
+    "each one's fill and from their site's median, and how far."
 )
 _FOLDS = (
     " To choose the penalty, the same sums once more, over each fold: over two sites or more each, "
@@ -44,14 +44,14 @@ _SHARED: dict[str, Any] = {
     "reveals_with": reveals_with,
     "model": LinearModel,
     "steps": (*PRODUCTS, *admm.STEPS),
-    "gives": frozenset({"predict", "summary"}),
+    "gives": frozenset({"predict", "summary", "parameters"}),
     "preprocess": {"scale": "none", "impute": "median"},
 }
 
 RIDGE = Method(
     name="ridge",
     title="Least squares and ridge regression, exactly as on the pooled table, in one round",
-    paper="Hoerl & Kennard, Technometrics 12(1), 1970; as D6.2, eq. 3.4",
+    paper="Hoerl & Kennard, Technometrics 12(1), 1970; as GenoMed4All D6.2 (2021), eq. 3.4",
     reveals=f"{_ONCE} With solver 'admm': {_ADMM}",
     settings=RidgeSettings,
     fit=ridge.fit,
@@ -60,7 +60,7 @@ RIDGE = Method(
 LASSO = Method(
     name="lasso",
     title="Lasso, exactly as on the pooled table, with its path of penalties",
-    paper="Tibshirani, JRSS B 58(1), 1996; as D6.2, eq. 3.5",
+    paper="Tibshirani, JRSS B 58(1), 1996; as GenoMed4All D6.2 (2021), eq. 3.5",
     reveals=f"{_ONCE}{_FOLDS} With solver 'admm': {_ADMM}",
     settings=LassoSettings,
     fit=lasso.fit,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fedcohort.algorithms.linear.model import LinearModel
 from fedcohort.algorithms.linear.settings import LinearSettings
+from fedcohort.data.isolation import check_columns_apart
 from fedcohort.protocol import Federation, Task
 from fedcohort.training.admm import Penalty, consensus
 
@@ -15,8 +16,10 @@ def by_admm(
 
     Raises
     ------
+    NothingToLearn : a column singles out records (`data.isolation`).
     FedcohortError : as `training.admm.consensus`.
     """
+    fed, _ = check_columns_apart(fed, task, "")
     penalty = Penalty(l1=l1, l2=l2, intercept=config.penalise_intercept)
     found = consensus(fed, "squared", penalty, config, task)
     return LinearModel(

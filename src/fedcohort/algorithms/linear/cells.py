@@ -11,7 +11,10 @@ sum of d dᵀ,
 
 and each must be over none, or over `min_cell` rows or more. Where the common value of a column is
 not the origin to the last digit, k is at least (Σ d²)²/Σ d⁴, and, where all sites share that value,
-the rows that differ from their site's median: the larger of the two stands for k.
+the rows that differ from their site's median: the larger of the two stands for k. Of the outcome,
+which has no fill, it is the latter where these are few. And a row that is nearly all of a column's
+spread, eq. (1) of `data.isolation`, is told by the sums with that column: it is refused too, in a
+fold only where it hides all else.
 
 Preprocessing has pooled rare levels and left out rare 0/1 columns before any of this is asked;
 numbers of which nearly all are the same are refused, and 0/1 columns that nearly agree. The
@@ -26,13 +29,16 @@ import numpy as np
 
 from fedcohort.algorithms.linear.steps import Products
 from fedcohort.arrays import Array
+from fedcohort.data.isolation import LONE, lone, nearly_given, too_far
 from fedcohort.protocol import NothingToLearn
 
 #: The two sides of (Σd)² = k Σd² are equal when they differ by less than this share.
 ALIKE = 1e-9
+#: Of a fold's few rows one may be far from the others by chance: 0.99 of the squares are too much.
+LONE_IN_A_FOLD = 1.02
 
 
-def telling(told: Products, origin: Array, centre: Array) -> Array:
+def telling(told: Products, origin: Array, centre: Array, least: int = 0) -> Array:
     """Return over how few rows a cross-product is, by the header's list: (q, q) or (F, q, q).
 
     The first two lines stand on the diagonal, the others beside it; 0 where nothing is told.
@@ -41,6 +47,7 @@ def telling(told: Products, origin: Array, centre: Array) -> Array:
     ----------
     told : of all rows, or by fold.
     origin, centre : (q,), what `away` counts from, and what the sums are about.
+    least : rows below which those count of which the outcome is not their site's median.
     """
     shift, rows = centre - origin, told.rows[..., None].astype(float)
     total = told.total + rows * shift
@@ -52,8 +59,10 @@ def telling(told: Products, origin: Array, centre: Array) -> Array:
     differ = away[..., :, None] + away[..., None, :] - 2 * both
     pairs = np.rint(_fewer(differ, rows[..., None])) * (two[..., :, None] & two[..., None, :])
     own = _diagonal(told.inner) ** 2
-    least = np.divide(own, told.fourth, out=np.zeros_like(own), where=told.fourth > 0)
-    some = np.minimum(away, np.maximum(told.odd, np.ceil(least)))
+    shown = np.divide(own, told.fourth, out=np.zeros_like(own), where=told.fourth > 0)
+    some = np.minimum(away, np.maximum(told.odd, np.ceil(shown)))
+    odd = told.odd[..., -1]
+    some[..., -1] = np.where((odd > 0) & (odd < least), odd, some[..., -1])
     alone = np.where(two, _fewer(away, rows), some)
     return np.where(np.eye(len(shift), dtype=bool), alone[..., None], pairs).astype(int)
 
@@ -90,6 +99,15 @@ def check_cells(told: Products, rarest: Array, names: Sequence[str], least: int)
             f"lower min_cell, if all sites agree."
         )
     few = ((rarest > 0) & (rarest < least)).reshape(-1, *rarest.shape[-2:]).any(axis=0)
+    if not few.any() and least > 1:
+        share = LONE if told.rows.ndim == 0 else LONE_IN_A_FOLD
+        alone = lone(told.spread[..., 0, :], told.spread[..., 1, :], share)
+        for column in np.flatnonzero(alone.reshape(-1, alone.shape[-1]).any(axis=0)).tolist():
+            raise NothingToLearn(too_far(called(names, column), where))
+        given = lone(told.rest[..., 0, :], told.rest[..., 1, :])
+        if given.any():
+            blame = [called(names, j) for j in np.flatnonzero(given).tolist()]
+            raise NothingToLearn(nearly_given(blame, where, least))
     if not few.any():
         return
     i, j = np.argwhere(few)[0].tolist()

@@ -91,7 +91,8 @@ def fold(pool: Pool, config: PathSettings, task: Task) -> Folded:
         seed=task.seed,
     )
     check_all_answered(pool.fed)
-    check_cells(told, telling(told, pool.origin, m.centre), task.features, pool.least)
+    rarest = telling(told, pool.origin, m.centre, pool.least)
+    check_cells(told, rarest, task.features, pool.least)
     parts = [_part(told, k) for k in range(count)]
     every = Products(**{f: getattr(told, f).sum(axis=0) for f in Products.__dataclass_fields__})
     return Folded(

@@ -12,6 +12,7 @@ from scipy.special import fdtrc, stdtr, stdtrit
 
 from fedcohort.algorithms.linear.course import Course
 from fedcohort.arrays import Array
+from fedcohort.numerics.parameters import intercept_row
 from fedcohort.protocol import Fitted, NotSupported, Row
 
 
@@ -81,7 +82,17 @@ class LinearModel(Fitted):
 
     @property
     def sigma2(self) -> float:
-        """σ², Σ (y − b₀ − xᵀβ)² / (n − 1 − df), in the squared unit of y."""
+        """σ², Σ (y − b₀ − xᵀβ)² / (n − 1 − df), in the squared unit of y.
+
+        Raises
+        ------
+        NotSupported : as many covariates as records, or sums of squares that ADMM does not give.
+        """
+        if self.df_residual <= 0:
+            raise NotSupported(
+                f"{self.rows} records leave no residual to the {self.df:g} degrees of freedom of "
+                f"the covariates. Use fewer, or a larger penalty."
+            )
         return self._known(self.residual) / self.df_residual
 
     @property
@@ -96,7 +107,17 @@ class LinearModel(Fitted):
 
     @property
     def f_test(self) -> tuple[float, float]:
-        """The test of β = 0 (no penalty): F on df and n − 1 − df degrees of freedom, p-value."""
+        """The test of β = 0: F on df and n − 1 − df degrees of freedom, p-value.
+
+        Raises
+        ------
+        NotSupported : a fit with a penalty, to which F's distribution does not apply.
+        """
+        if self.spread is None or self.df != len(self.features):
+            raise NotSupported(
+                "the F test is of least squares without a penalty; 'ridge' with penalty 0 and the "
+                "exact solver has it."
+            )
         explained = (self._known(self.total) - self._known(self.residual)) / self._known(self.df)
         statistic = max(explained, 0.0) / self.sigma2 if self.sigma2 else math.inf
         return statistic, float(fdtrc(self._known(self.df), self.df_residual, statistic))
@@ -156,6 +177,16 @@ class LinearModel(Fitted):
             row["t"], row["p"] = t, 2 * float(stdtr(self.df_residual, -abs(t)))
             row["low"], row["high"] = beta - quantile * se, beta + quantile * se
         return rows
+
+    def parameters(self, times: Array) -> list[Row]:
+        """Return the intercept, with its t test where it exists, and the residuals' variance."""
+        if self.df is None or self.df_residual <= 0:
+            return [intercept_row(self.intercept, None, self.level, "identity")]
+        error = None if self.spread is None else float(self.standard_errors[0])
+        freedom = self.df_residual
+        intercept = intercept_row(self.intercept, error, self.level, "identity", freedom=freedom)
+        note = f"on {freedom:.4g} degrees of freedom"
+        return [intercept, {"name": "residual variance", "value": self.sigma2, "note": note}]
 
     def arrays(self) -> dict[str, Array]:
         """Return b₀, β, and what there is of their spread and path."""

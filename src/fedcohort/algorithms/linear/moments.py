@@ -7,7 +7,8 @@ With z = (x, y) − centre and n rows, sums about any centre give those about th
 at a loss of digits that grows with the distance of the centre from the mean. Covariates are summed
 about the public point that the design knows, which is within about one standard deviation. Where
 a column, or the outcome, still lies 3,000 of its standard deviations away, the same sums are
-asked for once more, about the means; they say nothing new, to more digits.
+asked for once more, about the means; they say nothing new, to more digits. And where a column may
+differ in few rows from a combination of others, what `data.differences` asks for.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ import numpy as np
 from fedcohort.algorithms.linear.cells import check_cells, telling
 from fedcohort.algorithms.linear.steps import Products, products
 from fedcohort.arrays import Array
+from fedcohort.data.differences import check_differences
+from fedcohort.data.isolation import Columns, shown
 from fedcohort.protocol import DataError, Federation, NothingToLearn, SiteUnavailable, Task
 
 #: Σz² over Σ(z − mean)² above which sums are asked for again, about the means.
@@ -65,6 +68,12 @@ class Moments:
     def centre(self) -> Array:
         """The means (q,), of the covariates and then of the outcome."""
         return np.r_[self.mean, self.middle]
+
+    @property
+    def inner(self) -> Array:
+        """S, s and t as one matrix (q, q)."""
+        xy = self.xy[:, None]
+        return np.block([[self.xx, xy], [xy.T, np.array([[self.yy]])]])
 
     @property
     def constant(self) -> Array:
@@ -119,7 +128,8 @@ def collect(fed: Federation, task: Task) -> Pool:
     told = fed.sum(products, origin=origin, centre=origin)
     fed = fed.only(fed.answered)
     least = task.min_cell if len(fed.sites) > 1 else 1
-    rarest = telling(told, origin, origin)
+    first = told
+    rarest = telling(told, origin, origin, least)
     check_cells(told, rarest, names, least)
     found = Moments.of(told, origin)
     within = np.r_[found.xx.diagonal(), found.yy]
@@ -127,6 +137,8 @@ def collect(fed: Federation, task: Task) -> Pool:
         told = fed.sum(products, origin=origin, centre=found.centre)
         check_all_answered(fed)
         found = Moments.of(told, found.centre)
+    own = Columns(shown(*first.spread), first.spread[0], first.rest)
+    check_differences(fed, names, found.inner, found.centre, own, least=least)
     if found.yy <= found.rows * (CONSTANT * found.middle) ** 2:
         raise NothingToLearn(
             f"the outcome has the same value in all {found.rows:.0f} records, so there is nothing "

@@ -13,7 +13,10 @@ from __future__ import annotations
 import numpy as np
 
 from fedcohort.arrays import Array
+from fedcohort.data.differences import differences
+from fedcohort.data.isolation import FARTHEST, isolation
 from fedcohort.data.tables import LabelledTable
+from fedcohort.numerics.residuals import own_powers
 from fedcohort.protocol import SettingError, Site, message, summed
 
 #: Steps and multipliers of splitmix64 (Steele, Lea, Flood, OOPSLA 2014).
@@ -31,8 +34,10 @@ class Products:
     """Eq. (1): ``rows`` (), ``total`` (q,), ``inner`` (q, q); q is p + 1, and the outcome is last.
 
     To tell over how few rows a sum is (`cells`): ``away`` (q,), how many differ from the origin in
-    each column; ``odd`` (q,), from their site's own median; and ``fourth`` (q,), Σ z⁴. Of F folds,
-    every field has F as its first dimension.
+    each column; ``odd`` (q,), from their site's own median; ``fourth`` (q,), Σ z⁴; and ``spread``
+    (2, q), sums of squares and of fourth powers about that median; ``rest`` (2, q), those of each
+    column's residuals on the others at its site. Of F folds, every field has F as its first
+    dimension, and ``rest`` is 0.
     """
 
     rows: Array
@@ -41,6 +46,8 @@ class Products:
     away: Array
     odd: Array
     fourth: Array
+    spread: Array
+    rest: Array
 
 
 LabelledSite = Site[LabelledTable, None]
@@ -48,15 +55,18 @@ LabelledSite = Site[LabelledTable, None]
 
 @summed
 def products(site: LabelledSite, *, origin: Array, centre: Array) -> Products:
-    """Sum the cross-products of all rows about `centre` (q,)."""
-    return _products(_joined(site.data), origin, centre)
+    """Sum the cross-products of all rows, each column about one point, the same at all sites."""
+    rows = _joined(site.data)
+    return _products(rows, origin, centre, own_powers(rows))
 
 
 @summed
 def fold_products(
     site: LabelledSite, *, origin: Array, centre: Array, fold: int, n_folds: int, seed: int
 ) -> Products:
-    """Sum the cross-products of each fold: all of this site's rows are in `fold`, or `BY_ROW`.
+    """Sum the cross-products of each fold of rows.
+
+    All of this site's rows are in `fold`, or, with `BY_ROW`, each is by a hash of its values.
 
     Raises
     ------
@@ -66,7 +76,8 @@ def fold_products(
         raise SettingError(f"{n_folds} folds are asked for; give at most {MOST_FOLDS}.")
     rows = _joined(site.data)
     place = hashed(rows, seed) % np.uint64(n_folds) if fold == BY_ROW else np.full(len(rows), fold)
-    parts = [_products(rows[place == k], origin, centre) for k in range(n_folds)]
+    nothing = np.zeros((2, rows.shape[1]))
+    parts = [_products(rows[place == k], origin, centre, nothing) for k in range(n_folds)]
     names = Products.__dataclass_fields__
     return Products(**{name: np.stack([getattr(part, name) for part in parts]) for name in names})
 
@@ -87,11 +98,12 @@ def _joined(table: LabelledTable) -> Array:
     return np.column_stack([table.x, table.y]).astype(float, copy=False)
 
 
-def _products(rows: Array, origin: Array, centre: Array) -> Products:
+def _products(rows: Array, origin: Array, centre: Array, rest: Array) -> Products:
     z = rows - centre
     square = z * z
     half = len(rows) // 2
     median = np.partition(rows, half, axis=0)[half] if len(rows) else origin
+    apart = np.clip(rows - median, -FARTHEST, FARTHEST) ** 2
     return Products(
         rows=np.array(len(rows)),
         total=z.sum(axis=0),
@@ -99,7 +111,9 @@ def _products(rows: Array, origin: Array, centre: Array) -> Products:
         away=(rows != origin).sum(axis=0),
         odd=(rows != median).sum(axis=0),
         fourth=np.einsum("ij,ij->j", square, square),
+        spread=np.array([apart.sum(axis=0), np.einsum("ij,ij->j", apart, apart)]),
+        rest=rest,
     )
 
 
-STEPS = (products, fold_products)
+STEPS = (isolation, products, fold_products, differences)

@@ -29,7 +29,7 @@ METHOD = Method(
     fit=fit,
     model=MetaModel,
     steps=STEPS,
-    gives=frozenset({"predict", "summary"}),
+    gives=frozenset({"predict", "summary", "parameters"}),
     preprocess={"scale": "none", "impute": "median"},
     alone={"pool": "fixed"},
 )

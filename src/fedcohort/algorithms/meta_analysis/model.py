@@ -13,6 +13,7 @@ from scipy.special import chdtrc, ndtri, stdtr
 from fedcohort.arrays import Array
 from fedcohort.metrics.heterogeneity import Pooled
 from fedcohort.numerics.families import Family
+from fedcohort.numerics.parameters import predicted
 from fedcohort.protocol import Fitted, Row
 
 #: What exp(β) is, by family and link; Cox's model has the link log.
@@ -148,6 +149,50 @@ class MetaModel(Fitted):
             row |= {"prediction_low": one.prediction_low, "prediction_high": one.prediction_high}
             row |= {"tau2": one.tau2, "i2": one.i2, "q": one.q, "sites": len(self.names)}
             rows.append(row)
+        return rows
+
+    def parameters(self, times: Array) -> list[Row]:
+        """Return the intercept at 0 and at the origin, how it varies, and the sites left out.
+
+        The pooled intercept, which has a test, is that at the origin; at 0 it follows from all
+        coefficients. Cox's model has none, and its baseline is not pooled.
+        """
+        rows = self._intercepts()
+        statistic, df, p = self.heterogeneity
+        if df:
+            note = f"χ² on {df} degrees of freedom, of all coefficients together"
+            rows.append({"name": "Q, sites alike", "value": statistic, "p": p, "note": note})
+        sites: dict[str, list[str]] = {}
+        for site, reason in self.left_out.items():
+            sites.setdefault(reason, []).append(site)
+        if sites:
+            note = "; ".join(f"{', '.join(names)}: {why}" for why, names in sites.items())
+            rows.append({"name": "sites left out", "value": math.nan, "note": note})
+        return rows
+
+    def _intercepts(self) -> list[Row]:
+        """Return the intercept, and how sites differ in it."""
+        one = self.intercept
+        if one is None:
+            note = (
+                "not pooled, so no survival; exp(sum of coefficient × covariate) is the hazard "
+                "ratio to a patient whose covariates are 0"
+            )
+            return [{"name": "baseline hazard", "value": math.nan, "note": note}]
+        tested: Row = {"standard_error": one.error, "p": self._p(one), "low": one.low}
+        tested["high"] = one.high
+        note = predicted(self.link, offset=self.offset)
+        first: Row = {"name": "intercept", "value": one.mean, "note": note}
+        rows = [first | tested]
+        if self.origin.any():
+            first["value"] -= float(self.origin @ self.coefficients)
+            some = zip(self.covariates, self.origin.tolist(), strict=True)
+            at = ", ".join(f"{name} = {value:g}" for name, value in some if value)
+            pooled: Row = {"name": "intercept at the origin", "value": one.mean, **tested}
+            rows = [first, pooled | {"note": f"f where {at}, and all else is 0; sites pool it"}]
+        if self.pool == "random":
+            rows.append({"name": "τ² of the intercept", "value": one.tau2})
+            rows.append({"name": "I² of the intercept", "value": one.i2})
         return rows
 
     def _p(self, one: Pooled) -> float:

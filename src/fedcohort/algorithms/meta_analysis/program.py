@@ -19,18 +19,20 @@ Revealed: each site's coefficients and standard errors, not rounded, and with "m
 covariance. A site whose coefficients could be those of few records tells the reason alone, and
 which covariates it is about: fewer than `min_cell` records more than coefficients; fewer than
 `min_cell` events, records of a class, or counts above 0; a covariate in which fewer than `min_cell`
-records differ from its most common value. So do sites with collinear covariates, with separation,
-and whose fit does not end. k + k numbers, or k (k + 3)/2, are too few to solve for the n (p + 1) of
-so many records. Sites learn the points from which covariates are counted, which are public.
+records differ from its most common value; and by the rules of `cells`. So do sites with collinear
+covariates, with separation, and whose fit does not end. k + k numbers, or k (k + 3)/2, are too few
+to solve for the n (p + 1) of so many records. Sites learn the points from which covariates are
+counted, which are public.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from scipy.special import chdtrc, ndtri
 
+from fedcohort.algorithms.meta_analysis import cells
 from fedcohort.algorithms.meta_analysis.model import MetaModel
 from fedcohort.algorithms.meta_analysis.settings import MetaSettings
 from fedcohort.algorithms.meta_analysis.steps import OwnFit, own_fit
@@ -43,6 +45,8 @@ from fedcohort.protocol import DataError, Federation, NothingToLearn, SettingErr
 
 #: The family that each type of outcome has by default.
 BY_OUTCOME = {"binary": "binomial", "count": "poisson"}
+#: So many sites an error names.
+NAMED = 5
 
 
 def fit(fed: Federation, config: MetaSettings, task: Task) -> MetaModel:
@@ -141,16 +145,36 @@ def why(reply: OwnFit, family: str, names: tuple[str, ...], least: int) -> str:
         f"without error there; drop it, or join rare levels (pool_levels)",
         sitefit.ENDLESS: f"its fit did not end, most of all along {blame or 'the intercept'}; "
         f"raise max_rounds, or drop it",
+        sitefit.NO_SPREAD: "the outcome is one value there, or the covariates tell it without "
+        "error, so that there are no standard errors; check its column",
+        cells.SMALL_CELL: f"fewer than {least} {kinds.get(family, 'records')} have one value of "
+        f"{blame} (min_cell), and coefficients tell how many; drop it, or join the site with "
+        f"another",
+        cells.ALONE: f"one record is so far from the others in {blame or 'the outcome'} that "
+        f"coefficients tell it; correct it, cut the column to a limit (winsorise), or drop it",
+        cells.NEAR: f"{blame}: one is told by the others but for fewer than {least} records "
+        f"(min_cell), and coefficients tell those; drop one",
+        cells.HEAVY: f"weights or offset let fewer than {least} records (min_cell) count for "
+        f"nearly all, or otherwise than the rest; leave them out, or join the site with another",
     }[int(reply.reason)]
 
 
 def _too_few(n: int, needed: int, left_out: Mapping[str, str]) -> str:
-    reasons = "; ".join(f"{site}: {reason}" for site, reason in left_out.items())
+    sites: dict[str, list[str]] = {}
+    for site, reason in left_out.items():
+        sites.setdefault(reason, []).append(site)
+    reasons = "; ".join(f"{some(names)}: {reason}" for reason, names in sites.items())
     what = "no site gives" if not n else f"{n} site gives"
     advice = (
         f" Left out are {reasons}." if reasons else " Bring more sites, or take 'glm' or 'cox'."
     )
     return f"{what} coefficients, and pooling needs {needed} or more.{advice}"
+
+
+def some(names: Sequence[str]) -> str:
+    """Return the first `NAMED` names, and how many more there are."""
+    more = len(names) - NAMED
+    return ", ".join(names[:NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
 def _pooled(

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
+from fedcohort.algorithms.meta_analysis.cells import singled_out
 from fedcohort.arrays import Array
 from fedcohort.data.tables import LabelledTable, SurvivalTable
+from fedcohort.data.words import rows
 from fedcohort.numerics.coxph import Extra
-from fedcohort.numerics.families import Family
+from fedcohort.numerics.families import FAR, Family
 from fedcohort.numerics.sitefit import (
     Records,
     SiteFit,
@@ -15,7 +17,7 @@ from fedcohort.numerics.sitefit import (
     family_fit,
     too_little,
 )
-from fedcohort.protocol import Site, gathered, message
+from fedcohort.protocol import DataError, Site, gathered, message
 
 
 @message
@@ -53,15 +55,24 @@ def own_fit(
 
     Covariates are counted from `origin` (p,). With `full`, the covariance of the coefficients is
     revealed too. A site with too few records for `least` tells that alone.
+
+    Raises
+    ------
+    DataError : an offset that is no logarithm, where it is added to one.
     """
     x = site.data.x[:, :-1] if offset else site.data.x
     shift = site.data.x[:, -1] if offset else np.zeros(len(x))
+    if link == "log" and (far := np.abs(shift) > FAR).any():
+        raise DataError(
+            f"site {site.name!r}: the offset is beyond ±{FAR:g} in {rows(far)}; it is added to a "
+            f"logarithm. Give the logarithm of the exposure."
+        )
     if isinstance(site.data, SurvivalTable):
         wrong = False
         found = _cox(site.data, x - origin, shift, least, ties, tol, max_rounds)
     else:
         y = np.asarray(site.data.y, float)
-        wrong = _impossible(family, y)
+        wrong = _impossible(family, y, site.data.weight is not None)
         weight = np.ones(len(y)) if site.data.weight is None else site.data.weight
         table = Records(x - origin, y, shift, weight)
         found = _family(Family(family, link), table, least, tol, max_rounds, wrong)
@@ -89,6 +100,16 @@ def _cox(
 ) -> SiteFit:
     event = np.asarray(table.event, bool)
     few = too_little(x, int(event.sum()), len(x), x.shape[1], least)
+    few = few or singled_out(
+        x,
+        np.zeros((len(x), 0)),
+        shift,
+        np.ones(len(x)) if table.weight is None else table.weight,
+        kind=event,
+        link="log",
+        coefficients=x.shape[1],
+        least=least,
+    )
     extra = Extra(table.entry, table.weight, shift if shift.any() else None)
     return few or cox_fit(x, table.time, event, extra, ties, tol, max_rounds)
 
@@ -102,13 +123,23 @@ def _family(
         marked = int((table.y > 0).sum())
         others = n - marked if family.name == "binomial" else n
     few = too_little(table.x, marked, others, table.x.shape[1] + 1, n + 1 if wrong else least)
+    few = few or singled_out(
+        table.x,
+        table.y[:, None],
+        table.offset,
+        table.weight,
+        kind=table.y > 0 if family.name in ("binomial", "poisson") else None,
+        link=family.link,
+        coefficients=table.x.shape[1] + 1,
+        least=least,
+    )
     return few or family_fit(family, table, tol, max_rounds)
 
 
-def _impossible(family: str, y: Array) -> bool:
-    """Return whether some value is one that the family cannot have."""
+def _impossible(family: str, y: Array, weighted: bool) -> bool:
+    """Return whether some value is one that the family cannot have; weighted counts are rates."""
     if family == "binomial":
         return bool(((y != 0) & (y != 1)).any())
     if family == "poisson":
-        return bool(((y < 0) | (y != np.floor(y))).any())
+        return bool(((y < 0) | ((y != np.floor(y)) & (not weighted))).any())
     return bool((y <= 0).any()) if family == "gamma" else not np.isfinite(y).all()

@@ -7,11 +7,12 @@ from fedcohort.algorithms.mixed.steps import STEPS
 from fedcohort.protocol import Method
 
 _SUMS = (
-    "Only sums over all sites: once the number of records, of sites that have some, and totals of "
-    "covariates and outcome. Gaussian: p x p products once; each round squares of the sites' "
-    "totals, from which each site's number of records and means can be solved for where sites are "
-    "few, so that sites with fewer than min_cell records stay out. Binomial and Poisson: weighted "
-    "squares of the covariates once; each round the log-likelihood with its two slopes."
+    "Only sums over all sites: once how many records differ in each column, and how far; the "
+    "number of records, of sites that have some, and totals of covariates and outcome. Gaussian: "
+    "p x p products once; each round squares of the sites' totals, from which each site's number "
+    "of records and means can be solved for where sites are few, so that sites with fewer than "
+    "min_cell records stay out. Binomial and Poisson: weighted squares of the covariates once; "
+    "each round the log-likelihood with its two slopes."
 )
 _EFFECTS = " With site_effects, each site's own effect, a shrunken mean, where records suffice."
 
@@ -32,7 +33,7 @@ METHOD = Method(
     fit=fit,
     model=MixedModel,
     steps=STEPS,
-    gives=frozenset({"predict", "summary"}),
+    gives=frozenset({"predict", "summary", "parameters"}),
     preprocess={"scale": "none", "impute": "median"},
 )
 

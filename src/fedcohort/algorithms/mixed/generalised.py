@@ -19,7 +19,6 @@ A step is no longer than `LONGEST` or τ itself, never to 0, and halved until lo
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -127,6 +126,7 @@ def climb(ground: Ground, config: MixedSettings) -> Top:
     fed = ground.fed
     first = fed.sum(working, centre=ground.centre, offset=ground.offset, family=ground.family)
     ground.check_all_answered()
+    ground.check_differences(first.products)
     scale = scale_of(first.squares, ground.rows, ground.centre)
     units = np.r_[1.0, 1.0 / scale]
     products = first.products * np.outer(units, units)
@@ -149,9 +149,9 @@ def climb(ground: Ground, config: MixedSettings) -> Top:
         for way, value, slope, bend in zip(
             going, found.value.tolist(), found.slope, found.bend, strict=True
         ):
-            _check_concave(-bend[:-1, :-1], ground.names, way)
+            _check_concave(-bend[:-1, :-1], ground)
             way.take(value, slope, bend)
-        _check_course(null, full, ground.names)
+        _check_course(null, full, ground)
         size = max(way.size for way in going)
         fed.record(log_likelihood=full.value, tau=float(full.base[-1]), step=size)
         going = [way for way in going if way.size >= config.tol]
@@ -165,17 +165,17 @@ def climb(ground: Ground, config: MixedSettings) -> Top:
     )
 
 
-def _check_concave(information: Array, names: Sequence[str], way: Climb) -> None:
+def _check_concave(information: Array, ground: Ground) -> None:
     """Refuse a point where log L has become flat along some covariates (p + 1, p + 1)."""
     values, vectors = np.linalg.eigh(information)
     if values[0] <= SINGULAR * values[-1]:
-        raise _runs_away(names, vectors[1:, 0])
+        raise _runs_away(ground, vectors[1:, 0])
 
 
-def _check_course(null: Climb, full: Climb, names: Sequence[str]) -> None:
+def _check_course(null: Climb, full: Climb, ground: Ground) -> None:
     """Refuse a climb without end."""
     if null.size > 0.1 and null.gain < FLAT:
-        raise _runs_away(names, null.step[1:-1])
+        raise _runs_away(ground, null.step[1:-1])
     if full.base[-1] > HIGHEST:
         raise NotConverged(
             "τ grows for ever: nearly every site has outcomes of one kind alone, so that sites "
@@ -183,11 +183,15 @@ def _check_course(null: Climb, full: Climb, names: Sequence[str]) -> None:
         )
 
 
-def _runs_away(names: Sequence[str], step: Array) -> NotConverged:
+def _runs_away(ground: Ground, step: Array) -> NotConverged:
+    why = "separation, these covariates tell the outcomes apart without error"
+    other = "logistic"
+    if ground.family == "poisson":
+        why = "where these covariates are high, or where they are low, every count is 0"
+        other = "glm"
     return NotConverged(
-        f"the likelihood rises for ever along {longest(names, step)}: separation, these covariates "
-        f"tell the outcomes apart without error. Drop them, join rare levels, or take 'logistic' "
-        f"with a ridge penalty (l2 > 0)."
+        f"the likelihood rises for ever along {longest(ground.names, step)}: {why}. Drop them, "
+        f"join rare levels, or take {other!r} with a ridge penalty (l2 > 0)."
     )
 
 

@@ -10,7 +10,10 @@ import numpy as np
 from fedcohort.algorithms.mixed.settings import BY_OUTCOME, MixedSettings
 from fedcohort.algorithms.mixed.steps import Totals, totals
 from fedcohort.arrays import Array
+from fedcohort.data.differences import check_differences
+from fedcohort.data.isolation import Columns, check_columns_apart
 from fedcohort.numerics.blame import SINGULAR, collinear
+from fedcohort.numerics.residuals import about_means
 from fedcohort.protocol import (
     DataError,
     Federation,
@@ -44,7 +47,9 @@ class Ground:
     rows, sites : records, and sites that have some, without those left out.
     small, least : how many sites are left out, which have fewer than so many records.
     several : whether some site has more than one record.
+    min_cell : of the task.
     centre : (p,), means of the covariates; middle : that of the outcome.
+    columns : what `data.isolation` knows of them.
     """
 
     fed: Federation
@@ -56,8 +61,10 @@ class Ground:
     small: int
     least: int
     several: bool
+    min_cell: int
     centre: Array
     middle: float
+    columns: Columns
 
     @property
     def estimable(self) -> bool:
@@ -89,13 +96,24 @@ class Ground:
             )
         return " ".join(said)
 
+    def check_differences(self, products: Array, middle: tuple[float, ...] = ()) -> None:
+        """Refuse columns in which few records differ from others (`data.differences`).
+
+        Parameters
+        ----------
+        products : with an intercept (q + 1, q + 1), of covariates about `centre` and, if its mean
+            `middle` is given, of the outcome.
+        """
+        inner, centre = about_means(products), np.r_[self.centre, middle]
+        known = Columns(*(part[..., : len(inner)] for part in self.columns))
+        check_differences(
+            self.fed, self.names, inner, centre, known,
+            least=self.min_cell, offset=self.offset,
+        )  # fmt: skip
+
     def check_all_answered(self) -> None:
         """Refuse a sum that lacks a site, whose records are in the sums before it."""
-        if missing := sorted(set(self.fed.sites) - set(self.fed.answered)):
-            raise SiteUnavailable(
-                f"{', '.join(missing)} left during the fit, and an exact fit needs the same sites "
-                f"in every sum. Bring them back and --resume, or start again without them."
-            )
+        check_all_answered(self.fed)
 
 
 class Top(NamedTuple):
@@ -134,8 +152,10 @@ def survey(fed: Federation, config: MixedSettings, task: Task) -> Ground:
     family = family_of(config.family, task)
     cell = max(task.min_cell, 1) if len(fed.sites) > 1 else 1
     least = cell if family == "gaussian" else 1
+    link = {"binomial": "logit", "poisson": "log"}.get(family, "identity")
+    fed, columns = check_columns_apart(fed, task, link, counted=family != "gaussian")
     total = fed.sum(totals, family=family, offset=task.offset, least=least)
-    fed = fed.only(fed.answered)
+    check_all_answered(fed)
     rows = int(total.rows)
     if total.small and not rows:
         raise NothingToLearn(
@@ -160,9 +180,20 @@ def survey(fed: Federation, config: MixedSettings, task: Task) -> Ground:
         small=int(total.small),
         least=least,
         several=bool(total.several),
+        min_cell=task.min_cell,
         centre=total.x / rows,
         middle=float(total.y) / rows,
+        columns=columns,
     )
+
+
+def check_all_answered(fed: Federation) -> None:
+    """Refuse a sum that lacks a site, whose records are in the sums before it."""
+    if missing := sorted(set(fed.sites) - set(fed.answered)):
+        raise SiteUnavailable(
+            f"{', '.join(missing)} left during the fit, and an exact fit needs the same sites in "
+            f"every sum. Bring them back and --resume, or start again without them."
+        )
 
 
 def family_of(wanted: str, task: Task) -> str:

@@ -23,10 +23,12 @@ from fedcohort.algorithms.mixed.settings import MixedSettings
 from fedcohort.algorithms.mixed.steps import Products, means, products
 from fedcohort.arrays import Array
 from fedcohort.numerics.mixedlm import Between, NothingLeft, Profile, profile, start
-from fedcohort.protocol import DataError, NotConverged
+from fedcohort.protocol import DataError, NotConverged, NothingToLearn
 
 #: Slopes of ℓ at θ = 0, over the records, that are rounding; and θ of which records are all alike.
 FLAT, HIGHEST = 1e-12, 1e9
+#: An outcome whose standard deviation is less than this share of its size does not vary.
+CONSTANT = 1e-12
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,7 @@ class Slope:
     within : Σ Z_jᵀ Z_j (p + 2, p + 2), of covariates in standard deviations.
     units : what turns sums into these, (p + 2,).
     rows : N.
+    middle : the outcome's mean.
     typical : m.
     restricted : whether by the restricted likelihood.
     """
@@ -45,6 +48,7 @@ class Slope:
     within: Array
     units: Array
     rows: int
+    middle: float
     typical: float
     restricted: bool
 
@@ -60,7 +64,8 @@ class Slope:
         units = np.r_[1.0, 1.0 / scale, 1.0]
         within = first.within * np.outer(units, units)
         check_columns(within[:-1, :-1], ground.names)
-        return cls(within, units, ground.rows, -float(first.log_det[2]) / ground.rows, restricted)
+        typical = -float(first.log_det[2]) / ground.rows
+        return cls(within, units, ground.rows, ground.middle, typical, restricted)
 
     def at(self, theta: float, log_det: Array, total: Array) -> Profile:
         """Return the profile at θ, from D (3,) and B (3, p + 2, p + 2) there."""
@@ -76,6 +81,11 @@ class Slope:
         except NothingLeft:
             if theta:
                 raise _alike() from None
+            if self.within[-1, -1] <= self.rows * (CONSTANT * self.middle) ** 2:
+                raise NothingToLearn(
+                    f"the outcome has the same value in all {self.rows} records, so there is "
+                    f"nothing to explain. Check its column, or add sites."
+                ) from None
             raise DataError(
                 "the covariates explain the outcome without error, which leaves no variance to "
                 "share out. Drop the covariate that repeats the outcome."
@@ -119,6 +129,7 @@ def climb(ground: Ground, config: MixedSettings) -> Top:
                 products, centre=centre, middle=middle, offset=offset, least=ground.least
             )
             ground.check_all_answered()
+            ground.check_differences(first.within, (middle,))
             slope = Slope.of(first, ground, config.likelihood == "reml")
             null = here = slope.at(0.0, first.log_det, first.means)
             rises = ground.estimable and null.slope > FLAT * ground.rows

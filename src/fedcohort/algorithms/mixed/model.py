@@ -11,6 +11,7 @@ import numpy as np
 from scipy.special import chdtrc, expit
 
 from fedcohort.arrays import Array
+from fedcohort.numerics.parameters import intercept_row
 from fedcohort.numerics.wald import ratio_rows
 from fedcohort.protocol import Fitted, Row
 
@@ -106,6 +107,24 @@ class MixedModel(Fitted):
         names = self.features[: len(self.coefficients)]
         errors = self.standard_errors[1:]
         return ratio_rows(names, self.coefficients, errors, self.level, RATIOS[self.family])
+
+    def parameters(self, times: Array) -> list[Row]:
+        """Return the intercept, the variances, and the test of whether sites differ."""
+        link = {"binomial": "logit", "poisson": "log"}.get(self.family, "identity")
+        error = float(self.standard_errors[0])
+        first = intercept_row(self.intercept, error, self.level, link, offset=self.offset)
+        first["note"] += ", at a site whose effect is 0"
+        ends = {"low": self.tau2_low, "high": self.tau2_high}
+        between: Row = {"name": "variance between sites, τ²", "value": self.tau2, **ends}
+        rows = [first, between | ({"note": self.note} if self.note else {})]
+        if self.family == "gaussian":
+            rows.append({"name": "variance within sites, σ²", "value": self.sigma2})
+        if not math.isnan(self.icc):
+            note = "the share of the variance, given the covariates, that is between sites"
+            rows.append({"name": "intraclass correlation", "value": self.icc, "note": note})
+        statistic, p = self.heterogeneity
+        note = "likelihood ratio, against ½χ²₀ + ½χ²₁"
+        return [*rows, {"name": "test of τ² = 0", "value": statistic, "p": p, "note": note}]
 
     def arrays(self) -> dict[str, Array]:
         """Return b₀, β, their covariance and the variances."""

@@ -12,16 +12,17 @@ Graph. Stat. 4, 1995), equations in `numerics.mixedglm`, the search in `generali
 The test of τ² = 0 compares 2(ℓ − ℓ₀) with ½χ²₀ + ½χ²₁, since 0 is at the edge (Self & Liang, JASA
 82, 1987). The interval of τ² is Wald's on the logarithm.
 
-Revealed, only as sums over all sites: `Totals` once. Gaussian: `Products` once, `Means` at one θ a
-round. B(θ) is a sum of as many matrices of rank one as there are sites, and two of them (of two θ,
-or of θ = 0 and its slopes) have the directions s_j in common: of p + 2 sites or fewer, they can be
-solved for each site's number of records and its means of covariates and outcome
-(`tests/algorithms/test_mixed_disclosure.py` does so). So a site with fewer than `min_cell` records
-stays out, and the fit says so. Of others, no record can be told. Binomial and Poisson: `Working`
-once and `Likelihoods` every round, whose parts of different sites do not come apart; all sites take
-part. K rounds give about K p²/2 equations about n p numbers. With `site_effects`, each site's û_j
-besides, of those with `min_cell` records or more. Sites learn the coefficients, τ², and the
-covariates' pooled means and standard deviations.
+Revealed, only as sums over all sites: `data.isolation` and `Totals` once,
+`data.differences` once of columns that others nearly give. Gaussian: `Products`
+once, `Means` at one θ a round. B(θ) is a sum of as many matrices of rank one as there are sites,
+and two of them (of two θ, or of θ = 0 and its slopes) have the directions s_j in common: of p + 2
+sites or fewer, they can be solved for each site's number of records and its means of covariates and
+outcome (`tests/algorithms/test_mixed_disclosure.py` does so). So a site with fewer than `min_cell`
+records stays out, and the fit says so. Of others, no record can be told. Binomial and Poisson:
+`Working` once and `Likelihoods` every round, whose parts of different sites do not come apart; all
+sites take part. K rounds give about K p²/2 equations about n p numbers. With `site_effects`, each
+site's û_j besides, of those with `min_cell` records or more. Sites learn the coefficients, τ², and
+the covariates' pooled means and standard deviations.
 """
 
 from __future__ import annotations

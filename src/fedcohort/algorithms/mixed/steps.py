@@ -10,10 +10,14 @@ from __future__ import annotations
 import numpy as np
 
 from fedcohort.arrays import Array
+from fedcohort.data.differences import differences
+from fedcohort.data.isolation import isolation
 from fedcohort.data.tables import LabelledTable
+from fedcohort.data.words import rows
+from fedcohort.numerics.families import FAR
 from fedcohort.numerics.mixedglm import FAMILIES, first_guess, mode_of, terms
 from fedcohort.numerics.mixedlm import between
-from fedcohort.protocol import Site, gathered, message, summed
+from fedcohort.protocol import DataError, Site, gathered, message, summed
 
 
 @message
@@ -83,8 +87,18 @@ LabelledSite = Site[LabelledTable, None]
 
 @summed
 def totals(site: LabelledSite, *, family: str, offset: bool, least: int) -> Totals:
-    """Count the records, and sum covariates and outcome."""
+    """Count the records, and sum covariates and outcome.
+
+    Raises
+    ------
+    DataError : an offset that is no logarithm, where it is added to one.
+    """
     x, y, shift = _parts(site.data, offset, least)
+    if family != "gaussian" and (far := np.abs(shift) > FAR).any():
+        raise DataError(
+            f"site {site.name!r}: the offset is beyond ±{FAR:g} in {rows(far)}; it is added to a "
+            f"logarithm. Give the logarithm of the exposure."
+        )
     n = len(y)
     return Totals(
         np.array(float(n)),
@@ -112,7 +126,7 @@ def products(
 def means(
     site: LabelledSite, *, centre: Array, middle: float, offset: bool, least: int, theta: float
 ) -> Means:
-    """Sum squares and products of the sites' totals, shrunken by θ."""
+    """Sum squares and products of the sites' totals, shrunken as far as sites are alike."""
     z = _about(site.data, centre, middle, offset, least)
     return Means(*between(len(z), z.sum(axis=0), theta))
 
@@ -160,9 +174,10 @@ def own_effect(
     sigma2: float,
     min_cell: int,
 ) -> Effect:
-    """Reveal the site's own effect, shrunken to 0: asked for by `site_effects` alone.
+    """Reveal the site's own effect, shrunken to 0, where these were asked for.
 
-    At the fitted point (p + 2,). A site with fewer than `min_cell` records does not tell.
+    The setting `site_effects` does. At the fitted point (p + 2,). A site with fewer than `min_cell`
+    records does not tell.
     """
     design, y, shift = _standard(site.data, centre, scale, offset)
     n, tau = len(y), float(point[-1])
@@ -176,7 +191,7 @@ def own_effect(
     return Effect(np.array(effect), np.array(True))
 
 
-STEPS = (totals, products, means, working, likelihoods, own_effect)
+STEPS = (isolation, differences, totals, products, means, working, likelihoods, own_effect)
 
 
 def _parts(table: LabelledTable, offset: bool, least: int = 1) -> tuple[Array, Array, Array]:

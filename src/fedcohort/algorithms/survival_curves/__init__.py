@@ -44,6 +44,11 @@ def _design(config: Any, dictionary: Dictionary, outcome: Outcome | None) -> Des
     return design_of(config.by, dictionary, outcome)
 
 
+def _ranks(config: Any) -> bool:
+    """Return whether predictions differ between patients: of one curve for all, they do not."""
+    return bool(config.by)
+
+
 def _design_of_groups(config: Any, dictionary: Dictionary, outcome: Outcome | None) -> Design:
     if not config.by:
         raise SettingError("method 'log_rank' compares groups; name their column with by=...")
@@ -63,6 +68,7 @@ METHOD = Method(
     steps=(*CURVE_STEPS, *timegrid.STEPS),
     gives=frozenset({"predict", "predict_survival", "summary", "curves"}),
     design=_design,
+    ranks=_ranks,
     alone={"time_grid": "exact"},
 )
 

@@ -12,6 +12,15 @@ the result holds 0 or m of its own group, and 0 or m of the rest, whose count wo
 difference to a curve of all. Times are summed in cells of the result alone, or in those that they
 are parts of.
 
+Of three groups or more, several curves together may be taken off a curve of all: by who leaves in
+(a, b], with C_i(t) a group's count up to a time t at which a cell of its ends, A(t) that of all,
+
+    A(b) − A(a) − Σ_i (C_i(b) − C_i(a))   over the groups i with ends at a and at b          (2)
+
+are told, which is 0 or m or more for fewer groups wherever it is for these. Where it is not, a cell
+of the group with the most cells is joined to its neighbour, unless the groups left over are few in
+all.
+
 All together, the intervals of the grid hold m deaths as they are (`data.timegrid`).
 """
 
@@ -23,7 +32,7 @@ from typing import Any
 
 import numpy as np
 
-from fedcohort.algorithms.survival_curves.steps import DEATHS, cell_counts, cell_times
+from fedcohort.algorithms.survival_curves.steps import DEATHS, LEAVERS, cell_counts, cell_times
 from fedcohort.arrays import Array
 from fedcohort.metrics.small_cells import few
 from fedcohort.protocol import Federation
@@ -87,7 +96,8 @@ class _Line:
     def watched(self, min_cell: int) -> Array:
         """Return the counts (c, m) that no cell may hold few of.
 
-        Where the rest are few in all, as the total of all records shows, cells change nothing.
+        Where the rest are few in all, a curve of all tells them whatever the cells, and the rest do
+        not count.
         """
         own = self.own[None]
         return own if few(self.rest.sum(), min_cell) else np.stack([self.own, self.rest])
@@ -119,7 +129,9 @@ class Finder:
             found = self._timed(found)
             tried = [self._split(line) for line in found]
             if all(new is line for new, line in zip(tried, found, strict=True)):
-                return {x.row: Cells(x.edges, x.own, x.totals) for x in found}
+                kinds = dict.fromkeys(x.row.kind for x in found)
+                apart = [y for kind in kinds for y in _apart(found, kind, self._m)]
+                return {x.row: Cells(x.edges, x.own, x.totals) for x in apart}
             counted = self._counted(tried)
             found = [self._kept(old, new) for old, new in zip(found, counted, strict=True)]
 
@@ -182,3 +194,58 @@ class Finder:
         joined = np.isin(np.arange(len(edges) - 1), np.searchsorted(edges, undone) - 1)
         was = old.final[np.searchsorted(old.edges, edges[:-1], side="right") - 1]
         return replace(new, edges=edges, own=own, rest=rest, final=joined | was)
+
+
+def _apart(lines: Sequence[_Line], kind: int, min_cell: int) -> list[_Line]:
+    """Return the lines of a kind, with cells joined until eq. (2) is of no few."""
+    found = [x for x in lines if x.row.kind == kind]
+    while (at := _told(found, min_cell)) is not None:
+        a, b = at
+        both = [i for i, x in enumerate(found) if np.isin(at, x.edges).all()]
+        most = max(both, key=lambda i: len(found[i].edges))
+        found[most] = _joined(found[most], b if a == found[most].edges[0] else a)
+    return found
+
+
+def _told(lines: Sequence[_Line], min_cell: int) -> tuple[int, int] | None:
+    """Return the places of the first a and b where eq. (2) is of few; None where nowhere.
+
+    A test shows nothing by time, so who leaves for it is not looked at.
+    """
+    if min_cell <= 1 or len(lines) < 2 or lines[0].row.kind == LEAVERS:
+        return None
+    places = np.unique(np.concatenate([x.edges for x in lines]))
+    ends = np.array([np.isin(places, x.edges) for x in lines])
+    own, every = np.zeros(ends.shape), np.zeros(len(places))
+    for row, at, x in zip(own, ends, lines, strict=True):
+        row[at] = np.r_[0, np.cumsum(x.own)]
+        every[at] = np.r_[0, np.cumsum(x.own + x.rest)]
+    several = ends.T.astype(float) @ ends > 1
+    left = np.subtract.outer(every, every).T
+    whole = np.full(left.shape, every[-1])
+    for row, at in zip(own, ends, strict=True):
+        both = np.outer(at, at)
+        left -= np.where(both, row - row[:, None], 0.0)
+        whole -= np.where(both, row[-1], 0.0)
+    small = np.triu(several & few(left, min_cell) & ~few(whole, min_cell), 1)
+    if not small.any():
+        return None
+    a, b = np.argwhere(small)[0].tolist()
+    return int(places[a]), int(places[b])
+
+
+def _joined(line: _Line, place: int) -> _Line:
+    """Return the line without an end of cells inside it."""
+    at = int(np.searchsorted(line.edges, place))
+
+    def together(values: Array) -> Array:
+        return np.add.reduceat(values, np.delete(np.arange(len(values)), at))
+
+    return replace(
+        line,
+        edges=np.delete(line.edges, at),
+        own=together(line.own),
+        rest=together(line.rest),
+        totals=together(line.totals),
+        final=np.delete(line.final, at),
+    )

@@ -42,6 +42,15 @@ class Curve:
     least: Array
     most: Array
 
+    def thinned(self, most: int) -> Curve:
+        """Return the curve at so many of its times at most, the last among them."""
+        n = len(self.times)
+        kept = np.unique(np.ceil(np.arange(1, min(most, n) + 1) * n / min(most, n))).astype(int)
+        parts = {k: getattr(self, k)[kept - 1] for k in _PARTS}
+        parts |= {k: getattr(self, k)[np.r_[0, kept]] for k in ("followed", "about")}
+        events = np.add.reduceat(self.events, np.r_[0, kept[:-1]])
+        return Curve(**{**parts, "events": events})
+
 
 _PARTS = tuple(Curve.__annotations__)
 
@@ -61,6 +70,7 @@ class CurvesModel(Fitted):
     exact : whether the curves step at the times of death themselves.
     level : coverage of the intervals.
     horizon : up to which the mean survival time is restricted; 0 for none.
+    min_cell : the fewest patients that a number shown may be of, but 0.
     """
 
     kind: str
@@ -73,6 +83,7 @@ class CurvesModel(Fitted):
     exact: bool
     level: float
     horizon: float
+    min_cell: int
 
     def predict(self, x: Array) -> Array:
         """Return 0 for each row of x (n, p), since curves rank no one: (n,)."""
@@ -179,7 +190,7 @@ class CurvesModel(Fitted):
 
     def meta(self) -> dict[str, Any]:
         """Return everything else."""
-        names = ("kind", "by", "exact", "level", "horizon")
+        names = ("kind", "by", "exact", "level", "horizon", "min_cell")
         lists = ("groups", "records", "events", "notes")
         return {k: getattr(self, k) for k in names} | {k: list(getattr(self, k)) for k in lists}
 
@@ -201,7 +212,7 @@ class CurvesModel(Fitted):
         lists: dict[str, Sequence[Any]] = {
             k: tuple(meta[k]) for k in ("groups", "records", "events", "notes")
         }
-        single = {k: meta[k] for k in ("kind", "by", "exact", "level", "horizon")}
+        single = {k: meta[k] for k in ("kind", "by", "exact", "level", "horizon", "min_cell")}
         return cls(shown=tuple(shown), **single, **lists)  # pyright: ignore[reportArgumentType]
 
 

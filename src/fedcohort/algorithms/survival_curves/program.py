@@ -11,6 +11,9 @@ put in the place of exact times, and how far it can be off, in `risk`. The cours
        Or, where time_grid is "exact", deaths and censored records at each time of death;
     4  for a weighted test, the sum of the weights over each group's deaths.
 
+A number as the time_grid of a curve shows so many of the points of the protected one, so that
+curves on several grids tell no more together than the finest alone.
+
 All that is published is a function of 3 and 4: of counts that are 0 or `min_cell` and more, and
 sums over so many.
 
@@ -49,7 +52,7 @@ from fedcohort.algorithms.survival_curves.steps import (
     weighted_deaths,
 )
 from fedcohort.arrays import Array
-from fedcohort.data.timegrid import time_grid
+from fedcohort.data.timegrid import intervals_of, time_grid
 from fedcohort.metrics.kaplan_meier import survival_curve
 from fedcohort.metrics.log_rank import log_rank_of, weights
 from fedcohort.metrics.nelson_aalen import nelson_aalen
@@ -109,10 +112,14 @@ def _fit_curves(
             f"{who} has {task.min_cell} records and no deaths or {task.min_cell}, so no curve can "
             f"be shown. Join levels, or lower min_cell at every site."
         )
-    times = time_grid(start.fed, config.time_grid, task.min_cell)
     exact = config.time_grid == "exact"
+    times = time_grid(start.fed, "exact" if exact else "protected", task.min_cell)
     risks = _exact_risks if exact else _protected_risks
-    found = {i: estimate(a) for i, a in risks(start, times, kept, len(names)).items()}
+    points = None if exact else intervals_of(config.time_grid)
+    found = {
+        i: estimate(a).thinned(points or len(a.times))
+        for i, a in risks(start, times, kept, len(names)).items()
+    }
     start.check()
     fed.record(points=float(sum(len(c.times) for c in found.values())))
     hidden = [
@@ -129,6 +136,7 @@ def _fit_curves(
         exact=exact,
         level=config.level,
         horizon=horizon,
+        min_cell=start.min_cell,
     )
 
 

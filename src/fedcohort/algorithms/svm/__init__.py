@@ -3,6 +3,7 @@
 from fedcohort.algorithms.svm.model import SvmModel
 from fedcohort.algorithms.svm.program import SvmSettings, fit
 from fedcohort.algorithms.svm.steps import STEPS
+from fedcohort.data.isolation import isolation
 from fedcohort.protocol import Method
 from fedcohort.training import admm
 
@@ -10,18 +11,21 @@ METHOD = Method(
     name="svm",
     title="Linear support vector machine, exactly as on the pooled table",
     tasks=("classification",),
-    paper="GenoMed4All D6.2, section 3.4 (ADMM); Platt, 1999 (probabilities)",
+    paper="GenoMed4All D6.2 (2021), section 3.4 (ADMM); Platt, 1999 (probabilities)",
     reveals=(
-        "Only sums over all sites: once the number of records, those of class 1, totals and "
-        "squares of the covariates; per round sums of the sites' own solutions (two vectors of "
-        "p + 1), of the loss, and squares and inner products of these; at the end, per round, a "
+        "Only sums over all sites: once, over several, how many records differ in each column and "
+        "how far; once the number of records, those of class 1, totals and "
+        "squares of the covariates; in the first rounds, about 10, a loss, its p + 1 slopes and a "
+        "(p + 1) x (p + 1) matrix of curvature (start: zero leaves these out); then per round sums "
+        "of the sites' own solutions (two vectors of p + 1), of the loss, and squares and inner "
+        "products of these; at the end, per round, a "
         "likelihood, its 2 slopes and their 2 x 2 matrix."
     ),
     settings=SvmSettings,
     fit=fit,
     model=SvmModel,
-    steps=(*admm.STEPS, *STEPS),
-    gives=frozenset({"predict"}),
+    steps=(isolation, *admm.STEPS, *STEPS),
+    gives=frozenset({"predict", "summary", "parameters"}),
     preprocess={"scale": "none", "impute": "median"},
 )
 

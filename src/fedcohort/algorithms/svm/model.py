@@ -10,7 +10,8 @@ import numpy as np
 from scipy.special import expit
 
 from fedcohort.arrays import Array
-from fedcohort.protocol import Fitted
+from fedcohort.numerics.parameters import PREDICTOR
+from fedcohort.protocol import Fitted, Row
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,6 +60,22 @@ class SvmModel(Fitted):
     def predict(self, x: Array) -> Array:
         """Return the probability of class 1 of each row of x (n, p): (n,)."""
         return expit(self.shift + self.slope * self.decision(x))
+
+    def summary(self) -> list[Row]:
+        """Return one row per covariate; a support vector machine has no standard errors."""
+        pairs = zip(self.features, self.coefficients.tolist(), strict=True)
+        return [{"covariate": name, "coefficient": beta} for name, beta in pairs]
+
+    def parameters(self, times: Array) -> list[Row]:
+        """Return the intercept, and what turns a decision value into a probability."""
+        note = (
+            f"{PREDICTOR}, the decision value; the probability is 1/(1 + exp(−shift − slope × f))"
+        )
+        return [
+            {"name": "intercept", "value": self.intercept, "note": note},
+            {"name": "shift", "value": self.shift},
+            {"name": "slope", "value": self.slope},
+        ]
 
     def arrays(self) -> dict[str, Array]:
         """Return b₀, β, and the shift and slope of the probabilities."""

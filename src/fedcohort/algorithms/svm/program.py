@@ -4,17 +4,19 @@ D6.2, eq. 3.7, with y_i = ±1 and the intercept b₀ unpenalised:
 
     minimise  (1/N) Σ max(1 − y_i (b₀ + x_iᵀβ), 0) + penalty/2 ‖β‖²                        (1)
 
-by consensus ADMM (`training.admm`), whose local problems are solved exactly where D6.2 (eqs. 3.37,
-3.38) takes fixed subgradient steps, which do not converge; these are ``local="subgradient"``. The
-decision value f = b₀ + xᵀβ then becomes a probability as in Platt, "Probabilistic outputs for
-support vector machines", 1999, with his targets for n₁ and n₀ records of the classes,
+by consensus ADMM (`training.admm`) from a smoothed start. Its local problems are solved exactly
+where D6.2 (eqs. 3.37, 3.38) takes fixed subgradient steps, which do not converge; these are
+``local="subgradient"``. The decision value f = b₀ + xᵀβ then becomes a probability as in Platt,
+"Probabilistic outputs for support vector machines", 1999, with his targets for n₁ and n₀ records
+of the classes,
 
     P(y = 1) = 1/(1 + exp(−a − c f)),   t₁ = (n₁ + 1)/(n₁ + 2),  t₀ = 1/(n₀ + 2)           (2)
 
 that keep a and c finite where f tells the classes apart; a and c by Newton's method. All records
 that made f make a and c, so probabilities of new patients are somewhat less extreme in truth.
 
-Revealed, only as sums over all sites: what ADMM reveals, and `Platt` in each of the last rounds: 7
+Revealed, only as sums over all sites: over several, `data.isolation` once;
+what ADMM reveals, and `Platt` in each of the last rounds: 7
 numbers. Sites learn b₀, β, a and c.
 """
 
@@ -28,6 +30,7 @@ import numpy as np
 from fedcohort.algorithms.svm.model import SvmModel
 from fedcohort.algorithms.svm.steps import platt
 from fedcohort.arrays import Array
+from fedcohort.data.isolation import check_columns_apart
 from fedcohort.protocol import (
     Federation,
     NotConverged,
@@ -48,6 +51,11 @@ class SvmSettings(AdmmSettings):
 
     penalty: float = setting(0.01, "λ > 0 on ½‖β‖²", "squared unit of the covariate")
     solver: str = setting("admm", "how the optimum is found", choices=("admm",))
+    start: str = setting(
+        "smoothed",
+        "where ADMM starts: where a smoothed loss is least, by Newton's method, or at 0",
+        choices=("smoothed", "zero"),
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -64,11 +72,14 @@ def fit(fed: Federation, config: SvmSettings, task: Task) -> SvmModel:
     ------
     DataError : no covariates, no records, more than two classes, one class only, or one of fewer
         than `min_cell` records.
+    NothingToLearn : a column singles out records (`data.isolation`).
     SiteUnavailable : a site was away at the end.
     NotConverged : the rounds are over.
     """
+    fed, _ = check_columns_apart(fed, task, "", counted=True)
     penalty = Penalty(l2=config.penalty, intercept=config.penalise_intercept)
-    found = consensus(fed, "hinge", penalty, config, task)
+    smoothed = config.start == "smoothed" and config.local == "exact"
+    found = consensus(fed, "hinge", penalty, config, task, smoothed=smoothed)
     shift, slope = calibrate(fed.only(found.sites), found)
     return SvmModel(
         features=task.features,

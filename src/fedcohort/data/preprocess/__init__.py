@@ -9,7 +9,7 @@
 Revealed: `Tally`, `Spread`, `Cells`, `Cut` and `Expected`, only as sums over all sites.
 """
 
-from fedcohort.data.preprocess.fit import check_roles, fit_design
+from fedcohort.data.preprocess.fit import check_roles, fit_design, strata_levels
 from fedcohort.data.preprocess.iterative import expected_moments
 from fedcohort.data.preprocess.options import IMPUTES, MOST_WINSORISED, OPTIONS, SCALES, checked
 from fedcohort.data.preprocess.steps import (
@@ -31,4 +31,5 @@ __all__ = [
     "check_roles",
     "checked",
     "fit_design",
+    "strata_levels",
 ]

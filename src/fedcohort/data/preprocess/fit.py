@@ -7,7 +7,7 @@ import numpy as np
 from fedcohort.arrays import Array
 from fedcohort.data.columns import Column, NumberColumn
 from fedcohort.data.design import Design
-from fedcohort.data.dictionary import Dictionary, sorted_levels
+from fedcohort.data.dictionary import Dictionary, Variable, sorted_levels
 from fedcohort.data.encode import Encoding
 from fedcohort.data.outcome import Binary, Category, Outcome
 from fedcohort.data.preprocess.iterative import fit_joint
@@ -34,6 +34,7 @@ def fit_design(
     min_cell: int = 5,
     offset: str = "",
     weights: str = "",
+    strata: str = "",
 ) -> Design:
     """Find the design that all sites shall apply.
 
@@ -55,6 +56,7 @@ def fit_design(
         histogram cells with fewer than twice as many are not split.
     offset, weights : columns of numbers that are no features: one that programs add to the linear
         predictor, which stands last in x as it is, and one of what each row counts; "" for none.
+    strata : a column of levels that is no feature: each has a baseline hazard; "" for none.
 
     Returns
     -------
@@ -64,13 +66,15 @@ def fit_design(
     ------
     DataError : a site's table does not hold what the dictionary says, a column has values too large
         to be squared, or no feature is left.
-    SettingError : a setting is none of the above, or `offset` or `weights` names no such column.
+    SettingError : a setting is none of the above, or `offset`, `weights` or `strata` names no such
+        column.
     """
     asked = {"scale": scale, "impute": impute, "winsorise": winsorise, "pool_levels": pool_levels}
     for key, value in asked.items():
         checked(key, value)
     check_roles(dictionary, outcome, offset=offset, weights=weights)
-    roles = {offset, weights}
+    levels_of = strata_levels(dictionary, outcome, strata)
+    roles = {offset, weights, strata}
     variables = tuple(v for v in dictionary.features(outcome) if v.name not in roles)
     if not variables:
         raise DataError("no column is left as a feature, besides outcome, identifiers and text.")
@@ -106,6 +110,8 @@ def fit_design(
         joint=joint,
         offset=offset,
         weights=weights,
+        strata=strata,
+        strata_levels=levels_of,
         dropped={k: v for k, v in _unused(dictionary, outcome).items() if k not in roles}
         | {c.name: c.reason for c in (*numbers, *levels) if isinstance(c, Dropped)},
     )
@@ -118,22 +124,47 @@ def check_roles(dictionary: Dictionary, outcome: Outcome | None, **roles: str) -
     ------
     SettingError : a column is not in the dictionary, is the outcome, or holds no numbers.
     """
-    taken = outcome.columns if outcome is not None else ()
     for role, name in roles.items():
         if not name:
             continue
-        if name not in dictionary:
-            known = known_name("column", name, dictionary.variables)
-            raise SettingError(f"{role} names a column, and the dictionary has {known}")
-        if name in taken:
-            raise SettingError(f"{role} is {name!r}, which is the outcome. Name another column.")
-        v = dictionary[name]
-        if v.identifier or v.type not in RANGED:
+        v = _in_role(dictionary, outcome, role, name)
+        if v.identifier or v.coded or v.type not in (*RANGED, "binary"):
             what = "an identifier" if v.identifier else f"of type {v.type!r}"
             raise SettingError(
                 f"{role} is {name!r}, which the dictionary says is {what}; name a column of type "
-                f"{' or '.join(map(repr, RANGED[:2]))}."
+                f"{' or '.join(map(repr, RANGED[:2]))}, or give a dictionary that says it is one."
             )
+
+
+def strata_levels(dictionary: Dictionary, outcome: Outcome | None, name: str) -> tuple[str, ...]:
+    """Return the levels of the column that `strata` names; none where it names none.
+
+    Raises
+    ------
+    SettingError : the column is not in the dictionary, is the outcome, or has no levels there.
+    """
+    if not name:
+        return ()
+    v = _in_role(dictionary, outcome, "strata", name)
+    levels = ("0", "1") if v.type == "binary" and not v.levels else v.levels
+    if v.identifier or v.type not in ("binary", "category") or not levels:
+        what = "an identifier" if v.identifier else f"of type {v.type!r}"
+        more = "" if levels else " without levels"
+        raise SettingError(
+            f"strata is {name!r}, which the dictionary says is {what}{more}; name a column of type "
+            f"'binary' or 'category' whose levels it lists."
+        )
+    return levels
+
+
+def _in_role(dictionary: Dictionary, outcome: Outcome | None, role: str, name: str) -> Variable:
+    """Return the column that a setting names, which may not be the outcome."""
+    if name not in dictionary:
+        known = known_name("column", name, dictionary.variables)
+        raise SettingError(f"{role} names a column, and the dictionary has {known}")
+    if outcome is not None and name in outcome.columns:
+        raise SettingError(f"{role} is {name!r}, which is the outcome. Name another column.")
+    return dictionary[name]
 
 
 def _look(fed: Federation, encoding: Encoding, min_cell: int) -> Seen:
@@ -205,5 +236,11 @@ def _classes(dictionary: Dictionary, outcome: Outcome | None) -> tuple[str, ...]
     if isinstance(outcome, Category):
         return levels
     if len(levels) != 2:
-        raise DataError(f"the binary outcome {v.name!r} has {len(levels)} levels; it needs two.")
+        n = f"{len(levels)} level{'s' * (len(levels) != 1)}"
+        advice = (
+            "Name an outcome that varies, or list both levels in the dictionary."
+            if len(levels) < 2
+            else "Recode it to two, or keep the rows of two of them."
+        )
+        raise DataError(f"the binary outcome {v.name!r} has {n}; it needs two. {advice}")
     return sorted_levels(levels)

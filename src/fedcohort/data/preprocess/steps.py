@@ -90,7 +90,7 @@ def column_cells(site: Site[Encoded, None], *, edges: Array) -> Cells:
 
 @summed
 def column_cut(site: Site[Encoded, None], *, low: Array, high: Array, centre: Array) -> Cut:
-    """Sum the deviations from `centre`, and their squares, of each column cut to its limits."""
+    """Sum the deviations from one point, and their squares, of each column cut to its limits."""
     found = [
         _deviations(np.clip(x, a, b), c)
         for x, a, b, c in zip(site.data.numbers, low, high, centre, strict=True)

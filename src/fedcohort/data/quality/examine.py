@@ -15,7 +15,7 @@ from fedcohort.data.quality import cells
 from fedcohort.data.quality.findings import WARNING, Finding
 from fedcohort.data.quality.header import check_header
 from fedcohort.data.quality.patients import check_between, check_patients
-from fedcohort.data.quality.rules import DATE, NUMBER, Rule, range_rule
+from fedcohort.data.quality.rules import DATE, NUMBER, Rule, numbers, range_rule
 from fedcohort.data.quality.schema import broken_rules
 from fedcohort.data.quality.sheets import Sheet
 from fedcohort.data.quality.sites import check_events, check_sizes, check_units
@@ -28,6 +28,7 @@ def examine(
     outcome: Outcome | None = None,
     *,
     natural: bool = True,
+    eventless: bool = False,
     warnings: bool = True,
 ) -> list[Finding]:
     """Return everything that is wrong with a study's tables, or strange.
@@ -36,6 +37,7 @@ def examine(
     ----------
     dictionary : knows the outcome's columns too; see `with_outcome`.
     natural : whether each site needs two rows and an event; sites that a split made are exempt.
+    eventless : whether a site may be without an event all the same, as long as another has one.
     warnings : whether to look for what is strange, too.
     """
     found: list[Finding] = []
@@ -54,7 +56,7 @@ def examine(
     if isinstance(outcome, Survival):
         with_event = [s for s in whole if outcome.event in s.frame.columns]
         if with_event:
-            found += check_events(with_event, outcome, each=natural)
+            found += check_events(with_event, outcome, each=natural and not eventless)
     if warnings:
         found += check_between(whole, dictionary)
         found += check_units(whole, dictionary, outcome)
@@ -90,7 +92,19 @@ def _check_cells(
     for v in dictionary.variables.values():
         if v.since and not v.identifier:
             found += _check_duration(sheet, frame, v, warnings=warnings)
+    if isinstance(outcome, Survival) and {outcome.entry, outcome.time} <= {*frame.columns}:
+        found += _check_entry(sheet, frame, outcome)
     return found
+
+
+def _check_entry(sheet: Sheet, frame: pd.DataFrame, outcome: Survival) -> list[Finding]:
+    """Return the rows whose patients came under observation no earlier than they left it."""
+    late = numbers(frame[outcome.entry]) >= numbers(frame[outcome.time])
+    if not late.any():
+        return []
+    what = f"column {outcome.entry!r} is not below column {outcome.time!r}"
+    remedy = "A patient is observed from entry to time: correct or drop them."
+    return [sheet.finding("entry", what, remedy, late, column=outcome.entry)]
 
 
 def _of_rule(sheet: Sheet, column: pd.Series, v: Variable, rule: Rule) -> list[Finding]:

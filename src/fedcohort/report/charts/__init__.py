@@ -12,11 +12,13 @@ legend=())
 bars(rows, x_title, *, domain=None)
     the same lines as bars from zero, with whiskers where a row has an interval.
 lines_with_bands(series, x_title, y_title, *, x_domain=None, y_domain=None, reference=None,
-whole=False, own=False)
+whole=False, own=False, powers=False, upright=None, log=False)
     one `Series` a line, its band where points have low and high; a panel for each
-    ``Series.panel``, with `own` axes or common ones; `reference` is a horizontal line.
+    ``Series.panel``, with `own` axes or common ones; `reference` is a horizontal line, `upright`
+    a vertical one.
 curves_with_risk_table(series, x_title, y_title="survival", *, x_domain=None, y_domain=(0, 1))
-    Kaplan-Meier curves, ``Series.at_risk`` as numbers below; a panel for each ``Series.panel``.
+    Kaplan-Meier curves, ``Series.at_risk`` as numbers below, each at a tick; a panel for each
+    ``Series.panel``.
 scatter_with_diagonal(series, x_title, y_title, *, domain=(0, 1), marks=True)
     square panels with the diagonal: calibration (marks), ROC (no marks).
 

@@ -11,7 +11,7 @@ import html
 import json
 import re
 import xml.etree.ElementTree as ET
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
@@ -93,6 +93,16 @@ def standalone(drawing: Drawing, title: str, description: str) -> str:
         'font-family="system-ui,-apple-system,Segoe UI,Helvetica,Arial,sans-serif" role="img">'
         f'{_said(title, description)}<rect width="100%" height="100%" fill="#fff"/>{body}</svg>'
     )
+
+
+def stacked(drawings: Sequence[Drawing], gap: float = 12.0) -> Drawing:
+    """Return drawings below each other, so many pixels apart."""
+    found: list[str] = []
+    top = 0.0
+    for d in drawings:
+        found.append(f'<g transform="translate(0 {short(top)})">{d.body}</g>' if top else d.body)
+        top += d.height + gap
+    return Drawing("".join(found), max(d.width for d in drawings), top - gap)
 
 
 def clean(text: str) -> str:

@@ -42,7 +42,10 @@ def ticks(low: float, high: float, about: int = 5) -> list[float]:
 
 
 def log_ticks(low: float, high: float, least: int = 4) -> list[float]:
-    """Return round numbers in [low, high] of the coarsest division that gives at least so many."""
+    """Return round numbers in [low, high] of the coarsest division that gives at least so many.
+
+    Where all divisions give fewer than three, they are evenly spaced.
+    """
     decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     found: list[float] = []
     for parts in _DECADES:
@@ -50,7 +53,7 @@ def log_ticks(low: float, high: float, least: int = 4) -> list[float]:
         found = [t for t in marks if low <= t <= high]
         if len(found) >= least:
             break
-    return found
+    return found if len(found) >= min(least, 3) else ticks(low, high, least)
 
 
 def tick_format(values: Sequence[float]) -> str:

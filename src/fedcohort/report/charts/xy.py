@@ -8,10 +8,10 @@ from dataclasses import dataclass, field, replace
 
 import altair as alt
 
-from fedcohort.report.charts import parts, theme
+from fedcohort.report.charts import parts, risk_table, theme
 from fedcohort.report.charts.parts import Mark, Place, Rule, Text
 from fedcohort.report.charts.render import clean
-from fedcohort.report.charts.scales import Domain, around, tick_format, ticks, wrapped
+from fedcohort.report.charts.scales import Domain, around, log_ticks, tick_format, ticks, wrapped
 from fedcohort.report.charts.theme import LINE, NARROW, Draw
 
 #: Room for the numbers of an axis, between panels, and for half of the last number at the edge.
@@ -33,6 +33,7 @@ class Series:
     ----------
     points : (x, y), or (x, y, low, high), in order of x; what is not finite is left out, a point
         without a finite band stays as a point.
+    label : its name in the legend, where the grey ones stand last; empty for none.
     panel : title of the panel that it is drawn in.
     at_risk : (x, count) below a Kaplan-Meier curve; None is a count that is suppressed.
     """
@@ -57,7 +58,9 @@ class _Axes:
     diagonal: bool = False
     marks: str = "none"
     reference: float | None = None
+    upright: float | None = None
     powers: bool = False
+    log: bool = False
     counted: str = "Number at risk"
 
 
@@ -72,6 +75,8 @@ def lines_with_bands(
     whole: bool = False,
     own: bool = False,
     powers: bool = False,
+    upright: float | None = None,
+    log: bool = False,
 ) -> Draw:
     """Return a chart of lines with their bands, which end in a mark.
 
@@ -82,6 +87,8 @@ def lines_with_bands(
     whole : whether x is counted, so that only whole numbers stand on its axis.
     own : whether each panel has axes of its own, around its own points.
     powers : whether heights are powers of ten, and labelled so.
+    upright : where a vertical line stands, in every panel.
+    log : whether equal ratios of x take equal room.
     """
     also = [] if reference is None else [reference]
 
@@ -90,7 +97,7 @@ def lines_with_bands(
         y = y_domain or around([v for s in shown for p in s.points for v in p[1:]] + also)
         return _Axes(
             x, y, x_title, y_title,
-            whole=whole, marks="end", reference=reference, powers=powers,
+            whole=whole, marks="end", reference=reference, powers=powers, upright=upright, log=log,
         )  # fmt: skip
 
     kept = _finite(series)
@@ -168,7 +175,8 @@ def _span(values: Sequence[float]) -> Domain:
 
 def _drawn(series: Sequence[Series], axes_of: Callable[[Sequence[Series]], _Axes]) -> Draw:
     """Return the panels under one legend."""
-    items = list(dict.fromkeys((s.look, s.label) for s in series))
+    items = [item for item in dict.fromkeys((s.look, s.label) for s in series) if item[1]]
+    items.sort(key=lambda item: item[0] == "faint")
     panels: dict[str, list[Series]] = {}
     for s in series:
         panels.setdefault(s.panel, []).append(s)
@@ -184,11 +192,13 @@ def _drawn(series: Sequence[Series], axes_of: Callable[[Sequence[Series]], _Axes
         names = {t: wrapped(t, across / _BOLD) if t else [] for t in panels}
         lines = max(map(len, names.values()), default=0)
         above = LINE * (lines + any(a.y_title for a in axes.values())) + 12
-        below = 44 + (LINE + 2) * max((_risk_lines(own) for own in panels.values()), default=0)
+        below = 44 + (LINE + 2) * max(
+            (risk_table.lines_below(own) for own in panels.values()), default=0
+        )
         drawn: list[alt.LayerChart] = []
         for title, own in panels.items():
             a = axes[title]
-            place = Place(a.x, a.y, across, height)
+            place = Place(a.x, a.y, across, height, a.log)
             drawn.append(_panel(_inside(own, a), a, place, names[title]))
         gaps = {"row": above + below + _GAP, "column": _AXIS + _GAP}
         body = alt.concat(*drawn, columns=columns, bounds="flush", spacing=gaps)
@@ -221,17 +231,18 @@ def _panel(
     if axes.reference is not None:
         level = axes.reference
         guides.append(Rule(left, level, right, level, theme.QUIET, 1.2, dash=(2, 4)))
+    if axes.upright is not None:
+        guides.append(Rule(axes.upright, bottom, axes.upright, top, theme.QUIET, 1.2, dash=(2, 4)))
     layers += parts.rules(guides)
     layers += _bands(series) + _lines(series)
     marked = {"none": slice(0), "end": slice(-1, None), "every": slice(None)}[axes.marks]
     layers += parts.marks(
         Mark(p[0], p[1], s.look, small=True) for s in series for p in s.points[marked]
     )
-    layers += _at_risk(series, place, axes.counted)
+    times = risk_table.columns(series, place)
+    layers += risk_table.layers(series, times, place, axes.counted)
     layers += parts.texts(_headings(names, axes.y_title, place))
-    x_values = ticks(*axes.x, max(3, int(place.width / (45 if axes.powers else 75))))
-    if axes.whole:
-        x_values = [t for t in x_values if t == int(t)]
+    x_values = risk_table.ticks_at(times, place) or _x_ticks(axes, place)
     y_values = ticks(*axes.y, max(2, int(place.height / 45)))
     x = alt.Axis(values=x_values, title=clean(axes.x_title), format=tick_format(x_values))
     y = alt.Axis(values=y_values, title=None, grid=True, format=tick_format(y_values))
@@ -241,6 +252,14 @@ def _panel(
         y_values = [apart * i for i in range(first, math.floor(axes.y[1] / apart) + 1)]
         y = alt.Axis(values=y_values, title=None, grid=True, labelExpr="'1e' + datum.value")
     return parts.framed(layers, place, x=x, y=y)
+
+
+def _x_ticks(axes: _Axes, place: Place) -> list[float]:
+    """Return where numbers stand on the horizontal axis."""
+    if axes.log:
+        return log_ticks(*axes.x, 3)
+    found = ticks(*axes.x, max(3, int(place.width / (45 if axes.powers else 75))))
+    return [t for t in found if t == int(t)] if axes.whole else found
 
 
 def _headings(names: Sequence[str], y_title: str, place: Place) -> list[Text]:
@@ -297,28 +316,3 @@ def _lines(series: Sequence[Series]) -> list[parts.Layer]:
             order=alt.Order("x:Q"),
         )
     ]
-
-
-def _risk_lines(series: Sequence[Series]) -> int:
-    """Return how many lines of text stand below a panel's axis."""
-    return len(series) + 1 if any(s.at_risk for s in series) else 0
-
-
-def _at_risk(series: Sequence[Series], place: Place, counted: str) -> list[parts.Layer]:
-    """Return the numbers at risk below the axis, a line for each curve, as many as have room."""
-    times = sorted({t for s in series for t, _ in s.at_risk if place.x[0] <= t <= place.x[1]})
-    if not times:
-        return []
-    every = math.ceil(len(times) * 42 / place.width)
-    shown = times[::every]
-    top = place.height + 54.0
-    found = [Text(place.x[0], place.y_at(top), counted, colour=theme.QUIET)]
-    keys: list[Mark] = []
-    for i, s in enumerate(series):
-        y = place.y_at(top + (i + 1) * (LINE + 2))
-        counts = dict(s.at_risk)
-        keys.append(Mark(place.x_at(-28), y, s.look, small=True))
-        for t in shown:
-            n = counts.get(t)
-            found.append(Text(t, y, "–" if n is None else f"{n:,}", "center"))
-    return parts.marks(keys) + parts.texts(found)

@@ -11,7 +11,8 @@ from fedcohort.report.charts.scales import Domain, around
 from fedcohort.report.markup import Markup, h, table
 from fedcohort.report.run import Arm, Run
 from fedcohort.report.sections.base import Section
-from fedcohort.report.words import fixed, number, ratio
+from fedcohort.report.sections.parameters import level_of, parameters
+from fedcohort.report.words import effect, fixed, number, ratio
 
 Row = Mapping[str, Any]
 
@@ -35,6 +36,11 @@ _PLAIN = {
     "coefficient": "Coefficient: what is added to the expected value. Right of 0, it is higher; "
     "left of 0, lower.",
 }
+#: What a coefficient is that is no ratio, where the outcome has classes.
+_SCORE = (
+    "Coefficient: what is added to the score from which the probability follows. Right of 0, the "
+    "outcome is more frequent; left of 0, less."
+)
 _SHORT = {"hazard ratio": "HR", "odds ratio": "OR", "rate ratio": "RR", "mean ratio": "MR"}
 #: What a fit calls the constant, whose size tells nothing beside the others.
 _CONSTANTS = ("intercept", "(intercept)", "(Intercept)")
@@ -46,18 +52,26 @@ def section(run: Run) -> Section | None:
     if not blocks:
         return None
     kinds = dict.fromkeys(_kind(c) for c in run.rows("coefficients"))
-    what = " ".join(_PLAIN[k] for k in kinds if k in _PLAIN)
+    plain = _PLAIN if run.task == "regression" else _PLAIN | {"coefficient": _SCORE}
+    what = " ".join(plain[k] for k in kinds if k in plain)
     ends = " or ".join(dict.fromkeys(f"{_reference(k):g}" for k in kinds))
-    bars = (
-        f" Bars are 95 % intervals; where a bar crosses {ends}, the data leave the direction open."
-        if any(number(c.get("low")) == number(c.get("low")) for c in run.rows("coefficients"))
-        else ""
-    )
+    with_bars = {str(c["arm"]) for c in run.rows("coefficients") if _has_interval(c)}
+    every = with_bars == {str(c["arm"]) for c in run.rows("coefficients")}
+    levels = dict.fromkeys(level_of(arm) for arm in run.arms if arm.name in with_bars)
+    what_bars = f"{words.listed(list(levels))} intervals"
+    are = f"Bars are {what_bars}" if every else f"Bars, of arms that have them, are {what_bars}"
+    bars = f" {are}; where a bar crosses {ends}, the data leave the direction open."
+    bars = bars if with_bars else ""
     goes = "outcome" if run.task == "regression" else "risk"
     return Section(
         "coefficients", "Coefficients", f"Which covariates go with the {goes}?",
         f"{what}{bars} An association is not yet a cause.", h("div", blocks),
     )  # fmt: skip
+
+
+def _has_interval(c: Row) -> bool:
+    """Return whether a coefficient has an interval."""
+    return not math.isnan(number(c.get("low")))
 
 
 def _block(run: Run, arm: Arm) -> Markup | None:
@@ -74,6 +88,8 @@ def _block(run: Run, arm: Arm) -> Markup | None:
     spread = _spread(every) if len(fits) > 1 else {}
     unit = _UNITS.get(str(arm.settings.get("scale") or run.mapping("preprocess").get("scale")))
     note = [unit] if unit else []
+    if not any(map(_has_interval, first)):
+        note.append("this method gives no intervals")
     if len(fits) > 1:
         note.append(
             f"first of {len(fits)} fits ({run.scenarios.get(fits[0][0], fits[0][0])}); the pale "
@@ -112,7 +128,9 @@ def _block(run: Run, arm: Arm) -> Markup | None:
         )
         for i, page in enumerate(pages)
     ]
-    return h("div", *figures, _table(first, spread, kind), class_="forest")
+    level = level_of(arm)
+    rest = [_between(first, kind), parameters(run, arm, fits[0], level)]
+    return h("div", *figures, _table(first, spread, kind, level), *rest, class_="forest")
 
 
 def _kind(c: Row) -> str:
@@ -190,14 +208,12 @@ def _shown(c: Row) -> str:
     """Return ``1.52 (1.20–1.93)``."""
     shown = ratio if _kind(c) != "coefficient" else _three
     value, low, high = map(shown, _values(c))
-    if words.MISSING in (low, high):
-        return value
-    return f"{value} ({low} to {high})" if "−" in low + high else f"{value} ({low}–{high})"
+    return value if words.MISSING in (low, high) else f"{value} ({_range(low, high)})"
 
 
 def _three(value: float) -> str:
     """Return a coefficient with three digits that matter."""
-    return words.significant(value, 3)
+    return effect(value, 2) if abs(value) < 1e-4 else words.significant(value, 3)
 
 
 def _values(c: Row) -> tuple[float, float, float]:
@@ -212,25 +228,47 @@ def _exp(x: float) -> float:
     return math.exp(min(max(x, -700.0), 700.0)) if x == x else x
 
 
-def _table(first: Sequence[Row], spread: Mapping[str, tuple[float, float]], kind: str) -> Markup:
+def _table(
+    first: Sequence[Row], spread: Mapping[str, tuple[float, float]], kind: str, level: str
+) -> Markup:
     plain = kind == "coefficient"
     tested = any(number(c.get("standard_error")) == number(c.get("standard_error")) for c in first)
     short = "Coefficient" if plain else _SHORT.get(kind, "Ratio")
     head = ["Covariate", *([] if plain else ["Coefficient"])]
-    head += ["SE", f"{short} (95 % CI)", "p"] if tested else [short]
+    head += ["SE", f"{short} ({level} CI)", "p"] if tested else [short]
     gridded = _gridded(first)
     head += ["Grid shift"] * gridded + [f"{short} over all fits"] * bool(spread)
     shown = _three if plain else ratio
     body: list[list[str]] = []
     for c in first:
         error = c.get("standard_error")
-        line = [words.spaced(str(c["covariate"])), *([] if plain else [fixed(c["coefficient"])])]
-        width = _three(number(error)) if plain else fixed(error)
+        line = [words.spaced(str(c["covariate"])), *([] if plain else [effect(c["coefficient"])])]
+        width = _three(number(error)) if plain else effect(error)
         line += [width, _shown(c), words.p_value(c.get("p"))] if tested else [_shown(c)]
         line += [fixed(c.get("grid_shift"), 2)] * gridded
         if spread:
-            low, high = map(shown, spread.get(str(c["covariate"]), (math.nan, math.nan)))
-            to = " to " if "−" in low + high else "–"
-            line.append(words.MISSING if words.MISSING in (low, high) else f"{low}{to}{high}")
+            ends = spread.get(str(c["covariate"]), (math.nan, math.nan))
+            line.append(_range(*map(shown, ends)))
         body.append(line)
     return table(head, body, numeric=range(1, len(head)), caption="Coefficients")
+
+
+def _between(first: Sequence[Row], kind: str) -> Markup | None:
+    """Return how pooled coefficients differ between sites, and where a new site's are expected."""
+    rows = [c for c in first if number(c.get("tau2")) == number(c.get("tau2"))]
+    if not rows:
+        return None
+    body: list[list[str]] = []
+    for c in rows:
+        ends = [number(c.get(k)) for k in ("prediction_low", "prediction_high")]
+        new = map(_three, ends) if kind == "coefficient" else (ratio(_exp(x)) for x in ends)
+        share = words.percent(number(c.get("i2")))
+        body.append([words.spaced(str(c["covariate"])), effect(c["tau2"]), share, _range(*new)])
+    head = ["Covariate", "τ²", "I²", f"{_SHORT.get(kind, kind.capitalize())} at a new site"]
+    return table(head, body, numeric=range(1, len(head)), caption="Differences between sites")
+
+
+def _range(low: str, high: str) -> str:
+    """Return ``1.20–1.93``, or a dash where an end is missing."""
+    to = " to " if "−" in low + high else "–"
+    return words.MISSING if words.MISSING in (low, high) else f"{low}{to}{high}"

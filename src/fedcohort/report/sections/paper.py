@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from fedcohort.report import words
+from fedcohort.report import modelling, words
 from fedcohort.report.markup import h, p
 from fedcohort.report.run import Arm, Run
 from fedcohort.report.sections.base import Section
@@ -89,6 +89,8 @@ def _data(run: Run) -> str:
         parts.append(f"We analysed {words.of(rows, 'patient')}{where}{held}.")
         if sites and not natural:
             parts.append(f"Their rows were divided among {words.of(sites, 'simulated hospital')}.")
+    if entry := run.mapping("outcome").get("entry"):
+        parts.append(f"Patients count as at risk from when they came under observation ({entry}).")
     impute = run.mapping("preprocess").get("impute")
     how = f" Missing values were imputed ({words.spaced(str(impute))})." if impute else ""
     parts.append(
@@ -101,7 +103,7 @@ def _data(run: Run) -> str:
 def _fits(run: Run, cited: list[str]) -> str:
     """Return which models were fitted, with what software."""
     version = run.mapping("versions").get("fedcohort")
-    named = [_model(a, cited) for a in run.together]
+    named = [_model(run, a, cited) for a in run.together]
     fitted = f"We fitted {words.listed(named)}." if named else ""
     bounds = [a for a in (run.lower, run.upper) if a is not None]
     between = (
@@ -120,11 +122,15 @@ def _fits(run: Run, cited: list[str]) -> str:
     return f"{fitted}{between}{tuned}{checked}{software}".strip()
 
 
-def _model(arm: Arm, cited: list[str]) -> str:
-    """Return an arm with its method's citation."""
+def _model(run: Run, arm: Arm, cited: list[str]) -> str:
+    """Return an arm with its method's citation, and what was particular about it."""
     method = "" if arm.method == arm.title else arm.method
     inside = " ".join(x for x in (method, _cite(cited, arm.paper) if arm.paper else "") if x)
-    return f"“{arm.title}” ({inside})" if method else f"{arm.title} {inside}".strip()
+    chosen = modelling.tuned(t for t in run.rows("tuning") if t["arm"] == arm.name)
+    own = ", ".join(modelling.particulars(arm.settings, chosen))
+    if method:
+        return f"“{arm.title}” ({inside}{f'; {own}' if own else ''})"
+    return f"{arm.title} {inside}".strip() + (f" ({own})" if own else "")
 
 
 def _judged(run: Run, cited: list[str]) -> str:

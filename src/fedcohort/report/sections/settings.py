@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from fedcohort.report import words
+from fedcohort.report import modelling, words
 from fedcohort.report.markup import Markup, h, join, p, table
 from fedcohort.report.run import Arm, Run
 from fedcohort.report.sections.base import Section, key, more
@@ -16,7 +16,7 @@ _MOST_TRIED = 40
 def settings(run: Run) -> Section | None:
     """Return what was set: for the study, and for each arm."""
     blocks = [
-        _facts("The data", {k: v for k, v in run.mapping("data").items() if k != "features"}),
+        _facts("The data", _data(run)),
         _facts("What is predicted", run.mapping("outcome")),
         _facts("How it is judged", _told(run)),
         _facts("Preparing the data, inside each hospital", run.mapping("preprocess")),
@@ -27,8 +27,9 @@ def settings(run: Run) -> Section | None:
         "div",
         h("div", (b for b in blocks if b), class_="columns"),
         more(f"The {len(features)} features", p(", ".join(features))) if features else None,
+        _dropped(run),
         h("h3", "Each arm", class_="block") if run.arms else None,
-        h("div", (_arm(a) for a in run.arms), class_="columns"),
+        h("div", (_arm(run, a) for a in run.arms), class_="columns"),
         _tuning(run),
         _cards(run),
     )
@@ -61,6 +62,24 @@ def reproduce(run: Run) -> Section | None:
     )  # fmt: skip
 
 
+def _data(run: Run) -> Mapping[str, Any]:
+    """Return what the data are, without what stands elsewhere; events are counted of survival."""
+    data = {k: v for k, v in run.mapping("data").items() if k not in ("features", "events")}
+    if data and run.task == "survival":
+        events = run.mapping("data").get("events")
+        data["events"] = "hidden, since some site has few" if events is None else events
+    return data
+
+
+def _dropped(run: Run) -> Markup | None:
+    """Return which columns no model used, and why."""
+    why = {str(d["column"]): str(d["reason"]) for d in run.rows("dropped")}
+    if not why:
+        return None
+    named = [f"{words.spaced(column)} ({reason})" for column, reason in why.items()]
+    return p(f"Columns left out of the models: {', '.join(named)}.")
+
+
 def _told(run: Run) -> Mapping[str, Any]:
     """Return how the study is judged, without the checksum that only software reads."""
     return {k: v for k, v in run.mapping("evaluate").items() if k != "test_mark"}
@@ -76,9 +95,11 @@ def _facts(title: str, content: Mapping[str, Any]) -> Markup | None:
     return h("div", h("h3", title), h("dl", pairs), class_="facts-block")
 
 
-def _arm(arm: Arm) -> Markup:
-    """Return one arm's settings."""
-    shown = {"method": arm.method, **arm.settings} if arm.method else dict(arm.settings)
+def _arm(run: Run, arm: Arm) -> Markup:
+    """Return one arm's settings, with what tuning chose in place of what it began from."""
+    chosen = modelling.tuned(t for t in run.rows("tuning") if t["arm"] == arm.name)
+    shown = {"method": arm.method} if arm.method else {}
+    shown |= {**arm.settings, **chosen}
     pairs = (join(h("dt", words.spaced(str(k))), h("dd", words.value(v))) for k, v in shown.items())
     return h("div", h("h3", key(arm)), h("dl", pairs), class_="facts-block")
 

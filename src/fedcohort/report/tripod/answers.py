@@ -246,7 +246,8 @@ def flow(run: Run) -> str | None:
     cohort = run.mapping("cohort")
     if not (cohort.get("flow") and cohort.get("variables")):
         return None
-    return "Section Cohort; outcome and follow-up in Table 1."
+    followed = "outcome and follow-up" if run.task == "survival" else "the outcome"
+    return f"Section Cohort; {followed} in Table 1."
 
 
 def table_one(run: Run) -> str | None:
@@ -275,7 +276,7 @@ def specified(run: Run) -> str | None:
     """Item 22, specification."""
     if not run.arms:
         return None
-    shown = "Coefficients in full: section Effects. " if run.rows("coefficients") else ""
+    shown = "Coefficients in full: section Coefficients. " if run.rows("coefficients") else ""
     return (
         f"{shown}The models of arms that train together, with their preprocessing: models/, as "
         f"safetensors and JSON."
@@ -286,7 +287,7 @@ def performance(run: Run) -> str | None:
     """Item 23a, performance."""
     judged = "Errors" if run.task == "regression" else "Discrimination"
     return (
-        f"Sections Bounds, {judged} and Calibration, with intervals; subgroups are not split."
+        f"Sections The gap, {judged} and Calibration, with intervals; subgroups are not split."
         if run.rows("summary")
         else None
     )

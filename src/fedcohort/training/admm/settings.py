@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -28,6 +29,8 @@ class Penalty:
 class AdmmSettings:
     """Settings of consensus ADMM; a method that offers ``solver="admm"`` inherits them."""
 
+    of_solver: ClassVar[str] = "admm"
+
     rho: float | None = setting(
         None, "ρ > 0 of the first round; null: the curvature of the loss in standardised units"
     )
@@ -45,7 +48,9 @@ class AdmmSettings:
         choices=("exact", "subgradient"),
     )
     local_steps: int = setting(10, "subgradient steps in one round", "steps")
-    local_step_size: float = setting(0.1, "μ of a subgradient step, eq. 3.38")
+    local_step_size: float = setting(
+        0.1, "μ of a subgradient step, GenoMed4All D6.2 (2021), eq. 3.38"
+    )
     weighting: str = setting(
         "rows", "each row counts alike, or each site", choices=("rows", "sites")
     )

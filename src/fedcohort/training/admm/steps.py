@@ -2,20 +2,22 @@
 
 A site works with rows a_i = (1, standardised x_i), offsets, and weights that sum to one over its
 own rows; its share ω_j of the objective is that of its weight in all sites' (or 1/K). It keeps the
-latest s_j with what they gave, in its own state. What it factored of its rows is remembered for as
-long as its table lives.
+latest s_j with what they gave, in its own state, and the metric M_j of its subproblem (`smoothed`),
+which without a smoothed start is I. What it factored of its rows is remembered for as long as its
+table lives.
 """
 
 from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
+from typing import cast
 
 import numpy as np
 
 from fedcohort.arrays import Array
 from fedcohort.data.tables import LabelledTable
-from fedcohort.numerics.prox import LOCAL, Local
+from fedcohort.numerics.prox import LOCAL, Hinge, InMetric, Local
 from fedcohort.protocol import Keep, Site, message, summed
 
 
@@ -44,21 +46,26 @@ class Spread:
 
 @message
 class Memory:
-    """What a site keeps: targets (m, d) and residuals (m, d) of the latest rounds, x_j (d,), ρ."""
+    """What a site keeps: targets (m, d) and residuals (m, d) of the latest rounds, x_j (d,), ρ.
+
+    And M_j (d, d), or (0, 0) for I.
+    """
 
     targets: Array
     residuals: Array
     x: Array
     rho: Array
+    metric: Array
 
 
 @message
 class Step:
     """What a site adds to a round, each part times its ``share`` ω_j.
 
-    ``loss`` () at z; ``target`` s_j + α f_j (d,) and ``residual`` f_j = x_j − z (d,); ``inner``
-    (m,), f_jᵀf_j of this round with each earlier one, this one last; ``x``, ``w`` (), ‖x_j‖² and
-    ‖w_j‖²; ``plane`` (), the tangent of the loss at x_j, taken at z.
+    ``loss`` () at z; ``target`` M_j(s_j + α f_j − z) (d,) and ``residual`` M_j f_j (d,) with
+    f_j = x_j − z; ``inner`` (m,), f_jᵀM_j f_j of this round with each earlier one, this one last;
+    ``x``, ``w`` (), ‖x_j‖² and ‖w_j‖² in the same metric; ``plane`` (), the tangent of the loss at
+    x_j, taken at z.
     """
 
     share: Array
@@ -71,9 +78,30 @@ class Step:
     plane: Array
 
 
+@message
+class Smooth:
+    """Of smoothed hinge loss, each part times the ``share`` ω_j of a site.
+
+    ``loss`` () without smoothing; ``smoothed`` (), its ``slope`` (d,) and ``curvature`` (d, d);
+    ``weight`` and ``squares`` (), the sums of the rows' weights in the curvature and of their
+    squares (times ω_j²).
+    """
+
+    share: Array
+    loss: Array
+    smoothed: Array
+    slope: Array
+    curvature: Array
+    weight: Array
+    squares: Array
+
+
 @summed
 def admm_totals(site: Site[LabelledTable, None], *, offset: bool, classes: bool) -> Totals:
-    """Count the records and those of class 1, and sum the covariates; values are no `classes`."""
+    """Count the records and those of class 1, and sum the covariates.
+
+    Without `classes`, those of values are not counted by class.
+    """
     x, weight = _covariates(site.data, offset), _weight(site.data)
     y = site.data.y
     one, zero = (classes & (y == c) for c in (1, 0))
@@ -94,6 +122,36 @@ def admm_spread(site: Site[LabelledTable, None], *, offset: bool, centre: Array)
 
 
 @summed
+def admm_smoothed(
+    site: Site[LabelledTable, Memory | None],
+    *,
+    offset: bool,
+    centre: Array,
+    scale: Array,
+    total: float,
+    by_site: bool,
+    z: Array,
+    tau: float,
+) -> Smooth:
+    """Sum the smoothed hinge loss, its slope and its curvature.
+
+    Smoothed over τ, at z (d,).
+    """
+    own = cast(Hinge, _local(site.data, ("hinge", offset, centre, scale)))
+    share = _share(site.data, total, by_site)
+    value, slope, curvature, weight = own.smoothed(z, tau)
+    return Smooth(
+        np.array(share),
+        np.array(share * own.loss(z)),
+        np.array(share * value),
+        share * slope,
+        share * curvature,
+        np.array(share * weight.sum()),
+        np.array(share**2 * (weight @ weight)),
+    )
+
+
+@summed
 def admm_round(
     site: Site[LabelledTable, Memory | None],
     *,
@@ -110,8 +168,9 @@ def admm_round(
     relax: float,
     keep: int,
     subgradient: tuple[int, float] | None,
+    start: tuple[Array, float, float, Array] | None,
 ) -> Keep[Step, Memory]:
-    """Move each site's own solution towards its data and towards the common z (d,), and sum.
+    """Move each site's own solution towards its data and towards the common one, and sum.
 
     Parameters
     ----------
@@ -119,10 +178,18 @@ def admm_round(
     fresh : whether this is the site's first round; what it holds is then of another fit.
     mix : (m,), how the latest m targets make s_j.
     relax : α; keep : targets that the site remembers; subgradient : steps and step size.
+    start : the point (d,) and τ of the smoothed loss whose slope and curvature at the site give its
+        first s_j and M_j, the curvature's part in it, and what is added (d, d).
     """
-    own = _local(site.data, loss, offset, centre, scale)
-    was = _nothing(z, rho) if fresh or site.state is None else site.state
-    s = _mixed(was, mix, z, rho)
+    how = (loss, offset, centre, scale)
+    if fresh or site.state is None:
+        was, s = _nothing(z, rho), z
+        if start is not None:
+            was, s = _smooth_start(cast(Hinge, _local(site.data, how)), z, rho, *start)
+    else:
+        was = site.state
+        s = _mixed(was, mix, z, rho)
+    own = _local(site.data, how, was.metric)
     v = 2.0 * z - s
     if subgradient is None:
         x = own.prox(v, rho, was.x)
@@ -134,24 +201,41 @@ def admm_round(
     held = min(len(was.targets), keep - 1)
     targets = np.vstack([was.targets[len(was.targets) - held :], s + relax * residual])
     residuals = np.vstack([was.residuals[len(was.residuals) - held :], residual])
-    weight = float(_weight(site.data).sum())
-    share = (float(weight > 0) if by_site else weight) / total
+    share = _share(site.data, total, by_site)
+    force = _times(was.metric, residual)
     inner = np.zeros(keep)
-    inner[keep - len(residuals) :] = residuals @ residual
-    plane = own.loss(x) - rho * float((v - x) @ residual)
+    inner[keep - len(residuals) :] = residuals @ force
+    plane = own.loss(x) - rho * float((v - x) @ force)
     reply = (
-        1.0, own.loss(z), targets[-1], residual, inner, x @ x, (z - v) @ (z - v), plane,
+        1.0, own.loss(z), _times(was.metric, targets[-1] - z), force, inner,
+        x @ _times(was.metric, x), (z - v) @ _times(was.metric, z - v), plane,
     )  # fmt: skip
     return Keep(
         Step(*(share * np.asarray(part) for part in reply)),
-        Memory(targets, residuals, x, np.array(rho)),
+        Memory(targets, residuals, x, np.array(rho), was.metric),
     )
 
 
 def _nothing(z: Array, rho: float) -> Memory:
     """Return the memory of a site that has taken no step yet."""
     none = np.zeros((0, len(z)))
-    return Memory(none, none, z.copy(), np.array(rho))
+    return Memory(none, none, z.copy(), np.array(rho), IDENTITY)
+
+
+def _smooth_start(
+    own: Hinge, z: Array, rho: float, at: Array, tau: float, part: float, rest: Array
+) -> tuple[Memory, Array]:
+    """Return a site's first memory, and s_j (d,): w_j is the price of the smoothed loss."""
+    _, slope, curvature, _ = own.smoothed(at, tau)
+    metric = part * curvature + rest
+    none = np.zeros((0, len(z)))
+    s = at - np.linalg.solve(metric, slope) / rho
+    return Memory(none, none, z.copy(), np.array(rho), metric), s
+
+
+def _times(metric: Array, v: Array) -> Array:
+    """Return M_j v (d,)."""
+    return metric @ v if len(metric) else v
 
 
 def _mixed(was: Memory, mix: Array, z: Array, rho: float) -> Array:
@@ -162,6 +246,12 @@ def _mixed(was: Memory, mix: Array, z: Array, rho: float) -> Array:
     return s if float(was.rho) == rho else z + (s - z) * (float(was.rho) / rho)
 
 
+def _share(table: LabelledTable, total: float, by_site: bool) -> float:
+    """Return ω_j."""
+    weight = float(_weight(table).sum())
+    return (float(weight > 0) if by_site else weight) / total
+
+
 def _covariates(table: LabelledTable, offset: bool) -> Array:
     return table.x[:, :-1] if offset else table.x
 
@@ -170,35 +260,41 @@ def _weight(table: LabelledTable) -> Array:
     return np.ones(len(table.y)) if table.weight is None else table.weight
 
 
-STEPS = (admm_totals, admm_spread, admm_round)
+STEPS = (admm_totals, admm_spread, admm_smoothed, admm_round)
 
 
 #: What a site's rows are turned into: loss, offset, centre and scale.
 How = tuple[str, bool, Array, Array]
+#: M_j = I.
+IDENTITY = np.zeros((0, 0))
 
 
 class _Factored:
     """The latest subproblem of each table, for as long as its x lives: a fit factors it once."""
 
     def __init__(self) -> None:
-        self._held: dict[int, tuple[Callable[[], Array | None], Array, How, Local]] = {}
+        self._held: dict[int, tuple[Callable[[], Array | None], Array, How, Array, Local]] = {}
 
-    def __call__(
-        self, table: LabelledTable, loss: str, offset: bool, centre: Array, scale: Array
-    ) -> Local:
-        key, how = id(table.x), (loss, offset, centre, scale)
+    def __call__(self, table: LabelledTable, how: How, metric: Array = IDENTITY) -> Local:
+        key, (loss, offset, centre, scale) = id(table.x), how
         held = self._held.get(key)
         if held is not None and held[0]() is table.x and held[1] is table.y:
             known = held[2]
-            if known[:2] == how[:2] and all(map(np.array_equal, known[2:], how[2:])):
-                return held[3]
+            same = known[:2] == how[:2] and all(map(np.array_equal, known[2:], how[2:]))
+            if same and np.array_equal(held[3], metric):
+                return held[4]
         x, weight = _covariates(table, offset), _weight(table)
         rows = np.column_stack([np.ones(len(x)), (x - centre) / scale])
         fixed = table.x[:, -1] if offset else np.zeros(len(x))
         y = table.y if loss == "squared" else np.where(table.y == 1, 1.0, -1.0)
-        local = LOCAL[loss](rows, y, fixed, weight / max(float(weight.sum()), np.finfo(float).tiny))
+        weight = weight / max(float(weight.sum()), np.finfo(float).tiny)
+        local: Local = (
+            InMetric(loss, rows, y, fixed, weight, metric)
+            if len(metric)
+            else LOCAL[loss](rows, y, fixed, weight)
+        )
         alive = weakref.ref(table.x, lambda _: self._held.pop(key, None))
-        self._held[key] = (alive, table.y, how, local)
+        self._held[key] = (alive, table.y, how, metric, local)
         return local
 
 

@@ -1,0 +1,99 @@
+"""Whether a site's own coefficients would count, or single out, few of its records.
+
+Coefficients and standard errors of a 2 × 2 table are that table: with a records of class 1 and b of
+class 0 where x = 0, b₀ = log(a/b), and its squared error is 1/a + 1/b. So, of a yes/no outcome,
+counts above 0 and events, each of these is over no records or over `least`:
+
+    margins    the records of each kind of outcome at each value of a covariate of two values
+    patterns   the same at each pattern of covariates, if all have two values and there are no more
+               patterns than numbers that may be told, k (k + 3)/2
+
+Nor may one record stand alone, by a value so far from the others that it is nearly all of a
+column's spread, or few by a weight or an offset, or by a column that others give in all but these:
+the rules of `data.isolation` and `data.differences`, here of one site.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fedcohort.arrays import Array
+from fedcohort.data.differences import own_differences
+from fedcohort.data.isolation import STEEPEST, lone, ways
+from fedcohort.numerics.sitefit import SiteFit
+
+#: Why a site gives no coefficients, besides the reasons of `numerics.sitefit`.
+SMALL_CELL, ALONE, HEAVY, NEAR = range(100, 104)
+
+
+def singled_out(
+    x: Array,
+    outcome: Array,
+    offset: Array,
+    weight: Array,
+    *,
+    kind: Array | None,
+    link: str,
+    coefficients: int,
+    least: int,
+) -> SiteFit | None:
+    """Return the refusal of a table whose coefficients would tell of few records.
+
+    Parameters
+    ----------
+    x : (n, p).
+    outcome : (n, 1) or (n, 0), where it is a number.
+    offset, weight : (n,).
+    kind : (n,) bool, which kind of outcome each record has; None where it has no kinds.
+    link : by which an offset acts.
+    coefficients : k.
+    """
+    if least < 2:
+        return None
+    p, reason = x.shape[1], 0
+    blame = np.zeros(p, bool)
+    if heavy(weight, offset, link, least):
+        reason = HEAVY
+    elif (far := alone(np.column_stack([x, outcome]))).any():
+        reason, blame = ALONE, far[:p]
+    elif (near := own_differences(x, least)).any():
+        reason, blame = NEAR, near
+    elif kind is not None and (small := small_cells(x, kind, coefficients, least)).any():
+        reason, blame = SMALL_CELL, small
+    if not reason:
+        return None
+    return SiteFit(reason, blame, np.zeros(coefficients), np.zeros((coefficients, coefficients)))
+
+
+def small_cells(x: Array, kind: Array, coefficients: int, least: int) -> Array:
+    """Return the covariates (p,) of two values that share few records with a kind of outcome."""
+    places = [np.unique(column, return_inverse=True)[1] for column in x.T]
+    two = np.array([place.max(initial=0) == 1 for place in places], bool)
+    few = two & np.array([_few(place, kind, least) for place in places], bool)
+    if few.any() or not two.all():
+        return few
+    pattern = np.unique(x, axis=0, return_inverse=True)[1].reshape(-1)
+    told = coefficients * (coefficients + 3) // 2
+    return two & (pattern.max(initial=0) < told and _few(pattern, kind, least))
+
+
+def alone(columns: Array) -> Array:
+    """Return in which columns (n, q) nearly all of the squares about the median is one record's."""
+    squares = (columns - np.median(columns, axis=0)) ** 2
+    return lone(squares.sum(axis=0), (squares**2).sum(axis=0))
+
+
+def heavy(weight: Array, offset: Array, link: str, least: int) -> bool:
+    """Return whether weights or an offset (n,) let few records count, or count otherwise."""
+    for one in (weight, offset):
+        apart = len(one) - int(np.unique(one, return_counts=True)[1].max())
+        if 0 < apart < least:
+            return True
+    steep = np.clip(offset - np.median(offset), -STEEPEST, STEEPEST)
+    count = [weight * np.exp(way * steep) for way in ways(link)]
+    return bool(alone(offset[:, None])[0]) or any(c.sum() ** 2 < least * (c @ c) for c in count)
+
+
+def _few(place: Array, kind: Array, least: int) -> bool:
+    counts = np.bincount(2 * place + kind)
+    return bool(((counts > 0) & (counts < least)).any())

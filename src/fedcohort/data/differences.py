@@ -1,0 +1,156 @@
+"""Columns in which few records differ from a combination of others: what a fit would tell of them.
+
+Let r_j be the residual of column z_j on all other columns, z_j − Σ b_i z_i. With S the
+cross-products, S_j − Σ b_i S_i = Σ r_j z, so that S, or a saved covariance, which is its inverse,
+tells the row of the one record that makes up r_j, or a sum over the few. That is so of a column
+that copies another, or a sum of others, but for few records. It is refused where these are few by
+
+    (Σ r²)² < `LONE` · Σ r⁴;  or, where R_j² > 1 − `NEAR`,  (Σ r²)² < m · Σ r⁴               (1)
+
+with m = `min_cell`, or n/`CHANCE` of few rows n. Sites first sum r² and r⁴ of residuals of their
+own, on their own columns (`data.isolation`, and with the one sum of `ridge`): where z_j is given by
+others in all but one record, these are that record's, of share 1 − h of what they are over all
+sites, h its leverage at its site. So where they are not over few, and are half of it or more,
+nothing else is asked, but of columns that others give to rounding. Otherwise residuals over all
+sites are summed, of columns of which
+
+    R_j² > 1 − `NEAR`,  or  (Σ r²)² < `FEW` · Σ d⁴,                                         (2)
+
+d from the column's own median: Σ d⁴ is not much less than Σ r⁴ where one record makes up both.
+
+Revealed: `Differences` of those columns, if any, once, as a sum over all sites. The cross-products
+have then been seen by the coordinator: it is the readers of what is saved that (1) then protects.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from fedcohort.arrays import Array
+from fedcohort.data.isolation import Columns, lone, nearly_given, shown
+from fedcohort.data.tables import LabelledTable, SurvivalTable
+from fedcohort.numerics.residuals import powers, residual_parts, roots
+from fedcohort.protocol.errors import NothingToLearn, SiteUnavailable
+from fedcohort.protocol.federation import Federation
+from fedcohort.protocol.message import message
+from fedcohort.protocol.step import Site, summed
+
+#: 1 − R² of a column that others nearly give.
+NEAR = 0.1
+#: (Σ r²)²/Σ d⁴, and that of sites' own residuals, for each that would be few: they may be.
+FEW = 4.0
+#: Sites' own residuals are at least this share of those over all sites, or these are asked for.
+SHARE = 0.5
+#: The number of rows over this is no more than (Σ r²)²/Σ r⁴ of their residuals by chance.
+CHANCE = 6.0
+#: Parts of a combination that are worth naming, against its largest.
+PART = 0.05
+
+
+@message
+class Differences:
+    """``rows`` (), and Σ r² and Σ r⁴ (2, k) of k residuals, about a centre and sites' medians."""
+
+    rows: Array
+    squares: Array
+    fourth: Array
+
+
+@summed
+def differences(
+    site: Site[LabelledTable | SurvivalTable, None], *, centre: Array, parts: Array, offset: bool
+) -> Differences:
+    """Sum powers of combinations of columns about `centre` (q,), with coefficients `parts` (k, q).
+
+    The columns are the covariates and, if there is one more, the outcome less the offset.
+    """
+    table = site.data
+    covariates = table.x[:, : table.x.shape[1] - offset]
+    columns = [covariates]
+    if isinstance(table, LabelledTable) and len(centre) > covariates.shape[1]:
+        columns.append((table.y - offset * table.x[:, -1])[:, None])
+    joined = np.hstack(columns).astype(float, copy=False)
+    return Differences(np.array(len(joined)), *powers(joined - centre, parts))
+
+
+def check_differences(
+    fed: Federation,
+    names: Sequence[str],
+    inner: Array,
+    centre: Array,
+    own: Columns,
+    *,
+    least: int,
+    offset: bool = False,
+) -> None:
+    """Ask for `Differences` where a column may differ in few records, and refuse it if it does.
+
+    Nothing is asked of one site alone, or where `min_cell` is 1.
+
+    Parameters
+    ----------
+    names : of the covariates, (p,); the outcome may follow as one more column.
+    inner, centre : (q, q) and (q,), cross-products about the means, by any weights, and a point
+        near the means.
+    own : of the columns, (q,).
+    least : `min_cell`.
+
+    Raises
+    ------
+    NothingToLearn : some column does; it and those that nearly give it are named.
+    SiteUnavailable : a site has left.
+    """
+    if len(fed.sites) < 2 or least < 2:
+        return
+    parts, left = suspects(inner, own, least)
+    if not len(parts):
+        return
+    told = fed.sum(differences, centre=centre, parts=parts / roots(inner), offset=offset)
+    if missing := sorted(set(fed.sites) - set(fed.answered)):
+        raise SiteUnavailable(
+            f"{', '.join(missing)} left during the fit, and an exact fit needs the same sites in "
+            f"every sum. Bring them back and --resume, or start again without them."
+        )
+    for part in parts[in_few(told.squares, told.fourth, left, float(told.rows), least)]:
+        called = [*map(repr, names), "the outcome"]
+        order = np.argsort(-np.abs(part), kind="stable").tolist()
+        raise NothingToLearn(
+            nearly_given(
+                [called[i] for i in order if abs(part[i]) > PART * np.abs(part).max()],
+                "at all sites together",
+                least,
+            )
+        )
+
+
+def suspects(inner: Array, own: Columns, least: int) -> tuple[Array, Array]:
+    """Return residuals (k, q) that may be of few records, eq. (2), and their 1 − R² (k,)."""
+    parts, left = residual_parts(inner)
+    near, some = left < NEAR, np.isfinite(left)
+    left = np.where(some, left, 1.0)
+    asked = some & (near | (left**2 < FEW / own.shown))
+    few = shown(*own.rest) < FEW * np.where(near, least, 1)
+    asked &= few | (left == 0) | (own.rest[0] < SHARE * left * own.squares)
+    asked &= parts.any(axis=1)
+    return parts[asked], left[asked]
+
+
+def in_few(squares: Array, fourth: Array, left: Array, rows: float, least: int) -> Array:
+    """Return which residuals (k,) are of few records, eq. (1), of sums (m, k) of m kinds."""
+    some = min(least, rows / CHANCE)
+    few = (left < NEAR) & (squares > 0) & (squares**2 < some * fourth)
+    found: Array = few | lone(squares, fourth)
+    return np.any(found, axis=0)
+
+
+def own_differences(columns: Array, least: int) -> Array:
+    """Return which columns (n, q) of one table are in a relation that few records break, (q,)."""
+    centred = columns - columns.mean(axis=0)
+    inner = centred.T @ centred
+    parts, left = residual_parts(inner)
+    few = in_few(*powers(centred, parts / roots(inner)), left, len(columns), least)
+    part = np.abs(parts[few])
+    blamed: Array = part > PART * part.max(axis=1, keepdims=True)
+    return np.any(blamed, axis=0)

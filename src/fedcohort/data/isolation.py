@@ -1,0 +1,299 @@
+"""Columns that single out a record: what a program asks before it sums anything over covariates.
+
+A sum over few records is those records, and a column can make any sum one over few: a number that
+few records have, an outcome or offset that is huge in one, a weight that leaves the others none.
+Analysts choose columns. So over several sites a program asks for counts and powers of each column,
+and refuses, before it asks for more, where
+
+    rare    fewer than `min_cell` records, but some, differ from a public point (the fill of a
+            covariate; 0 of an outcome or offset, 1 of a weight); or from their site's median, in
+            a covariate of which (Σ d²)²/Σ d⁴ about the public point does not show more records;
+            or in one covariate from another; or, of two with the values 0 and 1, do not
+    lone    of the d² about the sites' medians nearly all is one record's:
+            (Σ d²)² < `LONE` · Σ d⁴, which one of `LONE`^-½ or more of Σ d² brings about        (1)
+    given   others give it in all but one record: eq. (1) of its residuals on them, at each site
+    heavy   (Σ ω)² < `min_cell` · Σ ω², Kish's number of records, for what a record counts: ω = w,
+            or w times e^offset, and e^-offset, where a link makes it count so; over all records,
+            over those that have a 0/1 covariate, and over those that do not                    (2)
+
+("Survey Sampling", Wiley 1965, for the last). `data.differences` looks at more of the last but one,
+once the cross-products are known. Not looked at: records that alone count at the
+coefficients of a later round.
+
+Revealed: `Isolation`, once, as a sum over all sites.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from fedcohort.arrays import Array
+from fedcohort.data.tables import LabelledTable, SurvivalTable
+from fedcohort.numerics.residuals import own_powers
+from fedcohort.protocol.errors import NothingToLearn
+from fedcohort.protocol.federation import Federation
+from fedcohort.protocol.message import message
+from fedcohort.protocol.method import Task
+from fedcohort.protocol.step import Site, summed
+
+#: Eq. (1): a record of which the square is 0.89 of all is alone; others are a third of it.
+LONE = 1.25
+#: Deviations, exponents and weights are cut to these, so that their powers stay finite.
+FARTHEST, STEEPEST, HEAVIEST = 1e70, 300.0, 1e140
+#: Links by which e^offset is what a record counts; and those by which it is that or its inverse.
+GROWS, TURNS = ("log",), ("logit", "probit", "cloglog")
+
+
+@message
+class Isolation:
+    """Counts and powers of q columns: covariates, outcome, offset, weights.
+
+    ``rows`` (); records that differ from the public point, ``away`` (q,), and from their site's
+    median, ``odd`` (q,); Σ d² and Σ d⁴ about the point, and about the median, ``squares`` and
+    ``fourth`` (2, q); in which two covariates ``differ`` (p, p); Σ r² and Σ r⁴
+    of each column's residuals on the others at its site, ``rest`` (2, p or p + 1); Σ ω and Σ ω² of
+    eq. (2), ``hold`` (m, 2, p + 1), over all records and, for each covariate, times the d² about
+    the point, at most 1.
+    """
+
+    rows: Array
+    away: Array
+    odd: Array
+    squares: Array
+    fourth: Array
+    differ: Array
+    rest: Array
+    hold: Array
+
+
+class Columns(NamedTuple):
+    """What is known of columns before any products are summed.
+
+    Attributes
+    ----------
+    shown : (q,), (Σ d²)²/Σ d⁴ about the sites' medians; squares : (q,), Σ d².
+    rest : (2, q), as in `Isolation`.
+    """
+
+    shown: Array
+    squares: Array
+    rest: Array
+
+
+@summed
+def isolation(
+    site: Site[LabelledTable | SurvivalTable, None],
+    *,
+    origin: Array,
+    link: str,
+    offset: bool,
+    explained: bool,
+) -> Isolation:
+    """Count the records that differ in each column, and sum how far.
+
+    From the public point `origin` (q,), where the last column of x may be an offset, and the last
+    of all are weights. Where it is `explained`, the outcome, less the offset, has residuals too.
+    """
+    table = site.data
+    n = len(table.x)
+    weight = np.ones(n) if table.weight is None else table.weight
+    shift = table.x[:, -1:] if offset else np.zeros((n, 0))
+    outcome = table.y[:, None] if isinstance(table, LabelledTable) else np.zeros((n, 0))
+    covariates = table.x[:, : table.x.shape[1] - offset]
+    columns = np.column_stack([covariates, outcome, shift, weight]).astype(float, copy=False)
+    half = n // 2
+    median = np.partition(columns, half, axis=0)[half] if n else origin
+    apart = [np.clip(columns - point, -FARTHEST, FARTHEST) ** 2 for point in (origin, median)]
+    steep = np.clip(shift[:, :1].sum(axis=1), -STEEPEST, STEEPEST)
+    p = covariates.shape[1]
+    held = np.column_stack([np.ones(n), np.minimum(apart[0][:, :p], 1.0)])
+    trusted = np.minimum(weight, HEAVIEST)
+    count = [
+        np.minimum(trusted * np.exp(way * steep), HEAVIEST)
+        for way in (ways(link) if offset else (0,))
+    ]
+    return Isolation(
+        rows=np.array(n),
+        away=(columns != origin).sum(axis=0),
+        odd=(columns != median).sum(axis=0),
+        squares=np.array([d.sum(axis=0) for d in apart]),
+        fourth=np.array([(d * d).sum(axis=0) for d in apart]),
+        differ=disagreements(covariates),
+        rest=own_powers(np.column_stack([covariates, (outcome - steep[:, None])[:, :explained]])),
+        hold=np.array([[c @ held, c**2 @ held**2] for c in count]),
+    )
+
+
+def check_columns_apart(
+    fed: Federation, task: Task, link: str, *, outcome: bool = True, counted: bool = False
+) -> tuple[Federation, Columns]:
+    """Ask for `Isolation` and refuse what singles out records.
+
+    Nothing is asked of one site alone; nothing is refused where `min_cell` is 1.
+
+    Parameters
+    ----------
+    link : by which an offset acts; "" without.
+    outcome : whether the sites' tables have an outcome of numbers.
+    counted : as of `check_isolation`.
+
+    Returns
+    -------
+    fed : the sites that answered.
+    columns : what is known of the covariates; without any where nothing is asked.
+
+    Raises
+    ------
+    NothingToLearn : some column does; it is named.
+    """
+    p = len(task.features) - task.offset
+    if len(fed.sites) < 2:
+        return fed, Columns(np.zeros(0), np.zeros(0), np.zeros((2, 0)))
+    point = np.zeros(p) if task.origin is None else np.asarray(task.origin, float)[:p]
+    origin = np.r_[point, np.zeros(outcome + task.offset), 1.0]
+    explained = outcome and not counted
+    told = fed.sum(isolation, origin=origin, link=link, offset=task.offset, explained=explained)
+    if task.min_cell > 1:
+        check_isolation(told, task.features, p, task.min_cell, counted)
+    q = p + explained
+    spread = told.squares[1, :q]
+    own = Columns(shown(spread, told.fourth[1, :q]), spread, told.rest)
+    return fed.only(fed.answered), own
+
+
+def check_isolation(
+    told: Isolation, names: Sequence[str], covariates: int, least: int, counted: bool = False
+) -> None:
+    """Refuse columns that single out fewer than `least` records, by the header's list.
+
+    Parameters
+    ----------
+    names : of the covariates and, if there is one, the offset.
+    covariates : how many of them are covariates.
+    least : `min_cell`.
+    counted : whether the program itself counts the outcome's rarer kind, and refuses it.
+
+    Raises
+    ------
+    NothingToLearn : some do; the first is named.
+    """
+    if told.rows < least:
+        return  # the program says so
+    agree = "or lower min_cell, if all sites agree."
+    weighty = heavy(told, covariates, least)
+    if weighty[:, 0].any():
+        raise NothingToLearn(_too_heavy("", least, agree))
+    called = [*map(repr, names), "the column of weights"]
+    if len(told.away) > len(called):
+        called.insert(covariates, "the outcome")
+    few = rare(told, covariates, least)
+    alone = lone(told.squares[1], told.fourth[1]) & ~few
+    if counted:
+        few[covariates] = False
+    for j in np.flatnonzero(few):
+        raise NothingToLearn(
+            f"{called[j]} has the same value in all but a few records (fewer than min_cell, "
+            f"{least}) at all sites together, so that sums are over those few. Leave it out, "
+            f"{agree}"
+        )
+    for j, i in np.argwhere(alike(told, covariates, least)):
+        raise NothingToLearn(
+            f"{called[j]} and {called[i]} agree in all but a few records, or in a few (fewer than "
+            f"min_cell, {least}) at all sites together, so that sums are over those few. Leave one "
+            f"of them out, {agree}"
+        )
+    for j in np.flatnonzero(alone):
+        raise NothingToLearn(too_far(called[j], "at all sites together"))
+    if (given := lone(*told.rest)).any():
+        blame = [called[j] for j in np.flatnonzero(given)]
+        raise NothingToLearn(nearly_given(blame, "at all sites together", least))
+    for j in np.flatnonzero(weighty[:, 1:].any(axis=0)):
+        raise NothingToLearn(_too_heavy(f" that have {called[j]}, or have not", least, agree))
+
+
+def _too_heavy(whose: str, least: int, agree: str) -> str:
+    return (
+        f"with these weights, or this offset, fewer than {least} records (min_cell) count for "
+        f"nearly all{whose}, so that sums are over those few. Leave them out, cut them to a limit, "
+        f"{agree}"
+    )
+
+
+def too_far(column: str, where: str) -> str:
+    """Say of what is called `column` that one record stands alone, and what helps."""
+    return (
+        f"{column} has, {where}, one record so far from the others that sums with it tell it. "
+        f"Correct it, cut the column to a limit (winsorise), take its logarithm or leave it out; "
+        f"or lower min_cell, if all sites agree."
+    )
+
+
+def nearly_given(columns: Sequence[str], where: str, least: int) -> str:
+    """Say of columns that one is given by others but for few records, and what helps."""
+    one, named = ("one of " if len(columns) > 1 else ""), ", ".join(columns)
+    return (
+        f"{one}{named} is told by other columns, {where}, in all but a few records (fewer than "
+        f"min_cell, {least}), so that sums tell those. Leave one of them out; or lower min_cell, "
+        f"if all sites agree."
+    )
+
+
+def ways(link: str) -> tuple[int, ...]:
+    """Return the multiples of an offset whose exponential is what a record may count."""
+    return (0, 1) if link in GROWS else (0, 1, -1) if link in TURNS else (0,)
+
+
+def heavy(told: Isolation, covariates: int, least: int) -> Array:
+    """Return which ways to count (m, p + 1) are over few, by eq. (2): of all, and of covariates."""
+    total, squares = told.hold[:, 0], told.hold[:, 1]
+    few = total**2 < least * squares
+    level = (told.squares[0] == told.fourth[0])[:covariates] & (told.away[:covariates] > 0)
+    rest, others = total[:, :1] - total[:, 1:], squares[:, :1] - squares[:, 1:]
+    few[:, 1:] |= rest**2 < least * others
+    few[:, 1:] &= level
+    return few
+
+
+def rare(told: Isolation, covariates: int, least: int) -> Array:
+    """Return which columns (q,) all but a few records share a value of."""
+    shown = np.divide(
+        told.squares[0] ** 2,
+        told.fourth[0],
+        out=np.zeros(told.squares.shape[1]),
+        where=told.fourth[0] > 0,
+    )
+    odd = told.odd.astype(float)
+    odd[:covariates] = np.maximum(odd, np.ceil(shown))[:covariates]
+    few = np.minimum(told.away, np.where(odd > 0, odd, told.away))
+    return (few > 0) & (few < least)
+
+
+def shown(squares: Array, fourth: Array) -> Array:
+    """Return how many records sums of squares (…,) are over, as (Σ d²)²/Σ d⁴; inf if all are 0."""
+    out = np.full(np.shape(squares), np.inf)
+    return np.divide(squares**2, fourth, out=out, where=fourth > 0)
+
+
+def alike(told: Isolation, covariates: int, least: int) -> Array:
+    """Return which two covariates (p, p) differ, or where they are 0 or 1 agree, in few records."""
+    level = (told.squares[0] == told.fourth[0])[:covariates] & (told.away[:covariates] > 0)
+    agree = np.where(np.outer(level, level), told.rows - told.differ, 0)
+    few = (told.differ > 0) & (told.differ < least)
+    return np.triu(few | ((agree > 0) & (agree < least)), 1)
+
+
+def disagreements(columns: Array) -> Array:
+    """Return in how many rows of (n, p) two columns differ, (p, p)."""
+    rows = np.ascontiguousarray(columns.T)
+    out = np.zeros((len(rows), len(rows)), np.int64)
+    for j, row in enumerate(rows):
+        out[j, j + 1 :] = np.count_nonzero(rows[j + 1 :] != row, axis=1)
+    return out + out.T
+
+
+def lone(squares: Array, fourth: Array, share: float = LONE) -> Array:
+    """Return of which sums of squares (…,) nearly all is one record's, eq. (1)."""
+    return (squares > 0) & (squares**2 < share * fourth)

@@ -1,0 +1,60 @@
+"""What belongs to a fitted model besides its covariates, as rows for people.
+
+With f the linear predictor, b₀ + Σ coefficient × covariate, plus the offset if there is one, a
+model is written down by b₀, the coefficients, and how f becomes a prediction. Rows have the keys
+`name` and `value`, and where there are any `standard_error`, `p`, `low`, `high`, and a `note` in
+words.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from fedcohort.numerics.wald import ratio_rows
+
+#: How f becomes a prediction, by link.
+PREDICTED = {
+    "identity": "the predicted value is f",
+    "log": "the predicted value is exp(f)",
+    "sqrt": "the predicted value is f²",
+    "inverse": "the predicted value is 1/f",
+    "logit": "the probability is 1/(1 + exp(−f))",
+    "probit": "the probability is Φ(f), of the standard normal distribution",
+    "cloglog": "the probability is 1 − exp(−exp(f))",
+}
+#: What f is.
+PREDICTOR = "f = intercept + sum of coefficient × covariate"
+
+
+def intercept_row(
+    value: float,
+    standard_error: float | None,
+    level: float,
+    link: str,
+    *,
+    freedom: float = math.inf,
+    offset: bool = False,
+) -> dict[str, Any]:
+    """Return the row of an intercept, whose note says how a prediction is made.
+
+    Parameters
+    ----------
+    standard_error : None where there is none.
+    level : coverage of the interval.
+    freedom : degrees of freedom of Student's distribution; infinite for the normal.
+    offset : whether the linear predictor has one.
+    """
+    row: dict[str, Any] = {"name": "intercept", "value": value}
+    if standard_error is not None:
+        estimate, error = np.array([value]), np.array([standard_error])
+        tested = ratio_rows(["intercept"], estimate, error, level, "", freedom)[0]
+        row |= {k: tested[k] for k in ("standard_error", "p", "low", "high")}
+    return row | {"note": predicted(link, offset=offset)}
+
+
+def predicted(link: str, *, offset: bool = False) -> str:
+    """Return how a prediction is made, in one line without a full stop."""
+    return f"{PREDICTOR}{' + offset' if offset else ''}; {PREDICTED[link]}"

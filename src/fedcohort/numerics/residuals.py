@@ -1,0 +1,105 @@
+"""Residuals of each column of a table on all of its others, and over how few rows they are.
+
+Of columns z_j with the cross-products S, in standard deviations, the residual r_j = z_j − Σ b_i z_i
+is along a row of S⁻¹. Where others give a column exactly, it is 0, and so is that of each column of
+such a relation. Nothing is revealed here.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fedcohort.arrays import Array
+
+#: 1 − R² of a column that others give: rounding.
+ROUNDING = 1e-10
+#: Coefficients (in standard deviations) that make a column part of a relation, and residuals, as a
+#: share of the terms that they are the sum of, that are rounding.
+PART, NOTHING = 1e-6, 1e-11
+#: Residuals are cut to this, so that their powers stay finite.
+FARTHEST = 1e70
+
+
+def residual_parts(inner: Array) -> tuple[Array, Array]:
+    """Return coefficients (q, q) of each column's residual, and 1 − R² (q,).
+
+    Parameters
+    ----------
+    inner : cross-products (q, q) about the means.
+
+    Returns
+    -------
+    parts : r_j = Σ_i parts_ji z_i/√S_ii; a row of 0 where r_j is, or the column does not vary.
+    left : 1 − R²; 0 where others give a column to `ROUNDING`, inf where it does not vary.
+    """
+    unit = roots(inner)
+    corr = inner / np.outer(unit, unit)
+    kept = _independent(corr)
+    parts, left = np.zeros_like(corr), np.full(len(corr), np.inf)
+    if not len(kept):
+        return parts, left
+    precision = np.linalg.inv(corr[np.ix_(kept, kept)])
+    own = np.diag(precision)
+    rest = np.setdiff1d(np.flatnonzero(np.diag(corr)), kept)
+    given = corr[np.ix_(rest, kept)] @ precision
+    parts[np.ix_(kept, kept)] = precision / own[:, None]
+    left[kept] = 1.0 / own
+    bound = kept[(np.abs(given) > PART).any(axis=0)]
+    parts[bound], left[bound], left[rest] = 0.0, 0.0, 0.0
+    parts[np.ix_(rest, kept)] = -given
+    parts[rest, rest] = 1.0
+    return parts, left
+
+
+def powers(columns: Array, parts: Array) -> tuple[Array, Array]:
+    """Return Σ r² and Σ r⁴ (2, k) of combinations of columns (n, q), and of those less the median.
+
+    The coefficients are `parts` (k, q).
+    """
+    r = columns @ parts.T
+    r[np.abs(r) <= NOTHING * (np.abs(columns) @ np.abs(parts).T)] = 0.0
+    half = len(r) // 2
+    median = np.partition(r, half, axis=0)[half] if len(r) else np.zeros(len(parts))
+    squares = [np.clip(d, -FARTHEST, FARTHEST) ** 2 for d in (r, r - median)]
+    return (
+        np.array([d.sum(axis=0) for d in squares]),
+        np.array([np.einsum("ij,ij->j", d, d) for d in squares]),
+    )
+
+
+def own_powers(columns: Array) -> Array:
+    """Return Σ r² and Σ r⁴ (2, q) of the residuals of one table's columns (n, q)."""
+    if not len(columns):
+        return np.zeros((2, columns.shape[1]))
+    cut = np.clip(columns, -FARTHEST, FARTHEST)
+    centred = cut - cut.mean(axis=0)
+    inner = centred.T @ centred
+    parts, _ = residual_parts(inner)
+    squares, fourth = powers(centred, parts / roots(inner))
+    unit = roots(inner) ** 2
+    return np.array([squares[0] * unit, fourth[0] * unit**2])
+
+
+def roots(inner: Array) -> Array:
+    """Return the square roots of the diagonal (q,), and 1 for 0."""
+    sd = np.sqrt(np.maximum(np.diag(inner), 0.0))
+    return np.where(sd > 0, sd, 1.0)
+
+
+def about_means(products: Array) -> Array:
+    """Return cross-products (q, q) about the means from those with an intercept (q + 1, q + 1)."""
+    first = products[0, 1:]
+    return products[1:, 1:] - np.outer(first, first) / (products[0, 0] or 1.0)
+
+
+def _independent(corr: Array) -> Array:
+    """Return columns (k,) of a correlation matrix of which no others give one, by pivoting."""
+    rest, kept = corr.copy(), list[int]()
+    while len(kept) < len(corr):
+        j = int(np.argmax(np.diag(rest)))
+        if rest[j, j] <= ROUNDING:
+            break
+        kept.append(j)
+        rest -= np.outer(rest[:, j], rest[j]) / rest[j, j]
+        rest[kept] = rest[:, kept] = 0.0
+    return np.array(kept, np.int64)

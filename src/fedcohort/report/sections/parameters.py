@@ -1,0 +1,76 @@
+"""What a model consists of besides its covariates: the table below its coefficients."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from fedcohort.report import words
+from fedcohort.report.markup import Markup, h, table
+from fedcohort.report.run import Arm, Run
+from fedcohort.report.words import effect, number
+
+Row = Mapping[str, Any]
+#: What the table is called.
+CAPTION = "Rest of the model"
+
+
+def level_of(arm: Arm) -> str:
+    """Return the coverage of an arm's intervals, ``95 %``."""
+    return coverage(arm.settings)
+
+
+def coverage(settings: Mapping[str, Any]) -> str:
+    """Return the coverage of intervals by a method's settings; 95 % where they have none."""
+    level = number(settings.get("level"))
+    return f"{100 * (level if 0 < level < 1 else 0.95):g} %"
+
+
+def parameters(run: Run, arm: Arm, fit: tuple[str, int], level: str) -> Markup | None:
+    """Return the table of one fit's intercept and what else belongs to it; None without any.
+
+    Parameters
+    ----------
+    fit : its scenario and repeat.
+    level : coverage of the intervals, in words.
+    """
+    rows = [
+        r
+        for r in run.rows("parameters")
+        if (r["arm"], str(r["scenario"]), int(r.get("repeat") or 0)) == (arm.name, *fit)
+    ]
+    if not rows:
+        return None
+    valued = [r for r in rows if r.get("value") is not None]
+    known = [k for k in ("standard_error", "low", "p") if any(r.get(k) is not None for r in valued)]
+    heads = {"standard_error": "SE", "low": f"{level} CI", "p": "p"}
+    body: list[list[str]] = []
+    for r in valued:
+        cells = {
+            "standard_error": effect(r.get("standard_error")),
+            "low": interval(r),
+            "p": words.p_value(r.get("p")),
+        }
+        body.append([name(r), effect(r["value"]), *(cells[k] for k in known)])
+    head = ["Parameter", "Value", *(heads[k] for k in known)]
+    said = [
+        h("p", h("b", name(r)), f": {r['note']}.", class_="quiet") for r in rows if r.get("note")
+    ]
+    shown = table(head, body, numeric=range(1, len(head)), caption=CAPTION) if body else None
+    return h("div", shown, *said)
+
+
+def name(row: Row) -> str:
+    """Return what a parameter is called, with its time and unit."""
+    if (time := row.get("time")) is None:
+        return str(row["name"])
+    unit = f" {row['unit']}" if row.get("unit") else ""
+    return f"{row['name']} at {number(time):g}{unit}"
+
+
+def interval(row: Row) -> str:
+    """Return an interval's ends, or a dash where one is missing."""
+    low, high = effect(row.get("low")), effect(row.get("high"))
+    if words.MISSING in (low, high):
+        return words.MISSING
+    return f"{low} to {high}" if "−" in low + high else f"{low}–{high}"

@@ -1,0 +1,177 @@
+"""A column that singles out a record is refused before anything is summed over covariates."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import fedcohort as fc
+from fedcohort.data.isolation import STEEPEST, isolation, lone, rare
+from fedcohort.data.tables import LabelledTable
+from fedcohort.protocol import NothingToLearn
+from fedcohort.protocol.step import Site
+from overheard import listen, recovered
+
+N = 240
+OUTCOMES = {
+    "score": fc.Continuous,
+    "visits": fc.Count,
+    "ill": fc.Binary,
+    "time": lambda name: fc.Survival(name, "died"),
+}
+
+
+def table(seed=0):
+    rng = np.random.default_rng(seed)
+    age, marker = rng.normal(60, 10, N).round(), rng.lognormal(1.0, 0.7, N)
+    score = 0.03 * age + rng.normal(size=N)
+    return pd.DataFrame(
+        {
+            "age": age,
+            "marker": marker,
+            "score": score,
+            "visits": rng.poisson(np.exp(0.3 * (score - score.mean()))),
+            "ill": np.where(rng.random(N) < 1 / (1 + np.exp(score.mean() - score)), "yes", "no"),
+            "time": np.ceil(rng.exponential(90 * np.exp(score.mean() - score))),
+            "died": (rng.random(N) < 0.7) * 1.0,
+            "site": np.arange(N) % 3,
+        }
+    )
+
+
+def one(value, others):
+    column = np.full(N, others, float)
+    column[100] = value
+    return column
+
+
+def refused(method, outcome, columns, monkeypatch, **settings):
+    """Fit, and return the refusal and the steps that were asked."""
+    heard = listen(monkeypatch)
+    frame = table().assign(**columns)
+    others = ["died"] if outcome == "time" else []
+    others += [c for c in columns if c != outcome]
+    frame = frame[["site", "age", "marker", outcome, *others]]
+    kinds = {name: {"type": "number"} for name in frame.columns[1:] if name != "ill"}
+    if outcome == "ill":
+        kinds["ill"] = {"type": "category", "levels": ["no", "yes"]}
+    if outcome == "time":
+        kinds["died"] = {"type": "binary"}
+    if outcome == "visits":
+        kinds["visits"] = {"type": "integer"}
+    fed = fc.simulate(
+        frame, sites="site", outcome=OUTCOMES[outcome](outcome), dictionary={"variables": kinds}
+    )
+    with pytest.raises(NothingToLearn) as caught:
+        fc.fit(method, fed, **settings)
+    extra = [c for c in columns if c not in (outcome, *settings.values())]
+    x = frame[["age", "marker", *extra]].to_numpy(float)
+    assert not recovered(heard, x, within=1e-2).any()
+    assert {told.step for told in heard}.isdisjoint(
+        {"totals", "curvature", "products", "means", "admm_totals"}
+    )
+    return str(caught.value)
+
+
+WEIGHTS = [one(1e9, 1), one(1, 1e-9), one(2, 1)]
+
+
+@pytest.mark.parametrize("weights", WEIGHTS)
+@pytest.mark.parametrize(
+    ("method", "outcome"), [("glm", "score"), ("logistic", "ill"), ("cox", "time")]
+)
+def test_weights_under_which_one_patient_counts_are_refused(method, outcome, weights, monkeypatch):
+    said = refused(method, outcome, {"w": weights}, monkeypatch, weights="w")
+    assert "weights" in said
+
+
+@pytest.mark.parametrize(
+    ("method", "outcome", "offset"),
+    [
+        ("glm", "visits", one(30, 0)),
+        ("glm", "score", one(1e9, 0)),
+        ("glm", "score", np.where(np.arange(N) == 100, 1e9, np.sin(np.arange(N)))),
+        ("logistic", "ill", one(0, 40)),
+        ("mixed", "visits", one(30, 0)),
+        ("mixed", "score", one(1e9, 0)),
+        ("mixed", "ill", one(0, 40)),
+        ("cox", "time", one(30, 0)),
+        ("cox", "time", one(0, -40)),
+        ("cox", "time", one(1e9, 0)),
+    ],
+)
+def test_an_offset_that_singles_out_one_patient_is_refused(method, outcome, offset, monkeypatch):
+    said = refused(method, outcome, {"o": offset}, monkeypatch, offset="o")
+    assert "offset" in said or "'o'" in said
+
+
+@pytest.mark.parametrize(
+    ("method", "outcome"),
+    [
+        ("glm", "score"),
+        ("mixed", "score"),
+        ("logistic", "ill"),
+        ("svm", "ill"),
+        ("cox", "time"),
+    ],
+)
+@pytest.mark.parametrize("far", [False, True])
+def test_a_number_that_few_have_or_one_has_far_from_all_is_refused(
+    method, outcome, far, monkeypatch
+):
+    number = np.sin(np.arange(N)) if far else np.zeros(N)
+    number[100] = 1e9 if far else 3.0
+    said = refused(method, outcome, {"number": number}, monkeypatch)
+    assert said.startswith("'number' has")
+    assert ("so far from the others" in said) == far
+
+
+@pytest.mark.parametrize("method", ["glm", "mixed"])
+@pytest.mark.parametrize("outcome", ["score", "visits"])
+def test_an_outcome_that_is_nearly_all_one_patients_is_refused(method, outcome, monkeypatch):
+    y = table()[outcome].to_numpy(float).copy()
+    y[100] = 1e9
+    said = refused(method, outcome, {outcome: y}, monkeypatch)
+    assert said.startswith("the outcome has, at all sites together, one record so far")
+
+
+def test_weights_that_leave_one_patient_of_a_level_are_refused(monkeypatch):
+    heavy = np.where(np.isin(np.arange(N), [7, 31, 60, 100, 150, 200]), 1.0, 1e-9)
+    level = (np.arange(N) % 10 == 0) * 1.0
+    level[[60, 150, 200]] = 0.0
+    columns = {"level": level, "w": heavy}
+    said = refused("glm", "score", columns, monkeypatch, weights="w")
+    assert "count for nearly all that have 'level', or have not" in said
+
+
+def test_min_cell_1_and_one_table_may_have_any_column():
+    frame = table().assign(number=one(3, 0))[["site", "age", "number", "score"]]
+    for settings in ({"min_cell": 1}, {"strategy": "centralised"}):
+        fed = fc.simulate(frame, sites="site", outcome=fc.Continuous("score"))
+        assert fc.fit("glm", fed, **settings).model.rows == N
+
+
+def test_counts_are_those_by_hand_and_powers_stay_finite():
+    x = np.array([[0.0, 1e90], [0.0, 1.0], [2.0, 1.0], [0.0, 1.0]])
+    data = LabelledTable(x, np.array([1.0, 5.0, 5.0, 5.0]), np.array([1.0, 2.0, 2.0, 2.0]))
+    told = isolation.run(
+        Site("s", data, None, (0,)),
+        origin=np.array([0.0, 0.0, 0.0, 1.0]),
+        link="log",
+        offset=True,
+        explained=True,
+    )
+    assert told.odd.tolist() == [1, 1, 1, 1]
+    assert told.away.tolist() == [1, 4, 4, 3]
+    assert all(np.isfinite(part).all() for part in (told.squares, told.fourth, told.hold))
+    assert told.hold[0].tolist() == [[7, 2], [13, 4]]
+    assert rare(told, 1, 2).tolist() == [True, True, True, True]
+    assert told.hold[1, 0, 0] < 7 * np.exp(STEEPEST)
+
+
+def test_one_record_is_alone_from_nine_tenths_of_the_squares_on():
+    for share, alone in ((0.85, False), (0.9, True)):
+        rest = np.full(1000, (1 - share) / 1000)
+        squares = np.r_[share, rest]
+        assert bool(lone(squares.sum(), squares @ squares)) == alone
