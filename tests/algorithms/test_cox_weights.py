@@ -182,3 +182,12 @@ def test_a_site_without_events_is_in_the_risk_sets_of_the_others():
     assert_allclose(
         stratified.coefficients, fit([table], baseline="stratified").coefficients, rtol=1e-7
     )
+
+
+@pytest.mark.parametrize("n_sites", [1, 3])
+def test_an_offset_that_is_no_logarithm_is_refused_with_its_row(n_sites):
+    table = simulated(90, 2, 0)
+    offset = np.where(np.arange(90) % 9 < 4, 1e9, 0.0)
+    table = table._replace(x=np.column_stack([table.x, offset]))
+    with pytest.raises(DataError, match=r"offset is beyond ±300 in rows? .*logarithm of a hazard"):
+        fit(split(table, np.arange(90) % n_sites), last_is_offset=True)

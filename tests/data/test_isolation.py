@@ -175,3 +175,12 @@ def test_one_record_is_alone_from_nine_tenths_of_the_squares_on():
         rest = np.full(1000, (1 - share) / 1000)
         squares = np.r_[share, rest]
         assert bool(lone(squares.sum(), squares @ squares)) == alone
+
+
+def test_weights_of_any_size_give_finite_sums():
+    data = LabelledTable(np.eye(4), np.arange(4.0), np.array([1.0, 1e200, 1e-200, 1e300]))
+    site = Site("s", data, None, (0,))
+    told = isolation.run(
+        site, origin=np.r_[np.zeros(5), 1.0], link="", offset=False, explained=True
+    )
+    assert np.isfinite(told.hold).all()

@@ -19,6 +19,8 @@ from queries import ask
 BLOCKS = 5
 QUERIES = 100
 
+pytestmark = pytest.mark.filterwarnings("ignore:.*leaves out:UserWarning")
+
 
 @pytest.mark.parametrize("block", range(BLOCKS))
 def test_no_count_of_few_is_published_and_no_patient_is_a_difference_of_sums(block, monkeypatch):

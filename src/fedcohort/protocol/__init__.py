@@ -15,7 +15,7 @@ from fedcohort.protocol.errors import (
     StudyError,
     VerbRefused,
 )
-from fedcohort.protocol.federation import Federation, View, per_site
+from fedcohort.protocol.federation import Federation, View, check_all_answered, per_site
 from fedcohort.protocol.message import message
 from fedcohort.protocol.method import Fitted, Method, Row, Task, setting
 from fedcohort.protocol.step import Gathered, Keep, Site, Step, Summed, gathered, summed
@@ -45,6 +45,7 @@ __all__ = [
     "Task",
     "VerbRefused",
     "View",
+    "check_all_answered",
     "gathered",
     "message",
     "per_site",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, ParamSpec, Protocol, Self, TypeVar, cast
 
+from fedcohort.protocol.errors import SiteUnavailable
 from fedcohort.protocol.step import Gathered, Summed
 
 P = ParamSpec("P")
@@ -101,6 +102,20 @@ class Federation(Protocol):
     def record(self, **values: float) -> None:
         """Add a row to the run's history: a loss, a residual, a weight, in the current round."""
         ...
+
+
+def check_all_answered(fed: Federation) -> None:
+    """Refuse a sum that lacks a site whose records are in the sums before it.
+
+    Raises
+    ------
+    SiteUnavailable : a site of this view did not answer the latest call; it is named.
+    """
+    if missing := sorted(set(fed.sites) - set(fed.answered)):
+        raise SiteUnavailable(
+            f"{', '.join(missing)} left during the fit, and an exact fit needs the same sites in "
+            f"every sum. Bring them back and --resume, or start again without them."
+        )
 
 
 class PerSite(dict[str, Any]):

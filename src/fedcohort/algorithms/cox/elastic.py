@@ -33,12 +33,11 @@ from fedcohort.algorithms.cox.likelihood import (
     AtSites,
     Ground,
     StratifiedBaseline,
-    check_all_answered,
 )
 from fedcohort.algorithms.cox.own_steps import BY_ROW, fold_likelihood, fold_sizes, held_out
 from fedcohort.algorithms.cox.settings import CoxSettings
 from fedcohort.arrays import Array
-from fedcohort.protocol import Federation, NothingToLearn, Row, Task, per_site
+from fedcohort.protocol import Federation, NothingToLearn, Row, Task, check_all_answered, per_site
 
 #: Longest step at the end of a fit that only serves the choice, in log hazard ratio per SD.
 ROUGH = 1e-4

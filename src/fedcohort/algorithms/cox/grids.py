@@ -12,12 +12,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fedcohort.algorithms.cox.likelihood import check_all_answered
 from fedcohort.algorithms.cox.settings import CoxSettings
 from fedcohort.algorithms.cox.steps import StratumSizes, stratum_sizes
 from fedcohort.arrays import Array
 from fedcohort.data.timegrid import time_grid
-from fedcohort.protocol import Federation, NothingToLearn, SettingError
+from fedcohort.protocol import Federation, NothingToLearn, SettingError, check_all_answered
 
 
 def grids(fed: Federation, config: CoxSettings, strata: Sequence[str], cell: int) -> list[Array]:

@@ -36,7 +36,7 @@ from fedcohort.numerics.coxph import (
     tied_times,
 )
 from fedcohort.numerics.proportional import Trend
-from fedcohort.protocol import Federation, SiteUnavailable
+from fedcohort.protocol import Federation, check_all_answered
 
 
 @dataclass(frozen=True)
@@ -233,12 +233,3 @@ class StratifiedBaseline:
         )  # fmt: skip
         check_all_answered(self._fed)
         return reply.hazard / np.repeat(reply.weight, g.sizes)
-
-
-def check_all_answered(fed: Federation) -> None:
-    """Refuse a sum that lacks a site, whose deaths and totals are in the sums before it."""
-    if missing := sorted(set(fed.sites) - set(fed.answered)):
-        raise SiteUnavailable(
-            f"{', '.join(missing)} left during the fit, and an exact fit needs the same sites in "
-            f"every sum. Bring them back and --resume, or start again without them."
-        )

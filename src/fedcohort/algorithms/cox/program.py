@@ -68,7 +68,6 @@ from fedcohort.algorithms.cox.likelihood import (
     Ground,
     SharedBaseline,
     StratifiedBaseline,
-    check_all_answered,
 )
 from fedcohort.algorithms.cox.model import CoxModel
 from fedcohort.algorithms.cox.settings import CoxSettings
@@ -81,7 +80,14 @@ from fedcohort.numerics import proportional
 from fedcohort.numerics.proportional import Trend
 from fedcohort.numerics.strata import apart
 from fedcohort.numerics.survival import Baseline, exits, leave_together
-from fedcohort.protocol import DataError, Federation, NothingToLearn, SettingError, Task
+from fedcohort.protocol import (
+    DataError,
+    Federation,
+    NothingToLearn,
+    SettingError,
+    Task,
+    check_all_answered,
+)
 
 #: The grid is so coarse that fewer sums over risk sets than this solve for no patient; fits of up
 #: to five covariates took 3 to 10.

@@ -35,7 +35,8 @@ METHOD = Method(
     paper="McCullagh & Nelder, Generalized Linear Models, 1989",
     reveals=(
         f"{_ONCE}per round the deviance, its gradient and one p x p matrix (two where the link is "
-        "not the family's own); at the end one sum over the outcomes."
+        "not the family's own), with links sqrt and inverse after how many sites have an "
+        "impossible mean; at the end one sum over the outcomes."
     ),
     settings=GlmSettings,
     fit=fit,

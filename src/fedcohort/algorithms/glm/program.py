@@ -10,15 +10,16 @@ With w the sum of prior weights, the objective is −ℓ(β)/w + l2/2 ‖β‖²
 `logistic` is the binomial with the logit; it can also be fitted by consensus ADMM, where no
 curvature leaves a site (`training.admm`).
 
-Revealed, only as sums over all sites: over several, `data.isolation` once, and after
-the first round `data.differences` of columns that others nearly give; `Totals` (6 + p) once;
-`Curvature` (4 + p + p²) every round, twice p² where the link is not the canonical one, 3 more with
-an offset; `Reach` (2) before it with links "sqrt" and "inverse", so that where some site has an
-impossible mean no sum is over the others alone; `Saturated` (1) once, but for `logistic`. Sites learn γ, the covariates' pooled means and
-standard deviations, and φ. With a coordinator of several sites, 1 to `min_cell` − 1 records of a
-class, or counts above 0, or records in all, are refused: U would be sums over so few. K rounds give
-about K p²/2 equations about n p numbers: too few to solve while n is well above K p/2. It is a
-count, not a proof.
+Revealed, only as sums over all sites: over several, `data.isolation` once, and after the first
+round `data.differences` of columns that others nearly give; `Totals` (6 + p) once; `Curvature`
+(4 + p + p²) every round, twice p² where the link is not the canonical one, 3 more with an offset;
+over several and with links "sqrt" and "inverse" `Reach` (2) before it, so that where some site has
+an impossible mean no sum is over the others alone; `Saturated` (1) once, but for `logistic`. Sites
+learn γ, the covariates' pooled means and standard deviations, and φ. With a coordinator of several
+sites, 1 to `min_cell` − 1 records of a class, or counts above 0, or records in all, are refused: U
+would be sums over so few; and so is an end at which fewer count for nearly all. K rounds give about
+K p²/2 equations about n p numbers: too few to solve while n is well above K p/2. It is a count, not
+a proof.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ import numpy as np
 
 from fedcohort.algorithms.glm.logistic import LogisticModel
 from fedcohort.algorithms.glm.model import GlmModel
-from fedcohort.algorithms.glm.scoring import Ground, Top, ascend, check_all_answered
+from fedcohort.algorithms.glm.scoring import Ground, Top, ascend
 from fedcohort.algorithms.glm.settings import GlmSettings, LogisticSettings, Scored
 from fedcohort.algorithms.glm.steps import (
     IMPOSSIBLE,
@@ -53,6 +54,7 @@ from fedcohort.protocol import (
     SettingError,
     SingularInformation,
     Task,
+    check_all_answered,
 )
 from fedcohort.training.admm import Penalty, consensus
 
@@ -203,21 +205,21 @@ def regress(
         )
 
     def ask(gamma: Array, scale: Array, null: Array) -> Curvature:
-        question = {
-            "family": family.name,
-            "link": family.link,
-            "offset": task.offset,
-            "centre": ground.centre,
-            "scale": scale,
-            "gamma": gamma,
-        }
         beyond = np.zeros(2)
-        if family.link in BOUNDED:
-            beyond = fed.sum(reach, **question, null=null).beyond
+        if family.link in BOUNDED and len(fed.sites) > 1:
+            beyond = fed.sum(
+                reach,
+                family=family.name, link=family.link, offset=task.offset,
+                centre=ground.centre, scale=scale, gamma=gamma, null=null,
+            ).beyond  # fmt: skip
             check_all_answered(fed)
         if beyond[0]:
             return nowhere(len(gamma), family)
-        here = fed.sum(curvature, **question, null=null[: 0 if beyond[1] else None])
+        here = fed.sum(
+            curvature,
+            family=family.name, link=family.link, offset=task.offset,
+            centre=ground.centre, scale=scale, gamma=gamma, null=null[: 0 if beyond[1] else None],
+        )  # fmt: skip
         check_all_answered(fed)
         return replace(here, null=np.array([IMPOSSIBLE, 0.0, 0.0])) if beyond[1] else here
 

@@ -31,7 +31,6 @@ from fedcohort.protocol import (
     NotConverged,
     NothingToLearn,
     SingularInformation,
-    SiteUnavailable,
 )
 
 #: A step that gains no more log-likelihood than this, moves linear predictors by `MOVED` and more,
@@ -265,15 +264,6 @@ def per_deviation(here: Curvature, scale: Array) -> Curvature:
     return replace(
         here, score=here.score / s, information=here.information / both, observed=observed
     )
-
-
-def check_all_answered(fed: Federation) -> None:
-    """Refuse a sum that lacks a site, whose records are in the sums before it."""
-    if missing := sorted(set(fed.sites) - set(fed.answered)):
-        raise SiteUnavailable(
-            f"{', '.join(missing)} left during the fit, and an exact fit needs the same sites in "
-            f"every sum. Bring them back and --resume, or start again without them."
-        )
 
 
 def _check_counts(here: Curvature, ground: Ground) -> None:

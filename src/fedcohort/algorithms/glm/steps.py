@@ -107,7 +107,7 @@ def reach(
     gamma: Array,
     null: Array,
 ) -> Reach:
-    """Say whether some record's mean is one that the family cannot have, of `curvature`'s question."""
+    """Say whether some mean is one that the family cannot have, where `curvature` is asked next."""
     x, shift, y, _ = _columns(site.data, offset)
     law = Family(family, link)
     eta = gamma[0] + (x - centre) / scale @ gamma[1:] + shift

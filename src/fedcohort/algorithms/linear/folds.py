@@ -22,11 +22,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedcohort.algorithms.linear.cells import called, check_cells, telling
-from fedcohort.algorithms.linear.moments import Moments, Pool, check_all_answered
+from fedcohort.algorithms.linear.moments import Moments, Pool
 from fedcohort.algorithms.linear.settings import PathSettings
 from fedcohort.algorithms.linear.steps import BY_ROW, Products, fold_products
 from fedcohort.arrays import Array
-from fedcohort.protocol import NothingToLearn, Task, per_site
+from fedcohort.protocol import NothingToLearn, Task, check_all_answered, per_site
 
 #: On average a fold has so many times `min_cell` rows. Of 15 expected, fewer than 5 are met in 1 of
 #: 1,200 folds.

@@ -22,7 +22,7 @@ from fedcohort.algorithms.linear.steps import Products, products
 from fedcohort.arrays import Array
 from fedcohort.data.differences import check_differences
 from fedcohort.data.isolation import Columns, shown
-from fedcohort.protocol import DataError, Federation, NothingToLearn, SiteUnavailable, Task
+from fedcohort.protocol import DataError, Federation, NothingToLearn, Task, check_all_answered
 
 #: Σz² over Σ(z − mean)² above which sums are asked for again, about the means.
 LOST = 1e7
@@ -145,12 +145,3 @@ def collect(fed: Federation, task: Task) -> Pool:
             f"to explain. Check its column, or add sites."
         )
     return Pool(fed, found, origin, rarest, least)
-
-
-def check_all_answered(fed: Federation) -> None:
-    """Refuse a sum that lacks a site, whose rows are in the sums before it."""
-    if missing := sorted(set(fed.sites) - set(fed.answered)):
-        raise SiteUnavailable(
-            f"{', '.join(missing)} left during the fit, and an exact fit needs the same sites in "
-            f"every sum. Bring them back and --resume, or start again without them."
-        )

@@ -28,7 +28,7 @@ from fedcohort.algorithms.mixed.settings import MixedSettings
 from fedcohort.algorithms.mixed.steps import likelihoods, working
 from fedcohort.arrays import Array
 from fedcohort.numerics.blame import SINGULAR, longest
-from fedcohort.protocol import NotConverged
+from fedcohort.protocol import NotConverged, check_all_answered
 
 #: Where τ starts, its longest step, and the τ beyond which it would grow for ever.
 START, LONGEST, HIGHEST = 0.5, 1.0, 20.0
@@ -125,7 +125,7 @@ def climb(ground: Ground, config: MixedSettings) -> Top:
     """
     fed = ground.fed
     first = fed.sum(working, centre=ground.centre, offset=ground.offset, family=ground.family)
-    ground.check_all_answered()
+    check_all_answered(ground.fed)
     ground.check_differences(first.products)
     scale = scale_of(first.squares, ground.rows, ground.centre)
     units = np.r_[1.0, 1.0 / scale]
@@ -145,7 +145,7 @@ def climb(ground: Ground, config: MixedSettings) -> Top:
             family=ground.family,
             points=np.array([way.tried for way in going]),
         )
-        ground.check_all_answered()
+        check_all_answered(ground.fed)
         for way, value, slope, bend in zip(
             going, found.value.tolist(), found.slope, found.bend, strict=True
         ):

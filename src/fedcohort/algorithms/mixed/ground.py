@@ -20,8 +20,8 @@ from fedcohort.protocol import (
     NothingToLearn,
     SettingError,
     SingularInformation,
-    SiteUnavailable,
     Task,
+    check_all_answered,
 )
 
 #: Fewer sites than this say little about how sites differ.
@@ -111,10 +111,6 @@ class Ground:
             least=self.min_cell, offset=self.offset,
         )  # fmt: skip
 
-    def check_all_answered(self) -> None:
-        """Refuse a sum that lacks a site, whose records are in the sums before it."""
-        check_all_answered(self.fed)
-
 
 class Top(NamedTuple):
     """Where a climb ended.
@@ -185,15 +181,6 @@ def survey(fed: Federation, config: MixedSettings, task: Task) -> Ground:
         middle=float(total.y) / rows,
         columns=columns,
     )
-
-
-def check_all_answered(fed: Federation) -> None:
-    """Refuse a sum that lacks a site, whose records are in the sums before it."""
-    if missing := sorted(set(fed.sites) - set(fed.answered)):
-        raise SiteUnavailable(
-            f"{', '.join(missing)} left during the fit, and an exact fit needs the same sites in "
-            f"every sum. Bring them back and --resume, or start again without them."
-        )
 
 
 def family_of(wanted: str, task: Task) -> str:

@@ -23,7 +23,7 @@ from fedcohort.algorithms.mixed.settings import MixedSettings
 from fedcohort.algorithms.mixed.steps import Products, means, products
 from fedcohort.arrays import Array
 from fedcohort.numerics.mixedlm import Between, NothingLeft, Profile, profile, start
-from fedcohort.protocol import DataError, NotConverged, NothingToLearn
+from fedcohort.protocol import DataError, NotConverged, NothingToLearn, check_all_answered
 
 #: Slopes of ℓ at θ = 0, over the records, that are rounding; and θ of which records are all alike.
 FLAT, HIGHEST = 1e-12, 1e9
@@ -128,7 +128,7 @@ def climb(ground: Ground, config: MixedSettings) -> Top:
             first = fed.sum(
                 products, centre=centre, middle=middle, offset=offset, least=ground.least
             )
-            ground.check_all_answered()
+            check_all_answered(ground.fed)
             ground.check_differences(first.within, (middle,))
             slope = Slope.of(first, ground, config.likelihood == "reml")
             null = here = slope.at(0.0, first.log_det, first.means)
@@ -142,7 +142,7 @@ def climb(ground: Ground, config: MixedSettings) -> Top:
         there = fed.sum(
             means, centre=centre, middle=middle, offset=offset, least=ground.least, theta=theta
         )
-        ground.check_all_answered()
+        check_all_answered(ground.fed)
         here = slope.at(theta, there.log_det, there.means)
         low, high = (theta, high) if here.slope > 0 else (low, theta)
         theta = slope.next(here, low, high)
