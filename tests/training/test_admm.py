@@ -20,7 +20,7 @@ from fedcohort.protocol import (
     SettingError,
     SiteUnavailable,
 )
-from fedcohort.training.admm import AdmmSettings
+from fedcohort.training.admm import AdmmSettings, program
 from training.admm_cases import (
     PROBLEMS,
     clarabel,
@@ -335,6 +335,29 @@ def test_the_rounds_of_the_smoothed_start_are_counted_and_in_the_history():
     assert history.tau.notna().sum() == len(notes) > 0
     with pytest.raises(NotConverged):
         solve(parts, PROBLEMS["svm"], max_rounds=found.rounds - 1)
+
+
+def test_where_the_smoothed_start_does_not_help_admm_begins_anew_and_ends_at_the_optimum(
+    monkeypatch,
+):
+    problem, table = PROBLEMS["svm"], simulated("hinge")
+    parts = split(table, 3, "balanced")
+    usual = solve(parts, problem)
+    monkeypatch.setattr(program, "PATIENCE", 2)
+    anew = solve(parts, problem)
+    assert anew.rounds != usual.rounds
+    assert abs(gap(anew, table, problem, optimum("svm"))) <= 1e-6
+
+
+def test_with_as_many_covariates_as_rows_the_fit_ends_at_the_optimum():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(100, 110))
+    y = (x[:, 0] + 0.3 * rng.normal(size=100) > 0).astype(float)
+    problem, table = PROBLEMS["svm"], LabelledTable(x, y)
+    parts = split(table, 4, "balanced")
+    zero = solve(parts, problem, smoothed=False)
+    both = solve(parts, problem)
+    assert abs(both.objective - zero.objective) <= 2e-6 * zero.objective
 
 
 # the paper's variant ----------------------------------------------------------------------

@@ -79,6 +79,9 @@ GAP = 1e-6
 UNEQUAL = 5.0
 #: ... after these rounds, and by this factor: in the metric I, and in that of a curvature.
 EARLY, LATE = ((1, 3, 7, 15, 31), 2.0), ((15, 31, 47, 63, 95, 127), 3.0)
+#: After so many rounds in the metric of a curvature, which misleads where most directions have
+#: none, ADMM begins anew from z in the metric I.
+PATIENCE = 150
 
 
 @dataclass(frozen=True, eq=False)
@@ -168,6 +171,7 @@ def _iterate(
             ),
             itertools.islice(rounds, config.max_rounds - 1),
             ground.l2,
+            ground.rows,
         )  # fmt: skip
     metric = None if start is None else start.metric
     rho = config.rho or (CURVATURE[loss] if start is None else 1.0)
@@ -230,6 +234,11 @@ def _iterate(
                 rho = new
                 anderson.forget()
                 means, mix = [mean], np.ones(1)
+        if start and round_ - began >= PATIENCE:
+            start = metric = None
+            rho, (adapted, factor) = config.rho or CURVATURE[loss], EARLY
+            seen, means, mix, began = set(), [], np.ones(1), -1
+            anderson.forget()
     if not exact:
         return _solution(fed, ground, z, objective, config.max_rounds, (primal, dual), False)
     if missing := sorted(set(fed.sites) - set(fed.answered)):

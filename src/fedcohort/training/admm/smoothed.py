@@ -46,8 +46,10 @@ CENTRED, LAST = 1.0, 0.1
 NEAR = 0.8
 #: Rounds at most, and by what a step is shortened that does not help.
 STEPS, SHORTER = 25, 1 / 3
-#: θ and ε of eq. (2), ε against the mean of the curvature's diagonal.
-THETA, EPSILON = 0.1, 3e-3
+#: θ and ε of eq. (2), ε against the mean of the curvature's diagonal; where there are hardly more
+#: rows than coordinates, most directions have no curvature and take a wider ε.
+THETA, EPSILON, WIDE = 0.1, 3e-3, 0.1
+HARDLY_MORE = 1.25
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,7 +82,11 @@ def solved(metric: Array, l2: Array, rho: float, mean: Array) -> Array:
 
 
 def smoothed_start(
-    fed: Federation, ask: Callable[[Array, float], Smooth], rounds: Iterable[int], l2: Array
+    fed: Federation,
+    ask: Callable[[Array, float], Smooth],
+    rounds: Iterable[int],
+    l2: Array,
+    n_rows: int,
 ) -> Start | None:
     """Take rounds of eq. (1); None where a site was away, or there are no rounds.
 
@@ -89,7 +95,9 @@ def smoothed_start(
     ask : gives the sums at z (d,) with τ.
     rounds : those that may be taken.
     l2 : (d,) of the penalty.
+    n_rows : at all sites.
     """
+    epsilon = EPSILON if n_rows > HARDLY_MORE * len(l2) else WIDE
     z, step, tau = np.zeros(len(l2)), np.zeros(len(l2)), WIDEST
     base, value = z, math.inf
     last: Start | None = None
@@ -107,7 +115,7 @@ def smoothed_start(
             step = SHORTER * step
             z = base + step
             continue
-        last = _start(z, tau, sums.slope / share, curvature)
+        last = _start(z, tau, sums.slope / share, curvature, epsilon)
         ridge = 1e-8 * np.trace(curvature) / len(z)
         step = -np.linalg.solve(curvature + np.diag(l2 + ridge), slope)
         weight = float(sums.weight) / share
@@ -125,8 +133,8 @@ def smoothed_start(
     return last
 
 
-def _start(z: Array, tau: float, slope: Array, curvature: Array) -> Start:
-    spread = EPSILON * np.trace(curvature) / len(z) * np.eye(len(z))
+def _start(z: Array, tau: float, slope: Array, curvature: Array, epsilon: float) -> Start:
+    spread = epsilon * np.trace(curvature) / len(z) * np.eye(len(z))
     return Start(
         at=z,
         tau=tau,
