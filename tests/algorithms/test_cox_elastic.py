@@ -172,6 +172,7 @@ def test_the_score_of_a_penalty_is_van_houwelingens_over_groups_of_sites(ties):
     assert_allclose(model.path_.held_out, expected / table.event.sum(), rtol=1e-6)
     assert model.path_.chosen == np.argmax(expected)
     chosen = model.path_.penalties[model.path_.chosen]
+    assert model.path_.penalty == chosen
     alone = fit(parts, features, ties=ties, baseline="stratified", l1=chosen)
     assert_allclose(model.coefficients, alone.coefficients, rtol=0, atol=1e-7)
 

@@ -186,6 +186,16 @@ def test_the_same_rows_in_another_order_give_the_same_description():
 # what is kept back --------------------------------------------------------------------------
 
 
+def test_a_group_that_only_sites_left_out_have_is_no_group_of_nobody():
+    frames = {name: frame[frame.sex == "f"] for name, frame in FRAMES.items()}
+    few = patients(60, 5)
+    few["sex"] = ["m"] * 3 + ["f"] * 57
+    both = described({**frames, "few": few}, by="sex").summary
+    rows = both[both.site.isna() & (both.group == "m") & (both.variable == "age")]
+    assert len(rows) == 1
+    assert rows.n.isna().all()
+
+
 def test_a_site_with_a_small_group_is_left_out_of_the_groups_of_all_and_named():
     few = patients(60, 5)
     few.loc[3:, "sex"] = "f"

@@ -9,7 +9,7 @@ from sklearn.linear_model import LogisticRegression
 
 from algorithms.logistic_cases import fit, public, scattered, simulated
 from fedcohort.algorithms.glm import LogisticModel
-from fedcohort.protocol import NotSupported
+from fedcohort.protocol import NotSupported, SettingError
 
 
 @pytest.mark.parametrize("n_sites", [1, 4])
@@ -40,12 +40,17 @@ def test_where_sites_count_alike_there_is_no_log_likelihood():
 
 
 def test_a_fit_by_admm_has_no_standard_errors_and_says_which_has():
-    model = fit(scattered(simulated(200, 2, 0), 2), solver="admm")
+    model = fit(scattered(simulated(200, 2, 0), 2), solver="admm", penalty=0.01)
     with pytest.raises(NotSupported, match="solver 'exact' has them"):
         _ = model.standard_errors
     assert set(model.summary()[0]) == {"covariate", "coefficient", "odds_ratio"}
     again = LogisticModel.restore(model.arrays(), model.meta())
     assert again.summary() == model.summary()
+
+
+def test_without_a_penalty_admm_is_refused_since_it_cannot_tell_separated_classes():
+    with pytest.raises(SettingError, match="needs a penalty above 0.* or use solver 'exact'"):
+        fit(scattered(simulated(200, 2, 0), 2), solver="admm")
 
 
 def test_penalty_is_another_name_of_l2():

@@ -137,6 +137,20 @@ def test_a_view_that_fails_discloses_nothing():
     assert SECRET not in str(caught.value)
 
 
+@pytest.mark.parametrize("said", ["column 'age' is odd.", "site 'north': column 'age' is odd."])
+def test_a_view_that_refuses_the_data_names_the_site(said):
+    @dataclass
+    class Refuses:
+        spec: str = "refuses"
+
+        def __call__(self, data: Any) -> Any:
+            raise DataError(said)
+
+    with pytest.raises(DataError) as caught:
+        ask(Host("north", None, [all_data]), all_data, view=Refuses())
+    assert str(caught.value) == "site 'north': column 'age' is odd."
+
+
 def test_a_missing_argument_is_an_error_of_the_step():
     with pytest.raises(SiteFailed, match="TypeError"):
         ask(Host("north", np.zeros((1, 1)), toys.NUMBERS), toys.moments, power=1)

@@ -49,6 +49,12 @@ def test_one_frame_with_a_site_column_is_the_same_as_a_mapping():
     np.testing.assert_array_equal(a.predict(frame), b.predict(frame))
 
 
+def test_a_cohort_prints_no_record():
+    fed = fc.simulate(three_sites(gbsg2()), outcome=OUTCOME)
+    assert repr(fed) == "<Cohort of 3 sites, outcome time, cens>"
+    assert repr(fc.simulate({"all": gbsg2()})) == "<Cohort of 1 site>"
+
+
 def test_polars_frames_pass_the_door():
     frame = gbsg2()[NUMBERS]
     a = fc.fit("cox", fc.simulate(three_sites(frame), outcome=OUTCOME))

@@ -105,6 +105,16 @@ def test_a_support_vector_machine_is_written_down_with_its_shift_and_slope(frame
     )
 
 
+@pytest.mark.parametrize(
+    ("method", "outcome"), [("lasso", VALUES), ("cox", fc.Survival("time", "event"))]
+)
+def test_the_penalty_that_was_chosen_is_published(frame, method, outcome):
+    fit = fitted(frame, method, outcome, penalty="auto", scale="standard", path=5, n_folds=2)
+    assert value(published(fit), "penalty") == fit.model.path_.penalty
+    given = fitted(frame, method, outcome, penalty=0.1, scale="standard")
+    assert "penalty" not in [row["name"] for row in published(given)]
+
+
 def test_survival_follows_from_the_constant_and_the_baseline(frame):
     fit = fitted(frame, "cox", fc.Survival("time", "event"))
     rows = published(fit)

@@ -425,7 +425,15 @@ def test_separated_classes_without_a_penalty_do_not_converge_and_the_remedy_is_n
     free = PROBLEMS["logistic"]._replace(l2=0.0)
     said = refused(NotConverged, [LabelledTable(x, y)], free, max_rounds=100)
     assert "after 100 rounds. Raise max_rounds, or the penalty: without one, classes that" in said
+    assert said.endswith("Longest is 'x2': drop it if it does so, or join rare levels.")
     assert solve([LabelledTable(x, y)], PROBLEMS["logistic"]).converged
+
+
+@pytest.mark.parametrize("name", ["lasso", "svm"])
+def test_where_a_penalty_gives_an_optimum_no_separation_is_blamed(name):
+    parts = split(simulated(PROBLEMS[name].loss), 2, "balanced")
+    said = refused(NotConverged, parts, PROBLEMS[name], max_rounds=2)
+    assert said.endswith("after 2 rounds. Raise max_rounds, or the penalty.")
 
 
 def test_a_constant_covariate_has_no_coefficient_and_changes_nothing():

@@ -144,6 +144,7 @@ def describe_groups(
     Returns
     -------
     summaries : of each variable but `by`, of each group, over sites first, then of each by name.
+        Over sites, a group that none of those in the sum has is hidden where others are left out.
     left_out : sites that hide how many rows a group has, and are in no sum over sites.
     """
     replies = fed.through(reading.view).gather(
@@ -160,7 +161,7 @@ def describe_groups(
         for i, group in enumerate(reading.levels[by]):
             sites = [_summary(reading, v.name, s, group, i, replies[s]) for s in sorted(replies)]
             open_ = [s for s in sites if s.site not in left_out]
-            if open_:
+            if open_ and (not left_out or any(s.rows for s in open_)):
                 out.append(over_all(open_, min_cell, shares=shares, rounding=rounding))
             else:
                 secret = (None,) * len(sites[0].counts), (None,) * len(sites[0].quantiles)

@@ -58,3 +58,8 @@ def intercept_row(
 def predicted(link: str, *, offset: bool = False) -> str:
     """Return how a prediction is made, in one line without a full stop."""
     return f"{PREDICTOR}{' + offset' if offset else ''}; {PREDICTED[link]}"
+
+
+def chosen_row(penalty: float) -> dict[str, Any]:
+    """Return the row of the penalty λ that ``penalty: auto`` took."""
+    return {"name": "penalty", "value": penalty, "note": "chosen along a path"}

@@ -8,7 +8,13 @@ from typing import Any
 
 from fedcohort.arrays import Array
 from fedcohort.protocol.arguments import Arguments
-from fedcohort.protocol.errors import FedcohortError, InputError, SiteFailed, VerbRefused
+from fedcohort.protocol.errors import (
+    DataError,
+    FedcohortError,
+    InputError,
+    SiteFailed,
+    VerbRefused,
+)
 from fedcohort.protocol.federation import View
 from fedcohort.protocol.message import checked, packed
 from fedcohort.protocol.step import Keep, Site, Step, entropy
@@ -66,6 +72,16 @@ class Host:
             self._seen = {key: view(self._data)}
         return self._seen[key]
 
+    def _named(self, view: View | None) -> Any:
+        """Return what `data_through` does; an error about the data names the site."""
+        try:
+            return self.data_through(view)
+        except DataError as error:
+            where = f"site {self.name!r}"
+            if str(error).startswith(where):
+                raise
+            raise type(error)(f"{where}: {error}") from error
+
     def answer(self, call: Call, arguments: Mapping[str, Any]) -> Answer:
         """Run one step on this site's data.
 
@@ -100,7 +116,7 @@ class Host:
             state = None
             if step.state is not None and self.state is not None:
                 state = step.state(**{k: a.copy() for k, a in self.state.items()})
-            data = self.data_through(call.view)
+            data = self._named(call.view)
             drawn = entropy(self.seed, self.name, call.number)
             return step.run(Site(self.name, data, state, drawn), **arguments)
         except FedcohortError:

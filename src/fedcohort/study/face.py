@@ -65,6 +65,11 @@ class Cohort:
     seed: int
     drafted: bool = False
 
+    def __repr__(self) -> str:
+        n = len(self.frames)
+        of = f", outcome {', '.join(self.outcome.columns)}" if self.outcome else ""
+        return f"<Cohort of {n} site{'s' * (n != 1)}{of}>"
+
     @property
     def sites(self) -> tuple[str, ...]:
         """Names of the sites."""

@@ -65,6 +65,11 @@ class Path:
         """Which penalty was taken."""
         return int(np.argmax(self.held_out))
 
+    @property
+    def penalty(self) -> float:
+        """The λ that was taken."""
+        return float(self.penalties[self.chosen])
+
     def rows(self) -> list[Row]:
         """Return one row per penalty: its coefficients that are not 0, and CV(λ) of each death."""
         count = (self.coefficients != 0).sum(axis=1).tolist()

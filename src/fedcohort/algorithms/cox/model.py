@@ -11,6 +11,7 @@ from scipy.special import chdtrc
 
 from fedcohort.algorithms.cox.elastic import Path
 from fedcohort.arrays import Array
+from fedcohort.numerics.parameters import chosen_row
 from fedcohort.numerics.proportional import p_value
 from fedcohort.numerics.survival import Baseline
 from fedcohort.numerics.wald import ratio_rows
@@ -156,6 +157,7 @@ class CoxModel(Fitted):
     def parameters(self, times: Array) -> list[Row]:
         """Return the constant of the linear predictor, and baseline survival at `times` (m,).
 
+        Between them stands the λ that was chosen, if one was.
         A stratum in which the fit saw no death has no baseline.
         """
         each = np.r_[self.coefficients, np.ones(len(self.centre) - len(self.coefficients))]
@@ -165,6 +167,7 @@ class CoxModel(Fitted):
             f"survival is baseline survival to the power of exp(f)"
         )
         rows: list[Row] = [{"name": "constant", "value": -float(self.centre @ each), "note": note}]
+        rows += [] if self.path is None else [chosen_row(self.path.penalty)]
         times = np.asarray(times, float)
         for name, baseline in zip(self.strata or ("",), self.baselines, strict=True):
             stratum = f", {name}" if name else ""

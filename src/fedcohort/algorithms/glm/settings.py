@@ -83,6 +83,12 @@ class LogisticSettings(AdmmSettings):
                     f"'penalty' and 'l2' are two names of one setting of method 'logistic', and "
                     f"are {self.penalty:g} and {self.l2:g}. Give one of them."
                 )
+        if self.solver == "admm" and not self.ridge:
+            raise SettingError(
+                "solver 'admm' of method 'logistic' needs a penalty above 0: it sums no curvature, "
+                "so that without one it cannot tell classes that a covariate separates. Give one, "
+                "or use solver 'exact'."
+            )
         super().__post_init__()
 
     @property

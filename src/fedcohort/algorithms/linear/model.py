@@ -12,7 +12,7 @@ from scipy.special import fdtrc, stdtr, stdtrit
 
 from fedcohort.algorithms.linear.course import Course
 from fedcohort.arrays import Array
-from fedcohort.numerics.parameters import intercept_row
+from fedcohort.numerics.parameters import chosen_row, intercept_row
 from fedcohort.protocol import Fitted, NotSupported, Row
 
 
@@ -179,14 +179,21 @@ class LinearModel(Fitted):
         return rows
 
     def parameters(self, times: Array) -> list[Row]:
-        """Return the intercept, with its t test where it exists, and the residuals' variance."""
+        """Return the intercept, the λ that was chosen, and the residuals' variance.
+
+        The intercept has its t test where it exists.
+        """
+        taken = []
+        if self.course is not None and self.course.rule != "given":
+            taken = [chosen_row(self.course.penalty)]
         if self.df is None or self.df_residual <= 0:
-            return [intercept_row(self.intercept, None, self.level, "identity")]
+            return [intercept_row(self.intercept, None, self.level, "identity"), *taken]
         error = None if self.spread is None else float(self.standard_errors[0])
         freedom = self.df_residual
         intercept = intercept_row(self.intercept, error, self.level, "identity", freedom=freedom)
         note = f"on {freedom:.4g} degrees of freedom"
-        return [intercept, {"name": "residual variance", "value": self.sigma2, "note": note}]
+        spread = {"name": "residual variance", "value": self.sigma2, "note": note}
+        return [intercept, *taken, spread]
 
     def arrays(self) -> dict[str, Array]:
         """Return b₀, β, and what there is of their spread and path."""

@@ -51,6 +51,7 @@ from typing import Literal
 import numpy as np
 
 from fedcohort.arrays import Array
+from fedcohort.numerics.blame import longest
 from fedcohort.protocol import (
     DataError,
     Federation,
@@ -248,8 +249,17 @@ def _iterate(
         )
     raise NotConverged(
         f"the residuals are still {primal:.1e} and {dual:.1e} after {config.max_rounds} rounds. "
-        f"Raise max_rounds, or the penalty: without one, classes that the covariates tell apart "
-        f"have no optimum."
+        f"Raise max_rounds, or the penalty{_endless(loss, ground, z, task)}."
+    )
+
+
+def _endless(loss: Loss, ground: Ground, z: Array, task: Task) -> str:
+    """Say what may have no end: unpenalised coefficients of covariates that tell classes apart."""
+    if loss == "squared" or ground.l1[1:].any() or ground.l2[1:].any():
+        return ""
+    return (
+        f": without one, classes that the covariates tell apart have no optimum. Longest is "
+        f"{longest(task.features, z[1:])}: drop it if it does so, or join rare levels"
     )
 
 
