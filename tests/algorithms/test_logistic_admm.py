@@ -49,7 +49,7 @@ def test_a_fit_by_admm_has_no_standard_errors_and_says_which_has():
 
 
 def test_without_a_penalty_admm_is_refused_since_it_cannot_tell_separated_classes():
-    with pytest.raises(SettingError, match="needs a penalty above 0.* or use solver 'exact'"):
+    with pytest.raises(SettingError, match=r"needs a penalty above 0.* or use solver 'exact'"):
         fit(scattered(simulated(200, 2, 0), 2), solver="admm")
 
 
