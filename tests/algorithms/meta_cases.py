@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from lifelines.datasets import load_rossi
 
+from algorithms.mixed_cases import simulated
 from fedcohort.algorithms.meta_analysis import METHOD
 from fedcohort.data.tables import LabelledTable, SurvivalTable
 from fedcohort.protocol import Task
@@ -12,6 +13,8 @@ from fedcohort.protocol.host import Host
 from fedcohort.runtime.local import local
 
 KINDS = {"gaussian": "continuous", "gamma": "continuous", "binomial": "binary", "poisson": "count"}
+
+SIZES = (80, 60, 100, 70)
 
 
 def federation(parts, **options):
@@ -53,3 +56,7 @@ def rossi(sites, seed=0):
         )
         for k in range(sites)
     ]
+
+
+def tables(family, seed=3):
+    return gammas(SIZES, seed) if family == "gamma" else simulated(SIZES, 0.5, seed, family)

@@ -129,3 +129,22 @@ def gap(solution, table, problem, least, penalised=False):
     """Return how far a solution is above the least objective, relative to it."""
     found = objective(table, problem, solution.intercept, solution.coefficients, penalised)
     return found / least - 1
+
+
+class Spy:
+    """A federation that notes every call of a step with its reply."""
+
+    def __init__(self, fed, step, notes):
+        self._fed, self._step, self._notes = fed, step, notes
+
+    def __getattr__(self, name):
+        return getattr(self._fed, name)
+
+    def only(self, sites):
+        return Spy(self._fed.only(sites), self._step, self._notes)
+
+    def sum(self, step, **given_):
+        reply = self._fed.sum(step, **given_)
+        if step.name == self._step:
+            self._notes.append((given_, reply))
+        return reply

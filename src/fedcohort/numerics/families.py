@@ -34,6 +34,8 @@ FAMILIES: Mapping[str, tuple[str, ...]] = {
     "poisson": ("log", "sqrt"),
     "gamma": ("log", "inverse"),
 }
+#: The family of each type of outcome, where none is asked for.
+USUAL = {"continuous": "gaussian", "binary": "binomial", "count": "poisson"}
 CANONICAL = {"gaussian": "identity", "binomial": "logit", "poisson": "log", "gamma": "inverse"}
 #: Linear predictors beyond ± this count as this, where the link is exponential.
 FAR = 300.0

@@ -21,6 +21,7 @@ from fedcohort.arrays import Array
 from fedcohort.numerics.blame import PART, SHARE, SINGULAR
 from fedcohort.numerics.coxph import Extra, Placed, pooled
 from fedcohort.numerics.families import Family, irls_terms
+from fedcohort.numerics.scaling import CONSTANT, scale_of
 
 #: Why a table gives no coefficients.
 FINE, FEW_RECORDS, FEW_EVENTS, RARE, COLLINEAR, SEPARATED, ENDLESS, NO_SPREAD = range(8)
@@ -148,8 +149,9 @@ def cox_fit(
 def _standard(x: Array) -> tuple[Array, Array, Array]:
     """Return x (n, p) standardised, its deviations and its means; a constant column is 0."""
     centre, sd = x.mean(axis=0), x.std(axis=0)
-    scale = np.where(sd > 1e-12 * np.abs(centre), sd, 1.0)
-    return np.where(sd > 1e-12 * np.abs(centre), (x - centre) / scale, 0.0), scale, centre
+    scale = scale_of(sd, centre)
+    varies = sd > CONSTANT * np.abs(centre)
+    return np.where(varies, (x - centre) / scale, 0.0), scale, centre
 
 
 def _climb(

@@ -17,7 +17,7 @@ from fedcohort.protocol.errors import (
 )
 from fedcohort.protocol.federation import Federation, View, check_all_answered, per_site
 from fedcohort.protocol.message import message
-from fedcohort.protocol.method import Fitted, Method, Row, Task, setting
+from fedcohort.protocol.method import Fitted, Method, Row, Task, check_settings, setting
 from fedcohort.protocol.step import Gathered, Keep, Site, Step, Summed, gathered, summed
 
 __all__ = [
@@ -46,6 +46,7 @@ __all__ = [
     "VerbRefused",
     "View",
     "check_all_answered",
+    "check_settings",
     "gathered",
     "message",
     "per_site",

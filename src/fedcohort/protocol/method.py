@@ -34,6 +34,26 @@ def setting(default: Any, doc: str, unit: str = "", choices: Sequence[Any] = ())
     return field(default=default, metadata=meta)
 
 
+def check_settings(config: object, *rules: tuple[str, bool, str], method: str = "") -> None:
+    """Refuse a setting that is outside its bounds.
+
+    Parameters
+    ----------
+    rules : of each setting its name, whether its value is fine, and what to give instead.
+    method : named in the error, if there is one.
+
+    Raises
+    ------
+    SettingError : the first that is not fine.
+    """
+    whose = f" of method {method!r}" if method else ""
+    for name, fine, wanted in rules:
+        if not fine:
+            raise SettingError(
+                f"setting {name!r}{whose} is {getattr(config, name)!r}; give {wanted}."
+            )
+
+
 @dataclass(frozen=True, kw_only=True)
 class Task:
     """What a program needs to know besides its settings and its sites.

@@ -78,6 +78,7 @@ from fedcohort.data.isolation import check_columns_apart
 from fedcohort.data.suppression import origins
 from fedcohort.numerics import proportional
 from fedcohort.numerics.proportional import Trend
+from fedcohort.numerics.scaling import scale_of
 from fedcohort.numerics.strata import apart
 from fedcohort.numerics.survival import Baseline, exits, leave_together
 from fedcohort.protocol import (
@@ -245,7 +246,7 @@ def survey(
     died = fed.sum(deaths, times=times, blocks=blocks, centre=mean)
     check_all_answered(fed)
     spread = np.sqrt(died.squares / total.rows)
-    scale = np.where(spread > 1e-12 * np.abs(mean), spread, 1.0)[:p]
+    scale = scale_of(spread, mean)[:p]
     centre = origins(mean, spread, int(total.rows), min_cell)
     x_dead = died.x_dead + died.weight.sum() * (mean - centre)
     censored, enter = (apart(v, sizes + 1) for v in (died.censored, died.enter))

@@ -9,7 +9,7 @@ import numpy as np
 
 from fedcohort.data.timegrid import check_rule
 from fedcohort.numerics import proportional
-from fedcohort.protocol import SettingError, setting
+from fedcohort.protocol import SettingError, check_settings, setting
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,21 +65,20 @@ class CoxSettings:
     def __post_init__(self) -> None:
         check_rule(self.time_grid)
         number = self.penalty if self.penalty != "auto" else 0.0
-        bounds = (
-            ("l1", self.l1, 0 <= self.l1 < np.inf, "a number from 0"),
-            ("l2", self.l2, 0 <= self.l2 < np.inf, "a number from 0"),
-            ("penalty", self.penalty, 0 <= number < np.inf, "a number from 0, or 'auto'"),
-            ("l1_ratio", self.l1_ratio, 0 <= self.l1_ratio <= 1, "a number from 0 to 1"),
-            ("path", self.path, 2 <= self.path <= 1000, "a whole number from 2 to 1000"),
-            ("path_ratio", self.path_ratio, 0 < self.path_ratio < 1, "a number between 0 and 1"),
-            ("n_folds", self.n_folds, 2 <= self.n_folds <= 100, "a whole number from 2 to 100"),
-            ("tol", self.tol, 0 < self.tol < 1e-2, "a number between 0 and 0.01"),
-            ("max_rounds", self.max_rounds, self.max_rounds >= 1, "a whole number from 1"),
-            ("level", self.level, 0 < self.level < 1, "a number between 0 and 1"),
+        check_settings(
+            self,
+            ("l1", 0 <= self.l1 < np.inf, "a number from 0"),
+            ("l2", 0 <= self.l2 < np.inf, "a number from 0"),
+            ("penalty", 0 <= number < np.inf, "a number from 0, or 'auto'"),
+            ("l1_ratio", 0 <= self.l1_ratio <= 1, "a number from 0 to 1"),
+            ("path", 2 <= self.path <= 1000, "a whole number from 2 to 1000"),
+            ("path_ratio", 0 < self.path_ratio < 1, "a number between 0 and 1"),
+            ("n_folds", 2 <= self.n_folds <= 100, "a whole number from 2 to 100"),
+            ("tol", 0 < self.tol < 1e-2, "a number between 0 and 0.01"),
+            ("max_rounds", self.max_rounds >= 1, "a whole number from 1"),
+            ("level", 0 < self.level < 1, "a number between 0 and 1"),
+            method="cox",
         )
-        for name, value, fine, wanted in bounds:
-            if not fine:
-                raise SettingError(f"setting {name!r} of method 'cox' is {value!r}; give {wanted}.")
         if self.penalty and (self.l1 or self.l2):
             raise SettingError(
                 f"method 'cox' has penalty {self.penalty!r} besides l1 {self.l1:g} and l2 "

@@ -43,9 +43,10 @@ from fedcohort.algorithms.glm.steps import (
     totals,
 )
 from fedcohort.arrays import Array
+from fedcohort.data.classes import check_classes
 from fedcohort.data.differences import check_differences
 from fedcohort.data.isolation import Columns, check_columns_apart
-from fedcohort.numerics.families import CANONICAL, FAMILIES, Family
+from fedcohort.numerics.families import CANONICAL, FAMILIES, USUAL, Family
 from fedcohort.numerics.residuals import about_means
 from fedcohort.protocol import (
     DataError,
@@ -58,8 +59,6 @@ from fedcohort.protocol import (
 )
 from fedcohort.training.admm import Penalty, consensus
 
-#: The family of each outcome, where it is not given.
-AUTO = {"binary": "binomial", "count": "poisson", "continuous": "gaussian"}
 LOGIT = Family("binomial", "logit")
 #: A dispersion below this share of the outcome's variance is rounding.
 EXACT = 1e-24
@@ -163,12 +162,12 @@ def family_of(config: GlmSettings, task: Task) -> Family:
     SettingError : they do not go with each other, or with the outcome.
     """
     known = task.outcome or ("binary" if task.kind == "classification" else "continuous")
-    if known not in AUTO:
+    if known not in USUAL:
         raise SettingError(
             f"method 'glm' has no family for an outcome of type {known!r}; give a binary, a "
             f"continuous or a count outcome."
         )
-    name = AUTO[known] if config.family == "auto" else config.family
+    name = USUAL[known] if config.family == "auto" else config.family
     if (name == "binomial") != (known == "binary"):
         fits = [f for f in FAMILIES if (f == "binomial") == (known == "binary")]
         raise SettingError(
@@ -247,22 +246,13 @@ def check(total: Totals, family: Family, least: int, method: str) -> None:
     n, positive = int(total.rows), int(total.positive)
     if not n:
         raise NothingToLearn("no site holds any record; check their selection.")
-    more = "at all sites together (min_cell). Add sites or records; or lower min_cell, if all sites"
     if family.name == "binomial":
         if total.others:
             raise DataError(
                 f"the outcome has more than two classes, and {method!r} tells two apart. Give an "
                 f"outcome of two levels."
             )
-        if positive in (0, n):
-            raise NothingToLearn(
-                f"all {n} records are of class {positive // n}, and a fit needs both. Add a site "
-                f"that has the other one, or check how the outcome is coded."
-            )
-        if min(positive, n - positive) < least:
-            raise NothingToLearn(
-                f"class {int(positive < n - positive)} has fewer than {least} records {more} agree."
-            )
+        check_classes(n, positive, least)
         return
     if family.name == "poisson" and not positive:
         raise NothingToLearn(
@@ -272,7 +262,10 @@ def check(total: Totals, family: Family, least: int, method: str) -> None:
     few = positive if family.name == "poisson" else n
     if few < least:
         what = "counts above 0" if family.name == "poisson" else "records"
-        raise NothingToLearn(f"there are fewer than {least} {what} {more} agree.")
+        raise NothingToLearn(
+            f"there are fewer than {least} {what} at all sites together (min_cell). Add sites or "
+            f"records; or lower min_cell, if all sites agree."
+        )
 
 
 def survey(

@@ -26,6 +26,7 @@ from fedcohort.algorithms.glm.stride import Seen, discriminant, stride
 from fedcohort.arrays import Array
 from fedcohort.numerics.blame import SINGULAR, collinear, longest
 from fedcohort.numerics.families import Family
+from fedcohort.numerics.scaling import scale_of
 from fedcohort.protocol import (
     Federation,
     NotConverged,
@@ -253,7 +254,7 @@ def deviations(here: Curvature, ground: Ground) -> Array:
     """
     squares = np.diag(here.information)
     sd = np.sqrt(squares[1:] / squares[0]) if squares[0] > 0 else np.zeros(len(squares) - 1)
-    return np.where(sd > 1e-12 * np.abs(ground.centre), sd, 1.0)
+    return scale_of(sd, ground.centre)
 
 
 def per_deviation(here: Curvature, scale: Array) -> Curvature:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedcohort.numerics.families import FAMILIES
-from fedcohort.protocol import SettingError, setting
+from fedcohort.protocol import SettingError, check_settings, setting
 from fedcohort.training.admm import AdmmSettings
 
 _L2 = "squared unit of the covariate"
@@ -73,11 +73,8 @@ class LogisticSettings(AdmmSettings):
     def __post_init__(self) -> None:
         _check("logistic", self)
         if self.penalty is not None:
-            if not 0 <= self.penalty < np.inf:
-                raise SettingError(
-                    f"setting 'penalty' of method 'logistic' is {self.penalty!r}; give a number "
-                    f"from 0."
-                )
+            fine = 0 <= self.penalty < np.inf
+            check_settings(self, ("penalty", fine, "a number from 0"), method="logistic")
             if self.l2 not in (0.0, self.penalty):
                 raise SettingError(
                     f"'penalty' and 'l2' are two names of one setting of method 'logistic', and "
@@ -104,17 +101,14 @@ def _check(method: str, config: GlmSettings | LogisticSettings) -> None:
     ------
     SettingError : a number is outside its bounds.
     """
-    bounds = (
-        ("l2", config.l2, 0 <= config.l2 < np.inf, "a number from 0"),
-        ("tol", config.tol, 0 < config.tol < 1e-2, "a number between 0 and 0.01"),
-        ("max_rounds", config.max_rounds, config.max_rounds >= 1, "a whole number from 1"),
-        ("level", config.level, 0 < config.level < 1, "a number between 0 and 1"),
+    check_settings(
+        config,
+        ("l2", 0 <= config.l2 < np.inf, "a number from 0"),
+        ("tol", 0 < config.tol < 1e-2, "a number between 0 and 0.01"),
+        ("max_rounds", config.max_rounds >= 1, "a whole number from 1"),
+        ("level", 0 < config.level < 1, "a number between 0 and 1"),
+        method=method,
     )
-    for name, value, fine, wanted in bounds:
-        if not fine:
-            raise SettingError(
-                f"setting {name!r} of method {method!r} is {value!r}; give {wanted}."
-            )
 
 
 #: What both methods' settings have.

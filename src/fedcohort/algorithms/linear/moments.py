@@ -22,12 +22,11 @@ from fedcohort.algorithms.linear.steps import Products, products
 from fedcohort.arrays import Array
 from fedcohort.data.differences import check_differences
 from fedcohort.data.isolation import Columns, shown
+from fedcohort.numerics.scaling import CONSTANT
 from fedcohort.protocol import DataError, Federation, NothingToLearn, Task, check_all_answered
 
 #: Σz² over Σ(z − mean)² above which sums are asked for again, about the means.
 LOST = 1e7
-#: A column whose standard deviation is less than this share of its size does not vary.
-CONSTANT = 1e-12
 
 
 @dataclass(frozen=True)

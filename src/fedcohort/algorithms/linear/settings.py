@@ -8,7 +8,7 @@ from typing import Any, Literal
 import numpy as np
 
 from fedcohort.algorithms.linear.steps import MOST_FOLDS
-from fedcohort.protocol import SettingError, setting
+from fedcohort.protocol import SettingError, check_settings, setting
 from fedcohort.training.admm import AdmmSettings
 
 _UNIT = "squared unit of y per unit of the covariate"
@@ -33,8 +33,7 @@ class LinearSettings(AdmmSettings):
 
     def require(self, name: str, fine: bool, wanted: str) -> None:
         """Raise `SettingError` for a setting that is not fine."""
-        if not fine:
-            raise SettingError(f"setting {name!r} is {getattr(self, name)!r}; give {wanted}.")
+        check_settings(self, (name, fine, wanted))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -40,11 +40,9 @@ from fedcohort.arrays import Array
 from fedcohort.metrics.heterogeneity import Pooled, fixed_effect, random_effects
 from fedcohort.numerics import sitefit
 from fedcohort.numerics.blame import quoted
-from fedcohort.numerics.families import FAMILIES
+from fedcohort.numerics.families import FAMILIES, USUAL
 from fedcohort.protocol import DataError, Federation, NothingToLearn, SettingError, Task
 
-#: The family that each type of outcome has by default.
-BY_OUTCOME = {"binary": "binomial", "count": "poisson"}
 #: So many sites an error names.
 NAMED = 5
 
@@ -112,7 +110,7 @@ def model_of(config: MetaSettings, task: Task) -> tuple[str, str]:
                 "Cox's model; leave them out."
             )
         return "cox", "log"
-    usual = "binomial" if task.kind == "classification" else BY_OUTCOME.get(task.outcome)
+    usual = "binomial" if task.kind == "classification" else USUAL.get(task.outcome)
     family = (usual or "gaussian") if config.family == "auto" else config.family
     if (family == "binomial") != (task.kind == "classification"):
         others = "binomial" if task.kind == "classification" else "gaussian, poisson or gamma"

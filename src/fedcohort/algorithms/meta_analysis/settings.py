@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fedcohort.numerics.families import FAMILIES
-from fedcohort.protocol import SettingError, setting
+from fedcohort.protocol import SettingError, check_settings, setting
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,16 +39,13 @@ class MetaSettings:
     level: float = setting(0.95, "coverage of the intervals")
 
     def __post_init__(self) -> None:
-        bounds = (
-            ("tol", self.tol, 0 < self.tol < 1e-2, "a number between 0 and 0.01"),
-            ("max_rounds", self.max_rounds, self.max_rounds >= 1, "a whole number from 1"),
-            ("level", self.level, 0 < self.level < 1, "a number between 0 and 1"),
+        check_settings(
+            self,
+            ("tol", 0 < self.tol < 1e-2, "a number between 0 and 0.01"),
+            ("max_rounds", self.max_rounds >= 1, "a whole number from 1"),
+            ("level", 0 < self.level < 1, "a number between 0 and 1"),
+            method="meta_analysis",
         )
-        for name, value, fine, wanted in bounds:
-            if not fine:
-                raise SettingError(
-                    f"setting {name!r} of method 'meta_analysis' is {value!r}; give {wanted}."
-                )
         known = FAMILIES.get(self.family, ())
         if known and self.link != "auto" and self.link not in known:
             raise SettingError(

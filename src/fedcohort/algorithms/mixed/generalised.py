@@ -23,11 +23,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from fedcohort.algorithms.mixed.ground import Ground, Top, check_columns, scale_of
+from fedcohort.algorithms.mixed.ground import Ground, Top, check_columns
 from fedcohort.algorithms.mixed.settings import MixedSettings
 from fedcohort.algorithms.mixed.steps import likelihoods, working
 from fedcohort.arrays import Array
 from fedcohort.numerics.blame import SINGULAR, longest
+from fedcohort.numerics.scaling import scale_of
 from fedcohort.protocol import NotConverged, check_all_answered
 
 #: Where τ starts, its longest step, and the τ beyond which it would grow for ever.
@@ -127,7 +128,7 @@ def climb(ground: Ground, config: MixedSettings) -> Top:
     first = fed.sum(working, centre=ground.centre, offset=ground.offset, family=ground.family)
     check_all_answered(ground.fed)
     ground.check_differences(first.products)
-    scale = scale_of(first.squares, ground.rows, ground.centre)
+    scale = scale_of(np.sqrt(first.squares / ground.rows), ground.centre)
     units = np.r_[1.0, 1.0 / scale]
     products = first.products * np.outer(units, units)
     check_columns(products, ground.names)

@@ -7,12 +7,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fedcohort.algorithms.mixed.settings import BY_OUTCOME, MixedSettings
+from fedcohort.algorithms.mixed.settings import MixedSettings
 from fedcohort.algorithms.mixed.steps import Totals, totals
 from fedcohort.arrays import Array
+from fedcohort.data.classes import check_classes
 from fedcohort.data.differences import check_differences
 from fedcohort.data.isolation import Columns, check_columns_apart
 from fedcohort.numerics.blame import SINGULAR, collinear
+from fedcohort.numerics.families import USUAL
 from fedcohort.numerics.residuals import about_means
 from fedcohort.protocol import (
     DataError,
@@ -190,7 +192,7 @@ def family_of(wanted: str, task: Task) -> str:
     ------
     SettingError : a yes/no outcome with another family than binomial, or the reverse.
     """
-    usual = "binomial" if task.kind == "classification" else BY_OUTCOME.get(task.outcome)
+    usual = "binomial" if task.kind == "classification" else USUAL.get(task.outcome)
     family = (usual or "gaussian") if wanted == "auto" else wanted
     if (family == "binomial") != (task.kind == "classification"):
         raise SettingError(
@@ -212,27 +214,12 @@ def check_outcome(family: str, total: Totals, least: int) -> None:
         raise DataError(f"the outcome of some records {what}. {remedy}")
     n, marked = int(total.rows), int(total.marked)
     if family == "binomial":
-        if marked in (0, n):
-            raise NothingToLearn(
-                f"all {n} records are of class {marked // n}, and a fit needs both. Add a site "
-                f"that has the other one, or check how the outcome is coded."
-            )
-        if min(marked, n - marked) < least:
-            raise NothingToLearn(
-                f"class {int(marked < n - marked)} has fewer than {least} records at all sites "
-                f"together (min_cell). Add sites or records; or lower min_cell, if all sites agree."
-            )
+        check_classes(n, marked, least)
     if family == "poisson" and marked < least:
         raise NothingToLearn(
             f"fewer than {max(least, 1)} records at all sites together have a count above 0 "
             f"(min_cell). Add sites or records, or check how the outcome is coded."
         )
-
-
-def scale_of(squares: Array, rows: int, centre: Array) -> Array:
-    """Return the standard deviations (p,) of covariates; 1 of those that are constant."""
-    sd = np.sqrt(squares / rows)
-    return np.where(sd > 1e-12 * np.abs(centre), sd, 1.0)
 
 
 def check_columns(information: Array, names: tuple[str, ...]) -> None:

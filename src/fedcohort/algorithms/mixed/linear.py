@@ -18,11 +18,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedcohort.algorithms.mixed.ground import Ground, Top, check_columns, scale_of
+from fedcohort.algorithms.mixed.ground import Ground, Top, check_columns
 from fedcohort.algorithms.mixed.settings import MixedSettings
 from fedcohort.algorithms.mixed.steps import Products, means, products
 from fedcohort.arrays import Array
 from fedcohort.numerics.mixedlm import Between, NothingLeft, Profile, profile, start
+from fedcohort.numerics.scaling import scale_of
 from fedcohort.protocol import DataError, NotConverged, NothingToLearn, check_all_answered
 
 #: Slopes of ℓ at θ = 0, over the records, that are rounding; and θ of which records are all alike.
@@ -60,7 +61,8 @@ class Slope:
         ------
         SingularInformation : some covariates are collinear or constant; they are named.
         """
-        scale = scale_of(np.diag(first.within)[1:-1], ground.rows, ground.centre)
+        sd = np.sqrt(np.diag(first.within)[1:-1] / ground.rows)
+        scale = scale_of(sd, ground.centre)
         units = np.r_[1.0, 1.0 / scale, 1.0]
         within = first.within * np.outer(units, units)
         check_columns(within[:-1, :-1], ground.names)

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fedcohort.protocol import SettingError, setting
-
-#: The family that each type of outcome has by default.
-BY_OUTCOME = {"continuous": "gaussian", "binary": "binomial", "count": "poisson"}
+from fedcohort.numerics.families import USUAL
+from fedcohort.protocol import check_settings, setting
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,7 +16,7 @@ class MixedSettings:
         "auto",
         "distribution of the outcome; auto: binomial for a yes/no outcome, poisson for a count, "
         "gaussian for others",
-        choices=("auto", *BY_OUTCOME.values()),
+        choices=("auto", *USUAL.values()),
     )
     likelihood: str = setting(
         "reml",
@@ -34,13 +32,10 @@ class MixedSettings:
     level: float = setting(0.95, "coverage of the intervals")
 
     def __post_init__(self) -> None:
-        bounds = (
-            ("tol", self.tol, 0 < self.tol < 1e-2, "a number between 0 and 0.01"),
-            ("max_rounds", self.max_rounds, self.max_rounds >= 1, "a whole number from 1"),
-            ("level", self.level, 0 < self.level < 1, "a number between 0 and 1"),
+        check_settings(
+            self,
+            ("tol", 0 < self.tol < 1e-2, "a number between 0 and 0.01"),
+            ("max_rounds", self.max_rounds >= 1, "a whole number from 1"),
+            ("level", 0 < self.level < 1, "a number between 0 and 1"),
+            method="mixed",
         )
-        for name, value, fine, wanted in bounds:
-            if not fine:
-                raise SettingError(
-                    f"setting {name!r} of method 'mixed' is {value!r}; give {wanted}."
-                )

@@ -8,14 +8,9 @@ from typing import ClassVar
 from fedcohort.data.timegrid import check_rule
 from fedcohort.metrics.kaplan_meier import SCALES
 from fedcohort.metrics.log_rank import WEIGHTINGS
-from fedcohort.protocol import SettingError, setting
+from fedcohort.protocol import check_settings, setting
 
 _GRID = "times at which curves may step: 'protected', 'exact', or a number of intervals at most"
-
-
-def _check(method: str, name: str, value: object, fine: bool, wanted: str) -> None:
-    if not fine:
-        raise SettingError(f"setting {name!r} of method {method!r} is {value!r}; give {wanted}.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,7 +25,8 @@ class CurveSettings:
 
     def __post_init__(self) -> None:
         check_rule(self.time_grid)
-        _check(self.method, "level", self.level, 0 < self.level < 1, "a number between 0 and 1")
+        fine = 0 < self.level < 1
+        check_settings(self, ("level", fine, "a number between 0 and 1"), method=self.method)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,7 +45,7 @@ class KaplanMeierSettings(CurveSettings):
     def __post_init__(self) -> None:
         super().__post_init__()
         fine = 0 <= self.horizon < float("inf")
-        _check(self.method, "horizon", self.horizon, fine, "a time, or 0 for none")
+        check_settings(self, ("horizon", fine, "a time, or 0 for none"), method=self.method)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,4 +63,5 @@ class LogRankSettings:
     def __post_init__(self) -> None:
         check_rule(self.time_grid)
         for name, value in (("rho", self.rho), ("gamma", self.gamma)):
-            _check("log_rank", name, value, 0 <= value < float("inf"), "a number from 0")
+            fine = 0 <= value < float("inf")
+            check_settings(self, (name, fine, "a number from 0"), method="log_rank")

@@ -34,9 +34,9 @@ from fedcohort.data.isolation import check_columns_apart
 from fedcohort.protocol import (
     Federation,
     NotConverged,
-    SettingError,
     SiteUnavailable,
     Task,
+    check_settings,
     setting,
 )
 from fedcohort.training.admm import AdmmSettings, Penalty, Solution, consensus
@@ -59,10 +59,8 @@ class SvmSettings(AdmmSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not 0 < self.penalty < np.inf:
-            raise SettingError(
-                f"setting 'penalty' of method 'svm' is {self.penalty!r}; give a number above 0."
-            )
+        fine = 0 < self.penalty < np.inf
+        check_settings(self, ("penalty", fine, "a number above 0"), method="svm")
 
 
 def fit(fed: Federation, config: SvmSettings, task: Task) -> SvmModel:

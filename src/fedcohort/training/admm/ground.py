@@ -7,6 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedcohort.arrays import Array
+from fedcohort.data.classes import check_classes
+from fedcohort.numerics.scaling import scale_of
 from fedcohort.protocol import DataError, Federation, NothingToLearn, SiteUnavailable, Task
 from fedcohort.training.admm.settings import AdmmSettings, Penalty
 from fedcohort.training.admm.smoothed import solved
@@ -60,7 +62,7 @@ class Ground:
 
 def check(first: Totals, loss: str, least: int) -> None:
     """Refuse tables from which nothing can be learnt or nothing may be shown."""
-    n, ones = int(first.rows), int(first.ones)
+    n = int(first.rows)
     if not n:
         raise NothingToLearn("no site holds any record; check their selection.")
     if n < least:
@@ -75,16 +77,7 @@ def check(first: Totals, loss: str, least: int) -> None:
             "the outcome has more than two classes, and this method tells two apart. Give an "
             "outcome of two levels."
         )
-    if ones in (0, n):
-        raise NothingToLearn(
-            f"all {n} records are of class {ones // n}, and a fit needs both. Add a site that has "
-            f"the other one, or check how the outcome is coded."
-        )
-    if min(ones, n - ones) < least:
-        raise NothingToLearn(
-            f"class {int(ones < n - ones)} has fewer than {least} records at all sites together "
-            f"(min_cell). Add sites or records; or lower min_cell, if all sites agree."
-        )
+    check_classes(n, int(first.ones), least)
 
 
 def survey(
@@ -100,7 +93,7 @@ def survey(
             f"start again without them."
         )
     sd = np.sqrt(squares / float(first.weight))
-    scale = np.where(sd > 1e-12 * np.abs(mean), sd, 1.0)
+    scale = scale_of(sd, mean)
     of_intercept = float(penalty.intercept)
     return Ground(
         rows=int(first.rows),

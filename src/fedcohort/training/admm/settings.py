@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from fedcohort.protocol import SettingError, setting
+from fedcohort.protocol import check_settings, setting
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,7 +60,8 @@ class AdmmSettings:
         def positive(value: float) -> bool:
             return 0 < value < np.inf
 
-        bounds = (
+        check_settings(
+            self,
             ("rho", self.rho is None or positive(self.rho), "a number above 0, or null"),
             ("over_relaxation", 1 <= self.over_relaxation < 2, "a number from 1 to below 2"),
             ("acceleration", 0 <= self.acceleration <= 50, "a whole number from 0 to 50"),
@@ -70,6 +71,3 @@ class AdmmSettings:
             ("local_steps", self.local_steps >= 1, "a whole number from 1"),
             ("local_step_size", positive(self.local_step_size), "a number above 0"),
         )
-        for name, fine, wanted in bounds:
-            if not fine:
-                raise SettingError(f"setting {name!r} is {getattr(self, name)!r}; give {wanted}.")
