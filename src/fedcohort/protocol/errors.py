@@ -64,6 +64,20 @@ class JournalMismatch(FedcohortError):
     """A journal does not belong to the run that is being resumed."""
 
 
+class Refused(FedcohortError):
+    """A party of a network does not accept a peer, a study or a message.
+
+    Attributes
+    ----------
+    code : one word for what was wrong, such as "expired" or "version"; it may cross the network,
+        and so may the text, which names parties, rules and columns alone.
+    """
+
+    def __init__(self, code: str, text: str):
+        super().__init__(text)
+        self.code = code
+
+
 class SingularInformation(FedcohortError):
     """The pooled information matrix cannot be inverted."""
 
