@@ -14,7 +14,7 @@ WORKERS := 2
 PYTHON :=
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: help setup run test lint format bench clean
+.PHONY: help setup run test lint format bench chaos clean
 
 help:  ## say what there is
 	@grep -E '^[a-z]+:.*##' Makefile | sed -E 's/^([a-z]+):.*## /  make \1\t/'
@@ -53,6 +53,9 @@ format: .venv/.stamp  ## put the code into the house's form
 bench: .venv/.stamp  ## measure speed, against pooled fits and plain PyTorch
 	@$(bin)/python benchmarks/speed/run.py w1
 	@$(bin)/python benchmarks/cox_exact/run.py
+
+chaos: .venv/.stamp  ## kill, stop, cut and starve a network's processes; compare every result
+	@$(bin)/python benchmarks/network/chaos.py
 
 clean:  ## remove the environment and what runs left
 	@rm -rf .venv runs build dist src/fedcohort.egg-info

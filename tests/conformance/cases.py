@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -18,13 +18,36 @@ from fedcohort.data.outcome import Binary, Continuous, Outcome, Survival
 from fedcohort.data.tables import LabelledTable, SurvivalTable
 from fedcohort.protocol import Fitted, Method, Task, registry
 from fedcohort.protocol.host import Host
+from fedcohort.runtime.answers import Answers
 from fedcohort.runtime.coordinator import Coordinator
 from fedcohort.runtime.journal import Journal
+from fedcohort.runtime.line import Answering
 from fedcohort.runtime.local import local
+from fedcohort.runtime.loopback import LoopbackLine
+from fedcohort.runtime.remote import remote
+from fedcohort.runtime.site_end import SiteEnd
 from fedcohort.runtime.store import StateStore
 
-#: name → (hosts, **options) → federation; the first is the reference.
-RUNTIMES: dict[str, Callable[..., Coordinator]] = {"local": local}
+
+def in_process(hosts: Sequence[Host], folder: Path | None, **options: Any) -> Coordinator:
+    """Return the reference; with a folder, states are kept in it."""
+    store = None if folder is None else StateStore(folder / "states")
+    return local(hosts, store=store, **options)
+
+
+def over_bytes(hosts: Sequence[Host], folder: Path | None, **options: Any) -> Coordinator:
+    """Return sites that are reached by bytes alone; with a folder, answers are kept in it."""
+
+    def end(host: Host) -> Answering:
+        path = Path(":memory:") if folder is None else folder / f"{host.name}.sqlite"
+        return SiteEnd(host.name, lambda run, session: host, Answers(path)).handle
+
+    line = LoopbackLine({host.name: end(host) for host in hosts})
+    return remote(line, "a study", "a fit", **options)
+
+
+#: name → (hosts, folder, **options) → federation; the first is the reference.
+RUNTIMES: dict[str, Callable[..., Coordinator]] = {"local": in_process, "remote": over_bytes}
 
 #: Settings whose every choice makes a variant; the others keep their defaults.
 VARIED = ("strategy", "ties", "baseline", "solver")
@@ -167,8 +190,8 @@ def run(
     journal = None
     if folder is not None:
         journal = Journal(folder / "journal")
-        options |= {"journal": journal, "store": StateStore(folder / "states")}
-    fed = RUNTIMES[runtime](hosts, **options)
+        options |= {"journal": journal}
+    fed = RUNTIMES[runtime](hosts, folder, **options)
     try:
         model = entry.fit(fed, config, task_of(case, seed))
     finally:

@@ -15,7 +15,8 @@ from typing import Annotated
 
 import typer
 
-from fedcohort.protocol.errors import DataError, FedcohortError, InputError, StudyError
+from fedcohort.apps import coordinator_app, network_app, node_service
+from fedcohort.protocol.errors import DataError, FedcohortError, InputError, NotSupported
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -27,6 +28,9 @@ app = typer.Typer(
 
 data_app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Tables and dictionaries.")
 app.add_typer(data_app, name="data")
+app.add_typer(network_app.app, name="network")
+app.add_typer(coordinator_app.app, name="coordinator")
+app.add_typer(node_service.app, name="node")
 
 #: The exit code of a command that Ctrl-C ended, as shells have it.
 STOPPED = 130
@@ -43,7 +47,22 @@ COMPARED = Path("compare.html")
 def run(
     study: Annotated[Path, typer.Argument(help="The study file (YAML).")],
     out: Annotated[Path | None, typer.Option(help="Folder for the results.")] = None,
-    runtime: Annotated[str, typer.Option(help="Where sites live; this version: local.")] = "local",
+    runtime: Annotated[
+        str, typer.Option(help="Where sites live: local, flare, flower, or flower-sim.")
+    ] = "local",
+    network: Annotated[
+        Path | None, typer.Option(metavar="KIT", help="A lead's kit, for flare and flower.")
+    ] = None,
+    wait: Annotated[
+        float | None,
+        typer.Option(help="Seconds that sites may take to approve; without end by default.", min=0),
+    ] = None,
+    timeout: Annotated[
+        float | None, typer.Option(help="Seconds that a site may be silent; 60 by default.", min=1)
+    ] = None,
+    cancel: Annotated[
+        bool, typer.Option("--cancel", help="End this study's run in the network.")
+    ] = False,
     set_: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY.PATH=VALUE", help="Override a key.")
     ] = None,
@@ -55,8 +74,31 @@ def run(
     debug: Debug = False,
 ) -> None:
     """Run every arm of a study and write its results and report."""
-    if runtime != "local":
-        raise StudyError(f"--runtime {runtime}: this version has the runtime 'local'.")
+    from fedcohort.apps import runtimes
+
+    runtimes.check(runtime, network, wait, timeout, cancel)
+    if network is not None:
+        from fedcohort.apps import deploying, screen
+
+        found = deploying.run(
+            study,
+            out,
+            network=network,
+            runtime=runtime,
+            wait=wait,
+            timeout=timeout,
+            overrides=set_ or (),
+            seed=seed,
+            resume=resume,
+            cancel=cancel,
+            command=_command(study, None, set_ or (), seed, runtime),
+        )
+        if found is not None:
+            screen.show(found)
+            _end_with(found.failures)
+        return
+    if runtime == "flower-sim":
+        raise NotSupported("--runtime flower-sim is not part of this version yet.")
     from fedcohort.apps import screen
     from fedcohort.study.runner import default_folder
     from fedcohort.study.study import Study
@@ -74,9 +116,14 @@ def run(
             debug=debug,
         )
     screen.show(results)
-    if results.failures:
-        for reason in results.failures:
-            typer.echo(f"failed: {reason}", err=True)
+    _end_with(results.failures)
+
+
+def _end_with(failures: list[str]) -> None:
+    """Name what failed, if something did, and leave with 1 then."""
+    for reason in failures:
+        typer.echo(f"failed: {reason}", err=True)
+    if failures:
         raise typer.Exit(1)
 
 
@@ -306,28 +353,37 @@ def _cores() -> int:
     return os.cpu_count() or 1
 
 
-def _command(study: Path, out: Path | None, overrides: Iterable[str], seed: int | None) -> str:
+def _command(
+    study: Path,
+    out: Path | None,
+    overrides: Iterable[str],
+    seed: int | None,
+    runtime: str = "local",
+) -> str:
     """Return the command that repeats a run: what decides its results, however it was resumed."""
     words = ["fedcohort", "run", str(study)]
     words += ["--out", str(out)] if out else []
     words += [word for assignment in overrides for word in ("--set", assignment)]
     words += ["--seed", str(seed)] if seed is not None else []
+    words += ["--runtime", runtime] if runtime != "local" else []
     return shlex.join(words)
 
 
 def main() -> None:
     """Run the command line and leave with its exit code."""
     debug = "--debug" in sys.argv
+    said = "stopped; run the same command with --resume to go on."
     try:
         code = app(standalone_mode=False)
-    except (KeyboardInterrupt, typer.Abort):
+    except (KeyboardInterrupt, typer.Abort) as error:
         code = STOPPED
+        said = str(error.__cause__ or error) or said
     except Exception as error:
         if debug:
             raise
         code = _explain(error)
     if code == STOPPED:
-        typer.echo("stopped; run the same command with --resume to go on.", err=True)
+        typer.echo(said, err=True)
     sys.exit(code if isinstance(code, int) else 0)
 
 

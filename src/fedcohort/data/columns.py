@@ -9,9 +9,10 @@ between the knots, and constant beyond the first and the last. Nothing of any ro
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -177,6 +178,12 @@ class LevelColumn:
 
 #: A column of a design.
 Column = NumberColumn | LevelColumn
+
+
+def column_from(plain: Mapping[str, Any]) -> Column:
+    """Rebuild a column from what `asdict` made of it, by way of JSON."""
+    given: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in plain.items()}
+    return LevelColumn(**given) if "levels" in given else NumberColumn(**given)
 
 
 def parts_of(

@@ -18,14 +18,13 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from functools import cached_property
-from typing import Any, Self, cast
+from typing import Any, Self, get_args
 
 import numpy as np
 import pandas as pd
 
 from fedcohort.arrays import Array
-from fedcohort.data import outcome as outcomes
-from fedcohort.data.columns import Column, LevelColumn, NumberColumn, parts_of
+from fedcohort.data.columns import Column, NumberColumn, column_from, parts_of
 from fedcohort.data.dictionary import Variable
 from fedcohort.data.encode import (
     Encoding,
@@ -40,11 +39,16 @@ from fedcohort.data.outcome import Outcome, Survival
 from fedcohort.data.tables import FeatureTable, LabelledTable, SurvivalTable
 from fedcohort.data.targets import entry_of, survival_of, target_of, weights_of
 from fedcohort.protocol.errors import DataError
+from fedcohort.protocol.views import view
+
+#: Kinds of outcome by the name in a design's text.
+_OUTCOMES: dict[str, type[Outcome]] = {cls.__name__: cls for cls in get_args(Outcome)}
 
 #: A table as programs see it.
 Table = SurvivalTable | LabelledTable | FeatureTable
 
 
+@view("design")
 @dataclass(frozen=True, kw_only=True)
 class Design:
     """A view of a table: features by its columns, and the outcome.
@@ -144,11 +148,11 @@ class Design:
         """
         try:
             plain: dict[str, Any] = json.loads(text)
-            columns = tuple(_column(c) for c in plain.pop("columns"))
+            columns = tuple(column_from(c) for c in plain.pop("columns"))
             about, joint = plain.pop("outcome"), plain.pop("joint")
             outcome = None
             if about is not None:
-                outcome = cast("Outcome", getattr(outcomes, about.pop("type"))(**about))
+                outcome = _OUTCOMES[about.pop("type")](**about)
             return cls(
                 columns=columns,
                 outcome=outcome,
@@ -160,6 +164,11 @@ class Design:
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             kind = type(error).__name__
             raise DataError(f"this is no saved design ({kind}). Save the model again.") from None
+
+    @classmethod
+    def from_spec(cls, text: str) -> Self:
+        """Rebuild a design from `spec`; see `from_json`."""
+        return cls.from_json(text)
 
     def __call__(self, frame: pd.DataFrame, /) -> Table:
         """Return the table that programs see.
@@ -226,8 +235,3 @@ class Design:
             c.write(c.filled(whole), block[:, : c.raw_width])
             if c.indicator:
                 block[:, -1] = c.missing(given)
-
-
-def _column(plain: dict[str, Any]) -> Column:
-    plain = {k: tuple(v) if isinstance(v, list) else v for k, v in plain.items()}
-    return LevelColumn(**plain) if "levels" in plain else NumberColumn(**plain)

@@ -12,7 +12,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple, Self, cast
 
 import numpy as np
 import pandas as pd
@@ -22,6 +22,7 @@ from fedcohort.data.dictionary import Variable
 from fedcohort.data.variable import DURATIONS
 from fedcohort.data.words import level_text, nearest, rows
 from fedcohort.protocol.errors import DataError
+from fedcohort.protocol.views import view
 
 
 class Encoded(NamedTuple):
@@ -42,6 +43,7 @@ class Unfit(NamedTuple):
     line: str
 
 
+@view("encoding")
 @dataclass(frozen=True)
 class Encoding:
     """The view that reads `variables`; see `Encoded`."""
@@ -62,6 +64,15 @@ class Encoding:
     def spec(self) -> str:
         """JSON text that determines the view."""
         return self._text
+
+    @classmethod
+    def from_spec(cls, text: str) -> Self:
+        """Rebuild a view from `spec`, with what it needs of each variable."""
+        known: list[Variable] = []
+        for name, kind, levels, *since in json.loads(text)["encoding"]:
+            start, unit = since or ("", "")
+            known.append(Variable(name, kind, tuple(levels), since=start, unit=unit))
+        return cls(tuple(known))
 
     def __call__(self, frame: pd.DataFrame, /) -> Encoded:
         """Return the table's numbers and codes.

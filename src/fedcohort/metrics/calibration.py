@@ -89,9 +89,14 @@ def fit_slope(sums_at: Callable[[float], SlopeSums], spread: float) -> Slope:
     sums_at : slope → pooled sums, for risks that were divided by `spread`.
     spread : the standard deviation of the risks.
     """
+    return solve_slope(lambda b: score_of(sums_at(b)), spread)
+
+
+def solve_slope(score_at: Callable[[float], tuple[float, float]], spread: float) -> Slope:
+    """Solve U(b) = 0 given U and I at any slope, eq. (1); parameters as `fit_slope`."""
     b, low, high = 0.0, -math.inf, math.inf
     for _ in range(NEWTON_STEPS):
-        score, information = _score(sums_at(b))
+        score, information = score_at(b)
         if information <= FLAT:
             break
         low, high = (b, high) if score > 0 else (low, b)
@@ -108,7 +113,7 @@ def varies(spread: float, size: float) -> bool:
     return spread > 1e-12 * max(1.0, size)
 
 
-def _score(sums: SlopeSums) -> tuple[float, float]:
+def score_of(sums: SlopeSums) -> tuple[float, float]:
     """Return U and I, eq. (1)."""
     on = (sums.deaths > 0) & (sums.s0 > 0)
     d, s0 = sums.deaths[on], sums.s0[on]

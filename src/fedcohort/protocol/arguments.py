@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, cast
@@ -19,6 +19,10 @@ import numpy as np
 from fedcohort.arrays import Array
 from fedcohort.protocol.federation import PerSite, at
 from fedcohort.protocol.message import DTYPES
+from fedcohort.protocol.wire import Malformed
+
+#: How deep lists and maps may stand in each other.
+DEPTH = 32
 
 
 @dataclass(frozen=True)
@@ -47,6 +51,25 @@ class Parcel:
         arrays: list[Array] = []
         tree = {name: _apart(value, name, arrays) for name, value in arguments.items()}
         return cls(tuple(arrays), tree, json.dumps(tree, separators=(",", ":")))
+
+    @classmethod
+    def read(cls, tree: object, arrays: Sequence[Array]) -> Parcel:
+        """Take what came over a network for a parcel, after checking every part of its tree.
+
+        Raises
+        ------
+        Malformed : a tree that `of` does not make: another kind of node, too deep, an array that
+            is missing, is used twice or is left over.
+        """
+        if type(tree) is not dict:
+            raise Malformed("arguments that are no map.")
+        places = iter(range(len(arrays)))
+        for value in cast("dict[str, Any]", tree).values():
+            _check(value, places, DEPTH)
+        if next(places, None) is not None:
+            raise Malformed("an array that is no argument.")
+        known = cast("dict[str, Any]", tree)
+        return cls(tuple(arrays), known, json.dumps(known, separators=(",", ":")))
 
     def open(self) -> dict[str, Any]:
         """Return the arguments, with arrays of their own."""
@@ -91,6 +114,10 @@ class Arguments:
         """Bytes that are sent to one site."""
         return self._parcel(site).nbytes
 
+    def parcel(self, site: str) -> Parcel:
+        """What one site receives; the same object for all sites where nothing differs."""
+        return self._parcel(site)
+
     def checksum(self, mark: int) -> int:
         """Return the CRC-32 of what all sites receive, continued from `mark`."""
         if self._common is not None:
@@ -98,6 +125,26 @@ class Arguments:
         for site, parcel in self._own.items():
             mark = parcel.checksum(zlib.crc32(site.encode(), mark))
         return mark
+
+
+def _check(value: Any, places: Iterator[int], depth: int) -> None:
+    """Check one node of a tree; `places` counts the arrays, which stand in order."""
+    if value is None or type(value) in (bool, int, float, str):
+        return
+    if type(value) is not dict or len(node := cast("dict[str, Any]", value)) != 1 or depth == 0:
+        raise Malformed("an argument that is no node of one kind, or too deep.")
+    ((kind, inner),) = node.items()
+    if kind == "array" and type(inner) is int:
+        if inner != next(places, None):
+            raise Malformed("an argument names an array out of order.")
+    elif kind in ("list", "tuple") and type(inner) is list:
+        for part in cast("list[Any]", inner):
+            _check(part, places, depth - 1)
+    elif kind == "map" and type(inner) is dict:
+        for part in cast("dict[str, Any]", inner).values():
+            _check(part, places, depth - 1)
+    else:
+        raise Malformed("an argument of a kind that is unknown.")
 
 
 def _apart(value: Any, name: str, arrays: list[Array]) -> Any:

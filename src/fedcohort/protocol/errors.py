@@ -8,9 +8,11 @@
     x SettingError           a method's setting
   x NotSupported             a method cannot give what was asked of it
   x SiteUnavailable          too few sites answered a call
+    - QuorumLost             and the run can go on from there when they are back
   x SiteFailed               a step broke, or gave what it must not give, at a site
   x VerbRefused              a site was asked to reveal more than the step allows
   x JournalMismatch          a run's journal belongs to another run
+  x Refused                  a party of a network does not accept a peer, a study or a message
   x SingularInformation      the pooled information matrix cannot be inverted
   x NotConverged             an optimiser gave up
 
@@ -21,7 +23,15 @@ from __future__ import annotations
 
 
 class FedcohortError(Exception):
-    """Base of all errors raised on purpose by this package."""
+    """Base of all errors raised on purpose by this package.
+
+    Attributes
+    ----------
+    near_data : whether a step or a view raised it, beside a site's records: its text then does not
+        cross a network.
+    """
+
+    near_data: bool = False
 
 
 class InputError(FedcohortError):
@@ -50,6 +60,10 @@ class NotSupported(FedcohortError):
 
 class SiteUnavailable(FedcohortError):
     """Fewer sites than the quorum answered a call."""
+
+
+class QuorumLost(SiteUnavailable):
+    """Too few sites answered a call, which left no trace: the run can go on from there."""
 
 
 class SiteFailed(FedcohortError):

@@ -29,6 +29,7 @@ class Call:
     verb: str
     view: View | None
     arguments: Arguments
+    round: int = 0
 
 
 @dataclass(frozen=True)
@@ -72,6 +73,21 @@ class Host:
             self._seen = {key: view(self._data)}
         return self._seen[key]
 
+    def step(self, name: str) -> Step[..., Any]:
+        """Return the step of that name.
+
+        Raises
+        ------
+        VerbRefused : this site agreed to no such step.
+        """
+        step = self._steps.get(name)
+        if step is None:
+            raise VerbRefused(
+                f"site {self.name!r} does not know the step {name[:60]!r}; it agreed to "
+                f"{sorted(self._steps)}. Register the method that declares the step."
+            )
+        return step
+
     def _named(self, view: View | None) -> Any:
         """Return what `data_through` does; an error about the data names the site."""
         try:
@@ -91,11 +107,11 @@ class Host:
         SiteFailed : the step broke, or its reply may not leave the site; the message names the
             kind of failure, never its text, which may hold a patient's value.
         """
-        step = self._steps.get(call.step.name)
-        if step is None or step.run is not call.step.run:
+        step = self.step(call.step.name)
+        if step.run is not call.step.run:
             raise VerbRefused(
-                f"site {self.name!r} does not know the step {call.step.name!r}; it agreed to "
-                f"{sorted(self._steps)}. Register the method that declares the step."
+                f"site {self.name!r} knows another step {step.name!r} than it is asked for. "
+                f"Register the method that declares the step."
             )
         if step.verb != call.verb:
             raise VerbRefused(
@@ -119,7 +135,8 @@ class Host:
             data = self._named(call.view)
             drawn = entropy(self.seed, self.name, call.number)
             return step.run(Site(self.name, data, state, drawn), **arguments)
-        except FedcohortError:
+        except FedcohortError as error:
+            error.near_data = True
             raise
         except Exception as error:
             raise SiteFailed(

@@ -34,7 +34,7 @@ class Ledger:
         self._fields: dict[tuple[object, ...], tuple[str, int]] = {}
 
     def sent(self, size: int) -> None:
-        """Note that the coordinator sent `size` bytes to a site."""
+        """Note that the coordinator sent `size` bytes to sites."""
         self.bytes_down += size
 
     def write(
@@ -45,8 +45,8 @@ class Ledger:
         verb: str,
         sites: Iterable[str],
         arrays: Mapping[str, Array],
-    ) -> None:
-        """Note that each of `sites` sent a reply of this shape in this call."""
+    ) -> int:
+        """Note that each of `sites` sent a reply of this shape in this call; return its bytes."""
         key = (step, *((k, a.shape, a.dtype.str) for k, a in arrays.items()))
         known = self._fields.get(key)
         if known is None:
@@ -64,3 +64,4 @@ class Ledger:
         for site in sites:
             self.lines.append(f'{head}{json.dumps(site)},"fields":{text},{self._tail}')
             self.bytes_up[site] = self.bytes_up.get(site, 0) + size
+        return size

@@ -2,7 +2,8 @@
 
 Layout: 8 bytes length of the header, the header as JSON (`{"meta": …, "arrays": [[name, dtype,
 shape], …]}`), then each array's bytes in C order, then CRC-32 of everything before it. `decode`
-trusts nothing: dtype from a short list, exact byte counts, exact checksum.
+trusts nothing: dtype from a short list, exact byte counts, exact checksum, and limits that hold
+before anything is allocated: it takes no more than a small multiple of the record's size.
 """
 
 from __future__ import annotations
@@ -22,6 +23,11 @@ from fedcohort.protocol.message import DTYPES
 
 _KINDS = {dtype.str[1:]: dtype for dtype in DTYPES}
 
+#: The most bytes of a header: JSON takes up to 20 times its size in memory.
+HEADER = 8 * 2**20
+#: The most arrays of a record, axes of an array, and bytes that the axes of an array may say.
+ARRAYS, AXES, SPAN = 65_536, 32, 2**48
+
 
 class Malformed(FedcohortError):
     """Bytes that are no record of named arrays."""
@@ -40,39 +46,65 @@ def encode(arrays: Mapping[str, Array], meta: Mapping[str, Any] | None = None) -
             raise Malformed(f"array {name!r} has dtype {a.dtype}; a record holds numbers alone.")
     shapes = [[name, a.dtype.str[1:], list(a.shape)] for name, a in parts.items()]
     header = json.dumps({"meta": dict(meta or {}), "arrays": shapes}).encode()
-    body = b"".join(
-        [struct.pack("<Q", len(header)), header, *(a.tobytes() for a in parts.values())]
-    )
-    return body + struct.pack("<I", zlib.crc32(body))
+    if len(header) > HEADER:
+        raise Malformed(
+            f"text of {len(header)} bytes; a record holds at most {HEADER}. Send arrays instead."
+        )
+    body: list[Any] = [struct.pack("<Q", len(header)), header]
+    body += [a.data for a in parts.values() if a.size]
+    mark = 0
+    for part in body:
+        mark = zlib.crc32(part, mark)
+    return b"".join([*body, struct.pack("<I", mark)])
 
 
-def decode(record: bytes) -> tuple[dict[str, Array], dict[str, Any]]:
+def decode(
+    record: bytes, most: int | None = None, *, own: bool = True
+) -> tuple[dict[str, Array], dict[str, Any]]:
     """Return the arrays and the meta of one record.
+
+    Parameters
+    ----------
+    most : the most bytes that a record may have; None: any number.
+    own : whether the arrays have memory of their own; else they are read-only parts of `record`,
+        not aligned, for a caller that copies them.
 
     Raises
     ------
     Malformed : a length, a dtype, a shape or the checksum is not as it must be.
     """
+    if most is not None and len(record) > most:
+        raise Malformed(f"a record of {len(record)} bytes; the limit is {most}.")
     try:
-        (checksum,) = struct.unpack("<I", record[-4:])
-        if zlib.crc32(record[:-4]) != checksum:
+        whole = memoryview(record)
+        (checksum,) = struct.unpack("<I", whole[-4:])
+        if zlib.crc32(whole[:-4]) != checksum:
             raise Malformed("the checksum of a record does not match; it was cut or changed.")
-        (length,) = struct.unpack("<Q", record[:8])
+        (length,) = struct.unpack("<Q", whole[:8])
+        if length > HEADER:
+            raise Malformed("a record has a header beyond the limit.")
         header = json.loads(record[8 : 8 + length])
+        if len(header["arrays"]) > ARRAYS:
+            raise Malformed("a record declares more arrays than it may.")
         arrays: dict[str, Array] = {}
         start = 8 + length
         for name, kind, shape in header["arrays"]:
             dtype = _KINDS.get(kind)
-            if dtype is None or any(type(n) is not int or n < 0 for n in shape):
-                raise Malformed(f"a record declares dtype {kind!s:.8} with shape {shape!s:.40}.")
+            if dtype is None or len(shape) > AXES or any(not _fits(n) for n in shape):
+                raise Malformed("a record declares a type or a shape that it may not have.")
             if type(name) is not str or name in arrays:
                 raise Malformed("a record names an array twice, or not by text.")
-            stop = start + dtype.itemsize * math.prod(shape)
+            count = math.prod(shape)
+            stop = start + dtype.itemsize * count
+            if math.prod(n or 1 for n in shape) > SPAN:
+                raise Malformed("a record declares a shape beyond the limit.")
             if stop > len(record) - 4:
                 raise Malformed("a record declares more bytes than it holds.")
             if kind == "b1" and record[start:stop].translate(None, b"\0\1"):
                 raise Malformed("a record holds a boolean that is neither 0 nor 1.")
-            arrays[name] = np.frombuffer(record[start:stop], dtype).reshape(shape).copy()
+            a = np.frombuffer(record, dtype, count, start) if count else np.empty(0, dtype)
+            a = a.reshape(shape)
+            arrays[name] = a.copy() if own else a
             start = stop
         if start != len(record) - 4:
             raise Malformed("a record holds more bytes than it declares.")
@@ -83,3 +115,8 @@ def decode(record: bytes) -> tuple[dict[str, Array], dict[str, Any]]:
         raise
     except Exception as error:
         raise Malformed(f"bytes that are no record ({type(error).__name__}).") from None
+
+
+def _fits(n: Any) -> bool:
+    """Return whether `n` may be the length of an axis."""
+    return type(n) is int and 0 <= n <= SPAN

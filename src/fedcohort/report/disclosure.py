@@ -115,8 +115,11 @@ class _Total:
 
 
 def federated(run: Run, lines: Iterable[Sent]) -> list[Sent]:
-    """Return the lines of the arms that train together, where something does leave a site."""
-    bounds = {a.name for a in (run.lower, run.upper) if a}
+    """Return the lines of the arms that train together, where something does leave a site.
+
+    So it does where hospitals that fit alone are judged over a network.
+    """
+    bounds = {a.name for a in (run.lower, run.upper) if a and not run.deployed}
     return [s for s in lines if s.arm not in bounds]
 
 

@@ -128,6 +128,17 @@ class Run:
             out.setdefault(name, words.title(name, title, self.task))
         return out
 
+    @cached_property
+    def natural(self) -> frozenset[str]:
+        """Scenarios whose hospitals are those of the data, not made by dividing one table."""
+        named = {str(s["scenario"]) for s in self.rows("scenarios") if s.get("rule") == "natural"}
+        return frozenset({"natural", *named})
+
+    @property
+    def deployed(self) -> bool:
+        """Whether every hospital held its own rows, and no simulation is reported here."""
+        return bool(self.mapping("network"))
+
     def sites(self, scenario: str) -> dict[str, Mapping[str, Any]]:
         """Return rows and events of each site under a scenario, by name."""
         for s in self.rows("scenarios"):

@@ -158,6 +158,7 @@ TITLES: Mapping[str, str] = {
     "by-feature": "Hospitals differ in their patients",
     "dirichlet": "Hospitals differ in their mix",
     "natural": "The hospitals as they are",
+    "network": "The hospitals of the network",
     "isolated": "Each hospital alone",
     "centralised": "All data in one place",
 }

@@ -16,7 +16,7 @@ from typing import Any, ParamSpec, Protocol, Self, TypeVar
 
 from fedcohort.arrays import Array
 from fedcohort.protocol.arguments import Arguments
-from fedcohort.protocol.errors import SettingError, SiteUnavailable
+from fedcohort.protocol.errors import QuorumLost, SettingError, SiteUnavailable
 from fedcohort.protocol.federation import View
 from fedcohort.protocol.host import Call
 from fedcohort.protocol.ledger import Ledger
@@ -49,7 +49,8 @@ class Transport(Protocol):
         Parameters
         ----------
         call : number 0 in a new run, where all sites begin without a state.
-        kept : by site, the number of the last call in the journal that left a state there.
+        kept : by site, the number of the last call that left a state there and counts; from now
+            on the caller keeps it up to date.
 
         Raises
         ------
@@ -60,7 +61,13 @@ class Transport(Protocol):
 
 @dataclass(frozen=True)
 class Progress:
-    """What an observer of a run is told after each call."""
+    """What an observer of a run is told after each call.
+
+    Attributes
+    ----------
+    missing : the sites that were asked and whose replies are not in the result.
+    up, down : bytes that the sites sent, and were sent, as the ledger counts them.
+    """
 
     call: int
     round: int
@@ -69,6 +76,9 @@ class Progress:
     answered: int
     asked: int
     seconds: float
+    missing: Sequence[str] = ()
+    up: int = 0
+    down: int = 0
 
 
 @dataclass
@@ -81,6 +91,7 @@ class _Run:
     live : whether a site has been asked; until then, results come from the journal.
     answered : the sites in the latest result.
     kept : by site, the last call that left a state there.
+    missing : call and site, of each reply that a result lacks.
     seen : by site, the spec of the view that was last sent to it.
     """
 
@@ -96,6 +107,7 @@ class _Run:
     kept: dict[str, int] = field(default_factory=dict[str, int])
     seen: dict[str, str] = field(default_factory=dict[str, str])
     history: list[dict[str, float]] = field(default_factory=list[dict[str, float]])
+    missing: list[tuple[int, str]] = field(default_factory=list[tuple[int, str]])
 
 
 class Coordinator:
@@ -142,6 +154,11 @@ class Coordinator:
     def answered(self) -> Sequence[str]:
         """See `Federation`."""
         return self._run.answered
+
+    @property
+    def missing(self) -> list[tuple[int, str]]:
+        """The number of each call whose result lacks a site that was asked, and that site."""
+        return self._run.missing
 
     @property
     def ledger(self) -> Ledger:
@@ -219,7 +236,8 @@ class Coordinator:
         number = run.call
         run.call += 1
         weights = self._weights if verb == "sum" else {}
-        call = Call(number, step, verb, self._view, Arguments(arguments, self._sites))
+        given = Arguments(arguments, self._sites)
+        call = Call(number, step, verb, self._view, given, run.round)
         mark = 0 if run.journal is None else self._mark(call, weights)
         entry = None if run.journal is None else run.journal.replay(number, mark)
         if entry is None:
@@ -235,14 +253,16 @@ class Coordinator:
                     run.journal.flush()
         if step.keeps:
             run.kept.update(dict.fromkeys(entry.sites, number))
-        self._note(call, entry)
+        absent = [s for s in self._sites if s not in entry.sites]
+        run.missing += [(number, s) for s in absent]
+        up, down = self._note(call, entry)
         run.answered = entry.sites
         if run.observer is not None:
             seconds = time.perf_counter() - began
             run.observer(
                 Progress(
                     number, run.round, run.rounds, step.name,
-                    len(entry.sites), len(self._sites), seconds,
+                    len(entry.sites), len(self._sites), seconds, absent, up, down,
                 )
             )  # fmt: skip
         return entry
@@ -268,28 +288,30 @@ class Coordinator:
             else:
                 replies.append(reply)
         if len(present) < max(1, math.ceil(self._quorum * len(self._sites) - 1e-9)):
-            raise SiteUnavailable(
+            raise QuorumLost(
                 f"{len(present)} of {len(self._sites)} sites answered {call.step.name}, quorum is "
                 f"{self._quorum:g}; missing: {', '.join(missing)}. Bring them back and --resume, "
                 f"or lower the quorum."
             )
         return Entry(tuple(present), (total.arrays,) if call.verb == "sum" else tuple(replies))
 
-    def _note(self, call: Call, entry: Entry) -> None:
-        """Write the ledger's lines of one call."""
+    def _note(self, call: Call, entry: Entry) -> tuple[int, int]:
+        """Write the ledger's lines of one call; return the bytes up and down."""
         run = self._run
         spec = "" if call.view is None else call.view.spec
         head = (call.number, run.round, call.step.name, call.verb)
+        down = 0
         for site in self._sites:
             fresh = run.seen.get(site, "") != spec
             run.seen[site] = spec
             size = len(spec.encode()) if fresh else 0
-            run.ledger.sent(size + call.arguments.nbytes(site))
+            down += size + call.arguments.nbytes(site)
+        run.ledger.sent(down)
         if call.verb == "sum":
-            run.ledger.write(*head, entry.sites, entry.replies[0])
-            return
-        for site, reply in zip(entry.sites, entry.replies, strict=True):
-            run.ledger.write(*head, (site,), reply)
+            size = run.ledger.write(*head, entry.sites, entry.replies[0])
+            return size * len(entry.sites), down
+        replies = zip(entry.sites, entry.replies, strict=True)
+        return sum(run.ledger.write(*head, (site,), reply) for site, reply in replies), down
 
     def _mark(self, call: Call, weights: Mapping[str, float]) -> int:
         """Return a checksum of everything that determines a call's result, besides the data."""

@@ -12,6 +12,8 @@ record; where a program went on after one, the gap in the numbers makes it fail 
 from __future__ import annotations
 
 import hashlib
+import os
+import secrets
 import struct
 import time
 from dataclasses import dataclass
@@ -23,6 +25,9 @@ from fedcohort.protocol.wire import Malformed, decode, encode
 
 #: Seconds that a result may wait before it is handed to the operating system.
 PATIENCE = 0.2
+
+#: In place of a call's number, in the record that holds the journal's history.
+_HISTORY = -1
 
 
 @dataclass(frozen=True)
@@ -73,6 +78,7 @@ class Journal:
             self._known[call] = (mark, entry)
             end += 8 + size
         self._end = max(self._known, default=-1) + 1
+        self._durable = False
         self._file = path.open("r+b" if path.exists() else "w+b")
         self._file.write(header)
         self._file.truncate(end)
@@ -119,6 +125,20 @@ class Journal:
         if time.monotonic() - self._flushed > PATIENCE:
             self.flush()
 
+    def history(self) -> str:
+        """Return text that only this file has, made on first use and kept in it.
+
+        Other machines know by it what they hold for the run that this journal is of: a run that
+        starts again with a new journal finds nothing there. From now on `flush` forces the file to
+        disk, since those machines outlive a power cut here.
+        """
+        self._durable = True
+        if _HISTORY not in self._known:
+            self._known[_HISTORY] = (0, Entry((secrets.token_hex(16),), ()))
+            self.append(_HISTORY, *self._known[_HISTORY])
+            self.flush()
+        return self._known[_HISTORY][1].sites[0]
+
     def flush(self) -> None:
         """Hand everything kept so far to the operating system, so that a kill cannot take it.
 
@@ -126,6 +146,8 @@ class Journal:
         call can be told apart from one that is asked twice.
         """
         self._file.flush()
+        if self._durable:
+            os.fsync(self._file.fileno())
         self._flushed = time.monotonic()
 
     def close(self) -> None:

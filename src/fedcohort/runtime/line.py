@@ -47,6 +47,6 @@ class Line(Protocol):
         """Send each named site its request, all at once; yield replies as they come.
 
         Each of `requests` is yielded exactly once, at the latest after `timeout` seconds. A site
-        that is not connected is yielded at once.
+        that is not connected is yielded at once. It may be called from several threads at once.
         """
         ...

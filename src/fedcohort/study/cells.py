@@ -22,9 +22,11 @@ import numpy as np
 import fedcohort
 from fedcohort.arrays import Array
 from fedcohort.data.columns import LevelColumn
+from fedcohort.data.dictionary import Dictionary
 from fedcohort.metrics import resampled
 from fedcohort.protocol import (
     FedcohortError,
+    Method,
     NotConverged,
     NothingToLearn,
     SingularInformation,
@@ -174,10 +176,10 @@ class Workshop:
         except Exception as error:
             if self.debug:
                 raise
-            found = {"status": f"failed: {_defect(error)}"}
+            found = {"status": f"failed: {defect(error)}"}
         found["seconds"] = round(time.perf_counter() - began, 3)
-        _write(self.ledger(cell), "".join(lines))
-        _write(self._cells / f"{cell.name}.json", json.dumps(found, allow_nan=False))
+        write_text(self.ledger(cell), "".join(lines))
+        write_text(self._cells / f"{cell.name}.json", json.dumps(found, allow_nan=False))
         shutil.rmtree(scratch, ignore_errors=True)
 
     # tuning ---------------------------------------------------------------------------
@@ -195,7 +197,7 @@ class Workshop:
                 best = tune.optuna_search(tuner, space, trials, self.plan.seed)
         finally:
             if arm.scope == "sites":
-                job.lines.extend(_tagged(tuner.ledger, job, {0: "tune"}))
+                job.lines.extend(_tagged(job, tuner.ledger, {0: "tune"}))
         tried = [{"settings": s, "score": c} for s, c in best.tried]
         return {"chosen": best.chosen, "score": best.score, "tried": tried}
 
@@ -244,7 +246,7 @@ class Workshop:
                 continue
             finally:
                 if arm.scope == "sites":
-                    job.lines.extend(_tagged(trail.ledger.lines, job, trail.phases))
+                    job.lines.extend(_tagged(job, trail.ledger.lines, trail.phases))
             runs[site] = run
             said = judge.predicted(run, self.plan.metrics)
             metrics = judge.metrics(said, self.plan.metrics)
@@ -263,7 +265,7 @@ class Workshop:
             rows += self._site_rows(run, judge, laid)
             found |= self._details(cell, run, judge)
             if cell.repeat == 0 and cell.scenario == 0:
-                found["pooled"] = _pooled(run, arm, self.plan.min_cell)
+                found["pooled"] = pooled_levels(run, arm, self.plan.min_cell)
                 left_out = run.design.dropped.items()
                 found["dropped"] = [{"column": c, "reason": why} for c, why in left_out]
             if cell.repeat == 0:
@@ -301,18 +303,10 @@ class Workshop:
 
     def _details(self, cell: Cell, run: Run, judge: evaluate.Judge) -> dict[str, Any]:
         """Return coefficients, what else the model is, the check of hazards, and calibration."""
-        method = registry.find(self.plan.arms[cell.arm].method)
+        arm = self.plan.arms[cell.arm]
         found: dict[str, Any] = {"calibration": judge.groups(run)}
-        if "summary" in method.gives:
-            rows = run.model.summary()
-            found["coefficients"] = [plain(row) for row in rows if "coefficient" in row]
-        if "parameters" in method.gives:
-            kept = self.plan.arms[cell.arm].scope == "sites"
-            found["parameters"] = parameters(run, self._table.dictionary, kept)
-        if "proportional_hazards" in method.gives:
-            checked = run.model.proportional_hazards()
-            found["proportional_hazards"] = [plain(row) for row in checked]
-        return found
+        method = registry.find(arm.method)
+        return found | model_facts(method, run, self._table.dictionary, arm.scope == "sites")
 
     def _save(self, arm: Arm, scenario: Scenario, run: Run) -> None:
         """Write the first repeat's model of the first scenario."""
@@ -327,7 +321,28 @@ class Workshop:
         saved.write(self._models / arm.name, parts)
 
 
-def _defect(error: Exception) -> str:
+def model_facts(
+    method: Method, run: Run, dictionary: Dictionary, kept: bool
+) -> dict[str, list[dict[str, Any]]]:
+    """Return coefficients, what else a fitted model is, and the check of hazards.
+
+    Parameters
+    ----------
+    kept : whether the model is written to disk as well.
+    """
+    found: dict[str, Any] = {}
+    if "summary" in method.gives:
+        rows = run.model.summary()
+        found["coefficients"] = [plain(row) for row in rows if "coefficient" in row]
+    if "parameters" in method.gives:
+        found["parameters"] = parameters(run, dictionary, kept)
+    if "proportional_hazards" in method.gives:
+        checked = run.model.proportional_hazards()
+        found["proportional_hazards"] = [plain(row) for row in checked]
+    return found
+
+
+def defect(error: Exception) -> str:
     """Return what broke and where; not the error's own words, which may be of a patient."""
     package = Path(fedcohort.__file__).parent
     places = [
@@ -348,7 +363,7 @@ def _parts(problem: Problem, scope: str) -> dict[str, Problem]:
     return {"all": problem.pooled() if scope == "centralised" else problem}
 
 
-def _pooled(run: Run, arm: Arm, min_cell: int) -> list[dict[str, Any]]:
+def pooled_levels(run: Run, arm: Arm, min_cell: int) -> list[dict[str, Any]]:
     """Return which levels of each category became one, and below how many rows levels do."""
     least = max(int(arm.preprocess.get("pool_levels") or 0), min_cell)
     return [
@@ -365,18 +380,21 @@ def _own(run: Run, judge: evaluate.Judge, test_site: Any, site: str) -> dict[str
     return {f"{judge.leading}_own": found.get(judge.leading)}
 
 
-def _tagged(lines: list[str], job: _Job, phases: Mapping[int, str]) -> list[str]:
+def tagged(
+    lines: list[str], arm: str, scenario: str, repeat: int, phases: Mapping[int, str]
+) -> list[str]:
     """Put the study's names in front of a ledger's lines; `phases` begin at line numbers."""
-    head = (
-        f'{{"arm":{json.dumps(job.arm.name)},"scenario":{json.dumps(job.scenario.name)},'
-        f'"repeat":{job.cell.repeat},'
-    )
+    head = f'{{"arm":{json.dumps(arm)},"scenario":{json.dumps(scenario)},"repeat":{repeat},'
     out: list[str] = []
     phase = ""
     for i, line in enumerate(lines):
         phase = phases.get(i, phase)
         out.append(f'{head}"phase":"{phase}",{line[1:]}\n')
     return out
+
+
+def _tagged(job: _Job, lines: list[str], phases: Mapping[int, str]) -> list[str]:
+    return tagged(lines, job.arm.name, job.scenario.name, job.cell.repeat, phases)
 
 
 def _observer(tell: Tell, part: int, parts: int) -> Callable[[Progress], None]:
@@ -392,7 +410,7 @@ def _observer(tell: Tell, part: int, parts: int) -> Callable[[Progress], None]:
     return observe
 
 
-def _write(path: Path, text: str) -> None:
+def write_text(path: Path, text: str) -> None:
     """Write a file so that it is there as a whole or not at all."""
     fresh = path.with_suffix(path.suffix + ".new")
     fresh.write_text(text, encoding="utf-8")

@@ -21,7 +21,7 @@ from fedcohort.data.outcome import Outcome, Survival
 from fedcohort.protocol import Federation, Fitted, Method, SettingError, Task
 from fedcohort.protocol.host import Host
 from fedcohort.protocol.ledger import Ledger
-from fedcohort.runtime.coordinator import Progress
+from fedcohort.runtime.coordinator import Coordinator, Progress
 from fedcohort.runtime.journal import Journal
 from fedcohort.runtime.local import local
 from fedcohort.runtime.store import StateStore
@@ -163,24 +163,47 @@ def fit_once(
             store=store,
             observer=observer,
         )
-        design = _designed(fed, problem, method, config, table)
-        trail.n_preprocess = len(trail.ledger.lines)
-        task = Task(
-            kind=problem.kind,
-            features=design.features,
-            seed=seed,
-            min_cell=problem.min_cell,
-            offset=bool(design.offset),
-            strata=design.strata_levels,
-            outcome=type(problem.outcome).__name__.lower() if problem.outcome else "",
-            origin=design.origin,
-            dictionary=problem.dictionary if method.raw else None,
-            outcome_of=problem.outcome if method.raw else None,
-        )
-        model = method.fit(fed if method.raw else fed.through(design), config, task)
+        return fit_over(fed, problem, method, settings, table, seed, trail)
     finally:
         if book:
             book.close()
+
+
+def fit_over(
+    fed: Coordinator,
+    problem: Problem,
+    method: Method,
+    settings: Mapping[str, Any],
+    table: Mapping[str, Any],
+    seed: int,
+    trail: Trail | None = None,
+) -> Run:
+    """Fit one method over a federation, wherever its sites are.
+
+    Parameters
+    ----------
+    problem : what is known about the sites' tables; its own tables are not looked at.
+    trail : of the federation's ledger.
+    settings, table, seed : as `fit_once`, which says what is raised as well.
+    """
+    config = method.configure(settings)
+    _check_entry(problem.outcome, method)
+    trail = trail or Trail(fed.ledger)
+    design = _designed(fed, problem, method, config, table)
+    trail.n_preprocess = len(trail.ledger.lines)
+    task = Task(
+        kind=problem.kind,
+        features=design.features,
+        seed=seed,
+        min_cell=problem.min_cell,
+        offset=bool(design.offset),
+        strata=design.strata_levels,
+        outcome=type(problem.outcome).__name__.lower() if problem.outcome else "",
+        origin=design.origin,
+        dictionary=problem.dictionary if method.raw else None,
+        outcome_of=problem.outcome if method.raw else None,
+    )
+    model = method.fit(fed if method.raw else fed.through(design), config, task)
     return Run(model, design, fed.history, trail.ledger)
 
 

@@ -28,6 +28,8 @@ SPLITS: Mapping[str, tuple[str, ...]] = {
     "dirichlet": ("alpha",), "groups": ("group",),
 }  # fmt: skip
 OPTIONS = tuple(option for options in SPLITS.values() for option in options)
+#: What `data.source` says of a study whose rows are at the sites of a network; its one scenario.
+NETWORK = "network"
 #: What each kind of task is judged by; a task that is missing here cannot be judged yet.
 METRICS: Mapping[str, tuple[str, ...]] = {
     "survival": ("c_index", "uno_c", "ibs", "calibration_slope", "d_calibration_p"),
@@ -93,12 +95,14 @@ class Plan:
         return bool(arm.grid or self.space(arm))
 
 
-def check(doc: Document, base: Path) -> Plan:
+def check(doc: Document, base: Path, *, network: bool = False) -> Plan:
     """Return the plan of a study file.
 
     Parameters
     ----------
     base : the folder that relative paths in the file start from.
+    network : whether each site holds its own rows. Then the file need not say where data are, and
+        what it says of that, of splits and of scenarios is not heeded.
 
     Raises
     ------
@@ -112,10 +116,15 @@ def check(doc: Document, base: Path) -> Plan:
         raise doc.error(
             ("task",), f"no method serves {task} yet; this version has {', '.join(METRICS)}."
         )
-    data = reader.mapping(("data",), DATA, required=("source",))
-    source, query = _source(reader)
-    outcome = _outcome(reader, task, source)
-    column, n_sites, default = _sites(reader, data, source)
+    data = reader.mapping(("data",), DATA, required=() if network else ("source",))
+    if network:
+        source, query = NETWORK, ""
+        outcome = _outcome(reader, task, reader.text(("data", "source"), NETWORK))
+        column, n_sites, default = None, None, Scenario(NETWORK, "natural", {})
+    else:
+        source, query = _source(reader)
+        outcome = _outcome(reader, task, source)
+        column, n_sites, default = _sites(reader, data, source)
     if isinstance(outcome, Survival) and outcome.entry:
         _check_entries(reader, outcome.entry)
     preprocess = {
@@ -137,7 +146,7 @@ def check(doc: Document, base: Path) -> Plan:
         outcome=outcome,
         site_column=column,
         n_sites=n_sites,
-        scenarios=_scenarios(reader, default),
+        scenarios=(default,) if network else _scenarios(reader, default),
         arms=arms_of(reader, task, preprocess, tune),
         test_fraction=reader.number(("evaluate", "test_fraction"), 0.25, 0.0, 1.0, open_ends=True),
         repeats=reader.whole(("evaluate", "repeats"), 5, low=1, high=MOST_REPEATS),
@@ -193,6 +202,12 @@ def _check_entries(reader: Reader, entry: str) -> None:
 def _source(reader: Reader) -> tuple[str, str]:
     """Return the source, and the query where it is a database."""
     source, query = reader.text(("data", "source")), reader.text(("data", "query"), "")
+    if source == NETWORK:
+        raise reader.doc.error(
+            ("data", "source"),
+            "the rows of this study are at the sites of a network: run it there (--runtime flare "
+            "--network KIT), or name a table.",
+        )
     if not is_url(source):
         if query:
             raise reader.doc.error(

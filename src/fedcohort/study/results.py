@@ -13,16 +13,17 @@ import os
 import platform
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import yaml
 
 import fedcohort
 from fedcohort.data import preprocess
-from fedcohort.data.outcome import Continuous, Count, Survival
+from fedcohort.data.dictionary import Dictionary
+from fedcohort.data.outcome import Continuous, Count, Outcome, Survival
 from fedcohort.metrics import intervals
 from fedcohort.protocol import Method, registry
 from fedcohort.study.arms import Arm
@@ -56,7 +57,7 @@ class Found:
     found: Mapping[str, Any]
 
 
-def collect(shop: Workshop) -> list[Found]:
+def collect(shop: Shelf) -> list[Found]:
     """Return what every arm gave, in order; the upper bound under each scenario."""
     plan = shop.plan
     found = {cell: shop.result(cell) or {"status": "failed: not run"} for cell in cells_of(plan)[1]}
@@ -70,15 +71,71 @@ def collect(shop: Workshop) -> list[Found]:
     return shown
 
 
+class Shelf(Protocol):
+    """Where the finished pieces of a study are: a `Workshop`, or that of a deployed study."""
+
+    plan: Plan
+
+    def result(self, cell: Cell) -> dict[str, Any] | None:
+        """Return what a cell gave, or None if it is not complete."""
+        ...
+
+    def ledger(self, cell: Cell) -> Path:
+        """Return where the ledger's lines of a cell are."""
+        ...
+
+
+@dataclass(frozen=True)
+class About:
+    """What is said of the data of a study, however it came to be known.
+
+    Attributes
+    ----------
+    outcome, data, scenarios, cohort, test_mark : as results.json has them.
+    declared : by arm, what replaces parts of its declaration.
+    test : blind rows of the first repeat at natural sites.
+    first : the ledger's first lines, of the cohort's description.
+    more : further keys of results.json.
+    intervals : "draws" of a bootstrap over patients, or "repeats".
+    """
+
+    outcome: Mapping[str, Any]
+    data: Mapping[str, Any]
+    scenarios: list[dict[str, Any]]
+    cohort: Mapping[str, Any]
+    test_mark: int
+    test: Shown
+    first: list[str]
+    declared: Mapping[str, Mapping[str, Any]] = field(default_factory=dict[str, Mapping[str, Any]])
+    more: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    intervals: str = "draws"
+
+
 def write(shop: Workshop, table: Table, out: Path, seconds: float, command: str) -> dict[str, Any]:
     """Write every file of a finished study but the report; return what is in results.json."""
     plan = shop.plan
-    shown = collect(shop)
-    rows = list(_rows(shown))
     counts = count(plan, table)
     patients, left = cohort(plan, table, counts)
+    about = About(
+        outcome=outcome_told(table.outcome, table.dictionary),
+        data=_data(plan, table, counts),
+        scenarios=[scenario_told(plan.scenarios[i], c) for i, c in enumerate(counts.settings)],
+        cohort=patients,
+        test_mark=_test_mark(plan, table, counts, patients),
+        test=counts.test,
+        first=left,
+    )
+    return write_all(shop, about, out, seconds, command)
+
+
+def write_all(shop: Shelf, about: About, out: Path, seconds: float, command: str) -> dict[str, Any]:
+    """Write the files of a finished study, given what is said of its data."""
+    plan = shop.plan
+    shown = collect(shop)
+    by_draws = about.intervals == "draws"
+    rows = list(_rows(shown))
     listed = {key: list(_listed(shown, key)) for key in LISTED}
-    listed["by_centre"] = [_centre(row, counts.test) for row in listed["by_centre"]]
+    listed["by_centre"] = [_centre(row, about.test) for row in listed["by_centre"]]
     results: dict[str, Any] = {
         "schema": 1,
         "study": plan.study,
@@ -86,32 +143,34 @@ def write(shop: Workshop, table: Table, out: Path, seconds: float, command: str)
         "seed": plan.seed,
         "task": plan.task,
         "versions": versions(),
-        "outcome": _outcome(table),
-        "data": _data(plan, table, counts),
-        "scenarios": [_scenario(plan.scenarios[i], c) for i, c in enumerate(counts.settings)],
-        "declared": [_declared(plan, arm) for arm in plan.arms],
+        "outcome": about.outcome,
+        "data": about.data,
+        "scenarios": about.scenarios,
+        "declared": [_declared(plan, arm) | about.declared.get(arm.name, {}) for arm in plan.arms],
         "arms": rows,
-        "summary": _summary(plan, shown),
+        "summary": _summary(plan, shown, about.intervals),
         "comparisons": _comparisons(plan, shown),
-        "cohort": patients,
+        "cohort": about.cohort,
         **listed,
         "tuning": _tuning(shop),
         "evaluate": {
             "test_fraction": plan.test_fraction,
             "repeats": plan.repeats,
-            "draws": plan.draws,
+            "draws": plan.draws if by_draws else 0,
             "metrics": list(plan.metrics),
-            "test_mark": _test_mark(plan, table, counts, patients),
+            "test_mark": about.test_mark,
+            **({} if by_draws else {"intervals": about.intervals}),
         },
         "preprocess": dict(plan.content.get("preprocess") or {}),
         "privacy": {"secure_aggregation": False, "dp": None, "min_cell": plan.min_cell},
         "command": command,
         "seconds": round(seconds, 1),
+        **about.more,
     }
     _text(out / "results.json", json.dumps(results, indent=1, ensure_ascii=False, allow_nan=False))
     _metrics(out / "metrics.csv", rows)
     _history(out / "history.csv", shown)
-    _ledger(out / "ledger.jsonl", shop, left)
+    _ledger(out / "ledger.jsonl", shop, about.first)
     _text(
         out / "study.yaml", yaml.safe_dump(dict(plan.content), sort_keys=False, allow_unicode=True)
     )
@@ -137,16 +196,16 @@ def versions() -> dict[str, str]:
 # what was asked -----------------------------------------------------------------------
 
 
-def _outcome(table: Table) -> dict[str, Any]:
-    if table.outcome is None:
+def outcome_told(outcome: Outcome | None, dictionary: Dictionary) -> dict[str, Any]:
+    """Return what is predicted, as results.json has it."""
+    if outcome is None:
         return {"kind": "none", "columns": []}
-    told: dict[str, Any] = {"kind": table.outcome.kind, "columns": list(table.outcome.columns)}
-    if isinstance(table.outcome, (Continuous, Count)):
-        y = table.outcome.y
-        unit = table.dictionary[y].unit if y in table.dictionary else ""
-        told |= {"type": type(table.outcome).__name__.lower(), "unit": unit}
-    if isinstance(table.outcome, Survival) and table.outcome.entry:
-        told |= {"entry": table.outcome.entry}
+    told: dict[str, Any] = {"kind": outcome.kind, "columns": list(outcome.columns)}
+    if isinstance(outcome, (Continuous, Count)):
+        unit = dictionary[outcome.y].unit if outcome.y in dictionary else ""
+        told |= {"type": type(outcome).__name__.lower(), "unit": unit}
+    if isinstance(outcome, Survival) and outcome.entry:
+        told |= {"entry": outcome.entry}
     return told
 
 
@@ -167,18 +226,29 @@ def _test_mark(plan: Plan, table: Table, counts: Counts, patients: Mapping[str, 
 
     It is one of numbers that stand in the results, so it tells nothing more, and nothing of a row.
     """
-    outcome = _outcome(table)
     natural = patients["variables"] if counts.natural else ()
+    outcome = outcome_told(table.outcome, table.dictionary)
+    return mark_of(plan, len(table.frame), counts.events, outcome, natural)
+
+
+def mark_of(
+    plan: Plan,
+    rows: int,
+    events: int | None,
+    outcome: Mapping[str, Any],
+    natural: Iterable[Mapping[str, Any]],
+) -> int:
+    """Return the checksum of numbers of the results: `natural` are Table 1's lines by site."""
     numbers = ("name", "site", "n", "missing", "mean", "sd", "quartiles", "counts")
     known = [
         [plan.seed, plan.test_fraction, plan.repeats],
-        [len(table.frame), counts.events, outcome],
+        [rows, events, outcome],
         [[v[k] for k in numbers] for v in natural if v["name"] in outcome["columns"]],
     ]
     return zlib.crc32(json.dumps(known).encode())
 
 
-def _scenario(scenario: Scenario, counts: Shown) -> dict[str, Any]:
+def scenario_told(scenario: Scenario, counts: Shown) -> dict[str, Any]:
     """Return how the first repeat's training rows are laid out."""
     return {
         "scenario": scenario.name,
@@ -231,7 +301,7 @@ def _settings(plan: Plan, arm: Arm, method: Method) -> dict[str, Any]:
     return given | (dict(arm.preprocess) if method.design is None else {})
 
 
-def _tuning(shop: Workshop) -> list[dict[str, Any]]:
+def _tuning(shop: Shelf) -> list[dict[str, Any]]:
     plan = shop.plan
     return [
         {
@@ -275,9 +345,12 @@ def _values(shown: Iterable[Found], metric: str) -> dict[tuple[str, str], dict[i
     return out
 
 
-def _summary(plan: Plan, shown: list[Found]) -> list[dict[str, Any]]:
-    """Return mean and sd over repeats, and the interval of the bootstrap over patients."""
+def _summary(plan: Plan, shown: list[Found], by: str) -> list[dict[str, Any]]:
+    """Return mean and sd over repeats, and an interval: of the bootstrap over patients, or `by`
+    "repeats" of the mean, allowing for the patients that repeats share.
+    """
     rows: list[dict[str, Any]] = []
+    ratio = plan.test_fraction / (1 - plan.test_fraction)
     for metric in plan.metrics:
         for (scenario, arm), by_repeat in _values(shown, metric).items():
             s = intervals.summarise([by_repeat[r] for r in sorted(by_repeat)])
@@ -286,6 +359,10 @@ def _summary(plan: Plan, shown: list[Found]) -> list[dict[str, Any]]:
             table = np.array(draws, float)
             mean = table.mean(axis=0) if len(table) else np.empty(0)
             low, high = intervals.percentile_interval(mean)
+            if by == "repeats" and metric != "d_calibration_p":
+                values = [by_repeat[r] for r in sorted(by_repeat)]
+                p = intervals.paired(values, np.zeros(len(values)), ratio)
+                low, high = p.low, p.high
             numbers = {"mean": s.mean, "sd": s.sd, "low": low, "high": high}
             rows.append(
                 {"arm": arm, "scenario": scenario, "metric": metric}
@@ -371,7 +448,7 @@ def _history(path: Path, shown: Iterable[Found]) -> None:
     _csv(path, header, lines)
 
 
-def _ledger(path: Path, shop: Workshop, first: Iterable[str]) -> None:
+def _ledger(path: Path, shop: Shelf, first: Iterable[str]) -> None:
     """Write the lines of the cohort's description, then those of every cell."""
     fresh = path.with_suffix(".jsonl.new")
     with fresh.open("wb") as file:

@@ -76,7 +76,7 @@ def run(
     FedcohortError : a worker process died, or the disk is full; what was done is kept.
     """
     began = time.monotonic()
-    _open(out, resume)
+    open_folder(out, resume)
     with locked(out / WORK / "lock"):
         _claim(plan, table, out, resume)
         try:
@@ -104,7 +104,7 @@ def _finish(
             done += rounds is None
             tell(Event(done, total, name, rounds))
     found = results.write(shop, table, out, time.monotonic() - began, command)
-    _note(out).unlink()
+    claim(out).unlink()
     shutil.rmtree(out / WORK)
     return found
 
@@ -122,15 +122,15 @@ def default_folder(plan: Plan, resume: bool, parent: Path = Path("runs")) -> Pat
     return next(parent / n for n in names if not (parent / n).exists())
 
 
-def _note(out: Path) -> Path:
+def claim(out: Path) -> Path:
     """Return the file that says whose unfinished run is in a folder."""
     return out / WORK / "claim.json"
 
 
-def _open(out: Path, resume: bool) -> None:
+def open_folder(out: Path, resume: bool) -> None:
     """Make the folder of a new run, or see that there is one to resume."""
     try:
-        unfinished = _note(out).exists()
+        unfinished = claim(out).exists()
         if resume:
             if not unfinished:
                 finished = (out / "results.json").exists()
@@ -158,7 +158,7 @@ def _claim(plan: Plan, table: Table, out: Path, resume: bool) -> None:
         sort_keys=True,
         default=str,
     )
-    note = _note(out)
+    note = claim(out)
     if resume:
         if note.read_text(encoding="utf-8") != mark:
             raise StudyError(

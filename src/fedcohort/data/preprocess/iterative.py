@@ -16,19 +16,20 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import numpy as np
 import pandas as pd
 
 from fedcohort.arrays import Array
-from fedcohort.data.columns import Column, parts_of
+from fedcohort.data.columns import Column, column_from, parts_of
 from fedcohort.data.encode import Encoding
 from fedcohort.data.joint import Joint, raw
 from fedcohort.numerics.gaussian import Block, blocks, expected_sums
 from fedcohort.protocol.federation import Federation
 from fedcohort.protocol.message import message
 from fedcohort.protocol.step import Site, summed
+from fedcohort.protocol.views import view
 
 #: At most so many rounds, and none after a change of at most this, in standard deviations.
 MOST_ROUNDS, TOLERANCE = 100, 1e-6
@@ -43,6 +44,7 @@ class Incomplete(NamedTuple):
     blocks: Sequence[Block]
 
 
+@view("incomplete")
 @dataclass(frozen=True)
 class IncompleteView:
     """The view that reads columns in standard deviations from their pooled means.
@@ -60,8 +62,18 @@ class IncompleteView:
     @property
     def spec(self) -> str:
         """JSON text that determines the view."""
+        return self._text
+
+    @cached_property
+    def _text(self) -> str:
         plain = [asdict(c) for c in self.columns], self.centre, self.scale
         return json.dumps({"incomplete": plain}, ensure_ascii=False, separators=(",", ":"))
+
+    @classmethod
+    def from_spec(cls, text: str) -> Self:
+        """Rebuild a view from `spec`."""
+        columns, centre, scale = json.loads(text)["incomplete"]
+        return cls(tuple(column_from(c) for c in columns), tuple(centre), tuple(scale))
 
     @cached_property
     def _encoding(self) -> Encoding:

@@ -83,7 +83,7 @@ def _sentence(run: Run, arm: Arm, v: Verdict) -> list[str]:
 def caveats(run: Run, arm: Arm | None) -> list[str]:
     """Return what a careful reader should know before quoting the headline."""
     out: list[str] = []
-    split = [t for s, t in run.scenarios.items() if s != "natural"]
+    split = [t for s, t in run.scenarios.items() if s not in run.natural]
     if split:
         few = "these settings" if len(split) > 1 else "this setting"
         out.append(
@@ -102,10 +102,9 @@ def caveats(run: Run, arm: Arm | None) -> list[str]:
             held > 0
         )
         out.append(
-            f"Every fit was repeated {run.repeats} times{part}. Numbers in brackets are 95 % "
-            "intervals that come from drawing the patients again; they hold the fits as they are. "
-            "Whether arms differ is judged within repeats, allowing for the patients that repeats "
-            "share. None of this tells how the model does at a hospital that took no part."
+            f"Every fit was repeated {run.repeats} times{part}. {_intervals(run)} Whether arms "
+            "differ is judged within repeats, allowing for the patients that repeats share. None "
+            "of this tells how the model does at a hospital that took no part."
         )
     elif any(not math.isnan(words.number(s.get("low"))) for s in run.rows("summary")):
         out.append(
@@ -117,6 +116,7 @@ def caveats(run: Run, arm: Arm | None) -> list[str]:
             "The study was run once. Without repeats there are no intervals, and small "
             "differences may be chance."
         )
+    out += _deployed(run)
     for a in run.arms:
         reasons = run.failures(a.name)
         if reasons:
@@ -134,6 +134,49 @@ def caveats(run: Run, arm: Arm | None) -> list[str]:
                 else f"In “{a.title}”, {words.listed(alone)} count as chance: their own rows give "
                 "no model, in one fit at least."
             )
+    return out
+
+
+def _intervals(run: Run) -> str:
+    """Return where the intervals of metrics come from."""
+    if run.mapping("evaluate").get("intervals") == "repeats":
+        return (
+            "Numbers in brackets are 95 % intervals over the repeats, which allow for the patients "
+            "that repeats share."
+        )
+    return (
+        "Numbers in brackets are 95 % intervals that come from drawing the patients again; they "
+        "hold the fits as they are."
+    )
+
+
+def _deployed(run: Run) -> list[str]:
+    """Return what to know of a run in which every hospital held its own rows."""
+    if not run.deployed:
+        return []
+    out = [
+        "No row left its hospital: metrics were formed from sums over hospitals. Those that "
+        "compare patients of two hospitals are computed in bins, and differ a little from what "
+        "the pooled rows would give."
+    ]
+    out += [f"“{words.title(str(x['arm']), x.get('title'))}” was left out. {x['reason']}"
+            for x in run.rows("left_out")]  # fmt: skip
+    if run.lower is not None:
+        notes = {str(d["arm"]): d.get("note") for d in run.rows("declared")}
+        if note := notes.get(run.lower.name):
+            out.append(f"“{run.lower.title}”: {note}")
+    absent = run.mapping("network").get("absent") or {}
+    out += [f"{site} takes no part ({str(why).rstrip('.')})." for site, why in absent.items()]
+    titles = {a.name: a.title for a in run.arms}
+    gone: dict[tuple[str, str], int] = {}
+    for row in run.rows("missing"):
+        key = (str(row["site"]), str(row["arm"]))
+        gone[key] = gone.get(key, 0) + int(row["calls"])
+    out += [
+        f"{site} did not answer {words.of(n, 'call')} of “{titles.get(arm, arm)}”: these sums are "
+        "of the other hospitals."
+        for (site, arm), n in sorted(gone.items())
+    ]
     return out
 
 

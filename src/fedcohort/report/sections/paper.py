@@ -84,7 +84,7 @@ def _data(run: Run) -> str:
     parts: list[str] = []
     if rows == rows:
         held = f", {words.count(events)} of whom had the event" if events == events else ""
-        natural = "natural" in run.scenarios
+        natural = bool(run.natural & run.scenarios.keys())
         where = f" of {words.of(sites, 'hospital')}" if natural else ""
         parts.append(f"We analysed {words.of(rows, 'patient')}{where}{held}.")
         if sites and not natural:
@@ -110,6 +110,8 @@ def _fits(run: Run, cited: list[str]) -> str:
         " As a lower bound each hospital fitted its own rows, as an upper bound all rows were "
         "pooled."
         if len(bounds) == 2
+        else " As a lower bound each hospital fitted its own rows."
+        if run.deployed and bounds
         else ""
     )
     tuned = " Settings were chosen on training rows only." if run.rows("tuning") else ""
@@ -149,7 +151,7 @@ def _judged(run: Run, cited: list[str]) -> str:
     drawn = (
         f", with 95 % intervals ({words.count(draws)} bootstrap samples of patients)"
         if draws > 0
-        else ""
+        else ", with 95 % intervals over these repeats" * (evaluate.get("intervals") == "repeats")
     )
     paired = (
         f"; differences between models used the corrected resampled t-test {_cite(cited, _PAIRED)}"

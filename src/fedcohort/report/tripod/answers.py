@@ -190,8 +190,10 @@ def clusters(run: Run) -> str | None:
 def measures(run: Run) -> str | None:
     """Item 12e, analysis."""
     labels = [words.metric(m).label for m in run.metrics]
+    repeats = run.mapping("evaluate").get("intervals") == "repeats"
+    kind = "an interval over repeats" if repeats else "a bootstrap interval over patients"
     return (
-        f"{words.listed(labels)}, each with a bootstrap interval over patients. Clinical utility "
+        f"{words.listed(labels)}, each with {kind}. Clinical utility "
         f"(decision curves) is not computed."
         if labels
         else None

@@ -1,0 +1,100 @@
+"""`fedcohort coordinator start|status|stop|runs`: the party in the middle of a network."""
+
+from __future__ import annotations
+
+import time
+from datetime import datetime
+from functools import partial
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+app = typer.Typer(
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    help="The party in the middle: takes studies from leads, asks the sites, runs them.",
+)
+
+KitFolder = Annotated[Path, typer.Argument(metavar="KIT", help="The coordinator's kit.")]
+Debug = Annotated[bool, typer.Option("--debug", help="Show tracebacks.")]
+
+
+@app.command()
+def start(kit: KitFolder, debug: Debug = False) -> None:
+    """Serve a network, in the foreground, until Ctrl-C or SIGTERM."""
+    from fedcohort.apps import serving
+    from fedcohort.network import engines
+    from fedcohort.network.coordinator import Coordinator
+    from fedcohort.network.service import Service, leave
+
+    found = serving.kit(kit, "coordinator")
+    with Service(found.folder, "coordinator") as service:
+        serving.log_to(found.folder / "state" / "coordinator.log")
+        coordinator = Coordinator(found, partial(engines.hub, found), serving.say)
+        try:
+            coordinator.start()
+            serving.say(
+                f"coordinator of {found.network}: listening on {found.address} for "
+                f"{', '.join(found.sites)}; end it with Ctrl-C"
+            )
+            while not service.wait(0.5):
+                service.tell(**coordinator.facts())
+        finally:
+            coordinator.stop()
+        serving.say("stopped")
+    leave(0)
+
+
+@app.command()
+def status(kit: KitFolder, debug: Debug = False) -> None:
+    """Say whether it runs, who is connected, and what it does."""
+    from fedcohort.apps import serving
+    from fedcohort.network.service import read
+
+    found = serving.kit(kit, "coordinator", check=False)
+    note = read(found.folder)
+    serving.running(found, note)
+    assert note is not None
+    facts = note.facts
+    here = facts.get("connected", [])
+    away = [name for name in facts.get("sites", []) if name not in here]
+    typer.echo(f"connected: {', '.join(here) or 'no site'}")
+    if away:
+        typer.echo(f"not connected: {', '.join(away)}")
+    typer.echo(f"study: {facts.get('study') or 'none under way'}")
+    if facts.get("open"):
+        typer.echo(f"open: {', '.join(facts['open'])}")
+    typer.echo(f"last error: {facts.get('error') or 'none'}")
+    serving.certificate(found)
+
+
+@app.command()
+def stop(kit: KitFolder, debug: Debug = False) -> None:
+    """End it; studies that are under way go on at its next start."""
+    from fedcohort.apps import serving
+
+    serving.stop(serving.kit(kit, "coordinator", check=False), "coordinator")
+
+
+@app.command()
+def runs(kit: KitFolder, debug: Debug = False) -> None:
+    """List the studies that it was given, the latest last."""
+    from fedcohort.apps import serving
+    from fedcohort.network.runs import all_of, said
+
+    found = all_of(serving.kit(kit, "coordinator", check=False).folder)
+    if not found:
+        typer.echo("no study was submitted yet.")
+    for run in found:
+        at = datetime.fromtimestamp(run.submitted).strftime("%Y-%m-%d %H:%M")
+        took = ""
+        if run.started is not None:
+            took = f" ({(run.ended or time.time()) - run.started:.0f} s)"
+        typer.echo(f"{at}  {run.hash[:12]}  {run.study} by {run.lead}: {run.state}{took}")
+        if run.reason:
+            typer.echo(f"    {run.reason}")
+        if run.state == "waiting":
+            typer.echo(f"    {'; '.join(said(run.sites))}")
+        for name, why in sorted(run.absent.items()):
+            typer.echo(f"    without {name}: {why}")

@@ -1,0 +1,141 @@
+"""`fedcohort run` where each hospital is a process of its own: submit, follow, fetch, report.
+
+The run belongs to the coordinator. Ctrl-C, a closed laptop or a lost connection end the view of
+it and nothing else; `--resume` follows it again and fetches its results, `--cancel` ends it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from fedcohort.apps.following import following
+from fedcohort.network import engines, lead
+from fedcohort.network.kits import Kit
+from fedcohort.network.lead import Office, Status
+from fedcohort.network.offer import offer
+from fedcohort.protocol.errors import FedcohortError, InputError, Refused
+from fedcohort.study.deployed import Terms
+from fedcohort.study.runner import default_folder
+from fedcohort.study.study import Results
+
+#: Seconds to reach the coordinator at first.
+FIRST = 30.0
+
+
+def run(
+    study: Path,
+    out: Path | None,
+    *,
+    network: Path,
+    runtime: str,
+    wait: float | None = None,
+    timeout: float | None = None,
+    overrides: Iterable[str] = (),
+    seed: int | None = None,
+    resume: bool = False,
+    cancel: bool = False,
+    command: str = "",
+) -> Results | None:
+    """Run a study over a network; return its results, or None where it was only cancelled.
+
+    Raises
+    ------
+    InputError : the kit, the study or the folder is wrong.
+    FedcohortError : the study was refused, failed or was cancelled; or the coordinator is away.
+    """
+    kit = Kit.read(network)
+    _check(kit, runtime)
+    terms = Terms.of(study, overrides, seed)
+    signed = offer(terms.to_json(), kit)
+    with _reached(kit) as office:
+        if cancel:
+            ended = lead.cancel(office, signed.hash)
+            word = "is being ended" if ended.open else ended.state
+            typer.echo(f"{ended.study} ({ended.run[:12]}): {word}")
+            return None
+        folder = out or default_folder(terms.plan, resume)
+        lead.open_folder(folder, signed.hash, kit, resume=resume)
+        try:
+            first = lead.submit(
+                office, signed, wait=wait, timeout=timeout, resume=resume, command=command,
+                loss=FIRST,
+            )  # fmt: skip
+        except FedcohortError:
+            if not resume:
+                lead.release_folder(folder)
+            raise
+        status = _follow(office, first)
+        _check_end(status, folder)
+        lead.fetch(office, status.run, folder)
+    results = Results.from_folder(folder)
+    results.report()
+    for name, why in sorted(status.absent.items()):
+        typer.echo(f"without {name}: {why}", err=True)
+    return results
+
+
+def _check(kit: Kit, runtime: str) -> None:
+    """See that a kit is a lead's, and of the engine that was asked for."""
+    if kit.role != "lead":
+        raise InputError(
+            f"{kit.folder}: this is the kit of a {kit.role}; a study is submitted with a lead's, "
+            f"such as NETWORK/people/lead."
+        )
+    if kit.engine != runtime:
+        raise InputError(
+            f"{kit.folder}: the network {kit.network} uses {kit.engine}; say --runtime "
+            f"{kit.engine}."
+        )
+
+
+@contextmanager
+def _reached(kit: Kit) -> Any:
+    """Yield the coordinator as a lead asks it."""
+    spoke = engines.spoke(kit)
+    why = engines.preflight(kit)
+    spoke.start()
+    try:
+        if why:
+            typer.echo(f"fedcohort: {why}; trying for {FIRST:.0f} s", err=True)
+        yield Office(kit, spoke)
+    finally:
+        spoke.stop()
+
+
+def _follow(office: Office, first: Status) -> Status:
+    """Show the run until it ends; Ctrl-C leaves it going."""
+    try:
+        with following() as tell:
+            return lead.follow(office, first, tell)
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(
+            "the run goes on at the coordinator; the same command with --resume follows it and "
+            "fetches its results, with --cancel ends it."
+        ) from None
+
+
+def _check_end(status: Status, folder: Path) -> None:
+    """See that a run has results.
+
+    Raises
+    ------
+    Refused : the sites did not agree.
+    FedcohortError : it failed or was cancelled.
+    """
+    if status.state == "done":
+        return
+    if status.state in ("refused", "cancelled"):
+        lead.release_folder(folder)
+    if status.state == "refused":
+        raise Refused("study", f"{status.study} was refused: {status.reason}")
+    if status.state == "cancelled":
+        raise FedcohortError(f"{status.study} was cancelled {status.reason}".rstrip() + ".")
+    raise FedcohortError(
+        f"{status.study} failed: {status.reason.rstrip('.')}. What was computed is kept: the same "
+        f"command with --resume goes on."
+    )

@@ -1,0 +1,176 @@
+"""What a lead sees of a deployed run: approvals, the fit under way, rounds, who answered, bytes.
+
+At a terminal one picture is drawn over and over; elsewhere a line is printed when something
+changed, and every ten seconds while rounds go by.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.markup import escape
+from rich.table import Table
+from rich.text import Text
+
+from fedcohort.network.lead import Status
+
+#: Seconds between two lines about rounds, where there is no terminal.
+EVERY = 10.0
+_WORDS = {
+    "approved": "approved", "waiting": "waiting for the steward", "refused": "refused",
+    "away": "not reached yet",
+}  # fmt: skip
+
+
+@contextmanager
+def following(console: Console | None = None) -> Generator[Callable[[Status], None]]:
+    """Show a run while it goes on."""
+    console = console or Console(stderr=True)
+    if not (console.is_terminal and sys.stderr.isatty()):
+        yield Lines(console)
+        return
+    with Live(console=console, refresh_per_second=8, transient=True) as live:
+        yield lambda status: live.update(picture(status))
+
+
+def picture(status: Status) -> Group:
+    """Return a run as one picture."""
+    head = Text.from_markup(f"[bold]{escape(status.study)}[/bold] {status.run[:12]}  ")
+    head.append(where(status))
+    sites = Table.grid(padding=(0, 2))
+    for name in sorted(status.sites):
+        site = status.sites[name]
+        word, more = _standing(status, name), ""
+        if status.state == "running" and not site.get("silent"):
+            seconds = site.get("seconds")
+            more = "" if seconds is None else f"answered in {_short(float(seconds))}"
+        elif site.get("silent"):
+            more = f"silent: {site['silent']}"
+        sites.add_row(f"  {escape(name)}", escape(word), escape(more))
+    parts = [head, sites]
+    if status.state == "running":
+        parts.append(Text(f"  {_fit(status)}"))
+        parts.append(Text(f"  {_carried(status)}", style="dim"))
+    if status.away:
+        parts.append(Text(_away(status), style="yellow"))
+    return Group(*parts)
+
+
+class Lines:
+    """A run as lines, for logs."""
+
+    def __init__(self, console: Console):
+        self._console = console
+        self._said: dict[str, str] = {}
+        self._when = time.monotonic()
+        self._away = -1
+
+    def __call__(self, status: Status) -> None:
+        """Print what changed."""
+        for name in sorted(status.sites):
+            standing = _standing(status, name)
+            if status.state == "running" and status.sites[name].get("silent"):
+                standing = f"silent: {status.sites[name]['silent']}"
+            self._say(f"site {name}", f"{name}: {standing}")
+        self._say("state", f"{status.study} ({status.run[:12]}): {where(status)}", status.state)
+        if status.state == "running" and status.total:
+            due = time.monotonic() - self._when >= EVERY
+            self._say("piece", f"{_fit(status)}; {_carried(status)}", f"{status.done}", force=due)
+        if status.away:
+            tens = int(status.away // EVERY)
+            if tens > self._away:
+                self._print(_away(status))
+            self._away = tens
+        elif self._away >= 0:
+            self._print("the coordinator is back")
+            self._away = -1
+
+    def _say(self, key: str, text: str, mark: str | None = None, force: bool = False) -> None:
+        mark = text if mark is None else mark
+        if force or self._said.get(key) != mark:
+            self._said[key] = mark
+            self._print(text)
+
+    def _print(self, text: str) -> None:
+        self._when = time.monotonic()
+        self._console.print(f"  {text}", highlight=False, soft_wrap=True, markup=False)
+
+
+def where(status: Status) -> str:
+    """Say in a few words where a run is."""
+    if status.state == "waiting":
+        return f"asking the sites, {_time(status.seconds)}"
+    if status.state == "queued":
+        ahead = status.ahead
+        return "next in the queue" if not ahead else f"in the queue, {ahead} before it"
+    if status.state == "running":
+        return f"running, {_time(status.seconds)}"
+    reason = f": {status.reason}" if status.reason else ""
+    return f"{status.state} after {_time(status.seconds)}{reason}"
+
+
+def _standing(status: Status, name: str) -> str:
+    """Say where one site stands."""
+    site = status.sites[name]
+    if name in status.absent:
+        return f"without it: {status.absent[name]}"
+    word = _WORDS.get(str(site.get("state")), str(site.get("state")))
+    if site.get("state") == "waiting":
+        word = f"waiting for the steward at {name}"
+    if site.get("state") == "refused":
+        word = f"refused: {site.get('reason')}"
+    if not site.get("connected") and status.open and site.get("state") != "refused":
+        word += ", not connected"
+    return word
+
+
+def _fit(status: Status) -> str:
+    """Say which fit and which round is under way."""
+    traffic = status.traffic
+    words = f"{status.done} of {status.total} fits done" if status.total else "beginning"
+    if status.piece:
+        words += f"; {status.piece}"
+    if traffic.get("rounds"):
+        words += f"; round {int(traffic['round']) + 1} of {traffic['rounds']}"
+    if traffic.get("asked"):
+        words += f"; {traffic['answered']} of {traffic['asked']} answered {traffic['step']}"
+    return words
+
+
+def _carried(status: Status) -> str:
+    """Say how much passed."""
+    t = status.traffic
+    if not t:
+        return "nothing sent yet"
+    return f"{t['calls']} calls, {_bytes(t['up'])} from the sites, {_bytes(t['down'])} to them"
+
+
+def _away(status: Status) -> str:
+    return (
+        f"the coordinator has not answered for {_time(status.away)}; the run goes on where it can, "
+        f"trying again"
+    )
+
+
+def _bytes(n: float) -> str:
+    for unit in ("B", "kB", "MB"):
+        if n < 1000:
+            return f"{n:.0f} {unit}" if unit == "B" else f"{n:.1f} {unit}"
+        n /= 1000
+    return f"{n:.1f} GB"
+
+
+def _short(seconds: float) -> str:
+    return f"{seconds * 1000:.0f} ms" if seconds < 1 else f"{seconds:.1f} s"
+
+
+def _time(seconds: float) -> str:
+    if seconds < 60:
+        return f"{seconds:.0f} s"
+    minutes, rest = divmod(int(seconds), 60)
+    return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"

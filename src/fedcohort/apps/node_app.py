@@ -1,0 +1,105 @@
+"""`fedcohort node`: what runs at a hospital, and what its data steward sees and decides.
+
+The steward's commands work on the files of the node's state, whether the node runs or not; a
+running node heeds a decision at its next call.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+app = typer.Typer(
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    help="A hospital's end of a network, and its data steward's desk.",
+)
+
+Hash = Annotated[str, typer.Argument(metavar="HASH", help="A study: the first digits of its hash.")]
+NodeKit = Annotated[
+    Path,
+    typer.Option("--node", metavar="KIT", envvar="FEDCOHORT_NODE", help="The site's kit."),
+]
+Config = Annotated[
+    Path | None,
+    typer.Option("--config", help="The node.toml; by default the one the node started with."),
+]
+StewardKit = Annotated[
+    Path | None, typer.Option("--kit", metavar="STEWARD_KIT", help="The steward's kit, to sign.")
+]
+Debug = Annotated[bool, typer.Option("--debug", help="Show tracebacks.")]
+HERE = Path()
+
+
+@app.command()
+def studies(
+    hash_: Annotated[
+        str | None, typer.Argument(metavar="[HASH]", help="One study, in plain words.")
+    ] = None,
+    node: NodeKit = HERE,
+    config: Config = None,
+    check: Annotated[
+        bool, typer.Option("--check", help="Also see whether this site's table fits the study.")
+    ] = False,
+    debug: Debug = False,
+) -> None:
+    """List the studies that came to this site, or tell what one of them asks."""
+    from fedcohort.apps import steward
+
+    for line in steward.studies(node, config, hash_, check=check):
+        typer.echo(line)
+
+
+@app.command()
+def approve(
+    hash_: Hash,
+    node: NodeKit = HERE,
+    kit: StewardKit = None,
+    config: Config = None,
+    debug: Debug = False,
+) -> None:
+    """Let a study run at this site."""
+    from fedcohort.apps import steward
+
+    typer.echo(steward.approve(node, config, hash_, kit))
+
+
+@app.command()
+def refuse(
+    hash_: Hash,
+    reason: Annotated[str, typer.Option("--reason", help="Why; the study's lead reads it.")],
+    node: NodeKit = HERE,
+    kit: StewardKit = None,
+    config: Config = None,
+    debug: Debug = False,
+) -> None:
+    """Refuse a study, or take an approval back: its next call is refused."""
+    from fedcohort.apps import steward
+
+    typer.echo(steward.refuse(node, config, hash_, kit, reason))
+
+
+@app.command()
+def budget(node: NodeKit = HERE, config: Config = None, debug: Debug = False) -> None:
+    """Show the privacy budget of this site's table: allowed, reserved, spent, left."""
+    from fedcohort.apps import steward
+
+    for line in steward.budget(node, config):
+        typer.echo(line)
+
+
+@app.command()
+def ledger(
+    hash_: Annotated[
+        str | None, typer.Argument(metavar="[HASH]", help="One study; all by default.")
+    ] = None,
+    node: NodeKit = HERE,
+    debug: Debug = False,
+) -> None:
+    """Say in plain words what left this site."""
+    from fedcohort.apps import steward
+
+    for line in steward.ledger(node, hash_):
+        typer.echo(line)

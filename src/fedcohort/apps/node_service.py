@@ -1,0 +1,215 @@
+"""`fedcohort node start|status|stop`: a hospital's end of a network.
+
+A node keeps one connection to the coordinator. It tries again for as long as the coordinator is
+down, and ends with one line where trying again cannot help: its certificate is expired, taken
+back or of another network, the coordinator's kit does not list it, the versions differ.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from fedcohort.apps.node_app import app
+from fedcohort.protocol.errors import FedcohortError, Refused
+
+if TYPE_CHECKING:
+    from fedcohort.network.engines import Spoke
+    from fedcohort.network.kits import Kit
+    from fedcohort.network.lead import Office
+
+KitFolder = Annotated[Path, typer.Argument(metavar="KIT", help="The site's kit.")]
+Debug = Annotated[bool, typer.Option("--debug", help="Show tracebacks.")]
+
+#: Refusals that another try cannot change.
+FINAL = (
+    "untrusted", "expired", "not yet valid", "revoked", "role", "name", "unknown site", "version",
+    "network",
+)  # fmt: skip
+#: Seconds between two looks at the connection, two tries of it, two looks why it does not come
+#: about, and two lines that say so.
+LOOK, TRY, PROBE, REMIND = 0.3, 2.0, 5.0, 60.0
+log = logging.getLogger(__name__)
+
+
+@app.command()
+def start(
+    kit: KitFolder,
+    config: Annotated[Path, typer.Option(help="The site's node.toml: its data, its policy.")],
+    debug: Debug = False,
+) -> None:
+    """Serve a site, in the foreground, until Ctrl-C or SIGTERM."""
+    from fedcohort.apps import serving
+    from fedcohort.network import engines
+    from fedcohort.network.channel import Callee
+    from fedcohort.network.lead import Office
+    from fedcohort.network.node import Node
+    from fedcohort.network.policy import Config
+    from fedcohort.network.service import Service, leave, within
+
+    found = serving.kit(kit, "site")
+    Config.read(config)  # what is wrong with it is said before anything is begun
+    with Service(found.folder, "node") as service:
+        serving.log_to(found.folder / "state" / "node.log")
+        node = Node(found, config)
+        callee = Callee(found, found.trust(), ("coordinator",), node.handle)
+        spoke = engines.spoke(found, callee.handle)
+        watch = Watch(
+            found, spoke, Office(found, spoke), lambda: engines.preflight(found), serving.say
+        )
+        code = 0
+        try:
+            serving.say(
+                f"node {found.name} of {found.network}: calling the coordinator at "
+                f"{found.address}; end it with Ctrl-C"
+            )
+            watch.begin(lambda: service.ended)
+            while not service.wait(LOOK):
+                watch.look()
+                service.tell(**{**node.facts(), **watch.facts()})
+        except Refused as error:
+            serving.say(f"refused: {error}")
+            typer.echo(f"fedcohort: {error}", err=True)
+            code = 1
+        finally:
+            within(0.7, spoke.stop)
+            within(0.7, node.close)
+        if not code:
+            serving.say("stopped")
+    leave(code)
+
+
+class Watch:
+    """The connection of a node: says when it comes and goes, and ends where it is refused.
+
+    Parameters
+    ----------
+    office : the coordinator, as the node asks it.
+    preflight : tries once to connect; see `engines.preflight`.
+    say : prints a line.
+    """
+
+    def __init__(
+        self,
+        kit: Kit,
+        spoke: Spoke,
+        office: Office,
+        preflight: Callable[[], str | None],
+        say: Callable[[str], None],
+    ):
+        self._kit = kit
+        self._spoke = spoke
+        self._office = office
+        self._preflight = preflight
+        self._say = say
+        self._known = False
+        self._tried = self._reminded = 0.0
+        self._error = ""
+
+    def begin(self, ended: Callable[[], bool]) -> None:
+        """Try until the coordinator is there, then let the engine connect.
+
+        Raises
+        ------
+        Refused : trying again cannot help.
+        """
+        while not ended() and (why := self._preflight()):
+            self._remind(why)
+            until = time.monotonic() + TRY
+            while not ended() and time.monotonic() < until:
+                time.sleep(0.1)
+        if not ended():
+            self._spoke.start()
+
+    def look(self) -> None:
+        """Greet the coordinator when the connection is there; say so when it is lost.
+
+        Raises
+        ------
+        Refused : the coordinator does not take this node, or is not the one that it expects.
+        """
+        if not self._spoke.connected:
+            if self._known:
+                self._known = False
+                self._say(f"lost the coordinator at {self._kit.address}; trying again")
+                self._reminded = time.monotonic()
+            elif time.monotonic() - self._tried >= PROBE:
+                self._tried = time.monotonic()
+                self._remind(self._probe() or "it cannot be reached")
+            return
+        if self._known or time.monotonic() - self._tried < TRY:
+            return
+        self._tried = time.monotonic()
+        try:
+            _, meta = self._office.ask("hello", patience=10.0)
+        except Refused as error:
+            if error.code in FINAL:
+                raise
+            self._remind(str(error))
+            return
+        except FedcohortError as error:
+            self._remind(str(error))
+            return
+        self._known = True
+        self._reminded = 0.0
+        self._say(
+            f"connected to the coordinator of {self._kit.network} at {self._kit.address} "
+            f"(fedcohort {meta.get('version')})"
+        )
+
+    def _probe(self) -> str | None:
+        """Look why the engine does not get through.
+
+        Raises
+        ------
+        Refused : trying again cannot help.
+        """
+        try:
+            return self._preflight()
+        except Refused as error:
+            if error.code == "taken":  # by this very node, which has just come through
+                return None
+            raise
+
+    def facts(self) -> dict[str, Any]:
+        """Return what the node says of itself."""
+        return {"connected": self._known} | ({} if self._known else {"error": self._error})
+
+    def _remind(self, why: str) -> None:
+        """Say why there is no connection, once a minute."""
+        self._error = f"the coordinator at {self._kit.address}: {why}"
+        if self._reminded and time.monotonic() - self._reminded < REMIND:
+            return
+        self._reminded = time.monotonic()
+        self._say(f"{self._error}; trying again")
+
+
+@app.command()
+def status(kit: KitFolder, debug: Debug = False) -> None:
+    """Say whether the node runs, whether it is connected, and what it does."""
+    from fedcohort.apps import serving
+    from fedcohort.network.service import read
+
+    found = serving.kit(kit, "site", check=False)
+    note = read(found.folder)
+    serving.running(found, note)
+    assert note is not None
+    state = "yes" if note.facts.get("connected") else "no"
+    typer.echo(f"connected: {state} (coordinator at {found.address})")
+    for key, what in (("running", "running"), ("waiting", "waiting for the steward")):
+        typer.echo(f"{what}: {', '.join(note.facts.get(key, [])) or 'no study'}")
+    typer.echo(f"last error: {note.facts.get('error') or 'none'}")
+    serving.certificate(found)
+
+
+@app.command()
+def stop(kit: KitFolder, debug: Debug = False) -> None:
+    """End the node; a run waits for it as long as the study allows."""
+    from fedcohort.apps import serving
+
+    serving.stop(serving.kit(kit, "site", check=False), "node")

@@ -1,0 +1,36 @@
+"""Which runtimes `fedcohort run` knows, and which of its options go with each."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from fedcohort.protocol.errors import StudyError
+
+LOCAL, DEPLOYED = ("local", "flower-sim"), ("flare", "flower")
+
+
+def check(
+    runtime: str, network: Path | None, wait: float | None, timeout: float | None, cancel: bool
+) -> None:
+    """See that the options of a run go together.
+
+    Raises
+    ------
+    StudyError : they do not, or the runtime is not known.
+    """
+    known = (*LOCAL, *DEPLOYED)
+    if runtime not in known:
+        from fedcohort.study.yamlfile import nearest
+
+        raise StudyError(f"--runtime {runtime}: not known; {nearest(runtime, known)}")
+    if runtime in DEPLOYED:
+        if network is None:
+            raise StudyError(
+                f"--runtime {runtime} needs --network KIT, the folder of a lead's kit; "
+                f"'fedcohort network new' makes one."
+            )
+        return
+    given = {"--network": network, "--wait": wait, "--timeout": timeout, "--cancel": cancel or None}
+    for name, value in given.items():
+        if value is not None:
+            raise StudyError(f"{name} goes with --runtime flare or flower, not with {runtime}.")

@@ -1,0 +1,83 @@
+"""What the commands of a coordinator and of a node share: their kit, their lines, their log."""
+
+from __future__ import annotations
+
+import logging
+import logging.handlers
+import time
+from datetime import datetime
+from pathlib import Path
+
+import typer
+
+from fedcohort.network.certificates import Certificate
+from fedcohort.network.kits import Kit
+from fedcohort.network.service import Note
+from fedcohort.network.service import stop as end
+from fedcohort.protocol.errors import InputError
+
+#: What each role's process is called.
+COMMANDS = {"coordinator": "coordinator", "site": "node"}
+
+
+def kit(folder: Path, role: str, *, check: bool = True) -> Kit:
+    """Read a kit that must be of some role.
+
+    Raises
+    ------
+    InputError, Refused : it is none, it is another party's, or it cannot be used now.
+    """
+    found = Kit.open(folder)
+    if found.role != role:
+        command = COMMANDS.get(found.role)
+        hint = f" Its command is: fedcohort {command}." if command else ""
+        raise InputError(f"{folder}: this is the kit of a {found.role}, not of a {role}.{hint}")
+    return Kit.read(folder) if check else found
+
+
+def say(text: str) -> None:
+    """Print one line with the time, at once."""
+    clean = "".join(c if c.isprintable() else "?" for c in text)
+    typer.echo(f"{datetime.now():%H:%M:%S} {clean}")
+
+
+def log_to(path: Path) -> None:
+    """Send the engine's warnings and our own log to a file that cannot grow without end."""
+    handler = logging.handlers.RotatingFileHandler(
+        path, maxBytes=1 << 20, backupCount=3, encoding="utf-8"
+    )
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s %(message)s"))
+    path.chmod(0o600)
+    root = logging.getLogger()
+    for old in list(root.handlers):
+        root.removeHandler(old)
+    root.addHandler(handler)
+    root.setLevel(logging.WARNING)
+    logging.raiseExceptions = False  # a full disk must not end a service
+
+
+def running(found: Kit, note: Note | None) -> None:
+    """Say that a service runs and since when; leave with 1 where it does not."""
+    what = COMMANDS[found.role]
+    who = found.network if found.role == "coordinator" else f"{found.name} in {found.network}"
+    if note is None or not note.alive:
+        typer.echo(f"{what} of {who}: not running")
+        if note is not None:
+            typer.echo("its last process ended without saying so (killed, or the machine stopped)")
+            typer.echo(f"last error: {note.facts.get('error') or 'none'}")
+        raise typer.Exit(1)
+    since = datetime.fromtimestamp(note.since).strftime("%Y-%m-%d %H:%M:%S")
+    took = time.time() - note.since
+    typer.echo(f"{what} of {who}: running since {since} ({took:.0f} s), process {note.pid}")
+
+
+def certificate(found: Kit) -> None:
+    """Say until when a kit's certificate is good."""
+    until = Certificate.parse(found.certificate.read_bytes()).until
+    days = (until - datetime.now(until.tzinfo)).days
+    typer.echo(f"certificate: until {until:%Y-%m-%d}, {days} days from now")
+
+
+def stop(found: Kit, what: str) -> None:
+    """End a service by its own process id."""
+    typer.echo(f"{what} stopped" if end(found.folder) else f"no {what} runs from {found.folder}")

@@ -1,0 +1,106 @@
+"""The engine of a kit, by its name: what carries a network's bytes.
+
+No engine is imported before a kit asks for it, and none is needed by those who run studies on one
+computer.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import logging
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from fedcohort.network.kits import Kit
+from fedcohort.protocol.errors import InputError
+from fedcohort.runtime.line import Answering, Line, Silence
+
+#: Engine → the name that people know, its package, and the module of our adapter.
+KNOWN = {
+    "flare": ("NVIDIA FLARE", "nvflare", "fedcohort.runtime.flare"),
+    "flower": ("Flower", "flwr", "fedcohort.runtime.flower"),
+}
+log = logging.getLogger(__name__)
+
+
+class Hub(Protocol):
+    """The coordinator's end of an engine."""
+
+    @property
+    def line(self) -> Line:
+        """What carries requests to the sites."""
+        ...
+
+    def start(self) -> None:
+        """Listen."""
+        ...
+
+    def stop(self) -> None:
+        """Close all connections."""
+        ...
+
+
+class Spoke(Protocol):
+    """A site's or a person's end of an engine."""
+
+    @property
+    def connected(self) -> bool:
+        """Whether the coordinator can be reached now, as far as the engine knows."""
+        ...
+
+    def ask(self, blob: bytes, timeout: float) -> bytes | Silence:
+        """Ask the coordinator something."""
+        ...
+
+    def start(self) -> None:
+        """Connect, and connect again whenever the connection is lost."""
+        ...
+
+    def stop(self) -> None:
+        """Close the connection."""
+        ...
+
+
+Opened = Callable[[Answering], Hub]
+
+
+def hub(kit: Kit, on_request: Answering) -> Hub:
+    """Return the coordinator's end of the kit's engine, not started.
+
+    Parameters
+    ----------
+    on_request : answers what sites and people ask the coordinator.
+    """
+    return _adapter(kit.engine).Hub(kit, on_request, log)
+
+
+def spoke(kit: Kit, on_request: Answering | None = None) -> Spoke:
+    """Return a site's or a person's end of the kit's engine, not started."""
+    return _adapter(kit.engine).Spoke(kit, on_request, log)
+
+
+def preflight(kit: Kit, timeout: float = 5.0) -> str | None:
+    """Try once to reach the coordinator; return why that may succeed later, or None.
+
+    Raises
+    ------
+    Refused : it will not succeed later: a certificate is expired, or of another network.
+    """
+    try_ = getattr(_adapter(kit.engine), "preflight", None)
+    return None if try_ is None else try_(kit, timeout)
+
+
+def _adapter(engine: str) -> Any:
+    """Return the module of an engine.
+
+    Raises
+    ------
+    InputError : the engine is unknown, or its package is not installed.
+    """
+    if engine not in KNOWN:
+        raise InputError(f"engine {engine!r} is not known; this version has {', '.join(KNOWN)}.")
+    title, package, module = KNOWN[engine]
+    if importlib.util.find_spec(package) is None:
+        raise InputError(f"this needs {title}: pip install 'fedcohort[{engine}]'.")
+    return importlib.import_module(module)

@@ -1,0 +1,393 @@
+"""A site's node, without its engine: what the coordinator asks, and what the site does about it.
+
+    offer   a study as its lead signed it: checked against the policy, laid on the steward's desk,
+            and, once it is approved, the table is opened and held against its dictionary
+    call    one step of an approved study: policy, decision and run are checked again each time,
+            then `runtime.site_end` decodes it strictly, runs it, stores it and answers
+    close   a session is over, or (without one) the whole run: its calls are refused from then on
+    ping    whether the site is there, and of which version
+
+A refusal is one line, made of names and rules; the coordinator gets it, the site's log and ledger
+keep it, and nothing is computed. Whatever else goes wrong is told by its kind and a number under
+which the site's log has it. The decisions of the steward are read from the desk's files at each
+call, so that they count at once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import os
+import struct
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import fedcohort
+from fedcohort.network import desk as desks
+from fedcohort.network import node_log, stewards
+from fedcohort.network.desk import short
+from fedcohort.network.kits import Kit
+from fedcohort.network.node_ledger import NodeLedger
+from fedcohort.network.node_table import digest, open_table
+from fedcohort.network.offer import Offer
+from fedcohort.network.policy import Asked, Config
+from fedcohort.network.trust import Peer, Trust
+from fedcohort.protocol.errors import FedcohortError, Refused
+from fedcohort.protocol.host import Host
+from fedcohort.protocol.wire import HEADER, Malformed, decode, encode
+from fedcohort.runtime.answers import Answers
+from fedcohort.runtime.calls import NO_VIEW, refusal_bytes
+from fedcohort.runtime.site_end import Left, Limits, SiteEnd
+from fedcohort.study.deployed.sessions import open_session
+from fedcohort.study.deployed.table import SiteTable
+from fedcohort.study.deployed.terms import Terms
+
+#: Bytes of a request, and of a reply.
+REQUEST, REPLY = 256 * 2**20, 256 * 2**20
+#: Studies whose tables are held in memory at once.
+HELD = 2
+
+
+@dataclass
+class _Study:
+    """An offered study that this node has verified, and its table once it was opened."""
+
+    offer: Offer
+    terms: Terms
+    asked: Asked
+    lead: Peer
+    table: SiteTable | None = None
+    mark: str = ""
+
+
+class Node:
+    """One site's node.
+
+    Parameters
+    ----------
+    kit : the site's.
+    config : what the site allows, and where its table is: a node.toml, or what was read of it. A
+        change of the file counts from the node's next start on.
+    trust : whom it believes; the kit's own by default.
+    state : the folder for what it keeps; `state` in the kit by default.
+    """
+
+    def __init__(
+        self, kit: Kit, config: Config | Path, trust: Trust | None = None, state: Path | None = None
+    ):
+        self.kit = kit
+        self.config = Config.read(config) if isinstance(config, Path) else config
+        self.state = state or kit.folder / "state"
+        self.state.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self.state.chmod(0o700)
+        self._trust = trust or kit.trust()
+        self.log = node_log.opened(self.state / "log.txt")
+        policy = self.config.policy
+        if isinstance(config, Path):
+            desks.note_config(self.state, config)
+        self.desk = stewards.desk(kit, policy, self.state, self._trust)
+        self._ledger = NodeLedger(self.state / "ledger.jsonl")
+        answers = self.state / "answers.sqlite"
+        answers.touch(mode=0o600)
+        self._answers = Answers(answers)
+        self._end = SiteEnd(
+            kit.name,
+            self._open_session,
+            self._answers,
+            limits=Limits(REQUEST, REPLY, policy.max_parameters, policy.min_cell),
+            note=self._left,
+            log=lambda line: self.log.warning("failed %s", line),
+        )
+        self._studies: dict[str, _Study] = {}
+        self._runs: dict[str, tuple[bool, str | None]] = {}
+        self._fresh: set[str] = set()
+        self._lock, self._reading = threading.Lock(), threading.RLock()
+        self._faults = itertools.count(1)
+        self.last_refusal = ""
+        self.log.info("started version %s", fedcohort.__version__)
+
+    def close(self) -> None:
+        """Put everything on disk and close all files."""
+        self.log.info("stopped")
+        self._ledger.close()
+        with contextlib.suppress(Exception):
+            self._answers.close()
+        node_log.closed(self.log)
+
+    def facts(self) -> dict[str, Any]:
+        """Return what the node says of itself to its own operator."""
+        entries = self.desk.entries()
+        return {
+            "waiting": [f"{e.name} ({short(e.study)})" for e in entries if e.state == "waiting"],
+            "running": [f"{e.name} ({short(e.study)})" for e in entries if e.running],
+            "error": self.last_refusal,
+        }
+
+    def handle(self, peer: Peer, body: bytes) -> bytes:
+        """Answer one request of a verified peer; never raises."""
+        run = ""
+        try:
+            if peer.role != "coordinator":
+                raise Refused("role", f"{peer.name} is no coordinator; only one may ask a site.")
+            if len(body) > REQUEST:
+                raise Refused("size", f"a request is larger than {REQUEST} bytes, the most.")
+            meta = _meta(body)
+            kind, named = meta.get("kind"), meta.get("run")
+            run = str(named) if desks.is_hash(named) else ""
+            if kind == "call":
+                return self._call(run, body)
+            if kind == "offer":
+                return self._offered(*decode(body))
+            if kind == "close":
+                return self._close(run, meta.get("session"))
+            if kind == "ping":
+                return encode({}, {"kind": "pong", "version": fedcohort.__version__})
+            raise Refused("kind", "a request is none of offer, call, close and ping.")
+        except Refused as error:
+            return self._refuse(run, error)
+        except Malformed:
+            return self._refuse(run, Refused("malformed", "a request is no record of arrays."))
+        except Exception as error:
+            number, name = next(self._faults), type(error).__name__
+            self.log.error("fault %d %s at %s study=%s", number, name, _place(error), short(run))
+            text = f"the node failed ({name}); its own log has it as fault {number}."
+            return refusal_bytes("SiteFailed", self._named(text))
+
+    # offers -------------------------------------------------------------------------------
+
+    def _offered(self, arrays: Mapping[str, Any], meta: Mapping[str, Any]) -> bytes:
+        """Say where this site stands with a study."""
+        text = meta.get("offer")
+        if (set(arrays) == {"offer"}) == isinstance(text, str):
+            raise Refused("malformed", "an offer is one text, called 'offer'.")
+        blob = text.encode() if isinstance(text, str) else arrays["offer"].tobytes()
+        study = self._verified(Offer.from_bytes(blob))
+        run = study.offer.hash
+        try:
+            return _standing(*self._standing(study, blob))
+        except Refused as error:
+            text = self._named(str(error))
+            self._note_refusal(run, error)
+            return _standing("refused", text, error.code)
+
+    def _standing(self, study: _Study, blob: bytes) -> tuple[str, str, str]:
+        """Return state, reason and code; an approved study is opened, so that calls may come."""
+        run, plan = study.offer.hash, study.terms.plan
+        self.config.policy.check(study.asked, study.lead.name)
+        lead = study.lead
+        if self.desk.put(run, blob, plan.study, lead.name, lead.organisation):
+            self.log.info("offered %s %s, of %s", short(run), plan.study, lead.name)
+        if (other := self.desk.entry(run).lead) != lead.name:
+            raise Refused(
+                "lead", f"the same study was offered by {other!r} before; give yours another name."
+            )
+        made = self.desk.decision(run)
+        if made is None and self.config.policy.approval == "automatic":
+            made = self.desk.decide(run, desks.APPROVED, desks.POLICY)
+        if made is None:
+            return desks.WAITING, "waiting for the data steward", "unapproved"
+        if made.decision == desks.REFUSED:
+            raise _by_steward(made.reason)
+        with self._reading:
+            study.table = None
+            self._table(run, study)
+            open_, mark = self._run_of(run)
+            if mark not in (None, study.mark):
+                self._end.close(run)  # the table is another: what was remembered of it is no use
+            self._note_run(run, open_=True, table=study.mark)
+            self._fresh.add(run)
+        if not open_:
+            self.log.info("approved %s %s, of %s", short(run), plan.study, lead.name)
+        return desks.APPROVED, "", ""
+
+    def _verified(self, offer: Offer) -> _Study:
+        """Return a study whose signature, text and version are right.
+
+        Raises
+        ------
+        Refused : they are not.
+        """
+        lead = offer.verify(self._trust)
+        with self._lock:
+            known = self._studies.get(offer.hash)
+        if known is not None and known.lead == lead:
+            return known
+        try:
+            terms = Terms.from_json(offer.terms)
+            asked = Asked.of(terms.plan, terms.dictionary, terms.outcome)
+        except FedcohortError as error:
+            raise Refused("study", f"this version cannot run the study: {error}") from None
+        if terms.hash != offer.hash:
+            raise Refused("hash", "the study's text is not the one that its hash names.")
+        return _Study(offer, terms, asked, lead)
+
+    # calls --------------------------------------------------------------------------------
+
+    def _call(self, run: str, body: bytes) -> bytes:
+        """Answer one call of an approved study."""
+        study = self._approved(run)
+        if not self._run_of(run)[0]:
+            raise Refused("closed", "the run of this study is over here; offer the study again.")
+        self._fresh.discard(run)
+        reply = self._end.handle(body)
+        said = _meta(reply)
+        if said.get("kind") == "error" and said.get("code") != NO_VIEW:
+            self._ledger.told(run, "error", str(said.get("code")), str(said.get("text")))
+        return reply
+
+    def _approved(self, run: str) -> _Study:
+        """Return a study that may be called.
+
+        Raises
+        ------
+        Refused : it was not offered, waits, or was refused; or its text on the desk was changed.
+        """
+        if not desks.is_hash(run):
+            raise Refused("run", "a call names no study by its whole hash.")
+        made = self.desk.decision(run)
+        if made is None:
+            raise Refused("unapproved", f"the study {short(run)} is not approved at this site.")
+        if made.decision == desks.REFUSED:
+            raise _by_steward(made.reason)
+        with self._lock:
+            known = self._studies.get(run)
+        if known is None:
+            known = self._verified(Offer.from_bytes(self.desk.offer(run)))
+            if known.offer.hash != run:
+                raise Refused("hash", "the study on the desk is not the one of its hash.")
+            self._hold(run, known)
+        return known
+
+    def _run_of(self, run: str) -> tuple[bool, str | None]:
+        """Return whether a run is open, and the digest of the table that it began with."""
+        if run not in self._runs:
+            self._runs[run] = self.desk.run(run)
+        return self._runs[run]
+
+    def _note_run(self, run: str, *, open_: bool, table: str | None) -> None:
+        self.desk.note_run(run, open_=open_, table=table)
+        self._runs[run] = (open_, table)
+
+    def _open_session(self, run: str, session: str) -> Host:
+        """Return the host of a session, for `SiteEnd`.
+
+        Raises
+        ------
+        Refused : the study may not run, or the table is no longer the one that the run began with.
+        VerbRefused : the study has no such session.
+        """
+        study = self._approved(run)
+        with self._reading:
+            try:
+                table = self._table(run, study)
+                if self._run_of(run)[1] != study.mark:
+                    raise Refused(
+                        "changed",
+                        "the site's table changed since this run began; submit the study anew.",
+                    )
+            except Refused as error:
+                raise Refused(error.code, self._named(str(error))) from None
+            return open_session(study.terms, table, session, self.config.policy.min_cell)
+
+    def _table(self, run: str, study: _Study) -> SiteTable:
+        """Return the table as this study sees it, read once; `_reading` is held."""
+        if study.table is None:
+            data, policy = self.config.data, self.config.policy
+            try:
+                study.table = open_table(study.terms, self.kit.name, data, policy.min_rows)
+            except Refused as error:
+                self.desk.note_fit(run, (str(error),))
+                raise
+            study.mark = digest(study.table)
+            self.desk.note_fit(run, ())
+        self._hold(run, study)
+        return study.table
+
+    def _hold(self, run: str, study: _Study) -> None:
+        """Keep a study in memory, and not too many."""
+        with self._lock:
+            self._studies.pop(run, None)
+            self._studies[run] = study
+            while len(self._studies) > HELD:
+                self._studies.pop(next(iter(self._studies)))
+
+    def _left(self, left: Left) -> None:
+        """Write a reply into the site's own ledger, before it leaves."""
+        self._ledger.left(left.run, left.session, left.call, left.step, left.verb, left.fields)
+
+    def _close(self, run: str, session: object) -> bytes:
+        """Forget a session, or end a run."""
+        if not desks.is_hash(run):
+            raise Refused("run", "a request names no study by its whole hash.")
+        with self._reading:
+            name = session if isinstance(session, str) else None
+            self._end.close(run, name)
+            if name is None and self._run_of(run)[0] and run not in self._fresh:
+                with self._lock:
+                    self._studies.pop(run, None)
+                self._note_run(run, open_=False, table=None)
+                self.log.info("closed %s", short(run))
+            self._ledger.sync()
+        return encode({}, {"kind": "closed"})
+
+    # refusals -----------------------------------------------------------------------------
+
+    def _named(self, text: str) -> str:
+        """Return a text that names this site."""
+        return f"site {self.kit.name!r}: {text}"
+
+    def _refuse(self, run: str, error: Refused) -> bytes:
+        """Return a refusal, and write it down."""
+        self._note_refusal(run, error)
+        return refusal_bytes("Refused", self._named(str(error)), error.code)
+
+    def _note_refusal(self, run: str, error: Refused) -> None:
+        text = str(error)
+        self.last_refusal = f"{short(run)}: {text}" if run else text
+        self.log.warning("refused %s study=%s %s", error.code, short(run) or "-", text)
+        with contextlib.suppress(OSError):
+            self._ledger.told(run, "refused", error.code, text)
+
+
+def _by_steward(reason: str) -> Refused:
+    """Return the refusal that carries a steward's reason."""
+    said = f": {reason}" if reason else "; no reason was given"
+    return Refused("refused", f"the data steward refused the study{said}")
+
+
+def _standing(state: str, reason: str, code: str) -> bytes:
+    """Return the answer to an offer."""
+    return encode({}, {"kind": "standing", "state": state, "reason": reason, "code": code})
+
+
+def _meta(body: bytes) -> dict[str, Any]:
+    """Return what a request says it is, without its arrays.
+
+    Raises
+    ------
+    Refused : its head cannot be read. What follows is checked by whoever decodes it.
+    """
+    try:
+        (length,) = struct.unpack("<Q", body[:8])
+        if length > min(HEADER, len(body)):
+            raise ValueError
+        meta = json.loads(body[8 : 8 + length])["meta"]
+        if not isinstance(meta, dict):
+            raise TypeError
+    except Exception:
+        raise Refused("malformed", "a request is no record of arrays.") from None
+    return meta
+
+
+def _place(error: BaseException) -> str:
+    """Return where an error was raised: file and line, nothing that it said."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    if trace is None:
+        return "?"
+    return f"{os.path.basename(trace.tb_frame.f_code.co_filename)}:{trace.tb_lineno}"

@@ -1,0 +1,168 @@
+"""The site's own ledger: one line for every reply that left it, written before it leaves.
+
+    {"at", "run", "session", "call", "step", "verb", "fields": {name: {"shape", "dtype", "bytes"}}}
+    {"at", "run", "told": "refused", "code", "text"}      an answer in words
+
+Lines are appended and never changed. Each goes to the operating system at once, so that the
+death of the node loses none, and to the disk when a study ends and at least every few seconds, so
+that a power cut loses little. They hold names, shapes and sizes, never a number that was sent.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, cast
+
+from fedcohort.network.desk import now
+from fedcohort.report import words
+
+#: Seconds after which lines are on the disk at the latest.
+EVERY = 5.0
+
+
+class NodeLedger:
+    """The open ledger of a running node; safe for several threads."""
+
+    def __init__(self, path: Path):
+        self._lock = threading.Lock()
+        self._handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
+        size = os.fstat(self._handle).st_size
+        if size and os.pread(self._handle, 1, size - 1) != b"\n":
+            os.write(self._handle, b"\n")
+        self._synced = time.monotonic()
+
+    def left(
+        self, run: str, session: str, call: int, step: str, verb: str, fields: Mapping[str, Any]
+    ) -> None:
+        """Note a reply; `fields` are shapes, types and bytes by name."""
+        self._write(
+            {"run": run, "session": session, "call": call, "step": step, "verb": verb}
+            | {"fields": fields}
+        )
+
+    def told(self, run: str, what: str, code: str, text: str) -> None:
+        """Note an answer in words, such as a refusal."""
+        self._write({"run": run, "told": what, "code": code, "text": text})
+
+    def sync(self) -> None:
+        """Put all lines on the disk."""
+        with self._lock:
+            self._sync()
+
+    def close(self) -> None:
+        """Put all lines on the disk and close the file."""
+        with self._lock, contextlib.suppress(OSError):
+            self._sync()
+            os.close(self._handle)
+
+    def _write(self, line: Mapping[str, Any]) -> None:
+        text = json.dumps({"at": now(), **line}, separators=(",", ":"))
+        with self._lock:
+            os.write(self._handle, text.encode() + b"\n")
+            if time.monotonic() - self._synced > EVERY:
+                self._sync()
+
+    def _sync(self) -> None:
+        os.fsync(self._handle)
+        self._synced = time.monotonic()
+
+
+def read(path: Path, run: str | None = None) -> Iterator[dict[str, Any]]:
+    """Yield the lines of a ledger, of one run or of all; lines that were cut off are left out."""
+    if not path.is_file():
+        return
+    with path.open(encoding="utf-8", errors="replace") as file:
+        for text in file:
+            try:
+                line: Any = json.loads(text)
+            except (ValueError, RecursionError):
+                continue
+            if isinstance(line, dict) and isinstance(line.get("run"), str):
+                found = cast("dict[str, Any]", line)
+                if run is None or found["run"] == run:
+                    yield found
+
+
+@dataclass
+class _Step:
+    """What left by one step."""
+
+    verb: str
+    calls: int = 0
+    numbers: int = 0
+    size: int = 0
+    fields: dict[str, None] = field(default_factory=dict[str, None])
+
+
+def in_words(
+    lines: Iterable[Mapping[str, Any]], names: Mapping[str, str], does: Mapping[str, str]
+) -> list[str]:
+    """Return, study by study, what left this site, in plain words.
+
+    Parameters
+    ----------
+    names : of studies, by hash; one that is unknown is called by its hash.
+    does : what each step does, by its name.
+    """
+    runs: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
+    for line in lines:
+        runs[line["run"]].append(line)
+    if not runs:
+        return ["Nothing has left this site."]
+    out: list[str] = []
+    for run, here in runs.items():
+        out += [*([""] if out else []), *_of_run(names.get(run, run), here, does)]
+    out += ["", "The coordinator receives every reply that is listed, and adds up those of sums."]
+    return out
+
+
+def _of_run(name: str, lines: list[Mapping[str, Any]], does: Mapping[str, str]) -> list[str]:
+    steps: dict[str, _Step] = {}
+    told: dict[str, int] = defaultdict(int)
+    for line in lines:
+        if "told" in line:
+            told[str(line.get("text", ""))] += 1
+            continue
+        fields = cast("dict[str, dict[str, Any]]", line.get("fields", {}))
+        step = steps.setdefault(str(line.get("step")), _Step(str(line.get("verb"))))
+        step.calls += 1
+        for key, about in fields.items():
+            step.fields[key] = None
+            step.numbers += _length(about.get("shape", []))
+            step.size += int(about.get("bytes", 0))
+    first, last = str(lines[0].get("at", "")), str(lines[-1].get("at", ""))
+    total = sum(s.calls for s in steps.values())
+    size = sum(s.size for s in steps.values())
+    out = [
+        f"{name}, {first} to {last}: {words.of(total, 'reply', 'replies')} of numbers, "
+        f"{words.size(size)}."
+    ]
+    for key, step in steps.items():
+        who = "told as a sum over sites" if step.verb == "sum" else "TOLD AS THIS SITE'S OWN"
+        about = does.get(key, "").rstrip(".")
+        mean = step.numbers / step.calls
+        out.append(
+            f"  {words.spaced(key)}: {words.of(step.calls, 'time')}, {words.of(mean, 'number')} "
+            f"each ({words.listed([words.spaced(f) for f in step.fields])}); {who}"
+            + f": {about}"
+            * bool(about)
+        )
+    for text, times in told.items():
+        out.append(f"  in words, {words.of(times, 'time')}: {text}")
+    return out
+
+
+def _length(shape: Iterable[int]) -> int:
+    """Return how many numbers an array of a shape holds."""
+    n = 1
+    for size in shape:
+        n *= int(size)
+    return n

@@ -1,0 +1,122 @@
+"""A site's table, opened for one study: read, held against the study's dictionary, and counted.
+
+Of the file or database the columns that the study's dictionary names are kept, and nothing else. A
+table that is missing, cannot be read or does not fit gives one line of columns of the study and
+names of rules; what a parser or a database said of it stays unsaid, here and in the log, since it
+may quote a cell, a header that is a patient, or a path. `fedcohort data check` shows more, here.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+
+import pandas as pd
+
+from fedcohort.data import sources
+from fedcohort.data.dictionary import Dictionary
+from fedcohort.data.quality import with_outcome
+from fedcohort.data.sql import is_url
+from fedcohort.data.variable import Variable
+from fedcohort.network.policy import DataSource
+from fedcohort.protocol.errors import FedcohortError, Refused
+from fedcohort.study.deployed.table import SiteTable, Unfit
+from fedcohort.study.deployed.terms import Terms
+
+#: What a site's own dictionary and the study's must say alike of a column.
+ALIKE = ("type", "unit", "levels", "missing", "since")
+_LOOK = "At the site, `fedcohort data check` says more."
+
+
+def open_table(terms: Terms, site: str, data: DataSource, min_rows: int) -> SiteTable:
+    """Return a site's table, fit for a study.
+
+    Raises
+    ------
+    Refused : "data" (missing or unreadable), "dictionary" (the site's own says otherwise), "unfit"
+        (columns and rules) or "rows" (fewer than the site's least; their number stays here).
+    """
+    _check_dictionary(terms.dictionary, data)
+    frame = _read(terms, data)
+    try:
+        table = SiteTable.of(terms, site, frame)
+    except Unfit as error:
+        raise Refused(
+            "unfit", f"its table does not fit the study: {said(error)}. {_LOOK}"
+        ) from None
+    except Exception as error:
+        raise Refused(
+            "unfit", f"its table cannot be checked ({type(error).__name__}). {_LOOK}"
+        ) from None
+    if len(table.frame) < min_rows:
+        raise Refused("rows", f"the study finds too few rows; this site allows {min_rows} or more.")
+    return table
+
+
+def said(error: Unfit) -> str:
+    """Return what does not fit, as columns and rules."""
+    return "; ".join(
+        f"column {column!r} breaks the rule {rule!r}" if column else f"rule {rule!r} is broken"
+        for column, rule in error.faults
+    )
+
+
+def digest(table: SiteTable) -> str:
+    """Return a digest of a table's rows, by which the node knows that they are still the same."""
+    mark = hashlib.sha256("\0".join(map(str, table.frame.columns)).encode())
+    mark.update(pd.util.hash_pandas_object(table.frame, index=False).to_numpy().tobytes())
+    return mark.hexdigest()
+
+
+def _read(terms: Terms, data: DataSource) -> pd.DataFrame:
+    """Return the columns that a study names, as they come.
+
+    Raises
+    ------
+    Refused : the source is missing, or cannot be read.
+    """
+    if not is_url(data.source) and not (data.base / data.source).is_file():
+        raise Refused("data", "its data file is missing. Is [data] source in node.toml right?")
+    known = with_outcome(terms.dictionary, terms.outcome)
+    try:
+        found = sources.load(data.source, data.base, query=data.query, dictionary=known)
+        frame = found.frames
+        assert isinstance(frame, pd.DataFrame)
+        return frame.loc[:, [str(c).strip() in known for c in frame.columns]]
+    except Exception as error:
+        kind = "" if isinstance(error, FedcohortError) else f" ({type(error).__name__})"
+        raise Refused("data", f"its data source cannot be read{kind}. {_LOOK}") from None
+
+
+def _check_dictionary(asked: Dictionary, data: DataSource) -> None:
+    """Check that the site's own dictionary, if it has one, means by each column the same.
+
+    Raises
+    ------
+    Refused : the first column of which they differ, and in what; no value of either is said.
+    """
+    if data.dictionary is None:
+        return
+    try:
+        own = Dictionary.from_file(data.base / data.dictionary).variables
+    except Exception:
+        raise Refused(
+            "data", "its own dictionary cannot be read. Is [data] dictionary in node.toml right?"
+        ) from None
+    for name, variable in asked.variables.items():
+        if (wrong := _differs(variable, own)) is not None:
+            raise Refused(
+                "dictionary",
+                f"column {name!r} of the study {wrong} in this site's own dictionary.",
+            )
+
+
+def _differs(asked: Variable, own: Mapping[str, Variable]) -> str | None:
+    """Say in what a site's dictionary differs in one column; None if it does not."""
+    here = own.get(asked.name)
+    if here is None:
+        return "is not"
+    for key in ALIKE:
+        if getattr(here, key) != getattr(asked, key):
+            return f"has another {key!r}"
+    return None

@@ -1,0 +1,214 @@
+"""The sites of a deployed study, as the coordinator reaches them over its sealed line.
+
+Every federation of the study is a `runtime.remote` coordinator over one line, which narrows the
+network to those sites that take part, notes who answered how fast and how many bytes passed, and
+ends at once, in the middle of a call, when the study is cancelled or the coordinator is stopped.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from fedcohort.protocol.ledger import Ledger
+from fedcohort.protocol.wire import encode
+from fedcohort.runtime.coordinator import Coordinator, Progress
+from fedcohort.runtime.journal import Journal
+from fedcohort.runtime.line import Line, Silence
+from fedcohort.runtime.remote import remote
+
+#: Seconds between two looks at whether a run shall end.
+LOOK = 0.05
+
+
+class Halt(BaseException):
+    """A run shall end now. No `Exception`, so that no arm takes it for a failure of its own."""
+
+
+@dataclass
+class Traffic:
+    """What passed between the coordinator and the sites during a run; for displays.
+
+    Attributes
+    ----------
+    calls : exchanges that were begun.
+    up, down : bytes from and to each site, as they pass the engine before its own framing.
+    seconds : how long each site's latest reply took.
+    silent : by site, why it did not answer the latest exchange.
+    session, round, rounds, step : where the program is.
+    answered, asked : of the latest call.
+    """
+
+    calls: int = 0
+    up: dict[str, int] = field(default_factory=dict[str, int])
+    down: dict[str, int] = field(default_factory=dict[str, int])
+    seconds: dict[str, float] = field(default_factory=dict[str, float])
+    silent: dict[str, str] = field(default_factory=dict[str, str])
+    session: str = ""
+    round: int = 0
+    rounds: int = 0
+    step: str = ""
+    answered: int = 0
+    asked: int = 0
+
+    def told(self) -> dict[str, Any]:
+        """Return where the run is, for a message."""
+        return {
+            "calls": self.calls, "up": sum(self.up.values()), "down": sum(self.down.values()),
+            "session": self.session, "round": self.round, "rounds": self.rounds,
+            "step": self.step, "answered": self.answered, "asked": self.asked,
+        }  # fmt: skip
+
+
+class Watched:
+    """A line to some of the sites of another, that is counted and can be ended.
+
+    Parameters
+    ----------
+    line : to all sites.
+    names : the sites that take part.
+    halted : whether the run shall end; asked often.
+    """
+
+    def __init__(
+        self, line: Line, names: Sequence[str], traffic: Traffic, halted: Callable[[], bool]
+    ):
+        self._line = line
+        self._names = tuple(sorted(names))
+        self._traffic = traffic
+        self._halted = halted
+
+    @property
+    def sites(self) -> Sequence[str]:
+        """See `Line`: those that take part."""
+        return self._names
+
+    @property
+    def connected(self) -> frozenset[str]:
+        """See `Line`."""
+        return self._line.connected & frozenset(self._names)
+
+    def exchange(
+        self, requests: Mapping[str, bytes], timeout: float
+    ) -> Iterator[tuple[str, bytes | Silence]]:
+        """See `Line`.
+
+        Raises
+        ------
+        Halt : the run shall end; replies that are still under way are left alone.
+        """
+        if self._halted():
+            raise Halt
+        traffic, began = self._traffic, time.monotonic()
+        traffic.calls += 1
+        for site, blob in requests.items():
+            traffic.down[site] = traffic.down.get(site, 0) + len(blob)
+        for site, reply in self._as_they_come(requests, timeout):
+            if isinstance(reply, Silence):
+                traffic.silent[site] = reply.text
+            else:
+                traffic.silent.pop(site, None)
+                traffic.up[site] = traffic.up.get(site, 0) + len(reply)
+                traffic.seconds[site] = time.monotonic() - began
+            yield site, reply
+
+    def _as_they_come(
+        self, requests: Mapping[str, bytes], timeout: float
+    ) -> Iterator[tuple[str, bytes | Silence]]:
+        """Yield replies from a thread that may be left behind."""
+        found: queue.SimpleQueue[tuple[str, bytes | Silence] | BaseException] = queue.SimpleQueue()
+
+        def work() -> None:
+            try:
+                for pair in self._line.exchange(requests, timeout):
+                    found.put(pair)
+            except BaseException as error:
+                found.put(error)
+
+        threading.Thread(target=work, daemon=True, name="exchange").start()
+        left = len(requests)
+        while left:
+            try:
+                item = found.get(timeout=LOOK)
+            except queue.Empty:
+                if self._halted():
+                    raise Halt from None
+                continue
+            if isinstance(item, BaseException):
+                raise item
+            left -= 1
+            yield item
+
+
+class RemoteSites:
+    """What `study.deployed.run` needs of the sites: their names, and federations over them.
+
+    Parameters
+    ----------
+    line : to the sites that take part.
+    run : the study's hash.
+    timeout : seconds that a call may take before a silent site counts as missing.
+    absent : by name, why a site of the network takes no part; the results tell it.
+    """
+
+    def __init__(
+        self,
+        line: Watched,
+        run: str,
+        traffic: Traffic,
+        timeout: float,
+        absent: Mapping[str, str] | None = None,
+    ):
+        self._line = line
+        self._run = run
+        self._traffic = traffic
+        self._timeout = timeout
+        self.absent = dict(absent or {})
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the sites that take part, sorted."""
+        return tuple(self._line.sites)
+
+    def federation(
+        self,
+        session: str,
+        *,
+        quorum: float = 1.0,
+        ledger: Ledger | None = None,
+        journal: Journal | None = None,
+        observer: Callable[[Progress], None] | None = None,
+    ) -> Coordinator:
+        """Return one federation of the study; `session` names it to the sites."""
+        traffic = self._traffic
+        traffic.session, traffic.round, traffic.rounds = session, 0, 0
+        traffic.step, traffic.answered, traffic.asked = "", 0, 0
+
+        def observe(progress: Progress) -> None:
+            traffic.round, traffic.rounds = progress.round, progress.rounds
+            traffic.step = progress.step
+            traffic.answered, traffic.asked = progress.answered, progress.asked
+            if observer is not None:
+                observer(progress)
+
+        return remote(
+            self._line,
+            self._run,
+            session,
+            quorum=quorum,
+            ledger=ledger,
+            journal=journal,
+            observer=observe,
+            timeout=self._timeout,
+        )
+
+    def close(self, session: str) -> None:
+        """Tell the sites that a federation is over; one that does not hear it forgets by itself."""
+        blob = encode({}, {"kind": "close", "run": self._run, "session": session})
+        here = [n for n in self._line.sites if n in self._line.connected]
+        for _ in self._line.exchange(dict.fromkeys(here, blob), min(5.0, self._timeout)):
+            pass

@@ -1,0 +1,155 @@
+"""What a lead, a site and the coordinator say to each other besides calls, as bytes.
+
+A message is a record of `protocol.wire`: named arrays and a `meta` whose `kind` says what it is.
+An error crosses as its class and its text; only errors of this package do, which are made of
+names and rules.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from fedcohort.arrays import Array
+from fedcohort.network.channel import Refusal
+from fedcohort.network.runs import Standing
+from fedcohort.network.trust import CODES
+from fedcohort.protocol import errors
+from fedcohort.protocol.errors import FedcohortError, Refused
+from fedcohort.protocol.wire import Malformed, decode, encode
+from fedcohort.runtime.line import Silence
+
+#: The longest text of an error or a reason that is taken from a peer.
+LONGEST = 2_000
+STATES = ("approved", "waiting", "refused")
+#: Codes of a channel that does not come about; a study is not what is refused.
+OF_CHANNEL = (*CODES, "network", "forged", "malformed", "replayed", "no key", "busy", "failed",
+              "version", "refused")  # fmt: skip
+Body = tuple[dict[str, Array], dict[str, Any]]
+
+
+def ask(kind: str, arrays: Mapping[str, Array] | None = None, **meta: Any) -> bytes:
+    """Return one request."""
+    return encode(arrays or {}, {"kind": kind, **meta})
+
+
+def offer(signed: bytes) -> bytes:
+    """Return the request that puts a study to a site."""
+    return ask("offer", offer=signed.decode("ascii"))
+
+
+def offered(meta: Mapping[str, Any]) -> bytes:
+    """Return the signed study of a submission.
+
+    Raises
+    ------
+    Refused : there is none.
+    """
+    text = meta.get("offer")
+    if not isinstance(text, str) or not text.isascii():
+        raise Refused("malformed", "a submission holds no signed study.")
+    return text.encode("ascii")
+
+
+def packed(blob: bytes) -> dict[str, Array]:
+    """Return bytes as an array that a record can hold; their number goes beside it."""
+    return {"piece": np.frombuffer(blob + bytes(-len(blob) % 8), np.dtype("<u8"))}
+
+
+def unpacked(arrays: Mapping[str, Array], size: object) -> bytes:
+    """Return the bytes that `packed` was given; nothing where they are not there."""
+    whole = arrays["piece"].tobytes() if "piece" in arrays else b""
+    return whole[:size] if type(size) is int and 0 <= size <= len(whole) else b""
+
+
+def read(body: bytes) -> Body:
+    """Return the arrays and the meta of a request.
+
+    Raises
+    ------
+    Refused : the bytes are no request.
+    """
+    try:
+        return decode(body)
+    except Malformed as error:
+        raise Refused("malformed", f"a request is damaged: {error}") from None
+
+
+def reply(meta: Mapping[str, Any], arrays: Mapping[str, Array] | None = None) -> bytes:
+    """Return one answer."""
+    return encode(arrays or {}, meta)
+
+
+def failure(error: FedcohortError) -> bytes:
+    """Return the answer that says why there is none."""
+    text = " ".join(str(error).split())[:LONGEST]
+    code = error.code if isinstance(error, Refused) else ""
+    return reply({"kind": "error", "class": type(error).__name__, "code": code, "text": text})
+
+
+def answer(body: bytes) -> Body:
+    """Return the arrays and the meta of an answer.
+
+    Raises
+    ------
+    FedcohortError : the answer is an error; one of the class that the peer raised.
+    """
+    arrays, meta = decode(body)
+    if meta.get("kind") != "error":
+        return arrays, meta
+    text = printable(meta.get("text"))
+    name = str(meta.get("class", ""))
+    if name == "Refused":
+        raise Refused(printable(meta.get("code")) or "refused", text)
+    kind = getattr(errors, name, None)
+    if not (isinstance(kind, type) and issubclass(kind, FedcohortError)):
+        kind = FedcohortError
+    raise kind(text)
+
+
+def standing(body: bytes | Silence) -> Standing | None:
+    """Return where a site stands with a study, from its answer to an offer; None if silent.
+
+    A channel that is refused decides nothing: its reason is shown, and the site is asked again.
+    """
+    if isinstance(body, Refusal) and body.code not in OF_CHANNEL:
+        return Standing("refused", printable(body.text))
+    if isinstance(body, Silence):
+        return Standing("away", printable(body.text)) if isinstance(body, Refusal) else None
+    try:
+        _, meta = answer(body)
+    except FedcohortError as error:
+        return Standing("refused", printable(str(error)))
+    state = meta.get("state")
+    if state not in STATES:
+        return Standing("refused", "its answer cannot be read")
+    return Standing(str(state), printable(meta.get("reason")))
+
+
+def printable(text: object) -> str:
+    """Return a peer's text as one line that a terminal can show."""
+    words = " ".join(str(text or "").split())[:LONGEST]
+    return "".join(c if c.isprintable() else "?" for c in words)
+
+
+def seconds(meta: Mapping[str, Any], key: str) -> float | None:
+    """Return a positive number of seconds from a request, or None if it is not there.
+
+    Raises
+    ------
+    Refused : it is no such number.
+    """
+    value = meta.get(key)
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < 1e8:
+        raise Refused("malformed", f"{key} is not a number of seconds.")
+    return float(value)
+
+
+def digest(blob: bytes) -> str:
+    """Return the SHA-256 of bytes as text."""
+    return hashlib.sha256(blob).hexdigest()

@@ -1,0 +1,211 @@
+"""What a coordinator knows of one study it was given, in memory and on disk.
+
+A study's folder `KIT/runs/<hash>/` holds `offer.bin` (what the lead signed), `run.json` (this
+record, replaced as a whole at each change of state) and `out/` (what the study writes). A record
+that a kill left as "running" is taken up again when the coordinator starts.
+
+    waiting → queued → running → done
+         ↘ refused        ↘      ↘ failed, cancelled
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import math
+import os
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, cast
+
+#: States in which a study still needs the coordinator, in the order in which it passes them.
+OPEN = ("waiting", "queued", "running")
+#: What a site can say of a study for good.
+DECIDED = ("approved", "refused")
+
+
+@dataclass
+class Standing:
+    """Where one site stands with a study.
+
+    Attributes
+    ----------
+    state : "approved", "refused", "waiting" (for its steward), or "away" (never reached so far).
+    reason : why, in the site's words.
+    """
+
+    state: str = "away"
+    reason: str = ""
+
+
+@dataclass
+class Run:
+    """One study at the coordinator.
+
+    Attributes
+    ----------
+    hash, study, lead : what it is, its name, and who submitted it.
+    quorum : share of the sites that is needed.
+    submitted, started, ended : Unix times.
+    wait : seconds that approvals may take; None for as long as it takes.
+    timeout : seconds that a call may take.
+    state, reason : see the module; the reason why it ended as it did.
+    sites : by name, where each stands.
+    absent : by name, why a site takes no part although the study was offered to it.
+    command : what the lead typed, for the results.
+    ticket : of the submission, so that one that is repeated is the same one.
+    """
+
+    folder: Path
+    hash: str
+    study: str
+    lead: str
+    quorum: float
+    sites: dict[str, Standing]
+    wait: float | None = None
+    timeout: float = 60.0
+    submitted: float = field(default_factory=time.time)
+    started: float | None = None
+    ended: float | None = None
+    state: str = "waiting"
+    reason: str = ""
+    absent: dict[str, str] = field(default_factory=dict[str, str])
+    command: str = ""
+    ticket: str = ""
+
+    @property
+    def out(self) -> Path:
+        """The folder of the study's results."""
+        return self.folder / "out"
+
+    @property
+    def offer(self) -> bytes:
+        """What the lead signed."""
+        return (self.folder / "offer.bin").read_bytes()
+
+    @property
+    def open(self) -> bool:
+        """Whether it still needs the coordinator."""
+        return self.state in OPEN
+
+    @property
+    def needed(self) -> int:
+        """How many sites must take part."""
+        return max(1, math.ceil(self.quorum * len(self.sites) - 1e-9))
+
+    @property
+    def parties(self) -> tuple[str, ...]:
+        """The sites that take part: those that approved and are not absent."""
+        able = (n for n, s in self.sites.items() if s.state == "approved" and n not in self.absent)
+        return tuple(sorted(able))
+
+    def save(self) -> None:
+        """Write the record, as a whole or not at all.
+
+        Raises
+        ------
+        OSError : the disk is full, or the folder is gone.
+        """
+        told = asdict(self)
+        del told["folder"]
+        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        fresh = self.folder / "run.new"
+        with fresh.open("w", encoding="utf-8") as file:
+            json.dump(told, file, indent=1)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(fresh, self.folder / "run.json")
+
+    def change(self, state: str, reason: str = "") -> None:
+        """Pass into another state; a full disk cannot keep a study from ending."""
+        self.state, self.reason = state, reason
+        if state == "running":
+            self.started = time.time()
+        if not self.open:
+            self.ended = time.time()
+        with contextlib.suppress(OSError):
+            self.save()
+
+    def decide(self, now: float) -> None:
+        """Go on, wait on, or end, by where the sites stand.
+
+        A refusal ends the study unless those that are left are enough. After `wait` seconds it
+        goes on with those that approved, if they are enough.
+        """
+        approved = [n for n, s in self.sites.items() if s.state == "approved"]
+        refused = [n for n, s in self.sites.items() if s.state == "refused"]
+        open_ = [n for n in self.sites if n not in approved and n not in refused]
+        reasons = [_refusal(n, self.sites[n].reason) for n in refused]
+        if len(self.sites) - len(refused) < self.needed:
+            self.change("refused", "; ".join(reasons))
+            return
+        late = self.wait is not None and now - self.submitted >= self.wait
+        if open_ and not late:
+            return
+        waited = {n: _why(n, self.sites[n]) for n in open_}
+        if len(approved) < self.needed:
+            self.change(
+                "failed",
+                f"after {self.wait:g} s {len(approved)} of {len(self.sites)} sites take part, "
+                f"{self.needed} are needed: {'; '.join([*reasons, *waited.values()])}.",
+            )
+            return
+        self.absent = {n: f"refused: {self.sites[n].reason}" for n in refused} | waited
+        self.change("queued")
+
+
+def _refusal(site: str, reason: str) -> str:
+    """Return one site's refusal; most reasons name the site already."""
+    return reason if f"site {site!r}" in reason else f"site {site!r}: {reason}"
+
+
+def _why(site: str, standing: Standing) -> str:
+    if standing.state == "waiting":
+        return f"waiting for the steward at {site}"
+    return f"{site} was not reached" + (f" ({standing.reason})" if standing.reason else "")
+
+
+def read(folder: Path) -> Run | None:
+    """Return the record in a folder, or None where there is none that can be read."""
+    try:
+        text = (folder / "run.json").read_text(encoding="utf-8")
+        told = cast("dict[str, Any]", json.loads(text))
+        told["sites"] = {name: Standing(**s) for name, s in told["sites"].items()}
+        return Run(folder=folder, **told)
+    except (OSError, ValueError, LookupError, TypeError, AttributeError):
+        return None
+
+
+def all_of(kit: Path) -> list[Run]:
+    """Return all studies of a coordinator's kit, the first submitted first."""
+    with contextlib.suppress(OSError):
+        found = [read(folder) for folder in (kit / "runs").iterdir() if folder.is_dir()]
+        return sorted((run for run in found if run is not None), key=lambda run: run.submitted)
+    return []
+
+
+def files_of(out: Path) -> list[tuple[str, int, str]]:
+    """Return name, size and SHA-256 of each file of finished results, sorted by name."""
+    return [
+        (name, path.stat().st_size, hashlib.sha256(path.read_bytes()).hexdigest())
+        for name, path in sorted(_walk(out))
+    ]
+
+
+def _walk(out: Path) -> Iterator[tuple[str, Path]]:
+    for path in out.rglob("*"):
+        parts = path.relative_to(out).parts
+        if path.is_file() and not path.is_symlink() and not any(p.startswith(".") for p in parts):
+            yield "/".join(parts), path
+
+
+def said(sites: Mapping[str, Standing]) -> Sequence[str]:
+    """Return one line a site: where it stands, as people say it."""
+    words = {"approved": "approved", "waiting": "waiting for the steward", "away": "not reached"}
+    return [
+        f"{n}: {words.get(s.state, s.state)}{f' ({s.reason})' if s.state == 'refused' else ''}"
+        for n, s in sorted(sites.items())
+    ]

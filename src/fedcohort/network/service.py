@@ -1,0 +1,229 @@
+"""A long-lived process of a kit: one at a time, findable, and ended by its own id alone.
+
+A coordinator or a node runs in the foreground as an ordinary user. While it runs it holds a lock
+on `KIT/state/lock` and keeps a note of itself in `KIT/state/service.json`: its process id, when
+that process began (a number that is used again belongs to a process that began at another time),
+and what it would say of itself. `status` reads the note, `stop` sends SIGTERM to that very process.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType, TracebackType
+from typing import IO, Any, Self, cast
+
+from fedcohort.protocol.errors import InputError, StudyError
+
+#: Seconds between two notes of a service about itself, unless something happened.
+BEAT = 2.0
+#: Seconds that a service may take to end.
+GRACE = 1.5
+
+
+def born(pid: int) -> str | None:
+    """Return when a process began, as its system writes it; None if there is no such process."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace")
+        after = stat.rpartition(")")[2].split()
+        return None if after[0] in "ZX" else after[19]
+    except (OSError, IndexError):
+        if Path("/proc/self/stat").exists():
+            return None
+    with contextlib.suppress(OSError, subprocess.SubprocessError):
+        found = subprocess.run(
+            ["ps", "-o", "lstart=", "-p", str(pid)], capture_output=True, text=True, timeout=5
+        )
+        return found.stdout.strip() or None
+    return None
+
+
+@dataclass(frozen=True)
+class Note:
+    """What a service says of itself.
+
+    Attributes
+    ----------
+    pid, began : its process, and when that began.
+    since : Unix time at which the service was ready.
+    facts : what else it tells: who is connected, the study under way, the last error.
+    """
+
+    pid: int
+    began: str
+    since: float
+    facts: dict[str, Any]
+
+    @property
+    def alive(self) -> bool:
+        """Whether that very process still runs."""
+        return born(self.pid) == self.began
+
+
+def read(folder: Path) -> Note | None:
+    """Return the note in a kit's folder, or None where there is none that can be read."""
+    try:
+        text = (folder / "state" / "service.json").read_text(encoding="utf-8")
+        found = cast("dict[str, Any]", json.loads(text))
+        return Note(
+            int(found["pid"]), str(found["began"]), float(found["since"]), dict(found["facts"])
+        )
+    except (OSError, ValueError, LookupError, TypeError):
+        return None
+
+
+def stop(folder: Path, patience: float = 10.0) -> bool:
+    """End the service of a kit by its process id; return whether there was one.
+
+    Raises
+    ------
+    StudyError : it did not end in time, or is another user's.
+    """
+    note = read(folder)
+    if note is None or not note.alive:
+        return False
+    try:
+        os.kill(note.pid, signal.SIGTERM)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        raise StudyError(f"process {note.pid} is another user's; stop it as that user.") from None
+    limit = time.monotonic() + patience
+    while note.alive:
+        if time.monotonic() > limit:
+            raise StudyError(f"process {note.pid} got the signal to end and still runs.")
+        time.sleep(0.05)
+    return True
+
+
+class Service:
+    """The process that serves a kit; use it as a context.
+
+    Parameters
+    ----------
+    folder : the kit's.
+    what : "coordinator" or "node", for messages.
+
+    Raises
+    ------
+    InputError : another process serves this kit, or its folder cannot be written.
+    """
+
+    def __init__(self, folder: Path, what: str):
+        self._state = folder / "state"
+        self._what = what
+        self._ended = False
+        self._facts: dict[str, Any] = {}
+        self._guard = threading.Lock()
+        self._written = 0.0
+        self._since = time.time()
+        self._lock: IO[str] | None = None
+
+    def __enter__(self) -> Self:
+        """Take the lock, note who runs, and listen to SIGTERM and Ctrl-C."""
+        try:
+            self._state.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._lock = (self._state / "lock").open("a")
+        except OSError as error:
+            raise InputError(f"{self._state}: cannot be written ({error.strerror}).") from None
+        running = read(self._state.parent)
+        if not _lock(self._lock) or (running is not None and running.alive):
+            who = "" if running is None else f" (process {running.pid})"
+            self._lock.close()
+            raise InputError(
+                f"{self._state.parent}: a {self._what} runs from this kit already{who}; one kit "
+                f"serves one process. Stop it first: fedcohort {self._what} stop KIT."
+            )
+        self.tell()
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGTERM, signal.SIGINT):
+                signal.signal(number, self._on_signal)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Remove the note and give the lock back."""
+        with self._guard:
+            (self._state / "service.json").unlink(missing_ok=True)
+            self._written = float("inf")
+        if self._lock is not None:
+            self._lock.close()
+
+    def tell(self, **facts: Any) -> None:
+        """Note what the service says of itself; written if something changed, or now and then."""
+        with self._guard:
+            changed = any(self._facts.get(k) != v for k, v in facts.items())
+            self._facts |= facts
+            if self._written and not changed and time.monotonic() - self._written < BEAT:
+                return
+            if self._written == float("inf"):
+                return
+            self._written = time.monotonic()
+            note = {
+                "pid": os.getpid(),
+                "began": born(os.getpid()),
+                "since": self._since,
+                "facts": self._facts,
+            }
+            fresh = self._state / "service.new"
+            with contextlib.suppress(OSError):  # a full disk must not end a service
+                fresh.write_text(json.dumps(note, indent=1), encoding="utf-8")
+                os.replace(fresh, self._state / "service.json")
+
+    @property
+    def ended(self) -> bool:
+        """Whether the service was asked to end."""
+        return self._ended
+
+    def end(self) -> None:
+        """Ask the service to end."""
+        self._ended = True
+
+    def wait(self, seconds: float) -> bool:
+        """Wait; return True at once when the service is asked to end."""
+        limit = time.monotonic() + seconds
+        while not self._ended and time.monotonic() < limit:  # no lock: a signal may come anywhere
+            time.sleep(min(0.1, seconds))
+        return self._ended
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        self._ended = True
+
+
+def within(seconds: float, work: Callable[[], object]) -> None:
+    """Do some work in a thread of its own, and wait for it for so long and not longer."""
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    thread.join(seconds)
+
+
+def leave(code: int) -> None:
+    """End this process now, whatever its engine's threads are doing; all files are written."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
+def _lock(file: IO[str]) -> bool:
+    """Lock a file for this process; True where the system has no such locks."""
+    with contextlib.suppress(ImportError):
+        fcntl = importlib.import_module("fcntl")
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+    return True

@@ -1,0 +1,57 @@
+"""A data steward's signature under a decision: made with the steward's kit, checked by the node.
+
+A signature is ECDSA on P-256 with SHA-256, by the key of a certificate that this network's
+authority issued to `steward-SITE` with the role of a steward: the steward of another site decides
+nothing here. It lapses with the certificate.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from fedcohort.network.desk import Desk, Sign, Verify
+from fedcohort.network.kits import Kit
+from fedcohort.network.policy import Policy
+from fedcohort.network.trust import Trust
+from fedcohort.protocol.errors import InputError, Refused
+
+
+def name_of(site: str) -> str:
+    """Return the name of a site's data steward."""
+    return f"steward-{site}"
+
+
+def verifier(trust: Trust, site: str) -> Verify:
+    """Return what says whether a signature is that of a site's own steward."""
+
+    def counts(text: bytes, signature: bytes, certificate: bytes, by: str) -> bool:
+        try:
+            peer = trust.verify(certificate, ("steward",), name_of(site))
+        except Refused:
+            return False
+        return peer.name == by and peer.certificate.signed(signature, text)
+
+    return counts
+
+
+def signer(kit: Kit, site: str) -> Sign:
+    """Return what signs with a steward's kit.
+
+    Raises
+    ------
+    InputError : it is the kit of someone else.
+    """
+    if kit.role != "steward" or kit.name != name_of(site):
+        raise InputError(
+            f"{kit.folder}: this is the kit of {kit.name!r}, a {kit.role}; decisions at site "
+            f"{site!r} are signed with the kit of {name_of(site)!r}."
+        )
+    key, certificate = kit.private_key(), kit.certificate.read_bytes()
+    return lambda text: (key.sign(text), certificate)
+
+
+def desk(kit: Kit, policy: Policy, state: Path, trust: Trust | None = None) -> Desk:
+    """Return the desk of a site's kit, where decisions count as its policy says."""
+    by_steward = policy.approval == "steward"
+    verify = verifier(trust or kit.trust(), kit.name) if by_steward else None
+    return Desk(state / "desk", kit.network, kit.name, verify)

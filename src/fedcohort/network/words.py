@@ -1,0 +1,261 @@
+"""A study in plain words, for the data steward who decides whether a hospital takes part.
+
+Who asks what; which columns are read, and what for; what is computed, and what each method reveals
+with these settings; what leaves in each step, and who sees it; how often; what is judged; which
+counts are hidden; what is written, and where. It is made from the study's text alone: no row of
+the table is looked at.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from fedcohort.data import preprocess
+from fedcohort.data.dictionary import Dictionary
+from fedcohort.data.outcome import Binary, Category, Count, Outcome, Survival
+from fedcohort.data.variable import Variable
+from fedcohort.network.policy import COLUMN_SETTINGS
+from fedcohort.protocol import registry
+from fedcohort.protocol.method import Method
+from fedcohort.report import words
+from fedcohort.study.arms import Arm
+from fedcohort.study.deployed.terms import Terms
+from fedcohort.study.plan import Plan
+from fedcohort.study.step_words import plain_words
+
+#: Characters in a line, and where the text beside a heading begins.
+WIDTH, MARGIN = 96, 12
+#: Settings that say how often a method goes round, or how often at most.
+ROUNDS = ("rounds", "steps", "max_iter", "iterations")
+
+
+def in_words(
+    terms: Terms,
+    lead: str,
+    organisation: str = "",
+    min_cell: int | None = None,
+    own_steps: Iterable[Any] = (),
+) -> list[str]:
+    """Return a study in plain words, as lines.
+
+    Parameters
+    ----------
+    lead, organisation : who signed it.
+    min_cell : the site's own, where it is stricter.
+    own_steps : what a study asks besides the methods' steps, to judge the models.
+    """
+    plan, outcome, dictionary = terms.plan, terms.outcome, terms.dictionary
+    cell = max(plan.min_cell, min_cell or 0)
+    return [
+        *_wrapped("", f"Study {plan.study}", 0),
+        *_wrapped("hash", terms.hash),
+        *_wrapped("asked by", lead + f", {organisation}" * bool(organisation)),
+        *_wrapped("question", plan.question or "the study gives none"),
+        *_wrapped("predicted", _outcome(outcome, dictionary)),
+        *_columns(plan, dictionary, outcome),
+        *_methods(plan),
+        *_steps(plan, own_steps),
+        *_wrapped("how often", _rounds(plan)),
+        *_wrapped("judged", _judged(plan)),
+        *_wrapped("hidden", _hidden(cell)),
+        *_wrapped(
+            "noise",
+            "None is added: this version has no method that does, and the study spends no "
+            "privacy budget.",
+        ),
+        *_written(),
+    ]
+
+
+def _outcome(outcome: Outcome | None, dictionary: Dictionary) -> str:
+    """Say what is predicted."""
+    if outcome is None:
+        return "nothing; the study describes"
+    if isinstance(outcome, Survival):
+        unit = dictionary.variables[outcome.time].unit if outcome.time in dictionary else ""
+        late = f"; patients are counted from {outcome.entry!r} on" if outcome.entry else ""
+        return (
+            f"the time until an event: {outcome.time!r}" + f" in {unit}" * bool(unit)
+            + f", and whether it was seen, {outcome.event!r}{late}"
+        )  # fmt: skip
+    kind: dict[type, str] = {
+        Binary: "yes or no",
+        Category: "one of several classes",
+        Count: "a count",
+    }
+    return f"{outcome.y!r}: {kind.get(type(outcome), 'a number')}"
+
+
+def _columns(plan: Plan, dictionary: Dictionary, outcome: Outcome | None) -> Iterator[str]:
+    """Say which columns are read, and what for."""
+    special = {
+        str(value): key
+        for arm in plan.arms
+        for key, value in arm.configured().items()
+        if key in COLUMN_SETTINGS and value
+    }
+    taken = set(outcome.columns if outcome is not None else ())
+    used = [v for v in dictionary.features(outcome) if v.name not in special]
+    rest = [
+        v for v in dictionary.variables.values()
+        if v not in used and v.name not in taken and v.name not in special
+    ]  # fmt: skip
+    yield from _wrapped("columns", f"{words.of(len(used), 'column')} to predict from:")
+    yield from _wrapped("", "; ".join(_variable(v) for v in used) + "." if used else "none.")
+    for name, use in special.items():
+        yield from _wrapped("", f"{name!r} is used as the {use}.")
+    if rest:
+        listed = "; ".join(_variable(v) for v in rest)
+        yield from _wrapped("", f"Only checked, or counted from, in no model: {listed}.")
+    yield from _wrapped(
+        "", "Other columns of your table are dropped when it is opened for the study."
+    )
+
+
+def _variable(v: Variable) -> str:
+    """Return a column's name, and what the dictionary says of it."""
+    about = ", ".join(part for part in (v.description, v.unit) if part)
+    return f"{v.name} ({about})" if about else v.name
+
+
+def _methods(plan: Plan) -> Iterator[str]:
+    """Say what is computed, and what each method reveals with its settings."""
+    yield from _wrapped("computed", f"{words.of(len(plan.arms), 'model')}, each compared:")
+    for i, arm in enumerate(plan.arms, 1):
+        method = registry.find(arm.method)
+        given = {k: v for k, v in {**arm.settings, **arm.preprocess}.items() if k != "name"}
+        yield from _wrapped("", f"{i}. {arm.title}: {method.title} ({method.name}).")
+        if given:
+            yield from _wrapped("", f"   Settings: {words.value(given)}.")
+        if arm.grid or plan.is_tuned(arm):
+            yield from _wrapped(
+                "", f"   Chosen by trying: {words.value(dict(arm.grid) | plan.space(arm))}."
+            )
+        yield from _wrapped("", f"   What leaves: {_reveals(arm, method)}")
+
+
+def _reveals(arm: Arm, method: Method) -> str:
+    """Say in the method's words what leaves a site for one arm."""
+    if arm.scope == "isolated":
+        return (
+            "to train, nothing: it is fitted to your rows alone, here. How well it predicts your "
+            "held-back rows is told."
+        )
+    if arm.scope == "centralised":
+        return "nothing: it would need all rows in one place, and is left out."
+    if method.reveals_with is None:
+        return method.reveals
+    return method.reveals_with(method.configure(arm.configured()))
+
+
+def _steps(plan: Plan, own_steps: Iterable[Any]) -> Iterator[str]:
+    """Say what may leave in each step, and who sees it."""
+    here = [arm for arm in plan.arms if arm.scope == "sites"]
+    found: dict[Any, Any] = {}
+    for steps in (preprocess.STEPS, *(registry.find(a.method).steps for a in here), own_steps):
+        found |= {s.run: s for s in steps}
+    yield from _wrapped(
+        "replies",
+        "The coordinator may ask for what stands here and nothing else; a method's steps are "
+        "listed also where these settings do not use them. No reply holds a row of your table.",
+    )
+    for verb, head in (
+        ("gather", "SHOWN FOR YOUR SITE ALONE:"),
+        ("sum", "Shown as a sum over all sites:"),
+    ):
+        yield from _wrapped("", head)
+        for step in found.values():
+            if step.verb == verb:
+                about = plain_words((step.run.__doc__ or "").strip().partition("\n")[0])
+                fields = [words.spaced(f) for f in step.reply.__dataclass_fields__]
+                name = f"- {words.spaced(step.name)} ({words.listed(fields)})"
+                yield from _wrapped("", f"{name}: {about}")
+    yield from _wrapped(
+        "",
+        "The coordinator's computer receives each reply and adds up those of all sites; this "
+        "version does not hide single replies from that computer.",
+    )
+
+
+def _rounds(plan: Plan) -> str:
+    """Say how often sites are asked, as far as it is known beforehand."""
+    said: list[str] = []
+    for arm in plan.arms:
+        if arm.scope != "sites":
+            continue
+        method = registry.find(arm.method)
+        config = method.configure(arm.configured())
+        key = next((k for k in ROUNDS if isinstance(getattr(config, k, None), int)), None)
+        if key is None:
+            said.append(f"{arm.title}: until it settles, not known beforehand")
+        else:
+            at_most = "" if key in ("rounds", "steps") else "at most "
+            said.append(f"{arm.title}: {at_most}{words.of(getattr(config, key), 'round')}")
+    tuned = any(plan.is_tuned(a) for a in plan.arms)
+    return (
+        f"{'; '.join(said) or 'no model is trained over sites'}. All of it "
+        f"{words.of(plan.repeats, 'time')}, each with other rows held back"
+        + ", and more often to choose settings" * tuned
+        + "."
+    )
+
+
+def _judged(plan: Plan) -> str:
+    """Say how models are judged."""
+    share = words.percent(plan.test_fraction)
+    names = words.listed([words.metric(m).label for m in plan.metrics])
+    return (
+        f"{share} of your rows, drawn here at random, are held back from training; on them the "
+        f"models are judged by {names}. Counts and sums for these leave the site, no prediction "
+        f"for a patient does."
+    )
+
+
+def _hidden(cell: int) -> str:
+    """Say which counts are hidden."""
+    if cell <= 1:
+        return "No count is hidden: privacy.min_cell is 1."
+    return (
+        f"Counts of patients from 1 to {cell - 1} are not shown on their own in what is published "
+        f"(min_cell {cell})."
+    )
+
+
+def _written() -> Iterator[str]:
+    """Say what is written, and where."""
+    yield from _wrapped(
+        "written",
+        "Here, in the node's folder 'state': the study, your decision, a ledger of what left, a "
+        "log without values, and, while the study runs, the replies and what models remember here.",
+    )
+    yield from _wrapped(
+        "",
+        "At the coordinator and the lead: the models, the metrics, the course of training, and a "
+        "ledger of all replies by shape and size.",
+    )
+
+
+def _wrapped(head: str, text: str, margin: int = MARGIN) -> list[str]:
+    """Return text in lines, beside its heading."""
+    lead = len(text) - len(text.lstrip())
+    indent = " " * (margin + lead + 2 * text.startswith("- "))
+    return textwrap.wrap(
+        text.lstrip(),
+        WIDTH,
+        initial_indent=f"{head:<{margin}}" + " " * lead if margin else "",
+        subsequent_indent=indent,
+        break_on_hyphens=False,
+        break_long_words=False,
+    )
+
+
+def summary(entries: Sequence[Mapping[str, str]]) -> list[str]:
+    """Return one line a study for the list of them: columns as wide as they need to be."""
+    if not entries:
+        return ["No study has come to this site."]
+    keys = tuple(entries[0])
+    wide = {k: max(len(k), *(len(e[k]) for e in entries)) for k in keys}
+    rows = [{k: k for k in keys}, *entries]
+    return ["  ".join(f"{row[k]:<{wide[k]}}" for k in keys).rstrip() for row in rows]

@@ -1,0 +1,152 @@
+"""What a node keeps between calls, on disk: the digest of a request that changed a state, the reply
+and the state, together.
+
+One SQLite file a node; each save is one transaction that is on the disk before the reply leaves, so
+that a kill or a power cut leaves the answer whole or not at all. Of one history (see `calls`) it
+keeps what may still be asked for:
+
+* the state of `base`, the last call that the coordinator counts at this site;
+* what was answered since, which the coordinator may ask again, or may never count.
+
+A call of number m says that every earlier one but its base is decided and not counted: those are
+forgotten when m is kept. So a request that comes late, or twice, can undo nothing: it forgets only
+what is older than itself, and the base of any later call is at least as new.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fedcohort.protocol.errors import InputError
+
+#: Attempts at one session whose answers are kept: the current one, and a few that it may follow.
+HISTORIES = 4
+
+_TABLE = """
+CREATE TABLE IF NOT EXISTS answers (
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    run TEXT NOT NULL, session TEXT NOT NULL, history TEXT NOT NULL, call INTEGER NOT NULL,
+    digest BLOB NOT NULL, reply BLOB NOT NULL, state BLOB NOT NULL,
+    UNIQUE (run, session, history, call)
+)
+"""
+
+
+@dataclass(frozen=True)
+class Kept:
+    """One call that changed a site's state: what was asked, what was replied, what is remembered.
+
+    Attributes
+    ----------
+    digest : of the request.
+    reply, state : records of `protocol.wire`.
+    """
+
+    digest: bytes
+    reply: bytes
+    state: bytes
+
+
+class Answers:
+    """A node's kept answers, in one file. Threads may share it.
+
+    Raises
+    ------
+    InputError : the file is no such store, or cannot be opened.
+    """
+
+    def __init__(self, path: Path):
+        self._lock = threading.Lock()
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._db = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
+            self._db.execute("PRAGMA journal_mode = WAL")
+            self._db.execute("PRAGMA synchronous = FULL")
+            self._db.execute("PRAGMA secure_delete = FAST")
+            self._db.execute(_TABLE)
+        except (sqlite3.Error, OSError) as error:
+            raise InputError(
+                f"{path} cannot be used as the store of answers ({type(error).__name__}). Move it "
+                f"away if it is another file; runs that were under way then start again."
+            ) from None
+
+    def calls(self, run: str, session: str, history: str) -> dict[int, bytes]:
+        """Return the calls of one history that are kept: number → digest of the request."""
+        rows = self._all(
+            "SELECT call, digest FROM answers WHERE run = ? AND session = ? AND history = ?",
+            (run, session, history),
+        )
+        return {int(call): bytes(digest) for call, digest in rows}
+
+    def load(self, run: str, session: str, history: str, call: int) -> Kept | None:
+        """Return what is kept of one call."""
+        rows = self._all(
+            "SELECT digest, reply, state FROM answers "
+            "WHERE run = ? AND session = ? AND history = ? AND call = ?",
+            (run, session, history, call),
+        )
+        return Kept(*rows[0]) if rows else None
+
+    def save(
+        self, run: str, session: str, history: str, call: int, base: int | None, kept: Kept
+    ) -> None:
+        """Keep the answer to one call, and forget what no later call can ask for.
+
+        Raises
+        ------
+        sqlite3.Error : the disk is full or broken; nothing has changed.
+        """
+        key = (run, session, history)
+        with self._lock:
+            self._db.execute("BEGIN IMMEDIATE")
+            try:
+                self._db.execute(
+                    "DELETE FROM answers WHERE run = ? AND session = ? AND history = ? "
+                    "AND (call = ? OR call < ? AND call IS NOT ?)",
+                    (*key, call, call, base),
+                )
+                self._db.execute(
+                    "INSERT INTO answers (run, session, history, call, digest, reply, state) "
+                    "VALUES (?, ?, ?, ?, ?, ?, ?)",
+                    (*key, call, kept.digest, kept.reply, kept.state),
+                )
+                if base is None:
+                    self._db.execute(
+                        "DELETE FROM answers WHERE run = ? AND session = ? AND history NOT IN "
+                        "(SELECT history FROM answers WHERE run = ? AND session = ? "
+                        "GROUP BY history ORDER BY max(id) DESC LIMIT ?)",
+                        (run, session, run, session, HISTORIES),
+                    )
+                self._db.execute("COMMIT")
+            except BaseException:
+                if self._db.in_transaction:
+                    self._db.execute("ROLLBACK")
+                raise
+
+    def forget(self, run: str, session: str | None = None) -> None:
+        """Remove what is kept of a session, or of all sessions of a run: it is over."""
+        with self._lock:
+            self._db.execute(
+                "DELETE FROM answers WHERE run = ? AND (? IS NULL OR session = ?)",
+                (run, session, session),
+            )
+
+    def runs(self) -> dict[str, int]:
+        """Return the runs of which something is kept, and how many bytes."""
+        rows = self._all(
+            "SELECT run, sum(length(reply) + length(state)) FROM answers GROUP BY run", ()
+        )
+        return {str(run): int(size) for run, size in rows}
+
+    def _all(self, query: str, values: tuple[Any, ...]) -> list[Any]:
+        with self._lock:
+            return self._db.execute(query, values).fetchall()
+
+    def close(self) -> None:
+        """Close the file."""
+        with self._lock:
+            self._db.close()

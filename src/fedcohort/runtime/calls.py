@@ -1,0 +1,218 @@
+"""A call and its answer as bytes: the same on every engine, and read as strictly at both ends.
+
+    request   arrays of the arguments;  meta {"kind": "call", "run", "session", "history", "call",
+              "base", "step", "verb", "view": {"kind", "mark"[, "spec"]} or null, "tree", "round"}
+    reply     arrays of the reply;      meta {"kind": "reply", "history", "call"}
+    refusal   no array;                 meta {"kind": "error", "code", "text"[, "reason"]}
+
+`run` and `session` name one federation of one study; `history` is drawn anew wherever a run starts
+from the beginning, so that nothing of an earlier attempt is taken for this one's. `base` is the
+last call whose state counts at this site, or null. A reply names the history and the call that it
+is for, and is taken for no other. Of a refusal, `code` is the name of an error class.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, cast
+
+import numpy as np
+
+from fedcohort.arrays import Array
+from fedcohort.protocol import errors, views
+from fedcohort.protocol.arguments import Parcel
+from fedcohort.protocol.errors import FedcohortError, Refused, SiteFailed
+from fedcohort.protocol.host import Call
+from fedcohort.protocol.wire import Malformed, decode, encode
+
+#: The code by which a site says that it lacks the text of a view.
+NO_VIEW = "view"
+#: The most characters of a name, of a refusal's text; the largest number of a call.
+NAME, TEXT, NUMBER = 1000, 2000, 2**53
+
+_KEYS = {
+    "kind",
+    "run",
+    "session",
+    "history",
+    "call",
+    "base",
+    "step",
+    "verb",
+    "view",
+    "tree",
+    "round",
+}
+
+
+@dataclass(frozen=True)
+class Seen:
+    """The view of a request: its kind, its mark, and its text where that is sent."""
+
+    kind: str
+    mark: str
+    spec: str | None = None
+
+
+@dataclass(frozen=True)
+class Request:
+    """One call as a site gets it; attributes as in the header of this module."""
+
+    run: str
+    session: str
+    history: str
+    call: int
+    base: int | None
+    step: str
+    verb: str
+    view: Seen | None
+    parcel: Parcel
+    round: int = 0
+
+    def to_bytes(self) -> bytes:
+        """Return the request as it is sent."""
+        view = None
+        if self.view is not None:
+            view = {"kind": self.view.kind, "mark": self.view.mark}
+            if self.view.spec is not None:
+                view["spec"] = self.view.spec
+        meta = {
+            "kind": "call", "run": self.run, "session": self.session, "history": self.history,
+            "call": self.call, "base": self.base, "step": self.step, "verb": self.verb,
+            "view": view, "tree": self.parcel.tree, "round": self.round,
+        }  # fmt: skip
+        return encode({str(i): a for i, a in enumerate(self.parcel.arrays)}, meta)
+
+    @classmethod
+    def read(cls, body: bytes, most: int | None = None) -> Request:
+        """Read a request; its arrays are parts of `body` until the parcel is opened.
+
+        Raises
+        ------
+        Malformed : anything but a request.
+        """
+        arrays, meta = decode(body, most, own=False)
+        if set(meta) != _KEYS or meta["kind"] != "call":
+            raise Malformed("a record that is no call.")
+        for key in ("run", "session", "history", "step", "verb"):
+            if type(meta[key]) is not str or len(meta[key]) > NAME:
+                raise Malformed(f"a call whose {key!r} is no text, or too long.")
+        if meta["verb"] not in ("sum", "gather"):
+            raise Malformed("a call with a verb that there is not.")
+        for key in ("call", "round"):
+            if type(meta[key]) is not int or not 0 <= meta[key] <= NUMBER:
+                raise Malformed(f"a call whose {key!r} is no number.")
+        base = meta["base"]
+        if base is not None and not (type(base) is int and 0 <= base < meta["call"]):
+            raise Malformed("a call whose base is no earlier call.")
+        if list(arrays) != [str(i) for i in range(len(arrays))]:
+            raise Malformed("a call whose arrays are not numbered.")
+        return cls(
+            meta["run"], meta["session"], meta["history"], meta["call"], base, meta["step"],
+            meta["verb"], _seen(meta["view"]), Parcel.read(meta["tree"], list(arrays.values())),
+            meta["round"],
+        )  # fmt: skip
+
+    def digest(self) -> bytes:
+        """Return 16 bytes by which a repeated request is known.
+
+        Two requests have the same where a site's answer must be the same.
+        """
+        mark = None if self.view is None else self.view.mark
+        shapes = [(a.dtype.str, a.shape) for a in self.parcel.arrays]
+        head = [self.call, self.base, self.step, self.verb, mark, self.parcel.text, shapes]
+        found = hashlib.blake2b(json.dumps(head).encode(), digest_size=16)
+        for a in self.parcel.arrays:
+            found.update(a.data if a.size else b"")
+        return found.digest()
+
+
+def _seen(view: object) -> Seen | None:
+    """Read the view of a request."""
+    if view is None:
+        return None
+    given = cast("dict[str, object]", view) if type(view) is dict else {}
+    if not {"kind", "mark"} <= set(given) <= {"kind", "mark", "spec"}:
+        raise Malformed("a call with a view that is none.")
+    kind, mark, spec = given["kind"], given["mark"], given.get("spec")
+    if not (isinstance(kind, str) and isinstance(mark, str) and len(kind) <= NAME):
+        raise Malformed("a call with a view that is none.")
+    if "spec" in given and not (isinstance(spec, str) and views.mark_of(kind, spec) == mark):
+        raise Malformed("a call with a view whose text has another mark.")
+    return Seen(kind, mark, cast("str | None", spec))
+
+
+def reply_bytes(history: str, call: int, arrays: Mapping[str, Array]) -> bytes:
+    """Return a reply as it is sent."""
+    return encode(arrays, {"kind": "reply", "history": history, "call": call})
+
+
+def refusal_bytes(code: str, text: str, reason: str | None = None) -> bytes:
+    """Return a refusal as it is sent."""
+    meta = {"kind": "error", "code": code, "text": text[:TEXT]}
+    return encode({}, meta if reason is None else {**meta, "reason": reason})
+
+
+def read_reply(
+    body: bytes, site: str, history: str, call: Call, most: int
+) -> dict[str, Array] | None:
+    """Return the arrays that a site answered to a call; None: it lacks the view's text.
+
+    Raises
+    ------
+    SiteFailed : bytes that are no answer to this call by this step's declaration.
+    FedcohortError : the site refused; of the class that the refusal names.
+    """
+    try:
+        arrays, meta = decode(body, most)
+    except Malformed as error:
+        raise _odd(site, call, str(error)) from None
+    if meta.get("kind") == "error":
+        error = _refusal(meta, arrays)
+        if error is None:
+            raise _odd(site, call, "a refusal of no known form.")
+        if isinstance(error, str):
+            return None
+        raise error
+    if meta != {"kind": "reply", "history": history, "call": call.number} or (
+        type(meta["call"]) is not int
+    ):
+        raise _odd(site, call, "the answer to another call.")
+    declared = list(call.step.reply.__dataclass_fields__)
+    if list(arrays) != declared:
+        raise _odd(site, call, f"other fields than {', '.join(declared)}.")
+    for name, a in arrays.items():
+        if a.dtype.kind == "f" and not np.isfinite(a).all():
+            raise _odd(site, call, f"numbers that are not finite in field {name!r}.")
+        if call.verb == "sum" and a.dtype.kind != "f" and a.dtype.itemsize < 8:
+            raise _odd(site, call, f"type {a.dtype} in field {name!r}, which cannot be summed.")
+    return arrays
+
+
+def _refusal(meta: dict[str, Any], arrays: Mapping[str, Array]) -> FedcohortError | str | None:
+    """Return the error that a refusal names, `NO_VIEW`, or None for what is no refusal."""
+    code, text, reason = (meta.get(k) for k in ("code", "text", "reason"))
+    short = type(code) is str and type(text) is str and len(code) <= NAME and len(text) <= TEXT
+    if arrays or not short or not {"kind", "code", "text"} <= set(meta) <= {
+        "kind", "code", "text", "reason",
+    }:  # fmt: skip
+        return None
+    said = "".join(c if c.isprintable() else "?" for c in cast("str", text))
+    if code == NO_VIEW:
+        return NO_VIEW
+    if code == "Refused" and type(reason) is str and len(reason) <= NAME:
+        return Refused(reason, said)
+    kind = getattr(errors, cast("str", code), None) if code != "Refused" else None
+    if not (isinstance(kind, type) and issubclass(kind, FedcohortError)):
+        return None
+    return kind(said)
+
+
+def _odd(site: str, call: Call, what: str) -> SiteFailed:
+    return SiteFailed(
+        f"site {site!r} answered {call.step.name} (call {call.number}) with {what} "
+        f"Check that both ends run the same version of fedcohort."
+    )

@@ -1,0 +1,25 @@
+"""Flower as an engine: `Hub` for the coordinator, `Spoke` for sites and people.
+
+This adapter uses Flower's messages, nodes and SuperLink state, and none of its programs. On
+loopback, with three sites and TLS, a call through `flower-superlink`, `flower-supernode` and their
+executors takes 4 to 9 s, because each of them sleeps between looks and starts a process for each
+message; the same messages through `Hub` and `Spoke` take tens of milliseconds, in one process a
+party. See `benchmarks/network/flower_floor.py`.
+
+    flower_line        Line over a Grid; ClientApp over an Answering; nothing else crosses
+    flower_grid        Grid over a SuperLink's state in this process
+    flower_gate, flower_hub    the coordinator's TLS port
+    flower_spoke       a node; people
+    flower_refusals    what is said when they are not let in
+    flower_party       what is needed of a kit, and of a peer's certificate
+    flower_simulation  sites on Flower's simulation (Ray)
+
+The extra `fedcohort[flower]` pins flwr's minor version: these classes are Flower's inside.
+"""
+
+from fedcohort.runtime.flower_hub import Hub
+from fedcohort.runtime.flower_line import FlowerLine, client_app
+from fedcohort.runtime.flower_refusals import preflight
+from fedcohort.runtime.flower_spoke import Spoke
+
+__all__ = ["FlowerLine", "Hub", "Spoke", "client_app", "preflight"]

@@ -1,0 +1,215 @@
+"""Sites on other machines: the coordinator's calls over any `Line`.
+
+All sites of a call are asked at once. A site that is silent is asked again until the call's time
+is over: a node that was restarted in time answers, from its store if it had answered before. Then
+it is missing for this call, and the quorum decides. Replies are taken in the order of the sites,
+whatever the order in which they come, so that sums are bit-equal to those of the local runtime.
+
+Each request says which call's state counts at its site (`base`, see `calls`), so that a site whose
+reply came too late is in the next call as if it had never been asked.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import lru_cache
+
+from fedcohort.arrays import Array
+from fedcohort.protocol import views
+from fedcohort.protocol.errors import FedcohortError, Refused, SiteFailed, SiteUnavailable
+from fedcohort.protocol.host import Call
+from fedcohort.protocol.ledger import Ledger
+from fedcohort.runtime.calls import Request, Seen, read_reply
+from fedcohort.runtime.coordinator import Coordinator, Progress
+from fedcohort.runtime.journal import Journal
+from fedcohort.runtime.line import Line, Silence
+
+#: Seconds until a silent site is asked again, doubled each time.
+PATIENCE = 5.0
+#: First and longest pause in seconds before sites that are not connected are tried again.
+PAUSE, LONGEST = 0.01, 1.0
+
+Outcome = dict[str, Array] | FedcohortError
+
+
+class RemoteTransport:
+    """Carries calls over a line; see `Transport`.
+
+    Parameters
+    ----------
+    line : to the sites.
+    run, session : names of the study and of this federation in it.
+    history : drawn anew for each run from the beginning; see `calls`.
+    timeout : seconds until a site that is silent counts as missing for a call.
+    cap : the most bytes of a request or a reply.
+    patience : seconds until a silent site is asked again, doubled each time.
+    """
+
+    def __init__(
+        self,
+        line: Line,
+        run: str,
+        session: str,
+        history: str,
+        *,
+        timeout: float = 60.0,
+        cap: int = 256 * 2**20,
+        patience: float = PATIENCE,
+    ):
+        self._line = line
+        self._head = (run, session, history)
+        self._timeout = timeout
+        self._cap = cap
+        self._patience = patience
+        self._kept: Mapping[str, int] = {}
+        self._told: dict[str, set[str]] = {}
+        self._away: set[str] = set()
+
+    @property
+    def sites(self) -> Sequence[str]:
+        """See `Transport`."""
+        return tuple(self._line.sites)
+
+    def resume(self, call: Call, kept: Mapping[str, int]) -> None:
+        """See `Transport`; each request names the state that it builds on, and the site checks."""
+        self._kept = kept
+
+    def ask(
+        self, call: Call, to: Sequence[str]
+    ) -> Iterator[tuple[str, dict[str, Array] | SiteUnavailable]]:
+        """See `Transport`."""
+        due, came = list(to), dict[str, Outcome]()
+        for site, outcome in self._outcomes(call, to):
+            came[site] = outcome
+            while due and due[0] in came:
+                first = due.pop(0)
+                found = came.pop(first)
+                if isinstance(found, FedcohortError) and not isinstance(found, SiteUnavailable):
+                    raise found
+                yield first, found
+
+    def _outcomes(self, call: Call, to: Sequence[str]) -> Iterator[tuple[str, Outcome]]:
+        """Yield what comes of asking each site, as it comes."""
+        end = time.monotonic() + self._timeout
+        patience, pause = self._patience, PAUSE
+        requests = _Requests(self._head, call, self._kept, self._cap)
+        due = {site: requests.to(site, told=self._tell(site, requests.mark)) for site in to}
+        repeated: set[str] = set()
+        while due:
+            again: dict[str, bytes] = {}
+            why: dict[str, str] = {}
+            heard: set[str] = set()
+            wait = max(0.0, min(patience, end - time.monotonic()))
+            for site, reply in self._line.exchange(due, wait):
+                if site not in due or site in heard:
+                    continue
+                heard.add(site)
+                if isinstance(reply, Silence):
+                    why[site] = reply.text
+                    if not reply.late and site in self._away:
+                        yield site, self._missing(site, call, reply.text)
+                    else:
+                        again[site] = due[site]
+                    continue
+                outcome = self._read(site, reply, call)
+                self._away.discard(site)
+                if outcome is None and site in repeated:
+                    yield site, SiteFailed(f"site {site!r} does not take the view it asks for.")
+                elif outcome is None:
+                    repeated.add(site)
+                    again[site] = requests.to(site, told=False)
+                else:
+                    yield site, outcome
+            again |= {site: due[site] for site in due if site not in heard}
+            if again and time.monotonic() >= end:
+                for site in again:
+                    yield site, self._missing(site, call, why.get(site, "no reply"))
+                return
+            if again and len(why) == len(again):
+                time.sleep(max(0.0, min(pause, end - time.monotonic())))
+                pause = min(2 * pause, LONGEST)
+            due, patience = again, 2 * patience
+
+    def _tell(self, site: str, mark: str) -> bool:
+        """Return whether a site was told the view of that mark, and note that it is now."""
+        told = self._told.setdefault(site, set())
+        known = not mark or mark in told
+        told.add(mark)
+        return known
+
+    def _read(self, site: str, reply: bytes, call: Call) -> Outcome | None:
+        """Return a reply's arrays, or the error that it says; None: it lacks the view's text."""
+        try:
+            return read_reply(reply, site, self._head[2], call, self._cap)
+        except SiteUnavailable as error:  # a site has no say in whether it answered
+            return Refused("malformed", str(error))
+        except FedcohortError as error:
+            return error
+
+    def _missing(self, site: str, call: Call, why: str) -> SiteUnavailable:
+        self._away.add(site)
+        return SiteUnavailable(f"site {site!r} did not answer {call.step.name}: {why}.")
+
+
+_mark_of = lru_cache(maxsize=8)(views.mark_of)
+
+
+class _Requests:
+    """The requests of one call: made once for all sites that get the same."""
+
+    def __init__(self, head: tuple[str, str, str], call: Call, kept: Mapping[str, int], cap: int):
+        self._head, self._call, self._kept, self._cap = head, call, dict(kept), cap
+        self._made: dict[tuple[int, int | None, bool], bytes] = {}
+        self._kind = self._spec = self.mark = ""
+        if call.view is not None:
+            self._kind, self._spec = views.kind_of(call.view), call.view.spec
+            self.mark = _mark_of(self._kind, self._spec)
+
+    def to(self, site: str, *, told: bool) -> bytes:
+        """Return the request to one site, which was told the view's text or not.
+
+        Raises
+        ------
+        Refused : it is larger than the cap.
+        """
+        call, base = self._call, self._kept.get(site)
+        parcel = call.arguments.parcel(site)
+        key = (id(parcel), base, told)
+        if key not in self._made:
+            seen = None
+            if self.mark:
+                seen = Seen(self._kind, self.mark, None if told else self._spec)
+            body = Request(
+                *self._head, call.number, base, call.step.name, call.verb, seen, parcel, call.round
+            ).to_bytes()
+            if len(body) > self._cap:
+                raise Refused(
+                    "oversized",
+                    f"step {call.step.name} would send {len(body)} bytes to site {site!r}; the "
+                    f"limit is {self._cap}. Choose a smaller model, or raise the limit.",
+                )
+            self._made[key] = body
+        return self._made[key]
+
+
+def remote(
+    line: Line,
+    run: str,
+    session: str,
+    *,
+    quorum: float = 1.0,
+    ledger: Ledger | None = None,
+    journal: Journal | None = None,
+    observer: Callable[[Progress], None] | None = None,
+    timeout: float = 60.0,
+    cap: int = 256 * 2**20,
+    patience: float = PATIENCE,
+) -> Coordinator:
+    """Return a federation of the sites of a line; see `Coordinator` and `RemoteTransport`."""
+    history = secrets.token_hex(16) if journal is None else journal.history()
+    transport = RemoteTransport(
+        line, run, session, history, timeout=timeout, cap=cap, patience=patience
+    )
+    return Coordinator(transport, quorum=quorum, ledger=ledger, journal=journal, observer=observer)

@@ -1,0 +1,356 @@
+"""A site's end of a network: the bytes of a request to the bytes of its answer, without an engine.
+
+A request is read strictly, its session is opened (which is where a node's policy is asked), the
+step is run on the state of the call that the coordinator names as its base, and the answer is kept
+with the new state before it leaves. So
+
+* a repeated request is answered from the store, and never applied twice;
+* what a call did that the coordinator gave up is undone: the next call names an older base;
+* steps are pure functions of (seed, site, call, state, arguments), so any retry is bit-equal.
+
+What leaves: replies, each noted first, and refusals. A refusal tells what the request, the rules or
+the reply's declared shape tells; where an error arose beside records, its class, the step, and a
+number under which this site's own log tells where in the program it arose. The log has the text of
+errors that this package raised, which hold names and rules alone; no other.
+"""
+
+from __future__ import annotations
+
+import secrets
+import sqlite3
+import threading
+import traceback
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+from fedcohort.arrays import Array
+from fedcohort.protocol import errors, views
+from fedcohort.protocol.arguments import Arguments
+from fedcohort.protocol.errors import (
+    FedcohortError,
+    JournalMismatch,
+    Refused,
+    SiteFailed,
+    VerbRefused,
+)
+from fedcohort.protocol.federation import View
+from fedcohort.protocol.host import Call, Host
+from fedcohort.protocol.wire import Malformed, decode, encode
+from fedcohort.runtime.answers import Answers, Kept
+from fedcohort.runtime.calls import NO_VIEW, Request, Seen, refusal_bytes, reply_bytes
+
+#: Sessions whose data is held ready, and views.
+SESSIONS, VIEWS = 4, 8
+
+#: The classes of error that a refusal may name; `Refused` says a reason besides.
+_CODES = frozenset(
+    name
+    for name, kind in vars(errors).items()
+    if isinstance(kind, type) and issubclass(kind, FedcohortError) and kind is not Refused
+)
+
+_NOTHING = Arguments(MappingProxyType({}), ())
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a node lets through, whatever a study says.
+
+    Attributes
+    ----------
+    request_bytes, reply_bytes : the largest request and reply.
+    max_numbers : the most array elements of a reply; None: any number.
+    min_cell : the smallest `min_cell` that a step may be asked with.
+    """
+
+    request_bytes: int = 256 * 2**20
+    reply_bytes: int = 256 * 2**20
+    max_numbers: int | None = None
+    min_cell: int = 1
+
+
+@dataclass(frozen=True)
+class Left:
+    """One reply that is about to leave: shapes and types, never a number.
+
+    Attributes
+    ----------
+    fields : by name, {"shape", "dtype", "bytes"}.
+    """
+
+    run: str
+    session: str
+    call: int
+    step: str
+    verb: str
+    fields: Mapping[str, Mapping[str, Any]]
+    round: int = 0
+
+
+class _Lacks(Exception):
+    """The view's text is not here: it is asked for."""
+
+
+class _Session:
+    """One open session.
+
+    Attributes
+    ----------
+    history : the latest that was asked.
+    kept : its calls that are kept, and the digests of their requests.
+    state : a call, and the state that it left.
+    last : the latest call that changed no state: digest and reply.
+    """
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.host: Host | None = None
+        self.history: str | None = None
+        self.kept: dict[int, bytes] = {}
+        self.state: tuple[int, dict[str, Array]] | None = None
+        self.last: tuple[bytes, bytes] | None = None
+
+
+class SiteEnd:
+    """One site's answers to a coordinator. Threads may share it; a session's calls take turns.
+
+    Parameters
+    ----------
+    site : its name.
+    open_session : (run, session) → the site's host; raises `Refused` or `VerbRefused`, whose text
+        is told, or any other error, whose class alone is.
+    answers : where states are kept.
+    limits : what is let through.
+    note : told of each reply before it leaves; where it raises, nothing leaves.
+    log : gets one line for each request that fails; without values.
+    """
+
+    def __init__(
+        self,
+        site: str,
+        open_session: Callable[[str, str], Host],
+        answers: Answers,
+        *,
+        limits: Limits | None = None,
+        note: Callable[[Left], None] | None = None,
+        log: Callable[[str], None] | None = None,
+    ):
+        self.site = site
+        self._open = open_session
+        self._answers = answers
+        self._limits = limits or Limits()
+        self._note = note
+        self._log = log
+        self._lock = threading.Lock()
+        self._sessions: OrderedDict[tuple[str, str], _Session] = OrderedDict()
+        self._views: OrderedDict[tuple[str, str], View] = OrderedDict()
+
+    def handle(self, body: bytes) -> bytes:
+        """Return the answer to a request; it never raises."""
+        request = None
+        try:
+            try:
+                request = Request.read(body, self._limits.request_bytes)
+            except Malformed as error:
+                raise Refused("malformed", f"site {self.site!r} was sent {error}") from None
+            session = self._session(request.run, request.session)
+            with session.lock:
+                return self._answer(session, request)
+        except _Lacks:
+            return refusal_bytes(NO_VIEW, "the text of the view is asked for")
+        except Exception as error:
+            return self._refusal(error, request)
+
+    def close(self, run: str, session: str | None = None) -> None:
+        """Forget a session, or all of a run: it is over."""
+        with self._lock:
+            for key in [k for k in self._sessions if k[0] == run and session in (None, k[1])]:
+                del self._sessions[key]
+        self._answers.forget(run, session)
+
+    # one call -------------------------------------------------------------------------
+
+    def _session(self, run: str, name: str) -> _Session:
+        with self._lock:
+            session = self._sessions.setdefault((run, name), _Session())
+            self._sessions.move_to_end((run, name))
+            while len(self._sessions) > SESSIONS:
+                self._sessions.popitem(last=False)
+            return session
+
+    def _answer(self, session: _Session, request: Request) -> bytes:
+        if session.host is None:
+            session.host = self._open(request.run, request.session)
+        host, key = session.host, (request.run, request.session, request.history)
+        if session.history != request.history:
+            session.kept = self._answers.calls(*key)
+            session.history, session.state, session.last = request.history, None, None
+        digest = request.digest()
+        if session.kept.get(request.call) == digest:
+            known = self._answers.load(*key, request.call)
+            if known is not None and known.digest == digest:
+                return known.reply
+        if session.last is not None and session.last[0] == digest:
+            return session.last[1]
+        step = host.step(request.step)
+        call = Call(
+            request.call, step, request.verb, self._view(request.view), _NOTHING, request.round
+        )
+        arguments = request.parcel.open()
+        self._check_min_cell(arguments)
+        host.state = self._state(session, request)
+        answer = host.answer(call, arguments)
+        reply = reply_bytes(request.history, request.call, answer.reply)
+        self._check_reply(request, answer.reply, reply)
+        if self._note is not None:
+            self._note(_left(request, answer.reply))
+        if answer.state is None:
+            session.last = (digest, reply)
+            return reply
+        kept = Kept(digest, reply, encode(answer.state))
+        self._answers.save(*key, request.call, request.base, kept)
+        stay = {n: k for n, k in session.kept.items() if n > request.call or n == request.base}
+        session.kept = {**stay, request.call: digest}
+        session.state = (request.call, answer.state)
+        return reply
+
+    def _view(self, seen: Seen | None) -> View | None:
+        """Return the view of a request, rebuilt if its text came along."""
+        if seen is None:
+            return None
+        key = (seen.kind, seen.mark)
+        with self._lock:
+            if known := self._views.get(key):
+                self._views.move_to_end(key)
+                return known
+        if seen.spec is None:
+            raise _Lacks
+        view = views.rebuild(seen.kind, seen.spec)
+        with self._lock:
+            self._views[key] = view
+            while len(self._views) > VIEWS:
+                self._views.popitem(last=False)
+        return view
+
+    def _state(self, session: _Session, request: Request) -> dict[str, Array] | None:
+        """Return the state that the site had after the request's base.
+
+        Raises
+        ------
+        JournalMismatch : it is not kept here.
+        """
+        base = request.base
+        if base is None:
+            return None
+        if session.state is None or session.state[0] != base:
+            key = (request.run, request.session, request.history)
+            kept = self._answers.load(*key, base) if base in session.kept else None
+            if kept is None:
+                held = sorted(session.kept)
+                found = f"those of calls {held}" if held else "none"
+                raise JournalMismatch(
+                    f"site {self.site!r} holds no state of call {base}, on which call "
+                    f"{request.call} builds, but {found}. Start again without --resume."
+                )
+            session.state = (base, decode(kept.state)[0])
+        return session.state[1]
+
+    def _check_min_cell(self, arguments: Mapping[str, Any]) -> None:
+        asked = arguments.get("min_cell", self._limits.min_cell)
+        if type(asked) not in (int, float) or not asked >= self._limits.min_cell:
+            raise Refused(
+                "min_cell",
+                f"site {self.site!r} tells of no cell below {self._limits.min_cell} patients, and "
+                f"is asked with a smaller min_cell. Raise privacy.min_cell of the study.",
+            )
+
+    def _check_reply(self, request: Request, arrays: Mapping[str, Array], reply: bytes) -> None:
+        most, numbers = self._limits.max_numbers, sum(a.size for a in arrays.values())
+        if most is not None and numbers > most:
+            raise Refused(
+                "max_parameters",
+                f"step {request.step} would tell {numbers} numbers of site {self.site!r}, whose "
+                f"node lets out {most} at most (max_parameters). Choose a smaller model.",
+            )
+        if len(reply) > self._limits.reply_bytes:
+            raise Refused(
+                "oversized",
+                f"step {request.step} would send {len(reply)} bytes from site {self.site!r}, whose "
+                f"node sends {self._limits.reply_bytes} at most. Choose a smaller model.",
+            )
+
+    # refusals -------------------------------------------------------------------------
+
+    def _refusal(self, error: Exception, request: Request | None) -> bytes:
+        """Return what is told of an error, and log where it arose."""
+        name = type(error).__name__
+        step = "a request" if request is None else f"step {request.step!r:.62}"
+        number = secrets.token_hex(4)
+        self._write(f"{number} {step}, call {request.call if request else '-'}: {_where(error)}")
+        if isinstance(error, Refused) and not error.near_data:
+            return refusal_bytes("Refused", str(error), error.code)
+        rules = (VerbRefused, JournalMismatch, SiteFailed)
+        if isinstance(error, rules) and name in _CODES and not error.near_data:
+            return refusal_bytes(name, f"{error} ({number} in the site's log)")
+        if isinstance(error, (sqlite3.Error, OSError)):
+            return refusal_bytes(
+                "SiteFailed",
+                f"site {self.site!r} could not keep its answer to {step} on its disk ({name}); "
+                f"nothing left and its state is as before. Its log has more under {number}. Make "
+                f"room there and --resume.",
+            )
+        code = name if isinstance(error, FedcohortError) and name in _CODES else "SiteFailed"
+        return refusal_bytes(
+            code,
+            f"site {self.site!r} failed in {step} ({name}). What it said stays there, as it may "
+            f"hold a record; its log has more under {number}.",
+        )
+
+    def _write(self, line: str) -> None:
+        if self._log is not None:
+            try:
+                self._log("".join(c if c.isprintable() else "?" for c in line))
+            except Exception:  # a log that is full stops no answer
+                return
+
+
+def _left(request: Request, arrays: Mapping[str, Array]) -> Left:
+    fields = {
+        k: {"shape": list(a.shape), "dtype": a.dtype.name, "bytes": a.nbytes}
+        for k, a in arrays.items()
+    }
+    head = (request.run, request.session, request.call, request.step, request.verb)
+    return Left(*head, fields, request.round)
+
+
+def _where(error: BaseException) -> str:
+    """Return an error's class, and where in which function it arose; of its text only our own.
+
+    The text of an error that this package raised holds names and rules; any other may hold a value.
+    """
+    while error.__cause__ is not None:
+        error = error.__cause__
+    frames = traceback.extract_tb(error.__traceback__)
+    last = next(iter(frames[-1:]), None)
+    place = f" in {last.name}, line {last.lineno} of {_short(last.filename)}" if last else ""
+    text = ""
+    if isinstance(error, FedcohortError) and last is not None and _ours(error):
+        text = f": {error}"
+    return f"{type(error).__name__}{place}{text}"
+
+
+def _short(path: str) -> str:
+    return "/".join(path.replace("\\", "/").split("/")[-2:])
+
+
+def _ours(error: BaseException) -> bool:
+    """Return whether the code that raised an error is this package's."""
+    at = error.__traceback__
+    while at is not None and at.tb_next is not None:
+        at = at.tb_next
+    return at is not None and str(at.tb_frame.f_globals.get("__name__", "")).startswith(
+        "fedcohort."
+    )

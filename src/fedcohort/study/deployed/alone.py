@@ -1,0 +1,71 @@
+"""The lower bound at a site: its own rows fitted by itself, in its own process.
+
+The fit is `engine.fit_once` over one site, with the arm's settings. It is a pure function of rows,
+settings and seed, so that a node which was stopped fits again and finds the same.
+
+Revealed: by the fit nothing; by judging it, see `judging`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from fedcohort.data.design import Design
+from fedcohort.data.outcome import Continuous, Count
+from fedcohort.protocol import (
+    Fitted,
+    NotConverged,
+    NothingToLearn,
+    SingularInformation,
+    registry,
+)
+from fedcohort.study.arms import Arm
+from fedcohort.study.deployed.judging import Rows
+from fedcohort.study.deployed.table import SiteTable
+from fedcohort.study.engine import Problem, fit_once
+from fedcohort.study.layout import seed_of
+
+
+@dataclass
+class Alone(Rows):
+    """A site's rows, and the model that it makes of them when it is first asked for."""
+
+    site: str = ""
+    arm: Arm | None = None
+    seed: int = 0
+    _found: list[tuple[Fitted, Design] | None] = field(
+        default_factory=list[tuple[Fitted, Design] | None]
+    )
+
+    @classmethod
+    def of(cls, table: SiteTable, repeat: int, arm: Arm, least: int) -> Alone:
+        """Return one repeat's rows of a site."""
+        terms = table.terms
+        return cls(
+            table.halves(repeat), terms.outcome, terms.dictionary, arm.method, least,
+            table.site, arm, seed_of(terms.plan, repeat),
+        )  # fmt: skip
+
+    def own(self) -> tuple[Fitted, Design] | None:
+        """Return the site's own model; None where its rows give none."""
+        if not self._found:
+            self._found.append(self._fitted())
+        return self._found[0]
+
+    def _fitted(self) -> tuple[Fitted, Design] | None:
+        assert self.arm is not None
+        train = self.halves.train
+        if isinstance(self.outcome, (Continuous, Count)) and len(train) < self.least:
+            return None
+        problem = Problem({self.site: train}, self.dictionary, self.outcome, self.least)
+        try:
+            run = fit_once(
+                problem,
+                registry.find(self.arm.method),
+                self.arm.configured(),
+                self.arm.preprocess,
+                self.seed,
+            )
+        except (NothingToLearn, SingularInformation, NotConverged):
+            return None
+        return run.model, run.design

@@ -1,0 +1,316 @@
+"""The pieces of a deployed study: one arm in one repeat, which is a fit and its judging.
+
+A piece is done in sessions, each with a journal; what it gave is one JSON file, written when it is
+complete. A method's own failure is a result, as in a simulated study. Sites that are away are not:
+they end the run, and it goes on from its journals when they are back.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import fedcohort
+from fedcohort.data.outcome import Binary, Continuous, Count
+from fedcohort.metrics.heterogeneity import pooled_r2, pooled_share, r2_interval, share_interval
+from fedcohort.metrics.small_cells import fewest
+from fedcohort.protocol import (
+    FedcohortError,
+    JournalMismatch,
+    Refused,
+    Row,
+    SiteUnavailable,
+    registry,
+)
+from fedcohort.protocol.errors import QuorumLost
+from fedcohort.protocol.ledger import Ledger
+from fedcohort.runtime.coordinator import Coordinator, Progress
+from fedcohort.runtime.journal import Journal
+from fedcohort.study import saved
+from fedcohort.study.arms import Arm
+from fedcohort.study.cells import Cell, defect, model_facts, pooled_levels, tagged, write_text
+from fedcohort.study.deployed import evaluation
+from fedcohort.study.deployed.evaluation import Found
+from fedcohort.study.deployed.judging import Own, Said
+from fedcohort.study.deployed.sessions import Session
+from fedcohort.study.deployed.sites import Sites
+from fedcohort.study.deployed.table import Unfit
+from fedcohort.study.deployed.terms import Terms
+from fedcohort.study.engine import Problem, Run, Trail, fit_over
+from fedcohort.study.layout import seed_of
+from fedcohort.study.rows import plain, row_of
+
+#: What ends a run, so that it can go on later, rather than fail an arm.
+ENDS = (SiteUnavailable, JournalMismatch, Refused, Unfit)
+#: Called after each call of a session with the session's name.
+Heard = Callable[[str, Progress], None]
+
+
+@dataclass
+class Open:
+    """A session that is under way.
+
+    Attributes
+    ----------
+    fed : its federation.
+    trail : its ledger.
+    """
+
+    fed: Coordinator
+    trail: Trail
+
+
+@dataclass
+class _Made:
+    """What a cell gathers before it is written."""
+
+    lines: list[str] = field(default_factory=list[str])
+    missing: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
+
+
+class Workshop:
+    """Does the pieces of a deployed study, in a folder that holds their results and journals.
+
+    Parameters
+    ----------
+    work : the run's folder for unfinished business.
+    models : where the first repeat's models are written, of arms that learn from all sites.
+    heard : told of every call.
+    debug : let an error that nobody foresaw end the run.
+    """
+
+    def __init__(
+        self,
+        terms: Terms,
+        sites: Sites,
+        work: Path,
+        models: Path,
+        heard: Heard,
+        debug: bool = False,
+    ):
+        self.terms = terms
+        self.plan = terms.plan
+        self._sites = sites
+        self._cells = work / "cells"
+        self._journals = work / "journals"
+        self._models = models
+        self._heard = heard
+        self._debug = debug
+
+    def result(self, cell: Cell) -> dict[str, Any] | None:
+        """Return what a cell gave, or None if it is not complete."""
+        return self.note(cell.name)
+
+    def note(self, name: str) -> dict[str, Any] | None:
+        """Return what a piece of that name gave, or None if it is not complete."""
+        path = self._cells / f"{name}.json"
+        return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
+
+    def ledger(self, cell: Cell) -> Path:
+        """Return where the ledger's lines of a cell are."""
+        return self.lines(cell.name)
+
+    def lines(self, name: str) -> Path:
+        """Return where the ledger's lines of a piece are."""
+        return self._cells / f"{name}.ledger"
+
+    def keep(self, name: str, found: Mapping[str, Any], lines: list[str]) -> None:
+        """Write what a piece gave, so that it is there as a whole or not at all."""
+        self._cells.mkdir(parents=True, exist_ok=True)
+        write_text(self.lines(name), "".join(lines))
+        write_text(self._cells / f"{name}.json", json.dumps(found, allow_nan=False))
+
+    # sessions -------------------------------------------------------------------------
+
+    @contextmanager
+    def session(self, session: Session) -> Generator[Open]:
+        """Open a session with its journal.
+
+        Where a program itself could not go on without a site, the session begins anew when the
+        run is resumed; where a call found no quorum, it goes on with that call.
+        """
+        self._journals.mkdir(parents=True, exist_ok=True)
+        path = self._journals / f"{session.text}.journal"
+        mark = f"{self.terms.hash} {session.text} {fedcohort.__version__} {self._sites.names}"
+        book = Journal(path, mark)
+        trail = Trail(Ledger(self.plan.min_cell))
+        try:
+            fed = self._sites.federation(
+                session.text,
+                quorum=self.plan.quorum,
+                ledger=trail.ledger,
+                journal=book,
+                observer=lambda progress: self._heard(session.text, progress),
+            )
+            yield Open(fed, trail)
+        except QuorumLost:
+            raise
+        except SiteUnavailable:
+            book.close()
+            self.forget(session)
+            raise
+        finally:
+            book.close()
+
+    def forget(self, session: Session) -> None:
+        """Remove a session's journal, and what sites keep of it."""
+        (self._journals / f"{session.text}.journal").unlink(missing_ok=True)
+        self._sites.close(session.text)
+
+    # cells ----------------------------------------------------------------------------
+
+    def do(self, cell: Cell) -> None:
+        """Do one cell and write what it gave.
+
+        Raises
+        ------
+        SiteUnavailable, JournalMismatch, Refused, Unfit : the run cannot go on now.
+        """
+        arm = self.plan.arms[cell.arm]
+        began = time.perf_counter()
+        made = _Made()
+        found: dict[str, Any]
+        try:
+            work = self._alone if arm.scope == "isolated" else self._fit
+            found = work(cell, arm, made)
+            found["status"] = "done"
+        except ENDS:
+            raise
+        except FedcohortError as error:
+            found = {"status": f"failed: {error}"}
+        except (OSError, MemoryError):
+            raise
+        except Exception as error:
+            if self._debug:
+                raise
+            found = {"status": f"failed: {defect(error)}"}
+        found["missing"] = made.missing
+        found["seconds"] = round(time.perf_counter() - began, 3)
+        self.keep(cell.name, found, made.lines)
+        for kind in ("alone",) if arm.scope == "isolated" else ("fit", "judge"):
+            self.forget(Session(kind, cell.repeat, cell.arm))
+
+    def _fit(self, cell: Cell, arm: Arm, made: _Made) -> dict[str, Any]:
+        """Fit an arm over the sites and judge it."""
+        plan, terms = self.plan, self.terms
+        method, scenario = registry.find(arm.method), plan.scenarios[0].name
+        about = Problem({}, terms.dictionary, terms.outcome, plan.min_cell, plan.quorum)
+        began = time.perf_counter()
+        with self.session(Session("fit", cell.repeat, cell.arm)) as open_:
+            try:
+                run = fit_over(
+                    open_.fed,
+                    about,
+                    method,
+                    arm.configured(),
+                    arm.preprocess,
+                    seed_of(plan, cell.repeat),
+                    open_.trail,
+                )
+            finally:
+                self._heed(open_, cell, open_.trail.phases, made)
+        seconds = time.perf_counter() - began
+        with self.session(Session("judge", cell.repeat, cell.arm)) as open_:
+            try:
+                judged = evaluation.judge(open_.fed, plan, terms.outcome, Said.by(run, arm.method))
+            finally:
+                self._heed(open_, cell, {0: "evaluate"}, made)
+        up, down = sum(run.ledger.bytes_up.values()), run.ledger.bytes_down
+        rows = [row_of(run, None, dict(judged.metrics), seconds, up, down)]
+        rows += [{"site": s, "metrics": m} for s, m in self._own_metrics(judged).items()]
+        found: dict[str, Any] = {
+            "rows": rows,
+            "history": [{"site": None, **row} for row in run.history],
+            "calibration": judged.groups,
+        }
+        found |= model_facts(method, run, terms.dictionary, kept=True)
+        if cell.repeat == 0:
+            found |= self._centres(judged)
+            found["pooled"] = pooled_levels(run, arm, plan.min_cell)
+            found["dropped"] = [
+                {"column": c, "reason": why} for c, why in run.design.dropped.items()
+            ]
+            self._save(arm, scenario, run)
+        return found
+
+    def _alone(self, cell: Cell, arm: Arm, made: _Made) -> dict[str, Any]:
+        """Let each site fit and judge a model of its own."""
+        with self.session(Session("alone", cell.repeat, cell.arm)) as open_:
+            try:
+                judged = evaluation.judge(open_.fed, self.plan, self.terms.outcome, Own())
+            finally:
+                self._heed(open_, cell, {0: "evaluate"}, made)
+        blank = {"rounds": 0, "seconds": 0.0, "bytes_up": 0, "bytes_down": 0, "epsilon": None}
+        rows = [
+            {"site": site, "metrics": metrics, **blank}
+            for site, metrics in self._own_metrics(judged).items()
+        ]
+        rows.append({"site": None, "metrics": dict(judged.metrics), **blank})
+        return {"rows": rows, "history": []}
+
+    def _heed(self, open_: Open, cell: Cell, phases: Mapping[int, str], made: _Made) -> None:
+        """Keep a session's ledger, and which sites were missing from which of its calls."""
+        arm, scenario = self.plan.arms[cell.arm], self.plan.scenarios[0].name
+        made.lines += tagged(open_.trail.ledger.lines, arm.name, scenario, cell.repeat, phases)
+        calls: dict[str, list[int]] = {}
+        for call, site in open_.fed.missing:
+            calls.setdefault(site, []).append(call)
+        phase = list(phases.values())[-1]
+        made.missing += [
+            {"phase": phase, "site": site, "calls": len(n), "first": n[0], "last": n[-1]}
+            for site, n in sorted(calls.items())
+        ]
+
+    # what is kept ---------------------------------------------------------------------
+
+    @property
+    def _leading(self) -> str:
+        outcome = self.terms.outcome
+        if isinstance(outcome, Binary):
+            return "auc"
+        return "r2" if isinstance(outcome, (Continuous, Count)) else "c_index"
+
+    def _own_metrics(self, judged: Found) -> dict[str, dict[str, float | None]]:
+        """Return the leading metric on each site's own rows; None where the site keeps it."""
+        name = f"{self._leading}_own"
+        return {s: {name: None if v is None else v[0]} for s, v in sorted(judged.own.items())}
+
+    def _centres(self, judged: Found) -> dict[str, list[Row]]:
+        """Return the metric by centre with its interval, and what the centres say together."""
+        metric, least = self._leading, fewest(self.plan.min_cell)
+        values = metric == "r2"
+        interval, pool = (r2_interval, pooled_r2) if values else (share_interval, pooled_share)
+        few = {"auc": "rows of a class", "r2": "rows"}.get(metric, "events")
+        rows: list[Row] = []
+        for site, found in sorted(judged.own.items()):
+            blank = dict.fromkeys(("value", "se", "low", "high"), None)
+            numbers: Row = {**blank, "note": f"fewer than {least} {few}"}
+            if found is not None:
+                low, high = interval(*found)
+                parts = {"value": found[0], "se": found[1], "low": low, "high": high}
+                numbers = plain({**parts, "note": None})
+            rows.append({"metric": metric, "site": site, **numbers})
+        usable = [r for r in rows if r["low"] is not None]
+        if len(usable) < 2:
+            return {"by_centre": rows, "heterogeneity": []}
+        p = pool([r["value"] for r in usable], [r["se"] for r in usable])._asdict()
+        mean = {"metric": metric, "pooled": p.pop("mean"), **p}
+        return {"by_centre": rows, "heterogeneity": [plain(mean)]}
+
+    def _save(self, arm: Arm, scenario: str, run: Run) -> None:
+        """Write the first repeat's model."""
+        share = 1 - self.plan.test_fraction
+        notes = {
+            "study": self.plan.study,
+            "arm": arm.name,
+            "scenario": scenario,
+            "repeat": 0,
+            "trained_on": f"{share:.0%} of the rows",
+        }
+        parts = saved.Saved.of(arm.method, run.model, run.design, self.terms.dictionary, notes)
+        saved.write(self._models / arm.name, parts)

@@ -1,0 +1,313 @@
+"""A site's side of judging: what a model says of the site's own rows, and the steps that sum it.
+
+A judge's federation holds `Rows`, a repeat's two halves. The coordinator never sees them; it sends
+a view, which says which half, by which model, at which times:
+
+    Seen    the outcome alone: of training rows for the censoring, of blind rows for the times
+    Said    what a model says of the blind rows; the model travels as arrays, meta and design
+    Own     the same by the site's own model, which the site has fitted itself and keeps (`alone`)
+
+All give `Judged`, which has what the steps of every metric look at. Where a model says of some row
+what is no finite number, it is taken as 0 there, and `lost` counts such rows.
+
+Revealed: by the views nothing; by the steps what they declare, all of it sums over sites but for
+`tell_own`, which a site gives only where it has so many events, or rows of either class, that the
+metric is shown.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple, Self, cast
+
+import numpy as np
+import pandas as pd
+
+from fedcohort.arrays import Array
+from fedcohort.data import timegrid
+from fedcohort.data.design import Design
+from fedcohort.data.dictionary import Dictionary, sorted_levels
+from fedcohort.data.outcome import Binary, Outcome, Survival
+from fedcohort.data.targets import survival_of, target_of
+from fedcohort.metrics import concordance, federated, federated_values, regression, within_sites
+from fedcohort.metrics.small_cells import can_rank, fewest
+from fedcohort.protocol import DataError, Fitted, registry
+from fedcohort.protocol.message import message
+from fedcohort.protocol.step import Site, gathered
+from fedcohort.protocol.views import view
+from fedcohort.protocol.wire import decode, encode
+from fedcohort.study.deployed.table import Halves
+from fedcohort.study.engine import Run
+
+#: What `Said` may take as the risk: what the model predicts, or survival at the first time.
+OF = ("risk", "survival")
+
+
+class Judged(NamedTuple):
+    """Rows (n,) as the steps of metrics see them.
+
+    Of a ``kind`` of task: ``risk``, ``surv`` (n, m), ``time``, ``event`` of survival; ``y``, ``f``
+    of classes and values, where ``risk`` is ``f``. ``lost`` rows have no finite prediction;
+    ``least`` patients of an outcome are shown, and no fewer.
+    """
+
+    risk: Array
+    surv: Array
+    time: Array
+    event: Array
+    y: Array
+    f: Array
+    lost: int
+    least: int
+    kind: str
+
+
+@dataclass
+class Rows:
+    """One site's rows in one repeat.
+
+    Attributes
+    ----------
+    halves : training and blind rows.
+    outcome, dictionary : of the study.
+    method : whose models may be sent.
+    least : the least cell that is shown.
+    """
+
+    halves: Halves
+    outcome: Outcome
+    dictionary: Dictionary
+    method: str
+    least: int
+
+    def own(self) -> tuple[Fitted, Design] | None:
+        """Return the site's own model; None where its rows give none."""
+        raise DataError("this session has no model of a site alone.")
+
+    def judged(self, rows: pd.DataFrame, said: Array, surv: Array) -> Judged:
+        """Return rows with what a model says of them."""
+        sound = np.isfinite(said) & np.isfinite(surv).all(axis=1)
+        said, surv = np.where(sound, said, 0.0), np.where(sound[:, None], surv, 0.0)
+        lost, nothing = int((~sound).sum()), np.zeros(len(said))
+        if isinstance(self.outcome, Survival):
+            time, event = survival_of(rows, self.outcome)
+            return Judged(said, surv, time, event, nothing, nothing, *self._of(lost))
+        levels: tuple[str, ...] = ()
+        if isinstance(self.outcome, Binary):
+            levels = sorted_levels(self.dictionary[self.outcome.y].levels or ("0", "1"))
+        y = target_of(rows, self.outcome, levels)
+        return Judged(said, surv, nothing, nothing > 0, y, said, *self._of(lost))
+
+    def _of(self, lost: int) -> tuple[int, int, str]:
+        return lost, self.least, self.outcome.kind
+
+
+@view("seen")
+@dataclass(frozen=True)
+class Seen:
+    """The outcome alone, of one half.
+
+    Attributes
+    ----------
+    half : "train" or "blind".
+    flipped : whether who was censored counts as an event, and who had the event as censored.
+    """
+
+    half: str
+    flipped: bool = False
+
+    @property
+    def spec(self) -> str:
+        """JSON text that determines the view."""
+        parts = {"half": self.half, "flipped": self.flipped}
+        return json.dumps(parts, separators=(",", ":"))
+
+    @classmethod
+    def from_spec(cls, text: str) -> Self:
+        """Rebuild the view."""
+        parts = json.loads(text)
+        made = cls(str(parts["half"]), parts["flipped"] is True)
+        if made.half not in Halves._fields:
+            raise ValueError("half")
+        return made
+
+    def __call__(self, data: Rows, /) -> Judged:
+        """Return the outcome of the rows; every risk is 0."""
+        rows: pd.DataFrame = getattr(data.halves, self.half)
+        found = data.judged(rows, np.zeros(len(rows)), np.zeros((len(rows), 0)))
+        return found._replace(event=~found.event) if self.flipped else found
+
+
+@view("said")
+@dataclass(frozen=True)
+class Said:
+    """What a model says of the blind rows.
+
+    Attributes
+    ----------
+    model : base64 of its arrays, meta, method and design, as `wire` encodes them.
+    times : where survival is predicted; empty for none.
+    of : one of `OF`, what is taken as the risk.
+    """
+
+    model: str
+    times: tuple[float, ...] = ()
+    of: str = OF[0]
+
+    @classmethod
+    def by(cls, run: Run, method: str) -> Self:
+        """Return the view of a fit's model."""
+        meta = {"method": method, "meta": run.model.meta(), "design": run.design.to_json()}
+        return cls(base64.b64encode(encode(run.model.arrays(), meta)).decode())
+
+    @property
+    def spec(self) -> str:
+        """JSON text that determines the view."""
+        parts = {"model": self.model, "times": self.times, "of": self.of}
+        return json.dumps(parts, separators=(",", ":"))
+
+    @classmethod
+    def from_spec(cls, text: str) -> Self:
+        """Rebuild the view."""
+        parts = json.loads(text)
+        made = cls(str(parts["model"]), tuple(map(float, parts["times"])), str(parts["of"]))
+        if made.of not in OF or (made.of == OF[1] and not made.times):
+            raise ValueError("of")
+        base64.b64decode(made.model, validate=True)
+        return made
+
+    @cached_property
+    def _restored(self) -> tuple[str, Fitted, Design]:
+        """Return method, model and design.
+
+        Raises
+        ------
+        DataError : the text holds no model.
+        """
+        try:
+            arrays, meta = decode(base64.b64decode(self.model, validate=True))
+            method = str(meta["method"])
+            model = registry.find(method).model.restore(arrays, meta["meta"])
+            return method, model, Design.from_json(str(meta["design"]))
+        except (LookupError, TypeError, ValueError, AttributeError, binascii.Error) as error:
+            kind = type(error).__name__
+            raise DataError(f"the model that was sent cannot be rebuilt ({kind}).") from None
+
+    def __call__(self, data: Rows, /) -> Judged:
+        """Return what the model says of the site's blind rows.
+
+        Raises
+        ------
+        DataError : the text holds no model, or one of another method than the session's.
+        """
+        method, model, design = self._restored
+        if method != data.method:
+            raise DataError("the model that was sent is of another method than the session's.")
+        return said_of(data, model, design, self.times, self.of)
+
+
+@view("own")
+@dataclass(frozen=True)
+class Own:
+    """What a site's own model says of its blind rows; no rows where it has none and curves count.
+
+    Attributes
+    ----------
+    times : where survival is predicted; empty for none.
+    """
+
+    times: tuple[float, ...] = ()
+
+    @property
+    def spec(self) -> str:
+        """JSON text that determines the view."""
+        return json.dumps({"times": self.times}, separators=(",", ":"))
+
+    @classmethod
+    def from_spec(cls, text: str) -> Self:
+        """Rebuild the view."""
+        return cls(tuple(map(float, json.loads(text)["times"])))
+
+    def __call__(self, data: Rows, /) -> Judged:
+        """Return what the site's own model says; where there is none, all patients look alike."""
+        found = data.own()
+        if found is not None:
+            return said_of(data, *found, self.times, OF[0])
+        blind = data.halves.blind
+        if self.times:
+            blind = blind.iloc[:0]
+        alike = 0.0
+        if isinstance(data.outcome, Binary):
+            alike = 0.5
+        elif not isinstance(data.outcome, Survival):
+            alike = float(target_of(data.halves.train, data.outcome, ()).mean())
+        return data.judged(
+            blind, np.full(len(blind), alike), np.zeros((len(blind), len(self.times)))
+        )
+
+
+def said_of(data: Rows, model: Fitted, design: Design, times: tuple[float, ...], of: str) -> Judged:
+    """Return what a model says of a site's blind rows."""
+    blind = data.halves.blind
+    x = design.matrix(blind)
+    with np.errstate(over="ignore", invalid="ignore"):  # a model may predict beyond any number
+        at = np.array(times)
+        surv = model.predict_survival(x, at) if times else np.zeros((len(blind), 0))
+        said = surv[:, 0] if of == OF[1] else model.predict(x)
+    return data.judged(blind, np.asarray(said, float), np.asarray(surv, float))
+
+
+# a site by itself ---------------------------------------------------------------------
+
+
+@message
+class OwnRank:
+    """The leading metric on a site's own blind rows, its standard error, whether it is told: ()."""
+
+    value: Array
+    error: Array
+    told: Array
+
+
+@gathered
+def tell_own(site: Site[Judged, None], *, min_cell: int) -> OwnRank:
+    """The leading metric on the site's own rows, where these are enough to show it."""
+    found = own_rank(site.data, max(min_cell, site.data.least))
+    told = found is not None and bool(np.isfinite(found).all())
+    value, error = cast("tuple[float, float]", found) if told else (0.0, 0.0)
+    return OwnRank(np.array(value), np.array(error), np.array(told))
+
+
+def own_rank(data: Judged, least: int) -> tuple[float, float] | None:
+    """Return C-index, AUC or R² of some rows with its standard error; None where they are few."""
+    if data.lost:
+        return None
+    if data.kind == Survival.kind:
+        if not can_rank(data.event, least, both=False):
+            return None
+        found = concordance.influence(data.risk, data.time, data.event)
+    elif data.kind == Binary.kind:
+        if not can_rank(data.y, least, both=True):
+            return None
+        said = np.unique(data.f, return_inverse=True)[1]
+        case = data.y > 0
+        found = concordance.influence(said, np.where(case, 1.0, 2.0), case)
+    else:
+        if len(data.y) < fewest(least):
+            return None
+        found = regression.influence(data.y, data.f)
+    return (found.value, found.error) if np.isfinite(found.value) else None
+
+
+#: What a judge may ask.
+STEPS: tuple[Any, ...] = (
+    *timegrid.STEPS[:-1],
+    *federated.STEPS,
+    *within_sites.STEPS,
+    *federated_values.STEPS,
+    tell_own,
+)

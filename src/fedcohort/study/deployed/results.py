@@ -1,0 +1,171 @@
+"""What a deployed study's files say of its data, and of who was missing.
+
+Everything about patients comes from two sessions: Table 1 (`data.describe`) and `counting`. Where a
+site hides its own events, those of all sites are hidden, also in Table 1.
+
+Revealed: see `data.describe` and `counting`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from fedcohort.data import describe, preprocess
+from fedcohort.data.outcome import Survival
+from fedcohort.protocol import SiteUnavailable, registry
+from fedcohort.study.cells import Cell, cells_of, tagged, write_text
+from fedcohort.study.counts import Shown
+from fedcohort.study.deployed import counting, judging
+from fedcohort.study.deployed.cells import Workshop
+from fedcohort.study.deployed.sessions import Session
+from fedcohort.study.deployed.sites import Sites
+from fedcohort.study.results import About, mark_of, outcome_told, scenario_told, write_all
+from fedcohort.study.step_words import step_words
+
+#: The name of the piece that meets the sites.
+COHORT = "cohort"
+#: How the lower bound is judged, for the report.
+ALONE = (
+    "Its blind rows are compared within each hospital, since every hospital has a model of its own."
+)
+
+
+def meet(shop: Workshop, sites: Sites) -> dict[str, Any]:
+    """Ask all sites what they hold, once; every site has to answer.
+
+    Raises
+    ------
+    SiteUnavailable : a site is away.
+    DataError : a site's table does not fit the study.
+    """
+    kept = shop.note(COHORT)
+    if kept is not None:
+        return kept
+    plan, terms = shop.plan, shop.terms
+    with shop.session(Session("count")) as open_:
+        told = open_.fed.gather(counting.tell_counts, min_cell=plan.min_cell)
+        _all(sites, told)
+        lines = list(open_.trail.ledger.lines)
+    variables = describe.variables_of(terms.dictionary, terms.outcome)
+    with shop.session(Session("describe")) as open_:
+        summaries = describe.describe(open_.fed, variables, min_cell=plan.min_cell)
+        _all(sites, dict.fromkeys(open_.fed.answered))
+        lines += open_.trail.ledger.lines
+    train, test = counting.shown_halves(told)
+    secret = set(terms.outcome.columns) if train.closed else set[str]()
+    summaries = [
+        replace(s, counts=(None,) * len(s.levels)) if s.variable.name in secret and s.site else s
+        for s in summaries
+    ]
+    flow = counting.flow_of(told, plan.exclude)
+    found: dict[str, Any] = {
+        "flow": flow,
+        "variables": [s.to_dict() for s in summaries],
+        "suppressed": sum(s.n_hidden for s in summaries) + sum(r["rows"] is None for r in flow),
+        "min_cell": plan.min_cell,
+        "note": "All rows that are analysed, at the hospitals that hold them.",
+        "steps": step_words((*describe.STEPS, *counting.STEPS)),
+        "halves": [[dict(half.rows), dict(half.events)] for half in (train, test)],
+    }
+    shop.keep(COHORT, found, tagged(lines, "", plan.scenarios[0].name, 0, {0: "describe"}))
+    for kind in ("count", "describe"):
+        shop.forget(Session(kind))
+    return found
+
+
+def _all(sites: Sites, told: Mapping[str, Any]) -> None:
+    """Check that nobody is missing when the cohort is counted."""
+    if missing := sorted({*sites.names} - {*told}):
+        raise SiteUnavailable(
+            f"{', '.join(missing)} did not answer when the cohort was described, which takes all "
+            f"sites. Bring them back and --resume, or start again without them."
+        )
+
+
+def write(shop: Workshop, sites: Sites, out: Path, seconds: float, command: str) -> dict[str, Any]:
+    """Write every file of a finished study but the report; return what is in results.json."""
+    plan, terms = shop.plan, shop.terms
+    met = meet(shop, sites)
+    train, test = (
+        Shown(rows, events, frozenset(s for s, n in events.items() if n is None))
+        for rows, events in met.pop("halves")
+    )
+    outcome = outcome_told(terms.outcome, terms.dictionary)
+    rows = sum(n for half in (train, test) for n in half.rows.values() if n is not None)
+    events = None
+    if isinstance(terms.outcome, Survival) and not train.closed:
+        events = sum(n for half in (train, test) for n in half.events.values() if n is not None)
+    by_site = [v for v in met["variables"] if v["site"] is not None]
+    scenario = scenario_told(plan.scenarios[0], train)
+    about = About(
+        outcome=outcome,
+        data={
+            "source": plan.source,
+            "rows": rows,
+            "events": events,
+            "features": [v.name for v in terms.dictionary.features(terms.outcome)],
+            "description": terms.dictionary.description or terms.dictionary.title,
+            "licence": terms.dictionary.licence,
+        },
+        scenarios=[scenario],
+        cohort=met,
+        test_mark=mark_of(plan, rows, events, outcome, by_site),
+        test=test,
+        first=shop.lines(COHORT).read_text(encoding="utf-8").splitlines(keepends=True),
+        declared=_declared(shop),
+        more={
+            "network": {
+                "hash": terms.hash,
+                "sites": list(sites.names),
+                "absent": dict(sites.absent),
+            },
+            "missing": list(_missing(shop)),
+            "left_out": [vars(arm) for arm in terms.left_out],
+        },
+        intervals="repeats",
+    )
+    found = write_all(shop, about, out, seconds, command)
+    content = dict(plan.content)
+    content["data"] = {"source": plan.source, "dictionary": "dictionary.yaml", **content["data"]}
+    for name, text in (("study.yaml", content), ("dictionary.yaml", terms.dictionary_content)):
+        write_text(out / name, yaml.safe_dump(dict(text), sort_keys=False, allow_unicode=True))
+    return found
+
+
+def _declared(shop: Workshop) -> dict[str, dict[str, Any]]:
+    """Return what is said of each arm besides what a simulated study says."""
+    found: dict[str, dict[str, Any]] = {}
+    judging_steps = (*judging.STEPS,)
+    for arm in shop.plan.arms:
+        method = registry.find(arm.method)
+        if arm.scope == "sites":
+            steps = step_words((*preprocess.STEPS, *method.steps, *judging_steps))
+            found[arm.name] = {"steps": steps}
+            continue
+        found[arm.name] = {
+            "steps": step_words(judging_steps),
+            "reveals": "To train, nothing leaves a site: each hospital fits its own rows, and "
+            "keeps its model. What is told of it is how good it is on the hospital's own held-back "
+            "rows, in sums over hospitals.",
+            "note": ALONE,
+        }
+    return found
+
+
+def _missing(shop: Workshop) -> list[dict[str, Any]]:
+    """Return which sites were missing from which calls, by arm and repeat."""
+    rows: list[dict[str, Any]] = []
+    for cell in cells_of(shop.plan)[1]:
+        rows += _of(shop, cell)
+    return rows
+
+
+def _of(shop: Workshop, cell: Cell) -> list[dict[str, Any]]:
+    found = shop.result(cell) or {}
+    head = {"arm": shop.plan.arms[cell.arm].name, "repeat": cell.repeat}
+    return [{**head, **row} for row in found.get("missing", ())]

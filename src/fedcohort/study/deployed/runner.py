@@ -1,0 +1,145 @@
+"""Runs a deployed study: its sessions one after the other, so that it can be stopped at any time.
+
+The files are those of a simulated study (`study.runner`). Until a study is complete, its folder
+holds `.work/`: finished pieces, and the journal of every session that was under way, which a
+resumed run replays. Where too few sites answer, the run ends with `SiteUnavailable`; what was done
+is kept, and `resume` goes on with the call that failed.
+
+A run is a pure function of the terms, the sites' tables and which sites were missing from which
+calls; it gives the same bytes on every runtime, the keys named `seconds` aside.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import fedcohort
+from fedcohort.protocol import FedcohortError, StudyError
+from fedcohort.runtime.coordinator import Progress
+from fedcohort.study import runner
+from fedcohort.study.cells import Cell, cells_of
+from fedcohort.study.deployed import results
+from fedcohort.study.deployed.cells import Workshop
+from fedcohort.study.deployed.sites import Sites
+from fedcohort.study.deployed.terms import Terms
+from fedcohort.study.lock import locked
+from fedcohort.study.runner import WORK
+
+
+@dataclass(frozen=True)
+class Event(runner.Event):
+    """What a progress display is told: a piece began, moved, or ended.
+
+    Attributes
+    ----------
+    session : the session that is under way; "" where a piece ended.
+    call : its latest call: step, who answered and who is missing, seconds and bytes; None where a
+        piece ended.
+    """
+
+    session: str = ""
+    call: Progress | None = None
+
+
+Tell = Callable[[Event], None]
+
+
+def run(
+    terms: Terms,
+    sites: Sites,
+    out: Path,
+    *,
+    resume: bool = False,
+    tell: Tell | None = None,
+    command: str = "",
+    debug: bool = False,
+) -> dict[str, Any]:
+    """Do all pieces that are not done yet, and write the study's files; return results.json's.
+
+    Parameters
+    ----------
+    tell : told of every call and every piece that ends. What it raises ends the run, which can be
+        resumed, if it is no `Exception` but, say, a `KeyboardInterrupt`.
+    debug : let an error that nobody foresaw end the run, rather than fail an arm.
+
+    Raises
+    ------
+    StudyError : `out` cannot be written, holds another run, a finished one, or none to resume; or
+        another process works there.
+    SiteUnavailable : too few sites answered; bring them back and resume.
+    DataError : a site's table does not fit the study; nothing was computed.
+    FedcohortError : a site does not accept the study, or the disk is full; what was done is kept.
+    """
+    began = time.monotonic()
+    runner.open_folder(out, resume)
+    with locked(out / WORK / "lock"):
+        _claim(terms, sites, out, resume)
+        try:
+            return _finish(terms, sites, out, tell or (lambda event: None), command, began, debug)
+        except OSError as error:
+            raise FedcohortError(
+                f"{error.filename or out}: {error.strerror or error}; what was finished is kept: "
+                f"run the same command with --resume."
+            ) from None
+
+
+def _claim(terms: Terms, sites: Sites, out: Path, resume: bool) -> None:
+    """Note whose run this is, or see that the one to resume is this study's, at these sites."""
+    marks = {"fedcohort": fedcohort.__version__, "study": terms.hash, "sites": list(sites.names)}
+    mark = json.dumps(marks, indent=1, sort_keys=True)
+    note = runner.claim(out)
+    if resume:
+        if note.read_text(encoding="utf-8") != mark:
+            raise StudyError(
+                f"{out}: the study, its sites or the version changed since this run began; start "
+                f"a new one with another --out."
+            )
+        return
+    fresh = note.with_suffix(".new")
+    fresh.write_text(mark, encoding="utf-8")
+    os.replace(fresh, note)
+
+
+def _finish(
+    terms: Terms,
+    sites: Sites,
+    out: Path,
+    tell: Tell,
+    command: str,
+    began: float,
+    debug: bool,
+) -> dict[str, Any]:
+    """Do the pieces that are left, and write the files that describe them all."""
+    _, fits = cells_of(terms.plan)
+    total = len(fits) + 1
+    now = ["cohort", 0]
+
+    def heard(session: str, progress: Progress) -> None:
+        rounds = (progress.round + 1, progress.rounds) if progress.rounds else None
+        tell(Event(int(now[1]), total, str(now[0]), rounds, session, progress))
+
+    shop = Workshop(terms, sites, out / WORK, out / "models", heard, debug)
+    results.meet(shop, sites)
+    tell(Event(1, total, "cohort", None))
+    for done, cell in enumerate(fits, 1):
+        if shop.result(cell) is not None:
+            continue
+        now[:] = [label(terms, cell), done]
+        shop.do(cell)
+        tell(Event(done + 1, total, label(terms, cell), None))
+    found = results.write(shop, sites, out, time.monotonic() - began, command)
+    runner.claim(out).unlink()
+    shutil.rmtree(out / WORK)
+    return found
+
+
+def label(terms: Terms, cell: Cell) -> str:
+    """Return how a piece is called on screen."""
+    return f"{terms.plan.arms[cell.arm].name} · {cell.repeat + 1}"

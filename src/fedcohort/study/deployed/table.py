@@ -1,0 +1,171 @@
+"""A site's own table, made canonical and checked against the study's dictionary before training.
+
+The rows are put in an order that depends on what they hold and on the study's seed alone, so that
+a study gives the same arrays whatever the order in which a hospital exports its patients, and
+nobody beside it knows which place a patient has. Training and blind rows are drawn from (seed,
+repeat, site) in that order, in proportion of events, classes or fifths of the outcome.
+
+A table that does not fit is refused with its faults: pairs of a column of the study's dictionary
+and a rule of `docs/data-check.md` (or `ROWS`). They hold no value, no count, and no name that is
+not in the study, so they may leave the site.
+
+Revealed: the faults, if there are any.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+import pandas as pd
+
+from fedcohort.arrays import Array
+from fedcohort.data.canonical import canonical
+from fedcohort.data.dictionary import Dictionary
+from fedcohort.data.frames import as_pandas
+from fedcohort.data.outcome import Outcome
+from fedcohort.data.quality import Sheet, errors, examine, with_outcome
+from fedcohort.protocol import DataError
+from fedcohort.study.deployed.terms import Terms
+from fedcohort.study.exclusion import Stage, exclude, stays
+from fedcohort.study.splits import strata, stratified
+
+#: The rule that a site has rows enough, in training and among the blind ones.
+ROWS = "rows"
+#: The rule that cells are single values.
+CELLS = "cells"
+#: What a site may lack: where nobody had the event, others had.
+ALLOWED = ("events",)
+
+
+class Unfit(DataError):
+    """A site's table does not fit the study.
+
+    Attributes
+    ----------
+    faults : (column, rule) each; the column is "" where a rule is of the whole table.
+    """
+
+    def __init__(self, site: str, faults: Sequence[tuple[str, str]]):
+        self.site = site
+        self.faults = list(dict.fromkeys(faults))
+        said = ", ".join(f"column {c!r}: {rule}" if c else rule for c, rule in self.faults)
+        super().__init__(
+            f"site {site!r}: its table does not fit the study's dictionary ({said}). Correct the "
+            f"table there; `fedcohort data check` shows which rows."
+        )
+
+
+class Halves(NamedTuple):
+    """One repeat's rows at one site: to train, and held back."""
+
+    train: pd.DataFrame
+    blind: pd.DataFrame
+
+
+@dataclass(frozen=True)
+class SiteTable:
+    """One site's rows, fit for a study.
+
+    Attributes
+    ----------
+    terms : the study.
+    site : the site's name.
+    frame : the rows that are analysed, in the study's own order.
+    flow : how many rows were read, left out for each reason, and are analysed. They stay here.
+    """
+
+    terms: Terms
+    site: str
+    frame: pd.DataFrame
+    flow: tuple[Stage, ...]
+    _halves: dict[int, Halves] = field(default_factory=dict[int, Halves], repr=False)
+
+    @classmethod
+    def of(cls, terms: Terms, site: str, frame: Any) -> Self:
+        """Check a table and make it canonical.
+
+        Parameters
+        ----------
+        frame : a pandas or Polars frame, or a pyarrow table.
+
+        Raises
+        ------
+        Unfit : a column is missing or holds what it may not, or there are too few rows.
+        """
+        outcome, plan = terms.outcome, terms.plan
+        known = with_outcome(terms.dictionary, outcome)
+        table = _formed(site, as_pandas(frame), known)
+        sheet = Sheet(table, f"site {site!r}", site).only(stays(table, outcome, plan.exclude))
+        wrong = errors(examine([sheet], known, outcome, natural=False, warnings=False))
+        faults = [
+            (f.column if f.column in known else "", f.rule) for f in wrong if f.rule not in ALLOWED
+        ]
+        if faults:
+            raise Unfit(site, faults)
+        table = table[[c for c in known.variables if c in table.columns]]
+        try:
+            table, _, flow = exclude(table, None, outcome, plan.exclude, f"site {site!r}")
+        except DataError:
+            raise Unfit(site, [("", ROWS)]) from None
+        made = cls(terms, site, ordered(table, plan.seed), flow)
+        least = max(plan.min_cell, 2)
+        share = min(plan.test_fraction, 1 - plan.test_fraction)
+        if math.floor(share * len(table)) < least:
+            raise Unfit(site, [("", ROWS)])
+        return made
+
+    def blind(self, repeat: int) -> Array:
+        """Return which rows (n,) are the blind ones of one repeat."""
+        plan = self.terms.plan
+        drawn = (plan.seed, repeat, 0x7465, int.from_bytes(self.site.encode(), "big"))
+        rng = np.random.default_rng(drawn)
+        return stratified(strata(self.frame, self.terms.outcome, None), plan.test_fraction, rng)
+
+    def halves(self, repeat: int) -> Halves:
+        """Return one repeat's training and blind rows."""
+        if repeat not in self._halves:
+            mask = self.blind(repeat)
+            self._halves.clear()
+            self._halves[repeat] = Halves(
+                self.frame[~mask].reset_index(drop=True), self.frame[mask].reset_index(drop=True)
+            )
+        return self._halves[repeat]
+
+    @property
+    def outcome(self) -> Outcome:
+        """What is predicted."""
+        return self.terms.outcome
+
+
+def _formed(site: str, frame: pd.DataFrame, known: Dictionary) -> pd.DataFrame:
+    """Return a table in the form of its dictionary; what is no single value is a fault."""
+    try:
+        return canonical(frame, known)
+    except DataError:
+        return _raise(site, frame, known)
+
+
+def _raise(site: str, frame: pd.DataFrame, known: Dictionary) -> pd.DataFrame:
+    """Name the columns that cannot be made canonical."""
+    bad: list[tuple[str, str]] = []
+    for name in map(str, dict.fromkeys(frame.columns)):
+        try:
+            canonical(frame.loc[:, [name]], known)
+        except (DataError, LookupError):
+            bad.append((name if name in known else "", CELLS))
+    raise Unfit(site, bad or [("", CELLS)])
+
+
+def ordered(frame: pd.DataFrame, seed: int) -> pd.DataFrame:
+    """Return rows in an order that depends on what they hold and on the seed alone."""
+    return frame.iloc[np.argsort(hashed(frame, seed), kind="stable")].reset_index(drop=True)
+
+
+def hashed(frame: pd.DataFrame, seed: int) -> Array:
+    """Return a number for each row (n,) that depends on its values and the seed alone."""
+    key = f"{seed:016x}"[-16:]
+    return pd.util.hash_pandas_object(frame, index=False, hash_key=key).to_numpy()

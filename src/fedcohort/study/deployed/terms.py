@@ -1,0 +1,263 @@
+"""All that a study needs and that travels: its content and its dictionary, without any data.
+
+A deployed study is one text, canonical JSON (no spaces; keys in the order of the study's files,
+since the order of columns is that of a model's coefficients): equal studies give equal text, and
+the SHA-256 of it is what a lead signs, a steward approves and a coordinator runs. Where
+the file says that data are (`data.source`, `query`, `sites`, `dictionary`) and how sites would be
+made of one table (`scenarios`) do not travel: each site holds its own rows. The outcome always
+does, also where the file leaves it to a sample or a dictionary.
+
+Revealed: nothing of a row; of a sample, its packaged dictionary.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Self, cast
+
+from fedcohort.data import sources
+from fedcohort.data.dictionary import Dictionary
+from fedcohort.data.frames import without
+from fedcohort.data.outcome import Binary, Category, Outcome, Survival
+from fedcohort.data.preprocess import check_roles, strata_levels
+from fedcohort.protocol import DataError, InputError, StudyError
+from fedcohort.study import evaluate, plan, yamlfile
+from fedcohort.study.plan import Plan
+
+#: The form of the text; another one is refused.
+FORMAT = 1
+#: A study has no longer text than this, in bytes.
+LONGEST = 4 * 2**20
+#: What a site does not need, or is told of otherwise.
+AT_HOME = ("source", "query", "sites", "dictionary")
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """An arm of the file that cannot be run where rows stay at their sites, and why."""
+
+    arm: str
+    title: str
+    reason: str
+
+
+CENTRALISED = (
+    "This bound needs all rows in one place, and here every row stays at its hospital. Run the "
+    "study on a simulated copy to see it."
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Terms:
+    """A deployed study.
+
+    Attributes
+    ----------
+    content : of the study file, without what does not travel.
+    dictionary_content : the dictionary as a mapping.
+    """
+
+    content: Mapping[str, Any]
+    dictionary_content: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, path: str | Path, overrides: Iterable[str] = (), seed: int | None = None) -> Self:
+        """Read a study file and its dictionary; never the data of a path.
+
+        Parameters
+        ----------
+        overrides : ``key.path=value`` assignments that replace what the file says.
+        seed : replaces the file's.
+
+        Raises
+        ------
+        StudyError : the file is wrong, or asks for what a network cannot do.
+        DataError : the dictionary is missing or wrong, or does not have what the study names.
+        """
+        path = Path(path)
+        doc = yamlfile.read(path)
+        for assignment in overrides:
+            doc = doc.with_override(assignment)
+        if seed is not None:
+            doc = doc.with_override(f"seed={seed}")
+        checked = plan.check(doc, path.parent, network=True)
+        dictionary, known = _dictionary(doc, path.parent, checked)
+        outcome = checked.outcome or known or dictionary.outcome()
+        if outcome is None or outcome.kind != checked.task:
+            raise doc.error(
+                ("data",),
+                f"no outcome for {checked.task} is known; name the 'outcome' here, or mark it in "
+                f"the dictionary.",
+            )
+        found = cls(_travelling(doc.content, outcome), dictionary.to_dict())
+        try:
+            found.to_json()
+            found.check()
+        except InputError as error:
+            raise doc.error((), str(error)) from None
+        except ValueError:
+            raise doc.error((), "a number is not finite; give one that is.") from None
+        return found
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """Read what `to_json` gave.
+
+        Raises
+        ------
+        StudyError : the text is no deployed study, or asks for what cannot be done.
+        DataError : its dictionary is none, or lacks what the study names.
+        """
+        where = "the study that was sent"
+        if len(text.encode()) > LONGEST:
+            raise StudyError(f"{where} has more than {LONGEST} bytes, the most that is read.")
+        try:
+            found: Any = json.loads(text, parse_constant=_no_number)
+        except (ValueError, RecursionError) as error:
+            raise StudyError(f"{where} is no JSON ({type(error).__name__}).") from None
+        if not isinstance(found, dict) or sorted(found) != ["content", "dictionary", "format"]:
+            raise StudyError(f"{where} does not hold content, dictionary and format alone.")
+        parts = cast("dict[str, Any]", found)
+        if parts["format"] != FORMAT:
+            raise StudyError(f"{where} is of another format; this version reads {FORMAT}.")
+        if not (isinstance(parts["content"], dict) and isinstance(parts["dictionary"], dict)):
+            raise StudyError(f"{where}: content and dictionary are mappings.")
+        terms = cls(parts["content"], parts["dictionary"])
+        if terms.to_json() != text:
+            raise StudyError(f"{where} is not in canonical form, so its hash would not be one.")
+        terms.check()
+        return terms
+
+    def to_json(self) -> str:
+        """Return the canonical text; equal studies give equal text."""
+        parts = {
+            "content": self.content, "dictionary": self.dictionary_content, "format": FORMAT,
+        }  # fmt: skip
+        return json.dumps(parts, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+
+    @cached_property
+    def hash(self) -> str:
+        """SHA-256 of the canonical text, in hexadecimal."""
+        return hashlib.sha256(self.to_json().encode()).hexdigest()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Terms) and self.hash == other.hash
+
+    def __hash__(self) -> int:
+        return hash(self.hash)
+
+    @cached_property
+    def _checked(self) -> Plan:
+        doc = yamlfile.Document(dict(self.content), "study")
+        return plan.check(doc, Path(), network=True)
+
+    @cached_property
+    def plan(self) -> Plan:
+        """The study, checked, with the arms that a network can run."""
+        arms = tuple(a for a in self._checked.arms if a.scope != "centralised")
+        return replace(self._checked, arms=arms)
+
+    @property
+    def left_out(self) -> tuple[LeftOut, ...]:
+        """What the file asks for and a network cannot run."""
+        arms = (a for a in self._checked.arms if a.scope == "centralised")
+        return tuple(LeftOut(a.name, a.title, CENTRALISED) for a in arms)
+
+    @cached_property
+    def dictionary(self) -> Dictionary:
+        """Types and levels of the columns, the same at all sites."""
+        return Dictionary.from_dict(self.dictionary_content, "the study's dictionary")
+
+    @property
+    def outcome(self) -> Outcome:
+        """What is predicted."""
+        assert self.plan.outcome is not None
+        return self.plan.outcome
+
+    def check(self) -> None:
+        """Check study and dictionary, and that they go together.
+
+        Raises
+        ------
+        StudyError, DataError, SettingError : they do not, or something is not possible.
+        """
+        if self._checked.outcome is None:
+            raise StudyError("the study that was sent names no outcome.")
+        evaluate.check(self.outcome)
+        if tuned := [a.name for a in self.plan.arms if self.plan.is_tuned(a)]:
+            raise StudyError(
+                f"tune: this version chooses no settings over a network, as it is asked to for "
+                f"{', '.join(tuned)}. Give the arm its settings, chosen on a simulated copy, and "
+                f"remove 'tune'."
+            )
+        _check_outcome(self.dictionary, self.outcome)
+        if not self.dictionary.features(self.outcome):
+            raise DataError("the dictionary has no column to predict from beside the outcome.")
+        for arm in self.plan.arms:
+            roles = {role: str(arm.settings.get(role, "")) for role in ("offset", "weights")}
+            try:
+                check_roles(self.dictionary, self.outcome, **roles)
+                strata_levels(self.dictionary, self.outcome, str(arm.settings.get("strata", "")))
+            except InputError as error:
+                raise DataError(f"arm {arm.name!r}: {error}") from None
+
+
+def _no_number(_: str) -> float:
+    raise ValueError("not finite")
+
+
+def _dictionary(
+    doc: yamlfile.Document, base: Path, checked: Plan
+) -> tuple[Dictionary, Outcome | None]:
+    """Return the study's dictionary without the column of sites, and a sample's outcome."""
+    data = cast("Mapping[str, Any]", doc.content.get("data") or {})
+    source = str(data.get("source") or "")
+    sites: Any = data.get("sites")
+    column = cast("dict[str, Any]", sites).get("column") if isinstance(sites, dict) else None
+    if checked.dictionary:
+        return without(Dictionary.from_file(base / checked.dictionary), column), None
+    if not source.startswith("sample:"):
+        raise doc.error(
+            ("data",),
+            "the key 'dictionary' is missing: sites that hold their own rows agree on the columns "
+            "beforehand.",
+        )
+    sample = sources.load(source, base)
+    assert sample.dictionary is not None
+    return without(sample.dictionary, column), sample.outcome
+
+
+def _travelling(content: Mapping[str, Any], outcome: Outcome) -> dict[str, Any]:
+    """Return the part of a study file that is sent."""
+    kept = {k: v for k, v in content.items() if k not in ("scenarios", "data") and v is not None}
+    data = cast("Mapping[str, Any]", content.get("data") or {})
+    data = {k: v for k, v in data.items() if k not in AT_HOME and v is not None}
+    return kept | {"data": {**data, "outcome": _spoken(outcome)}}
+
+
+def _spoken(outcome: Outcome) -> dict[str, str]:
+    """Return an outcome as a study file has it."""
+    if isinstance(outcome, Survival):
+        return {k: v for k, v in asdict(outcome).items() if v}
+    return {"y": outcome.y, "type": type(outcome).__name__.lower()}
+
+
+def _check_outcome(dictionary: Dictionary, outcome: Outcome) -> None:
+    """Check that sites will read the classes of an outcome alike.
+
+    Raises
+    ------
+    DataError : the dictionary does not list them.
+    """
+    if isinstance(outcome, (Binary, Category)):
+        v = dictionary[outcome.y]
+        levels = ("0", "1") if v.type == "binary" and not v.levels else v.levels
+        if isinstance(outcome, Binary) and len(levels) != 2:
+            raise DataError(
+                f"the outcome {v.name!r} has {len(levels)} levels in the dictionary; list its two."
+            )

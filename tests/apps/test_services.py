@@ -1,0 +1,301 @@
+"""Services: one process a kit, found and ended by its own id; a node knows when to stop."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from command_line import COMMAND
+from fedcohort.apps.node_service import Watch
+from fedcohort.network import service
+from fedcohort.network.kits import Kit, Network
+from fedcohort.network.lead import Away
+from fedcohort.network.service import Service
+from fedcohort.protocol.errors import InputError, Refused
+
+SERVE = """
+import sys, time
+from pathlib import Path
+from fedcohort.network.service import Service, leave
+with Service(Path(sys.argv[1]), "node") as one:
+    one.tell(connected=True)
+    print("ready", flush=True)
+    while not one.wait(0.5):
+        pass
+    print("stopped", flush=True)
+leave(0)
+"""
+
+
+@pytest.fixture
+def started(tmp_path):
+    """Return a function that starts a service as a process; all are ended."""
+    processes = []
+
+    def start():
+        process = subprocess.Popen(
+            [sys.executable, "-c", SERVE, str(tmp_path)], stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        processes.append(process)
+        assert process.stdout is not None
+        if process.stdout.readline() != "ready\n":
+            process.wait(20)
+        return process
+
+    yield start
+    for process in processes:
+        if process.poll() is None:
+            process.kill()
+        process.communicate(timeout=20)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_service_ends_within_two_seconds_of_a_signal_and_leaves_no_note(
+    started, tmp_path, number
+):
+    process = started()
+    assert service.read(tmp_path).alive
+    began = time.monotonic()
+    process.send_signal(number)
+    assert process.wait(20) == 0
+    assert time.monotonic() - began < 2
+    assert service.read(tmp_path) is None
+
+
+def test_a_kit_serves_one_process(started, tmp_path):
+    first = started()
+    second = started()
+    assert second.returncode == 1
+    assert f"process {first.pid}" in second.stderr.read()
+    assert service.read(tmp_path).pid == first.pid
+
+
+def test_stop_ends_the_very_process(started, tmp_path):
+    process = started()
+    assert service.stop(tmp_path)
+    assert process.wait(20) == 0
+    assert not service.stop(tmp_path)
+
+
+def test_stop_never_touches_a_process_that_has_the_number_of_an_old_one(started, tmp_path):
+    process = started()
+    process.kill()
+    process.wait(20)
+    note = tmp_path / "state" / "service.json"
+    told = json.loads(note.read_text())
+    note.write_text(json.dumps(told | {"pid": os.getpid()}))  # the number was given out again
+    assert not service.read(tmp_path).alive
+    assert not service.stop(tmp_path)
+    with Service(tmp_path, "node"):  # and the kit is free
+        assert service.read(tmp_path).pid == os.getpid()
+
+
+def test_a_killed_service_counts_as_not_running(started, tmp_path):
+    process = started()
+    process.kill()
+    process.wait(20)
+    assert not service.read(tmp_path).alive
+
+
+def test_a_note_that_cannot_be_read_is_none(tmp_path):
+    (tmp_path / "state").mkdir()
+    for text in ("", "{}", "[1]", '{"pid": "x"}'):
+        (tmp_path / "state" / "service.json").write_text(text)
+        assert service.read(tmp_path) is None
+
+
+def test_a_folder_that_cannot_be_written_is_named(tmp_path):
+    (tmp_path / "state").write_text("a file")
+    with pytest.raises(InputError, match="state"), Service(tmp_path, "node"):
+        pass
+
+
+def fedcohort(*words):
+    return subprocess.run([*COMMAND, *words], capture_output=True, text=True, timeout=60)
+
+
+# commands ------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def net(tmp_path_factory):
+    return Network.new(tmp_path_factory.mktemp("net") / "net", sites=["north"])
+
+
+@pytest.mark.parametrize("command", ["coordinator", "node"])
+def test_status_and_stop_of_what_does_not_run_say_so(net, command):
+    kit = str(net.kit("coordinator" if command == "coordinator" else "north"))
+    found = fedcohort(command, "status", kit)
+    assert found.returncode == 1
+    assert "not running" in found.stdout
+    found = fedcohort(command, "stop", kit)
+    assert found.returncode == 0
+    assert f"no {command} runs" in found.stdout
+
+
+def test_another_partys_kit_is_named_with_its_command(net):
+    found = fedcohort("coordinator", "start", str(net.kit("north")))
+    assert found.returncode == 2
+    assert "kit of a site" in found.stderr
+    assert "fedcohort node" in found.stderr
+    found = fedcohort("node", "status", str(net.folder))
+    assert found.returncode == 2
+    assert "name a kit in it" in found.stderr
+
+
+def test_a_run_with_another_partys_kit_names_the_leads(net, tmp_path):
+    study = tmp_path / "s.yaml"
+    study.write_text("study: x\n")
+    words = ("run", str(study), "--runtime", "flare", "--network", str(net.kit("north")))
+    found = fedcohort(*words)
+    assert found.returncode == 2
+    assert "people/lead" in found.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--runtime", "flar"], "did you mean 'flare'"),
+        (["--runtime", "flare"], "--network KIT"),
+        (["--network", "x"], "--network goes with --runtime flare"),
+        (["--wait", "3"], "--wait goes with"),
+        (["--timeout", "3"], "--timeout goes with"),
+        (["--cancel"], "--cancel goes with"),
+    ],
+)
+def test_options_that_do_not_go_together_are_named(options, said):
+    found = fedcohort("run", "studies/quickstart.yaml", *options)
+    assert found.returncode == 2
+    assert said in found.stderr
+    assert len(found.stderr.splitlines()) == 1
+
+
+def test_runs_of_a_new_coordinator_are_none(net):
+    assert "no study" in fedcohort("coordinator", "runs", str(net.kit("coordinator"))).stdout
+
+
+# a node's connection -------------------------------------------------------------------
+
+
+class Engine:
+    """A spoke that is connected when a test says so."""
+
+    def __init__(self):
+        self.connected = False
+        self.started = 0
+
+    def start(self):
+        self.started += 1
+
+    def stop(self):
+        pass
+
+    def ask(self, blob, timeout):
+        raise AssertionError
+
+
+class Desk:
+    """A coordinator that answers a hello as a test says."""
+
+    def __init__(self):
+        self.error = None
+        self.hellos = 0
+        self.preflight = lambda: None
+
+    def ask(self, kind, timeout):
+        assert kind == "hello"
+        self.hellos += 1
+        if self.error is not None:
+            raise self.error
+        return {}, {"version": "0.1.0"}
+
+
+@pytest.fixture
+def watch(net, monkeypatch):
+    for name in ("TRY", "PROBE"):
+        monkeypatch.setattr(f"fedcohort.apps.node_service.{name}", 0.0)
+    said = []
+    engine, desk = Engine(), Desk()
+    found = Watch(Kit.read(net.kit("north")), engine, desk, lambda: desk.preflight(), said.append)
+    return found, engine, desk, said
+
+
+def test_a_node_says_once_that_it_waits_then_that_it_is_connected_then_that_it_lost(watch):
+    found, engine, desk, said = watch
+    for _ in range(5):
+        found.look()
+    assert len(said) == 1
+    assert "cannot be reached" in said[0]
+    assert found.facts()["connected"] is False
+    engine.connected = True
+    for _ in range(5):
+        found.look()
+    assert desk.hellos == 1
+    assert "connected to the coordinator of net" in said[1]
+    assert found.facts() == {"connected": True}
+    engine.connected = False
+    for _ in range(5):
+        found.look()
+    assert len(said) == 3
+    assert "lost the coordinator" in said[2]
+
+
+@pytest.mark.parametrize(
+    "code", ["untrusted", "expired", "revoked", "unknown site", "version", "name", "role"]
+)
+def test_a_node_ends_where_another_try_cannot_help(watch, code):
+    found, engine, desk, _ = watch
+    engine.connected, desk.error = True, Refused(code, "why")
+    with pytest.raises(Refused, match="why"):
+        found.look()
+
+
+@pytest.mark.parametrize("error", [Refused("busy", "busy"), Away("gone")])
+def test_a_node_tries_again_where_it_can_help(watch, error):
+    found, engine, desk, _ = watch
+    engine.connected, desk.error = True, error
+    found.look()
+    desk.error = None
+    found.look()
+    assert found.facts() == {"connected": True}
+
+
+def test_a_node_starts_its_engine_only_when_the_coordinator_can_be_reached(watch):
+    found, engine, desk, said = watch
+    answers = iter(["no route", "no route", None])
+    desk.preflight = lambda: next(answers)
+    found.begin(lambda: False)
+    assert engine.started == 1
+    assert len(said) == 1
+    assert "no route" in said[0]
+
+
+def test_a_node_that_is_refused_before_it_connects_never_starts_its_engine(watch):
+    found, engine, desk, _ = watch
+    desk.preflight = refused("expired")
+    with pytest.raises(Refused, match="expired"):
+        found.begin(lambda: False)
+    assert engine.started == 0
+
+
+def test_a_node_that_is_refused_while_it_is_cut_off_ends(watch):
+    found, _, desk, _ = watch
+    desk.preflight = refused("taken")  # its own new connection
+    found.look()
+    desk.preflight = refused("revoked")
+    with pytest.raises(Refused, match="revoked"):
+        found.look()
+
+
+def refused(code):
+    def preflight():
+        raise Refused(code, f"it is {code}")
+
+    return preflight

@@ -1,0 +1,294 @@
+"""The coordinator's service, over real channels and nodes, without an engine."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+
+import pytest
+
+from command_line import without_times
+from fedcohort.network import lead, runs
+from fedcohort.network.lead import Status
+from fedcohort.protocol import FedcohortError
+from fedcohort.protocol.errors import Refused
+from fedcohort.study.deployed import LocalSites, SiteTable
+from fedcohort.study.deployed import run as run_deployed
+from network.hall import Hall
+from network.parties import SITES, shares
+
+
+def local(hall, out, names=SITES, **changes):
+    """Run the same study over sites in this process; return its files without times."""
+    terms = hall.terms(**changes)
+    tables = [SiteTable.of(terms, name, shares(SITES)[name]) for name in names]
+    run_deployed(
+        terms, LocalSites(terms, tables), out, resume=False, tell=lambda event: None, command=""
+    )
+    return without_times(out)
+
+
+def submit(hall, office, *, resume=False, wait=None, timeout=5.0, who="lead", **changes):
+    return lead.submit(
+        office, hall.offer(who, **changes), wait=wait, timeout=timeout, resume=resume
+    )
+
+
+def fetched(office, status, out):
+    (out / lead.WORK).mkdir(parents=True)
+    lead.fetch(office, status.run, out)
+    return without_times(out)
+
+
+def hold(hall, after):
+    """Hold the line once the study has made `after` exchanges; return (held, release)."""
+    held, go = threading.Event(), threading.Event()
+    start = hall.calls
+
+    def before(site):
+        if hall.calls - start >= after and not go.is_set():
+            held.set()
+            go.wait(60)
+
+    hall.before = before
+    return held, go
+
+
+@pytest.fixture
+def hall(tmp_path):
+    with Hall(tmp_path / "hall") as hall:
+        yield hall
+
+
+def test_a_run_over_the_network_leaves_the_files_of_a_run_in_one_process(hall, tmp_path):
+    hall.start()
+    office = hall.office()
+    done = hall.until(office, submit(hall, office), "done")
+    assert set(done.sites) == set(SITES)
+    assert fetched(office, done, tmp_path / "out") == local(hall, tmp_path / "local")
+
+
+def test_a_study_waits_for_the_steward_and_then_runs(tmp_path):
+    with Hall(tmp_path / "hall", approval={"south": "steward"}) as hall:
+        hall.start()
+        office = hall.office()
+        first = submit(hall, office)
+        status = first
+        for _ in range(100):
+            status = Status.of(office.ask("status", run=first.run)[1])
+            if status.sites["south"]["state"] == "waiting":
+                break
+            time.sleep(0.05)
+        assert status.state == "waiting"
+        assert status.sites["north"]["state"] == "approved"
+        approve(hall, "south", first.run)
+        assert hall.until(office, first, "done").absent == {}
+
+
+def approve(hall, site, run, decision="approved", reason=""):
+    from fedcohort.network import stewards
+
+    kit = hall.kit(f"steward-{site}")
+    found = hall.nodes[site].desk
+    found.decide(run, decision, kit.name, reason, sign=stewards.signer(kit, site))
+
+
+def test_a_policy_that_refuses_ends_the_study_with_its_reason(tmp_path):
+    with Hall(tmp_path / "hall", policy={"west": {"methods": '["logistic"]'}}) as hall:
+        hall.start()
+        office = hall.office()
+        ended = hall.until(office, submit(hall, office), "refused")
+        assert "west" in ended.reason
+        assert "cox" in ended.reason
+        assert not (hall.home / "runs" / ended.run / "out").exists()
+
+
+def test_with_a_quorum_a_refusal_leaves_the_others_and_the_result_says_so(tmp_path):
+    with Hall(tmp_path / "hall", policy={"west": {"methods": '["logistic"]'}}) as hall:
+        hall.start()
+        office = hall.office()
+        done = hall.until(office, submit(hall, office, quorum=0.6), "done")
+        assert list(done.absent) == ["west"]
+        files = fetched(office, done, tmp_path / "out")
+        told = json.loads(files["results.json"])["network"]["absent"]
+        assert list(told) == ["west"]
+        assert "logistic" in told["west"]
+
+
+def test_a_site_that_is_not_there_is_left_out_after_the_wait_where_the_quorum_allows(
+    hall, tmp_path
+):
+    hall.begin("north", "south")
+    hall.open()
+    office = hall.office()
+    done = hall.until(office, submit(hall, office, wait=0.3, quorum=0.6), "done")
+    assert done.absent == {"west": "west was not reached"}
+    results = json.loads(fetched(office, done, tmp_path / "out")["results.json"])
+    assert results["network"]["absent"] == done.absent
+
+
+def test_without_a_quorum_the_wait_ends_the_study_and_names_the_site(hall):
+    hall.begin("north", "south")
+    hall.open()
+    office = hall.office()
+    ended = hall.until(office, submit(hall, office, wait=0.3), "failed")
+    assert "2 of 3 sites" in ended.reason
+    assert "west was not reached" in ended.reason
+
+
+def test_another_lead_sees_and_fetches_nothing(hall, tmp_path):
+    hall.start()
+    office, other = hall.office(), hall.office("second")
+    done = hall.until(office, submit(hall, office), "done")
+    for kind in ("status", "fetch", "cancel"):
+        with pytest.raises(Refused, match="second has no such study"):
+            other.ask(kind, run=done.run)
+    with pytest.raises(Refused, match="another lead"):
+        submit(hall, other, who="second")
+    with pytest.raises(Refused, match="signed by lead"):
+        submit(hall, other, who="lead")
+
+
+@pytest.mark.parametrize("name", ["../run.json", "/etc/hosts", ".work/claim.json", "nothing", ""])
+def test_only_files_of_the_results_can_be_fetched(hall, name):
+    hall.start()
+    office = hall.office()
+    done = hall.until(office, submit(hall, office), "done")
+    with pytest.raises(Refused, match="no file of this run"):
+        office.ask("fetch", run=done.run, name=name, offset=0)
+
+
+def test_an_edited_study_is_refused(hall):
+    hall.start()
+    blob = hall.offer().to_bytes().replace(b'\\"seed\\":3', b'\\"seed\\":4')
+    with pytest.raises(Refused, match="hash differs"):
+        hall.office().ask("submit", offer=blob.decode())
+
+
+def test_a_second_submission_of_a_run_under_way_is_refused_and_names_resume(hall):
+    hall.start()
+    held, go = hold(hall, 12)
+    office = hall.office()
+    first = submit(hall, office)
+    assert held.wait(60)
+    with pytest.raises(Refused, match="--resume"):
+        submit(hall, office)
+    assert submit(hall, office, resume=True).state == "running"
+    go.set()
+    hall.until(office, first, "done")
+
+
+def test_cancel_ends_a_run_in_the_middle_of_a_call(hall):
+    hall.start()
+    held, go = hold(hall, 12)
+    office = hall.office()
+    first = submit(hall, office)
+    assert held.wait(60)
+    began = time.monotonic()
+    lead.cancel(office, first.run)
+    go.set()
+    assert hall.until(office, first, "cancelled").reason == "by lead"
+    assert time.monotonic() - began < 8
+    hall.before = lambda site: None
+    hall.until(office, submit(hall, office), "done")  # it can be submitted anew
+
+
+@pytest.mark.parametrize("after", [10, 14, 20, 33])
+def test_a_run_whose_coordinator_was_killed_ends_bit_equal(hall, tmp_path, after):
+    hall.start()
+    held, go = hold(hall, after)
+    first = submit(hall, hall.office())
+    assert held.wait(60)
+    hall.kill()
+    go.set()
+    hall.before = lambda site: None
+    hall.open()
+    office = hall.office()
+    done = hall.until(office, submit(hall, office, resume=True), "done")
+    assert done.run == first.run
+    assert fetched(office, done, tmp_path / "out") == local(hall, tmp_path / "local")
+
+
+def test_a_run_goes_on_when_a_node_restarts(hall, tmp_path):
+    hall.start()
+    held, go = hold(hall, 16)
+    office = hall.office()
+    first = submit(hall, office)
+    assert held.wait(60)
+    hall.end("south")
+    hall.begin("south")
+    go.set()
+    done = hall.until(office, first, "done")
+    assert fetched(office, done, tmp_path / "out") == local(hall, tmp_path / "local")
+
+
+def test_a_run_that_lost_a_site_fails_and_goes_on_when_it_is_back(hall, tmp_path):
+    hall.start()
+    held, go = hold(hall, 16)
+    office = hall.office()
+    first = submit(hall, office, timeout=1.0)
+    assert held.wait(60)
+    hall.end("south")
+    go.set()
+    limit = time.monotonic() + 60
+    while (status := Status.of(office.ask("status", run=first.run)[1])).open:
+        assert time.monotonic() < limit
+        time.sleep(0.05)
+    assert status.state == "failed", status
+    assert "south" in status.reason
+    hall.begin("south")
+    hall.before = lambda site: None
+    done = hall.until(office, submit(hall, office, resume=True), "done")
+    assert fetched(office, done, tmp_path / "out") == local(hall, tmp_path / "local")
+
+
+def test_studies_run_one_after_the_other_in_the_order_of_submission(hall):
+    hall.start()
+    held, go = hold(hall, 12)
+    office, other = hall.office(), hall.office("second")
+    first = submit(hall, office)
+    assert held.wait(60)
+    second = submit(hall, other, who="second", study="other")
+    go.set()
+    hall.before = lambda site: None
+    assert hall.until(other, second, "done").state == "done"
+    ended = {r.hash: r for r in runs.all_of(hall.home)}
+    assert ended[first.run].ended <= ended[second.run].started
+
+
+def test_a_site_that_the_kit_does_not_list_is_told_so(hall):
+    hall.network.add_site("east")
+    kit = hall.network.kit("coordinator") / "kit.toml"
+    kit.write_text(kit.read_text().replace('"east", ', ""))
+    hall.open()
+    with pytest.raises(Refused, match="east is not among the sites") as found:
+        hall.office("east").ask("hello")
+    assert found.value.code == "unknown site"
+    assert any("east" in line for line in hall.said)
+    assert hall.office("north").ask("hello")[1]["kind"] == "hello"
+    with pytest.raises(Refused, match="sites do not ask"):
+        hall.office("north").ask("status", run="0" * 64)
+
+
+def test_the_record_of_a_run_comes_back_from_disk(hall):
+    hall.start()
+    office = hall.office()
+    done = hall.until(office, submit(hall, office), "done")
+    (found,) = runs.all_of(hall.home)
+    assert (found.hash, found.state, found.lead) == (done.run, "done", "lead")
+    assert (found.folder / "run.json").stat().st_size < 4000
+
+
+def test_no_message_of_a_failing_coordinator_holds_the_text_of_the_error(hall, monkeypatch):
+    hall.start()
+
+    def broken(*_):
+        raise RuntimeError("patient 4711")
+
+    monkeypatch.setattr(runs, "files_of", broken)
+    office = hall.office()
+    done = hall.until(office, submit(hall, office), "done")
+    with pytest.raises(FedcohortError, match="RuntimeError") as found:
+        office.ask("fetch", run=done.run)
+    assert "4711" not in str(found.value)

@@ -1,0 +1,166 @@
+"""The steward's desk: what is decided counts at once, for one study, and only if it may."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from fedcohort.network import desk as desks
+from fedcohort.network.desk import APPROVED, REFUSED, WAITING, Desk
+from fedcohort.protocol.errors import InputError, Refused
+
+ONE, TWO, THREE = ("ab" * 32, "ab" * 4 + "cd" * 28, "12" * 32)
+
+
+def desk(folder, verify=None):
+    return Desk(folder / "desk", "net", "north", verify)
+
+
+def put(made, study=ONE, name="small"):
+    return made.put(study, b"signed", name, "lead", "Charite")
+
+
+def test_a_study_waits_until_it_is_decided_and_decisions_follow_each_other(tmp_path):
+    made = desk(tmp_path)
+    assert put(made)
+    assert not put(made), "the same study is no new one"
+    assert made.entry(ONE).state == WAITING
+    made.decide(ONE, APPROVED, "anna")
+    assert made.entry(ONE).state == APPROVED
+    made.decide(ONE, REFUSED, "anna", "The vote\nof the board  is late.")
+    entry = made.entry(ONE)
+    assert (entry.state, entry.decision.reason) == (REFUSED, "The vote of the board is late.")
+    assert (entry.decision.by, entry.lead, entry.organisation) == ("anna", "lead", "Charite")
+    assert made.offer(ONE) == b"signed"
+
+
+def test_a_desk_in_another_process_sees_a_decision_at_once(tmp_path):
+    """A running node has its own view of the files; a decision counts at its very next look."""
+    node = desk(tmp_path)
+    put(node)
+    assert node.decision(ONE) is None
+    for n, decision in enumerate([APPROVED, REFUSED, APPROVED]):
+        code = (
+            "import sys; from pathlib import Path; from fedcohort.network.desk import Desk;"
+            "Desk(Path(sys.argv[1]), 'net', 'north', None).decide(sys.argv[2], sys.argv[3], 'x')"
+        )
+        subprocess.run(
+            [sys.executable, "-c", code, str(tmp_path / "desk"), ONE, decision],
+            check=True, env=os.environ,
+        )  # fmt: skip
+        found = node.decision(ONE)
+        assert (found.number, found.decision) == (n + 1, decision)
+
+
+def test_short_hashes_name_a_study_when_they_are_unique(tmp_path):
+    made = desk(tmp_path)
+    for study in (ONE, TWO, THREE):
+        put(made, study)
+    assert made.find("1212") == THREE
+    assert made.find(ONE.upper()) == ONE
+    assert made.find("abababababab") == ONE
+    with pytest.raises(InputError, match=r"2 studies have hashes that begin with 'abab'"):
+        made.find("abab")
+    with pytest.raises(InputError, match="no study here"):
+        made.find("9999")
+    for text in ("121", "", "zzzz", "../..", "12 12"):
+        with pytest.raises(InputError, match="is no hash"):
+            made.find(text)
+
+
+def test_only_a_whole_hash_names_a_folder(tmp_path):
+    made = desk(tmp_path)
+    for text in ("../../etc", "ab", ONE + "/..", ""):
+        with pytest.raises(Refused):
+            put(made, text)
+        with pytest.raises(Refused):
+            made.offer(text)
+    assert not (tmp_path / "desk").exists()
+
+
+def test_those_that_wait_stand_first_then_the_latest(tmp_path, monkeypatch):
+    made = desk(tmp_path)
+    for i, study in enumerate((ONE, TWO, THREE)):
+        monkeypatch.setattr(desks, "now", lambda i=i: f"2026-01-0{i + 1}T00:00:00Z")
+        put(made, study)
+    made.decide(THREE, APPROVED, "anna")
+    assert [e.study for e in made.entries()] == [TWO, ONE, THREE]
+
+
+def test_a_line_that_was_cut_off_hides_no_decision(tmp_path):
+    made = desk(tmp_path)
+    put(made)
+    made.decide(ONE, APPROVED, "anna")
+    path = tmp_path / "desk" / ONE / "decisions.jsonl"
+    whole = path.read_text()
+    path.write_text(whole + whole[: len(whole) // 2])
+    assert made.decision(ONE).decision == APPROVED
+    made.decide(ONE, REFUSED, "anna", "no")
+    assert made.decision(ONE).decision == REFUSED
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["", "[]", "{}", '{"number": 9}', "\0\0", '"approved"', "[" * 5000]
+    + [
+        json.dumps(
+            {"number": n, "decision": d, "reason": "", "by": "x", "at": "", "signature": s,
+             "certificate": ""}
+        )
+        for n, d, s in (
+            (9, "maybe", ""), ("9", "approved", ""), (True, "approved", ""), (9, "approved", 1)
+        )
+    ],
+)  # fmt: skip
+def test_what_is_no_decision_decides_nothing(tmp_path, line):
+    made = desk(tmp_path)
+    put(made)
+    (tmp_path / "desk" / ONE / "decisions.jsonl").write_text(line + "\n")
+    assert made.decision(ONE) is None
+
+
+def test_a_signature_is_asked_over_all_that_a_decision_says(tmp_path):
+    """Whoever verifies sees network, site, study, number, decision, reason, name and time."""
+    seen = []
+
+    def verify(text, signature, certificate, by):
+        seen.append(json.loads(text))
+        return signature == b"s" and certificate == b"c" and by == "anna"
+
+    made = desk(tmp_path, verify)
+    put(made)
+    with pytest.raises(InputError, match="takes decisions that a steward of its own signs"):
+        made.decide(ONE, APPROVED, "anna")
+    with pytest.raises(InputError):
+        made.decide(ONE, APPROVED, "anna", sign=lambda text: (b"other", b"c"))
+    assert made.decision(ONE) is None
+    found = made.decide(ONE, REFUSED, "anna", "why", sign=lambda text: (b"s", b"c"))
+    assert seen[-1] == [
+        "fedcohort decision 1", "net", "north", ONE, 1, "refused", "why", "anna", found.at,
+    ]  # fmt: skip
+    path = tmp_path / "desk" / ONE / "decisions.jsonl"
+    path.write_text(path.read_text().replace('"by": "anna"', '"by": "otto"'))
+    assert made.decision(ONE) is None
+
+
+def test_a_reason_is_one_line_of_some_length(tmp_path):
+    made = desk(tmp_path)
+    put(made)
+    with pytest.raises(InputError, match="at most 500 characters"):
+        made.decide(ONE, REFUSED, "anna", "x" * 501)
+    with pytest.raises(InputError, match="one line"):
+        made.decide(ONE, REFUSED, "anna", "\x1b[2Jgone")
+    with pytest.raises(InputError, match="no study"):
+        made.decide(TWO, REFUSED, "anna", "x")
+
+
+def test_a_run_is_noted_and_a_damaged_note_reads_as_closed(tmp_path):
+    made = desk(tmp_path)
+    put(made)
+    assert made.run(ONE) == (False, None)
+    made.note_run(ONE, open_=True, table="d1")
+    assert made.run(ONE) == (True, "d1")
+    (tmp_path / "desk" / ONE / "run.json").write_text('{"open": tr')
+    assert made.run(ONE) == (False, None)

@@ -1,0 +1,537 @@
+"""What a node does with what it is asked: each refusal is one line on both sides, nothing computed."""
+
+import dataclasses
+import json
+import struct
+
+import numpy as np
+import pytest
+
+import fedcohort
+from fedcohort.algorithms.cox import METHOD as COX
+from fedcohort.data import preprocess
+from fedcohort.network import desk as desks
+from fedcohort.network import stewards
+from fedcohort.network.kits import Kit
+from fedcohort.network.offer import Offer
+from fedcohort.protocol.arguments import Parcel
+from fedcohort.protocol.wire import decode, encode
+from fedcohort.runtime.remote import remote
+from fedcohort.study.deployed.counting import tell_counts
+from fedcohort.study.deployed.terms import Terms
+from hospital import DICTIONARY, STUDY, Hospital, patients, request
+
+
+@pytest.fixture
+def hospital(tmp_path):
+    made = Hospital(tmp_path)
+    yield made
+    made.node.close()
+
+
+def setting(made: Hospital, **policy) -> Hospital:
+    made.policy |= policy
+    made.restart()
+    return made
+
+
+def decide(made: Hospital, run: str, decision: str, reason: str = "") -> None:
+    """Let the site's steward decide, as the command does."""
+    kit = Kit.read(made.steward)
+    desk = stewards.desk(made.kit, made.node.config.policy, made.state)
+    desk.decide(run, decision, kit.name, reason, stewards.signer(kit, "north"))
+
+
+def refused(made: Hospital, told: dict, code: str, *said: str) -> str:
+    """Check a refusal: one line to the coordinator, the same in log and ledger, nothing computed."""
+    if told["kind"] == "standing":
+        assert told["state"] == "refused"
+        assert told["code"] == code
+        text = told["reason"]
+    else:
+        assert told["kind"] == "error"
+        assert told["code"] == "Refused"
+        assert told["reason"] == code
+        text = told["text"]
+    for part in said:
+        assert part in text
+    assert "\n" not in text
+    assert text.startswith("site 'north'")
+    line = made.log.splitlines()[-1]
+    assert f"refused {code}" in line
+    assert " ".join(text.removeprefix("site 'north': ").split())[:200] in line
+    ledger = [json.loads(x) for x in (made.state / "ledger.jsonl").read_text().splitlines()]
+    assert ledger[-1]["told"] == "refused"
+    assert not [x for x in ledger if "step" in x], "something was computed"
+    return text
+
+
+# what is answered -----------------------------------------------------------------------
+
+
+def test_an_approved_study_is_answered_and_its_reply_stands_in_the_ledger(hospital):
+    run = hospital.approved()
+    told = hospital.call(run)
+    assert told["kind"] == "reply"
+    (line,) = [json.loads(x) for x in (hospital.state / "ledger.jsonl").read_text().splitlines()]
+    assert (line["run"], line["session"], line["step"]) == (run, "count", "tell_counts")
+    assert line["fields"]["rows"] == {"shape": [2], "dtype": "int64", "bytes": 16}
+    assert line["verb"] == "gather"
+
+
+def test_a_ping_says_the_version(hospital):
+    told = hospital.ask(encode({}, {"kind": "ping"}))
+    assert told == {"kind": "pong", "version": fedcohort.__version__}
+
+
+def test_a_node_takes_part_in_a_fit_that_equals_the_fit_on_its_table(hospital):
+    """Through bytes, node, store and strict decoding: the arrays of a fit in this process."""
+    from fedcohort.runtime.local import local
+    from fedcohort.study.deployed.sessions import open_session
+    from fedcohort.study.deployed.table import SiteTable
+
+    made = hospital.signed()
+    run, terms = hospital.approved(made), Terms.from_json(made.terms)
+    host = open_session(terms, SiteTable.of(terms, "north", patients()), "fit-r0000-a00", 5)
+    found = []
+    for fed in (remote(hospital, run, "fit-r0000-a00"), local([host])):
+        design = preprocess.fit_design(
+            fed, terms.dictionary, terms.outcome, scale="none", impute="median", min_cell=5
+        )
+        from fedcohort.protocol import Task
+
+        task = Task(
+            kind="survival", features=design.features, outcome="survival", origin=design.origin
+        )
+        found.append(COX.fit(fed.through(design), COX.configure({}), task).arrays())
+    assert found[0].keys() == found[1].keys()
+    for name, array in found[0].items():
+        np.testing.assert_array_equal(array, found[1][name])
+
+
+# who decides ------------------------------------------------------------------------------
+
+
+def test_a_study_waits_for_the_steward_and_no_call_is_answered_before(hospital):
+    setting(hospital, approval="steward")
+    made = hospital.signed()
+    told = hospital.offered(made)
+    assert told["state"] == "waiting"
+    assert told["reason"] == "waiting for the data steward"
+    refused(hospital, hospital.call(made.hash), "unapproved", made.hash[:12], "is not approved")
+    decide(hospital, made.hash, desks.APPROVED)
+    assert hospital.offered(made)["state"] == "approved"
+    assert hospital.call(made.hash)["kind"] == "reply"
+
+
+def test_the_reason_of_a_refusal_reaches_the_lead(hospital):
+    setting(hospital, approval="steward")
+    made = hospital.signed()
+    hospital.offered(made)
+    decide(hospital, made.hash, desks.REFUSED, "We have no ethics vote for the marker.")
+    text = refused(hospital, hospital.offered(made), "refused")
+    assert text.endswith("refused the study: We have no ethics vote for the marker.")
+    refused(hospital, hospital.call(made.hash), "refused", "no ethics vote")
+
+
+def test_an_approval_that_is_taken_back_ends_a_run_at_its_next_call(hospital):
+    setting(hospital, approval="steward")
+    made = hospital.signed()
+    hospital.offered(made)
+    decide(hospital, made.hash, desks.APPROVED)
+    hospital.offered(made)
+    assert hospital.call(made.hash)["kind"] == "reply"
+    decide(hospital, made.hash, desks.REFUSED, "Stop.")
+    told = hospital.call(made.hash, call=1)
+    assert told["kind"] == "error"
+    assert told["reason"] == "refused"
+
+
+def test_an_approval_without_the_stewards_signature_counts_for_nothing(hospital):
+    setting(hospital, approval="steward")
+    made = hospital.signed()
+    hospital.offered(made)
+    forged = dataclasses.asdict(desks.Decision(1, "approved", "", "steward-north", desks.now()))
+    other = Kit.read(hospital.folder / "net" / "people" / "steward-south")
+    text = desks.Decision(**forged).signed("net", "north", made.hash)
+    signed = forged | {
+        "signature": other.private_key().sign(text).hex(),
+        "certificate": other.certificate.read_text(),
+    }
+    path = hospital.state / "desk" / made.hash / "decisions.jsonl"
+    path.write_text(json.dumps(forged) + "\n" + json.dumps(signed) + "\nnonsense\n")
+    assert hospital.offered(made)["state"] == "waiting"
+    refused(hospital, hospital.call(made.hash), "unapproved")
+
+
+def test_an_old_approval_does_not_come_back_after_a_refusal(hospital):
+    setting(hospital, approval="steward")
+    made = hospital.signed()
+    hospital.offered(made)
+    decide(hospital, made.hash, desks.APPROVED)
+    path = hospital.state / "desk" / made.hash / "decisions.jsonl"
+    approval = path.read_text()
+    decide(hospital, made.hash, desks.REFUSED, "No.")
+    path.write_text(path.read_text() + approval)
+    refused(hospital, hospital.offered(made), "refused", "No.")
+
+
+def test_an_approval_of_one_study_is_none_of_another(hospital):
+    setting(hospital, approval="steward")
+    one, other = hospital.signed(), hospital.signed(hospital.terms(STUDY + "seed: 1\n"))
+    for made in (one, other):
+        hospital.offered(made)
+    decide(hospital, one.hash, desks.APPROVED)
+    desk = hospital.state / "desk"
+    text = (desk / one.hash / "decisions.jsonl").read_text()
+    (desk / other.hash / "decisions.jsonl").write_text(text)
+    assert hospital.offered(other)["state"] == "waiting"
+
+
+# what policies refuse -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("policy", "code", "said"),
+    [
+        ({"methods": ["deepcox"]}, "method", "asks for method 'cox'; this site allows 'deepcox'"),
+        (
+            {"columns": ["age", "time", "cens"]}, "column",
+            "asks for columns 'grade', 'marker', 'note', 'pid', 'seen'; this site allows 'age'",
+        ),
+        ({"min_cell": 10}, "min_cell", "asks for privacy.min_cell 5; this site allows 10 or more"),
+        ({"submitters": ["anna"]}, "submitter", "submitted by 'lead'; this site takes studies of"),
+        ({"secure_sum": "required"}, "secure_sum", "this version of fedcohort cannot form"),
+        ({"min_rows": 161}, "rows", "too few rows; this site allows 161 or more"),
+    ],
+)  # fmt: skip
+def test_a_study_beyond_the_policy_is_refused_at_the_offer_and_at_every_call(
+    hospital, policy, code, said
+):
+    made = hospital.signed()
+    hospital.approved(made)
+    setting(hospital, **policy)
+    text = refused(hospital, hospital.offered(made), code, said)
+    assert "160" not in text, "the count of rows stays at the site"
+    told = hospital.call(made.hash)
+    assert told["kind"] == "error"
+    assert told["reason"] == code
+
+
+def test_a_study_that_asks_for_noise_or_secure_sums_is_refused(hospital):
+    terms = hospital.terms()
+    for key, value in (("dp", {"epsilon": 1}), ("secure_aggregation", True)):
+        content = dict(terms.content) | {"privacy": {"min_cell": 5, key: value}}
+        edited = dataclasses.replace(terms, content=content)
+        refused(
+            hospital, hospital.offered(hospital.signed(edited)), "study", f"privacy.{key}",
+            "this version cannot do that",
+        )  # fmt: skip
+
+
+# what is not what it says -------------------------------------------------------------------
+
+
+def test_a_study_that_was_edited_after_it_was_signed_is_refused(hospital):
+    says = json.loads(hospital.signed().to_bytes())
+    edits = {
+        "terms": says["terms"].replace('"min_cell":5', '"min_cell":1'),
+        "lead": "anna",
+        "version": "0.1.99",
+        "signature": "ab" * 70,
+    }
+    for key, value in edits.items():
+        blob = json.dumps(says | {key: value}, sort_keys=True, separators=(",", ":")).encode()
+        told = hospital.offered(blob)
+        assert told["kind"] == "error", key
+        assert told["reason"] in ("edited", "name"), key
+        refused(hospital, told, told["reason"])
+    assert not (hospital.state / "desk").exists()
+
+
+def test_a_study_edited_on_the_desk_is_not_run(hospital):
+    run = hospital.approved()
+    hospital.restart()
+    path = hospital.state / "desk" / run / "offer"
+    path.write_bytes(path.read_bytes().replace(b"min_cell", b"min_cels"))
+    refused(hospital, hospital.call(run), "edited")
+    other = hospital.signed(hospital.terms(STUDY + "seed: 1\n"))
+    path.write_bytes(other.to_bytes())
+    refused(hospital, hospital.call(run), "hash")
+
+
+def test_an_incompatible_version_is_refused_by_name(hospital):
+    told = hospital.offered(hospital.signed(version="9.7.0"))
+    refused(hospital, told, "version", "9.7.0", fedcohort.__version__)
+
+
+def test_a_study_of_another_network_is_refused(hospital, tmp_path):
+    from fedcohort.network.kits import Network
+
+    Network.new(tmp_path / "elsewhere", sites=["x"])
+    foreign = Kit.read(tmp_path / "elsewhere" / "people" / "lead")
+    from fedcohort.network.offer import offer
+
+    told = hospital.offered(offer(hospital.terms().to_json(), foreign))
+    refused(hospital, told, "network", "elsewhere")
+
+
+def test_another_lead_does_not_inherit_an_approval(hospital):
+    setting(hospital, submitters=["lead", "anna"])
+    hospital.approved()
+    refused(hospital, hospital.offered(hospital.signed(lead="anna")), "lead", "by 'lead' before")
+
+
+def test_only_the_coordinator_may_ask(hospital):
+    run = hospital.approved()
+    lead = Kit.read(hospital.folder / "net" / "people" / "lead")
+    peer = hospital.trust.verify(lead.certificate.read_bytes())
+    refused(hospital, hospital.ask(request(run), peer), "role", "lead is no coordinator")
+
+
+# malformed ----------------------------------------------------------------------------------
+
+
+def broken() -> dict[str, bytes]:
+    """Return bodies that no coordinator sends."""
+    good = request("0" * 64)
+    head = json.dumps({"meta": [], "arrays": []}).encode()
+    return {
+        "empty": b"",
+        "text": b"hello, this is no record of arrays",
+        "no header": good[:8],
+        "header too long": struct.pack("<Q", 2**60) + good[8:],
+        "meta no mapping": struct.pack("<Q", len(head)) + head + b"\0\0\0\0",
+        "deep": struct.pack("<Q", 10**5) + b"[" * 10**5,
+        "pickle": b"\x80\x04\x95\x0b\0\0\0\0\0\0\0\x8c\x07builtins\x94.",
+    }
+
+
+@pytest.mark.parametrize("name", sorted(broken()))
+def test_bytes_that_are_no_request_are_refused(hospital, name):
+    refused(hospital, hospital.ask(broken()[name]), "malformed", "no record of arrays")
+
+
+def test_a_request_of_unknown_kind_is_refused(hospital):
+    refused(hospital, hospital.ask(encode({}, {"kind": "shell"})), "kind", "none of offer, call")
+
+
+def test_an_oversized_request_is_refused_before_it_is_read(hospital, monkeypatch):
+    from fedcohort.network import node
+
+    monkeypatch.setattr(node, "REQUEST", 1000)
+    body = encode({"0": np.zeros(1000)}, {"kind": "call", "run": "0" * 64})
+    refused(hospital, hospital.ask(body), "size", "larger than 1000 bytes")
+
+
+@pytest.mark.parametrize(
+    ("change", "code", "said"),
+    [
+        ({"session": "steal"}, "VerbRefused", "no session of that name"),
+        ({"session": "fit-r0099-a00"}, "VerbRefused", "no session of that name"),
+        ({"step": "rows_of_all"}, "VerbRefused", "rows_of_all"),
+        ({"verb": "sum"}, "VerbRefused", "only the gather of tell_counts"),
+        ({"parcel": Parcel.of({"min_cell": 1})}, "Refused", "tells of no cell below 5"),
+        ({"parcel": Parcel.of({"min_cell": float("nan")})}, "Refused", "tells of no cell below 5"),
+        ({"call": 3, "base": 2}, "JournalMismatch", "holds no state of call 2"),
+    ],
+)  # fmt: skip
+def test_a_call_that_the_study_does_not_have_is_refused(hospital, change, code, said):
+    run = hospital.approved()
+    told = hospital.call(run, **change)
+    assert told["kind"] == "error"
+    assert told["code"] == code
+    assert said in told["text"]
+    lines = [json.loads(x) for x in (hospital.state / "ledger.jsonl").read_text().splitlines()]
+    assert [x.get("told") for x in lines] == ["error"]
+    assert "failed" in hospital.log.splitlines()[-1]
+
+
+def test_arrays_that_are_malformed_are_refused(hospital):
+    run = hospital.approved()
+    good = request(run, parcel=Parcel.of({"min_cell": 5, "x": np.ones(3)}))
+    cut, flipped = good[:-9], bytearray(good)
+    flipped[-8] ^= 1
+    for body in (cut, bytes(flipped), good + b"\0"):
+        told = hospital.ask(body)
+        assert told["kind"] == "error"
+        assert told["reason"] == "malformed"
+    assert not [
+        x for x in (hospital.state / "ledger.jsonl").read_text().splitlines() if "step" in x
+    ]
+
+
+def test_a_reply_with_more_numbers_than_the_site_allows_does_not_leave(hospital):
+    setting(hospital, max_parameters=3)
+    run = hospital.approved()
+    told = hospital.call(run)
+    assert told["reason"] == "max_parameters"
+    assert "3 at most" in told["text"]
+
+
+# runs ---------------------------------------------------------------------------------------
+
+
+def test_a_call_for_another_run_than_the_approved_one_is_refused(hospital):
+    hospital.approved()
+    refused(hospital, hospital.call("ab" * 32), "unapproved")
+    refused(hospital, hospital.call("not a hash"), "run")
+
+
+def test_a_call_after_the_run_was_closed_is_refused_until_it_is_offered_again(hospital):
+    made = hospital.signed()
+    run = hospital.approved(made)
+    assert hospital.call(run)["kind"] == "reply"
+    assert hospital.ask(encode({}, {"kind": "close", "run": run}))["kind"] == "closed"
+    told = hospital.call(run, call=1)
+    assert told["reason"] == "closed"
+    hospital.restart()
+    assert hospital.call(run, call=1)["reason"] == "closed"
+    hospital.approved(made)
+    assert hospital.call(run)["kind"] == "reply"
+
+
+def test_a_close_that_overtakes_the_offer_of_a_new_run_does_not_end_it(hospital):
+    run = hospital.approved()
+    hospital.ask(encode({}, {"kind": "close", "run": run}))
+    assert hospital.call(run)["kind"] == "reply"
+
+
+def test_a_restarted_node_answers_the_same_call_with_the_same_bytes(hospital):
+    run = hospital.approved()
+    hospital.call(run)
+    hospital.restart()
+    hospital.call(run)
+    first, second = hospital.sent[-2:]
+    assert first == second
+
+
+def test_a_table_that_changes_in_the_middle_of_a_run_is_noticed(hospital):
+    made = hospital.signed()
+    run = hospital.approved(made)
+    hospital.call(run)
+    patients(seed=1).to_csv(hospital.table, index=False)
+    hospital.restart()
+    told = hospital.call(run, call=1)
+    assert told["reason"] == "changed"
+    assert "submit the study anew" in told["text"]
+    hospital.approved(made)
+    assert hospital.call(run)["kind"] == "reply"
+
+
+def test_rows_in_another_order_are_the_same_table(hospital):
+    run = hospital.approved()
+    hospital.call(run)
+    patients().sample(frac=1, random_state=3).to_csv(hospital.table, index=False)
+    hospital.restart()
+    assert hospital.call(run)["kind"] == "reply"
+    assert hospital.sent[-1] == hospital.sent[-2]
+
+
+# data ---------------------------------------------------------------------------------------
+
+
+def test_a_missing_data_file_is_said_without_its_name(hospital):
+    hospital.table.unlink()
+    text = refused(hospital, hospital.offered(hospital.signed()), "data", "data file is missing")
+    assert "patients" not in text
+
+
+def test_data_that_do_not_fit_are_named_by_column_and_rule(hospital):
+    frame = patients().assign(age=lambda f: f.age.where(f.index != 7, 999))
+    frame["grade"] = frame.grade.where(frame.index % 9 != 0, "IV")
+    frame.drop(columns="marker").to_csv(hospital.table, index=False)
+    made = hospital.signed()
+    text = refused(hospital, hospital.offered(made), "unfit")
+    assert "column 'age' breaks the rule 'range'" in text
+    assert "column 'grade' breaks the rule 'levels'" in text
+    assert "column 'marker' breaks the rule" in text
+    assert "999" not in text
+    assert "IV" not in text
+    assert hospital.node.desk.entry(made.hash).unfit
+    patients().to_csv(hospital.table, index=False)
+    assert hospital.offered(made)["state"] == "approved"
+    assert not hospital.node.desk.entry(made.hash).unfit
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("unit: years", "unit: months", "column 'age' of the study has another 'unit'"),
+        ("[I, II, III]", "[III, II, I]", "column 'grade' of the study has another 'levels'"),
+        ("type: integer", "type: number", "column 'age' of the study has another 'type'"),
+        ("  marker: {type: number, unit: ng/ml}\n", "", "column 'marker' of the study is not in"),
+    ],
+)
+def test_a_study_whose_dictionary_is_not_the_sites_is_refused(hospital, old, new, said):
+    assert old in DICTIONARY
+    own = hospital.folder / "data" / "own.yaml"
+    own.write_text(DICTIONARY)
+    hospital.data["dictionary"] = "own.yaml"
+    hospital.restart()
+    hospital.approved()
+    own.write_text(DICTIONARY.replace(old, new))
+    hospital.restart()
+    refused(hospital, hospital.offered(hospital.signed()), "dictionary", said)
+
+
+def test_columns_that_the_study_does_not_name_never_reach_a_step(hospital):
+    patients().assign(secret=1.0).to_csv(hospital.table, index=False)
+    run = hospital.approved()
+    hospital.call(run)
+    assert "secret" not in hospital.node._studies[run].table.frame.columns
+
+
+def test_nothing_is_opened_before_a_study_is_approved(hospital, monkeypatch):
+    from fedcohort.network import node
+
+    def never(*_):
+        raise AssertionError("the table was opened")
+
+    setting(hospital, approval="steward")
+    monkeypatch.setattr(node, "open_table", never)
+    made = hospital.signed()
+    assert hospital.offered(made)["state"] == "waiting"
+    hospital.call(made.hash)
+
+
+def test_whatever_goes_wrong_is_answered_by_kind_and_number(hospital, monkeypatch):
+    def fails(*_):
+        raise RuntimeError("Jane Doe, 1971")
+
+    monkeypatch.setattr(hospital.node.desk, "decision", fails)
+    told = hospital.call("ab" * 32)
+    assert told["code"] == "SiteFailed"
+    assert "RuntimeError" in told["text"]
+    assert "fault 1" in told["text"]
+    assert "Jane" not in told["text"] + hospital.log
+    assert "fault 1 RuntimeError at test_node.py:" in hospital.log
+
+
+def test_too_many_waiting_studies_are_refused(hospital, monkeypatch):
+    monkeypatch.setattr(desks, "MOST_WAITING", 2)
+    setting(hospital, approval="steward")
+    for seed in (1, 2):
+        hospital.offered(hospital.signed(hospital.terms(STUDY + f"seed: {seed}\n")))
+    refused(hospital, hospital.offered(hospital.signed()), "desk", "2 studies wait")
+
+
+def test_state_is_for_its_owner_alone(hospital):
+    run = hospital.approved()
+    hospital.call(run)
+    for path in [hospital.state, *hospital.state.rglob("*")]:
+        assert path.stat().st_mode & 0o077 == 0, path.relative_to(hospital.state)
+
+
+def test_what_the_reply_holds_is_what_the_site_counted(hospital):
+    run = hospital.approved()
+    hospital.call(run)
+    arrays, _ = decode(hospital.sent[-1])
+    assert int(arrays["analysed"]) == 160
+    assert tell_counts.reply.__dataclass_fields__.keys() == arrays.keys()
+
+
+def test_an_offer_is_read_as_it_was_signed(hospital):
+    made = hospital.signed()
+    run = hospital.approved(made)
+    assert Offer.from_bytes((hospital.state / "desk" / run / "offer").read_bytes()) == made

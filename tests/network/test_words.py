@@ -1,0 +1,125 @@
+"""A study in plain words: what it says is what the study asks, and jargon is not in it."""
+
+import re
+
+import pytest
+
+from fedcohort.algorithms.cox import METHOD as COX
+from fedcohort.apps.steward import OWN_STEPS
+from fedcohort.network import words
+from fedcohort.protocol import registry
+from hospital import DICTIONARY, STUDY, Hospital
+
+
+@pytest.fixture(scope="module")
+def hospital(tmp_path_factory):
+    made = Hospital(tmp_path_factory.mktemp("hospital"))
+    yield made
+    made.node.close()
+
+
+def told(hospital, study=STUDY, dictionary=DICTIONARY, **options):
+    terms = hospital.terms(study, dictionary)
+    lines = words.in_words(terms, "lead", "Charite", own_steps=OWN_STEPS, **options)
+    assert max(map(len, lines)) <= words.WIDTH
+    return re.sub(r"\s+", " ", " ".join(lines))
+
+
+def test_it_says_who_asks_what_and_of_which_outcome(hospital):
+    text = told(hospital)
+    assert hospital.terms().hash in text
+    assert "asked by lead, Charite" in text
+    assert "question Does the marker tell who relapses?" in text
+    assert "the time until an event: 'time' in days, and whether it was seen, 'cens'" in text
+
+
+def test_every_column_is_named_with_what_it_is_used_for(hospital):
+    text = told(hospital)
+    used, rest = text.split("Only checked, or counted from, in no model:")
+    assert "3 columns to predict from: age (age at surgery, years); grade; marker (ng/ml)." in used
+    assert {"note", "pid", "seen"} <= set(re.findall(r"\w+", rest.split(".")[0]))
+    strata = told(hospital, STUDY.replace("{method: cox,", "{method: cox, strata: grade,"))
+    assert "'grade' is used as the strata." in strata
+    assert "2 columns to predict from" in strata
+
+
+def test_each_method_says_what_it_reveals_with_these_settings(hospital):
+    plain, exact = told(hospital), told(hospital, STUDY.replace("cox,", "cox, time_grid: exact,"))
+    assert COX.reveals_with is not None
+    for text, settings in ((plain, {}), (exact, {"time_grid": "exact"})):
+        said = COX.reveals_with(COX.configure(settings))
+        assert " ".join(said.split()) in text
+    assert "The grid 'exact' shows each site's times of death." in exact
+    assert "The grid 'exact'" not in plain
+
+
+def test_every_step_that_a_site_may_be_asked_is_listed_with_its_fields(hospital):
+    text = told(hospital)
+    own, _, sums = text.partition("SHOWN FOR YOUR SITE ALONE:")[2].partition("Shown as a sum")
+    for step in (*COX.steps, *OWN_STEPS):
+        fields = words.words.listed([f.replace("_", " ") for f in step.reply.__dataclass_fields__])
+        said = f"- {step.name.replace('_', ' ')} ({fields}):"
+        assert (said in own, said in sums) == (step.verb == "gather", step.verb == "sum"), said
+
+
+def test_rounds_are_told_where_they_are_known(hospital):
+    study = STUDY.replace(
+        "- {method: cox, title: Cox regression}",
+        "- {method: deepcox, title: Net, strategy: fedavg, rounds: 7}\n- {method: cox}",
+    )
+    text = told(hospital, study)
+    assert "Net: 7 rounds" in text
+    assert "All of it 1 time" in text
+
+
+def test_bounds_and_judging_are_told(hospital):
+    text = told(hospital, STUDY + "bounds: [isolated, centralised]\n")
+    assert "it is fitted to your rows alone, here" in text
+    assert "25 % of your rows" in text
+    assert "judged by C-index" in text
+
+
+def test_the_stricter_least_cell_counts(hospital):
+    assert "from 1 to 4 are not shown" in told(hospital)
+    assert "from 1 to 9 are not shown" in told(hospital, min_cell=10)
+    assert "from 1 to 4 are not shown" in told(hospital, min_cell=2)
+
+
+def test_it_is_honest_about_noise_and_about_who_sees_a_reply(hospital):
+    text = told(hospital)
+    assert "None is added" in text
+    assert "does not hide single replies from that computer" in text
+
+
+@pytest.mark.parametrize(
+    "word",
+    ["gather", "numpy", "json", "hyperparameter", "callback", "verb", "dataclass", "`", "eqs?[.]",
+     "tensor", "dict", "int64", "_"],
+)  # fmt: skip
+def test_no_word_of_programmers_is_in_what_is_asked_and_revealed(hospital, word):
+    """Names of the study's own columns and settings apart, which stand as they are."""
+    text = told(hospital, STUDY + "bounds: [isolated]\n").replace("min_cell", "")
+    assert not re.search(rf"(?<![a-z]){word}(?![a-z])", text.lower())
+
+
+@pytest.mark.parametrize("name", ["ridge", "logistic", "glm", "svm", "mixed", "meta_analysis"])
+def test_studies_of_other_tasks_are_told_too(hospital, name):
+    method = registry.find(name)
+    task = "regression" if "regression" in method.tasks else "classification"
+    if "predict" not in method.gives:
+        pytest.skip("predicts nothing, so it is no arm of a study")
+    y = "marker, type: continuous" if task == "regression" else "cens, type: binary"
+    study = (
+        f"study: s\ntask: {task}\ndata: {{source: n.csv, dictionary: dictionary.yaml, "
+        f"outcome: {{y: {y}}}, sites: {{column: h}}}}\narms:\n- {{method: {name}}}\n"
+    )
+    dictionary = DICTIONARY.replace("{type: event}", "{type: binary}").replace(
+        "{type: time, unit: days}", "{type: number, unit: days}"
+    )
+    text = told(hospital, study, dictionary)
+    assert ("'marker': a number" if task == "regression" else "'cens': yes or no") in text
+    assert "What leaves:" in text
+
+
+def test_a_list_without_studies_says_so():
+    assert words.summary([]) == ["No study has come to this site."]

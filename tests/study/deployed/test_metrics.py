@@ -1,0 +1,154 @@
+"""Metrics over sites against those of the pooled blind rows, computed by other code.
+
+Tolerances are the errors that `docs/deployed-metrics.md` states.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn import metrics as sklearn
+from sksurv.metrics import concordance_index_censored
+
+from deployed_cases import frames_of, results_of, run_local, tables_of, terms_of
+from fedcohort.data.targets import target_of
+from fedcohort.protocol import registry
+from fedcohort.study import evaluate, saved
+from fedcohort.study.engine import Problem, fit_once
+from fedcohort.study.layout import seed_of
+
+CASES = {
+    "gbsg2": ("survival", "[{method: cox}]"),
+    "breast_cancer": ("classification", "[{method: logistic, l2: 0.1, scale: standard}]"),
+    "diabetes": ("regression", "[{method: ridge, penalty: 0.1}]"),
+}
+
+
+@pytest.fixture(scope="module", params=list(CASES))
+def case(request, tmp_path_factory):
+    """Return a run, its tables, and the arm's model with the pooled blind rows."""
+    folder: Path = tmp_path_factory.mktemp(request.param)
+    task, arms = CASES[request.param]
+    terms = terms_of(folder, request.param, arms, repeats=2, task=task)
+    tables = tables_of(terms, frames_of(request.param))
+    run_local(terms, tables, folder / "out")
+    arm = terms.plan.arms[1]
+    parts = saved.read(folder / "out" / "models" / arm.name)
+    blind = pd.concat([t.halves(0).blind for t in tables], ignore_index=True)
+    said = parts.model.predict(parts.design.matrix(blind))
+    return request.param, terms, tables, results_of(folder / "out"), parts, blind, said
+
+
+def told(found, arm, site=None, repeat=0):
+    return next(
+        a["metrics"]
+        for a in found["arms"]
+        if (a["arm"], a["site"], a["repeat"]) == (arm, site, repeat)
+    )
+
+
+def test_sums_of_single_rows_are_exact(case):
+    name, terms, _, found, parts, blind, said = case
+    got = told(found, terms.plan.arms[1].name)
+    if name == "breast_cancer":
+        y = target_of(blind, terms.outcome, parts.design.classes)
+        assert got["brier"] == pytest.approx(sklearn.brier_score_loss(y, said), rel=1e-10)
+        assert got["log_loss"] == pytest.approx(sklearn.log_loss(y, said), rel=1e-10)
+        assert got["accuracy"] == pytest.approx(np.mean((said > 0.5) == (y > 0)), rel=1e-12)
+        assert got["auc"] == pytest.approx(sklearn.roc_auc_score(y, said), abs=0.002)
+    if name == "diabetes":
+        y = blind["target"].to_numpy(float)
+        assert got["r2"] == pytest.approx(sklearn.r2_score(y, said), rel=1e-10)
+        assert got["rmse"] == pytest.approx(sklearn.root_mean_squared_error(y, said), rel=1e-10)
+        assert got["mae"] == pytest.approx(sklearn.mean_absolute_error(y, said), rel=1e-10)
+        assert got["calibration_slope"] == pytest.approx(np.polyfit(said, y, 1)[0], rel=1e-9)
+        assert got["calibration_intercept"] == pytest.approx(np.mean(y - said), abs=1e-9)
+
+
+def test_all_metrics_are_near_those_of_the_pooled_blind_rows(case):
+    name, terms, tables, found, parts, blind, _ = case
+    frames = {t.site: t.halves(0).train for t in tables}
+    problem = Problem(frames, terms.dictionary, terms.outcome)
+    judge = evaluate.judge_of(problem, blind)
+
+    class Fit:
+        model, design = parts.model, parts.design
+
+    want = judge.metrics(judge.predicted(Fit, terms.plan.metrics), terms.plan.metrics)
+    got = told(found, terms.plan.arms[1].name)
+    assert got.keys() >= want.keys()
+    apart = {
+        "c_index": 0.01, "uno_c": 0.02, "ibs": 0.005, "calibration_slope": 0.1,
+        "d_calibration_p": 0.3, "auc": 0.002,
+    }  # fmt: skip
+    for metric, value in want.items():
+        if value is None:
+            assert got[metric] is None, metric
+            continue
+        exact = name != "gbsg2" and metric != "auc"
+        assert got[metric] == pytest.approx(value, **(
+            {"rel": 1e-7} if exact else {"abs": apart[metric]}
+        )), metric  # fmt: skip
+
+
+def test_each_site_is_judged_on_its_own_rows_by_the_sites_themselves(case):
+    name, terms, tables, found, parts, _, _ = case
+    arm = terms.plan.arms[1].name
+    for table in tables:
+        blind = table.halves(0).blind
+        said = parts.model.predict(parts.design.matrix(blind))
+        if name == "gbsg2":
+            event = blind[terms.outcome.event].to_numpy() > 0
+            want = concordance_index_censored(event, blind[terms.outcome.time], said)[0]
+        elif name == "diabetes":
+            want = sklearn.r2_score(blind["target"], said)
+        else:
+            want = sklearn.roc_auc_score(
+                target_of(blind, terms.outcome, parts.design.classes), said
+            )
+        metric = {"gbsg2": "c_index", "diabetes": "r2", "breast_cancer": "auc"}[name]
+        own = told(found, arm, table.site)[f"{metric}_own"]
+        assert own == pytest.approx(want, abs=1e-9)
+
+
+def test_sites_that_stay_alone_are_judged_within_themselves(case):
+    name, terms, tables, found, _, _, _ = case
+    plan = terms.plan
+    arm = plan.arms[0]
+    sums = np.zeros(2)
+    for table in tables:
+        train, blind = table.halves(0)
+        problem = Problem({table.site: train}, terms.dictionary, terms.outcome)
+        run = fit_once(
+            problem, registry.find(arm.method), arm.configured(), arm.preprocess, seed_of(plan, 0)
+        )
+        said = run.model.predict(run.design.matrix(blind))
+        if name == "gbsg2":
+            event = blind[terms.outcome.event].to_numpy() > 0
+            _, right, wrong, tied, _ = concordance_index_censored(
+                event, blind[terms.outcome.time], said
+            )
+            own = (right + 0.5 * tied, right + wrong + tied)
+        elif name == "diabetes":
+            y = blind["target"].to_numpy(float)
+            own = (np.sum((y - said) ** 2), len(y))
+        else:
+            y = target_of(blind, terms.outcome, run.design.classes)
+            pairs = y.sum() * (len(y) - y.sum())
+            own = (sklearn.roc_auc_score(y, said) * pairs, pairs)
+        sums += own
+    got = told(found, "isolated")
+    if name == "diabetes":
+        assert got["rmse"] == pytest.approx(np.sqrt(sums[0] / sums[1]), rel=1e-9)
+    else:
+        metric = {"gbsg2": "c_index", "breast_cancer": "auc"}[name]
+        assert got[metric] == pytest.approx(sums[0] / sums[1], abs=1e-9)
+
+
+def test_intervals_are_over_repeats_and_need_three(case):
+    _, _, _, found, _, _, _ = case
+    assert found["evaluate"]["intervals"] == "repeats"
+    assert all(s["low"] is None and s["n"] <= 2 for s in found["summary"])
