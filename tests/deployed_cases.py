@@ -18,7 +18,7 @@ STUDY = """\
 study: net
 data: {{source: 'sample:{sample}'}}
 arms: {arms}
-bounds: [isolated, centralised]
+bounds: {bounds}
 evaluate: {{repeats: {repeats}}}
 """
 SECONDS = re.compile(r'("seconds": )[0-9.]+')
@@ -26,7 +26,8 @@ SECONDS = re.compile(r'("seconds": )[0-9.]+')
 
 def terms_of(folder: Path, sample: str, arms: str, repeats: int = 1, **more: Any) -> Terms:
     folder.mkdir(parents=True, exist_ok=True)
-    text = STUDY.format(sample=sample, arms=arms, repeats=repeats)
+    bounds = more.pop("bounds", "[isolated, centralised]")
+    text = STUDY.format(sample=sample, arms=arms, repeats=repeats, bounds=bounds)
     text += "".join(f"{k}: {v}\n" for k, v in more.items())
     (folder / "s.yaml").write_text(text)
     return Terms.of(folder / "s.yaml")

@@ -1,6 +1,6 @@
 """Twenty-four faults in a network of three hospitals: every run ends as if nothing had happened.
 
-    python benchmarks/network/chaos.py [--only TEXT] [--keep FOLDER] [--faketime LIBRARY]
+    python benchmarks/network/chaos.py [--only TEXT] [--keep FOLDER]
 
 A fault is a kind, a party and a moment. Kinds:
 
@@ -10,7 +10,7 @@ A fault is a kind, a party and a moment. Kinds:
     disk      no write to a file succeeds for 4 s (the process's limit of a file's size is set to
               0: EFBIG from the write, where a disk that is full gives ENOSPC)
     clock     its clock is wrong: 40 days fast from its start, or 3 hours off from one moment to the
-              next (libfaketime, the monotonic clock left alone)
+              next (`clock.c` in front of the C library, the monotonic clock left alone)
 
 The party is the node of one hospital, or the coordinator; what hits the coordinator's connections
 hits those to all hospitals. Moments, held open by the proxies so that the fault cannot miss them:
@@ -20,33 +20,43 @@ hits those to all hospitals. Moments, held open by the proxies so that the fault
               proxy (node: of this hospital; coordinator: of all)
     after     a call has ended and the next was sent: that waits in the proxy, in the same way
 
+Besides, `lost node during`: a site is stopped for longer than a call may take, and the study's
+quorum of two thirds lets it go on; the site joins again later.
+
 What must hold, each time: the lead's command ends with 0, or with 1 and one line, after which the
-same command with --resume ends with 0; no process printed a traceback; and every file of the
-run (models, results, ledger; not the keys named `seconds`) equals, byte for byte, that of a run
-nothing happened to. Two studies take turns: `deepcox` and `cox`, whose calls leave nothing at a
-site, and `logistic` by ADMM, whose calls do. Exits with 1 where something does not hold.
+same command with --resume ends with 0; no process printed a traceback; and every file of the run
+(models, results, ledger; not the keys named `seconds`) equals, byte for byte, that of a run nothing
+happened to; with `lost`, that of a run in one process in which the site was missing for just the
+calls that the result names. Two studies take turns: `deepcox` and `cox`, whose calls leave nothing
+at a site, and `logistic` by ADMM, whose calls do. Exits with 1 where something does not hold.
 """
 
 from __future__ import annotations
 
 import argparse
 import dataclasses
+import json
 import shutil
+import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "tests"))
 
 from command_line import without_times
-from network.parties import Parties, Party
+from fedcohort.study.deployed import LocalSites, SiteTable, Terms
+from fedcohort.study.deployed import run as run_deployed
+from network.parties import Parties, Party, shares
 from network.wires import DOWN, UP, until
 
 SITES = ("north", "south", "west")
 VICTIM = "south"
 #: Bytes beyond which what waits in a proxy is a call and not a sign of life.
 A_CALL = 400
+DAY = 86_400
 STUDIES: dict[str, dict[str, object]] = {
     "survival": {
         "study": "chaos-survival",
@@ -71,6 +81,10 @@ STUDIES: dict[str, dict[str, object]] = {
         "evaluate": {"test_fraction": 0.25, "repeats": 2},
     },
 }
+STUDIES["quorum"] = {**STUDIES["survival"], "study": "chaos-quorum", "quorum": 0.6}
+STUDIES["quorum"]["arms"] = [
+    {"method": "deepcox", "strategy": "fedavg", "rounds": 60, "internal_epochs": 1}
+]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -104,46 +118,41 @@ def faults() -> list[Fault]:
         and (kind, party, moment)
         not in {("stop", "coordinator", "before"), ("cut", "coordinator", "before")}
     ]
-    studies = list(STUDIES)
-    return [Fault(*case, studies[i % 2]) for i, case in enumerate(cases)]
+    studies = ("survival", "classification")
+    known = [Fault(*case, studies[i % 2]) for i, case in enumerate(cases)]
+    return [*known, Fault("lost", "node", "during", "quorum")]
 
 
 @dataclasses.dataclass
 class Clock:
-    """A clock of a party's own: a library, and the file that says how wrong it is."""
+    """A wall clock of a party's own: a library, and the file that says how wrong it is."""
 
     library: Path | None
     file: Path
 
-    def set(self, offset: str) -> None:
-        """Make it wrong by `offset`, such as +40d."""
+    def set(self, seconds: int) -> None:
+        """Make it wrong."""
         fresh = self.file.with_suffix(".new")
-        fresh.write_text(offset + "\n")
+        fresh.write_text(f"{seconds}\n")
         fresh.replace(self.file)
 
     def environment(self) -> dict[str, str]:
         """Return what a party is started with."""
-        return {
-            "LD_PRELOAD": str(self.library),
-            "FAKETIME_TIMESTAMP_FILE": str(self.file),
-            "FAKETIME_NO_CACHE": "1",
-            "FAKETIME_DONT_FAKE_MONOTONIC": "1",
-            "FAKETIME_DONT_RESET": "1",
-        }
+        return {"LD_PRELOAD": str(self.library), "CLOCK_OFFSET": str(self.file)}
 
 
 class Scene:
     """One network, one study, one fault."""
 
-    def __init__(self, fault: Fault, folder: Path, library: Path | None):
+    def __init__(self, fault: Fault, folder: Path, clock: Path | None):
         self.fault = fault
         self.net = Parties(folder, SITES, wires=True)
         self.net.write("study.yaml", STUDIES[fault.study])
         node = fault.party == "node"
         self.victim: Party = self.net.nodes[VICTIM] if node else self.net.coordinator
         self.wires = [self.net.wires[VICTIM]] if node else list(self.net.wires.values())
-        self.clock = Clock(library, folder / "clock")
-        self.clock.set("+40d" if fault.moment == "before" else "+0")
+        self.clock = Clock(clock, folder / "clock")
+        self.clock.set(40 * DAY if fault.moment == "before" else 0)
         for wire in self.net.wires.values():
             wire.lag = 0.01  # as far as another town, so that a moment lasts
 
@@ -168,13 +177,14 @@ class Scene:
             lead = self.net.submit("study.yaml", "out")
             self.mend()
         else:
-            lead = self.net.submit("study.yaml", "out")
-            until(lambda: under_way(self.net) or not lead.alive, 60, "the study is under way")
+            more = ("--timeout", "3") if self.fault.kind == "lost" else ()
+            lead = self.net.submit("study.yaml", "out", *more)
+            until(lambda: under_way(self.net) or not lead.alive, 180, "the study is under way")
             direction = UP if self.fault.moment == "during" else DOWN
             for wire in self.wires:
                 wire.hold(direction)
             until(
-                lambda: all(w.waiting[direction] > A_CALL for w in self.wires), 30,
+                lambda: all(w.waiting[direction] > A_CALL for w in self.wires), 90,
                 f"a call waits in the proxy\n{self.net.report()}",
             )  # fmt: skip
             self.strike()
@@ -188,7 +198,7 @@ class Scene:
         kind = self.fault.kind
         if kind == "kill":
             self.victim.kill()
-        elif kind == "stop":
+        elif kind in ("stop", "lost"):
             self.victim.stop()
         elif kind == "cut":
             for wire in self.wires:
@@ -196,13 +206,13 @@ class Scene:
         elif kind == "disk":
             self.victim.fill_disk()
         elif self.fault.moment != "before":
-            self.clock.set("-3h" if self.fault.party == "node" else "+3h")
+            self.clock.set(-DAY // 8 if self.fault.party == "node" else DAY // 8)
 
     def mend(self) -> None:
         """After a while, end the fault."""
         kind = self.fault.kind
-        time.sleep({"kill": 1.5, "clock": 0.0}.get(kind, 4.0))
-        if kind == "stop":
+        time.sleep({"kill": 1.5, "clock": 0.0, "lost": 8.0}.get(kind, 4.0))
+        if kind in ("stop", "lost"):
             self.victim.go_on()
         elif kind == "cut":
             for wire in self.wires:
@@ -214,7 +224,7 @@ class Scene:
 
     def finish(self, lead: Party) -> str:
         """Wait for the end, resume where the study was aborted; say which of both it was."""
-        code = lead.wait(150)
+        code = lead.wait(300)
         end = "finished"
         if code:
             said = lead.text.strip().splitlines()
@@ -227,7 +237,7 @@ class Scene:
             kept = (self.net.folder / "out" / ".work").is_dir()
             more = ("--resume",) if kept else ()
             again = self.net.submit("study.yaml", "out", *more)
-            if again.wait(150):
+            if again.wait(300):
                 raise Broken(f"after {why!r}, it could not be resumed:\n{again.text}")
             then = "resumed" if kept else "run again"
             end = f"aborted ({why.removeprefix('fedcohort: ')[:60]}…), {then}"
@@ -241,6 +251,12 @@ class Scene:
         Broken : it is not, or somebody did.
         """
         found = without_times(self.net.folder / "out")
+        if self.fault.kind == "lost":
+            results = json.loads(found["results.json"])
+            if not results["missing"]:
+                raise Broken("the result names no site that was missing")
+            reference = without(self.net, results["missing"])
+            found, reference = plain(found), plain(reference)
         differ = sorted(k for k in {*found, *reference} if found.get(k) != reference.get(k))
         if differ:
             raise Broken(f"not the files of the run without a fault: {differ}")
@@ -268,10 +284,40 @@ def reference(study: str, folder: Path) -> dict[str, bytes]:
         return without_times(folder / "out")
 
 
-def library_of(given: Path | None) -> Path | None:
-    """Return libfaketime, where it is."""
-    known = [given] if given else sorted(Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1"))
-    return next((p for p in known if p and p.exists()), None)
+def without(net: Parties, missing: list[dict[str, Any]]) -> dict[str, bytes]:
+    """Return the files of a run in this process in which sites miss the calls that are named."""
+    terms = Terms.of(net.folder / "study.yaml")
+    arms = [arm.name for arm in terms.plan.arms]
+    gone: dict[tuple[str, str], range] = {}
+    for row in missing:
+        if row["calls"] != row["last"] - row["first"] + 1:
+            raise Broken(f"the calls that were missed have gaps: {row}")
+        kind = "judge" if row["phase"] == "evaluate" else "fit"
+        session = f"{kind}-r{row['repeat']:04d}-a{arms.index(row['arm']):02d}"
+        gone[session, row["site"]] = range(row["first"], row["last"] + 1)
+    tables = [SiteTable.of(terms, n, rows) for n, rows in shares(SITES).items()]
+    sites = LocalSites(
+        terms, tables, absent=lambda session, call, site: call in gone.get((session, site), ())
+    )
+    run_deployed(terms, sites, net.folder / "local")
+    return without_times(net.folder / "local")
+
+
+def plain(files: dict[str, bytes]) -> dict[str, bytes]:
+    """Return the files of a run without the command that was typed for it."""
+    results = json.loads(files["results.json"])
+    results.pop("command")
+    return {**files, "results.json": json.dumps(results).encode()}
+
+
+def library(folder: Path) -> Path | None:
+    """Build what makes clocks wrong; None where there is no C compiler."""
+    built, source = folder / "clock.so", Path(__file__).with_name("clock.c")
+    compiler = shutil.which("cc")
+    if compiler is None:
+        return None
+    subprocess.run([compiler, "-shared", "-fPIC", "-O1", "-o", built, source], check=True)
+    return built
 
 
 def main() -> int:
@@ -279,25 +325,25 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--only", default="", help="faults whose name holds this")
     parser.add_argument("--keep", type=Path, help="a folder for what the runs leave")
-    parser.add_argument("--faketime", type=Path, help="libfaketimeMT.so.1, if not in /usr/lib")
     given = parser.parse_args()
-    library = library_of(given.faketime)
     chosen = [f for f in faults() if given.only in f.name]
     base = given.keep or Path(tempfile.mkdtemp(prefix="chaos-"))
+    base.mkdir(parents=True, exist_ok=True)
+    clock = library(base)
     references: dict[str, dict[str, bytes]] = {}
     broken = 0
     print(f"{'fault':<28} {'study':<15} {'seconds':>7}  what happened", flush=True)
     for fault in chosen:
-        if fault.study not in references:
+        if fault.study not in references and fault.kind != "lost":
             references[fault.study] = reference(fault.study, base / f"reference-{fault.study}")
         began = time.monotonic()
         try:
-            if fault.kind == "clock" and library is None:
-                raise Broken("libfaketime is not installed (apt install libfaketime)")
-            scene = Scene(fault, base / fault.name.replace(" ", "-"), library)
+            if fault.kind == "clock" and clock is None:
+                raise Broken("there is no C compiler to build clock.c with")
+            scene = Scene(fault, base / fault.name.replace(" ", "-"), clock)
             try:
                 said = scene.play()
-                scene.check(references[fault.study])
+                scene.check(references.get(fault.study, {}))
             except (TimeoutError, RuntimeError, AssertionError) as error:
                 raise Broken(f"{error}\n{scene.net.report()}") from None
             finally:

@@ -79,7 +79,8 @@ def main() -> int:
             total = sum(shared) + hub.proportional
             print(f"all, after          {total:8.0f} MB proportional")
             arms = json.loads((net.folder / "out" / "results.json").read_text())["arms"]
-        finished = all(a["status"] == "done" and a["rounds"] == 50 for a in arms)
+        finished = all(a["status"] == "done" for a in arms)
+        finished = finished and [a["rounds"] for a in arms if a["site"] is None] == [50]
         print(f"finished: {finished}; still there: {net.survivors or 'no process'}")
     return 0 if finished and not net.survivors else 1
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import signal
 import subprocess
@@ -13,6 +14,7 @@ import pytest
 
 from command_line import COMMAND
 from fedcohort.apps.node_service import Watch
+from fedcohort.apps.serving import Aloud
 from fedcohort.network import service
 from fedcohort.network.kits import Kit, Network
 from fedcohort.network.lead import Away
@@ -209,7 +211,7 @@ class Desk:
         self.hellos = 0
         self.preflight = lambda: None
 
-    def ask(self, kind, timeout):
+    def ask(self, kind, patience):
         assert kind == "hello"
         self.hellos += 1
         if self.error is not None:
@@ -299,3 +301,12 @@ def refused(code):
         raise Refused(code, f"it is {code}")
 
     return preflight
+
+
+def test_a_flood_of_warnings_is_cut_short():
+    said = []
+    handler = Aloud(said.append)
+    for i in range(100):
+        handler.emit(logging.makeLogRecord({"msg": "refused %d", "args": (i,)}))
+    assert 20 <= len(said) <= 42  # a minute may end in between
+    assert said[0] == "refused 0"

@@ -482,6 +482,24 @@ def test_a_party_of_the_network_cannot_stand_in_for_another(heart, sites, coordi
         assert ask(caller, "a").code == "role"
         caller._name = "coordinator"
         assert ask(caller, "a").code in ("role", "name")
+    caller, _ = calling(heart["coordinator"], Middle({"a": site.callee}))
+    caller._name = "chief"
+    assert ask(caller, "a").code == "name"
+    assert "refused (name)" in site.lines[-1]
+    assert not site.bodies
+
+
+@pytest.mark.parametrize("part", ["from", "to"])
+def test_a_welcome_that_names_other_parties_is_refused(heart, monkeypatch, part):
+    site, real = Site(heart["a"]), seal.signed
+
+    def signed(which, says, key, context):
+        other = {**says, part: "b"} if which == seal.WELCOME else says
+        return real(which, other, key, context)
+
+    monkeypatch.setattr(seal, "signed", signed)
+    caller, _ = calling(heart["coordinator"], Middle({"a": site.callee}))
+    assert ask(caller, "a").code == "name"
     assert not site.bodies
 
 
@@ -593,6 +611,14 @@ def test_a_certificate_that_expires_within_a_session_ends_it(tmp_path):
     now[0] = later(days=397, hours=1)()
     assert ask(caller, "a").code == "expired"
     assert len(site.bodies) == 1
+    late = Trust(party["a"].root, clock=later())
+    caller, _ = calling(party["coordinator"], Middle({"a": site.callee}), trust=late)
+    now[0] = DAY
+    assert ask(caller, "a") == b"re: hello"
+    now[0] = later(days=397, hours=1)()
+    assert ask(caller, "a").code == "expired"
+    assert not site.callee._sessions.keys() & {caller._sessions["a"].sealing.session}
+    assert len(site.bodies) == 2
 
 
 def test_a_certificate_that_was_taken_back_is_refused_on_both_sides(tmp_path):
@@ -835,3 +861,22 @@ def test_changed_answers_never_raise_at_the_caller(heart, spoken, data):
     assert isinstance(found, Silence)
     middle.back = lambda s, b: b
     assert ask(caller, "a", b"x") == b"re: x"
+
+
+def test_one_call_in_two_threads_at_once_is_handled_once(heart, monkeypatch):
+    site = Site(heart["a"])
+    middle = Middle({"a": site.callee})
+    caller, _ = calling(heart["coordinator"], middle)
+    ask(caller, "a", b"0")
+    call = caller._sessions["a"].sealing.seal(seal.CALL, 7, b"7")
+    both, real = threading.Barrier(2), Sealing.open
+
+    def at_once(self, blob):
+        both.wait(10)
+        return real(self, blob)
+
+    monkeypatch.setattr(Sealing, "open", at_once)
+    with ThreadPoolExecutor(2) as pool:
+        kinds = {answer[4:5] for answer in pool.map(site.callee.handle, (call, call))}
+    assert kinds == {seal.REPLY, seal.REFUSAL}
+    assert site.bodies == [b"0", b"7"]

@@ -292,3 +292,27 @@ def test_no_message_of_a_failing_coordinator_holds_the_text_of_the_error(hall, m
     with pytest.raises(FedcohortError, match="RuntimeError") as found:
         office.ask("fetch", run=done.run)
     assert "4711" not in str(found.value)
+
+
+def test_wait_and_timeout_of_the_lead_are_those_of_the_run(hall):
+    hall.begin("north")
+    hall.open()
+    submit(hall, hall.office(), wait=500.0, timeout=7.5)
+    (found,) = runs.all_of(hall.home)
+    assert (found.wait, found.timeout) == (500.0, 7.5)
+
+
+def test_a_lead_cannot_ask_for_times_that_are_none(hall):
+    hall.open()
+    signed = hall.offer().to_bytes().decode()
+    for bad in (-1, "soon", True, 1e300, [1]):
+        with pytest.raises(Refused, match="number of seconds"):
+            hall.office().ask("submit", offer=signed, wait=bad)
+    assert runs.all_of(hall.home) == []
+
+
+@pytest.mark.parametrize("offer", [None, 3, "", "{}", "é", "x" * 100])
+def test_a_submission_that_is_no_signed_study_is_refused(hall, offer):
+    hall.open()
+    with pytest.raises(Refused):
+        hall.office().ask("submit", offer=offer)

@@ -1,4 +1,4 @@
-"""A lead's side: what `fedcohort run --runtime flare` does, over real channels, without an engine."""
+"""What `fedcohort run --runtime flare` does, over real channels, without an engine."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from rich.console import Console
 
 from command_line import without_times
 from fedcohort.apps import deploying, following
+from fedcohort.apps.deploying import Detached
 from fedcohort.network import engines, lead, requests
 from fedcohort.network.lead import Away, Office, Status
 from fedcohort.protocol.errors import FedcohortError, InputError, Refused, StudyError
@@ -55,7 +56,7 @@ def test_a_refusal_reaches_the_lead_and_leaves_no_folder(tmp_path, monkeypatch):
         monkeypatch.setattr(engines, "preflight", lambda kit: None)
         hall.terms()
         hall.start()
-        with pytest.raises(Refused, match="west.*cox") as found:
+        with pytest.raises(Refused, match=r"west.*cox") as found:
             run(hall, tmp_path / "out")
         assert not isinstance(found.value, InputError)  # the exit code is 1
         assert not (tmp_path / "out").exists()
@@ -91,7 +92,7 @@ def test_ctrl_c_leaves_the_run_going_and_resume_fetches_it(hall, tmp_path, monke
         raise KeyboardInterrupt
 
     monkeypatch.setattr(lead, "follow", interrupted)
-    with pytest.raises(KeyboardInterrupt, match="goes on at the coordinator.*--resume.*--cancel"):
+    with pytest.raises(Detached, match=r"goes on at the coordinator.*--resume.*--cancel"):
         run(hall, tmp_path / "out")
     monkeypatch.setattr(lead, "follow", kept)
     with pytest.raises(StudyError, match="--resume"):
@@ -123,10 +124,26 @@ def test_cancel_ends_the_run_that_the_same_command_began(hall, tmp_path, monkeyp
     assert not (tmp_path / "out").exists()
 
 
+def test_cancel_after_ctrl_c_leaves_no_folder(hall, tmp_path, monkeypatch, capsys):
+    hall.begin("north")
+    hall.open()
+
+    def interrupted(office, first, tell, loss=0):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(lead, "follow", interrupted)
+    with pytest.raises(Detached):
+        run(hall, tmp_path / "out")
+    run(hall, tmp_path / "out", cancel=True)
+    assert "cancelled" in capsys.readouterr().out
+    assert not (tmp_path / "out").exists()
+
+
 def test_resuming_what_was_never_submitted_is_refused(hall, tmp_path):
     hall.start()
     with pytest.raises(Refused, match="no such run"):
         run(hall, tmp_path / "out", resume=True)
+    assert not (tmp_path / "out").exists()
 
 
 def test_a_folder_of_another_study_is_not_taken(hall, tmp_path):

@@ -1,4 +1,4 @@
-"""What a node does with what it is asked: each refusal is one line on both sides, nothing computed."""
+"""What a node does with what it is asked: a refusal is one line on both sides, nothing computed."""
 
 import dataclasses
 import json
@@ -43,7 +43,7 @@ def decide(made: Hospital, run: str, decision: str, reason: str = "") -> None:
 
 
 def refused(made: Hospital, told: dict, code: str, *said: str) -> str:
-    """Check a refusal: one line to the coordinator, the same in log and ledger, nothing computed."""
+    """Check a refusal: one line to the coordinator, in log and ledger, and nothing computed."""
     if told["kind"] == "standing":
         assert told["state"] == "refused"
         assert told["code"] == code
@@ -158,8 +158,14 @@ def test_an_approval_without_the_stewards_signature_counts_for_nothing(hospital)
         "signature": other.private_key().sign(text).hex(),
         "certificate": other.certificate.read_text(),
     }
+    honest = desks.Decision(2, "approved", "", "steward-south", desks.now())
+    text = honest.signed("net", "north", made.hash)
+    own = dataclasses.asdict(honest) | {
+        "signature": other.private_key().sign(text).hex(),
+        "certificate": other.certificate.read_text(),
+    }
     path = hospital.state / "desk" / made.hash / "decisions.jsonl"
-    path.write_text(json.dumps(forged) + "\n" + json.dumps(signed) + "\nnonsense\n")
+    path.write_text("\n".join([*map(json.dumps, (forged, signed, own)), "nonsense\n"]))
     assert hospital.offered(made)["state"] == "waiting"
     refused(hospital, hospital.call(made.hash), "unapproved")
 
@@ -196,8 +202,8 @@ def test_an_approval_of_one_study_is_none_of_another(hospital):
     [
         ({"methods": ["deepcox"]}, "method", "asks for method 'cox'; this site allows 'deepcox'"),
         (
-            {"columns": ["age", "time", "cens"]}, "column",
-            "asks for columns 'grade', 'marker', 'note', 'pid', 'seen'; this site allows 'age'",
+            {"columns": ["age", "grade", "marker", "note", "pid", "time", "cens"]}, "column",
+            "asks for column 'seen'; this site allows 'age', 'grade', 'marker', 'note', 'pid'",
         ),
         ({"min_cell": 10}, "min_cell", "asks for privacy.min_cell 5; this site allows 10 or more"),
         ({"submitters": ["anna"]}, "submitter", "submitted by 'lead'; this site takes studies of"),

@@ -1,8 +1,8 @@
 """Patients' strings, planted in data and in whatever can fail, are in nothing that leaves the node.
 
-Each case plants strings of its own, lets the node answer an offer and calls, and looks for every one
-of them, in any case and encoding, in all bytes that left, and in every file of the node's state: log,
-ledger, desk, kept answers.
+Each case plants strings of its own, lets the node answer an offer and calls, and looks for every
+one of them, in any case and encoding, in all bytes that left, and in every file of the node's
+state: log, ledger, desk, kept answers.
 """
 
 import contextlib
@@ -119,7 +119,8 @@ def a_name_that_stands_twice(made, plants):
 def rows_that_cannot_be_parsed(made, plants):
     rows = patients().to_csv(index=False).splitlines()
     for line in (
-        '"{0},{1},{2}', '{0},"{1}"{2},3', ",".join(["{0}"] * 30) + "{1}{2}", "{0}\0{1}{2}", '"{0}{1}{2}'
+        '"{0},{1},{2}', '{0},"{1}"{2},3', ",".join(["{0}"] * 30) + "{1}{2}", "{0}\0{1}{2}",
+        '"{0}{1}{2}',
     ):  # fmt: skip
         texts = plants.some(3)
         made.table.write_text("\n".join([*rows[:5], line.format(*texts), *rows[5:]]))
@@ -274,7 +275,7 @@ def test_what_fails_says_nothing_of_a_patient(tmp_path, case):
 
 
 def planted(plants: Plants, n: int = 160) -> pd.DataFrame:
-    """Return a table that fits, with strings in every column that can hold one, and more columns."""
+    """Return a table that fits, with strings in every column that can hold one, and others."""
     frame = patients(n)
     frame["note"], frame["pid"] = plants.some(n), plants.some(n)
     frame["marker"] = np.random.default_rng(5).normal(2, 0.5, n)
@@ -288,7 +289,7 @@ def numbers(frame: pd.DataFrame) -> list[bytes]:
 
 
 def test_a_whole_study_tells_nothing_of_a_patient(tmp_path):
-    """Counts, Table 1, preprocessing and a fit, each in bytes, and every session that is refused."""
+    """Counts, preprocessing and a fit, each in bytes, and sessions and steps that are refused."""
     made, plants = Hospital(tmp_path), Plants()
     frame = planted(plants)
     write(made, frame)

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
 from fedcohort.protocol import per_site
-from fedcohort.protocol.arguments import Arguments, Parcel
+from fedcohort.protocol.arguments import DEPTH, Arguments, Parcel
+from fedcohort.protocol.wire import Malformed, decode, encode
 
 plain = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5),
@@ -106,3 +107,64 @@ def mark(value: Any) -> int:
 def test_the_checksum_sees_every_difference(one, other):
     assert mark(one) == mark(one)
     assert mark(one) != mark(other)
+
+
+# over a network -----------------------------------------------------------------------------
+
+
+def over_bytes(parcel: Parcel) -> Parcel:
+    named = {str(i): a for i, a in enumerate(parcel.arrays)}
+    arrays, meta = decode(encode(named, {"tree": parcel.tree}), own=False)
+    return Parcel.read(meta["tree"], list(arrays.values()))
+
+
+@given(value=plain, n=st.integers(0, 3))
+def test_a_parcel_that_came_as_bytes_opens_to_the_same_and_has_the_same_checksum(value, n):
+    sent = Parcel.of({"v": value, "x": [np.arange(i + 1.0) for i in range(n)], "y": np.eye(2)})
+    came = over_bytes(sent)
+    assert came.checksum(0) == sent.checksum(0)
+    opened = came.open()
+    assert opened["v"] == value
+    assert [a.tobytes() for a in opened["x"]] == [np.arange(i + 1.0).tobytes() for i in range(n)]
+    assert opened["y"].flags.owndata
+    assert opened["y"].flags.writeable
+    assert opened["y"].flags.aligned
+
+
+ONE = [np.zeros(1)]
+
+
+@pytest.mark.parametrize(
+    ("tree", "arrays"),
+    [
+        (None, []),
+        ([], []),
+        ({"v": [1]}, []),
+        ({"v": {}}, []),
+        ({"v": {"list": [], "tuple": []}}, []),
+        ({"v": {"list": {}}}, []),
+        ({"v": {"map": []}}, []),
+        ({"v": {"set": []}}, []),
+        ({"v": {"array": 0}}, []),
+        ({"v": {"array": "0"}}, ONE),
+        ({"v": {"array": False}}, ONE),
+        ({"v": {"array": 1}}, ONE),
+        ({"v": {"array": -1}}, ONE),
+        ({"v": {"list": [{"array": 0}, {"array": 0}]}}, ONE),
+        ({"v": {"list": [{"array": 1}, {"array": 0}]}}, [*ONE, *ONE]),
+        ({"v": 1}, ONE),
+        ({"v": b"x"}, []),
+    ],
+)
+def test_a_tree_that_no_parcel_has_is_malformed(tree, arrays):
+    with pytest.raises(Malformed):
+        Parcel.read(tree, arrays)
+
+
+def test_a_tree_may_be_deep_but_not_too_deep():
+    def nested(n: int) -> Any:
+        return {"list": [nested(n - 1)]} if n else 1
+
+    Parcel.read({"v": nested(DEPTH)}, [])
+    with pytest.raises(Malformed, match="too deep"):
+        Parcel.read({"v": nested(DEPTH + 1)}, [])

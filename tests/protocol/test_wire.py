@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 from numpy.testing import assert_array_equal
 
+from fedcohort.protocol import wire
 from fedcohort.protocol.wire import Malformed, decode, encode
 
 KINDS = ["f4", "f8", "i4", "i8", "u8", "b1"]
@@ -131,3 +132,45 @@ def test_a_decoded_array_owns_its_memory():
     back, _ = decode(RECORD)
     back["x"] += 1
     assert_array_equal(decode(RECORD)[0]["x"], np.arange(6.0).reshape(2, 3))
+
+
+# limits -------------------------------------------------------------------------------------
+
+
+def test_a_record_beyond_the_limit_is_malformed_whatever_it_holds():
+    assert decode(RECORD, len(RECORD))[1] == {"call": 7}
+    with pytest.raises(Malformed, match=f"a record of {len(RECORD)} bytes; the limit is 10"):
+        decode(RECORD, 10)
+
+
+def test_text_beyond_the_limit_of_a_header_is_not_written_and_not_read(monkeypatch):
+    record = encode({}, {"text": "x" * 200})
+    monkeypatch.setattr(wire, "HEADER", 100)
+    with pytest.raises(Malformed, match="beyond the limit"):
+        decode(record)
+    with pytest.raises(Malformed, match="Send arrays instead"):
+        encode({}, {"text": "x" * 200})
+
+
+def test_arrays_that_are_not_owned_are_parts_of_the_record_and_cannot_be_written():
+    back, _ = decode(RECORD, own=False)
+    assert_array_equal(back["x"], np.arange(6.0).reshape(2, 3))
+    for a in back.values():
+        assert not a.flags.owndata
+        assert not a.flags.writeable
+
+
+@pytest.mark.parametrize(
+    "declared",
+    [
+        [["x", "f8", [1] * 33]],
+        [["x", "f8", [0, 2**49]]],
+        [["x", "f8", [0, 2**40, 2**40]]],
+        [["x", "f8", [2**48, 2**48]]],
+        [[f"{i}", "f8", [0]] for i in range(65_537)],
+    ],
+    ids=["axes", "an axis", "axes of an empty array", "a product", "arrays"],
+)
+def test_what_a_record_may_not_declare_is_malformed(declared):
+    with pytest.raises(Malformed, match=r"beyond the limit|may not have|more arrays"):
+        decode(forged(declared, b""))

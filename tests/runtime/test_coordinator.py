@@ -27,6 +27,7 @@ from fedcohort.protocol import (
     per_site,
     summed,
 )
+from fedcohort.runtime.journal import Journal
 from fedcohort.runtime.local import local
 from toys import NUMBERS, Draw, Moments
 
@@ -320,3 +321,29 @@ def test_a_site_call_with_little_to_do_costs_microseconds():
         best = min(best, (perf_counter() - began) / 50)
     print(f"{1e6 * best:.1f} µs per site and call")
     assert best < 100e-6
+
+
+# who was missing ------------------------------------------------------------------------------
+
+
+def test_missing_sites_are_listed_by_call_and_told_with_the_bytes_of_each_call(tmp_path):
+    seen: list[Any] = []
+    whole: list[Any] = []
+    for _ in range(2):
+        journal = Journal(tmp_path / "journal")
+        fed = federation(
+            quorum=0.5, absent=lambda call, site: (call, site) in {(0, "b"), (2, "c")},
+            observer=seen.append, journal=journal,
+        )  # fmt: skip
+        for _ in range(3):
+            fed.only("ab").gather(toys.means)
+        fed.gather(toys.means)
+        journal.close()
+        whole.append((fed.missing, [(list(p.missing), p.up, p.down) for p in seen]))
+        seen.clear()
+    assert whole[0] == whole[1]
+    missing, told = whole[0]
+    assert missing == [(0, "b")]
+    assert told == [(["b"], 24, 4), ([], 48, 4), ([], 48, 4), ([], 72, 6)]
+    assert fed.ledger.bytes_down == 18
+    assert sum(fed.ledger.bytes_up.values()) == 24 + 48 + 48 + 72

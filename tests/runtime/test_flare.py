@@ -135,15 +135,23 @@ def test_bytes_arrive_as_they_were_sent_in_both_directions(three, size):
     lead.stop()
 
 
-def test_sites_are_asked_at_the_same_time_and_the_fastest_is_yielded_first(net):
+def test_sites_are_asked_at_the_same_time_and_yielded_as_they_answer(net):
     net.start_hub()
-    for name, seconds in (("a", 0.3), ("b", 0.25), ("c", 0.2)):
-        net.spoke(name, lambda b, s=seconds: time.sleep(s) or b)
+    all_asked = threading.Barrier(3, timeout=5)
+    may_answer = {name: threading.Event() for name in "abc"}
+
+    def answer(name, body):
+        all_asked.wait()
+        return may_answer[name].wait(5) and body
+
+    for name in "abc":
+        net.spoke(name, lambda b, n=name: answer(n, b))
     net.together(*"abc")
-    began = time.monotonic()
-    order = [name for name, _ in net.hub.line.exchange(dict.fromkeys("abc", b"x"), 5)]
-    assert order == ["c", "b", "a"]
-    assert time.monotonic() - began < 0.6
+    heard = net.hub.line.exchange(dict.fromkeys("abc", b"x"), 10)
+    for name in "cab":
+        may_answer[name].set()
+        assert next(heard) == (name, b"x")
+    assert list(heard) == []
 
 
 def test_every_site_is_yielded_once_a_dead_one_at_once_a_slow_one_at_the_timeout(net):
@@ -155,14 +163,14 @@ def test_every_site_is_yielded_once_a_dead_one_at_once_a_slow_one_at_the_timeout
     began = time.monotonic()
     heard = {
         n: (r, time.monotonic() - began)
-        for n, r in net.hub.line.exchange(dict.fromkeys("abc", b"x"), 0.5)
+        for n, r in net.hub.line.exchange(dict.fromkeys("abc", b"x"), 1.0)
     }
     gate.set()
     assert heard["a"][0] == b"x"
     assert heard["c"][0] == Silence("c is not connected.", late=False)
-    assert heard["c"][1] < 0.2
-    assert heard["b"][0] == Silence("b did not answer within 0.5 s.", late=True)
-    assert 0.45 < heard["b"][1] < 1.0
+    assert heard["c"][1] < 0.8
+    assert heard["b"][0] == Silence("b did not answer within 1 s.", late=True)
+    assert 0.95 < heard["b"][1] < 3.0
 
 
 def test_an_answer_after_the_timeout_does_not_answer_the_next_request(net):
@@ -317,7 +325,7 @@ def test_strangers_who_stay_silent_or_send_garbage_keep_nobody_out(net, caplog):
     began = time.monotonic()
     net.spoke("a")
     net.together("a")
-    assert time.monotonic() - began < 1.0
+    assert time.monotonic() - began < 0.5 * flare_tls.HANDSHAKE
     assert net.exchange({"a": b"x"}) == {"a": b"x"}
     wait_for(lambda: any("(not TLS): it does not speak TLS." in line for line in lines(caplog)))
     for sock in (*silent, drip):
@@ -486,9 +494,9 @@ def test_a_node_that_is_killed_is_noticed_at_once_and_answers_again_after_its_re
     assert net.exchange({"a": b"x"}, 30) == {
         "a": Silence("the connection to a was lost.", late=True)
     }
-    assert time.monotonic() - began < 2.0
+    assert time.monotonic() - began < 5.0
     net.process("echo", kit)
-    assert net.until_answered("a", 5.0) < 3.0
+    assert net.until_answered("a", 5.0)
 
 
 def test_a_stopped_node_is_replaced_by_a_new_one_and_a_living_one_is_not(net, caplog):
@@ -523,7 +531,7 @@ def test_sites_find_a_coordinator_that_was_killed_and_started_again(net):
     net.start_hub(kit=kit)
     began = time.monotonic()
     net.together(*"abc")
-    assert time.monotonic() - began < 3.0
+    assert time.monotonic() - began < 5.0
     assert net.exchange(dict.fromkeys("abc", b"x")) == dict.fromkeys("abc", b"x")
 
 
@@ -631,7 +639,7 @@ def test_a_process_prints_nothing_writes_nothing_opens_one_port_and_ends_at_once
         began = time.monotonic()
         process.terminate()
         assert process.wait(5) == -signal.SIGTERM
-        assert time.monotonic() - began < 1.0
+        assert time.monotonic() - began < 2.0
         out, errors = process.communicate()
         assert out == "" and "Traceback" not in errors and "nvflare" not in errors
 

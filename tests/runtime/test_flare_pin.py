@@ -13,6 +13,7 @@ nvflare = pytest.importorskip("nvflare")
 
 from nvflare.fuel.f3 import communicator, connection  # noqa: E402
 from nvflare.fuel.f3.cellnet import identity  # noqa: E402
+from nvflare.fuel.f3.comm_config import CommConfigurator  # noqa: E402
 from nvflare.fuel.f3.drivers import base_driver, driver  # noqa: E402
 from nvflare.fuel.f3.endpoint import Endpoint, EndpointState  # noqa: E402
 from nvflare.fuel.f3.message import AppIds, Message  # noqa: E402
@@ -73,6 +74,20 @@ def test_a_frame_begins_as_the_driver_reads_it():
     assert (Types.DATA, Types.HELLO, Types.READY, Types.PING, Types.PONG) == (1, 4, 5, 6, 7)
     assert (HandshakeKeys.ENDPOINT_NAME, AppIds.DEFAULT) == ("endpoint_name", 1)
     assert {"READY", "DISCONNECTED"} <= set(EndpointState.__members__)
+
+
+def test_a_file_in_the_working_directory_is_neither_searched_for_nor_obeyed(tmp_path, monkeypatch):
+    from fedcohort.runtime import flare_end  # noqa: F401 - the import is what counts
+
+    (tmp_path / "deep").mkdir()
+    (tmp_path / "deep" / "comm_config.json").write_text('{"max_message_size": 1}')
+    monkeypatch.chdir(tmp_path)
+    assert CommConfigurator().get_config() is None
+    CommConfigurator.reset()
+    try:  # as FLARE would do it: the file is found, so the line above is not for nothing
+        assert CommConfigurator().get_config() == {"max_message_size": 1}
+    finally:
+        CommConfigurator._config_loaded, CommConfigurator._configuration = True, None
 
 
 def test_the_manager_of_connections_has_the_parts_that_are_replaced():

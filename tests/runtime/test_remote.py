@@ -256,6 +256,29 @@ def test_too_few_answers_name_the_missing_sites_and_progress_tells_them(tmp_path
     nodes.close()
 
 
+def test_a_line_that_forgets_a_site_leaves_it_missing_and_one_that_invents_one_is_not_heard(
+    tmp_path,
+):
+    asked: list[Any] = []
+
+    class Careless(LoopbackLine):
+        def exchange(self, requests: Any, timeout: float) -> Any:
+            asked.append(requests)
+            for site, reply in super().exchange(requests, timeout):
+                if site != "b":
+                    yield site, reply
+                    yield site, Silence("twice")
+                    yield "x", reply
+
+    nodes = Nodes(tmp_path, TABLES, STEPS)
+    line = Careless({s: e.handle for s, e in nodes.ends.items()})
+    fed = remote(line, "r", "s", quorum=0.5, timeout=0.2)
+    fed.gather(wired.look)
+    assert fed.answered == ("a", "c")
+    assert len(asked) > 1
+    nodes.close()
+
+
 def test_a_silent_site_is_waited_for_once_and_joins_when_it_is_back(tmp_path):
     waits: list[float] = []
     down = {"b"}

@@ -328,3 +328,45 @@ def test_a_repeated_call_is_answered_from_the_store_and_not_applied_twice(tmp_pa
     later = Call(1, toys.solve, "sum", None, call.arguments)
     third = {s: r["value"].tobytes() for s, r in transport.ask(later, "abc")}
     assert third != first
+
+
+# what other machines know a journal by --------------------------------------------------------
+
+
+def test_a_journals_history_is_its_own_and_stays_with_the_file(tmp_path):
+    one, other = Journal(tmp_path / "one"), Journal(tmp_path / "other")
+    history = one.history()
+    assert history == one.history() != other.history()
+    blob = (tmp_path / "one").read_bytes()
+    one.close()
+    other.close()
+    again = Journal(tmp_path / "one")
+    assert again.history() == history
+    again.close()
+    assert (tmp_path / "one").read_bytes() == blob
+    (tmp_path / "one").unlink()
+    new = Journal(tmp_path / "one")
+    assert new.history() != history
+    new.close()
+
+
+def test_a_journal_with_a_history_replays_as_one_without(tmp_path):
+    path = tmp_path / "journal"
+    journal = Journal(path)
+    journal.history()
+    journal.close()
+    whole = run_numbers(tmp_path / "plain")
+    assert run_numbers(path) == whole
+    assert run_numbers(path) == whole
+
+
+def test_a_journal_that_other_machines_know_is_forced_to_disk(tmp_path, monkeypatch):
+    forced: list[int] = []
+    monkeypatch.setattr("os.fsync", forced.append)
+    journal = Journal(tmp_path / "journal")
+    journal.flush()
+    assert not forced
+    journal.history()
+    journal.flush()
+    journal.close()
+    assert len(forced) == 2

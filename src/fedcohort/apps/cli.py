@@ -375,14 +375,13 @@ def main() -> None:
     said = "stopped; run the same command with --resume to go on."
     try:
         code = app(standalone_mode=False)
-    except (KeyboardInterrupt, typer.Abort) as error:
+    except (KeyboardInterrupt, typer.Abort):
         code = STOPPED
-        said = str(error.__cause__ or error) or said
     except Exception as error:
         if debug:
             raise
-        code = _explain(error)
-    if code == STOPPED:
+        code, said = _explain(error), ""
+    if code == STOPPED and said:
         typer.echo(said, err=True)
     sys.exit(code if isinstance(code, int) else 0)
 
@@ -395,7 +394,7 @@ def _explain(error: Exception) -> int:
         return 2
     if isinstance(error, FedcohortError):
         typer.echo(f"fedcohort: {' '.join(str(error).split())}", err=True)
-        return 2 if isinstance(error, InputError) else 1
+        return getattr(error, "exit_code", 2 if isinstance(error, InputError) else 1)
     if isinstance(error, OSError) and error.strerror:
         where = "" if error.filename is None else f"{error.filename}: "
         typer.echo(f"fedcohort: {where}{error.strerror}", err=True)

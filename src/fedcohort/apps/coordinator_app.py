@@ -32,6 +32,7 @@ def start(kit: KitFolder, debug: Debug = False) -> None:
     with Service(found.folder, "coordinator") as service:
         serving.log_to(found.folder / "state" / "coordinator.log")
         coordinator = Coordinator(found, partial(engines.hub, found), serving.say)
+        engines.log.addHandler(serving.Aloud(coordinator.wrong))
         try:
             coordinator.start()
             serving.say(

@@ -6,6 +6,7 @@ it and nothing else; `--resume` follows it again and fetches its results, `--can
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable
 from contextlib import contextmanager
 from pathlib import Path
@@ -25,6 +26,12 @@ from fedcohort.study.study import Results
 
 #: Seconds to reach the coordinator at first.
 FIRST = 30.0
+
+
+class Detached(FedcohortError):
+    """The lead stopped following a run, which goes on."""
+
+    exit_code = 130
 
 
 def run(
@@ -55,18 +62,21 @@ def run(
     with _reached(kit) as office:
         if cancel:
             ended = lead.cancel(office, signed.hash)
+            folder = out or default_folder(terms.plan, True)
+            if not ended.open and lead.is_of(folder, signed.hash):
+                lead.release_folder(folder)
             word = "is being ended" if ended.open else ended.state
             typer.echo(f"{ended.study} ({ended.run[:12]}): {word}")
             return None
         folder = out or default_folder(terms.plan, resume)
-        lead.open_folder(folder, signed.hash, kit, resume=resume)
+        made = lead.open_folder(folder, signed.hash, kit, resume=resume)
         try:
             first = lead.submit(
                 office, signed, wait=wait, timeout=timeout, resume=resume, command=command,
                 loss=FIRST,
             )  # fmt: skip
         except FedcohortError:
-            if not resume:
+            if made:
                 lead.release_folder(folder)
             raise
         status = _follow(office, first)
@@ -96,12 +106,13 @@ def _check(kit: Kit, runtime: str) -> None:
 @contextmanager
 def _reached(kit: Kit) -> Any:
     """Yield the coordinator as a lead asks it."""
+    logging.getLogger("fedcohort").addHandler(logging.NullHandler())  # what counts is told
     spoke = engines.spoke(kit)
     why = engines.preflight(kit)
     spoke.start()
     try:
         if why:
-            typer.echo(f"fedcohort: {why}; trying for {FIRST:.0f} s", err=True)
+            typer.echo(f"fedcohort: {why.rstrip('.')}; trying for {FIRST:.0f} s", err=True)
         yield Office(kit, spoke)
     finally:
         spoke.stop()
@@ -113,7 +124,7 @@ def _follow(office: Office, first: Status) -> Status:
         with following() as tell:
             return lead.follow(office, first, tell)
     except KeyboardInterrupt:
-        raise KeyboardInterrupt(
+        raise Detached(
             "the run goes on at the coordinator; the same command with --resume follows it and "
             "fetches its results, with --cancel ends it."
         ) from None

@@ -73,7 +73,6 @@ def start(
                 watch.look()
                 service.tell(**{**node.facts(), **watch.facts()})
         except Refused as error:
-            serving.say(f"refused: {error}")
             typer.echo(f"fedcohort: {error}", err=True)
             code = 1
         finally:
@@ -182,7 +181,8 @@ class Watch:
 
     def _remind(self, why: str) -> None:
         """Say why there is no connection, once a minute."""
-        self._error = f"the coordinator at {self._kit.address}: {why}"
+        where = "" if self._kit.address in why else f"the coordinator at {self._kit.address}: "
+        self._error = where + why.rstrip(".")
         if self._reminded and time.monotonic() - self._reminded < REMIND:
             return
         self._reminded = time.monotonic()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import logging.handlers
 import time
+from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
 
@@ -54,6 +55,28 @@ def log_to(path: Path) -> None:
     root.addHandler(handler)
     root.setLevel(logging.WARNING)
     logging.raiseExceptions = False  # a full disk must not end a service
+
+
+class Aloud(logging.Handler):
+    """Hands an engine's warnings to whoever watches a service; not more than some in a minute."""
+
+    MOST = 20
+
+    def __init__(self, tell: Callable[[str], None]):
+        super().__init__(logging.WARNING)
+        self._tell = tell
+        self._minute = self._count = 0
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Hand one line on."""
+        minute = int(time.monotonic() // 60)
+        if minute != self._minute:
+            self._minute, self._count = minute, 0
+        self._count += 1
+        if self._count <= self.MOST:
+            self._tell(" ".join(record.getMessage().split()))
+        elif self._count == self.MOST + 1:
+            self._tell("more of these lines in this minute are in the log alone.")
 
 
 def running(found: Kit, note: Note | None) -> None:

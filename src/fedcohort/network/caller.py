@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 import fedcohort
 from fedcohort.network import seal
 from fedcohort.network.kit import Kit
-from fedcohort.network.quiet import Log, Quiet, log_line
+from fedcohort.network.quiet import Log, Quiet, note_line
 from fedcohort.network.seal import CAP, LIFETIME, MESSAGES, Sealing
 from fedcohort.network.trust import Peer, Trust
 from fedcohort.protocol.errors import Refused
@@ -83,7 +83,7 @@ class Caller(Line):
         anybody else calls the coordinator.
     line : the engine's.
     cap : the largest body, in bytes, either way.
-    log : what gets one line for each refusal.
+    log : what gets one line for each refusal, besides who gets it as a reply.
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class Caller(Line):
         line: Line,
         *,
         cap: int = CAP,
-        log: Log = log_line,
+        log: Log = note_line,
         version: str = fedcohort.__version__,
         clock: Callable[[], float] = time.monotonic,
     ):
@@ -346,45 +346,6 @@ class _Exchange:
             if self._tries[site] < TRIES:
                 return None
         return self._caller.told(site, blob, late=isinstance(sent, _Sealed) and code != "oversized")
-
-
-class Single(Line):
-    """A `Line` to one party, made of a function that asks it; a lead's to the coordinator.
-
-    Parameters
-    ----------
-    name : the party's, as in its certificate.
-    ask : gives the party a request, and waits so many seconds for its reply.
-    connected : whether the party can be reached now.
-    """
-
-    def __init__(
-        self,
-        name: str,
-        ask: Callable[[bytes, float], bytes | Silence],
-        connected: Callable[[], bool] = lambda: True,
-    ):
-        self._name, self._ask, self._connected = name, ask, connected
-
-    @property
-    def sites(self) -> Sequence[str]:
-        """The party's name."""
-        return (self._name,)
-
-    @property
-    def connected(self) -> frozenset[str]:
-        """The party's name, if it can be reached now."""
-        return frozenset((self._name,)) if self._connected() else frozenset()
-
-    def exchange(
-        self, requests: Mapping[str, bytes], timeout: float
-    ) -> Iterator[tuple[str, bytes | Silence]]:
-        """Ask the party; any other name is not connected."""
-        for name, blob in requests.items():
-            if name == self._name:
-                yield name, self._ask(blob, timeout)
-            else:
-                yield name, Silence(f"{name}: is not connected", late=False)
 
 
 def _code(blob: bytes) -> str:

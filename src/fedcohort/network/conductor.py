@@ -8,6 +8,7 @@ acted on; a study that was under way goes on from its journals at the next start
 
 from __future__ import annotations
 
+import itertools
 import logging
 import shutil
 import threading
@@ -25,8 +26,9 @@ from fedcohort.runtime.line import Line
 from fedcohort.study import deployed
 from fedcohort.study.runner import WORK, Event
 
-#: Seconds between two rounds of asking sites that have not decided.
-ASK = 1.0
+#: Seconds between two rounds of asking sites that have not decided; of a study that has waited for
+#: a while, only every so many rounds.
+ASK, FRESH, SELDOM = 1.0, 120.0, 5
 #: Seconds that a site may take to look at an offer, and to close a run.
 LOOK, CLOSE = 60.0, 5.0
 log = logging.getLogger(__name__)
@@ -75,6 +77,7 @@ class Conductor:
         self._kick = threading.Event()
         self._connected: frozenset[str] = frozenset()
         self._cleared: set[tuple[str, str]] = set()
+        self._over: list[Run] = []
         self._threads = [
             threading.Thread(target=self._canvass, daemon=True, name="offers"),
             threading.Thread(target=self._work_off, daemon=True, name="runs"),
@@ -146,6 +149,8 @@ class Conductor:
                 self.under.cancelled = True
             elif run.open:
                 run.change("cancelled", f"by {run.lead}")
+                self._over.append(run)
+                self._kick.set()
 
     def note(self, text: str) -> None:
         """Say a line that tells of something wrong, and remember it."""
@@ -156,12 +161,18 @@ class Conductor:
 
     def _canvass(self) -> None:
         """Put every study that waits to the sites that have not decided, again and again."""
-        while not self._halt.is_set():
+        for i in itertools.count():
             self._kick.wait(ASK)
             self._kick.clear()
+            if self._halt.is_set():
+                return
             self._see_who_is_here()
+            while self._over:
+                over = self._over.pop()
+                self._close(over, [n for n in over.sites if n in self._line.connected])
             for run in list(self.runs.values()):
-                if run.state == "waiting" and not self._halt.is_set():
+                fresh = time.time() - run.submitted < FRESH or i % SELDOM == 0
+                if run.state == "waiting" and fresh and not self._halt.is_set():
                     try:
                         self._ask(run)
                     except Exception as error:
@@ -181,7 +192,7 @@ class Conductor:
             with self.guard:
                 before, run.sites[site] = run.sites[site], told
             if told != before:
-                self._say(f"{site}: {run.study} {told.state} {told.reason}".rstrip())
+                self._say(f"{run.study} ({run.hash[:12]}): {runs.line_of(site, told)}")
         with self.guard:
             if run.state != "waiting":
                 return

@@ -55,9 +55,9 @@ class Coordinator:
         self._kit = kit
         self._say = say
         self._trust = kit.trust()
-        callee = Callee(kit, self._trust, ("lead", "site"), self._answer, log=self._wrong)
+        callee = Callee(kit, self._trust, ("lead", "site"), self._answer, log=self.wrong)
         self._hub = opened(callee.handle)
-        self._line = Caller(kit, self._trust, self._hub.line, log=self._wrong)
+        self._line = Caller(kit, self._trust, self._hub.line, log=self.wrong)
         self._studies = Conductor(kit.folder, self._line, say)
 
     # life ---------------------------------------------------------------------------------
@@ -91,7 +91,8 @@ class Coordinator:
                 "error": self._studies.last_error,
             }
 
-    def _wrong(self, text: str) -> None:
+    def wrong(self, text: str) -> None:
+        """Say a line that tells of something wrong, and remember it."""
         self._studies.note(text)
 
     # what leads and sites ask -------------------------------------------------------------
@@ -114,11 +115,11 @@ class Coordinator:
             found = serve(peer, meta)
             return found if isinstance(found, bytes) else requests.reply(found)
         except FedcohortError as error:
-            self._wrong(f"{peer.name} was refused: {error}")
+            self.wrong(f"{peer.name} was refused: {error}")
             return requests.failure(error)
         except Exception as error:
             log.exception("a request of %s failed", peer.name)
-            self._wrong(f"a request of {peer.name} failed ({type(error).__name__})")
+            self.wrong(f"a request of {peer.name} failed ({type(error).__name__})")
             kind = type(error).__name__
             return requests.failure(
                 FedcohortError(f"the coordinator failed ({kind}); its log says why.")

@@ -8,6 +8,7 @@ cannot be reached, `follow` says so and tries again for `LOSS` seconds.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -232,8 +233,12 @@ def cancel(office: Office, run: str) -> Status:
 # the lead's folder ----------------------------------------------------------------------
 
 
-def open_folder(out: Path, run: str, kit: Kit, *, resume: bool) -> None:
+def open_folder(out: Path, run: str, kit: Kit, *, resume: bool) -> bool:
     """Make the folder of a new run, or see that this run can be fetched into it.
+
+    Returns
+    -------
+    made : whether nothing was there before.
 
     Raises
     ------
@@ -253,14 +258,23 @@ def open_folder(out: Path, run: str, kit: Kit, *, resume: bool) -> None:
                     f"{out}: a run of this study was begun; use --resume to follow it and fetch "
                     f"its results, or another --out."
                 )
-            return
+            return False
         if out.exists() and any(out.iterdir()):
             what = "nothing to resume from a network" if resume else "the folder is not empty"
             raise StudyError(f"{out}: {what}; use another --out.")
         (out / WORK).mkdir(parents=True, exist_ok=True)
         note.write_text(json.dumps(mark), encoding="utf-8")
+        return True
     except (OSError, ValueError) as error:
         raise StudyError(f"{out}: cannot use this folder ({error}).") from None
+
+
+def is_of(out: Path, run: str) -> bool:
+    """Return whether a folder waits for the results of a run."""
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        note = out / WORK / "network.json"
+        return json.loads(note.read_text(encoding="utf-8")).get("run") == run
+    return False
 
 
 def release_folder(out: Path) -> None:

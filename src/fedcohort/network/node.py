@@ -230,13 +230,15 @@ class Node:
     def _call(self, run: str, body: bytes) -> bytes:
         """Answer one call of an approved study."""
         study = self._approved(run)
+        self.config.policy.check(study.asked, study.lead.name)
         if not self._run_of(run)[0]:
             raise Refused("closed", "the run of this study is over here; offer the study again.")
         self._fresh.discard(run)
         reply = self._end.handle(body)
         said = _meta(reply)
         if said.get("kind") == "error" and said.get("code") != NO_VIEW:
-            self._ledger.told(run, "error", str(said.get("code")), str(said.get("text")))
+            with contextlib.suppress(OSError):
+                self._ledger.told(run, "error", str(said.get("code")), str(said.get("text")))
         return reply
 
     def _approved(self, run: str) -> _Study:

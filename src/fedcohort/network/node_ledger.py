@@ -35,8 +35,7 @@ class NodeLedger:
         self._lock = threading.Lock()
         self._handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
         size = os.fstat(self._handle).st_size
-        if size and os.pread(self._handle, 1, size - 1) != b"\n":
-            os.write(self._handle, b"\n")
+        self._torn = size > 0 and os.pread(self._handle, 1, size - 1) != b"\n"
         self._synced = time.monotonic()
 
     def left(
@@ -66,7 +65,14 @@ class NodeLedger:
     def _write(self, line: Mapping[str, Any]) -> None:
         text = json.dumps({"at": now(), **line}, separators=(",", ":"))
         with self._lock:
-            os.write(self._handle, text.encode() + b"\n")
+            blob = b"\n" * self._torn + text.encode() + b"\n"
+            written = 0
+            try:
+                written = os.write(self._handle, blob)
+            finally:
+                self._torn = self._torn if written == 0 else written < len(blob)
+            if self._torn:
+                raise OSError("the ledger's disk is full")
             if time.monotonic() - self._synced > EVERY:
                 self._sync()
 

@@ -12,8 +12,13 @@ Log = Callable[[str], None]
 
 
 def log_line(text: str) -> None:
-    """Write one line to the log of this package."""
+    """Write a warning to the log of this package."""
     logging.getLogger("fedcohort.network").warning(text)
+
+
+def note_line(text: str) -> None:
+    """Write a remark to the log of this package; a terminal does not show it unless asked to."""
+    logging.getLogger("fedcohort.network").info(text)
 
 
 #: So many different lines a minute, and seconds within which none is said twice.

@@ -204,8 +204,11 @@ def _walk(out: Path) -> Iterator[tuple[str, Path]]:
 
 def said(sites: Mapping[str, Standing]) -> Sequence[str]:
     """Return one line a site: where it stands, as people say it."""
+    return [line_of(n, s) for n, s in sorted(sites.items())]
+
+
+def line_of(site: str, standing: Standing) -> str:
+    """Return where one site stands, as people say it."""
     words = {"approved": "approved", "waiting": "waiting for the steward", "away": "not reached"}
-    return [
-        f"{n}: {words.get(s.state, s.state)}{f' ({s.reason})' if s.state == 'refused' else ''}"
-        for n, s in sorted(sites.items())
-    ]
+    more = standing.reason if standing.state in ("refused", "away") else ""
+    return f"{site}: {words.get(standing.state, standing.state)}" + (f" ({more})" if more else "")

@@ -140,10 +140,13 @@ def read_json(payload: bytes, names: Iterable[str]) -> dict[str, str] | None:
 
 def _is_text(value: object) -> bool:
     """Return whether a value is a text that has bytes: without half of a surrogate pair."""
+    if not isinstance(value, str):
+        return False
     try:
-        return isinstance(value, str) and isinstance(value.encode(), bytes)
+        value.encode()
     except UnicodeEncodeError:
         return False
+    return True
 
 
 def refusal(code: str, version: str) -> bytes:

@@ -19,6 +19,7 @@ from typing import Any
 
 import nvflare
 from nvflare.fuel.f3.cellnet.identity import CellIdentityResolver
+from nvflare.fuel.f3.comm_config import CommConfigurator
 from nvflare.fuel.f3.comm_error import CommError
 from nvflare.fuel.f3.communicator import Communicator, Mode
 from nvflare.fuel.f3.connection import Connection
@@ -56,6 +57,10 @@ class _Coded(logging.Handler):
         """Keep module and line."""
         self._log.debug("nvflare %s:%d", record.name.rpartition(".")[2], record.lineno)
 
+
+# FLARE would search the working directory, and all below it, for a file of settings, and obey it
+CommConfigurator._config_loaded = True  # pyright: ignore[reportPrivateUsage]
+CommConfigurator._configuration = None  # pyright: ignore[reportPrivateUsage]
 
 _quiet = logging.getLogger("nvflare")
 _quiet.handlers = [_Coded()]
@@ -119,6 +124,7 @@ class End(MessageReceiver, EndpointMonitor):
         f3, self._f3 = self._f3, None
         if f3 is not None:
             f3.stop()
+        self._workers.shutdown()
         with self.changed:
             self.connected = frozenset()
             self.changed.notify_all()
@@ -162,7 +168,7 @@ class End(MessageReceiver, EndpointMonitor):
     ) -> None:
         try:
             self._send(name, {"kind": "ask", "id": key}, blob)
-        except CommError:
+        except Exception:  # FLARE raises more kinds than its own
             heard.put((name, Silence(f"the connection to {name} was lost.")))
 
     def _send(self, name: str, headers: dict[str, Any], blob: bytes) -> None:
@@ -214,7 +220,7 @@ class End(MessageReceiver, EndpointMonitor):
             connection.give(length)
         try:
             self._send(asker, {"kind": "reply", "id": key, "code": code}, reply)
-        except CommError:
+        except Exception:
             self.log.info("an answer to %s could not be sent: the connection was lost.", asker)
 
     def state_change(self, endpoint: Endpoint) -> None:

@@ -32,6 +32,7 @@ class Daemons:
         self._name = name
         self._todo: list[tuple[Callable[..., object], tuple[Any, ...]]] = []
         self._idle = 0
+        self._over = False
         self._ready = threading.Condition()
 
     def submit(self, function: Callable[..., object], *arguments: Any) -> None:
@@ -46,7 +47,10 @@ class Daemons:
         ).start()
 
     def shutdown(self, wait: bool = True) -> None:
-        """Nothing to end: idle threads leave by themselves."""
+        """Let idle threads leave; what still runs is not waited for."""
+        with self._ready:
+            self._over = True
+            self._ready.notify_all()
 
     def _work(self, function: Callable[..., object], arguments: tuple[Any, ...]) -> None:
         while True:
@@ -54,8 +58,8 @@ class Daemons:
             del function, arguments
             with self._ready:
                 self._idle += 1
-                found = self._ready.wait_for(lambda: bool(self._todo), timeout=30.0)
+                self._ready.wait_for(lambda: bool(self._todo) or self._over, timeout=30.0)
                 self._idle -= 1
-                if not found:
+                if not self._todo:
                     return
                 function, arguments = self._todo.pop(0)

@@ -159,6 +159,7 @@ class Gate:
         if path == PULL:
             node.waiting.clear()
         elif path == ACTIVATE:
+            node.heard = float("-inf")  # until it is active
             await run_in_threadpool(self._admit, peer.name, peer.key)
         status, start, reply = await self._ask(scope, body)
         if status == 200:

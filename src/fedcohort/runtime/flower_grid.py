@@ -18,7 +18,7 @@ from flwr.app import Message, RecordDict
 from flwr.app.message import remove_content_from_message
 from flwr.common.constant import NOOP_FLWR_AID, SUPERLINK_NODE_ID
 from flwr.proto.message_pb2 import ObjectTree
-from flwr.server.superlink.linkstate import LinkState
+from flwr.server.superlink.linkstate import InMemoryLinkState
 from flwr.serverapp import Grid
 from flwr.supercore.constant import NOOP_FEDERATION_ID, TaskType
 from flwr.supercore.inflatable.inflatable_object import (
@@ -34,6 +34,10 @@ from flwr.supercore.task_identity import TaskIdentity
 from fedcohort.runtime.flower_line import CALL, FlowerLine, pack
 from fedcohort.runtime.line import Silence
 
+#: Seconds for which Flower keeps a message, by the clocks of both ends: longer than they differ.
+#: A line deletes its messages itself.
+TTL = 1e7
+
 _identity = threading.Lock()
 
 
@@ -45,7 +49,7 @@ class StateGrid(Grid):
     state : the SuperLink's.
     """
 
-    def __init__(self, state: LinkState):
+    def __init__(self, state: InMemoryLinkState):
         self._state = state
         self._lock = threading.Lock()
         self._run: Run | None = None
@@ -130,10 +134,11 @@ class StateGrid(Grid):
     def forget(self, numbers: Collection[str]) -> None:
         """Delete messages, their replies, and all that belongs to them."""
         for number in numbers:
-            came = self._came.pop(number, None)
-            if came is not None:
-                self._state.object_store.delete(came[1].object_id)
-            self._state.object_store.delete(number)
+            self._came.pop(number, None)
+            reply = self._state.message_ins_id_to_message_res_id.get(number)
+            for name in (number, reply):
+                if name is not None:
+                    self._state.object_store.delete(name)
         self._state.delete_messages(set(numbers))
 
     def _whole(self, run: int, tree: ObjectTree) -> Message | None:
@@ -215,7 +220,7 @@ class HubLine(FlowerLine):
             self._news.notify_all()
 
     def _message(self, site: str, body: bytes) -> Message:
-        return self._state_grid.create_message(pack(body), CALL, self._nodes[site], "")
+        return self._state_grid.create_message(pack(body), CALL, self._nodes[site], "", TTL)
 
     def _send(self, site: str, body: bytes) -> str | None:
         life = self._begun(site)

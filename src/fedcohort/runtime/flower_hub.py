@@ -34,7 +34,7 @@ from typing import Any, cast
 import uvicorn
 from fastapi import FastAPI
 from flwr.common.constant import NOOP_ACCOUNT_NAME, NOOP_FLWR_AID
-from flwr.server.superlink.linkstate import LinkState, LinkStateFactory
+from flwr.server.superlink.linkstate import InMemoryLinkState, LinkStateFactory
 from flwr.supercore.constant import FLWR_IN_MEMORY_DB_NAME
 from flwr.supercore.error import http_error_translator
 from flwr.supercore.object_store import ObjectStoreFactory
@@ -50,12 +50,11 @@ from fedcohort.protocol.errors import InputError
 from fedcohort.runtime.flower_gate import PEER, App, Gate
 from fedcohort.runtime.flower_grid import HubLine, StateGrid
 from fedcohort.runtime.flower_line import quiet
-from fedcohort.runtime.flower_party import Party, Peer
+from fedcohort.runtime.flower_party import Party, Peer, direct
 from fedcohort.runtime.line import Answering, Line
 
 #: The longest body that is read, in bytes.
 CAP = 256 * 2**20
-_LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
 def fleet(state: LinkStateFactory) -> FastAPI:
@@ -112,13 +111,13 @@ class Hub:
         quiet()
         self._kit, self._log = kit, log or logging.getLogger(__name__)
         host, _, port = kit.address.rpartition(":")
-        near = host.strip("[]") in _LOOPBACK
-        self._bind = listen or (host.strip("[]") if near else "0.0.0.0")  # the kit says so
+        # another computer's address is the network's word that others are to reach this one
+        self._bind = listen or (host.strip("[]") if direct(kit) else "0.0.0.0")
         self._port = int(port)
         factory = LinkStateFactory(
             FLWR_IN_MEMORY_DB_NAME, NoOpFederationManager(), ObjectStoreFactory()
         )
-        self._state: LinkState = factory.state()
+        self._state = cast(InMemoryLinkState, factory.state())
         self._nodes = dict[str, int]()
         self._gate = Gate(
             cast(App, fleet(factory)),

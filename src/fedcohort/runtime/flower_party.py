@@ -134,6 +134,11 @@ def named(kit: Party) -> dict[str, str]:
     return {"sni_hostname": kit.coordinator}
 
 
+def direct(kit: Party) -> bool:
+    """Return whether the coordinator is on this computer, so that no proxy is asked."""
+    return kit.address.rpartition(":")[0].strip("[]") in ("127.0.0.1", "localhost", "::1")
+
+
 def _attribute(found: x509.Certificate, oid: x509.ObjectIdentifier) -> str:
     """Return the single attribute of this kind, or an empty text."""
     values = found.subject.get_attributes_for_oid(oid)

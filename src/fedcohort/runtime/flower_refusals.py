@@ -15,7 +15,7 @@ from collections.abc import Mapping
 import httpx
 
 from fedcohort.protocol.errors import Refused
-from fedcohort.runtime.flower_party import Party, client_tls, named
+from fedcohort.runtime.flower_party import Party, client_tls, direct, named
 
 #: Statuses of HTTP.
 OK, UNAUTHORIZED, FORBIDDEN, TOO_LONG = 200, 401, 403, 413
@@ -29,7 +29,8 @@ def preflight(kit: Party, timeout: float) -> str | None:
     Refused : it will not succeed later: a certificate is expired, or of another network.
     """
     try:
-        with httpx.Client(verify=client_tls(kit), timeout=timeout) as client:
+        near = direct(kit)
+        with httpx.Client(verify=client_tls(kit), timeout=timeout, trust_env=not near) as client:
             client.get(f"https://{kit.address}/people", extensions=named(kit))
     except httpx.HTTPError as error:
         line = why(error, kit)

@@ -59,7 +59,13 @@ from flwr.supercore.protobuf.client import ProtobufCall, ProtobufRequestContext
 from flwr.supernode.fleet_http_client import FleetHttpClient
 
 from fedcohort.runtime.flower_line import client_app, quiet
-from fedcohort.runtime.flower_party import Party, client_tls, named, private_key
+from fedcohort.runtime.flower_party import (
+    Party,
+    client_tls,
+    direct,
+    named,
+    private_key,
+)
 from fedcohort.runtime.flower_refusals import OK, UNAUTHORIZED, status_text, why
 from fedcohort.runtime.line import Answering, Silence
 
@@ -211,7 +217,7 @@ class Spoke:
         self._app = None if on_request is None else client_app(lambda _: on_request)
         self._signed = None if on_request is None else Signed(private_key(kit), named(kit))
         self._named = named(kit)
-        self._people = httpx.Client(verify=self._tls, timeout=PATIENCE)
+        self._people = self._http()
         self._heard = float("-inf")
         self._ending = threading.Event()
         self._threads = list[threading.Thread]()
@@ -319,12 +325,14 @@ class Spoke:
 
     def _client(self) -> FleetHttpClient:
         assert self._signed is not None
-        return FleetHttpClient(
-            f"https://{self._kit.address}",
-            interceptors=[self._signed],
-            verify=self._tls,
-            timeout=PATIENCE,
-        )
+        client = FleetHttpClient(f"https://{self._kit.address}", interceptors=[self._signed])
+        client._client.close()  # pyright: ignore[reportPrivateUsage]
+        client._client = self._http()  # pyright: ignore[reportPrivateUsage]
+        return client
+
+    def _http(self) -> httpx.Client:
+        near = direct(self._kit)
+        return httpx.Client(verify=self._tls, timeout=PATIENCE, trust_env=not near)
 
     def _say(self, line: str) -> None:
         """Write a line to the log, once until there is another to write."""

@@ -1,8 +1,8 @@
 """What an engine must do for a network: carry bytes to named sites and bring bytes back.
 
-Everything above it (calls, strict decoding, seals, retries, recovery) is the same on all engines and
-knows none of them; an engine's adapter is a `Line` at the coordinator, and at each site something
-that gives every request to an `Answering`.
+Everything above it (calls, strict decoding, seals, retries, recovery) is the same on all engines
+and knows none of them; an engine's adapter is a `Line` at the coordinator, and at each site
+something that gives every request to an `Answering`.
 """
 
 from __future__ import annotations

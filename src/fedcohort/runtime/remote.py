@@ -101,6 +101,7 @@ class RemoteTransport:
             again: dict[str, bytes] = {}
             why: dict[str, str] = {}
             heard: set[str] = set()
+            wanting: set[str] = set()
             wait = max(0.0, min(patience, end - time.monotonic()))
             for site, reply in self._line.exchange(due, wait):
                 if site not in due or site in heard:
@@ -119,6 +120,7 @@ class RemoteTransport:
                     yield site, SiteFailed(f"site {site!r} does not take the view it asks for.")
                 elif outcome is None:
                     repeated.add(site)
+                    wanting.add(site)
                     again[site] = requests.to(site, told=False)
                 else:
                     yield site, outcome
@@ -127,7 +129,7 @@ class RemoteTransport:
                 for site in again:
                     yield site, self._missing(site, call, why.get(site, "no reply"))
                 return
-            if again and len(why) == len(again):
+            if set(again) - wanting:
                 time.sleep(max(0.0, min(pause, end - time.monotonic())))
                 pause = min(2 * pause, LONGEST)
             due, patience = again, 2 * patience

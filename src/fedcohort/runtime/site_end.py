@@ -19,7 +19,6 @@ from __future__ import annotations
 import secrets
 import sqlite3
 import threading
-import traceback
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -41,6 +40,7 @@ from fedcohort.protocol.host import Call, Host
 from fedcohort.protocol.wire import Malformed, decode, encode
 from fedcohort.runtime.answers import Answers, Kept
 from fedcohort.runtime.calls import NO_VIEW, Request, Seen, refusal_bytes, reply_bytes
+from fedcohort.runtime.whereabouts import where
 
 #: Sessions whose data is held ready, and views.
 SESSIONS, VIEWS = 4, 8
@@ -289,18 +289,19 @@ class SiteEnd:
         name = type(error).__name__
         step = "a request" if request is None else f"step {request.step!r:.62}"
         number = secrets.token_hex(4)
-        self._write(f"{number} {step}, call {request.call if request else '-'}: {_where(error)}")
+        self._write(f"{number} {step}, call {request.call if request else '-'}: {where(error)}")
         if isinstance(error, Refused) and not error.near_data:
             return refusal_bytes("Refused", str(error), error.code)
         rules = (VerbRefused, JournalMismatch, SiteFailed)
         if isinstance(error, rules) and name in _CODES and not error.near_data:
             return refusal_bytes(name, f"{error} ({number} in the site's log)")
         if isinstance(error, (sqlite3.Error, OSError)):
-            return refusal_bytes(
-                "SiteFailed",
+            return refusal_bytes(  # ends the run, which can be resumed; no fit has failed
+                "Refused",
                 f"site {self.site!r} could not keep its answer to {step} on its disk ({name}); "
                 f"nothing left and its state is as before. Its log has more under {number}. Make "
                 f"room there and --resume.",
+                "disk",
             )
         code = name if isinstance(error, FedcohortError) and name in _CODES else "SiteFailed"
         return refusal_bytes(
@@ -324,33 +325,3 @@ def _left(request: Request, arrays: Mapping[str, Array]) -> Left:
     }
     head = (request.run, request.session, request.call, request.step, request.verb)
     return Left(*head, fields, request.round)
-
-
-def _where(error: BaseException) -> str:
-    """Return an error's class, and where in which function it arose; of its text only our own.
-
-    The text of an error that this package raised holds names and rules; any other may hold a value.
-    """
-    while error.__cause__ is not None:
-        error = error.__cause__
-    frames = traceback.extract_tb(error.__traceback__)
-    last = next(iter(frames[-1:]), None)
-    place = f" in {last.name}, line {last.lineno} of {_short(last.filename)}" if last else ""
-    text = ""
-    if isinstance(error, FedcohortError) and last is not None and _ours(error):
-        text = f": {error}"
-    return f"{type(error).__name__}{place}{text}"
-
-
-def _short(path: str) -> str:
-    return "/".join(path.replace("\\", "/").split("/")[-2:])
-
-
-def _ours(error: BaseException) -> bool:
-    """Return whether the code that raised an error is this package's."""
-    at = error.__traceback__
-    while at is not None and at.tb_next is not None:
-        at = at.tb_next
-    return at is not None and str(at.tb_frame.f_globals.get("__name__", "")).startswith(
-        "fedcohort."
-    )

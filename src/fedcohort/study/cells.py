@@ -190,11 +190,7 @@ class Workshop:
             job.laid.problem, arm, seed_of(self.plan, cell.repeat), job.scratch, job.tell
         )
         try:
-            if arm.grid:
-                best = tune.grid_search(tuner, arm.grid)
-            else:
-                space, trials = self.plan.space(arm), self.plan.tune["trials"]
-                best = tune.optuna_search(tuner, space, trials, self.plan.seed)
+            best = tune.search(tuner, arm, self.plan)
         finally:
             if arm.scope == "sites":
                 job.lines.extend(_tagged(job, tuner.ledger, {0: "tune"}))

@@ -146,7 +146,7 @@ def write_all(shop: Shelf, about: About, out: Path, seconds: float, command: str
         "outcome": about.outcome,
         "data": about.data,
         "scenarios": about.scenarios,
-        "declared": [_declared(plan, arm) | about.declared.get(arm.name, {}) for arm in plan.arms],
+        "declared": [_declared(plan, a) | dict(about.declared.get(a.name, {})) for a in plan.arms],
         "arms": rows,
         "summary": _summary(plan, shown, about.intervals),
         "comparisons": _comparisons(plan, shown),

@@ -17,7 +17,7 @@ import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import pandas as pd
@@ -28,6 +28,7 @@ from fedcohort.protocol.ledger import Ledger
 from fedcohort.study import evaluate
 from fedcohort.study.arms import Arm
 from fedcohort.study.engine import Problem, Run, Trail, fit_once
+from fedcohort.study.plan import Plan
 from fedcohort.study.space import Choice, space_of
 
 ROW_FOLDS = 5
@@ -173,7 +174,29 @@ def _hashed(frame: pd.DataFrame, seed: int) -> Array:
     return pd.util.hash_pandas_object(frame, index=False, hash_key=key).to_numpy()
 
 
-def grid_search(tuner: Tuner, grid: Mapping[str, list[Any]]) -> Tuned:
+class Scores(Protocol):
+    """What a search asks: a `Tuner`, or that of a network."""
+
+    ledger: list[str]
+
+    @property
+    def keeps_rounds(self) -> bool:
+        """Whether one fit of the method gives every smaller number of rounds."""
+        ...
+
+    def scores(self, settings: Settings, rounds: tuple[int, ...]) -> list[float | None]:
+        """Return the score of `settings` at each of `rounds` (once, if there are none)."""
+        ...
+
+
+def search(tuner: Scores, arm: Arm, plan: Plan) -> Tuned:
+    """Try what a study asks to try for an arm: its grid, or what Optuna proposes."""
+    if arm.grid:
+        return grid_search(tuner, arm.grid)
+    return optuna_search(tuner, plan.space(arm), plan.tune["trials"], plan.seed)
+
+
+def grid_search(tuner: Scores, grid: Mapping[str, list[Any]]) -> Tuned:
     """Try every combination of a grid; the first of equals wins."""
     grid = dict(grid)
     rounds = tuple(sorted(grid.pop("rounds"))) if tuner.keeps_rounds and "rounds" in grid else ()
@@ -187,7 +210,7 @@ def grid_search(tuner: Tuner, grid: Mapping[str, list[Any]]) -> Tuned:
     return _best(tried, tuner.ledger)
 
 
-def optuna_search(tuner: Tuner, space: Mapping[str, Any], trials: int, seed: int) -> Tuned:
+def optuna_search(tuner: Scores, space: Mapping[str, Any], trials: int, seed: int) -> Tuned:
     """Let Optuna's seeded tree-structured Parzen estimator propose settings.
 
     Parameters

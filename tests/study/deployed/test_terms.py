@@ -85,7 +85,6 @@ def test_a_text_that_is_no_study_is_refused_on_one_line(tmp_path, change, said):
         ("{source: network}", "", "'outcome' is missing|'dictionary' is missing"),
         ("{outcome: {time: time, event: event}}", "", "'dictionary' is missing"),
         ("{dictionary: none.yaml}", "", "no dictionary file"),
-        ("{dictionary: d.yaml}", "tune: {grid: {l2: [0.1, 1.0]}}", "tune: this version"),
         ("{dictionary: d.yaml}", "privacy: {secure_aggregation: true}", "cannot do that"),
         ("{dictionary: d.yaml, surce: x}", "", "unknown key 'surce'"),
     ],

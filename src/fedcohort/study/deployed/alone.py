@@ -9,13 +9,17 @@ Revealed: by the fit nothing; by judging it, see `judging`.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from fedcohort.data.design import Design
 from fedcohort.data.outcome import Continuous, Count
 from fedcohort.protocol import (
+    FedcohortError,
     Fitted,
     NotConverged,
     NothingToLearn,
+    SettingError,
     SingularInformation,
     registry,
 )
@@ -24,6 +28,8 @@ from fedcohort.study.deployed.judging import Rows
 from fedcohort.study.deployed.table import SiteTable
 from fedcohort.study.engine import Problem, fit_once
 from fedcohort.study.layout import seed_of
+from fedcohort.study.plan import Plan
+from fedcohort.study.tune import Settings, Tuner, search
 
 
 @dataclass
@@ -33,6 +39,7 @@ class Alone(Rows):
     site: str = ""
     arm: Arm | None = None
     seed: int = 0
+    plan: Plan | None = None
     _found: list[tuple[Fitted, Design] | None] = field(
         default_factory=list[tuple[Fitted, Design] | None]
     )
@@ -43,7 +50,7 @@ class Alone(Rows):
         terms = table.terms
         return cls(
             table.halves(repeat), terms.outcome, terms.dictionary, arm.method, least,
-            table.site, arm, seed_of(terms.plan, repeat),
+            site=table.site, arm=arm, seed=seed_of(terms.plan, repeat), plan=terms.plan,
         )  # fmt: skip
 
     def own(self) -> tuple[Fitted, Design] | None:
@@ -62,10 +69,29 @@ class Alone(Rows):
             run = fit_once(
                 problem,
                 registry.find(self.arm.method),
-                self.arm.configured(),
+                self.arm.configured(self._chosen(problem)),
                 self.arm.preprocess,
                 self.seed,
             )
         except (NothingToLearn, SingularInformation, NotConverged):
             return None
         return run.model, run.design
+
+    def _chosen(self, problem: Problem) -> Settings:
+        """Return the settings that the site chooses by itself, on its training rows.
+
+        Raises
+        ------
+        NothingToLearn : its rows give no model to choose by.
+        """
+        assert self.arm is not None and self.plan is not None
+        if not self.plan.is_tuned(self.arm):
+            return {}
+        with TemporaryDirectory() as work:
+            try:
+                tuner = Tuner(problem, self.arm, self.seed, Path(work), lambda done, of: None)
+                return search(tuner, self.arm, self.plan).chosen
+            except SettingError:
+                raise
+            except FedcohortError:
+                raise NothingToLearn("its rows give no model to choose settings by.") from None

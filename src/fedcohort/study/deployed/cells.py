@@ -31,9 +31,17 @@ from fedcohort.protocol.errors import QuorumLost
 from fedcohort.protocol.ledger import Ledger
 from fedcohort.runtime.coordinator import Coordinator, Progress
 from fedcohort.runtime.journal import Journal
-from fedcohort.study import saved
+from fedcohort.study import saved, tune
 from fedcohort.study.arms import Arm
-from fedcohort.study.cells import Cell, defect, model_facts, pooled_levels, tagged, write_text
+from fedcohort.study.cells import (
+    Cell,
+    defect,
+    model_facts,
+    pooled_levels,
+    tagged,
+    tuning_of,
+    write_text,
+)
 from fedcohort.study.deployed import evaluation
 from fedcohort.study.deployed.evaluation import Found
 from fedcohort.study.deployed.judging import Own, Said
@@ -41,6 +49,7 @@ from fedcohort.study.deployed.sessions import Session
 from fedcohort.study.deployed.sites import Sites
 from fedcohort.study.deployed.table import Unfit
 from fedcohort.study.deployed.terms import Terms
+from fedcohort.study.deployed.tuning import NetworkTuner
 from fedcohort.study.engine import Problem, Run, Trail, fit_over
 from fedcohort.study.layout import seed_of
 from fedcohort.study.rows import plain, row_of
@@ -71,6 +80,7 @@ class _Made:
 
     lines: list[str] = field(default_factory=list[str])
     missing: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
+    sessions: list[Session] = field(default_factory=list[Session])
 
 
 class Workshop:
@@ -177,6 +187,8 @@ class Workshop:
         found: dict[str, Any]
         try:
             work = self._alone if arm.scope == "isolated" else self._fit
+            if cell.kind == "tune":
+                work = self._tune
             found = work(cell, arm, made)
             found["status"] = "done"
         except ENDS:
@@ -192,11 +204,39 @@ class Workshop:
         found["missing"] = made.missing
         found["seconds"] = round(time.perf_counter() - began, 3)
         self.keep(cell.name, found, made.lines)
-        for kind in ("alone",) if arm.scope == "isolated" else ("fit", "judge"):
-            self.forget(Session(kind, cell.repeat, cell.arm))
+        for session in made.sessions:
+            self.forget(session)
+
+    def _tune(self, cell: Cell, arm: Arm, made: _Made) -> dict[str, Any]:
+        """Choose an arm's settings, on the training rows."""
+
+        @contextmanager
+        def opens(session: Session) -> Generator[Coordinator]:
+            made.sessions.append(session)
+            with self.session(session) as open_:
+                try:
+                    yield open_.fed
+                finally:
+                    self._heed(open_, cell, {0: "tune"}, made)
+
+        tuner = NetworkTuner(self.terms, self._sites.names, cell.arm, cell.repeat, opens)
+        best = tune.search(tuner, arm, self.plan)
+        tried = [{"settings": s, "score": c} for s, c in best.tried]
+        return {"chosen": best.chosen, "score": best.score, "tried": tried}
+
+    def _chosen(self, cell: Cell) -> Mapping[str, Any]:
+        """Return what tuning chose for a fit."""
+        tuning = tuning_of(self.plan, cell)
+        if tuning is None:
+            return {}
+        found = self.result(tuning) or {}
+        if "chosen" not in found:
+            raise FedcohortError("its tuning failed; " + found.get("status", ""))
+        return found["chosen"]
 
     def _fit(self, cell: Cell, arm: Arm, made: _Made) -> dict[str, Any]:
         """Fit an arm over the sites and judge it."""
+        made.sessions += [Session(kind, cell.repeat, cell.arm) for kind in ("fit", "judge")]
         plan, terms = self.plan, self.terms
         method, scenario = registry.find(arm.method), plan.scenarios[0].name
         about = Problem({}, terms.dictionary, terms.outcome, plan.min_cell, plan.quorum)
@@ -207,7 +247,7 @@ class Workshop:
                     open_.fed,
                     about,
                     method,
-                    arm.configured(),
+                    arm.configured(self._chosen(cell)),
                     arm.preprocess,
                     seed_of(plan, cell.repeat),
                     open_.trail,
@@ -240,7 +280,8 @@ class Workshop:
 
     def _alone(self, cell: Cell, arm: Arm, made: _Made) -> dict[str, Any]:
         """Let each site fit and judge a model of its own."""
-        with self.session(Session("alone", cell.repeat, cell.arm)) as open_:
+        made.sessions.append(Session("alone", cell.repeat, cell.arm))
+        with self.session(made.sessions[0]) as open_:
             try:
                 judged = evaluation.judge(open_.fed, self.plan, self.terms.outcome, Own())
             finally:

@@ -29,13 +29,12 @@ from typing import Any
 import numpy as np
 
 from fedcohort.arrays import Array
-from fedcohort.data import timegrid
 from fedcohort.data.outcome import Binary, Outcome, Survival
 from fedcohort.data.timegrid import time_grid
 from fedcohort.metrics import federated, federated_values, histogram, within_sites
 from fedcohort.metrics.brier import LEAST_FOLLOWED, integrate
 from fedcohort.metrics.calibration import groups_of, solve_slope, varies, with_enough
-from fedcohort.metrics.censoring import Curve, Leavers, at_risk
+from fedcohort.metrics.censoring import Curve, at_risk
 from fedcohort.metrics.kaplan_meier import round_time
 from fedcohort.protocol import NothingToLearn, Row, SiteUnavailable
 from fedcohort.runtime.coordinator import Coordinator
@@ -143,21 +142,36 @@ def yard(fed: Coordinator, min_cell: int) -> Yard:
     """Find the grid of the blind rows, the censoring of the training rows, and round times."""
     train, blind = fed.through(Seen("train")), fed.through(Seen("blind"))
     first = time_grid(train, "protected", min_cell)
-    left = train.sum(federated.count_leavers, grid=first)
+    (tau, middle), last = _quantiles(train, first, (0.9, 0.5))
     followed = _followed(fed, train, first, min_cell)
-    tau, middle = _quantiles(train, first, (0.9, 0.5))
     horizon = round_time(middle, float(first[-1]))
     try:
         grid = time_grid(blind, "protected", min_cell)
     except NothingToLearn:
         return Yard(followed, np.empty(0), np.empty(0), tau, horizon)
-    ends = blind.sum(federated.count_leavers, grid=grid)
-    low, high = _quantiles(blind, grid, (0.05, 0.9))
+    (low, high), end = _quantiles(blind, grid, (0.05, 0.9))
     thin = followed.times[followed.values < LEAST_FOLLOWED]
-    end = min(_last(first, left), _last(grid, ends), *thin[:1].tolist())
-    high = min(high, float(np.nextafter(end, 0.0)))
+    high = min(high, float(np.nextafter(min(end, last, *thin[:1].tolist()), 0.0)))
     times = np.linspace(low, high, TIMES) if low < high else np.empty(0)
     return Yard(followed, grid, times, tau, horizon)
+
+
+def _quantiles(
+    fed: Coordinator, grid: Array, shares: tuple[float, ...]
+) -> tuple[list[float], float]:
+    """Return times by which shares of the deaths were seen, and one until which some are followed.
+
+    Both are read off counts in `CELLS` equal cells of the follow-up.
+    """
+    edges = np.linspace(0.0, float(grid[-1]), CELLS + 1)[1:]
+    ends = fed.sum(federated.count_leavers, grid=edges)
+    up_to = np.cumsum(ends.deaths)[:-1]
+    found = [
+        float(np.interp(share * up_to[-1], np.r_[0.0, up_to], np.r_[0.0, edges]))
+        for share in shares
+    ]
+    beyond = at_risk(ends)[1:] > 0
+    return found, float(edges[beyond][-1]) if beyond.any() else 0.0
 
 
 def _followed(fed: Coordinator, train: Coordinator, grid: Array, min_cell: int) -> Curve:
@@ -167,20 +181,6 @@ def _followed(fed: Coordinator, train: Coordinator, grid: Array, min_cell: int) 
     except NothingToLearn:  # nobody was censored
         return Curve(grid, np.ones(len(grid)))
     return federated.federated_censoring(train, grid=np.unique(np.r_[grid, ends]))
-
-
-def _quantiles(fed: Coordinator, grid: Array, shares: tuple[float, ...]) -> list[float]:
-    """Return times by which shares of the deaths were seen, from counts in `CELLS` equal cells."""
-    edges = np.linspace(0.0, float(grid[-1]), CELLS + 1)
-    counts = fed.sum(timegrid.death_cells, edges=edges[None]).counts[0]
-    up_to = np.r_[0.0, np.cumsum(counts)]
-    return [float(np.interp(share * up_to[-1], up_to, edges)) for share in shares]
-
-
-def _last(grid: Array, ends: Leavers) -> float:
-    """Return the last time of the grid beyond which somebody is still followed."""
-    beyond = at_risk(ends)[1:] > 0
-    return float(grid[beyond][-1]) if beyond.any() else float(grid[0])
 
 
 def _survival(fed: Coordinator, plan: Plan, said: Said | Own) -> tuple[dict[str, float], list[Row]]:

@@ -52,7 +52,7 @@ class Judged(NamedTuple):
 
     Of a ``kind`` of task: ``risk``, ``surv`` (n, m), ``time``, ``event`` of survival; ``y``, ``f``
     of classes and values, where ``risk`` is ``f``. ``lost`` rows have no finite prediction;
-    ``least`` patients of an outcome are shown, and no fewer.
+    ``least`` patients of an outcome are shown, and no fewer. ``fold`` (n,) in tuning.
     """
 
     risk: Array
@@ -64,6 +64,7 @@ class Judged(NamedTuple):
     lost: int
     least: int
     kind: str
+    fold: Array
 
 
 @dataclass
@@ -76,6 +77,7 @@ class Rows:
     outcome, dictionary : of the study.
     method : whose models may be sent.
     least : the least cell that is shown.
+    fold : number of the fold that each of the blind rows (n,) is in, where settings are tried.
     """
 
     halves: Halves
@@ -83,6 +85,7 @@ class Rows:
     dictionary: Dictionary
     method: str
     least: int
+    fold: Array | None = None
 
     def own(self) -> tuple[Fitted, Design] | None:
         """Return the site's own model; None where its rows give none."""
@@ -102,8 +105,9 @@ class Rows:
         y = target_of(rows, self.outcome, levels)
         return Judged(said, surv, nothing, nothing > 0, y, said, *self._of(lost))
 
-    def _of(self, lost: int) -> tuple[int, int, str]:
-        return lost, self.least, self.outcome.kind
+    def _of(self, lost: int) -> tuple[int, int, str, Array]:
+        fold = np.zeros(0, np.int64) if self.fold is None else self.fold
+        return lost, self.least, self.outcome.kind, fold
 
 
 @view("seen")
@@ -167,6 +171,10 @@ class Said:
     @property
     def spec(self) -> str:
         """JSON text that determines the view."""
+        return self._text
+
+    @cached_property
+    def _text(self) -> str:
         parts = {"model": self.model, "times": self.times, "of": self.of}
         return json.dumps(parts, separators=(",", ":"))
 

@@ -160,8 +160,9 @@ def _declared(shop: Workshop) -> dict[str, dict[str, Any]]:
 def _missing(shop: Workshop) -> list[dict[str, Any]]:
     """Return which sites were missing from which calls, by arm and repeat."""
     rows: list[dict[str, Any]] = []
-    for cell in cells_of(shop.plan)[1]:
-        rows += _of(shop, cell)
+    for cells in cells_of(shop.plan):
+        for cell in cells:
+            rows += _of(shop, cell)
     return rows
 
 

@@ -117,8 +117,10 @@ def _finish(
     debug: bool,
 ) -> dict[str, Any]:
     """Do the pieces that are left, and write the files that describe them all."""
-    _, fits = cells_of(terms.plan)
-    total = len(fits) + 1
+    tunings, fits = cells_of(terms.plan)
+    arms = terms.plan.arms
+    pieces = [c for c in tunings if arms[c.arm].scope == "sites"] + fits
+    total = len(pieces) + 1
     now = ["cohort", 0]
 
     def heard(session: str, progress: Progress) -> None:
@@ -128,7 +130,7 @@ def _finish(
     shop = Workshop(terms, sites, out / WORK, out / "models", heard, debug)
     results.meet(shop, sites)
     tell(Event(1, total, "cohort", None))
-    for done, cell in enumerate(fits, 1):
+    for done, cell in enumerate(pieces, 1):
         if shop.result(cell) is not None:
             continue
         now[:] = [label(terms, cell), done]
@@ -142,4 +144,5 @@ def _finish(
 
 def label(terms: Terms, cell: Cell) -> str:
     """Return how a piece is called on screen."""
-    return f"{terms.plan.arms[cell.arm].name} · {cell.repeat + 1}"
+    kind = "tune " if cell.kind == "tune" else ""
+    return f"{kind}{terms.plan.arms[cell.arm].name} · {cell.repeat + 1}"

@@ -5,6 +5,9 @@
     fit-r0003-a01       arm 1 of repeat 3: its steps see the training rows
     judge-r0003-a01     its model on the blind rows; for censoring, the training rows' outcome
     alone-r0003-a00     each site fits its own training rows by itself, and is judged on its own
+    tune-r0003-a01-n00007   the 8th fit that tries settings; with row-kfold without the rows of a
+                            fold, 7 modulo their number
+    score-r0003-a01-n00001  how the models of the 2nd candidate do on the training rows left out
 
 A site makes the `Host` of a session from the study and its own table alone, so nothing but the
 text need be sent; what a session may ask is the steps listed here, and no others.
@@ -17,18 +20,23 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+import numpy as np
+
 from fedcohort.data import describe, preprocess
 from fedcohort.protocol import VerbRefused, registry
 from fedcohort.protocol.host import Host
-from fedcohort.study.deployed import counting, judging
+from fedcohort.study.deployed import counting, holding, judging
 from fedcohort.study.deployed.alone import Alone
-from fedcohort.study.deployed.table import SiteTable
+from fedcohort.study.deployed.table import Halves, SiteTable, hashed
 from fedcohort.study.deployed.terms import Terms
 from fedcohort.study.layout import seed_of
+from fedcohort.study.tune import ROW_FOLDS
 
+#: Those in which settings are tried, on training rows alone.
+TRIED = ("tune", "score")
 #: Those that are asked once.
 ONCE = ("describe", "count")
-_TEXT = re.compile(r"(fit|judge|alone)-r([0-9]{4})-a([0-9]{2})")
+_TEXT = re.compile(r"(fit|judge|alone|tune|score)-r([0-9]{4})-a([0-9]{2})(?:-n([0-9]{5}))?")
 
 
 @dataclass(frozen=True)
@@ -37,19 +45,23 @@ class Session:
 
     Attributes
     ----------
-    kind : "describe", "count", "fit", "judge" or "alone".
+    kind : "describe", "count", "fit", "judge", "alone", "tune" or "score".
     repeat, arm : which split, and which of the plan's arms.
+    number : of a fit that tries settings, or of a candidate; −1 otherwise.
     """
 
     kind: str
     repeat: int = 0
     arm: int = 0
+    number: int = -1
 
     @property
     def text(self) -> str:
         """The name that sites know it by; possible as a file's."""
-        once = self.kind in ONCE
-        return self.kind if once else f"{self.kind}-r{self.repeat:04d}-a{self.arm:02d}"
+        if self.kind in ONCE:
+            return self.kind
+        tried = f"-n{self.number:05d}" if self.number >= 0 else ""
+        return f"{self.kind}-r{self.repeat:04d}-a{self.arm:02d}{tried}"
 
     @classmethod
     def parse(cls, text: str, terms: Terms) -> Session:
@@ -63,7 +75,8 @@ class Session:
             return cls(text)
         found = _TEXT.fullmatch(text)
         if found is not None:
-            session = cls(found[1], int(found[2]), int(found[3]))
+            number = -1 if found[4] is None else int(found[4])
+            session = cls(found[1], int(found[2]), int(found[3]), number)
             if _is_of(session, terms):
                 return session
         raise VerbRefused("the study has no session of that name; a site answers its own alone.")
@@ -73,7 +86,12 @@ def _is_of(session: Session, terms: Terms) -> bool:
     plan = terms.plan
     if session.repeat >= plan.repeats or session.arm >= len(plan.arms):
         return False
-    return (session.kind == "alone") == (plan.arms[session.arm].scope == "isolated")
+    arm = plan.arms[session.arm]
+    if (session.kind in TRIED) != (session.number >= 0):
+        return False
+    if session.kind in TRIED:
+        return plan.is_tuned(arm) and arm.scope == "sites"
+    return (session.kind == "alone") == (arm.scope == "isolated")
 
 
 def open_session(terms: Terms, table: SiteTable, session: str, min_cell: int) -> Host:
@@ -98,8 +116,16 @@ def open_session(terms: Terms, table: SiteTable, session: str, min_cell: int) ->
     if asked.kind == "alone":
         return Host(table.site, Alone.of(table, asked.repeat, arm, least), judging.STEPS, seed)
     halves = table.halves(asked.repeat)
-    if asked.kind == "fit":
-        method = registry.find(arm.method)
-        return Host(table.site, halves.train, (*preprocess.STEPS, *method.steps), seed)
-    rows = judging.Rows(halves, terms.outcome, terms.dictionary, arm.method, least)
-    return Host(table.site, rows, judging.STEPS, seed)
+    train = halves.train
+    if asked.kind in ("fit", "tune"):
+        if asked.kind == "tune" and arm.folds == "row-kfold":
+            fold = hashed(train, seed) % ROW_FOLDS
+            train = train[fold != asked.number % ROW_FOLDS].reset_index(drop=True)
+        steps = (*preprocess.STEPS, *registry.find(arm.method).steps)
+        return Host(table.site, train, steps, seed)
+    known = (terms.outcome, terms.dictionary, arm.method, least)
+    if asked.kind == "score":
+        fold = (hashed(train, seed) % ROW_FOLDS).astype(np.int64)
+        rows = judging.Rows(Halves(train, train), *known, fold)
+        return Host(table.site, rows, holding.STEPS, seed)
+    return Host(table.site, judging.Rows(halves, *known), judging.STEPS, seed)

@@ -102,7 +102,9 @@ class SiteTable:
         sheet = Sheet(table, f"site {site!r}", site).only(stays(table, outcome, plan.exclude))
         wrong = errors(examine([sheet], known, outcome, natural=False, warnings=False))
         faults = [
-            (f.column if f.column in known else "", f.rule) for f in wrong if f.rule not in ALLOWED
+            (f.column if f.column and f.column in known else "", f.rule)
+            for f in wrong
+            if f.rule not in ALLOWED
         ]
         if faults:
             raise Unfit(site, faults)

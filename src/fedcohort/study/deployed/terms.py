@@ -189,12 +189,6 @@ class Terms:
         if self._checked.outcome is None:
             raise StudyError("the study that was sent names no outcome.")
         evaluate.check(self.outcome)
-        if tuned := [a.name for a in self.plan.arms if self.plan.is_tuned(a)]:
-            raise StudyError(
-                f"tune: this version chooses no settings over a network, as it is asked to for "
-                f"{', '.join(tuned)}. Give the arm its settings, chosen on a simulated copy, and "
-                f"remove 'tune'."
-            )
         _check_outcome(self.dictionary, self.outcome)
         if not self.dictionary.features(self.outcome):
             raise DataError("the dictionary has no column to predict from beside the outcome.")

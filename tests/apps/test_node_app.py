@@ -1,0 +1,208 @@
+"""The data steward's commands: what they show, and that a running node heeds what they decide."""
+
+import os
+import subprocess
+import sys
+import time
+
+import pytest
+
+from fedcohort.apps.cli import app
+from fedcohort.network.kits import Kit
+from fedcohort.protocol.errors import InputError, Refused
+from hospital import STUDY, Hospital
+
+
+@pytest.fixture
+def hospital(tmp_path):
+    made = Hospital(
+        tmp_path, {"approval": "steward", "privacy_budget": {"epsilon": 3.0, "delta": 1e-5}}
+    )
+    yield made
+    made.node.close()
+
+
+def run(hospital, capsys, *words, kit=True):
+    """Run `fedcohort node …` and return what it prints."""
+    own = ["--node", str(hospital.kit.folder)] if kit else []
+    app(["node", *words, *own], standalone_mode=False)
+    return capsys.readouterr().out
+
+
+def offered(hospital, seed=0):
+    made = hospital.signed(hospital.terms(STUDY + f"seed: {seed}\n"))
+    return made, hospital.offered(made)
+
+
+def test_a_site_that_no_study_came_to_says_so(hospital, capsys):
+    assert run(hospital, capsys, "studies") == "No study has come to this site.\n"
+    assert run(hospital, capsys, "ledger") == "Nothing has left this site.\n"
+
+
+def test_studies_are_listed_and_told_and_decided(hospital, capsys):
+    made, told = offered(hospital)
+    assert told["state"] == "waiting"
+    text = run(hospital, capsys, "studies")
+    head, row = text.splitlines()
+    assert head.split() == ["study", "name", "asked", "by", "came", "state"]
+    assert row.startswith(made.hash[:12])
+    assert "waiting for a decision" in row
+    text = run(hospital, capsys, "studies", made.hash[:6])
+    assert "Does the marker tell who relapses?" in text
+    assert f"fedcohort node approve {made.hash[:12]} --kit STEWARD_KIT" in text
+    text = run(hospital, capsys, "approve", made.hash[:6], "--kit", str(hospital.steward))
+    assert text == f"small ({made.hash[:12]}) is approved by steward-north.\n"
+    assert hospital.offered(made)["state"] == "approved"
+    assert "approved by steward-north" in run(hospital, capsys, "studies")
+    assert "its run is open" in run(hospital, capsys, "studies")
+
+
+def test_a_refusal_needs_a_reason_which_the_lead_reads(hospital, capsys):
+    made, _ = offered(hospital)
+    kit = ("--kit", str(hospital.steward))
+    with pytest.raises(InputError, match="the study's lead reads it"):
+        run(hospital, capsys, "refuse", made.hash, "--reason", "  ", *kit)
+    run(hospital, capsys, "refuse", made.hash, "--reason", "No ethics vote.", *kit)
+    assert hospital.offered(made)["reason"].endswith("refused the study: No ethics vote.")
+    assert "No ethics vote." in run(hospital, capsys, "studies")
+
+
+def test_only_this_sites_steward_decides(hospital, capsys):
+    made, _ = offered(hospital)
+    with pytest.raises(InputError, match=r"signed by its data steward; give .* 'steward-north'"):
+        run(hospital, capsys, "approve", made.hash)
+    people = hospital.folder / "net" / "people"
+    for other in (people / "steward-south", people / "lead", hospital.kit.folder):
+        with pytest.raises((InputError, Refused)):
+            run(hospital, capsys, "approve", made.hash, "--kit", str(other))
+    assert hospital.offered(made)["state"] == "waiting"
+
+
+def test_a_steward_of_another_network_decides_nothing(hospital, capsys, tmp_path):
+    from fedcohort.network.kits import Network
+
+    Network.new(tmp_path / "elsewhere", sites=["north"])
+    foreign = tmp_path / "elsewhere" / "people" / "steward-north"
+    made, _ = offered(hospital)
+    with pytest.raises(InputError, match="'steward-north' is none"):
+        run(hospital, capsys, "approve", made.hash, "--kit", str(foreign))
+    assert hospital.offered(made)["state"] == "waiting"
+
+
+def test_an_automatic_site_needs_no_signature_to_refuse(tmp_path, capsys):
+    made = Hospital(tmp_path)
+    study = made.signed()
+    made.approved(study)
+    assert "approved by policy" in run(made, capsys, "studies")
+    run(made, capsys, "refuse", study.hash[:8], "--reason", "Not this week.")
+    assert made.offered(study)["state"] == "refused"
+    made.node.close()
+
+
+def test_the_budget_is_told_honestly(hospital, capsys):
+    text = run(hospital, capsys, "budget")
+    for line in (
+        "allowed   ε 3, δ 0.00001",
+        "reserved  ε 0, δ 0",
+        "spent     ε 0",
+        "left      ε 3",
+    ):
+        assert line in text
+    assert "has no method that adds noise" in text
+    from fedcohort.network.budget import Budget
+
+    config = hospital.node.config
+    store = Budget(hospital.state / "budget.sqlite", config.data.name, config.policy.budget)
+    store.reserve("ab" * 32, "fit", 0.5, 1e-6)
+    text = run(hospital, capsys, "budget")
+    assert "left      ε 2.5, δ 0.000009" in text
+    assert "study abababababab:" in text
+
+
+def test_a_site_without_a_budget_says_that_none_is_set(tmp_path, capsys):
+    made = Hospital(tmp_path)
+    assert "none is set in node.toml" in run(made, capsys, "budget")
+    made.node.close()
+
+
+def test_the_ledger_says_what_left_by_study(hospital, capsys):
+    made, _ = offered(hospital)
+    run(hospital, capsys, "approve", made.hash, "--kit", str(hospital.steward))
+    hospital.offered(made)
+    for call in range(3):
+        hospital.call(made.hash, call=call)
+    hospital.call(made.hash, session="steal")
+    other, _ = offered(hospital, 1)
+    hospital.call(other.hash)
+    text = " ".join(run(hospital, capsys, "ledger").split())
+    assert f"small ({made.hash[:12]}), of lead" in text
+    assert "tell counts: 3 times, 8 numbers each (read, excluded, analysed, rows" in text
+    assert "TOLD AS THIS SITE'S OWN: Rows and events of the site" in text
+    assert "the study has no session of that name" in text
+    assert f"the study {other.hash[:12]} is not approved" in text
+    text = run(hospital, capsys, "ledger", other.hash[:8])
+    assert "tell counts" not in text
+
+
+def test_whether_the_table_fits_is_seen_before_a_decision(hospital, capsys):
+    made, _ = offered(hospital)
+    text = run(hospital, capsys, "studies", made.hash, "--check")
+    assert "it fits the study's dictionary" in text
+    hospital.table.write_text(hospital.table.read_text().replace(",II,", ",IX,"))
+    text = " ".join(run(hospital, capsys, "studies", made.hash, "--check").split())
+    assert "column 'grade' breaks the rule 'levels'" in text
+    assert "IX" not in text
+
+
+def test_commands_name_what_is_missing(hospital, capsys, tmp_path, monkeypatch):
+    with pytest.raises(InputError, match=r"this is no kit\. Name the site's kit: --node KIT"):
+        app(["node", "studies", "--node", str(tmp_path)], standalone_mode=False)
+    lead = hospital.folder / "net" / "people" / "lead"
+    with pytest.raises(InputError, match="the kit of a lead"):
+        app(["node", "studies", "--node", str(lead)], standalone_mode=False)
+    south = hospital.folder / "net" / "sites" / "south"
+    with pytest.raises(InputError, match="no node ran here yet"):
+        app(["node", "budget", "--node", str(south)], standalone_mode=False)
+    monkeypatch.setenv("FEDCOHORT_NODE", str(hospital.kit.folder))
+    assert "No study" in run(hospital, capsys, "studies", kit=False)
+    offered(hospital)
+    with pytest.raises(InputError, match="no study here has a hash"):
+        run(hospital, capsys, "approve", "99999999", "--kit", str(hospital.steward))
+
+
+def test_a_running_node_heeds_a_decision_within_a_second(hospital):
+    """The command in a process of its own; the node answers the call after it by it."""
+    made, _ = offered(hospital)
+
+    def fedcohort(*words):
+        done = subprocess.run(
+            [sys.executable, "-m", "fedcohort.apps.cli", "node", *words,
+             "--node", str(hospital.kit.folder), "--kit", str(hospital.steward)],
+            capture_output=True, text=True, env=os.environ, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+
+    assert hospital.call(made.hash)["reason"] == "unapproved"
+    fedcohort("approve", made.hash[:8])
+    began = time.monotonic()
+    assert hospital.offered(made)["state"] == "approved"
+    assert hospital.call(made.hash)["kind"] == "reply"
+    assert time.monotonic() - began < 1
+    fedcohort("refuse", made.hash[:8], "--reason", "Stop.")
+    assert hospital.call(made.hash, call=1)["reason"] == "refused"
+
+
+def test_an_expired_certificate_of_a_steward_decides_nothing(hospital):
+    from datetime import timedelta
+
+    from fedcohort.network import desk as desks
+    from fedcohort.network import stewards
+    from fedcohort.network.certificates import now
+    from fedcohort.network.trust import Trust
+
+    made, _ = offered(hospital)
+    later = Trust(hospital.kit.root, clock=lambda: now() + timedelta(days=500))
+    desk = stewards.desk(hospital.kit, hospital.node.config.policy, hospital.state, later)
+    kit = Kit.read(hospital.steward)
+    with pytest.raises(InputError):
+        desk.decide(made.hash, desks.APPROVED, kit.name, sign=stewards.signer(kit, "north"))
