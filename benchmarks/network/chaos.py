@@ -42,14 +42,12 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "tests"))
 
 from command_line import without_times
-from fedcohort.study.deployed import LocalSites, SiteTable, Terms
-from fedcohort.study.deployed import run as run_deployed
-from network.parties import Parties, Party, shares
+from network.parties import Parties, Party
+from network.reference import differing, in_process, plain
 from network.wires import DOWN, UP, until
 
 SITES = ("north", "south", "west")
@@ -255,10 +253,11 @@ class Scene:
             results = json.loads(found["results.json"])
             if not results["missing"]:
                 raise Broken("the result names no site that was missing")
-            reference = without(self.net, results["missing"])
-            found, reference = plain(found), plain(reference)
-        differ = sorted(k for k in {*found, *reference} if found.get(k) != reference.get(k))
-        if differ:
+            found = plain(self.net.folder / "out")
+            reference = in_process(
+                self.net.folder / "study.yaml", self.net.folder / "local", results["missing"]
+            )
+        if differ := differing(found, reference):
             raise Broken(f"not the files of the run without a fault: {differ}")
         for party in self.net.everyone:
             if "Traceback" in party.text:
@@ -282,32 +281,6 @@ def reference(study: str, folder: Path) -> dict[str, bytes]:
         net.start()
         net.run("study.yaml", "out")
         return without_times(folder / "out")
-
-
-def without(net: Parties, missing: list[dict[str, Any]]) -> dict[str, bytes]:
-    """Return the files of a run in this process in which sites miss the calls that are named."""
-    terms = Terms.of(net.folder / "study.yaml")
-    arms = [arm.name for arm in terms.plan.arms]
-    gone: dict[tuple[str, str], range] = {}
-    for row in missing:
-        if row["calls"] != row["last"] - row["first"] + 1:
-            raise Broken(f"the calls that were missed have gaps: {row}")
-        kind = "judge" if row["phase"] == "evaluate" else "fit"
-        session = f"{kind}-r{row['repeat']:04d}-a{arms.index(row['arm']):02d}"
-        gone[session, row["site"]] = range(row["first"], row["last"] + 1)
-    tables = [SiteTable.of(terms, n, rows) for n, rows in shares(SITES).items()]
-    sites = LocalSites(
-        terms, tables, absent=lambda session, call, site: call in gone.get((session, site), ())
-    )
-    run_deployed(terms, sites, net.folder / "local")
-    return without_times(net.folder / "local")
-
-
-def plain(files: dict[str, bytes]) -> dict[str, bytes]:
-    """Return the files of a run without the command that was typed for it."""
-    results = json.loads(files["results.json"])
-    results.pop("command")
-    return {**files, "results.json": json.dumps(results).encode()}
 
 
 def library(folder: Path) -> Path | None:

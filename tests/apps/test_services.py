@@ -6,6 +6,7 @@ import json
 import logging
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -13,6 +14,7 @@ import time
 import pytest
 
 from command_line import COMMAND
+from fedcohort.apps import node_service
 from fedcohort.apps.node_service import Watch
 from fedcohort.apps.serving import Aloud
 from fedcohort.network import service
@@ -20,6 +22,7 @@ from fedcohort.network.kits import Kit, Network
 from fedcohort.network.lead import Away
 from fedcohort.network.service import Service
 from fedcohort.protocol.errors import InputError, Refused
+from network.wires import free_port
 
 SERVE = """
 import sys, time
@@ -106,6 +109,16 @@ def test_a_killed_service_counts_as_not_running(started, tmp_path):
     assert not service.read(tmp_path).alive
 
 
+def test_a_note_of_before_the_computer_was_started_again_is_of_no_running_process(
+    tmp_path, monkeypatch
+):
+    with Service(tmp_path, "node") as one:
+        one.tell()
+        assert service.read(tmp_path).alive
+        monkeypatch.setattr(service, "_boot", lambda: "another ")
+        assert not service.read(tmp_path).alive
+
+
 def test_a_note_that_cannot_be_read_is_none(tmp_path):
     (tmp_path / "state").mkdir()
     for text in ("", "{}", "[1]", '{"pid": "x"}'):
@@ -136,7 +149,7 @@ def test_status_and_stop_of_what_does_not_run_say_so(net, command):
     kit = str(net.kit("coordinator" if command == "coordinator" else "north"))
     found = fedcohort(command, "status", kit)
     assert found.returncode == 1
-    assert "not running" in found.stdout
+    assert f"not running; start it: fedcohort {command} start {kit}" in found.stdout
     found = fedcohort(command, "stop", kit)
     assert found.returncode == 0
     assert f"no {command} runs" in found.stdout
@@ -177,6 +190,58 @@ def test_options_that_do_not_go_together_are_named(options, said):
     assert found.returncode == 2
     assert said in found.stderr
     assert len(found.stderr.splitlines()) == 1
+
+
+def test_a_coordinator_behind_a_router_listens_on_an_address_of_its_own(tmp_path):
+    made = Network.new(
+        tmp_path / "net", sites=["north"], address=f"no.such.host:{(port := free_port())}"
+    )
+    kit = str(made.kit("coordinator"))
+    found = fedcohort("coordinator", "start", kit)
+    assert found.returncode == 2
+    assert "--listen HOST" in found.stderr
+    words = [*COMMAND, "coordinator", "start", kit, "--listen", "127.0.0.1"]
+    process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
+    try:
+        said = process.stdout.readline()
+        assert f"listening on 127.0.0.1:{port}, which parties reach as no.such.host" in said
+        with socket.create_connection(("127.0.0.1", port), timeout=5):
+            pass
+    finally:
+        process.terminate()
+        assert process.wait(20) == 0
+
+
+def test_a_node_whose_data_file_is_missing_says_so_at_its_start(net, tmp_path):
+    toml = tmp_path / "node.toml"
+    toml.write_text(
+        '[data]\nsource = "here.csv"\n[policy]\nmethods = "all"\ncolumns = "all"\n'
+        'submitters = "all"\n'
+    )
+    words = [*COMMAND, "node", "start", str(net.kit("north")), "--config", str(toml)]
+    process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
+    try:
+        said = process.stdout.readline()
+        assert f"there is no file {tmp_path / 'here.csv'} yet" in said
+        assert "[data] source in node.toml" in said
+    finally:
+        process.terminate()
+        process.wait(20)
+
+
+def test_a_node_says_what_studies_do_there_once_each(net):
+    said = []
+    tidings = node_service.Tidings(Kit.open(net.kit("north")), said.append)
+    quiet = {"waiting": [], "running": [], "error": ""}
+    for facts in (
+        quiet, {**quiet, "waiting": ["s (ab12)"]}, {**quiet, "waiting": ["s (ab12)"]},
+        {**quiet, "running": ["s (ab12)"]}, quiet, {**quiet, "error": "no"},
+        {**quiet, "error": "no"},
+    ):  # fmt: skip
+        tidings.look(facts)
+    assert len(said) == 4
+    assert f"fedcohort node studies ab12 --node {net.kit('north')}" in said[0]
+    assert said[1:] == ["s (ab12) runs here", "s (ab12) is over here", "refused: no"]
 
 
 def test_runs_of_a_new_coordinator_are_none(net):

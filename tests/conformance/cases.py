@@ -35,19 +35,41 @@ def in_process(hosts: Sequence[Host], folder: Path | None, **options: Any) -> Co
     return local(hosts, store=store, **options)
 
 
-def over_bytes(hosts: Sequence[Host], folder: Path | None, **options: Any) -> Coordinator:
-    """Return sites that are reached by bytes alone; with a folder, answers are kept in it."""
+def ends(hosts: Sequence[Host], folder: Path | None) -> dict[str, Answering]:
+    """Return what answers at each site; with a folder, answers are kept in it."""
 
     def end(host: Host) -> Answering:
         path = Path(":memory:") if folder is None else folder / f"{host.name}.sqlite"
         return SiteEnd(host.name, lambda run, session: host, Answers(path)).handle
 
-    line = LoopbackLine({host.name: end(host) for host in hosts})
-    return remote(line, "a study", "a fit", **options)
+    return {host.name: end(host) for host in hosts}
 
+
+def over_bytes(hosts: Sequence[Host], folder: Path | None, **options: Any) -> Coordinator:
+    """Return sites that are reached by bytes alone."""
+    return remote(LoopbackLine(ends(hosts, folder)), "a study", "a fit", **options)
+
+
+def over(engine: str) -> Callable[..., Coordinator]:
+    """Return what makes federations of sites that are reached through an engine."""
+
+    def reached(hosts: Sequence[Host], folder: Path | None, **options: Any) -> Coordinator:
+        from conformance import engines  # it needs the extras
+
+        return engines.net(engine).federation(ends(hosts, folder), **options)
+
+    return reached
+
+
+#: Engine → the package that its extra installs.
+ENGINES = {"flare": "nvflare", "flower": "flwr", "flower over TLS": "flwr"}
 
 #: name → (hosts, folder, **options) → federation; the first is the reference.
-RUNTIMES: dict[str, Callable[..., Coordinator]] = {"local": in_process, "remote": over_bytes}
+RUNTIMES: dict[str, Callable[..., Coordinator]] = {
+    "local": in_process,
+    "remote": over_bytes,
+    **{engine: over(engine) for engine in ENGINES},
+}
 
 #: Settings whose every choice makes a variant; the others keep their defaults.
 VARIED = ("strategy", "ties", "baseline", "solver")
@@ -60,6 +82,9 @@ NEEDED: dict[tuple[str, Any], dict[str, Any]] = {("solver", "admm"): {"penalty":
 
 #: Row counts that no model of three covariates has as a dimension.
 ROWS = {"a": 61, "b": 47, "c": 53}
+
+#: What must not leave a site.
+PLANTED = "Jane Doe 4711"
 
 Table = SurvivalTable | LabelledTable
 
@@ -158,6 +183,23 @@ def task_of(case: Case, seed: int) -> Task:
     return Task(kind=kind, features=(), seed=seed, dictionary=known, outcome_of=about)
 
 
+class Unreadable:
+    """Stands for records that break whatever looks at them, in words that name a patient."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise ValueError(PLANTED)
+
+
+def hosts_of(case: Case, data: Mapping[str, Any], seed: int = 3) -> list[Host]:
+    """Return the sites of a case."""
+    raw = case.entry.raw
+    seen = {
+        name: frame_of(table) if raw and not isinstance(table, Unreadable) else table
+        for name, table in data.items()
+    }
+    return [Host(name, table, case.entry.steps, seed) for name, table in seen.items()]
+
+
 @dataclass(frozen=True)
 class Run:
     """What a fit left: arrays (name, dtype, shape, bytes), ledger and history; and the model."""
@@ -174,19 +216,17 @@ def run(
     *,
     order: Iterable[str] = "abc",
     folder: Path | None = None,
-    data: Mapping[str, Table] | None = None,
+    data: Mapping[str, Any] | None = None,
     seed: int = 3,
     **options: Any,
 ) -> Run:
     """Fit a case; with a folder, with journal and states, resuming what is there."""
-    data = data or {name: tables(case.kind)[name] for name in order}
     entry = case.entry
     known = {f.name for f in dataclasses.fields(entry.settings)}
     small = {**SMALL, **{k: v for s in case.settings for k, v in NEEDED.get(s, {}).items()}}
     small = {k: v for k, v in small.items() if k in known}
     config = entry.configure({**small, **dict(case.settings)})
-    seen = {name: frame_of(table) if entry.raw else table for name, table in data.items()}
-    hosts = [Host(name, table, entry.steps, seed) for name, table in seen.items()]
+    hosts = hosts_of(case, data or {name: tables(case.kind)[name] for name in order}, seed)
     journal = None
     if folder is not None:
         journal = Journal(folder / "journal")

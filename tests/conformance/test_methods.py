@@ -2,22 +2,65 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
+import sys
 from typing import Any
 
 import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 
-from conformance.cases import OUTCOMES, RUNTIMES, Case, cases, quiet, reference, run, tables
-from fedcohort.protocol import NotSupported, registry
+import toys
+from conformance.cases import (
+    ENGINES,
+    OUTCOMES,
+    PLANTED,
+    RUNTIMES,
+    Case,
+    Unreadable,
+    cases,
+    hosts_of,
+    quiet,
+    reference,
+    run,
+    tables,
+)
+from fedcohort.protocol import FedcohortError, NotSupported, SiteFailed, VerbRefused, registry
+from fedcohort.protocol.ledger import Ledger
 
 SURVIVAL = cases("survival")
 CASES = [case for kind in OUTCOMES for case in cases(kind)]
 every_case = pytest.mark.parametrize("case", CASES, ids=str)
 RISKS = [case for case in SURVIVAL if "predict_survival" in case.entry.gives]
 every_survival_case = pytest.mark.parametrize("case", RISKS, ids=str)
-every_runtime = pytest.mark.parametrize("runtime", RUNTIMES)
+every_runtime = pytest.mark.parametrize("runtime", ["local", "remote"])
+
+
+def by_engine(*names: str) -> list[Any]:
+    """Return engines as parameters, skipped where they are not installed."""
+    return [
+        pytest.param(
+            name,
+            marks=pytest.mark.skipif(
+                importlib.util.find_spec(ENGINES[name]) is None,
+                reason=f"needs fedcohort[{name.split()[0]}]",
+            ),
+        )
+        for name in names
+    ]
+
+
+every_engine = pytest.mark.parametrize("runtime", by_engine("flare", "flower"))
+everywhere = pytest.mark.parametrize("runtime", ["local", "remote", *by_engine("flare", "flower")])
+
+
+@pytest.fixture(scope="session", autouse=True)
+def networks():
+    """Close the networks that tests opened."""
+    yield
+    if "conformance.engines" in sys.modules:
+        sys.modules["conformance.engines"].close_all()
 
 
 class Killed(BaseException):
@@ -47,8 +90,14 @@ def test_a_method_is_registered_under_its_own_name_and_documented(name):
 
 
 @every_case
-@every_runtime
+@everywhere
 def test_two_runs_and_all_runtimes_give_the_same_bytes(case: Case, runtime):
+    same(run(case, runtime), reference(case))
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if not case.settings], ids=str)
+@pytest.mark.parametrize("runtime", by_engine("flower over TLS"))
+def test_flowers_gate_gives_the_same_bytes_as_its_messages_in_one_process(case: Case, runtime):
     same(run(case, runtime), reference(case))
 
 
@@ -65,6 +114,79 @@ def test_only_declared_steps_are_asked_and_only_with_their_verbs(case: Case):
     asked = [json.loads(line) for line in reference(case).ledger]
     assert {(e["step"], e["verb"]) for e in asked} <= set(verbs.items())
     assert {e["site"] for e in asked} == set(tables(case.kind))
+
+
+def steps_asked(case: Case) -> list[Any]:
+    """Return the case's steps that a fit asks, each once."""
+    names = {json.loads(line)["step"] for line in reference(case).ledger}
+    return [step for step in case.entry.steps if step.name in names]
+
+
+@every_case
+@everywhere
+def test_a_step_is_refused_under_the_other_verb_and_a_step_that_is_not_the_methods(
+    case: Case, runtime
+):
+    fed = RUNTIMES[runtime](hosts_of(case, tables(case.kind)), None)
+    for step in steps_asked(case):
+        other = "gather" if step.verb == "sum" else "sum"
+        said = f"^site 'a' refuses {other}.{step.name}.: only the {step.verb} of"
+        with pytest.raises(VerbRefused, match=said):
+            getattr(fed, other)(step)
+    with pytest.raises(VerbRefused, match=r"^site 'a' does not know the step"):
+        fed.gather(toys.flags)
+    assert not fed.ledger.lines
+
+
+@every_case
+@everywhere
+def test_a_site_that_fails_ends_the_fit_by_step_and_kind_and_tells_no_value(case: Case, runtime):
+    found = {}
+    for name in ("local", runtime):
+        ledger = Ledger()
+        with pytest.raises(SiteFailed, match=r"^site 'b' failed in step") as error:
+            run(case, name, data={**tables(case.kind), "b": Unreadable()}, ledger=ledger)
+        assert PLANTED not in str(error.value)
+        found[name] = str(error.value).split()[5], ledger.lines
+    assert found[runtime] == found["local"]
+
+
+@every_case
+@every_engine
+@pytest.mark.parametrize("when", ["first", "middle"])
+def test_a_fit_whose_site_was_gone_for_a_call_is_the_local_fit_that_lacked_it_there(
+    case: Case, runtime, when
+):
+    """The site's end is stopped before the call, and another one started after it."""
+    from conformance import engines
+
+    calls = 1 + max(json.loads(line)["call"] for line in reference(case).ledger)
+    gap = 0 if when == "first" else calls // 2
+    net = engines.net(runtime)
+
+    def observe(progress: Any) -> None:
+        if progress.call == gap - 1:
+            net.leave("c")
+        elif progress.call == gap:
+            net.join("c")
+
+    if gap == 0:
+        net.leave("c")
+    try:
+        there = without(case, runtime, observer=observe)
+    finally:
+        net.join(*net.gone)
+    assert there == without(case, "local", absent=lambda call, site: (call, site) == (gap, "c"))
+
+
+def without(case: Case, runtime: str, **options: Any) -> Any:
+    """Fit although a site may be missing; return what that left, or what it ended with."""
+    ledger = Ledger()
+    try:
+        found = run(case, runtime, quorum=0.6, ledger=ledger, **options)
+    except FedcohortError as error:
+        return type(error), str(error), ledger.lines
+    return found.arrays, found.ledger, found.history
 
 
 @every_case

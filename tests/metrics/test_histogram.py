@@ -12,7 +12,13 @@ from numpy.testing import assert_allclose
 from fedcohort.metrics.auc import dynamic_auc
 from fedcohort.metrics.censoring import censoring_of
 from fedcohort.metrics.concordance import harrell, uno
-from fedcohort.metrics.histogram import auc, concordance, risk_time_counts, uno_weights
+from fedcohort.metrics.histogram import (
+    auc,
+    concordance,
+    risk_time_counts,
+    spread_pairs,
+    uno_weights,
+)
 
 
 def edges_between(values):
@@ -106,3 +112,24 @@ def test_the_smallest_filled_cell_is_reported():
     nobody = concordance(risk_time_counts(risk[:0], time[:0], event[:0], np.empty(0), np.empty(0)))
     assert math.isnan(nobody.estimate)
     assert (nobody.low, nobody.high, nobody.smallest_cell) == (0.0, 1.0, 0)
+
+
+def test_records_each_in_a_cell_of_their_own_give_the_pairs_of_the_records():
+    rng = np.random.default_rng(5)
+    n = 90
+    time, event = rng.permutation(n) + 1.0, rng.random(n) < 0.6
+    risk = rng.permutation(n) - 0.1 * time
+    edges = (np.sort(risk)[1:] + np.sort(risk)[:-1]) / 2
+    counts = risk_time_counts(risk, time, event, edges, np.arange(1.0, n + 1))
+    right, pairs = spread_pairs(counts, np.ones(n + 1))
+    assert_allclose(right / pairs, harrell(risk, time, event), rtol=1e-12)
+
+
+def test_pairs_in_one_cell_count_as_if_times_were_spread_evenly_over_it():
+    risk, time = np.array([0.0, 1.0, 2.0]), np.array([1.0, 1.5, 2.0])
+    edges, grid = np.array([0.5, 1.5]), np.array([3.0])
+    died = risk_time_counts(risk, time, np.ones(3, bool), edges, grid)
+    assert spread_pairs(died, np.array([1.0, 1.0])) == (1.5, 3.0)
+    one = risk_time_counts(risk, time, np.array([False, True, False]), edges, grid)
+    # two were followed half of the time: one of lower risk, one of higher
+    assert spread_pairs(one, np.array([1.0, 1.0])) == (0.5, 1.0)

@@ -18,7 +18,6 @@ import os
 import re
 import resource
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -32,7 +31,7 @@ import numpy as np
 import pandas as pd
 import yaml
 
-from network.wires import Wire, until
+from network.wires import Wire, free_port, until
 
 PROCESS = Path(__file__).with_name("party_process.py")
 SAMPLES = Path(__file__).parents[2] / "src" / "fedcohort" / "data" / "samples"
@@ -40,13 +39,6 @@ SITES = ("north", "south", "west")
 #: Seconds that a party may take to be ready on a busy machine.
 PATIENCE = 60.0
 _all: weakref.WeakSet[Party] = weakref.WeakSet()
-
-
-def free_port() -> int:
-    """Return a port of the loopback that nobody listens on."""
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
 
 
 def shares(names: Sequence[str], seed: int = 7) -> dict[str, pd.DataFrame]:

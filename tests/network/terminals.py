@@ -22,7 +22,8 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from doc_pages import agree, blocks, said, steps
-from network.parties import Party, free_port
+from network.parties import Party
+from network.wires import free_port
 
 #: Seconds until what a page shows must be there.
 PATIENCE = 60.0

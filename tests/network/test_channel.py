@@ -27,11 +27,11 @@ from fedcohort.network import callee as callees
 from fedcohort.network import seal
 from fedcohort.network.channel import Caller, Refusal, Single
 from fedcohort.network.kits import Kit, Network
-from fedcohort.network.quiet import LINES, Quiet
 from fedcohort.network.seal import Sealing
 from fedcohort.network.trust import Trust
 from fedcohort.protocol.errors import Refused
 from fedcohort.runtime.line import Silence
+from fedcohort.runtime.quiet import LINES, Quiet
 from network.identities import DAY, Middle, Site, ask, calling, kits, later
 
 
@@ -148,6 +148,8 @@ def test_many_threads_over_one_caller_each_get_their_own_reply(heart, sites, mid
         assert all(pool.map(one, range(120)))
     for site in sites.values():
         assert sorted(site.bodies) == sorted(b"%d" % n for n in range(120))
+    hellos = [site for site, blob, _ in middle.seen if blob[4:5] == seal.HELLO]
+    assert sorted(hellos) == list("abc")  # calls that begin at once share one session
 
 
 def test_a_slow_site_does_not_hold_up_the_hello_of_another(heart, sites, middle, coordinator):

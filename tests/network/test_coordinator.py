@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
 import time
 
@@ -12,7 +13,8 @@ from command_line import without_times
 from fedcohort.network import lead, runs
 from fedcohort.network.lead import Status
 from fedcohort.protocol import FedcohortError
-from fedcohort.protocol.errors import Refused
+from fedcohort.protocol.errors import InputError, Refused
+from fedcohort.runtime.journal import Journal
 from fedcohort.study.deployed import LocalSites, SiteTable
 from fedcohort.study.deployed import run as run_deployed
 from network.hall import Hall
@@ -67,6 +69,29 @@ def test_a_run_over_the_network_leaves_the_files_of_a_run_in_one_process(hall, t
     done = hall.until(office, submit(hall, office), "done")
     assert set(done.sites) == set(SITES)
     assert fetched(office, done, tmp_path / "out") == local(hall, tmp_path / "local")
+
+
+def test_a_study_that_one_site_refuses_is_not_left_open_at_those_that_approved_it(tmp_path):
+    with Hall(tmp_path / "hall", policy={"west": {"methods": '["logistic"]'}}) as hall:
+        hall.start()
+        office = hall.office()
+        hall.until(office, submit(hall, office), "refused")
+        limit = time.monotonic() + 20
+        while any(hall.nodes[name].facts()["running"] for name in SITES):
+            assert time.monotonic() < limit
+            time.sleep(0.05)
+        log = (hall.folder / "net" / "sites" / "north" / "state" / "log.txt").read_text()
+        assert "approved" in log
+        assert "closed" in log
+
+
+def test_a_study_in_any_language_runs(hall, tmp_path):
+    hall.start()
+    office = hall.office()
+    said = {"study": "Überleben – 5 Jahre", "question": "Wie lange überleben Frauen? 生存"}
+    done = hall.until(office, submit(hall, office, **said), "done")
+    assert done.study == said["study"]
+    assert fetched(office, done, tmp_path / "out") == local(hall, tmp_path / "local", **said)
 
 
 def test_a_study_waits_for_the_steward_and_then_runs(tmp_path):
@@ -207,6 +232,110 @@ def test_a_run_whose_coordinator_was_killed_ends_bit_equal(hall, tmp_path, after
     office = hall.office()
     done = hall.until(office, submit(hall, office, resume=True), "done")
     assert done.run == first.run
+    assert fetched(office, done, tmp_path / "out") == local(hall, tmp_path / "local")
+
+
+STATES = {
+    "task": "classification", "arms": [{"method": "logistic", "solver": "admm", "l2": 0.01}],
+    "data": {"source": "sample:gbsg2", "outcome": {"y": "cens"}},
+    "preprocess": {"impute": "median", "scale": "standard"},
+}  # fmt: skip
+CLEAR = r"Start again without --resume|start the study again without --resume"
+
+
+def ended(hall, office, first):
+    """Wait until a run is done, or failed; return how it ended."""
+    limit = time.monotonic() + 60
+    while (status := Status.of(office.ask("status", run=first.run)[1])).open:
+        assert time.monotonic() < limit, hall.said
+        time.sleep(0.02)
+    return status
+
+
+def damaged(path, how):
+    """Damage a file, as a disk does."""
+    blob = bytearray(path.read_bytes())
+    third = len(blob) // 3
+    if how == "cut":
+        del blob[2 * third :]
+    elif how == "head":
+        blob[:16] = bytes(16)
+    elif how == "middle":
+        blob[third : third + 64] = bytes(64)
+    elif how == "empty":
+        blob.clear()
+    path.write_bytes(blob)
+
+
+@pytest.mark.parametrize("changes", [{}, STATES], ids=["no states", "states"])
+@pytest.mark.parametrize("how", ["cut", "head", "middle", "empty"])
+def test_a_damaged_journal_gives_the_known_result_or_a_clear_line(hall, tmp_path, how, changes):
+    hall.start()
+    held, go = hold(hall, 24)
+    submit(hall, hall.office(), **changes)
+    assert held.wait(60)
+    hall.kill()
+    go.set()
+    hall.before = lambda site: None
+    journals = [p for p in (hall.home / "runs").rglob("*.journal") if p.stat().st_size]
+    assert journals
+    for path in journals:
+        damaged(path, how)
+    hall.open()
+    office = hall.office()
+    status = ended(hall, office, submit(hall, office, resume=True, **changes))
+    if status.state == "done":
+        assert fetched(office, status, tmp_path / "out") == local(hall, tmp_path / "l", **changes)
+    else:
+        assert re.search(CLEAR.lower(), status.reason.lower()), status.reason
+        assert str(tmp_path) not in status.reason
+        done = hall.until(office, submit(hall, office, **changes), "done")
+        assert fetched(office, done, tmp_path / "out") == local(hall, tmp_path / "l", **changes)
+
+
+@pytest.mark.parametrize("how", ["cut", "head", "middle", "empty", "gone"])
+def test_a_damaged_store_of_answers_gives_the_known_result_or_a_clear_line(hall, tmp_path, how):
+    hall.start()
+    held, go = hold(hall, 24)
+    office = hall.office()
+    first = submit(hall, office, **STATES)
+    assert held.wait(60)
+    hall.end("south")
+    store = hall.kit("south").folder / "state" / "answers.sqlite"
+    assert store.stat().st_size > 4096
+    damaged(store, how) if how != "gone" else store.unlink()
+    try:
+        hall.begin("south")
+    except InputError as error:
+        assert "Move it away" in str(error)
+        store.unlink()
+        hall.begin("south")
+    go.set()
+    hall.before = lambda site: None
+    status = ended(hall, office, first)
+    if status.state != "done":
+        assert re.search(CLEAR, status.reason), status.reason
+        hall.end("south")
+        store.unlink()
+        hall.begin("south")
+        status = hall.until(office, submit(hall, office, **STATES), "done")
+    assert fetched(office, status, tmp_path / "out") == local(hall, tmp_path / "l", **STATES)
+
+
+def test_a_full_disk_at_the_coordinator_is_told_without_its_folders(hall, tmp_path, monkeypatch):
+    def full(self, call, mark, entry):
+        raise OSError(28, "No space left on device", str(self._path))
+
+    monkeypatch.setattr(Journal, "append", full)
+    hall.start()
+    office = hall.office()
+    status = ended(hall, office, submit(hall, office))
+    assert status.state == "failed"
+    assert "the coordinator's out/.work/" in status.reason
+    assert "No space left on device" in status.reason
+    assert str(tmp_path) not in status.reason
+    monkeypatch.undo()
+    done = hall.until(office, submit(hall, office, resume=True), "done")
     assert fetched(office, done, tmp_path / "out") == local(hall, tmp_path / "local")
 
 

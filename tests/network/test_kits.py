@@ -79,7 +79,8 @@ def test_readme_tells_each_receiver_the_command_and_the_secret(heart):
         assert "key.pem" in text
         command = {
             "site": "fedcohort node start", "coordinator": "fedcohort coordinator start",
-            "lead": "fedcohort run", "steward": "fedcohort node approve",
+            "lead": "fedcohort run",
+            "steward": "fedcohort node approve HASH --node SITE-KIT --kit THIS-FOLDER",
         }[party.role]  # fmt: skip
         assert command in text
         assert max(map(len, text.splitlines())) <= 100

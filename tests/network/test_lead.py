@@ -285,7 +285,7 @@ def test_the_picture_shows_the_round_who_answered_how_fast_and_how_much():
     for words in (
         "gbsg2 [red]", "running, 1 min 15 s", "answered in 12 ms", "silent: no reply",
         "without it: refused: no cox here", "2 of 5 fits done; fedavg · 1; round 12 of 30",
-        "1 of 2 answered local_fit", "120 calls, 1.2 MB from the sites, 10 B to them",
+        "1 of 2 answered local fit", "120 calls, 1.2 MB from the sites, 10 B to them",
     ):  # fmt: skip
         assert words in text, text
 

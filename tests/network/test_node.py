@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import struct
+import threading
 
 import numpy as np
 import pytest
@@ -325,7 +326,7 @@ def test_a_request_of_unknown_kind_is_refused(hospital):
 def test_an_oversized_request_is_refused_before_it_is_read(hospital, monkeypatch):
     from fedcohort.network import node
 
-    monkeypatch.setattr(node, "REQUEST", 1000)
+    monkeypatch.setattr(node, "LARGEST", 1000)
     body = encode({"0": np.zeros(1000)}, {"kind": "call", "run": "0" * 64})
     refused(hospital, hospital.ask(body), "size", "larger than 1000 bytes")
 
@@ -511,7 +512,7 @@ def test_whatever_goes_wrong_is_answered_by_kind_and_number(hospital, monkeypatc
     assert "RuntimeError" in told["text"]
     assert "fault 1" in told["text"]
     assert "Jane" not in told["text"] + hospital.log
-    assert "fault 1 RuntimeError at test_node.py:" in hospital.log
+    assert "fault 1 RuntimeError in " in hospital.log
 
 
 def test_too_many_waiting_studies_are_refused(hospital, monkeypatch):
@@ -541,3 +542,31 @@ def test_an_offer_is_read_as_it_was_signed(hospital):
     made = hospital.signed()
     run = hospital.approved(made)
     assert Offer.from_bytes((hospital.state / "desk" / run / "offer").read_bytes()) == made
+
+
+def test_a_run_that_is_closed_while_a_call_looks_whether_it_is_open_stays_closed(tmp_path):
+    made = Hospital(tmp_path)
+    run = made.approved()
+    made.call(run)
+    made.restart()
+    asked, go_on = threading.Event(), threading.Event()
+    read = made.node.desk.run
+
+    def slowly(study):
+        found = read(study)
+        if threading.current_thread() is call:
+            asked.set()
+            go_on.wait(5)
+        return found
+
+    made.node.desk.run = slowly
+    call = threading.Thread(target=made.call, args=(run,))
+    call.start()
+    assert asked.wait(5)
+    close = threading.Thread(target=made.ask, args=(encode({}, {"kind": "close", "run": run}),))
+    close.start()
+    close.join(0.2)
+    go_on.set()
+    for thread in (call, close):
+        thread.join(5)
+    assert made.call(run)["reason"] == "closed"

@@ -75,8 +75,8 @@ def test_nothing_leaves_where_the_ledger_cannot_be_written(tmp_path, monkeypatch
 
     monkeypatch.setattr(node_ledger.os, "write", full)
     told = made.call(run)
-    assert told["kind"] == "error"
-    assert told["code"] == "SiteFailed"
+    assert (told["kind"], told["code"], told["reason"]) == ("error", "Refused", "disk")
+    assert "nothing left" in told["text"]
     monkeypatch.undo()
     assert made.call(run)["kind"] == "reply"
     made.node.close()

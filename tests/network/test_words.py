@@ -6,8 +6,10 @@ import pytest
 
 from fedcohort.algorithms.cox import METHOD as COX
 from fedcohort.apps.steward import OWN_STEPS
+from fedcohort.data import preprocess
 from fedcohort.network import words
 from fedcohort.protocol import registry
+from fedcohort.study.deployed import asking
 from hospital import DICTIONARY, STUDY, Hospital
 
 
@@ -20,7 +22,7 @@ def hospital(tmp_path_factory):
 
 def told(hospital, study=STUDY, dictionary=DICTIONARY, **options):
     terms = hospital.terms(study, dictionary)
-    lines = words.in_words(terms, "lead", "Charite", own_steps=OWN_STEPS, **options)
+    lines = words.in_words(terms, "lead", "Charite", **options)
     assert max(map(len, lines)) <= words.WIDTH
     return re.sub(r"\s+", " ", " ".join(lines))
 
@@ -53,13 +55,17 @@ def test_each_method_says_what_it_reveals_with_these_settings(hospital):
     assert "The grid 'exact'" not in plain
 
 
-def test_every_step_that_a_site_may_be_asked_is_listed_with_its_fields(hospital):
+def test_the_steps_that_a_site_may_be_asked_are_listed_with_their_fields_and_no_others(hospital):
     text = told(hospital)
     own, _, sums = text.partition("SHOWN FOR YOUR SITE ALONE:")[2].partition("Shown as a sum")
-    for step in (*COX.steps, *OWN_STEPS):
+    asked = asking.of_study(hospital.terms().plan, hospital.terms().outcome)
+    for step in (*COX.steps, *preprocess.STEPS, *OWN_STEPS):
         fields = words.words.listed([f.replace("_", " ") for f in step.reply.__dataclass_fields__])
         said = f"- {step.name.replace('_', ' ')} ({fields}):"
-        assert (said in own, said in sums) == (step.verb == "gather", step.verb == "sum"), said
+        told_as = (step in asked and step.verb == "gather", step in asked and step.verb == "sum")
+        assert (said in own, said in sums) == told_as, said
+    assert "death times" not in text
+    assert "death times" in told(hospital, STUDY.replace("cox,", "cox, time_grid: exact,"))
 
 
 def test_rounds_are_told_where_they_are_known(hospital):

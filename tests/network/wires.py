@@ -27,6 +27,7 @@ class Wire:
     passed : bytes so far, by direction.
     waiting : bytes that a held direction has received and not given on.
     lag : seconds that each piece is late, in each direction.
+    slow : seconds that 64 KiB take, in each direction.
     """
 
     def __init__(self, target: tuple[str, int]):
@@ -35,7 +36,7 @@ class Wire:
         self.address: tuple[str, int] = self._listener.getsockname()
         self.passed = {UP: 0, DOWN: 0}
         self.waiting = {UP: 0, DOWN: 0}
-        self.lag = 0.0
+        self.lag = self.slow = 0.0
         self._flows = {UP: threading.Event(), DOWN: threading.Event()}
         for flow in self._flows.values():
             flow.set()
@@ -43,6 +44,7 @@ class Wire:
         self._whole.set()
         self._closed = False
         self._pairs: set[tuple[socket.socket, socket.socket]] = set()
+        self._stranded: set[tuple[socket.socket, socket.socket]] = set()
         self._lock = threading.Lock()
         threading.Thread(target=self._accept, daemon=True).start()
 
@@ -56,6 +58,11 @@ class Wire:
         """Give on again what waits, in both directions."""
         for flow in self._flows.values():
             flow.set()
+
+    def strand(self) -> None:
+        """Give nothing more on over the connections that there are, and close none of them."""
+        with self._lock:
+            self._stranded |= self._pairs
 
     def cut(self) -> None:
         """Close all connections, and each new one at once, until `mend`."""
@@ -130,6 +137,9 @@ class Wire:
                     self.waiting[direction] += len(blob)
                     self._wait(flow, pair)
                     self.waiting[direction] -= len(blob)
+                if pair in self._stranded:
+                    continue
+                time.sleep(self.slow * len(blob) / (1 << 16))
                 self.passed[direction] += len(blob)
                 sink.sendall(blob)
         except OSError:
@@ -148,7 +158,14 @@ class Wire:
             raise OSError
 
 
-def until(true: Callable[[], bool], seconds: float, what: str) -> None:
+def free_port() -> int:
+    """Return a port of the loopback that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def until(true: Callable[[], object], seconds: float = 15.0, what: str = "in vain") -> None:
     """Wait until something is true.
 
     Raises

@@ -15,7 +15,7 @@ from hypothesis.extra.numpy import array_shapes, arrays
 from numpy.testing import assert_array_equal
 
 from fedcohort.protocol import wire
-from fedcohort.protocol.wire import Malformed, decode, encode
+from fedcohort.protocol.wire import Malformed, decode, encode, head
 
 KINDS = ["f4", "f8", "i4", "i8", "u8", "b1"]
 some_array = st.sampled_from(KINDS).flatmap(
@@ -174,3 +174,11 @@ def test_arrays_that_are_not_owned_are_parts_of_the_record_and_cannot_be_written
 def test_what_a_record_may_not_declare_is_malformed(declared):
     with pytest.raises(Malformed, match=r"beyond the limit|may not have|more arrays"):
         decode(forged(declared, b""))
+
+
+def test_the_head_of_a_record_is_its_meta_and_of_anything_else_malformed():
+    record = encode({"a": np.ones(3)}, {"kind": "call", "n": 1})
+    assert head(record) == {"kind": "call", "n": 1}
+    for bad in (b"", record[:7], record[:20], b"\xff" * 40, encode({})[:8] + b"[]" * 20):
+        with pytest.raises(Malformed):
+            head(bad)

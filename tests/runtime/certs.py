@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from fedcohort.network.certificates import Key, Role, authority, issue
+from fedcohort.network.certificates import Key, Role
+from network.identities import Authority
+from network.wires import free_port
 
 
 @dataclass(frozen=True)
@@ -26,22 +27,15 @@ class Kit:
     revoked: frozenset[str] = frozenset()
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
 class Maker:
     """A network of its own authority, in a folder."""
 
     def __init__(self, folder: Path, sites: Iterable[str], address: str | None = None):
         self.folder, self.sites = folder, tuple(sites)
         self.address = address or f"127.0.0.1:{free_port()}"
-        self._key = Key.new()
-        self._root = authority("net", self._key, datetime.now(UTC))
+        self._authority = Authority("net", datetime.now(UTC))
         folder.mkdir(parents=True)
-        (folder / "root.pem").write_text(self._root.text)
+        (folder / "root.pem").write_text(self._authority.root.text)
 
     def kit(
         self, name: str, role: Role | None = None, at: datetime | None = None, days: int = 9
@@ -49,16 +43,7 @@ class Maker:
         """Make a kit; its certificate is good from a day before `at`."""
         role = role or ("site" if name in self.sites else "lead")
         key = Key.new()
-        certificate = issue(
-            self._root,
-            self._key,
-            key,
-            name=name,
-            organisation="Test",
-            role=role,
-            at=at or datetime.now(UTC),
-            days=days,
-        )
+        certificate = self._authority.issue(name, role, at or datetime.now(UTC), days, key)
         number = len(list(self.folder.iterdir()))
         files = self.folder / f"{number}.pem", self.folder / f"{number}.key"
         files[0].write_text(certificate.text)

@@ -9,9 +9,8 @@ import threading
 import time
 from pathlib import Path
 
-from certs import Kit
-
 from fedcohort.runtime.flare import Hub, Spoke
+from runtime.certs import Kit
 
 
 def read(text: str) -> Kit:

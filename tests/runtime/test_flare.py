@@ -19,29 +19,22 @@ from pathlib import Path
 import pytest
 
 pytest.importorskip("nvflare")
-sys.path.insert(0, str(Path(__file__).parent))
 
 import msgpack
 import psutil
-from certs import Maker
-from flare_party import write
 from nvflare.fuel.f3.sfm.constants import Types
 from nvflare.fuel.f3.sfm.prefix import PREFIX_LEN, Prefix
 
 from fedcohort.protocol.errors import InputError, Refused
-from fedcohort.runtime import flare_connection, flare_tls
+from fedcohort.runtime import flare_connection, flare_tls, tls
 from fedcohort.runtime.flare import Hub, Spoke, preflight
 from fedcohort.runtime.line import Silence
+from network.wires import Wire, until
+from runtime.certs import Maker
+from runtime.flare_party import write
 
 LOG = logging.getLogger("party")
 LONG_AGO = datetime.now(UTC) - timedelta(days=30)
-
-
-def wait_for(condition, seconds=5.0):
-    until = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < until, "waited in vain"
-        time.sleep(0.005)
 
 
 class Net:
@@ -74,13 +67,14 @@ class Net:
             stderr=subprocess.PIPE,
             text=True,
             cwd=self.folder,
+            env=os.environ | {"PYTHONPATH": str(program.parents[1])},
         )
         self.processes.append(made)
         assert made.stdout.readline() == "ready\n"
         return made
 
     def together(self, *names):
-        wait_for(lambda: self.hub.line.connected >= set(names))
+        until(lambda: self.hub.line.connected >= set(names))
 
     def exchange(self, requests, timeout=5.0):
         return dict(self.hub.line.exchange(requests, timeout))
@@ -229,9 +223,7 @@ def test_an_expired_certificate_is_refused_with_a_line_on_both_sides(net, caplog
     with pytest.raises(Refused, match="refuses the certificate of 'a': it has expired") as error:
         preflight(net.maker.kit("a", at=LONG_AGO, days=1))
     assert error.value.code == "expired"
-    wait_for(
-        lambda: any("(expired): its certificate has expired" in line for line in lines(caplog))
-    )
+    until(lambda: any("(expired): its certificate has expired" in line for line in lines(caplog)))
 
 
 def test_an_expired_coordinator_is_refused(net):
@@ -250,9 +242,7 @@ def test_a_certificate_of_another_network_is_refused_by_either_side(net, tmp_pat
     with pytest.raises(Refused, match="refuses the certificate of 'a'") as error:
         preflight(stranger)
     assert error.value.code == "untrusted"
-    wait_for(
-        lambda: any("its certificate is not of this network" in line for line in lines(caplog))
-    )
+    until(lambda: any("its certificate is not of this network" in line for line in lines(caplog)))
     spoke = net.spoke(stranger)
     time.sleep(0.3)
     assert not spoke.connected and not net.hub.line.connected
@@ -275,7 +265,7 @@ def test_a_party_cannot_claim_a_name_that_is_not_in_its_certificate(net, caplog)
     net.start_hub()
     for thief in (replace(net.maker.kit("b"), name="a"), replace(net.maker.kit("lead"), name="a")):
         net.spoke(thief)
-    wait_for(lambda: sum("of another name than it claims" in line for line in lines(caplog)) >= 1)
+    until(lambda: sum("of another name than it claims" in line for line in lines(caplog)) >= 1)
     time.sleep(0.5)
     assert not net.hub.line.connected
     net.spoke("a")
@@ -299,7 +289,7 @@ def test_revoked_and_unknown_sites_are_told_so(net):
 
 def test_preflight_says_what_may_pass_and_what_listens_that_is_no_coordinator(net):
     assert "nothing listens at" in preflight(net.maker.kit("a"))
-    with socket.create_server(flare_tls.host_port(net.maker.address)) as plain:
+    with socket.create_server(tls.host_port(net.maker.address)) as plain:
         assert "no greeting within 0.3 s" in preflight(net.maker.kit("a"), 0.3)
         answer = threading.Thread(
             target=lambda: [plain.accept()[0].sendall(b"HTTP/1.1 400 no\r\n\r\n") for _ in "12"]
@@ -327,7 +317,7 @@ def test_strangers_who_stay_silent_or_send_garbage_keep_nobody_out(net, caplog):
     net.together("a")
     assert time.monotonic() - began < 0.5 * flare_tls.HANDSHAKE
     assert net.exchange({"a": b"x"}) == {"a": b"x"}
-    wait_for(lambda: any("(not TLS): it does not speak TLS." in line for line in lines(caplog)))
+    until(lambda: any("(not TLS): it does not speak TLS." in line for line in lines(caplog)))
     for sock in (*silent, drip):
         sock.close()
 
@@ -368,7 +358,7 @@ def frame(kind, headers=None, payload=b"", length=None):
 def raw(net, name, greeting=True):
     """Return a TLS connection with a good certificate, to say anything on."""
     kit = net.maker.kit(name)
-    sock = flare_tls.dial(kit, flare_tls.context(kit, server=False))
+    sock = flare_tls.dial(kit, tls.context(kit, server=False))
     sock.settimeout(5)
     if greeting:
         sock.sendall(frame(Types.HELLO, payload=msgpack.packb({"endpoint_name": name})))
@@ -411,7 +401,7 @@ def test_frames_that_may_not_be_end_their_connection_alone(net, sent, greeting):
     sock.sendall(sent)
     assert ended(sock)
     assert psutil.Process().memory_info().rss - before < 50e6
-    wait_for(lambda: net.hub.line.connected == {"b"})
+    until(lambda: net.hub.line.connected == {"b"})
     assert net.exchange({"b": b"x"}) == {"b": b"x"}
     sock.close()
 
@@ -443,7 +433,7 @@ def test_what_is_no_message_of_ours_is_dropped_and_never_decoded(net, monkeypatc
     ):
         sock.sendall(frame(Types.DATA, headers, b"\x81\xa1x"))
     sock.sendall(frame(Types.DATA, {"kind": "ask", "id": bytes(16)}, b"last"))
-    wait_for(lambda: asked)
+    until(lambda: asked)
     assert (asked, spoke_asked, calls) == ([b"last"], [], [])
     sock.close()
 
@@ -458,7 +448,7 @@ def test_one_site_cannot_answer_for_another(net):
     got = []
     asking = threading.Thread(target=lambda: got.extend(heard))
     asking.start()
-    wait_for(lambda: net.hub._end._waiting)
+    until(lambda: net.hub._end._waiting)
     (key,) = net.hub._end._waiting  # even if it knew the secret number
     sock.sendall(frame(Types.DATA, {"kind": "reply", "id": key, "code": ""}, b"forged"))
     time.sleep(0.1)
@@ -474,7 +464,7 @@ def test_requests_beyond_what_may_wait_are_dropped_and_memory_stays_bounded(net,
     sock = raw(net, "a")
     for _ in range(50):
         sock.sendall(frame(Types.DATA, {"kind": "ask", "id": os.urandom(16)}, b"x"))
-    wait_for(lambda: any("too many requests without answer" in line for line in lines(caplog)))
+    until(lambda: any("too many requests without answer" in line for line in lines(caplog)))
     time.sleep(0.2)
     assert len(asked) == flare_connection.UNANSWERED
     gate.set()
@@ -515,7 +505,7 @@ def test_a_stopped_node_is_replaced_by_a_new_one_and_a_living_one_is_not(net, ca
     second.stop()
     os.kill(first.pid, signal.SIGSTOP)
     net.spoke(kit, lambda b: b"third")
-    wait_for(lambda: net.exchange({"a": b"x"}, 0.5)["a"] == b"third")
+    until(lambda: net.exchange({"a": b"x"}, 0.5)["a"] == b"third")
     os.kill(first.pid, signal.SIGCONT)
     time.sleep(0.5)
     assert net.exchange({"a": b"x"}) == {"a": b"third"}
@@ -525,9 +515,9 @@ def test_sites_find_a_coordinator_that_was_killed_and_started_again(net):
     kit = net.maker.coordinator()
     first = net.process("hub", kit)
     spokes = [net.spoke(name) for name in "abc"]
-    wait_for(lambda: all(s.connected for s in spokes))
+    until(lambda: all(s.connected for s in spokes))
     first.kill()
-    wait_for(lambda: not any(s.connected for s in spokes))
+    until(lambda: not any(s.connected for s in spokes))
     net.start_hub(kit=kit)
     began = time.monotonic()
     net.together(*"abc")
@@ -547,74 +537,39 @@ def test_a_hub_and_a_spoke_can_be_started_anew_in_the_same_process(net):
         assert net.exchange({"a": b"x"})["a"] == Silence("a is not connected.", late=False)
 
 
-class Between:
-    """A network between two parties: slow, or cut without a word to either."""
-
-    def __init__(self, to, pause=0.0):
-        self._to, self._pause = to, pause
-        self._server = socket.create_server(("127.0.0.1", 0))
-        self.address = "{}:{}".format(*self._server.getsockname())
-        self._sockets, self._cut = [self._server], set()
-        threading.Thread(target=self._accept, daemon=True).start()
-
-    def _accept(self):
-        while True:
-            try:
-                here, there = self._server.accept()[0], socket.create_connection(self._to)
-            except OSError:
-                return
-            self._sockets += [here, there]
-            for pair in ((here, there), (there, here)):
-                threading.Thread(target=self._pump, args=pair, daemon=True).start()
-
-    def _pump(self, source, target):
-        try:
-            while data := source.recv(65536):
-                if source not in self._cut:
-                    target.sendall(data)
-                    time.sleep(self._pause * len(data) / 65536)
-            target.shutdown(socket.SHUT_WR)
-        except OSError:
-            pass
-
-    def cut(self):
-        """Forward nothing more of today's connections, and close none."""
-        self._cut = set(self._sockets)
-
-    def close(self):
-        for sock in self._sockets:
-            sock.close()
-
-
 def test_a_connection_that_the_network_cut_silently_is_noticed_and_made_again(net, monkeypatch):
     monkeypatch.setattr(flare_connection, "QUIET", 0.1)
     monkeypatch.setattr(flare_connection, "DEAD", 0.6)
     monkeypatch.setattr(flare_connection, "PROOF", 0.3)
     net.start_hub()
-    between = Between(net.hub.address)
-    spoke = net.spoke(replace(net.maker.kit("a"), address=between.address))
+    wire = Wire(net.hub.address)
+    spoke = net.spoke(replace(net.maker.kit("a"), address="{}:{}".format(*wire.address)))
     net.together("a")
     time.sleep(1.0)  # signs of life keep a quiet connection
     assert spoke.connected and net.exchange({"a": b"x"}) == {"a": b"x"}
-    between.cut()
+    wire.strand()
     assert isinstance(net.exchange({"a": b"x"}, 0.1)["a"], Silence)
     assert net.until_answered("a", 5.0) < 4.0
-    between.close()
+    wire.close()
 
 
 def test_a_message_that_takes_longer_than_silence_may_last_arrives(net, monkeypatch):
     monkeypatch.setattr(flare_connection, "QUIET", 0.1)
     monkeypatch.setattr(flare_connection, "DEAD", 0.5)
     net.start_hub()
-    between = Between(net.hub.address, pause=0.015)
+    wire = Wire(net.hub.address)
+    wire.slow = 0.015
     body = os.urandom(6 * 2**20)
-    net.spoke(replace(net.maker.kit("a"), address=between.address), lambda b: body if b else b)
+    net.spoke(
+        replace(net.maker.kit("a"), address="{}:{}".format(*wire.address)),
+        lambda b: body if b else b,
+    )
     net.together("a")
     began = time.monotonic()
     assert net.exchange({"a": b"x"}, 15) == {"a": body}
     assert time.monotonic() - began > 1.0
     assert net.exchange({"a": b""}, 15) == {"a": b""}
-    between.close()
+    wire.close()
 
 
 # How a process behaves
@@ -623,14 +578,12 @@ def test_a_message_that_takes_longer_than_silence_may_last_arrives(net, monkeypa
 def test_a_process_prints_nothing_writes_nothing_opens_one_port_and_ends_at_once(net):
     hub = net.process("hub", net.maker.coordinator())
     busy = net.process("slow", net.maker.kit("a"))
-    with socket.create_connection(flare_tls.host_port(net.maker.address)) as stranger:
+    with socket.create_connection(tls.host_port(net.maker.address)) as stranger:
         stranger.sendall(b"GET / HTTP/1.1\r\n\r\n")
     lead = net.spoke("lead", None)
     assert lead.ask(b"x", 5) == b"hub:x"
     listening = [c for c in psutil.Process(hub.pid).net_connections() if c.status == "LISTEN"]
-    assert [(c.laddr.ip, c.laddr.port) for c in listening] == [
-        flare_tls.host_port(net.maker.address)
-    ]
+    assert [(c.laddr.ip, c.laddr.port) for c in listening] == [tls.host_port(net.maker.address)]
     assert not [c for c in psutil.Process(busy.pid).net_connections() if c.status == "LISTEN"]
     assert psutil.Process(hub.pid).num_threads() < 12
     assert psutil.Process(busy.pid).num_threads() < 8

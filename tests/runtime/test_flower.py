@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import os
 import threading
@@ -10,7 +11,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 
-import httpx
 import pytest
 
 pytest.importorskip("flwr")
@@ -18,11 +18,12 @@ pytest.importorskip("flwr")
 
 from conformance import cases as conformance
 from fedcohort.protocol.errors import InputError, Refused
-from fedcohort.runtime import flower, flower_gate, flower_party, flower_spoke
+from fedcohort.runtime import flower, flower_gate, flower_http, flower_spoke
 from fedcohort.runtime.answers import Answers
 from fedcohort.runtime.line import Silence
 from fedcohort.runtime.remote import remote
 from fedcohort.runtime.site_end import SiteEnd
+from network.wires import until
 from runtime import certs, flower_local
 
 SITES = ("a", "b", "c")
@@ -142,12 +143,6 @@ def test_methods_leave_the_same_arrays_and_ledger_as_on_the_local_runtime(
 # over mutual TLS ----------------------------------------------------------------------------
 
 
-def wait_for(condition, seconds=15.0):
-    until = time.monotonic() + seconds
-    while not condition() and time.monotonic() < until:
-        time.sleep(0.01)
-
-
 @contextmanager
 def network(folder, answers=None, people=mirror, **options) -> Iterator[tuple]:
     """A hub and its sites, in this process, over TLS on loopback."""
@@ -159,7 +154,7 @@ def network(folder, answers=None, people=mirror, **options) -> Iterator[tuple]:
         for site, answer in (answers or dict.fromkeys(SITES, mirror)).items():
             spokes[site] = flower.Spoke(maker.kit(site), answer)
             spokes[site].start()
-        wait_for(lambda: len(hub.line.connected) == len(spokes))
+        until(lambda: len(hub.line.connected) == len(spokes))
         yield maker, hub, spokes
     finally:
         for spoke in spokes.values():
@@ -180,6 +175,18 @@ def test_bytes_over_tls_come_back_and_nothing_is_kept(tmp_path):
         assert hub._state.num_message_ins() == hub._state.num_message_res() == 0
         assert not hub._state._object_push_sessions
         assert not hub._line._lives
+
+
+def test_exchanges_at_once_do_not_take_each_others_news(tmp_path):
+    with network(tmp_path, {"a": mirror}) as (_, hub, _):
+        line = hub._line
+        line.wake()
+        heard = line._news()
+        line.wake()
+        line._look({})  # another exchange has seen what came
+        began = time.monotonic()
+        line._pause(5, heard)
+        assert time.monotonic() - began < 1
 
 
 def test_a_reply_that_comes_too_late_is_dropped(tmp_path):
@@ -233,7 +240,7 @@ def test_a_site_that_began_anew_is_told_apart_at_once_and_answers_again(tmp_path
             thread.join(10)
             assert [(s, type(r)) for s, r in heard] == [("a", Silence)]
             assert heard[0][1].late
-            wait_for(lambda: hub.line.connected)
+            until(lambda: hub.line.connected)
             assert dict(hub.line.exchange({"a": b"12"}, 10)) == {"a": b"21"}
         finally:
             blocked.set()
@@ -247,7 +254,7 @@ def test_a_restarted_coordinator_is_found_again(tmp_path):
         again = flower.Hub(maker.coordinator(), mirror)
         again.start()
         try:
-            wait_for(lambda: again.line.connected)
+            until(lambda: again.line.connected)
             assert dict(again.line.exchange({"a": b"12"}, 10)) == {"a": b"21"}
         finally:
             again.stop()
@@ -262,6 +269,15 @@ def test_a_site_that_went_is_silent_at_once(tmp_path):
         assert replies["b"] == b"21"
         assert isinstance(replies["a"], Silence)
         assert not replies["a"].late
+
+
+@pytest.mark.parametrize("turn", range(4))
+def test_a_site_that_stops_while_it_asks_has_left_when_it_has_stopped(tmp_path, turn):
+    with network(tmp_path, {"a": mirror}) as (_, hub, spokes):
+        assert dict(hub.line.exchange({"a": b"12"}, 10)) == {"a": b"21"}
+        time.sleep(turn * 0.002)  # it is about to ask for the next message
+        spokes["a"].stop()
+        assert hub.line.connected == set()
 
 
 def test_flower_ending_its_run_ends_nothing_of_ours(tmp_path):
@@ -318,7 +334,7 @@ def test_who_is_not_of_the_network_is_turned_away_with_a_line_on_both_sides(tmp_
             assert any(line in record.message for record in caplog.records)
             assert hub.line.connected == {"a"}
         lost = certs.Kit("lead", maker.address, SITES, mixed.root, mixed.certificate, mixed.key)
-        with pytest.raises(Refused, match="not of the same network") as refused:
+        with pytest.raises(Refused, match="is not of the network 'net'") as refused:
             flower.preflight(lost, 5)
         assert refused.value.code == "untrusted"
 
@@ -329,9 +345,7 @@ def test_only_a_site_with_its_certificates_key_is_a_node(tmp_path):
         as_lead = flower.Spoke(lead, mirror)
         as_lead.start()
         borrowed = flower.Spoke(b, mirror)
-        borrowed._signed = flower_spoke.Signed(
-            flower_party.private_key(maker.kit("b")), flower_party.named(b)
-        )
+        borrowed._signed = flower_spoke.Signed(maker.kit("b"))
         borrowed.start()
         time.sleep(0.5)
         assert hub.line.connected == {"a"}
@@ -344,7 +358,7 @@ def test_a_certificate_that_was_taken_back_opens_nothing(tmp_path):
 
     maker = certs.Maker(tmp_path / "net", SITES)
     gone = maker.kit("lead")
-    mark = flower_party.Peer.of(_der(gone)).fingerprint
+    mark = hashlib.sha256(_der(gone)).hexdigest()
     hub = flower.Hub(dataclasses.replace(maker.coordinator(), revoked=frozenset({mark})), mirror)
     hub.start()
     try:
@@ -367,13 +381,12 @@ def test_nothing_else_of_flower_can_be_reached(tmp_path):
 
     with network(tmp_path, {"a": mirror}) as (maker, _, _):
         site = maker.kit("a")
-        tls = flower_party.client_tls(site)
 
         def post(client, path):
-            extensions = flower_party.named(site)
+            extensions = flower_http.named(site)
             return client.post(path, content=b"", extensions=extensions).status_code
 
-        with httpx.Client(verify=tls, base_url=f"https://{site.address}") as client:
+        with flower_http.client(site, 5) as client:
             paths = {path for _, path in PROTOBUF_REQUEST_TYPES} - flower_gate.FLEET
             assert {"/v1/control/start-run", "/v1/fleet/get-fab"} <= paths
             for path in (*paths, "/docs", "/openapi.json", "/", "/health"):
@@ -395,22 +408,3 @@ def test_a_taken_port_is_one_line(tmp_path):
     with network(tmp_path, {"a": mirror}) as (maker, _, _), pytest.raises(InputError) as error:
         flower.Hub(maker.coordinator(), mirror).start()
     assert maker.address in str(error.value)
-
-
-def test_the_parts_of_flower_that_this_adapter_stands_on_are_as_they_were():
-    """A new version of Flower must be looked at: these are not its public interface."""
-    import flwr.supernode.fleet_http_client as client
-    from flwr.server.superlink.linkstate import InMemoryLinkState, LinkState
-    from flwr.supercore.version import package_version
-
-    assert package_version.startswith("1.41.")
-    for name in (
-        "create_run", "claim_task", "activate_task", "acknowledge_task_heartbeat", "create_node",
-        "deactivate_node", "delete_node", "get_message_res", "delete_messages", "start_session",
-        "store_message_and_object_tree", "store_object", "get_object", "get_nodes",
-    ):  # fmt: skip
-        assert callable(getattr(LinkState, name)), name
-    assert "message_ins_id_to_message_res_id" in InMemoryLinkState.__init__.__code__.co_names
-    for path in flower_gate.FLEET:
-        name = "".join(part.title() for part in path.rsplit("/", 1)[1].split("-"))
-        assert callable(getattr(client.FleetHttpClient, name)), name

@@ -19,7 +19,7 @@ pytest.importorskip("flwr")
 from fedcohort.network.kits import Kit, Network
 from fedcohort.runtime.flower import Hub, Spoke
 from fedcohort.runtime.line import Silence
-from runtime.certs import free_port
+from network.wires import free_port, until
 
 SITES = ("a", "b", "c")
 HERE = Path(__file__).with_name("flower_node.py")
@@ -43,14 +43,6 @@ def resident(pid: int) -> float:
     return next(int(line.split()[1]) for line in lines if line.startswith("VmRSS")) / 1024
 
 
-def wait_for(condition, seconds=40.0) -> float:
-    began = time.monotonic()
-    while not condition():
-        assert time.monotonic() - began < seconds, "waited in vain"
-        time.sleep(0.01)
-    return time.monotonic() - began
-
-
 def test_sites_in_processes_answer_are_killed_and_come_back(tmp_path):
     logging.getLogger("httpx").setLevel(logging.WARNING)
     network = Network.new(
@@ -61,7 +53,7 @@ def test_sites_in_processes_answer_are_killed_and_come_back(tmp_path):
         hub.start()
         stack.callback(hub.stop)
         nodes = {site: stack.enter_context(process(network.kit(site))) for site in SITES}
-        wait_for(lambda: hub.line.connected == {*SITES})
+        until(lambda: hub.line.connected == {*SITES}, 40)
 
         bodies = {site: os.urandom(2**20) for site in SITES}
         replies = dict(hub.line.exchange(bodies, 30))
@@ -74,21 +66,21 @@ def test_sites_in_processes_answer_are_killed_and_come_back(tmp_path):
 
         # killed while it waits: seen at once, and the others answer
         os.kill(nodes["a"].pid, signal.SIGKILL)
-        assert wait_for(lambda: hub.line.connected == {"b", "c"}) < 5
+        until(lambda: hub.line.connected == {"b", "c"}, 5)
         replies = dict(hub.line.exchange(dict.fromkeys(SITES, b"12"), 30))
         assert isinstance(replies["a"], Silence)
         assert replies["b"] == replies["c"] == b"21"
 
         # killed while it answers, and started again: what it was asked is given up at once
         slow = stack.enter_context(process(network.kit("a"), "slow"))
-        wait_for(lambda: "a" in hub.line.connected)
+        until(lambda: "a" in hub.line.connected, 40)
         exchange = hub.line.exchange({"a": b"12"}, 60)
         begun = time.monotonic()
         stack.enter_context(killed_soon(slow, network.kit("a")))
         ((_, reply),) = exchange
         assert isinstance(reply, Silence)
         assert time.monotonic() - begun < 45
-        wait_for(lambda: "a" in hub.line.connected)
+        until(lambda: "a" in hub.line.connected, 40)
         assert dict(hub.line.exchange({"a": b"12"}, 30)) == {"a": b"21"}
 
 

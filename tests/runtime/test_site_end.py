@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 import struct
 import threading
 import time
@@ -144,6 +145,33 @@ def test_a_store_that_fails_gives_a_coded_error_and_leaves_the_state_as_it_was(n
     assert 1 in answers.calls("r", "s", "h")
 
 
+def test_an_error_of_a_file_that_is_no_store_is_not_called_one_of_the_disk(tmp_path):
+    answers = Answers(tmp_path / "answers.sqlite")
+    for error in (OSError(5, SECRET), sqlite3.OperationalError(f"no such column: {SECRET}")):
+
+        def open_session(run: str, session: str, error: Exception = error) -> Host:
+            raise error
+
+        code, text = refused(SiteEnd("a", open_session, answers).handle(request()))
+        assert code == "SiteFailed"
+        assert SECRET not in text
+    answers.close()
+
+
+@pytest.mark.parametrize("column", ["reply", "state"])
+def test_what_is_damaged_on_the_disk_is_as_if_it_were_lost(nodes, column):
+    end, answers = nodes.ends["a"], nodes.answers["a"]
+    first = end.handle(request())
+    answers._db.execute(f"UPDATE answers SET {column} = zeroblob(length({column}))")
+    nodes.start("a")
+    end = nodes.ends["a"]
+    code, text = refused(end.handle(request(call=1, base=0)))
+    assert code == "JournalMismatch"
+    assert "no sound state of call 0" in text
+    assert end.handle(request()) == first
+    decode(end.handle(request(call=1, base=0)))
+
+
 def test_a_reply_that_cannot_be_noted_does_not_leave(tmp_path):
     noted: list[Left] = []
 
@@ -276,7 +304,7 @@ def test_an_unknown_step_a_wrong_verb_and_an_unknown_view_are_refused_by_rule(no
         (request("stride", verb="gather"), "VerbRefused"),
     ):
         assert refused(nodes.ends["a"].handle(body))[0] == code
-    assert not nodes.answers["a"].runs()
+    assert not nodes.answers["a"]._all("SELECT run FROM answers", ())
 
 
 # what is not a request ------------------------------------------------------------------------
@@ -338,7 +366,7 @@ def test_what_is_not_exactly_a_request_is_refused_as_malformed(nodes, body):
     code, text = refused(nodes.ends["a"].handle(body))
     assert code == "malformed"
     assert "site 'a' was sent" in text
-    assert not nodes.answers["a"].runs()
+    assert not nodes.answers["a"]._all("SELECT run FROM answers", ())
 
 
 def test_an_unknown_view_is_asked_for_or_refused(nodes):

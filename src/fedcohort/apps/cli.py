@@ -16,7 +16,7 @@ from typing import Annotated
 import typer
 
 from fedcohort.apps import coordinator_app, network_app, node_service
-from fedcohort.protocol.errors import DataError, FedcohortError, InputError, NotSupported
+from fedcohort.protocol.errors import DataError, FedcohortError, InputError
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -97,15 +97,13 @@ def run(
             screen.show(found)
             _end_with(found.failures)
         return
-    if runtime == "flower-sim":
-        raise NotSupported("--runtime flower-sim is not part of this version yet.")
     from fedcohort.apps import screen
     from fedcohort.study.runner import default_folder
     from fedcohort.study.study import Study
 
     loaded = Study.from_file(study, overrides=set_ or (), seed=seed)
     folder = out or default_folder(loaded.plan, resume)
-    command = _command(study, out, set_ or (), seed)
+    command = _command(study, out, set_ or (), seed, runtime)
     with screen.progress(loaded.plan.study, folder) as tell:
         results = loaded.run(
             folder,
@@ -114,6 +112,7 @@ def run(
             tell=tell,
             command=command,
             debug=debug,
+            runtime=runtime,
         )
     screen.show(results)
     _end_with(results.failures)

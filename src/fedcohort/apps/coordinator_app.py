@@ -6,9 +6,12 @@ import time
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    from fedcohort.network.kits import Kit
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -21,7 +24,18 @@ Debug = Annotated[bool, typer.Option("--debug", help="Show tracebacks.")]
 
 
 @app.command()
-def start(kit: KitFolder, debug: Debug = False) -> None:
+def start(
+    kit: KitFolder,
+    listen: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOST",
+            help="This computer's own address, where the kit's is that of a router before it; "
+            "0.0.0.0 for all.",
+        ),
+    ] = None,
+    debug: Debug = False,
+) -> None:
     """Serve a network, in the foreground, until Ctrl-C or SIGTERM."""
     from fedcohort.apps import serving
     from fedcohort.network import engines
@@ -31,12 +45,12 @@ def start(kit: KitFolder, debug: Debug = False) -> None:
     found = serving.kit(kit, "coordinator")
     with Service(found.folder, "coordinator") as service:
         serving.log_to(found.folder / "state" / "coordinator.log")
-        coordinator = Coordinator(found, partial(engines.hub, found), serving.say)
+        coordinator = Coordinator(found, partial(engines.hub, found, listen=listen), serving.say)
         engines.log.addHandler(serving.Aloud(coordinator.wrong))
         try:
             coordinator.start()
             serving.say(
-                f"coordinator of {found.network}: listening on {found.address} for "
+                f"coordinator of {found.network}: listening on {_where(found, listen)} for "
                 f"{', '.join(found.sites)}; end it with Ctrl-C"
             )
             while not service.wait(0.5):
@@ -45,6 +59,14 @@ def start(kit: KitFolder, debug: Debug = False) -> None:
             coordinator.stop()
         serving.say("stopped")
     leave(0)
+
+
+def _where(kit: Kit, listen: str | None) -> str:
+    """Say where a coordinator listens, and under which address parties reach it."""
+    if listen is None:
+        return kit.address
+    host = f"[{listen}]" if ":" in listen else listen
+    return f"{host}:{kit.port}, which parties reach as {kit.address},"
 
 
 @app.command()

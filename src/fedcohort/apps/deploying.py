@@ -143,7 +143,7 @@ def _check_end(status: Status, folder: Path) -> None:
     if status.state in ("refused", "cancelled"):
         lead.release_folder(folder)
     if status.state == "refused":
-        raise Refused("study", f"{status.study} was refused: {status.reason}")
+        raise Refused("study", f"{status.study} was refused: {status.reason.rstrip('.')}.")
     if status.state == "cancelled":
         raise FedcohortError(f"{status.study} was cancelled {status.reason}".rstrip() + ".")
     raise FedcohortError(

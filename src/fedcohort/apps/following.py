@@ -110,8 +110,7 @@ def where(status: Status) -> str:
         return "next in the queue" if not ahead else f"in the queue, {ahead} before it"
     if status.state == "running":
         return f"running, {_time(status.seconds)}"
-    reason = f": {status.reason}" if status.reason else ""
-    return f"{status.state} after {_time(status.seconds)}{reason}"
+    return f"{status.state} after {_time(status.seconds)}"  # the command itself says why
 
 
 def _standing(status: Status, name: str) -> str:
@@ -138,7 +137,8 @@ def _fit(status: Status) -> str:
     if traffic.get("rounds"):
         words += f"; round {int(traffic['round']) + 1} of {traffic['rounds']}"
     if traffic.get("asked"):
-        words += f"; {traffic['answered']} of {traffic['asked']} answered {traffic['step']}"
+        words += f"; {traffic['answered']} of {traffic['asked']} answered"
+        words += f" {str(traffic['step']).replace('_', ' ')}"
     return words
 
 

@@ -8,8 +8,9 @@ back or of another network, the coordinator's kit does not list it, the versions
 from __future__ import annotations
 
 import logging
+import shlex
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from fedcohort.network.engines import Spoke
     from fedcohort.network.kits import Kit
     from fedcohort.network.lead import Office
+    from fedcohort.network.policy import Config
 
 KitFolder = Annotated[Path, typer.Argument(metavar="KIT", help="The site's kit.")]
 Debug = Annotated[bool, typer.Option("--debug", help="Show tracebacks.")]
@@ -53,8 +55,10 @@ def start(
     from fedcohort.network.service import Service, leave, within
 
     found = serving.kit(kit, "site")
-    Config.read(config)  # what is wrong with it is said before anything is begun
+    read = Config.read(config)  # what is wrong with it is said before anything is begun
     with Service(found.folder, "node") as service:
+        for line in _missing(read):
+            serving.say(line)
         serving.log_to(found.folder / "state" / "node.log")
         node = Node(found, config)
         callee = Callee(found, found.trust(), ("coordinator",), node.handle)
@@ -62,6 +66,7 @@ def start(
         watch = Watch(
             found, spoke, Office(found, spoke), lambda: engines.preflight(found), serving.say
         )
+        tidings = Tidings(found, serving.say)
         code = 0
         try:
             serving.say(
@@ -71,7 +76,9 @@ def start(
             watch.begin(lambda: service.ended)
             while not service.wait(LOOK):
                 watch.look()
-                service.tell(**{**node.facts(), **watch.facts()})
+                facts = node.facts()
+                tidings.look(facts)
+                service.tell(**{**facts, **watch.facts()})
         except Refused as error:
             typer.echo(f"fedcohort: {error}", err=True)
             code = 1
@@ -81,6 +88,49 @@ def start(
         if not code:
             serving.say("stopped")
     leave(code)
+
+
+def _missing(config: Config) -> Iterator[str]:
+    """Say which files that the configuration names are not there yet."""
+    from fedcohort.data.sql import is_url
+
+    data = config.data
+    for key, name in (("source", data.source), ("dictionary", data.dictionary)):
+        if name and not is_url(name) and not (data.base / name).is_file():
+            yield (
+                f"[data] {key} in node.toml: there is no file {data.base / name} yet; without it "
+                f"every study is refused here"
+            )
+
+
+class Tidings:
+    """Says at the node's terminal what studies do here: which wait, run, end or are refused."""
+
+    def __init__(self, kit: Kit, say: Callable[[str], None]):
+        self._kit, self._say = kit, say
+        self._waiting: list[str] = []
+        self._running: list[str] = []
+        self._error = ""
+
+    def look(self, facts: Mapping[str, Any]) -> None:
+        """Say what is new in what the node says of itself."""
+        for name in facts["waiting"]:
+            if name not in self._waiting:
+                at = shlex.quote(str(self._kit.folder))
+                mark = name.rpartition("(")[2].rstrip(")")
+                self._say(
+                    f"{name} waits for the data steward: fedcohort node studies {mark} --node {at}"
+                )
+        for name in facts["running"]:
+            if name not in self._running:
+                self._say(f"{name} runs here")
+        for name in self._running:
+            if name not in facts["running"]:
+                self._say(f"{name} is over here")
+        if facts["error"] and facts["error"] != self._error:
+            self._say(f"refused: {facts['error']}")
+        self._waiting, self._running = facts["waiting"], facts["running"]
+        self._error = facts["error"]
 
 
 class Watch:
@@ -107,7 +157,7 @@ class Watch:
         self._preflight = preflight
         self._say = say
         self._known = False
-        self._tried = self._reminded = 0.0
+        self._tried = self._greeted = self._reminded = 0.0
         self._error = ""
 
     def begin(self, ended: Callable[[], bool]) -> None:
@@ -123,6 +173,7 @@ class Watch:
             while not ended() and time.monotonic() < until:
                 time.sleep(0.1)
         if not ended():
+            self._tried = time.monotonic()
             self._spoke.start()
 
     def look(self) -> None:
@@ -136,14 +187,16 @@ class Watch:
             if self._known:
                 self._known = False
                 self._say(f"lost the coordinator at {self._kit.address}; trying again")
-                self._reminded = time.monotonic()
+                self._reminded = self._tried = time.monotonic()  # the engine is given its time
             elif time.monotonic() - self._tried >= PROBE:
                 self._tried = time.monotonic()
-                self._remind(self._probe() or "it cannot be reached")
+                why = self._probe()
+                if not self._spoke.connected:
+                    self._remind(why or "it cannot be reached")
             return
-        if self._known or time.monotonic() - self._tried < TRY:
+        if self._known or time.monotonic() - self._greeted < TRY:
             return
-        self._tried = time.monotonic()
+        self._greeted = time.monotonic()
         try:
             _, meta = self._office.ask("hello", patience=10.0)
         except Refused as error:

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from pathlib import Path
 
-from fedcohort.protocol.errors import StudyError
+from fedcohort.protocol.errors import InputError, StudyError
 
 LOCAL, DEPLOYED = ("local", "flower-sim"), ("flare", "flower")
+
+#: Runtimes that need more than fedcohort: the engine, its extra, and the packages of that.
+NEEDS = {
+    "flare": ("NVIDIA FLARE", "flare", ("nvflare", "cryptography")),
+    "flower": ("Flower", "flower", ("flwr", "cryptography")),
+    "flower-sim": ("Flower", "flower", ("flwr",)),
+}
 
 
 def check(
@@ -17,12 +25,18 @@ def check(
     Raises
     ------
     StudyError : they do not, or the runtime is not known.
+    InputError : the runtime's packages are not installed.
     """
     known = (*LOCAL, *DEPLOYED)
+    if runtime == "vectorised":
+        raise StudyError("--runtime vectorised: not part of this version; use local.")
     if runtime not in known:
         from fedcohort.study.yamlfile import nearest
 
         raise StudyError(f"--runtime {runtime}: not known; {nearest(runtime, known)}")
+    title, extra, packages = NEEDS.get(runtime, ("", "", ()))
+    if not all(map(find_spec, packages)):
+        raise InputError(f"--runtime {runtime} needs {title}: pip install 'fedcohort[{extra}]'.")
     if runtime in DEPLOYED:
         if network is None:
             raise StudyError(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import logging.handlers
+import shlex
 import time
 from collections.abc import Callable
 from datetime import datetime
@@ -84,7 +85,9 @@ def running(found: Kit, note: Note | None) -> None:
     what = COMMANDS[found.role]
     who = found.network if found.role == "coordinator" else f"{found.name} in {found.network}"
     if note is None or not note.alive:
-        typer.echo(f"{what} of {who}: not running")
+        config = " --config node.toml" if found.role == "site" else ""
+        kit = shlex.quote(str(found.folder))
+        typer.echo(f"{what} of {who}: not running; start it: fedcohort {what} start {kit}{config}")
         if note is not None:
             typer.echo("its last process ended without saying so (killed, or the machine stopped)")
             typer.echo(f"last error: {note.facts.get('error') or 'none'}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import getpass
+import shlex
 import textwrap
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,12 +21,14 @@ from fedcohort.network.policy import Config
 from fedcohort.protocol import registry
 from fedcohort.protocol.errors import FedcohortError, InputError, Refused
 from fedcohort.protocol.step import Step
-from fedcohort.study.deployed import counting, judging
+from fedcohort.study.deployed import counting, holding, judging
 from fedcohort.study.deployed.terms import Terms
 from fedcohort.study.step_words import step_words
 
 #: What a study asks besides the steps of its methods: Table 1, counts, and how models are judged.
-OWN_STEPS: tuple[Step[..., Any], ...] = (*describe.STEPS, *counting.STEPS, *judging.STEPS)
+OWN_STEPS: tuple[Step[..., Any], ...] = (
+    *describe.STEPS, *counting.STEPS, *judging.STEPS, *holding.STEPS,
+)  # fmt: skip
 
 
 def studies(node: Path, config: Path | None, text: str | None, *, check: bool) -> Iterator[str]:
@@ -53,7 +56,6 @@ def studies(node: Path, config: Path | None, text: str | None, *, check: bool) -
         lead.name,
         lead.organisation,
         found.policy.min_cell,
-        OWN_STEPS,
     )
     fit = _fit(kit, found, terms) if check else "; ".join(entry.unfit)
     yield ""
@@ -61,9 +63,9 @@ def studies(node: Path, config: Path | None, text: str | None, *, check: bool) -
     if fit:
         yield from textwrap.wrap(f"Your table: {fit}", words.WIDTH)
     if entry.state == desks.WAITING:
-        yield f"To decide: fedcohort node approve {short(entry.study)} --kit STEWARD_KIT"
-        command = f"fedcohort node refuse {short(entry.study)} --reason '…' --kit STEWARD_KIT"
-        yield f"       or: {command}"
+        at = _at(node, config) + " --kit STEWARD_KIT" * (found.policy.approval == "steward")
+        yield f"To decide: fedcohort node approve {short(entry.study)}{at}"
+        yield f"       or: fedcohort node refuse {short(entry.study)} --reason '…'{at}"
 
 
 def approve(node: Path, config: Path | None, text: str, steward: Path | None) -> str:
@@ -168,6 +170,12 @@ def _decide(
         sign = stewards.signer(own, kit.name)
         made = desk.decide(study, decision, own.name, reason, sign)
     return f"{desk.entry(study).name} ({short(study)}) is {made.decision} by {made.by}."
+
+
+def _at(node: Path, config: Path | None) -> str:
+    """Return how this command was told where the node is, for the next one."""
+    told = {"--node": None if node == Path() else node, "--config": config}
+    return "".join(f" {option} {shlex.quote(str(p))}" for option, p in told.items() if p)
 
 
 def _list(desk: Desk) -> list[str]:

@@ -19,6 +19,7 @@ Revealed: for "exact", each site's distinct times of death; otherwise `Times`, `
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import numpy as np
 
@@ -28,7 +29,7 @@ from fedcohort.data.tables import SurvivalTable
 from fedcohort.protocol.errors import NothingToLearn, SettingError
 from fedcohort.protocol.federation import Federation
 from fedcohort.protocol.message import message
-from fedcohort.protocol.step import Site, gathered, summed
+from fedcohort.protocol.step import Site, Step, gathered, summed
 
 _QUANTILES = re.compile(r"quantiles\((\d+)\)")
 #: "protected" gives at most about this many intervals, however many deaths there are.
@@ -95,6 +96,11 @@ def death_times(site: Site[SurvivalTable, None], *, stratum: int = ALL) -> Death
 
 #: Every step that `time_grid` may ask for; a method that has a time grid declares them.
 STEPS = (death_moments, death_spread, death_cells, death_times)
+
+
+def asks(rule: str | int) -> tuple[Step[..., Any], ...]:
+    """Return the steps by which a time grid of that rule is found."""
+    return (death_times,) if rule == "exact" else (death_moments, death_spread, death_cells)
 
 
 def check_rule(rule: str | int) -> None:

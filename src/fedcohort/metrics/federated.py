@@ -86,13 +86,13 @@ class RiskCounts:
 
 @summed
 def count_leavers(site: Site[Scored, None], *, grid: Array) -> Leavers:
-    """Deaths and censored records by time."""
+    """Deaths and censored records by time, without anything else of them."""
     return leavers(site.data.time, site.data.event, grid)
 
 
 @summed
-def risk_moments(site: Site[Scored, None], *, centre: float) -> RiskMoments:
-    """Number of records, sum of risks, and of their squares around `centre`."""
+def score_moments(site: Site[Scored, None], *, centre: float) -> RiskMoments:
+    """Number of blind records, sum of predicted risks, and of their squares."""
     risk = np.asarray(site.data.risk, float)
     squares = np.sum((risk - centre) ** 2)
     return RiskMoments(np.array(float(len(risk))), np.array(risk.sum()), np.array(squares))
@@ -100,7 +100,7 @@ def risk_moments(site: Site[Scored, None], *, centre: float) -> RiskMoments:
 
 @summed
 def count_risks(site: Site[Scored, None], *, risk_edges: Array) -> RiskCounts:
-    """Records by risk."""
+    """Records by predicted risk."""
     bins = np.searchsorted(risk_edges, site.data.risk, side="right")
     return RiskCounts(np.bincount(bins, minlength=len(risk_edges) + 1))
 
@@ -109,7 +109,7 @@ def count_risks(site: Site[Scored, None], *, risk_edges: Array) -> RiskCounts:
 def count_risk_by_time(
     site: Site[Scored, None], *, risk_edges: Array, grid: Array
 ) -> RiskTimeCounts:
-    """Deaths and censored records by risk and time."""
+    """Deaths and censored records by predicted risk and time."""
     d = site.data
     return risk_time_counts(d.risk, d.time, d.event, risk_edges, grid)
 
@@ -118,7 +118,10 @@ def count_risk_by_time(
 def sum_brier(
     site: Site[Scored, None], *, times: Array, known: Array, followed: Array
 ) -> BrierSums:
-    """Weighted squared errors at each time; G is `followed` from the times `known` on."""
+    """Squared errors of predicted survival at each time, weighted for censoring.
+
+    G is `followed` from the times `known` on.
+    """
     d = site.data
     return brier_sums(d.time, d.event, d.surv, times, Curve(known, followed))
 
@@ -131,7 +134,7 @@ def sum_groups(site: Site[Scored, None], *, column: int, edges: Array, grid: Arr
 
 
 @summed
-def count_bins(site: Site[Scored, None], *, times: Array, bins: int) -> BinCounts:
+def count_own_survival(site: Site[Scored, None], *, times: Array, bins: int) -> BinCounts:
     """Records by predicted survival at their own time."""
     d = site.data
     return bin_counts(*own_survival(d.surv, times, d.time, d.event), bins)
@@ -148,12 +151,12 @@ def sum_slope(
 
 STEPS = (
     count_leavers,
-    risk_moments,
+    score_moments,
     count_risks,
     count_risk_by_time,
     sum_brier,
     sum_groups,
-    count_bins,
+    count_own_survival,
     sum_slope,
 )
 
@@ -171,11 +174,11 @@ def federated_survival(fed: Federation, *, grid: Array) -> Curve:
     return survival(grid, fed.sum(count_leavers, grid=grid))
 
 
-def federated_risk_edges(fed: Federation, *, bins: int = 100) -> Array:
+def federated_risk_edges(fed: Federation, *, bins: int = 100, fine: int = 16) -> Array:
     """Return edges that split the pooled risks into bins of about equal size.
 
-    Two sums give mean and standard deviation, a third a fine histogram six deviations wide, from
-    which the quantiles are read off.
+    Two sums give mean and standard deviation, a third a histogram of `fine` cells a bin, six
+    deviations wide, from which the quantiles are read off.
 
     Returns
     -------
@@ -184,11 +187,11 @@ def federated_risk_edges(fed: Federation, *, bins: int = 100) -> Array:
     centre, spread = _location(fed)
     if spread == 0:
         return np.empty(0)
-    fine = centre + spread * np.linspace(-6.0, 6.0, 16 * bins + 1)
-    counts = fed.sum(count_risks, risk_edges=fine).counts
+    cells = centre + spread * np.linspace(-6.0, 6.0, fine * bins + 1)
+    counts = fed.sum(count_risks, risk_edges=cells).counts
     up_to = np.cumsum(counts)
     wanted = up_to[-1] * np.arange(1, bins) / bins
-    return np.unique(np.interp(wanted, up_to[:-1], fine))
+    return np.unique(np.interp(wanted, up_to[:-1], cells))
 
 
 def federated_concordance(
@@ -240,7 +243,7 @@ def federated_calibration(fed: Federation, *, column: int, edges: Array, grid: A
 
 def federated_d_calibration(fed: Federation, *, times: Array, bins: int = 10) -> DCalibration:
     """Test D-calibration of `surv`, known at `times` (m,), in `bins` bins."""
-    return d_test(fed.sum(count_bins, times=times, bins=bins))
+    return d_test(fed.sum(count_own_survival, times=times, bins=bins))
 
 
 def federated_slope(fed: Federation, *, grid: Array) -> Slope:
@@ -255,8 +258,8 @@ def federated_slope(fed: Federation, *, grid: Array) -> Slope:
 
 def _location(fed: Federation) -> tuple[float, float]:
     """Return mean and standard deviation of the pooled risks; 0 where they differ by rounding."""
-    first = fed.sum(risk_moments, centre=0.0)
+    first = fed.sum(score_moments, centre=0.0)
     rows = max(1.0, float(first.rows))
     centre = float(first.total) / rows
-    spread = float(np.sqrt(fed.sum(risk_moments, centre=centre).squares / rows))
+    spread = float(np.sqrt(fed.sum(score_moments, centre=centre).squares / rows))
     return centre, spread if varies(spread, abs(centre)) else 0.0

@@ -3,7 +3,8 @@
 Accuracy, Brier score, log loss, R², RMSE, MAE, both calibration slopes, intercept and deviance are
 those of the pooled records to rounding: eqs. (2) to (5) of `classification` and (1) to (6) of
 `regression` are sums of one record each, or of one record about a pooled mean. The AUC compares
-records of two sites, and is that of the predictions moved to bins: pairs in one bin are tied.
+records: those of one site exactly, those of two by bins, where pairs in one bin are tied; see
+eq. (3) of `within_sites`.
 
     log-likelihood of logistic recalibration   Σ y η − log(1 + e^η),  η = a + b (f − c)/s      (1)
 
@@ -16,7 +17,7 @@ Revealed: the messages below, only as sums over sites.
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.special import expit, logit, xlogy
@@ -24,6 +25,7 @@ from scipy.special import expit, logit, xlogy
 from fedcohort.arrays import Array
 from fedcohort.metrics import classification, regression
 from fedcohort.metrics.small_cells import joined, step_sums
+from fedcohort.metrics.within_sites import label_pairs, sum_binned_label_pairs, sum_label_pairs
 from fedcohort.protocol.federation import Federation
 from fedcohort.protocol.message import message
 from fedcohort.protocol.step import Site, summed
@@ -178,12 +180,22 @@ def federated_labels(fed: Federation) -> dict[str, float]:
     return found | {"calibration_slope": slope}
 
 
-def federated_auc(fed: Federation, *, edges: Array) -> float:
-    """Return the AUC of predictions moved to bins of `edges` (r−1,); nan of a single class."""
+class Separation(NamedTuple):
+    """AUC of all pairs, and of the pairs of one site alone; nan where there are none."""
+
+    auc: float
+    within: float
+
+
+def federated_auc(fed: Federation, *, edges: Array) -> Separation:
+    """Return the AUC; pairs of two sites in one bin of `edges` (r−1,) count as tied."""
     counts = fed.sum(count_labels, edges=edges)
-    lower = np.cumsum(counts.others) - 0.5 * counts.others
-    pairs = float(counts.ones.sum()) * float(counts.others.sum())
-    return float(counts.ones @ lower) / pairs if pairs else math.nan
+    right, pairs = label_pairs(counts.ones, counts.others)
+    own, binned = fed.sum(sum_label_pairs), fed.sum(sum_binned_label_pairs, edges=edges)
+    return Separation(
+        (right + float(own.right - binned.right)) / pairs if pairs else math.nan,
+        float(own.right / own.pairs) if own.pairs else math.nan,
+    )
 
 
 def federated_label_groups(

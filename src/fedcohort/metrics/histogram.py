@@ -14,6 +14,10 @@ Let, for a death in (bin a, cell k) and weight w_k, over all its partners:
     same cell  two deaths                                    either, or not comparable
     same cell  partner censored, other bin                   the known one, or not comparable
 
+`spread_pairs` is for cells that are wide: records are taken as spread evenly over their cell. Of
+two deaths in one cell the one of higher risk then came first in one half of the pairs, and one half
+of those censored there were still followed when another died.
+
 Revealed: `RiskTimeCounts`, only as a sum over sites; its smallest filled cell is reported.
 """
 
@@ -107,6 +111,25 @@ def concordance(counts: RiskTimeCounts, weight: Array | None = None) -> Concorda
         _share(concordant + unknown, concordant + unknown + above, 1.0),
         smallest_cell(counts),
     )
+
+
+def spread_pairs(counts: RiskTimeCounts, weight: Array) -> tuple[float, float]:
+    """Return the pairs that are right, and all, with records spread evenly over their cells.
+
+    Parameters
+    ----------
+    counts : (r, T+1).
+    weight : of the deaths in each cell (T+1,).
+    """
+    deaths, censored = counts.deaths.astype(float), counts.censored.astype(float)
+    everyone = deaths + censored
+    followed = np.flip(np.cumsum(np.flip(everyone, 1), axis=1), 1) - everyone + 0.5 * censored
+    weighted = weight * deaths
+    right = float(np.sum(weighted * (_lower(followed) + 0.5 * followed)))
+    died = deaths.sum(axis=0)
+    together = float(np.sum(weight * died * (died - 1.0))) / 2.0
+    whole = float(np.sum(weighted.sum(axis=0) * followed.sum(axis=0)))
+    return right + 0.5 * together, whole + together
 
 
 def smallest_cell(counts: RiskTimeCounts) -> int:

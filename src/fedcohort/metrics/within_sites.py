@@ -1,13 +1,17 @@
 """Metrics of ranks within sites: each site's records are compared with each other alone.
 
-Where every site has a model of its own, risks of two sites are on two scales, and a pair of records
-at two sites says nothing. With the pairs, or the risk sets, of site k marked by k:
+A site compares its own records exactly, and tells sums alone. Where every site has a model of its
+own, that is all there is to compare: risks of two sites are on two scales. With the pairs, or the
+risk sets, of site k marked by k:
 
     C      Σ_k Σ_pairs w [1(f_j < f_i) + ½ 1(f_j = f_i)] / Σ_k Σ_pairs w                   (1)
     slope  Σ_k U_k(b) = 0, U and I as in eq. (1) of `calibration`: Cox, stratified by site  (2)
 
 (1) with w = 1 is Harrell's C, with w = 1(t_i < τ)/G(t_i)² Uno's, and over pairs of one row of each
-class the AUC. Both are exact.
+class the AUC. Both are exact. Of one model for all sites, pairs of records at two sites count too;
+these are known only as far as a summed histogram tells. With H pairs by the histogram:
+
+    pairs = H(all sites' records) + Σ_k [pairs of site k − H(site k's records)]           (3)
 
 Revealed: `PairSums` and `SlopeTerms`, only as sums over sites.
 """
@@ -23,6 +27,7 @@ from fedcohort.metrics import classification
 from fedcohort.metrics.calibration import score_of, slope_sums
 from fedcohort.metrics.censoring import Curve
 from fedcohort.metrics.concordance import comparable_pairs
+from fedcohort.metrics.histogram import risk_time_counts, spread_pairs
 from fedcohort.protocol.message import message
 from fedcohort.protocol.step import Site, summed
 
@@ -46,8 +51,11 @@ class SlopeTerms:
 
 
 @summed
-def sum_pairs(site: Site[Any, None], *, known: Array, followed: Array, tau: float) -> PairSums:
-    """Sum the comparable pairs of the site's records; G is `followed` from the times `known` on."""
+def sum_own_pairs(site: Site[Any, None], *, known: Array, followed: Array, tau: float) -> PairSums:
+    """Sum the comparable pairs of the site's own records, and those in the right order.
+
+    G is `followed` from the times `known` on.
+    """
     d = site.data
     event = np.asarray(d.event, bool)
     pairs = comparable_pairs(d.risk, d.time, event)
@@ -60,7 +68,7 @@ def sum_pairs(site: Site[Any, None], *, known: Array, followed: Array, tau: floa
 
 @summed
 def sum_label_pairs(site: Site[Any, None]) -> PairSums:
-    """Sum the pairs of one row of each class among the site's rows."""
+    """Sum the pairs of one of the site's own rows of each class, and those in the right order."""
     y, n = site.data.y, len(site.data.y)
     ones = float(np.sum(y))
     pairs = ones * (n - ones)
@@ -70,7 +78,7 @@ def sum_label_pairs(site: Site[Any, None]) -> PairSums:
 
 @summed
 def sum_own_slope(site: Site[Any, None], *, centre: float, spread: float, b: float) -> SlopeTerms:
-    """Sum the terms of the Cox model on the site's own risk sets at slope b."""
+    """Sum the score of the calibration slope, a Cox model on the site's own risk sets."""
     d = site.data
     event = np.asarray(d.event, bool)
     grid = np.unique(np.asarray(d.time)[event])
@@ -79,4 +87,30 @@ def sum_own_slope(site: Site[Any, None], *, centre: float, spread: float, b: flo
     return SlopeTerms(np.array(score), np.array(information))
 
 
-STEPS = (sum_pairs, sum_label_pairs, sum_own_slope)
+@summed
+def sum_binned_pairs(
+    site: Site[Any, None], *, risk_edges: Array, grid: Array, weight: Array
+) -> PairSums:
+    """Sum the same pairs as the site's own counts by risk and time tell them, eq. (3)."""
+    d = site.data
+    counts = risk_time_counts(d.risk, d.time, d.event, risk_edges, grid)
+    found = (*spread_pairs(counts, np.ones(len(weight))), *spread_pairs(counts, weight))
+    return PairSums(*(np.array(v) for v in found))
+
+
+@summed
+def sum_binned_label_pairs(site: Site[Any, None], *, edges: Array) -> PairSums:
+    """Sum the same pairs as the site's own counts by predicted probability tell them, eq. (3)."""
+    y, n = site.data.y > 0.5, len(edges) + 1
+    bins = np.searchsorted(edges, site.data.f, side="right")
+    found = label_pairs(np.bincount(bins[y], minlength=n), np.bincount(bins[~y], minlength=n))
+    return PairSums(*(np.array(v) for v in (*found, 0.0, 0.0)))
+
+
+def label_pairs(ones: Array, others: Array) -> tuple[float, float]:
+    """Return pairs that are right, and all, from rows of class 1 and of class 0 by bin (r,)."""
+    lower = np.cumsum(others) - 0.5 * others
+    return float(ones @ lower), float(ones.sum()) * float(others.sum())
+
+
+STEPS = (sum_own_pairs, sum_label_pairs, sum_own_slope, sum_binned_pairs, sum_binned_label_pairs)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 import time
@@ -15,15 +16,19 @@ import fedcohort
 from fedcohort.network import seal
 from fedcohort.network.certificates import is_name
 from fedcohort.network.kit import Kit
-from fedcohort.network.quiet import Log, Quiet, log_line
-from fedcohort.network.seal import CAP, LIFETIME, MESSAGES, Sealing
+from fedcohort.network.seal import LIFETIME, MESSAGES, Sealing
 from fedcohort.network.trust import Peer, Trust
 from fedcohort.protocol.errors import Refused
+from fedcohort.runtime.line import LARGEST
+from fedcohort.runtime.quiet import Log, Quiet
 
 #: How far a call's counter may lie behind the highest one seen.
 WINDOW = 1024
 #: Provisional sessions, of one peer and of all; sessions in use of one peer; hellos at a time.
 PROVISIONAL_EACH, PROVISIONAL, EACH, AT_ONCE = 8, 64, 8, 8
+
+
+_log = logging.getLogger("fedcohort.network")
 
 
 @dataclass
@@ -76,8 +81,8 @@ class Callee:
         roles: Iterable[str],
         inner: Callable[[Peer, bytes], bytes],
         *,
-        cap: int = CAP,
-        log: Log = log_line,
+        cap: int = LARGEST,
+        log: Log = _log.warning,
         version: str = fedcohort.__version__,
         clock: Callable[[], float] = time.monotonic,
     ):

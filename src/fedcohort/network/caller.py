@@ -2,73 +2,25 @@
 
 from __future__ import annotations
 
+import logging
 import os
-import queue
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 import fedcohort
 from fedcohort.network import seal
+from fedcohort.network.exchange import Exchange, Hello, Open, Refusal, Sealed
 from fedcohort.network.kit import Kit
-from fedcohort.network.quiet import Log, Quiet, note_line
-from fedcohort.network.seal import CAP, LIFETIME, MESSAGES, Sealing
-from fedcohort.network.trust import Peer, Trust
+from fedcohort.network.seal import LIFETIME, MESSAGES, Sealing
+from fedcohort.network.trust import Trust
 from fedcohort.protocol.errors import Refused
-from fedcohort.runtime.line import Line, Silence
+from fedcohort.runtime.line import LARGEST, Line, Silence
+from fedcohort.runtime.quiet import Log, Quiet
 
-#: How often a call is sent to one site within one exchange.
-TRIES = 3
-#: Seconds that a lane of its own may be late by.
-GRACE = 0.5
-
-
-@dataclass(frozen=True)
-class Refusal(Silence):
-    """A silence whose reason is known: one side does not accept the other, or a message.
-
-    Attributes
-    ----------
-    code : one word for it, as `Refused.code`.
-    """
-
-    code: str = "refused"
-
-
-@dataclass
-class _Hello:
-    """A hello that was sent."""
-
-    private: X25519PrivateKey
-    signed: seal.Signed
-
-
-@dataclass
-class _Open:
-    """One session at its caller."""
-
-    sealing: Sealing
-    born: float
-    peer: Peer
-    count: int = 0
-    lock: threading.Lock = field(default_factory=threading.Lock)
-
-    def next(self) -> int:
-        """Return a counter that was not used."""
-        with self.lock:
-            self.count += 1
-            return self.count
-
-
-@dataclass
-class _Sealed:
-    """A call that was sent."""
-
-    session: _Open
-    counter: int
+_log = logging.getLogger("fedcohort.network")
 
 
 class Caller(Line):
@@ -92,8 +44,8 @@ class Caller(Line):
         trust: Trust,
         line: Line,
         *,
-        cap: int = CAP,
-        log: Log = note_line,
+        cap: int = LARGEST,
+        log: Log = _log.info,
         version: str = fedcohort.__version__,
         clock: Callable[[], float] = time.monotonic,
     ):
@@ -103,7 +55,8 @@ class Caller(Line):
         self._trust, self._revoked, self._line = trust, kit.revoked, line
         self._cap, self._clock = cap, clock
         self._log = Quiet(log)
-        self._sessions: dict[str, _Open] = {}
+        self._sessions: dict[str, Open] = {}
+        self._greeting: dict[str, threading.Lock] = {}
 
     @property
     def sites(self) -> Sequence[str]:
@@ -119,28 +72,35 @@ class Caller(Line):
         self, requests: Mapping[str, bytes], timeout: float
     ) -> Iterator[tuple[str, bytes | Silence]]:
         """Send each named site its request, sealed; yield replies as they come."""
-        return _Exchange(self, requests, timeout).run()
+        return Exchange(self, requests, timeout).run()
 
-    def send(self, site: str, body: bytes) -> tuple[_Hello | _Sealed, bytes]:
-        """Return what goes to a site next: the sealed body, or a hello if there is no session.
+    def too_long(self, site: str, body: bytes) -> Refusal | None:
+        """Return why a body cannot be sent, if it is too long."""
+        if len(body) <= self._cap:
+            return None
+        text = f"a call of {len(body)} bytes; {self._cap} are allowed."
+        return self.refusal(site, "oversized", text, late=False)
 
-        Raises
-        ------
-        Refused : "oversized".
-        """
-        if len(body) > self._cap:
-            raise Refused("oversized", f"a call of {len(body)} bytes; {self._cap} are allowed.")
+    def sealed(self, site: str, body: bytes) -> tuple[Sealed, bytes] | None:
+        """Return a body under seal; None if there is no session that may go on."""
         session = self._sessions.get(site)
-        if session is not None:
-            try:
-                self._trust.check_dates(session.peer.certificate)
-            except Refused:
-                session = None
-        if session is not None and (
-            session.count < MESSAGES and self._clock() - session.born < LIFETIME
+        if session is None or (
+            session.count >= MESSAGES or self._clock() - session.born >= LIFETIME
         ):
-            sent = _Sealed(session, session.next())
-            return sent, session.sealing.seal(seal.CALL, sent.counter, body)
+            return None
+        try:
+            self._trust.check_dates(session.peer.certificate)
+        except Refused:
+            return None
+        sent = Sealed(session, session.next())
+        return sent, session.sealing.seal(seal.CALL, sent.counter, body)
+
+    def greeting(self, site: str) -> threading.Lock:
+        """Return what is held while a hello to a site is under way: calls at once share one."""
+        return self._greeting.setdefault(site, threading.Lock())
+
+    def hello(self, site: str) -> tuple[Hello, bytes]:
+        """Return a hello to a site."""
         private = X25519PrivateKey.generate()
         hello = seal.signed(
             seal.HELLO,
@@ -156,9 +116,9 @@ class Caller(Line):
             self._key,
             seal.HELLO_PURPOSE,
         )
-        return _Hello(private, hello), hello.blob
+        return Hello(private, hello), hello.blob
 
-    def welcomed(self, site: str, sent: _Hello, blob: bytes) -> None:
+    def welcomed(self, site: str, sent: Hello, blob: bytes) -> None:
         """Take a welcome and begin a session.
 
         Raises
@@ -184,9 +144,9 @@ class Caller(Line):
             )
         session, public = bytes.fromhex(says["session"]), bytes.fromhex(says["key"])
         sealing = Sealing.derive(session, sent.private, public, sent.signed.blob, welcome.blob)
-        self._sessions[site] = _Open(sealing, self._clock(), peer)
+        self._sessions[site] = Open(sealing, self._clock(), peer)
 
-    def opened(self, site: str, sent: _Sealed, blob: bytes) -> bytes | Refusal:
+    def opened(self, site: str, sent: Sealed, blob: bytes) -> bytes | Refusal:
         """Open a reply, or a refusal under seal.
 
         Raises
@@ -207,7 +167,7 @@ class Caller(Line):
         code, text = seal.read_denial(body)
         return self.refusal(site, code, text, late=code == "failed")
 
-    def forget(self, site: str, session: _Open) -> None:
+    def forget(self, site: str, session: Open) -> None:
         """Forget a session that the site does not know any longer."""
         if self._sessions.get(site) is session:
             self._sessions.pop(site, None)
@@ -241,119 +201,6 @@ class Caller(Line):
     def line(self) -> Line:
         """The line below."""
         return self._line
-
-
-class _Exchange:
-    """One exchange: several sites at once, each at its own stage."""
-
-    def __init__(self, caller: Caller, requests: Mapping[str, bytes], timeout: float):
-        self._caller, self._requests, self._timeout = caller, dict(requests), timeout
-        self._end = time.monotonic() + timeout
-        self._done: queue.SimpleQueue[tuple[str, bytes | Silence]] = queue.SimpleQueue()
-        self._sent: dict[str, _Hello | _Sealed] = {}
-        self._tries = dict.fromkeys(self._requests, 0)
-
-    def run(self) -> Iterator[tuple[str, bytes | Silence]]:
-        """Yield each site once. Sites with a session are asked here, others in lanes."""
-        ready: dict[str, bytes] = {}
-        greeted: dict[str, bytes] = {}
-        for site in self._requests:
-            try:
-                blob = self._next(site)
-            except Refused as error:
-                found = self._caller.refusal(site, error.code, str(error), late=False)
-                self._done.put((site, found))
-                continue
-            (ready if isinstance(self._sent[site], _Sealed) else greeted)[site] = blob
-        if greeted:
-            self._lane(greeted)
-        waiting = set(self._requests)
-        for site, found in self._settled(ready) if ready else ():
-            waiting.discard(site)
-            yield site, found
-            while not self._done.empty():
-                site, found = self._done.get()
-                waiting.discard(site)
-                yield site, found
-        while waiting:
-            try:
-                left = max(self._end - time.monotonic(), 0) + GRACE
-                site, found = self._done.get(timeout=left)
-            except queue.Empty:
-                break
-            waiting.discard(site)
-            yield site, found
-        for site in sorted(waiting):
-            late = isinstance(self._sent[site], _Sealed)
-            yield site, Silence(f"{site}: no answer within {self._timeout:g} s", late=late)
-
-    def _next(self, site: str) -> bytes:
-        """Return what to send to a site next, and remember it."""
-        self._sent[site], blob = self._caller.send(site, self._requests[site])
-        self._tries[site] += isinstance(self._sent[site], _Sealed)
-        return blob
-
-    def _lane(self, batch: dict[str, bytes]) -> None:
-        """Exchange with some sites in a thread of its own."""
-
-        def work() -> None:
-            for pair in self._settled(batch):
-                self._done.put(pair)
-
-        threading.Thread(target=work, daemon=True, name="fedcohort-channel").start()
-
-    def _settled(self, batch: dict[str, bytes]) -> Iterator[tuple[str, bytes | Silence]]:
-        """Yield sites that are done; those that are not go on in a new lane."""
-        open_ = set(batch)
-        try:
-            left = max(self._end - time.monotonic(), 0.0)
-            for site, answer in self._caller.line.exchange(batch, left):
-                if site not in open_:
-                    continue
-                open_.discard(site)
-                found = self._settle(site, answer)
-                if found is None:
-                    self._lane({site: self._next(site)})
-                else:
-                    yield site, found
-        except Exception as error:
-            kind = type(error).__name__
-            for site in sorted(open_):
-                yield site, Silence(f"{site}: the engine failed ({kind})", late=True)
-
-    def _settle(self, site: str, answer: bytes | Silence) -> bytes | Silence | None:
-        """Return what is known of a site; None where the body is to be sent (again)."""
-        sent, caller = self._sent[site], self._caller
-        late = isinstance(sent, _Sealed)
-        if isinstance(answer, Silence):
-            return answer if late else Silence(answer.text, late=False)
-        try:
-            if seal.kind(answer) == seal.REFUSAL:
-                return self._refused(site, sent, answer)
-            if isinstance(sent, _Hello):
-                caller.welcomed(site, sent, answer)
-                return None
-            return caller.opened(site, sent, answer)
-        except Refused as error:
-            return caller.refusal(site, error.code, str(error), late=late)
-
-    def _refused(self, site: str, sent: _Hello | _Sealed, blob: bytes) -> Silence | None:
-        """Return a refusal without a seal; None where it is cured by sending anew."""
-        code = _code(blob)
-        if isinstance(sent, _Sealed) and code in ("no key", "replayed"):
-            if code == "no key":
-                self._caller.forget(site, sent.session)
-            if self._tries[site] < TRIES:
-                return None
-        return self._caller.told(site, blob, late=isinstance(sent, _Sealed) and code != "oversized")
-
-
-def _code(blob: bytes) -> str:
-    """Return the code of a refusal; an empty text where it is malformed."""
-    try:
-        return seal.read_refusal(blob)[0]
-    except Refused:
-        return ""
 
 
 #: What a refusal without a seal means, by its code.

@@ -41,7 +41,8 @@ and none displaces a session in use.
 """
 
 from fedcohort.network.callee import Callee
-from fedcohort.network.caller import Caller, Refusal
+from fedcohort.network.caller import Caller
+from fedcohort.network.exchange import Refusal
 from fedcohort.network.single import Single
 
 __all__ = ["Callee", "Caller", "Refusal", "Single"]

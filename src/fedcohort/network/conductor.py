@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import itertools
 import logging
+import os
 import shutil
 import threading
 import time
@@ -169,7 +170,7 @@ class Conductor:
             self._see_who_is_here()
             while self._over:
                 over = self._over.pop()
-                self._close(over, [n for n in over.sites if n in self._line.connected])
+                self._close(over, [n for n in over.sites if n in self._line.connected], over=True)
             for run in list(self.runs.values()):
                 fresh = time.time() - run.submitted < FRESH or i % SELDOM == 0
                 if run.state == "waiting" and fresh and not self._halt.is_set():
@@ -199,6 +200,9 @@ class Conductor:
             run.decide(time.time())
             if run.state == "waiting":
                 return
+            if not run.open:  # those that approved it learn that it does not come about
+                self._over.append(run)
+                self._kick.set()
             self._say(f"{run.study} ({run.hash[:12]}): {run.state} {run.reason}".rstrip())
         self._work.set()
 
@@ -214,11 +218,12 @@ class Conductor:
         """Let sites forget an earlier run of the same study, before they hear of this one."""
         new = [name for name in who if (run.hash, name) not in self._cleared]
         self._close(run, new)
-        self._cleared |= {(run.hash, name) for name in new}
+        with self.guard:
+            self._cleared |= {(run.hash, name) for name in new}
 
-    def _close(self, run: Run, who: Iterable[str]) -> None:
-        """Tell sites that a run is over."""
-        body = dict.fromkeys(who, requests.ask("close", run=run.hash))
+    def _close(self, run: Run, who: Iterable[str], *, over: bool = False) -> None:
+        """Tell sites that a run is over; `over` if it ended before the first call."""
+        body = dict.fromkeys(who, requests.ask("close", run=run.hash, over=over))
         for _ in self._line.exchange(body, CLOSE) if body else ():
             pass
 
@@ -255,7 +260,8 @@ class Conductor:
                 return
             end = ("cancelled", f"by {run.lead}")
         except FedcohortError as error:
-            end = ("failed", " ".join(str(error).split()))
+            text = " ".join(str(error).split())  # a lead is told of no folder of this machine
+            end = ("failed", text.replace(f"{run.folder}{os.sep}", "the coordinator's "))
         except Exception as error:
             log.exception("%s failed", run.hash)
             end = ("failed", f"an unexpected {type(error).__name__}; the coordinator's log has it.")

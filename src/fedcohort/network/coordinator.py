@@ -37,6 +37,8 @@ from fedcohort.study.deployed import Terms
 
 #: Bytes of a file that one reply carries.
 PIECE = 1 << 20
+#: Studies of one lead that may be open at once, and that are kept in all.
+OPEN_EACH, KEPT_EACH = 20, 1000
 log = logging.getLogger(__name__)
 Say = Callable[[str], None]
 
@@ -161,6 +163,7 @@ class Coordinator:
                     f"this very study is under way ({known.state}); the same command with "
                     f"--resume follows it, with --cancel ends it.",
                 )
+            self._check_room(peer, offer.hash)
             run = Run(
                 folder=self._kit.folder / "runs" / offer.hash,
                 hash=offer.hash,
@@ -176,6 +179,27 @@ class Coordinator:
             self._studies.take(run, signed)
         self._say(f"{peer.name} submitted {run.study} ({run.hash[:12]})")
         return self._told(run)
+
+    def _check_room(self, peer: Peer, study: str) -> None:
+        """See that a lead does not fill the coordinator.
+
+        Raises
+        ------
+        Refused : "many".
+        """
+        own = [r for r in self._studies.runs.values() if r.lead == peer.name and r.hash != study]
+        if sum(r.open for r in own) >= OPEN_EACH:
+            raise Refused(
+                "many",
+                f"{OPEN_EACH} studies of {peer.name} are open here, the most of one lead; wait "
+                f"until one has ended, or end one with --cancel.",
+            )
+        if len(own) >= KEPT_EACH:
+            raise Refused(
+                "many",
+                f"{KEPT_EACH} studies of {peer.name} are kept here, the most of one lead; who "
+                f"runs the coordinator can move old folders out of its runs/, and start it again.",
+            )
 
     def _take_up(self, run: Run | None, meta: Mapping[str, Any]) -> dict[str, Any]:
         """Go on with a run that ended early; one under way or done is only shown."""

@@ -33,6 +33,8 @@ APPROVED, REFUSED, WAITING = "approved", "refused", "waiting"
 POLICY = "policy"
 #: More studies than this do not wait at one desk.
 MOST_WAITING = 200
+#: And more than these are not kept, decided or not.
+MOST_KEPT = 5000
 #: The longest reason that a steward can give.
 LONGEST_REASON = 500
 #: How many characters of a hash are shown, and how few are enough to name a study.
@@ -136,7 +138,14 @@ class Desk:
         place = self._place(study)
         if (place / "study.json").is_file():
             return False
-        if sum(1 for _ in self._hashes()) >= MOST_WAITING and self._n_waiting() >= MOST_WAITING:
+        kept = sum(1 for _ in self._hashes())
+        if kept >= MOST_KEPT:
+            raise Refused(
+                "desk",
+                f"{MOST_KEPT} studies are kept at this site, the most; move old ones out of "
+                f"{self._folder.name}/ in the node's state.",
+            )
+        if kept >= MOST_WAITING and self._n_waiting() >= MOST_WAITING:
             raise Refused("desk", f"{MOST_WAITING} studies wait at this site already.")
         self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         place.mkdir(exist_ok=True, mode=0o700)

@@ -65,14 +65,16 @@ class Spoke(Protocol):
 Opened = Callable[[Answering], Hub]
 
 
-def hub(kit: Kit, on_request: Answering) -> Hub:
+def hub(kit: Kit, on_request: Answering, listen: str | None = None) -> Hub:
     """Return the coordinator's end of the kit's engine, not started.
 
     Parameters
     ----------
     on_request : answers what sites and people ask the coordinator.
+    listen : host or address of this computer to listen on, where the kit's address is another's,
+        such as that of a router in front of it.
     """
-    return _adapter(kit.engine).Hub(kit, on_request, log)
+    return _adapter(kit.engine).Hub(kit, on_request, log, listen=listen)
 
 
 def spoke(kit: Kit, on_request: Answering | None = None) -> Spoke:

@@ -80,8 +80,10 @@ class Kit:
         if (folder / "authority").is_dir():
             raise InputError(
                 f"{folder}: this is a network's folder; name a kit in it, such as "
-                f"{folder / COORDINATOR}."
+                f"{folder / COORDINATOR}, {folder / 'sites'}/NAME or {folder / 'people'}/NAME."
             )
+        if folder.is_file():
+            raise InputError(f"{folder}: this is a file; a kit is its folder, {folder.parent}.")
         for name in ("kit.toml", "root.pem", "cert.pem", "key.pem"):
             if not (folder / name).is_file():
                 raise InputError(

@@ -194,7 +194,7 @@ def submit(
     """
     ticket = secrets.token_hex(16)
     _, meta = office.insist(
-        "submit", loss=loss, offer=offer.to_bytes().decode("ascii"),
+        "submit", loss=loss, offer=offer.to_bytes().decode(),
         wait=wait, timeout=timeout, resume=resume, command=command, ticket=ticket,
     )  # fmt: skip
     return Status.of(meta)

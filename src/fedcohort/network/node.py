@@ -17,9 +17,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import json
-import os
-import struct
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -38,16 +35,16 @@ from fedcohort.network.policy import Asked, Config
 from fedcohort.network.trust import Peer, Trust
 from fedcohort.protocol.errors import FedcohortError, Refused
 from fedcohort.protocol.host import Host
-from fedcohort.protocol.wire import HEADER, Malformed, decode, encode
+from fedcohort.protocol.wire import Malformed, decode, encode, head
 from fedcohort.runtime.answers import Answers
 from fedcohort.runtime.calls import NO_VIEW, refusal_bytes
+from fedcohort.runtime.line import LARGEST
 from fedcohort.runtime.site_end import Left, Limits, SiteEnd
+from fedcohort.runtime.whereabouts import where
 from fedcohort.study.deployed.sessions import open_session
 from fedcohort.study.deployed.table import SiteTable
 from fedcohort.study.deployed.terms import Terms
 
-#: Bytes of a request, and of a reply.
-REQUEST, REPLY = 256 * 2**20, 256 * 2**20
 #: Studies whose tables are held in memory at once.
 HELD = 2
 
@@ -98,7 +95,7 @@ class Node:
             kit.name,
             self._open_session,
             self._answers,
-            limits=Limits(REQUEST, REPLY, policy.max_parameters, policy.min_cell),
+            limits=Limits(max_numbers=policy.max_parameters, min_cell=policy.min_cell),
             note=self._left,
             log=lambda line: self.log.warning("failed %s", line),
         )
@@ -133,9 +130,9 @@ class Node:
         try:
             if peer.role != "coordinator":
                 raise Refused("role", f"{peer.name} is no coordinator; only one may ask a site.")
-            if len(body) > REQUEST:
-                raise Refused("size", f"a request is larger than {REQUEST} bytes, the most.")
-            meta = _meta(body)
+            if len(body) > LARGEST:
+                raise Refused("size", f"a request is larger than {LARGEST} bytes, the most.")
+            meta = head(body)
             kind, named = meta.get("kind"), meta.get("run")
             run = str(named) if desks.is_hash(named) else ""
             if kind == "call":
@@ -143,7 +140,7 @@ class Node:
             if kind == "offer":
                 return self._offered(*decode(body))
             if kind == "close":
-                return self._close(run, meta.get("session"))
+                return self._close(run, meta.get("session"), over=meta.get("over") is True)
             if kind == "ping":
                 return encode({}, {"kind": "pong", "version": fedcohort.__version__})
             raise Refused("kind", "a request is none of offer, call, close and ping.")
@@ -153,7 +150,7 @@ class Node:
             return self._refuse(run, Refused("malformed", "a request is no record of arrays."))
         except Exception as error:
             number, name = next(self._faults), type(error).__name__
-            self.log.error("fault %d %s at %s study=%s", number, name, _place(error), short(run))
+            self.log.error("fault %d %s study=%s", number, where(error), short(run))
             text = f"the node failed ({name}); its own log has it as fault {number}."
             return refusal_bytes("SiteFailed", self._named(text))
 
@@ -235,7 +232,7 @@ class Node:
             raise Refused("closed", "the run of this study is over here; offer the study again.")
         self._fresh.discard(run)
         reply = self._end.handle(body)
-        said = _meta(reply)
+        said = head(reply)
         if said.get("kind") == "error" and said.get("code") != NO_VIEW:
             with contextlib.suppress(OSError):
                 self._ledger.told(run, "error", str(said.get("code")), str(said.get("text")))
@@ -266,13 +263,15 @@ class Node:
 
     def _run_of(self, run: str) -> tuple[bool, str | None]:
         """Return whether a run is open, and the digest of the table that it began with."""
-        if run not in self._runs:
-            self._runs[run] = self.desk.run(run)
-        return self._runs[run]
+        with self._lock:
+            if run not in self._runs:
+                self._runs[run] = self.desk.run(run)
+            return self._runs[run]
 
     def _note_run(self, run: str, *, open_: bool, table: str | None) -> None:
-        self.desk.note_run(run, open_=open_, table=table)
-        self._runs[run] = (open_, table)
+        with self._lock:
+            self.desk.note_run(run, open_=open_, table=table)
+            self._runs[run] = (open_, table)
 
     def _open_session(self, run: str, session: str) -> Host:
         """Return the host of a session, for `SiteEnd`.
@@ -318,17 +317,31 @@ class Node:
                 self._studies.pop(next(iter(self._studies)))
 
     def _left(self, left: Left) -> None:
-        """Write a reply into the site's own ledger, before it leaves."""
+        """Write a reply into the site's own ledger, before it leaves.
+
+        Raises
+        ------
+        Refused : as many have left in this session as the site allows; this one does not.
+        """
+        most = self.config.policy.max_calls
+        if self._ledger.count(left.run, left.session) >= most:
+            raise Refused(
+                "calls",
+                self._named(
+                    f"{most} replies have left in session {left.session} of this study, and no "
+                    f"more may (max_calls in node.toml)."
+                ),
+            )
         self._ledger.left(left.run, left.session, left.call, left.step, left.verb, left.fields)
 
-    def _close(self, run: str, session: object) -> bytes:
-        """Forget a session, or end a run."""
+    def _close(self, run: str, session: object, *, over: bool = False) -> bytes:
+        """Forget a session, or end a run; one without a call yet only where it is surely `over`."""
         if not desks.is_hash(run):
             raise Refused("run", "a request names no study by its whole hash.")
         with self._reading:
             name = session if isinstance(session, str) else None
             self._end.close(run, name)
-            if name is None and self._run_of(run)[0] and run not in self._fresh:
+            if name is None and self._run_of(run)[0] and (over or run not in self._fresh):
                 with self._lock:
                     self._studies.pop(run, None)
                 self._note_run(run, open_=False, table=None)
@@ -364,32 +377,3 @@ def _by_steward(reason: str) -> Refused:
 def _standing(state: str, reason: str, code: str) -> bytes:
     """Return the answer to an offer."""
     return encode({}, {"kind": "standing", "state": state, "reason": reason, "code": code})
-
-
-def _meta(body: bytes) -> dict[str, Any]:
-    """Return what a request says it is, without its arrays.
-
-    Raises
-    ------
-    Refused : its head cannot be read. What follows is checked by whoever decodes it.
-    """
-    try:
-        (length,) = struct.unpack("<Q", body[:8])
-        if length > min(HEADER, len(body)):
-            raise ValueError
-        meta = json.loads(body[8 : 8 + length])["meta"]
-        if not isinstance(meta, dict):
-            raise TypeError
-    except Exception:
-        raise Refused("malformed", "a request is no record of arrays.") from None
-    return meta
-
-
-def _place(error: BaseException) -> str:
-    """Return where an error was raised: file and line, nothing that it said."""
-    trace = error.__traceback__
-    while trace is not None and trace.tb_next is not None:
-        trace = trace.tb_next
-    if trace is None:
-        return "?"
-    return f"{os.path.basename(trace.tb_frame.f_code.co_filename)}:{trace.tb_lineno}"

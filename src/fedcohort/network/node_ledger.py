@@ -13,9 +13,10 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import threading
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -36,16 +37,30 @@ class NodeLedger:
         self._handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
         size = os.fstat(self._handle).st_size
         self._torn = size > 0 and os.pread(self._handle, 1, size - 1) != b"\n"
+        self._path = path
+        self._counts: dict[str, Counter[str]] = {}
         self._synced = time.monotonic()
 
     def left(
         self, run: str, session: str, call: int, step: str, verb: str, fields: Mapping[str, Any]
     ) -> None:
         """Note a reply; `fields` are shapes, types and bytes by name."""
+        counts = self._counts_of(run)
         self._write(
             {"run": run, "session": session, "call": call, "step": step, "verb": verb}
             | {"fields": fields}
         )
+        counts[session] += 1
+
+    def count(self, run: str, session: str) -> int:
+        """Return how many replies have left in one session of a study, in all its attempts."""
+        return self._counts_of(run)[session]
+
+    def _counts_of(self, run: str) -> Counter[str]:
+        with self._lock:
+            if run not in self._counts:
+                self._counts[run] = Counter(_sessions(self._path, run))
+            return self._counts[run]
 
     def told(self, run: str, what: str, code: str, text: str) -> None:
         """Note an answer in words, such as a refusal."""
@@ -81,12 +96,23 @@ class NodeLedger:
         self._synced = time.monotonic()
 
 
+def _sessions(path: Path, run: str) -> Iterator[str]:
+    """Yield the session of every reply of a run; a ledger may have a million lines."""
+    mark = re.compile(f'"run":"{re.escape(run)}","session":"([^"]*)","call":')
+    with path.open(encoding="utf-8", errors="replace") as file:
+        for text in file:
+            if found := mark.search(text):
+                yield found[1]
+
+
 def read(path: Path, run: str | None = None) -> Iterator[dict[str, Any]]:
     """Yield the lines of a ledger, of one run or of all; lines that were cut off are left out."""
     if not path.is_file():
         return
     with path.open(encoding="utf-8", errors="replace") as file:
         for text in file:
+            if run is not None and run not in text:
+                continue
             try:
                 line: Any = json.loads(text)
             except (ValueError, RecursionError):

@@ -21,6 +21,7 @@ from typing import Any, cast
 import fedcohort
 from fedcohort.network import seal
 from fedcohort.network.certificates import Certificate, is_name
+from fedcohort.network.desk import is_hash
 from fedcohort.network.kit import Kit
 from fedcohort.network.trust import Peer, Trust
 from fedcohort.protocol.errors import Refused
@@ -31,9 +32,7 @@ PURPOSE = b"fedcohort offer 1\0"
 LONGEST = 9 * 2**20
 
 _FIELDS = ("certificate", "hash", "lead", "network", "signature", "terms", "version")
-_VERSION = re.compile(r"\d{1,4}\.\d{1,4}[0-9A-Za-z.+-]{0,24}")
 _SIGNATURE = re.compile(r"[0-9a-f]{128,160}")
-_HASH = re.compile(r"[0-9a-f]{64}")
 
 
 @dataclass(frozen=True)
@@ -73,9 +72,9 @@ class Offer:
             raise Refused("malformed", "the study did not come as a signed offer.")
         found = cls(**says)
         good = (
-            _VERSION.fullmatch(found.version)
+            seal.VERSION.fullmatch(found.version)
             and _SIGNATURE.fullmatch(found.signature)
-            and _HASH.fullmatch(found.hash)
+            and is_hash(found.hash)
             and is_name(found.network)
             and is_name(found.lead)
             and len(found.certificate) <= 8192

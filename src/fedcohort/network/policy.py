@@ -1,8 +1,8 @@
 """What a hospital allows: its node.toml, read strictly, and each study held against it.
 
     [data]      source, query (of a database), dictionary (the site's own), name (of the data set)
-    [policy]    methods, columns, min_cell, min_rows, max_parameters, secure_sum, submitters,
-                approval
+    [policy]    methods, columns, min_cell, min_rows, max_parameters, max_calls, secure_sum,
+                submitters, approval
     [policy.privacy_budget]    epsilon, delta: what all studies together may spend on the data set
 
 An unknown key is an error that names the nearest known one. A study that asks for more than the
@@ -29,8 +29,8 @@ from fedcohort.study.yamlfile import nearest
 
 DATA = ("source", "query", "dictionary", "name")
 POLICY = (
-    "methods", "columns", "min_cell", "min_rows", "max_parameters", "secure_sum", "submitters",
-    "approval", "privacy_budget",
+    "methods", "columns", "min_cell", "min_rows", "max_parameters", "max_calls", "secure_sum",
+    "submitters", "approval", "privacy_budget",
 )  # fmt: skip
 BUDGET = ("epsilon", "delta")
 SUMS, APPROVALS = ("optional", "required"), ("steward", "automatic")
@@ -38,6 +38,9 @@ SUMS, APPROVALS = ("optional", "required"), ("steward", "automatic")
 ALL = "all"
 #: Settings of methods that name a column of the table.
 COLUMN_SETTINGS = ("offset", "weights", "strata", "by")
+#: Replies that leave in one session, where node.toml does not say: room for a penalised path with
+#: folds, and for several attempts at it.
+MOST_CALLS = 100_000
 #: A line names at most this many of what is allowed.
 NAMED = 8
 
@@ -93,13 +96,19 @@ class Asked:
 
 @dataclass(frozen=True)
 class Policy:
-    """A site's rules; None in place of names allows all."""
+    """A site's rules; None in place of names allows all.
+
+    Attributes
+    ----------
+    max_calls : replies that leave in one session of a study, such as one fit, in all attempts.
+    """
 
     methods: tuple[str, ...] | None
     columns: tuple[str, ...] | None
     min_cell: int = 5
     min_rows: int = 50
     max_parameters: int = 1_000_000
+    max_calls: int = MOST_CALLS
     secure_sum: str = SUMS[0]
     submitters: tuple[str, ...] | None = ()
     approval: str = APPROVALS[0]
@@ -224,6 +233,7 @@ def _policy(table: _Table) -> Policy:
         min_cell=table.whole("min_cell", 5, low=1),
         min_rows=table.whole("min_rows", 50, low=2),
         max_parameters=table.whole("max_parameters", 1_000_000, low=1),
+        max_calls=table.whole("max_calls", MOST_CALLS, low=1),
         secure_sum=table.choice("secure_sum", SUMS),
         submitters=table.names("submitters"),
         approval=table.choice("approval", APPROVALS),

@@ -26,6 +26,13 @@ data steward or your policy has approved, and it only ever sends what its ledger
 Start
   1. Install fedcohort in the version that the network uses.
   2. Write node.toml beside your data: where they are, and what studies may ask of them.
+       [data]
+       source = "patients.csv"
+       [policy]
+       methods = ["cox"]         # or "all"
+       columns = "all"           # or a list
+       submitters = ["lead"]     # who may submit studies
+       approval = "steward"      # or "automatic"
   3. fedcohort node start THIS-FOLDER --config node.toml
 
 Connections
@@ -39,7 +46,8 @@ Start
   fedcohort coordinator start THIS-FOLDER
 
 Connections
-  Sites and leads must reach {address}; the coordinator listens on that port alone.
+  Sites and leads must reach {address}; the coordinator listens on that port
+  alone. Where that is no address of its own computer (a router, a public name): --listen HOST.
 """,
     "lead": """\
 This folder lets "{name}" submit studies to the network "{network}". Studies are signed with
@@ -56,8 +64,11 @@ This folder names the data steward of the site "{organisation}" in the network "
 the site's node the steward sees what each study asks for, and approves or refuses it.
 
 Decide
-  fedcohort node studies SITE-KIT
-  fedcohort node approve SITE-KIT HASH        fedcohort node refuse SITE-KIT HASH
+  fedcohort node studies --node SITE-KIT
+  fedcohort node studies HASH --node SITE-KIT --check
+  fedcohort node approve HASH --node SITE-KIT --kit THIS-FOLDER
+  fedcohort node refuse HASH --reason "WHY" --node SITE-KIT --kit THIS-FOLDER
+SITE-KIT is the folder with which the site's node was started.
 """,
 }
 

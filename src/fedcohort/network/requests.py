@@ -38,7 +38,7 @@ def ask(kind: str, arrays: Mapping[str, Array] | None = None, **meta: Any) -> by
 
 def offer(signed: bytes) -> bytes:
     """Return the request that puts a study to a site."""
-    return ask("offer", offer=signed.decode("ascii"))
+    return ask("offer", offer=signed.decode())
 
 
 def offered(meta: Mapping[str, Any]) -> bytes:
@@ -49,9 +49,9 @@ def offered(meta: Mapping[str, Any]) -> bytes:
     Refused : there is none.
     """
     text = meta.get("offer")
-    if not isinstance(text, str) or not text.isascii():
+    if not isinstance(text, str) or any("\ud800" <= c <= "\udfff" for c in text):
         raise Refused("malformed", "a submission holds no signed study.")
-    return text.encode("ascii")
+    return text.encode()
 
 
 def packed(blob: bytes) -> dict[str, Array]:

@@ -140,7 +140,7 @@ class Run:
         open_ = [n for n in self.sites if n not in approved and n not in refused]
         reasons = [_refusal(n, self.sites[n].reason) for n in refused]
         if len(self.sites) - len(refused) < self.needed:
-            self.change("refused", "; ".join(reasons))
+            self.change("refused", "; ".join(r.rstrip(".") for r in reasons))
             return
         late = self.wait is not None and now - self.submitted >= self.wait
         if open_ and not late:

@@ -40,8 +40,6 @@ HELLO, WELCOME, CALL, REPLY, DENIAL, REFUSAL = b"H", b"W", b"C", b"R", b"E", b"X
 
 #: A session ends after so many calls and seconds; a callee allows a little more of both.
 MESSAGES, LIFETIME = 100_000, 24 * 3600.0
-#: The largest body, in bytes.
-CAP = 256 * 2**20
 
 #: Bytes of a session's name, and bytes that a seal adds to a body.
 SESSION = 16
@@ -55,7 +53,7 @@ KEY_PURPOSE = b"fedcohort channel 1 keys"
 
 _HELLO_FIELDS = ("certificate", "from", "key", "network", "nonce", "to", "version")
 _WELCOME_FIELDS = ("certificate", "from", "key", "nonce", "session", "to", "version")
-_VERSION = re.compile(r"\d{1,4}\.\d{1,4}[0-9A-Za-z.+-]{0,24}")
+VERSION = re.compile(r"\d{1,4}\.\d{1,4}[0-9A-Za-z.+-]{0,24}")
 _CODE = re.compile(r"[a-z ]{1,24}")
 _HEX = re.compile(r"[0-9a-f]*")
 
@@ -116,7 +114,7 @@ def read_signed(blob: bytes) -> Signed:
     (length,) = struct.unpack(">H", blob[5:7])
     signature, payload = bytes(blob[7 : 7 + length]), bytes(blob[7 + length :])
     says = read_json(payload, names)
-    if says is None or len(signature) != length or not _VERSION.fullmatch(says["version"]):
+    if says is None or len(signature) != length or not VERSION.fullmatch(says["version"]):
         raise malformed
     sizes = {"key": 64, "nonce": 64, "session": 2 * SESSION}
     if any(len(says[n]) != m or not _HEX.fullmatch(says[n]) for n, m in sizes.items() if n in says):
@@ -162,7 +160,7 @@ def read_refusal(blob: bytes) -> tuple[str, str]:
     Refused : "malformed".
     """
     says = None if len(blob) > LONGEST_REFUSAL else read_json(bytes(blob[5:]), ("code", "version"))
-    if says is None or not _CODE.fullmatch(says["code"]) or not _VERSION.fullmatch(says["version"]):
+    if says is None or not _CODE.fullmatch(says["code"]) or not VERSION.fullmatch(says["version"]):
         raise Refused("malformed", "a refusal that is malformed.")
     return says["code"], says["version"]
 

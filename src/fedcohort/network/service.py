@@ -36,7 +36,7 @@ def born(pid: int) -> str | None:
     try:
         stat = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace")
         after = stat.rpartition(")")[2].split()
-        return None if after[0] in "ZX" else after[19]
+        return None if after[0] in "ZX" else f"{_boot()}{after[19]}"
     except (OSError, IndexError):
         if Path("/proc/self/stat").exists():
             return None
@@ -46,6 +46,14 @@ def born(pid: int) -> str | None:
         )
         return found.stdout.strip() or None
     return None
+
+
+def _boot() -> str:
+    """Return what tells one start of this computer from another; processes count from it."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip() + " "
+    except OSError:
+        return ""
 
 
 @dataclass(frozen=True)

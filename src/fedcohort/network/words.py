@@ -9,10 +9,8 @@ the table is looked at.
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
 
-from fedcohort.data import preprocess
 from fedcohort.data.dictionary import Dictionary
 from fedcohort.data.outcome import Binary, Category, Count, Outcome, Survival
 from fedcohort.data.variable import Variable
@@ -21,6 +19,7 @@ from fedcohort.protocol import registry
 from fedcohort.protocol.method import Method
 from fedcohort.report import words
 from fedcohort.study.arms import Arm
+from fedcohort.study.deployed import asking
 from fedcohort.study.deployed.terms import Terms
 from fedcohort.study.plan import Plan
 from fedcohort.study.step_words import plain_words
@@ -36,7 +35,6 @@ def in_words(
     lead: str,
     organisation: str = "",
     min_cell: int | None = None,
-    own_steps: Iterable[Any] = (),
 ) -> list[str]:
     """Return a study in plain words, as lines.
 
@@ -44,7 +42,6 @@ def in_words(
     ----------
     lead, organisation : who signed it.
     min_cell : the site's own, where it is stricter.
-    own_steps : what a study asks besides the methods' steps, to judge the models.
     """
     plan, outcome, dictionary = terms.plan, terms.outcome, terms.dictionary
     cell = max(plan.min_cell, min_cell or 0)
@@ -56,7 +53,7 @@ def in_words(
         *_wrapped("predicted", _outcome(outcome, dictionary)),
         *_columns(plan, dictionary, outcome),
         *_methods(plan),
-        *_steps(plan, own_steps),
+        *_steps(plan, outcome),
         *_wrapped("how often", _rounds(plan)),
         *_wrapped("judged", _judged(plan)),
         *_wrapped("hidden", _hidden(cell)),
@@ -150,23 +147,20 @@ def _reveals(arm: Arm, method: Method) -> str:
     return method.reveals_with(method.configure(arm.configured()))
 
 
-def _steps(plan: Plan, own_steps: Iterable[Any]) -> Iterator[str]:
+def _steps(plan: Plan, outcome: Outcome | None) -> Iterator[str]:
     """Say what may leave in each step, and who sees it."""
-    here = [arm for arm in plan.arms if arm.scope == "sites"]
-    found: dict[Any, Any] = {}
-    for steps in (preprocess.STEPS, *(registry.find(a.method).steps for a in here), own_steps):
-        found |= {s.run: s for s in steps}
+    found = asking.of_study(plan, outcome)
     yield from _wrapped(
         "replies",
-        "The coordinator may ask for what stands here and nothing else; a method's steps are "
-        "listed also where these settings do not use them. No reply holds a row of your table.",
+        "The coordinator may ask for what stands here, which is what these methods need with these "
+        "settings; your node refuses all else. No reply holds a row of your table.",
     )
     for verb, head in (
         ("gather", "SHOWN FOR YOUR SITE ALONE:"),
         ("sum", "Shown as a sum over all sites:"),
     ):
         yield from _wrapped("", head)
-        for step in found.values():
+        for step in found:
             if step.verb == verb:
                 about = plain_words((step.run.__doc__ or "").strip().partition("\n")[0])
                 fields = [words.spaced(f) for f in step.reply.__dataclass_fields__]

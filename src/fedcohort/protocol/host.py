@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -45,16 +45,29 @@ class Host:
 
     Views are applied once and remembered, so that preprocessing costs one pass per fit.
 
+    Parameters
+    ----------
+    consent : raises `Refused` for a call that goes beyond what the site agreed to; it is asked
+        before the data are looked at.
+
     Raises
     ------
     InputError : two different steps share a name, so that the site could run the wrong one.
     """
 
-    def __init__(self, name: str, data: object, steps: Iterable[Step[..., Any]], seed: int = 0):
+    def __init__(
+        self,
+        name: str,
+        data: object,
+        steps: Iterable[Step[..., Any]],
+        seed: int = 0,
+        consent: Callable[[Call, Mapping[str, Any]], None] | None = None,
+    ):
         self.name = name
         self.seed = seed
         self.state: dict[str, Array] | None = None
         self._data = data
+        self._consent = consent
         self._steps: dict[str, Step[..., Any]] = {}
         for step in steps:
             if (known := self._steps.setdefault(step.name, step)).run is not step.run:
@@ -63,6 +76,11 @@ class Host:
                     f"{step.run.__module__}. Rename one of the functions."
                 )
         self._seen: dict[str, Any] = {}
+
+    @property
+    def keeps(self) -> bool:
+        """Whether one of its steps leaves a state here."""
+        return any(step.keeps for step in self._steps.values())
 
     def data_through(self, view: View | None) -> Any:
         """Return this site's data as steps see it through `view`."""
@@ -106,6 +124,7 @@ class Host:
         VerbRefused : the step is unknown here, or may not be revealed in the way asked.
         SiteFailed : the step broke, or its reply may not leave the site; the message names the
             kind of failure, never its text, which may hold a patient's value.
+        Refused : the call goes beyond what the site agreed to.
         """
         step = self.step(call.step.name)
         if step.run is not call.step.run:
@@ -118,6 +137,8 @@ class Host:
                 f"site {self.name!r} refuses {call.verb}({step.name}): only the {step.verb} of "
                 f"{step.name} may be revealed. Call fed.{step.verb}({step.name}, ...) instead."
             )
+        if self._consent is not None:
+            self._consent(call, arguments)
         out = self._run(step, call, arguments)
         state = None
         if isinstance(out, Keep):

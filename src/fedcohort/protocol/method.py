@@ -13,7 +13,7 @@ import difflib
 import types
 import typing
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Self, cast
 
@@ -173,7 +173,8 @@ class Method:
     settings : a frozen dataclass whose fields are made by `setting`.
     fit : the coordinator's program, (federation, settings, task) → fitted model.
     model : the class of the fitted model, for loading from disk.
-    steps : every site step that the program asks for.
+    steps : every site step that the program asks for, whatever the settings.
+    asks : settings → those of `steps` that a fit with them can ask for; None for all.
     gives : names of the `Fitted` methods that the model supports.
     preprocess : this method's defaults for the preprocessing.
     design : (settings, dictionary, outcome) → the design, where the method makes one that nothing
@@ -203,6 +204,7 @@ class Method:
     design: Callable[[Any, Any, Any], Any] | None = None
     entries: bool = False
     ranks: Callable[[Any], bool] | None = None
+    asks: Callable[[Any], Iterable[Step[..., Any]]] | None = None
 
     #: Settings of every method, which the caller handles before the program runs.
     COMMON: ClassVar[frozenset[str]] = frozenset({"scale", "impute", "winsorise", "pool_levels"})
@@ -226,6 +228,13 @@ class Method:
             return ""
         origin = next(c for c in self.settings.__mro__ if name in _annotated(c))
         return str(vars(origin).get("of_solver", ""))
+
+    def asked(self, config: Any) -> tuple[Step[..., Any], ...]:
+        """Return the steps that a fit with these settings can ask for, in the order of `steps`."""
+        if self.asks is None:
+            return self.steps
+        wanted = {step.run for step in self.asks(config)}
+        return tuple(step for step in self.steps if step.run in wanted)
 
     def configure(self, given: Mapping[str, Any]) -> Any:
         """Build the settings object from what a user typed.

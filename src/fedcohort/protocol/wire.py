@@ -117,6 +117,25 @@ def decode(
         raise Malformed(f"bytes that are no record ({type(error).__name__}).") from None
 
 
+def head(record: bytes) -> dict[str, Any]:
+    """Return the meta of a record, to see what it is; whoever takes it decodes all of it.
+
+    Raises
+    ------
+    Malformed : there is none.
+    """
+    try:
+        (length,) = struct.unpack("<Q", record[:8])
+        if length > min(HEADER, len(record)):
+            raise ValueError
+        meta = json.loads(record[8 : 8 + length])["meta"]
+        if type(meta) is not dict:
+            raise TypeError
+    except Exception:
+        raise Malformed("bytes whose head is none.") from None
+    return cast("dict[str, Any]", meta)
+
+
 def _fits(n: Any) -> bool:
     """Return whether `n` may be the length of an axis."""
     return type(n) is int and 0 <= n <= SPAN

@@ -158,6 +158,12 @@ def plain_ledger(folder: Path) -> list[str]:
             out += ["", *_wrapped(head, 0), *(x for line in block[1:] for x in _wrapped(line, 2))]
     if any(s.verb == "gather" for s in lines):
         out += ["", "SEEN BY THE COORDINATOR = each site's own reply, not only the total."]
+    if run.deployed and run.mapping("privacy").get("secure_aggregation") is not True:
+        said = (
+            "Sums are not masked: every reply reaches the coordinator, which adds up those of "
+            "sums; whoever runs it could read them."
+        )
+        out += ["", *_wrapped(said, 0)]
     return out
 
 

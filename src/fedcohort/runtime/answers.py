@@ -135,13 +135,6 @@ class Answers:
                 (run, session, session),
             )
 
-    def runs(self) -> dict[str, int]:
-        """Return the runs of which something is kept, and how many bytes."""
-        rows = self._all(
-            "SELECT run, sum(length(reply) + length(state)) FROM answers GROUP BY run", ()
-        )
-        return {str(run): int(size) for run, size in rows}
-
     def _all(self, query: str, values: tuple[Any, ...]) -> list[Any]:
         with self._lock:
             return self._db.execute(query, values).fetchall()

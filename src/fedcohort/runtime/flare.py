@@ -12,8 +12,8 @@ is, as F3's headers and payload:
 
 A reply counts only if it comes from the endpoint that was asked. Nothing is forwarded; everything
 else that arrives is dropped. Parties connect outwards to the coordinator, over TLS with
-certificates both ways (`flare_tls`, `flare_driver`); a lost connection is made again within two
-seconds. Whoever waits for an answer over a connection that is lost is told at once.
+certificates both ways (`tls`, `flare_tls`, `flare_driver`); a lost connection is made again within
+two seconds. Whoever waits for an answer over a connection that is lost is told at once.
 
 Revealed: to the engine, names, addresses, times and lengths; the bytes are sealed by the layer
 above.
@@ -23,23 +23,20 @@ from __future__ import annotations
 
 import logging
 import secrets
-import socket
 import time
 from collections.abc import Iterator, Mapping, Sequence
 
 from nvflare.fuel.f3.communicator import Mode
 
 from fedcohort.protocol.errors import InputError
-from fedcohort.runtime import flare_tls as tls
+from fedcohort.runtime import tls
 from fedcohort.runtime.flare_connection import SEVERAL, Door
 from fedcohort.runtime.flare_end import End
-from fedcohort.runtime.flare_tls import Credentials, preflight
-from fedcohort.runtime.line import Answering, Silence
+from fedcohort.runtime.flare_tls import preflight
+from fedcohort.runtime.line import CARRIED, Answering, Silence
+from fedcohort.runtime.tls import Credentials
 
-__all__ = ["CAP", "Credentials", "Hub", "Spoke", "preflight"]
-
-#: Bytes of the largest message: 256 MiB of arrays, and 1 MiB for names and seals.
-CAP = 257 * 2**20
+__all__ = ["Hub", "Spoke", "preflight"]
 
 
 class Hub:
@@ -59,7 +56,7 @@ class Hub:
         log: logging.Logger,
         *,
         listen: str | None = None,
-        cap: int = CAP,
+        cap: int = CARRIED,
     ):
         self._kit, self._log, self._cap, self._listen = kit, log, cap, listen
         self._end = End(kit, kit.coordinator, on_request, log, cap)
@@ -73,13 +70,12 @@ class Hub:
         ------
         InputError : the address or a file cannot be used.
         """
-        host, port = tls.host_port(self._kit.address)
         rules = tls.context(self._kit, server=True)
-        listening: socket.socket = tls.listener(self._listen or host, port)
+        listening = tls.listener(self._kit.address, self._listen)
+        listening.settimeout(0.5)
         found: tuple[str, int] = listening.getsockname()[:2]
         self.address = found
-        revoked: frozenset[str] = getattr(self._kit, "revoked", frozenset())
-        door = Door(self._kit, rules, self._cap, self._log, listening, revoked)
+        door = Door(self._kit, rules, self._cap, self._log, listening)
         self._end.start(Mode.PASSIVE, door, *found)
         self._log.info("listening on %s:%d.", *found)
 
@@ -127,7 +123,7 @@ class Spoke:
         on_request: Answering | None,
         log: logging.Logger,
         *,
-        cap: int = CAP,
+        cap: int = CARRIED,
     ):
         self._kit, self._log, self._cap = kit, log, cap
         name = kit.name if kit.name in kit.sites else kit.name + SEVERAL + secrets.token_hex(8)

@@ -1,4 +1,4 @@
-"""A connection of FLARE's communication interface (F3, nvflare 2.9), on the TLS of `flare_tls`.
+"""A connection of FLARE's communication interface (F3, nvflare 2.9), on the TLS of `tls`.
 
 FLARE's frames: 16 bytes (length, length of headers, type, …), msgpack headers, payload. This looks
 at each before FLARE does:
@@ -34,8 +34,9 @@ from nvflare.fuel.f3.sfm.constants import HandshakeKeys, Types
 from nvflare.fuel.f3.sfm.prefix import PREFIX_LEN, Prefix
 
 from fedcohort.protocol.errors import Refused
-from fedcohort.runtime import flare_tls as tls
-from fedcohort.runtime.flare_stream import Refusals, Stream
+from fedcohort.runtime.flare_stream import Stream
+from fedcohort.runtime.quiet import Quiet
+from fedcohort.runtime.tls import Credentials, Peer
 
 #: Seconds: without a byte until a sign of life is asked for; until the connection is given up; for
 #: an older connection to prove that it lives; without progress in sending.
@@ -66,17 +67,19 @@ class Door:
     listening : the coordinator's socket; None at sites and people.
     """
 
-    kit: tls.Credentials
+    kit: Credentials
     rules: ssl.SSLContext
     cap: int
     log: logging.Logger
     listening: socket.socket | None = None
-    revoked: frozenset[str] = frozenset()
-    refusals: Refusals = field(init=False)
     changing: threading.Lock = field(default_factory=threading.Lock)
 
     def __post_init__(self) -> None:
-        self.refusals = Refusals(self.log)
+        self._quiet = Quiet(self.log.warning)
+
+    def refuse(self, address: tuple[str, int], why: Refused) -> None:
+        """Log who was refused and why."""
+        self._quiet(f"refused {address[0]} ({why.code}): {why}")
 
 
 class Violation(Exception):
@@ -88,10 +91,10 @@ class TlsConnection(Connection):
 
     def __init__(self, sock: ssl.SSLSocket, connector: ConnectorInfo, door: Door):
         super().__init__(connector)
-        self.peer = tls.name_of(sock)
+        self.peer = Peer.of(sock).name
         self.address: tuple[str, int] = sock.getpeername()[:2]
         self.done = threading.Event()
-        self.heard = time.monotonic()
+        self.since = self.heard = time.monotonic()
         self._local: tuple[str, int] = sock.getsockname()[:2]
         self._door = door
         self._stream = Stream(sock)
@@ -128,7 +131,7 @@ class TlsConnection(Connection):
             while self._read_frame():
                 pass
         except Violation as error:
-            self._door.refusals.note(self.address, Refused("malformed", f"{self.peer!r}: {error}."))
+            self._door.refuse(self.address, Refused("malformed", f"{self.peer!r}: {error}."))
         except TimeoutError:
             self._door.log.info("no sign of life from %s; connection closed.", self.peer)
         finally:

@@ -14,6 +14,8 @@ import random
 import socket
 import ssl
 import threading
+import time
+from collections.abc import Generator
 from typing import Any
 
 from nvflare.fuel.f3.comm_error import CommError
@@ -23,14 +25,46 @@ from nvflare.fuel.f3.drivers.connector_info import ConnectorInfo
 from nvflare.fuel.f3.drivers.driver_params import DriverCap
 
 from fedcohort.protocol.errors import Refused, SiteUnavailable
-from fedcohort.runtime import flare_tls as tls
+from fedcohort.runtime import flare_tls
 from fedcohort.runtime.flare_connection import Door, TlsConnection
-from fedcohort.runtime.flare_stream import Turnstile
+from fedcohort.runtime.tls import Peer
 
 SCHEME = "fedcohort"
 
 #: Seconds between two tries to connect: first, at most, and after a refusal.
 AGAIN, AGAIN_AT_MOST, AGAIN_REFUSED = 0.2, 2.0, 10.0
+
+#: Seconds for which a second connection of a site is turned away without a line in the log: a node
+#: that lost its connection looks for the reason while its engine comes through.
+YOUNG = 5.0
+
+#: Handshakes under way: in all, and of one address.
+SHAKING, SHAKING_EACH = 256, 32
+
+
+class Turnstile:
+    """Counts handshakes under way, so that strangers cannot have a thread each without end."""
+
+    def __init__(self) -> None:
+        self._of: dict[str, int] = {}
+        self._lock = threading.Lock()
+
+    @contextlib.contextmanager
+    def passing(self, host: str) -> Generator[bool]:
+        """Hold a place for one handshake; gives whether there was one."""
+        with self._lock:
+            mine = self._of.get(host, 0)
+            free = mine < SHAKING_EACH and sum(self._of.values()) < SHAKING
+            if free:
+                self._of[host] = mine + 1
+        try:
+            yield free
+        finally:
+            if free:
+                with self._lock:
+                    self._of[host] -= 1
+                    if not self._of[host]:
+                        del self._of[host]
 
 
 class TlsDriver(BaseDriver):
@@ -97,10 +131,10 @@ class TlsDriver(BaseDriver):
             with self._turnstile.passing(address[0]) as free:
                 if not free:
                     raise Refused("busy", "too many TLS handshakes of this address at once.")
-                secured = sock = tls.accept(sock, self._door.rules)
+                secured = sock = flare_tls.accept(sock, self._door.rules)
                 conn = self._admit(secured, connector)
         except Refused as why:
-            self._door.refusals.note(address, why)
+            self._door.refuse(address, why)
             sock.close()
         except OSError:
             sock.close()
@@ -108,17 +142,20 @@ class TlsDriver(BaseDriver):
             self._run(conn)
 
     def _admit(self, sock: ssl.SSLSocket, connector: ConnectorInfo) -> TlsConnection:
-        name = tls.name_of(sock)
-        if tls.fingerprint(sock) in self._door.revoked:
-            tls.greet(sock, "revoked")
+        peer = Peer.of(sock)
+        name = peer.name
+        if peer.fingerprint in self._door.kit.revoked:
+            flare_tls.greet(sock, "revoked")
             raise Refused("revoked", f"the certificate of {name!r} is revoked.")
-        if tls.role_of(sock) == "site" and name not in self._door.kit.sites:
-            tls.greet(sock, "unknown")
+        if peer.role == "site" and name not in self._door.kit.sites:
+            flare_tls.greet(sock, "unknown")
             raise Refused("unknown", f"the site {name!r} is not in the coordinator's kit.")
         if name in self._door.kit.sites and not self._replaceable(name):
-            tls.greet(sock, "taken")
+            flare_tls.greet(sock, "taken")
+            if self._young(name):
+                raise ConnectionAbortedError
             raise Refused("taken", f"another process is connected as {name!r} and lives.")
-        tls.greet(sock, "welcome")
+        flare_tls.greet(sock, "welcome")
         return TlsConnection(sock, connector, self._door)
 
     def _replaceable(self, name: str) -> bool:
@@ -131,6 +168,12 @@ class TlsDriver(BaseDriver):
         older.close()
         older.done.wait(1.0)
         return True
+
+    def _young(self, name: str) -> bool:
+        """Return whether a site has just connected: it may still be trying a second way."""
+        with self._naming:
+            older = self._latest.get(name)
+        return older is not None and time.monotonic() - older.since < YOUNG
 
     def _run(self, conn: TlsConnection) -> None:
         with self._naming:
@@ -152,7 +195,7 @@ class TlsDriver(BaseDriver):
         door, pause, said = self._door, AGAIN, ""
         while not connector.stopped.is_set():
             try:
-                sock = tls.dial(door.kit, door.rules)
+                sock = flare_tls.dial(door.kit, door.rules)
             except (Refused, SiteUnavailable) as why:
                 if str(why) != said:
                     door.log.warning("no connection to the coordinator: %s", why)

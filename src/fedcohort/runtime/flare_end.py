@@ -13,7 +13,7 @@ import queue
 import secrets
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -29,9 +29,8 @@ from nvflare.fuel.f3.message import AppIds, Message, MessageReceiver
 from fedcohort.protocol.errors import InputError
 from fedcohort.runtime.flare_connection import SEVERAL, Door, TlsConnection, party
 from fedcohort.runtime.flare_driver import SCHEME, TlsDriver
-from fedcohort.runtime.flare_threads import Daemons, Inline
-from fedcohort.runtime.flare_tls import Credentials
 from fedcohort.runtime.line import Answering, Silence
+from fedcohort.runtime.tls import Credentials
 
 #: Version of nvflare whose classes this was written for; see `tests/runtime/test_flare_pin.py`.
 VERSION = "2.9"
@@ -65,6 +64,30 @@ CommConfigurator._configuration = None  # pyright: ignore[reportPrivateUsage]
 _quiet = logging.getLogger("nvflare")
 _quiet.handlers = [_Coded()]
 _quiet.propagate = False
+
+
+class Inline:
+    """In the place of FLARE's pool of 100 threads: handles a frame in the thread that read it.
+
+    What takes long is handed on by the receiver; so frames keep their order, and a peer that sends
+    faster than it is served waits.
+    """
+
+    def submit(self, function: Callable[..., object], *arguments: Any) -> None:
+        """Run now."""
+        function(*arguments)
+
+    def shutdown(self, wait: bool = True) -> None:
+        """Nothing to end."""
+
+
+class Daemons(Inline):
+    """In the place of FLARE's other pool: threads that do not keep a process from ending."""
+
+    def submit(self, function: Callable[..., object], *arguments: Any) -> None:
+        """Run in a thread of its own."""
+        name = f"flare-{function.__name__.strip('_')}"
+        threading.Thread(target=function, args=arguments, name=name, daemon=True).start()
 
 
 class _Names(CellIdentityResolver):
@@ -103,14 +126,14 @@ class End(MessageReceiver, EndpointMonitor):
         self.changed = threading.Condition()
         self._on_request = on_request
         self._waiting: dict[bytes, _Waiting] = {}
-        self._workers = Daemons("flare-work")
+        self._workers = Daemons()
         self._f3: Communicator | None = None
 
     def start(self, mode: Mode, door: Door, host: str, port: int) -> None:
         """Listen or connect."""
         f3 = Communicator(Endpoint(self.name), _Names(self.name))
         manager = f3.conn_manager
-        manager.conn_mgr_executor = Daemons("flare-line")  # pyright: ignore[reportAttributeAccessIssue]
+        manager.conn_mgr_executor = Daemons()  # pyright: ignore[reportAttributeAccessIssue]
         manager.frame_mgr_executor = Inline()  # pyright: ignore[reportAttributeAccessIssue]
         f3.register_message_receiver(AppIds.DEFAULT, self)
         f3.register_monitor(self)
@@ -124,7 +147,6 @@ class End(MessageReceiver, EndpointMonitor):
         f3, self._f3 = self._f3, None
         if f3 is not None:
             f3.stop()
-        self._workers.shutdown()
         with self.changed:
             self.connected = frozenset()
             self.changed.notify_all()
@@ -158,7 +180,7 @@ class End(MessageReceiver, EndpointMonitor):
                     del open_[name]
                     yield name, reply
             for name in open_:
-                yield name, Silence(f"{name} did not answer within {timeout:g} s.")
+                yield name, Silence(f"{name} did not answer within {round(timeout, 2):g} s.")
         finally:
             for key in keys:
                 self._waiting.pop(key, None)
@@ -189,8 +211,9 @@ class End(MessageReceiver, EndpointMonitor):
                 self._workers.submit(self._answer, endpoint.name, connection, key, payload)
             case {"kind": "reply", "id": bytes(key), "code": str(code), **rest} if not rest:
                 waiting = self._waiting.get(key)
-                if waiting is not None and waiting.to == endpoint.name:
-                    del self._waiting[key]
+                if waiting is None or waiting.to != endpoint.name:
+                    return
+                if self._waiting.pop(key, None) is not None:  # not lost at the same moment
                     waiting.heard.put((waiting.to, self._heard(endpoint.name, code, message)))
             case _:
                 self.log.debug("%s: a message of no known kind was dropped.", endpoint.name)
@@ -237,7 +260,7 @@ class End(MessageReceiver, EndpointMonitor):
                 self._f3.remove_endpoint(name)  # it never comes back under this name
 
     def _lost(self, name: str | None) -> None:
-        for key, waiting in list(self._waiting.items()):
+        for key, waiting in self._waiting.copy().items():
             if name in (None, waiting.to) and self._waiting.pop(key, None) is not None:
                 waiting.heard.put(
                     (waiting.to, Silence(f"the connection to {waiting.to} was lost."))

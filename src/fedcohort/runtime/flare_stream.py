@@ -1,71 +1,15 @@
-"""What is below FLARE in a TLS connection: its bytes, and how many may try to connect.
+"""What is below FLARE in a TLS connection: its bytes, both ways at once.
 
-Revealed: nothing by this module; addresses of those who were refused stay in the log.
+Revealed: nothing by this module.
 """
 
 from __future__ import annotations
 
 import contextlib
-import logging
 import select
 import socket
 import ssl
 import threading
-import time
-from collections.abc import Generator
-
-from fedcohort.protocol.errors import Refused
-
-#: Seconds between two lines about the same address refused for the same reason.
-REPEAT = 60.0
-
-#: Handshakes under way: in all, and of one address.
-SHAKING, SHAKING_EACH = 256, 32
-
-
-class Refusals:
-    """Says who was refused and why, once a minute for each address and reason."""
-
-    def __init__(self, log: logging.Logger):
-        self._log = log
-        self._last: dict[tuple[str, str], float] = {}
-        self._lock = threading.Lock()
-
-    def note(self, address: tuple[str, int], why: Refused) -> None:
-        """Log one line, unless the same was said within a minute."""
-        key, now = (address[0], why.code), time.monotonic()
-        with self._lock:
-            if now - self._last.get(key, -REPEAT) < REPEAT:
-                return
-            if len(self._last) > 1000:
-                self._last.clear()
-            self._last[key] = now
-        self._log.warning("refused %s:%d (%s): %s", *address[:2], why.code, why)
-
-
-class Turnstile:
-    """Counts handshakes under way, so that strangers cannot have a thread each without end."""
-
-    def __init__(self) -> None:
-        self._of: dict[str, int] = {}
-        self._lock = threading.Lock()
-
-    @contextlib.contextmanager
-    def passing(self, host: str) -> Generator[bool]:
-        """Hold a place for one handshake; gives whether there was one."""
-        with self._lock:
-            mine = self._of.get(host, 0)
-            free = mine < SHAKING_EACH and sum(self._of.values()) < SHAKING
-            if free:
-                self._of[host] = mine + 1
-        try:
-            yield free
-        finally:
-            if free:
-                with self._lock:
-                    self._of[host] -= 1
-                    if not self._of[host]:
-                        del self._of[host]
 
 
 class Stream:

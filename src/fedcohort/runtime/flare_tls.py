@@ -1,53 +1,29 @@
-"""The TLS underneath FLARE's connections: who may connect, how long that may take, and why not.
+"""How a party connects to the coordinator over FLARE: TLS handshakes, and one line of greeting.
 
-TLS 1.3 (RFC 8446) with certificates both ways, both of the network's own authority and of no
-other: the operating system's list of authorities is not read. A site accepts one name alone at the
-other end, the coordinator's. FLARE 2.9's own TCP driver shakes hands in the thread that accepts
-connections, so that one client that connects and stays silent keeps all others out; here each
-handshake has its own thread and `HANDSHAKE` seconds in all.
+A site accepts one name alone at the other end, the coordinator's. FLARE 2.9's own TCP driver
+shakes hands in the thread that accepts connections, so that one client that connects and stays
+silent keeps all others out; here each handshake has its own thread and `HANDSHAKE` seconds in all.
 
 The coordinator speaks first, one line: `fedcohort/1 welcome`, or why not. With TLS 1.3 a client's
 handshake ends before the server has seen its certificate, so this line, or the alert in its place,
 is what tells a site whether it was accepted.
 
-Revealed: certificates (names, organisation, role), and what TLS shows to a network: addresses,
-times and lengths.
+Revealed: as by `tls`, and whether a site is expected.
 """
 
 from __future__ import annotations
 
 import socket
 import ssl
-from hashlib import sha256
-from pathlib import Path
-from typing import Any, Protocol
 
-from fedcohort.protocol.errors import InputError, Refused, SiteUnavailable
+from fedcohort.protocol.errors import Refused, SiteUnavailable
+from fedcohort.runtime import tls
+from fedcohort.runtime.tls import Credentials, Peer
 
 #: Seconds for a whole TLS handshake, and to reach a host.
 HANDSHAKE = 10.0
 
 _HELLO = b"fedcohort/1 "
-
-#: OpenSSL's X509_V_ERR_… → (code, what is wrong with a certificate).
-_VERIFY = {
-    9: ("not yet valid", "is not valid yet: compare the clocks of both computers"),
-    10: ("expired", "has expired"),
-    **dict.fromkeys((2, 7, 18, 19, 20, 21, 24), ("untrusted", "is not of this network")),
-    26: ("role", "is not for this use"),
-}
-
-#: Alert that a peer sent → (code, what it says of the certificate it was shown).
-_ALERTS = {
-    "CERTIFICATE_EXPIRED": ("expired", "has expired"),
-    "CERTIFICATE_REVOKED": ("revoked", "is revoked"),
-    "UNKNOWN_CA": ("untrusted", "is not of its network"),
-    "DECRYPT_ERROR": ("untrusted", "is not of its network"),
-    "BAD_CERTIFICATE": ("untrusted", "is not accepted"),
-    "UNSUPPORTED_CERTIFICATE": ("role", "is not for this use"),
-    "CERTIFICATE_UNKNOWN": ("untrusted", "is not accepted"),
-    "CERTIFICATE_REQUIRED": ("untrusted", "is missing"),
-}
 
 #: Why the coordinator turns away a peer whose certificate is in order.
 _TURNED_AWAY = {
@@ -59,122 +35,6 @@ _TURNED_AWAY = {
 }
 
 
-class Credentials(Protocol):
-    """What an engine needs of a kit."""
-
-    @property
-    def name(self) -> str:
-        """The party, as in its certificate."""
-        ...
-
-    @property
-    def network(self) -> str:
-        """The network."""
-        ...
-
-    @property
-    def address(self) -> str:
-        """Where the coordinator is: "host:port"."""
-        ...
-
-    @property
-    def coordinator(self) -> str:
-        """The coordinator, as in its certificate."""
-        ...
-
-    @property
-    def sites(self) -> tuple[str, ...]:
-        """All sites of the network."""
-        ...
-
-    @property
-    def root(self) -> Path:
-        """Certificate of the network's authority, PEM."""
-        ...
-
-    @property
-    def certificate(self) -> Path:
-        """The party's certificate, PEM."""
-        ...
-
-    @property
-    def key(self) -> Path:
-        """Its private key, PEM."""
-        ...
-
-
-def host_port(address: str) -> tuple[str, int]:
-    """Return host and port of "host:port" or "[host]:port".
-
-    Raises
-    ------
-    InputError : it is neither.
-    """
-    host, _, port = address.rpartition(":")
-    if not host or not port.isdecimal() or int(port) > 65535:
-        raise InputError(f"address {address!r} is not of the form host:port.")
-    return host.strip("[]"), int(port)
-
-
-def context(kit: Credentials, *, server: bool) -> ssl.SSLContext:
-    """Return the rules of a TLS connection: 1.3, both certificates of the network's authority.
-
-    Raises
-    ------
-    InputError : a certificate or key cannot be read.
-    """
-    made = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER if server else ssl.PROTOCOL_TLS_CLIENT)
-    made.check_hostname = False  # the coordinator's name is checked, wherever it is reached
-    made.verify_mode = ssl.CERT_REQUIRED
-    made.minimum_version = ssl.TLSVersion.TLSv1_3
-    if server:
-        made.num_tickets = 0
-    try:
-        made.load_verify_locations(kit.root)
-        made.load_cert_chain(kit.certificate, kit.key)
-    except (OSError, ssl.SSLError):
-        raise InputError(
-            f"certificate and key of {kit.name!r} cannot be read, or do not belong together: "
-            f"{kit.root.name}, {kit.certificate.name} and {kit.key.name} are needed, in PEM form."
-        ) from None
-    return made
-
-
-def listener(host: str, port: int) -> socket.socket:
-    """Return a socket that listens on a host's address and on no other.
-
-    Raises
-    ------
-    InputError : the address is not of this computer, or the port is in use.
-    """
-    try:
-        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
-        made = socket.create_server((host, port), family=family, backlog=128)
-    except OSError as error:
-        raise InputError(
-            f"cannot listen on {host}:{port} ({_reason(error)}). Is another coordinator running, "
-            "or is that no address of this computer? 'listen' takes another one."
-        ) from None
-    made.settimeout(0.5)
-    return made
-
-
-def name_of(sock: ssl.SSLSocket) -> str:
-    """Return the common name in the peer's certificate, or ""."""
-    return _subject(sock, "commonName")
-
-
-def role_of(sock: ssl.SSLSocket) -> str:
-    """Return the role in the peer's certificate, or ""."""
-    return _subject(sock, "unstructuredName")
-
-
-def _subject(sock: ssl.SSLSocket, key: str) -> str:
-    found: Any = (sock.getpeercert() or {}).get("subject", ())
-    values = [value for part in found for name, value in part if name == key]
-    return values[0] if len(values) == 1 else ""
-
-
 def accept(sock: socket.socket, rules: ssl.SSLContext) -> ssl.SSLSocket:
     """Shake hands with who connected.
 
@@ -183,48 +43,31 @@ def accept(sock: socket.socket, rules: ssl.SSLContext) -> ssl.SSLSocket:
     Refused : why not; the text does not name the peer, whom nothing vouches for.
     """
     sock.settimeout(HANDSHAKE)
-    tls = rules.wrap_socket(sock, server_side=True, do_handshake_on_connect=False)
+    secured = rules.wrap_socket(sock, server_side=True, do_handshake_on_connect=False)
     try:
-        _shake(tls)
-    except Refused:
-        tls.close()
-        raise
-    return tls
-
-
-def _shake(tls: ssl.SSLSocket) -> None:
-    try:
-        tls.do_handshake()
-    except ssl.SSLCertVerificationError as error:
-        code, text = _VERIFY.get(error.verify_code, ("untrusted", "is not accepted"))
-        raise Refused(code, f"its certificate {text}.") from None
-    except ssl.SSLError as error:
+        secured.do_handshake()
+    except OSError as error:
+        secured.close()
         raise _no_handshake(error) from None
-    except TimeoutError:
-        raise Refused("slow", f"no TLS handshake within {HANDSHAKE:g} s.") from None
-    except OSError:
-        raise Refused("hung up", "it hung up during the TLS handshake.") from None
+    return secured
 
 
-def _no_handshake(error: ssl.SSLError) -> Refused:
+def _no_handshake(error: OSError) -> Refused:
+    if isinstance(error, TimeoutError):
+        return Refused("slow", f"no TLS handshake within {HANDSHAKE:g} s.")
+    if isinstance(error, ssl.SSLCertVerificationError):
+        code, text = tls.flaw(error)
+        return Refused(code, f"its certificate {text}.")
+    if not isinstance(error, ssl.SSLError) or tls.hung_up(error):
+        return Refused("hung up", "it hung up during the TLS handshake.")
+    if (told := tls.alert(error)) is not None:
+        return Refused("hung up", f"it hung up: to it, the coordinator's certificate {told[1]}.")
     reason = error.reason or ""
-    if "ALERT" in reason:
-        _, text = _alert(reason)
-        return Refused("hung up", f"it hung up: to it, the coordinator's certificate {text}.")
     if "NOT_RETURN_A_CERTIFICATE" in reason:
         return Refused("no certificate", "it showed no certificate.")
     if "PROTOCOL" in reason or "VERSION_TOO_LOW" in reason:
         return Refused("old TLS", "it does not speak TLS 1.3.")
-    if isinstance(error, ssl.SSLEOFError | ssl.SSLZeroReturnError):
-        return Refused("hung up", "it hung up during the TLS handshake.")
     return Refused("not TLS", "it does not speak TLS.")
-
-
-def _alert(reason: str) -> tuple[str, str]:
-    for alert, meaning in _ALERTS.items():
-        if reason.endswith(alert):
-            return meaning
-    return "untrusted", "is not accepted"
 
 
 def greet(sock: ssl.SSLSocket, word: str) -> None:
@@ -240,43 +83,33 @@ def dial(kit: Credentials, rules: ssl.SSLContext, timeout: float = HANDSHAKE) ->
     SiteUnavailable : the coordinator cannot be reached now.
     Refused : one of the two does not accept the other, and trying again will not help.
     """
-    host, port = host_port(kit.address)
+    host, port = tls.host_port(kit.address)
     at = f"{host}:{port}"
-    raw = _reach(host, port, timeout)
+    sock = _reach(host, port, timeout)
     try:
-        raw.settimeout(timeout)
-        tls = rules.wrap_socket(raw, do_handshake_on_connect=False)
-        raw = tls
-        tls.do_handshake()
-        if name_of(tls) != kit.coordinator:
+        sock.settimeout(timeout)
+        sock = secured = rules.wrap_socket(sock, do_handshake_on_connect=False)
+        secured.do_handshake()
+        found = Peer.of(secured).name
+        if found != kit.coordinator:
             raise Refused(
                 "name",
-                f"{at} has the certificate of {name_of(tls)!r}, not of the coordinator "
+                f"{at} has the certificate of {found!r}, not of the coordinator "
                 f"{kit.coordinator!r}. Compare 'address' in kit.toml.",
             )
-        _read_greeting(tls, kit)
-    except ssl.SSLCertVerificationError as error:
-        raw.close()
-        code, text = _VERIFY.get(error.verify_code, ("untrusted", "is not accepted"))
-        if code == "untrusted":
-            text = (
-                f"is not of the network {kit.network!r}: this kit is of another network, or "
-                "something between the two opens TLS connections"
-            )
-        raise Refused(code, f"the certificate at {at} {text}.") from None
-    except ssl.SSLError as error:
-        raw.close()
-        raise _not_accepted(error, kit, at) from None
-    except TimeoutError:
-        raw.close()
-        raise SiteUnavailable(f"{at} does not answer: no greeting within {timeout:g} s.") from None
-    except OSError:
-        raw.close()
-        raise SiteUnavailable(f"{at} hung up; is the coordinator being started?") from None
-    except Refused:
-        raw.close()
+        _read_greeting(secured, kit)
+        return secured
+    except BaseException as error:
+        sock.close()
+        if isinstance(error, ssl.SSLError):
+            raise tls.no_connection(error, kit) from None
+        if isinstance(error, TimeoutError):
+            raise SiteUnavailable(
+                f"{at} does not answer: no greeting within {timeout:g} s."
+            ) from None
+        if isinstance(error, OSError):
+            raise SiteUnavailable(f"{at} hung up; is the coordinator being started?") from None
         raise
-    return tls
 
 
 def _reach(host: str, port: int, timeout: float) -> socket.socket:
@@ -289,26 +122,14 @@ def _reach(host: str, port: int, timeout: float) -> socket.socket:
     except ConnectionRefusedError:
         text = f"nothing listens at {host}:{port}"
     except OSError as error:
-        text = f"{host}:{port} cannot be reached ({_reason(error)})"
+        text = f"{host}:{port} cannot be reached ({tls.reason(error)})"
     raise SiteUnavailable(f"{text}; is the coordinator started, and its address in kit.toml right?")
 
 
-def _not_accepted(error: ssl.SSLError, kit: Credentials, at: str) -> Refused | SiteUnavailable:
-    reason = error.reason or ""
-    if "ALERT" in reason:
-        code, text = _alert(reason)
-        return Refused(
-            code, f"the coordinator at {at} refuses the certificate of {kit.name!r}: it {text}."
-        )
-    if isinstance(error, ssl.SSLEOFError | ssl.SSLZeroReturnError):
-        return SiteUnavailable(f"{at} hung up; is the coordinator being started?")
-    return Refused("not TLS", f"what listens at {at} does not speak TLS 1.3: no coordinator.")
-
-
-def _read_greeting(tls: ssl.SSLSocket, kit: Credentials) -> None:
+def _read_greeting(sock: ssl.SSLSocket, kit: Credentials) -> None:
     line = b""
     while not line.endswith(b"\n") and len(line) < 64:
-        got = tls.recv(64 - len(line))
+        got = sock.recv(64 - len(line))
         if not got:
             raise ConnectionResetError
         line += got
@@ -331,17 +152,7 @@ def preflight(kit: Credentials, timeout: float = 5.0) -> str | None:
         "revoked", "taken", "version" or "not TLS".
     """
     try:
-        dial(kit, context(kit, server=False), timeout).close()
+        dial(kit, tls.context(kit, server=False), timeout).close()
     except SiteUnavailable as error:
         return str(error)
     return None
-
-
-def fingerprint(sock: ssl.SSLSocket) -> str:
-    """Return SHA-256 of the peer's certificate in DER form, in hex."""
-    return sha256(sock.getpeercert(binary_form=True) or b"").hexdigest()
-
-
-def _reason(error: OSError) -> str:
-    """Return what the operating system says: a fixed text for a number, nothing of ours."""
-    return (error.strerror or type(error).__name__).lower()

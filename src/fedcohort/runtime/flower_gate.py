@@ -1,7 +1,8 @@
 """The gate before Flower's node interface: what paths there are, how long a body is, who is there.
 
 It knows a node by its TLS certificate: one of a site of this network, not taken back, whose key is
-the one that Flower then asks to have signed the time.
+the one that Flower then asks to have signed the time. So a kit for Flower holds nothing that other
+kits do not, a renewed certificate is a renewed node, and one that was taken back opens nothing.
 """
 
 from __future__ import annotations
@@ -11,13 +12,16 @@ import time
 from base64 import b64decode
 from collections.abc import Awaitable, Callable, Collection, Mapping, MutableMapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
+from cryptography import x509
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from flwr.supercore.constant import FLEET_HTTP_PUBLIC_KEY_HEADER
 from starlette.concurrency import run_in_threadpool
 
-from fedcohort.runtime.flower_party import Peer
 from fedcohort.runtime.line import Answering
+from fedcohort.runtime.tls import Peer
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -61,12 +65,14 @@ class Presence:
     ----------
     heard : when a request of it passed last; minus infinity if it is not there.
     begun : how often it was activated.
+    active : whether it is; what it still asks after it left does not bring it back.
     waiting : set when there is a message for it.
     held : how many of its requests for messages are being held.
     """
 
     heard: float = float("-inf")
     begun: int = 0
+    active: bool = False
     waiting: asyncio.Event = field(default_factory=asyncio.Event)
     held: int = 0
 
@@ -156,28 +162,31 @@ class Gate:
     ) -> None:
         """Let Flower answer a node's request; hold a request for messages until there is one."""
         path, node = scope["path"], self.sites[peer.name]
+        if not (node.active or path == ACTIVATE):
+            return await _answer(send, 401)  # which makes it activate
         if path == PULL:
             node.waiting.clear()
         elif path == ACTIVATE:
-            node.heard = float("-inf")  # until it is active
-            await run_in_threadpool(self._admit, peer.name, peer.key)
+            node.active, node.heard = False, float("-inf")
+            await run_in_threadpool(self._admit, peer.name, public_key(peer.der))
         status, start, reply = await self._ask(scope, body)
         if status == 200:
-            node.heard = time.monotonic()
-            node.begun += path == ACTIVATE
-            if path == PULL and not reply:
+            if path == ACTIVATE:
+                node.begun, node.active = node.begun + 1, True
+            elif path == DEACTIVATE:
+                node.active, node.heard = False, float("-inf")
+                node.waiting.set()
+            if node.active:
+                node.heard = time.monotonic()
+            if path == PULL and not reply and node.active:
                 told = await self._hold(node, receive)
                 if told is None:
-                    return
+                    return None
                 if told:
                     _, start, reply = await self._ask(scope, body)
-            if path == DEACTIVATE:
-                node.heard = float("-inf")
-                node.waiting.set()
             if path != PULL:
                 self._wake()
-        await _pass(send, start, reply)
-        return
+        return await _pass(send, start, reply)
 
     async def _hold(self, node: Presence, receive: Receive) -> bool | None:
         """Wait until a node is told something, or long enough; return which, None if it went."""
@@ -187,7 +196,7 @@ class Gate:
         life = node.begun
         try:
             until = time.monotonic() + HOLD
-            while not self.closing and not told.done() and not gone.done():
+            while node.active and not (self.closing or told.done() or gone.done()):
                 node.heard = time.monotonic()
                 left = until - time.monotonic()
                 if left <= 0:
@@ -233,7 +242,14 @@ class Gate:
             key = b64decode(headers.get(KEY_HEADER, b""), validate=True)
         except ValueError:
             return False
-        return peer.role == "site" and peer.name in self.sites and key == peer.key
+        return peer.role == "site" and peer.name in self.sites and key == public_key(peer.der)
+
+
+@lru_cache(maxsize=256)
+def public_key(der: bytes) -> bytes:
+    """Return a certificate's public key in the form in which Flower compares keys (PEM)."""
+    key = x509.load_der_x509_certificate(der).public_key()
+    return key.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
 
 
 async def _body(receive: Receive, length: int) -> bytes | None:

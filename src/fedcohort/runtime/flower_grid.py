@@ -28,6 +28,7 @@ from flwr.supercore.inflatable.inflatable_object import (
     no_object_id_recompute,
 )
 from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents
+from flwr.supercore.object_store import NoObjectInStoreError
 from flwr.supercore.run import Run
 from flwr.supercore.task_identity import TaskIdentity
 
@@ -115,7 +116,7 @@ class StateGrid(Grid):
                 continue
             try:
                 tree = self._state.object_store.get_object_tree(reply.metadata.message_id)
-            except Exception:  # its push session ended before the reply was there
+            except NoObjectInStoreError:  # its push session ended before the reply was there
                 tree = ObjectTree(object_id=reply.metadata.message_id)
             self._came[asked] = reply, tree
         for asked in [number for number in message_ids if number in self._came]:
@@ -199,8 +200,8 @@ class HubLine(FlowerLine):
         super().__init__(grid, nodes)
         self._sites = tuple(sorted(sites))
         self._state_grid, self._here, self._begun, self._tell = grid, connected, begun, tell
-        self._news = threading.Condition()
-        self._count = self._seen = 0
+        self._woken = threading.Condition()
+        self._count = 0
         self._lives: dict[str, int] = {}
 
     @property
@@ -215,9 +216,9 @@ class HubLine(FlowerLine):
 
     def wake(self) -> None:
         """Something came from a node."""
-        with self._news:
+        with self._woken:
             self._count += 1
-            self._news.notify_all()
+            self._woken.notify_all()
 
     def _message(self, site: str, body: bytes) -> Message:
         return self._state_grid.create_message(pack(body), CALL, self._nodes[site], "", TTL)
@@ -231,8 +232,6 @@ class HubLine(FlowerLine):
         return number
 
     def _look(self, sent: Mapping[str, str]) -> list[tuple[str, bytes | Silence]]:
-        with self._news:
-            self._seen = self._count
         came = super()._look(sent)
         answered = {number for number, _ in came}
         here = self.connected
@@ -246,9 +245,12 @@ class HubLine(FlowerLine):
         self._forget([number for number, _ in came])
         return came
 
-    def _pause(self, seconds: float) -> None:
-        with self._news:
-            self._news.wait_for(lambda: self._count != self._seen, seconds)
+    def _news(self) -> int:
+        return self._count
+
+    def _pause(self, seconds: float, news: int) -> None:
+        with self._woken:
+            self._woken.wait_for(lambda: self._count != news, seconds)
 
     def _forget(self, numbers: Collection[str]) -> None:
         for number in numbers:

@@ -25,7 +25,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import socket
 import ssl
 import threading
 import time
@@ -47,14 +46,13 @@ from starlette.middleware.base import BaseHTTPMiddleware
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from fedcohort.protocol.errors import InputError
+from fedcohort.runtime import tls
 from fedcohort.runtime.flower_gate import PEER, App, Gate
 from fedcohort.runtime.flower_grid import HubLine, StateGrid
 from fedcohort.runtime.flower_line import quiet
-from fedcohort.runtime.flower_party import Party, Peer, direct
-from fedcohort.runtime.line import Answering, Line
-
-#: The longest body that is read, in bytes.
-CAP = 256 * 2**20
+from fedcohort.runtime.line import CARRIED, Answering, Line
+from fedcohort.runtime.quiet import Log, Quiet
+from fedcohort.runtime.tls import Credentials, Peer
 
 
 def fleet(state: LinkStateFactory) -> FastAPI:
@@ -82,8 +80,7 @@ class Named(H11Protocol):
         """Begin, with the peer in each request's state."""
         super().connection_made(transport)
         try:
-            tls = transport.get_extra_info("ssl_object")
-            peer = Peer.of(tls.getpeercert(binary_form=True))
+            peer = Peer.of(transport.get_extra_info("ssl_object"))
         except Exception:  # what cannot be read is nobody
             peer = None
         self.app_state = {**self.app_state, PEER: peer}
@@ -96,24 +93,22 @@ class Hub:
     ----------
     kit : the coordinator's.
     on_request : answers what leads and stewards ask; it never raises.
-    listen : address to bind to; by default loopback if the kit's address is there, else all.
+    listen : host or address to listen on, if it is not the one in the kit.
+    cap : bytes of the longest body that is read.
     """
 
     def __init__(
         self,
-        kit: Party,
+        kit: Credentials,
         on_request: Answering,
         log: logging.Logger | None = None,
         *,
         listen: str | None = None,
-        cap: int = CAP,
+        cap: int = CARRIED,
     ):
         quiet()
         self._kit, self._log = kit, log or logging.getLogger(__name__)
-        host, _, port = kit.address.rpartition(":")
-        # another computer's address is the network's word that others are to reach this one
-        self._bind = listen or (host.strip("[]") if direct(kit) else "0.0.0.0")
-        self._port = int(port)
+        self._listen = listen
         factory = LinkStateFactory(
             FLWR_IN_MEMORY_DB_NAME, NoOpFederationManager(), ObjectStoreFactory()
         )
@@ -149,15 +144,15 @@ class Hub:
 
         Raises
         ------
-        InputError : the port is taken.
+        InputError : the address or a file cannot be used.
         """
-        listening = self._listen()
+        rules = tls.context(self._kit, server=True)
+        _hear_alerts(rules, Quiet(self._log.warning))
+        listening = tls.listener(self._kit.address, self._listen)
         config = uvicorn.Config(
             cast(Any, self._gate),
-            ssl_certfile=self._kit.certificate,
+            ssl_certfile=self._kit.certificate,  # that there is TLS; by which rules is said below
             ssl_keyfile=self._kit.key,
-            ssl_ca_certs=str(self._kit.root),
-            ssl_cert_reqs=ssl.CERT_REQUIRED,
             http=Named,
             ws="none",
             loop="asyncio",
@@ -172,9 +167,7 @@ class Hub:
         )
         logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
         config.load()
-        if config.ssl is not None:
-            config.ssl.minimum_version = ssl.TLSVersion.TLSv1_3
-            _hear_alerts(config.ssl, self._log)
+        config.ssl = rules
         server = self._server = uvicorn.Server(config)
         thread = self._thread = threading.Thread(
             target=server.run, kwargs={"sockets": [listening]}, name="flower-hub", daemon=True
@@ -193,21 +186,6 @@ class Hub:
             self._server.should_exit = True
             self._thread.join(5)
             self._server = self._thread = None
-
-    def _listen(self) -> socket.socket:
-        family = socket.AF_INET6 if ":" in self._bind else socket.AF_INET
-        # the protocol is named because asyncio sends without delay only where it is
-        listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            listening.bind((self._bind, self._port))
-        except OSError as error:
-            listening.close()
-            raise InputError(
-                f"{self._bind}:{self._port} cannot be listened at ({error.strerror}). Stop what "
-                "does, or give the coordinator's kit another port."
-            ) from None
-        return listening
 
     def _admit(self, site: str, key: bytes) -> None:
         """Let a site's node be activated: register its key, and forget an earlier activation."""
@@ -237,7 +215,7 @@ _ALERTS = {
 }
 
 
-def _hear_alerts(context: ssl.SSLContext, log: logging.Logger) -> None:
+def _hear_alerts(rules: ssl.SSLContext, log: Log) -> None:
     """Write a line for each peer that is turned away; asyncio would say nothing."""
 
     def hear(
@@ -246,7 +224,7 @@ def _hear_alerts(context: ssl.SSLContext, log: logging.Logger) -> None:
         if direction == "write" and int(cast(Any, kind)) == 21 and len(data) == 2:
             why = _ALERTS.get(data[1])
             if why is not None:
-                log.warning("a peer was turned away: %s.", why)
+                log(f"a peer was turned away: {why}.")
 
     with contextlib.suppress(AttributeError, TypeError):
-        cast(Any, context)._msg_callback = hear
+        cast(Any, rules)._msg_callback = hear

@@ -123,6 +123,7 @@ class FlowerLine:
             yield from not_sent.items()
             wait = LOOKS[0]
             while sent:
+                news = self._news()
                 came = self._look(sent)
                 for number, reply in came:
                     yield sent.pop(number), reply
@@ -134,7 +135,7 @@ class FlowerLine:
                         yield site, Silence(f"site {site!r} did not answer in {timeout:g} s.")
                 elif sent:
                     wait = LOOKS[0] if came else min(1.3 * wait, LOOKS[1])
-                    self._pause(min(wait, left))
+                    self._pause(min(wait, left), news)
         finally:
             self._forget(sent)
 
@@ -154,8 +155,12 @@ class FlowerLine:
     def _message(self, site: str, body: bytes) -> Message:
         return Message(pack(body), self._nodes[site], CALL)
 
-    def _pause(self, seconds: float) -> None:
-        """Wait for replies."""
+    def _news(self) -> int:
+        """Return how often something came; an exchange's own, as several may go on at once."""
+        return 0
+
+    def _pause(self, seconds: float, news: int) -> None:
+        """Wait for replies, beyond those of which there was news before the latest look."""
         time.sleep(seconds)
 
     def _forget(self, numbers: Collection[str]) -> None:

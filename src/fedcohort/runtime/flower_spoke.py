@@ -19,7 +19,6 @@ import logging
 import threading
 import time
 from base64 import b64encode
-from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
@@ -27,6 +26,7 @@ from functools import partial
 
 import httpx
 from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import load_pem_private_key
 from flwr.app import Context, Message, RecordDict
 from flwr.app.message import remove_content_from_message
 from flwr.clientapp import ClientApp
@@ -58,16 +58,11 @@ from flwr.supercore.primitives.asymmetric import public_key_to_bytes, sign_messa
 from flwr.supercore.protobuf.client import ProtobufCall, ProtobufRequestContext
 from flwr.supernode.fleet_http_client import FleetHttpClient
 
+from fedcohort.protocol.errors import InputError
+from fedcohort.runtime.flower_http import OK, UNAUTHORIZED, client, named, status_text, why
 from fedcohort.runtime.flower_line import client_app, quiet
-from fedcohort.runtime.flower_party import (
-    Party,
-    client_tls,
-    direct,
-    named,
-    private_key,
-)
-from fedcohort.runtime.flower_refusals import OK, UNAUTHORIZED, status_text, why
 from fedcohort.runtime.line import Answering, Silence
+from fedcohort.runtime.tls import Credentials
 
 #: Seconds between two heartbeats, and what Flower is told (it waits for twice that).
 BEAT, TOLD = 5.0, 10.0
@@ -82,11 +77,21 @@ class Signed:
 
     Parameters
     ----------
-    extensions : of each request, for httpx.
+    kit : the site's, whose certificate's key its node has.
+
+    Raises
+    ------
+    InputError : the kit holds no key of the kind that Flower's nodes have.
     """
 
-    def __init__(self, key: ec.EllipticCurvePrivateKey, extensions: Mapping[str, str]):
-        self._key, self._extensions = key, extensions
+    def __init__(self, kit: Credentials):
+        try:
+            key = load_pem_private_key(kit.key.read_bytes(), password=None)
+        except (OSError, ValueError, TypeError):
+            key = None
+        if not isinstance(key, ec.EllipticCurvePrivateKey):
+            raise InputError(f"{kit.key}: no key that Flower's nodes have. Ask for a new kit.")
+        self._key, self._named = key, named(kit)
         self.public = public_key_to_bytes(key.public_key())
         self._behind = timedelta()
 
@@ -102,7 +107,7 @@ class Signed:
                 ).decode("ascii"),
             }
         )
-        context.request.extensions.update(self._extensions)
+        context.request.extensions.update(self._named)
         response = call_next(context)
         if response.status_code == UNAUTHORIZED and "date" in response.headers:
             self._behind = parsedate_to_datetime(response.headers["date"]) - datetime.now(UTC)
@@ -210,19 +215,22 @@ class Spoke:
     on_request : a site's answerer; None for a person, who only asks.
     """
 
-    def __init__(self, kit: Party, on_request: Answering | None, log: logging.Logger | None = None):
+    def __init__(
+        self, kit: Credentials, on_request: Answering | None, log: logging.Logger | None = None
+    ):
         quiet()
         self._kit, self._log = kit, log or logging.getLogger(__name__)
-        self._tls = client_tls(kit)
         self._app = None if on_request is None else client_app(lambda _: on_request)
-        self._signed = None if on_request is None else Signed(private_key(kit), named(kit))
+        self._signed = None if on_request is None else Signed(kit)
         self._named = named(kit)
-        self._people = self._http()
+        self._people = client(kit, PATIENCE)
         self._heard = float("-inf")
         self._ending = threading.Event()
         self._threads = list[threading.Thread]()
         self._said = ""
         self._now: tuple[FleetHttpClient, Activated] | None = None
+        self._left = False
+        self._leaving = threading.Lock()
 
     @property
     def connected(self) -> bool:
@@ -233,15 +241,15 @@ class Spoke:
         """Ask the coordinator something."""
         try:
             answer = self._people.post(
-                f"https://{self._kit.address}/people",
+                "/people",
                 content=blob,
                 timeout=timeout,
                 extensions=self._named,
             )
         except (httpx.ConnectError, httpx.ConnectTimeout) as error:
-            return Silence(why(error, self._kit), late=False)
+            return Silence(str(why(error, self._kit)), late=False)
         except httpx.HTTPError as error:
-            return Silence(why(error, self._kit))
+            return Silence(str(why(error, self._kit)))
         if answer.status_code != OK:
             where = f"the coordinator at {self._kit.address}"
             return Silence(status_text(answer.status_code, where), late=False)
@@ -252,12 +260,10 @@ class Spoke:
         """Connect, and connect again whenever the connection is lost."""
         if self._app is None:
             try:
-                self._people.get(
-                    f"https://{self._kit.address}/people", timeout=5, extensions=self._named
-                )
+                self._people.get("/people", timeout=5, extensions=self._named)
                 self._heard = time.monotonic()
             except httpx.HTTPError as error:
-                self._say(why(error, self._kit))
+                self._say(str(why(error, self._kit)))
             return
         for work in (self._serve, self._beat):
             thread = threading.Thread(target=work, name="flower-spoke", daemon=True)
@@ -269,10 +275,7 @@ class Spoke:
         self._ending.set()
         now = self._now
         if now is not None:
-            try:
-                now[1].leave()
-            except Exception as error:
-                self._log.debug("leaving: %s", type(error).__name__)
+            self._leave(now[1])
             now[0].close()
         for thread in self._threads:
             thread.join(2)
@@ -295,12 +298,24 @@ class Spoke:
                         self._heard = time.monotonic()
                         if not came and self._heard - began < 0.5:
                             self._ending.wait(0.5)  # a SuperLink that does not hold requests
+                    self._leave(node)
             except Exception as error:
                 if not self._ending.is_set():
-                    self._say(why(error, self._kit))
+                    self._say(str(why(error, self._kit)))
             self._now = None
             self._ending.wait(pause)
             pause = min(2 * pause, PAUSE)
+
+    def _leave(self, node: Activated) -> None:
+        """Tell the coordinator once that this node goes, before its connection is closed."""
+        with self._leaving:
+            if self._left:
+                return
+            self._left = True
+            try:
+                node.leave()
+            except Exception as error:
+                self._log.debug("leaving: %s", type(error).__name__)
 
     def _beat(self) -> None:
         """Send heartbeats, also while a message is being answered."""
@@ -325,14 +340,10 @@ class Spoke:
 
     def _client(self) -> FleetHttpClient:
         assert self._signed is not None
-        client = FleetHttpClient(f"https://{self._kit.address}", interceptors=[self._signed])
-        client._client.close()  # pyright: ignore[reportPrivateUsage]
-        client._client = self._http()  # pyright: ignore[reportPrivateUsage]
-        return client
-
-    def _http(self) -> httpx.Client:
-        near = direct(self._kit)
-        return httpx.Client(verify=self._tls, timeout=PATIENCE, trust_env=not near)
+        made = FleetHttpClient(f"https://{self._kit.address}", interceptors=[self._signed])
+        made._client.close()  # pyright: ignore[reportPrivateUsage]
+        made._client = client(self._kit, PATIENCE)  # pyright: ignore[reportPrivateUsage]
+        return made
 
     def _say(self, line: str) -> None:
         """Write a line to the log, once until there is another to write."""

@@ -11,6 +11,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+#: Bytes of the largest request or reply; and of the largest message, which seals and names make
+#: longer.
+LARGEST = 256 * 2**20
+CARRIED = LARGEST + 2**20
+
 #: A site's end of a line: a request to its reply. It never raises.
 Answering = Callable[[bytes], bytes]
 

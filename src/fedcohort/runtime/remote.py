@@ -24,7 +24,7 @@ from fedcohort.protocol.ledger import Ledger
 from fedcohort.runtime.calls import Request, Seen, read_reply
 from fedcohort.runtime.coordinator import Coordinator, Progress
 from fedcohort.runtime.journal import Journal
-from fedcohort.runtime.line import Line, Silence
+from fedcohort.runtime.line import LARGEST, Line, Silence
 
 #: Seconds until a silent site is asked again, doubled each time.
 PATIENCE = 5.0
@@ -55,7 +55,7 @@ class RemoteTransport:
         history: str,
         *,
         timeout: float = 60.0,
-        cap: int = 256 * 2**20,
+        cap: int = LARGEST,
         patience: float = PATIENCE,
     ):
         self._line = line
@@ -206,7 +206,7 @@ def remote(
     journal: Journal | None = None,
     observer: Callable[[Progress], None] | None = None,
     timeout: float = 60.0,
-    cap: int = 256 * 2**20,
+    cap: int = LARGEST,
     patience: float = PATIENCE,
 ) -> Coordinator:
     """Return a federation of the sites of a line; see `Coordinator` and `RemoteTransport`."""

@@ -20,7 +20,8 @@ import secrets
 import sqlite3
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
@@ -40,6 +41,7 @@ from fedcohort.protocol.host import Call, Host
 from fedcohort.protocol.wire import Malformed, decode, encode
 from fedcohort.runtime.answers import Answers, Kept
 from fedcohort.runtime.calls import NO_VIEW, Request, Seen, refusal_bytes, reply_bytes
+from fedcohort.runtime.line import LARGEST
 from fedcohort.runtime.whereabouts import where
 
 #: Sessions whose data is held ready, and views.
@@ -66,8 +68,8 @@ class Limits:
     min_cell : the smallest `min_cell` that a step may be asked with.
     """
 
-    request_bytes: int = 256 * 2**20
-    reply_bytes: int = 256 * 2**20
+    request_bytes: int = LARGEST
+    reply_bytes: int = LARGEST
     max_numbers: int | None = None
     min_cell: int = 1
 
@@ -92,6 +94,19 @@ class Left:
 
 class _Lacks(Exception):
     """The view's text is not here: it is asked for."""
+
+
+class _Disk(Exception):
+    """What must be on the disk before a reply leaves could not be written, or read."""
+
+
+@contextmanager
+def _disk() -> Generator[None]:
+    """Tell a fault of the disk from one of a step or a table, which may be an `OSError` as well."""
+    try:
+        yield
+    except (sqlite3.Error, OSError) as error:
+        raise _Disk(type(error).__name__) from error
 
 
 class _Session:
@@ -186,11 +201,12 @@ class SiteEnd:
             session.host = self._open(request.run, request.session)
         host, key = session.host, (request.run, request.session, request.history)
         if session.history != request.history:
-            session.kept = self._answers.calls(*key)
+            with _disk():
+                session.kept = self._answers.calls(*key)
             session.history, session.state, session.last = request.history, None, None
         digest = request.digest()
         if session.kept.get(request.call) == digest:
-            known = self._answers.load(*key, request.call)
+            known = self._load(key, request.call)
             if known is not None and known.digest == digest:
                 return known.reply
         if session.last is not None and session.last[0] == digest:
@@ -206,12 +222,14 @@ class SiteEnd:
         reply = reply_bytes(request.history, request.call, answer.reply)
         self._check_reply(request, answer.reply, reply)
         if self._note is not None:
-            self._note(_left(request, answer.reply))
+            with _disk():
+                self._note(_left(request, answer.reply))
         if answer.state is None:
             session.last = (digest, reply)
             return reply
         kept = Kept(digest, reply, encode(answer.state))
-        self._answers.save(*key, request.call, request.base, kept)
+        with _disk():
+            self._answers.save(*key, request.call, request.base, kept)
         stay = {n: k for n, k in session.kept.items() if n > request.call or n == request.base}
         session.kept = {**stay, request.call: digest}
         session.state = (request.call, answer.state)
@@ -247,16 +265,29 @@ class SiteEnd:
             return None
         if session.state is None or session.state[0] != base:
             key = (request.run, request.session, request.history)
-            kept = self._answers.load(*key, base) if base in session.kept else None
+            kept = self._load(key, base) if base in session.kept else None
             if kept is None:
-                held = sorted(session.kept)
+                held = sorted(session.kept.keys() - {base})
                 found = f"those of calls {held}" if held else "none"
+                lost = "holds no sound" if base in session.kept else "holds no"
                 raise JournalMismatch(
-                    f"site {self.site!r} holds no state of call {base}, on which call "
+                    f"site {self.site!r} {lost} state of call {base}, on which call "
                     f"{request.call} builds, but {found}. Start again without --resume."
                 )
             session.state = (base, decode(kept.state)[0])
         return session.state[1]
+
+    def _load(self, key: tuple[str, str, str], call: int) -> Kept | None:
+        """Return what is kept of a call; None as well where it is damaged, as if it were lost."""
+        with _disk():
+            kept = self._answers.load(*key, call)
+        try:
+            for record in () if kept is None else (kept.reply, kept.state):
+                decode(record)
+        except Malformed:
+            self._write(f"what is kept of call {call} is damaged on this site's disk")
+            return None
+        return kept
 
     def _check_min_cell(self, arguments: Mapping[str, Any]) -> None:
         asked = arguments.get("min_cell", self._limits.min_cell)
@@ -295,12 +326,17 @@ class SiteEnd:
         rules = (VerbRefused, JournalMismatch, SiteFailed)
         if isinstance(error, rules) and name in _CODES and not error.near_data:
             return refusal_bytes(name, f"{error} ({number} in the site's log)")
-        if isinstance(error, (sqlite3.Error, OSError)):
-            return refusal_bytes(  # ends the run, which can be resumed; no fit has failed
+        if isinstance(error, _Disk):  # ends the run, which can be resumed; no fit has failed
+            cure = "Make room there and --resume."
+            if str(error) == sqlite3.DatabaseError.__name__:
+                cure = (
+                    "That store is damaged: stop the node, move state/answers.sqlite away from its "
+                    "kit, and start the study again without --resume."
+                )
+            return refusal_bytes(
                 "Refused",
-                f"site {self.site!r} could not keep its answer to {step} on its disk ({name}); "
-                f"nothing left and its state is as before. Its log has more under {number}. Make "
-                f"room there and --resume.",
+                f"site {self.site!r} could not keep its answer to {step} on its disk ({error}); "
+                f"nothing left and its state is as before. Its log has more under {number}. {cure}",
                 "disk",
             )
         code = name if isinstance(error, FedcohortError) and name in _CODES else "SiteFailed"

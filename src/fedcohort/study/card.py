@@ -87,11 +87,17 @@ def _what(
     events = data.get("events")
     share = 100 * (1 - plan.test_fraction)
     held = f", {events} with the event" if events is not None else ""
+    sites = (results.get("network") or {}).get("sites")
+    source = (
+        f"the rows of {', '.join(map(_cell, sites))}, at these hospitals"
+        if sites
+        else f"{data['source']}, scenario {plan.scenarios[0].name}"
+    )
     return "\n".join(
         [
             f"- Method: {method.title} (`{method.name}`). Source: {method.paper}",
             *([f"- In particular: {_cell('; '.join(particulars))}"] if particulars else []),
-            f"- Trained on: {data['source']}, scenario {plan.scenarios[0].name}, the training rows "
+            f"- Trained on: {source}, the training rows "
             f"of the first repeat ({share:.0f} % of {data['rows']} rows{held})",
             f"- Outcome: {', '.join(_outcome(results)) or 'none'}"
             + (f" ({unit})" if (unit := results["outcome"].get("unit")) else ""),

@@ -12,7 +12,7 @@ import shutil
 import time
 import traceback
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -131,15 +131,25 @@ class Workshop:
     models : where the first repeat's models are written, of arms that learn from all sites: those
         of the bounds tell of single hospitals, or of all rows in one place, and are not kept.
     debug : let an error that nobody foresaw end the run.
+    runtime : how the sites are reached; see `Problem`.
     """
 
-    def __init__(self, plan: Plan, table: Table, work: Path, models: Path, debug: bool = False):
+    def __init__(
+        self,
+        plan: Plan,
+        table: Table,
+        work: Path,
+        models: Path,
+        debug: bool = False,
+        runtime: str = "local",
+    ):
         self.plan = plan
         self._table = table
         self._cells = work / "cells"
         self._scratch = work / "scratch"
         self._models = models
         self.debug = debug
+        self.runtime = runtime
 
     def result(self, cell: Cell) -> dict[str, Any] | None:
         """Return what a cell gave, or None if it is not complete."""
@@ -165,7 +175,7 @@ class Workshop:
         lines: list[str] = []
         found: dict[str, Any]
         try:
-            laid = lay_out(plan, self._table, scenario, cell.repeat)
+            laid = self._lay_out(scenario, cell.repeat)
             work = self._tune if cell.kind == "tune" else self._fit
             found = work(_Job(cell, arm, scenario, laid, scratch, lines, tell))
             found["status"] = "done"
@@ -181,6 +191,10 @@ class Workshop:
         write_text(self.ledger(cell), "".join(lines))
         write_text(self._cells / f"{cell.name}.json", json.dumps(found, allow_nan=False))
         shutil.rmtree(scratch, ignore_errors=True)
+
+    def _lay_out(self, scenario: Scenario, repeat: int) -> Laid:
+        laid = lay_out(self.plan, self._table, scenario, repeat)
+        return replace(laid, problem=replace(laid.problem, runtime=self.runtime))
 
     # tuning ---------------------------------------------------------------------------
 

@@ -6,7 +6,9 @@ its tuning.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import dataclasses
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -40,6 +42,7 @@ class Problem:
     outcome : what is predicted, or None.
     min_cell : smallest count a cell may have.
     quorum : fraction of sites that must answer each call.
+    runtime : "local", or "flower-sim": how the sites of this process are reached.
     """
 
     frames: Frames
@@ -47,6 +50,7 @@ class Problem:
     outcome: Outcome | None
     min_cell: int = 5
     quorum: float = 1.0
+    runtime: str = "local"
 
     @property
     def kind(self) -> str:
@@ -66,7 +70,7 @@ class Problem:
 
     def on(self, frames: Frames) -> Problem:
         """Return the same problem on other tables."""
-        return Problem(frames, self.dictionary, self.outcome, self.min_cell, self.quorum)
+        return dataclasses.replace(self, frames=frames)
 
     def pooled(self) -> Problem:
         """Return the problem of one table that holds all rows."""
@@ -153,20 +157,46 @@ def fit_once(
         journal.parent.mkdir(parents=True, exist_ok=True)
     mark = repr((method.name, config, sorted(table.items()), seed, problem.quorum))
     book = Journal(journal, mark) if journal else None
-    store = StateStore(journal.with_suffix(".states")) if journal else None
+    states = journal.with_suffix(".states") if journal else None
     try:
-        fed = local(
-            hosts,
-            quorum=problem.quorum,
-            ledger=trail.ledger,
-            journal=book,
-            store=store,
-            observer=observer,
-        )
-        return fit_over(fed, problem, method, settings, table, seed, trail)
+        with _reached(problem, hosts, trail.ledger, book, states, observer) as fed:
+            return fit_over(fed, problem, method, settings, table, seed, trail)
     finally:
         if book:
             book.close()
+
+
+@contextmanager
+def _reached(
+    problem: Problem,
+    hosts: Sequence[Host],
+    ledger: Ledger,
+    journal: Journal | None,
+    states: Path | None,
+    observer: Callable[[Progress], None] | None,
+) -> Generator[Coordinator]:
+    """Give the federation of a problem's sites, on the runtime that it names."""
+    if problem.runtime == "flower-sim":
+        from fedcohort.runtime.flower import flower_local
+
+        with flower_local(
+            hosts,
+            quorum=problem.quorum,
+            ledger=ledger,
+            journal=journal,
+            states=states,
+            observer=observer,
+        ) as fed:
+            yield fed
+        return
+    yield local(
+        hosts,
+        quorum=problem.quorum,
+        ledger=ledger,
+        journal=journal,
+        store=None if states is None else StateStore(states),
+        observer=observer,
+    )
 
 
 def fit_over(

@@ -97,6 +97,7 @@ class About:
     first : the ledger's first lines, of the cohort's description.
     more : further keys of results.json.
     intervals : "draws" of a bootstrap over patients, or "repeats".
+    exactness : by metric, how it was computed, where it is not of pooled rows.
     """
 
     outcome: Mapping[str, Any]
@@ -109,6 +110,7 @@ class About:
     declared: Mapping[str, Mapping[str, Any]] = field(default_factory=dict[str, Mapping[str, Any]])
     more: Mapping[str, Any] = field(default_factory=dict[str, Any])
     intervals: str = "draws"
+    exactness: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
 def write(shop: Workshop, table: Table, out: Path, seconds: float, command: str) -> dict[str, Any]:
@@ -160,6 +162,7 @@ def write_all(shop: Shelf, about: About, out: Path, seconds: float, command: str
             "metrics": list(plan.metrics),
             "test_mark": about.test_mark,
             **({} if by_draws else {"intervals": about.intervals}),
+            **({"exactness": dict(about.exactness)} if about.exactness else {}),
         },
         "preprocess": dict(plan.content.get("preprocess") or {}),
         "privacy": {"secure_aggregation": False, "dp": None, "min_cell": plan.min_cell},
@@ -334,12 +337,17 @@ def _rows(shown: Iterable[Found]) -> Iterator[dict[str, Any]]:
             yield {**head, **blank, **row, "status": one.found["status"]}
 
 
-def _values(shown: Iterable[Found], metric: str) -> dict[tuple[str, str], dict[int, float]]:
-    """Return a metric's value over all sites by (scenario, arm) and repeat."""
+def _values(
+    shown: Iterable[Found], metric: str, key: str = "metrics"
+) -> dict[tuple[str, str], dict[int, float]]:
+    """Return a metric's value over all sites by (scenario, arm) and repeat.
+
+    `key` is "within" for metrics of pairs within sites, which deployed runs have.
+    """
     out: dict[tuple[str, str], dict[int, float]] = {}
     for one in shown:
         for row in one.found.get("rows", ()):
-            value = row["metrics"].get(metric)
+            value = row.get(key, {}).get(metric)
             if row["site"] is None and value is not None:
                 out.setdefault((one.scenario, one.arm.name), {})[one.repeat] = value
     return out
@@ -373,15 +381,21 @@ def _summary(plan: Plan, shown: list[Found], by: str) -> list[dict[str, Any]]:
 
 
 def _comparisons(plan: Plan, shown: list[Found]) -> list[dict[str, Any]]:
-    """Return every pair of arms on the repeats that both have."""
+    """Return every pair of arms on the repeats that both have.
+
+    Where one of them is judged within sites alone, the other is, too, if it has been.
+    """
     rows: list[dict[str, Any]] = []
     ratio = plan.test_fraction / (1 - plan.test_fraction)
     names = [arm.name for arm in plan.arms]
+    alone = {arm.name for arm in plan.arms if arm.scope == "isolated"}
     for metric in plan.metrics:
-        values = _values(shown, metric)
+        pooled, within = _values(shown, metric), _values(shown, metric, "within")
         for scenario in plan.scenarios:
             for i, against in enumerate(names):
                 for arm in names[i + 1 :]:
+                    apart = bool(alone & {arm, against}) and (scenario.name, arm) in within
+                    values = within if apart else pooled
                     a = values.get((scenario.name, arm), {})
                     b = values.get((scenario.name, against), {})
                     both = sorted(set(a) & set(b))
@@ -394,6 +408,7 @@ def _comparisons(plan: Plan, shown: list[Found]) -> list[dict[str, Any]]:
                         | {"against": against}
                         | {k: _finite(v) for k, v in numbers.items()}
                         | {"n": len(both)}
+                        | ({"pairs": "within"} if apart else {})
                     )
     return rows
 

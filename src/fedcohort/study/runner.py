@@ -62,12 +62,14 @@ def run(
     tell: Tell,
     command: str,
     debug: bool = False,
+    runtime: str = "local",
 ) -> dict[str, Any]:
     """Do all pieces that are not done yet, and write the study's files.
 
     Parameters
     ----------
     debug : let an error that nobody foresaw end the run, rather than fail the piece.
+    runtime : "local", or "flower-sim".
 
     Raises
     ------
@@ -78,9 +80,9 @@ def run(
     began = time.monotonic()
     open_folder(out, resume)
     with locked(out / WORK / "lock"):
-        _claim(plan, table, out, resume)
+        _claim(plan, table, out, resume, runtime)
         try:
-            shop = Workshop(plan, table, out / WORK, out / "models", debug)
+            shop = Workshop(plan, table, out / WORK, out / "models", debug, runtime)
             return _finish(shop, table, out, workers, tell, command, began)
         except OSError as error:
             raise FedcohortError(
@@ -145,7 +147,7 @@ def open_folder(out: Path, resume: bool) -> None:
         raise StudyError(f"{out}: cannot make this folder ({error.strerror}).") from None
 
 
-def _claim(plan: Plan, table: Table, out: Path, resume: bool) -> None:
+def _claim(plan: Plan, table: Table, out: Path, resume: bool, runtime: str) -> None:
     """Note whose run this is, or see that the one to resume is this study's."""
     mark = json.dumps(
         {
@@ -153,7 +155,8 @@ def _claim(plan: Plan, table: Table, out: Path, resume: bool) -> None:
             "study": plan.content,
             "seed": plan.seed,
             "data": table.mark,
-        },
+        }
+        | ({} if runtime == "local" else {"runtime": runtime}),
         indent=1,
         sort_keys=True,
         default=str,
@@ -162,8 +165,8 @@ def _claim(plan: Plan, table: Table, out: Path, resume: bool) -> None:
     if resume:
         if note.read_text(encoding="utf-8") != mark:
             raise StudyError(
-                f"{out}: the study, its data or the version changed since this run began; start "
-                f"a new one with another --out."
+                f"{out}: the study, its data, the runtime or the version changed since this run "
+                f"began; start a new one with another --out."
             )
         return
     fresh = note.with_suffix(".new")
@@ -191,7 +194,7 @@ def _do(shop: Workshop, table: Table, cells: list[Cell], workers: int, out: Path
         return
     context = multiprocessing.get_context("spawn")
     news: Any = context.Queue()
-    given = (shop.plan, table, str(out), shop.debug, news)
+    given = (shop.plan, table, str(out), shop.debug, shop.runtime, news)
     pool = ProcessPoolExecutor(min(workers, len(cells)), context, _start, given)
     waiting: dict[Future[None], Cell] = {pool.submit(_work, cell): cell for cell in cells}
     try:
@@ -245,7 +248,7 @@ _shop: Workshop | None = None
 _news: Any = None
 
 
-def _start(plan: Plan, table: Table, out: str, debug: bool, news: Any) -> None:
+def _start(plan: Plan, table: Table, out: str, debug: bool, runtime: str, news: Any) -> None:
     """Set a worker up with a study; one thread each, since the cells are the parallelism."""
     global _shop, _news
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -253,7 +256,7 @@ def _start(plan: Plan, table: Table, out: str, debug: bool, news: Any) -> None:
     for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
         os.environ[name] = "1"
     folder = Path(out)
-    _shop = Workshop(plan, table, folder / WORK, folder / "models", debug)
+    _shop = Workshop(plan, table, folder / WORK, folder / "models", debug, runtime)
     _news = news
 
 

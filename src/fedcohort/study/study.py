@@ -130,6 +130,7 @@ class Study:
         tell: runner.Tell | None = None,
         command: str = "Study.run()",
         debug: bool = False,
+        runtime: str = "local",
     ) -> Results:
         """Run every arm and write the results and the report.
 
@@ -140,6 +141,7 @@ class Study:
         workers : processes; more than one needs a main module that can be imported.
         tell : called with what is going on, for progress displays.
         debug : raise an error that nobody foresaw, rather than note that the fit failed.
+        runtime : "local", or "flower-sim": every fit goes through Flower's messages.
         """
         folder = Path(out) if out is not None else runner.default_folder(self.plan, resume)
         found = runner.run(
@@ -151,6 +153,7 @@ class Study:
             tell=tell or (lambda event: None),
             command=command,
             debug=debug,
+            runtime=runtime,
         )
         results = Results(folder, found)
         results.report()

@@ -82,7 +82,7 @@ def test_two_runs_give_the_same_bytes_but_for_seconds_whatever_the_order(whole, 
     assert files_of(tmp_path / "out") == files_of(out)
 
 
-@pytest.mark.parametrize("after", [1, 60, 200, 270])
+@pytest.mark.parametrize("after", [1, 60, 200, 230])
 def test_a_run_that_was_killed_goes_on_to_the_same_bytes(whole, tmp_path, after):
     terms, tables, out = whole
     calls = [0]
@@ -135,14 +135,14 @@ def test_sites_that_a_quorum_goes_on_without_stand_in_the_results(tmp_path):
     terms = terms_of(tmp_path, "gbsg2", arms, quorum=0.5)
 
     def absent(session, call, site):
-        return session == "fit-r0000-a01" and call in (9, 10) and site == "oslo"
+        return session == "fit-r0000-a01" and call in (9, 10, 12) and site == "oslo"
 
     found = run_local(terms, tables_of(terms, frames_of("gbsg2")), tmp_path / "out", absent=absent)
-    (row,) = found["missing"]
-    assert row == {
-        "arm": "deepcox", "repeat": 0, "phase": "fit", "site": "oslo", "calls": 2, "first": 9,
-        "last": 10,
-    }  # fmt: skip
+    head = {"arm": "deepcox", "repeat": 0, "phase": "fit", "site": "oslo"}
+    assert found["missing"] == [
+        {**head, "calls": 2, "first": 9, "last": 10},
+        {**head, "calls": 1, "first": 12, "last": 12},
+    ]
 
 
 def test_a_run_is_resumed_for_the_same_study_and_sites_alone(whole, tmp_path):

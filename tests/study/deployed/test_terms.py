@@ -206,7 +206,7 @@ def test_a_session_knows_no_steps_but_its_own(tmp_path):
 
 
 def test_views_of_a_judge_are_rebuilt_from_their_text():
-    for view in (Seen("train"), Seen("blind", True), Own((1.0, 2.5)), Said("QUJD", (0.1,), "risk")):
+    for view in (Seen("train"), Seen("all"), Own((1.0, 2.5)), Said("QUJD", (0.1,), "risk")):
         assert rebuild(kind_of(view), view.spec) == view
 
 

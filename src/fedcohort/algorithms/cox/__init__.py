@@ -1,12 +1,16 @@
 """Cox regression: shared or stratified baseline, both tie rules, elastic net, weights, entries."""
 
+from collections.abc import Iterator
+from typing import Any
+
+from fedcohort.algorithms.cox import own_steps, steps
 from fedcohort.algorithms.cox.model import CoxModel
 from fedcohort.algorithms.cox.own_steps import STEPS as OWN_STEPS
 from fedcohort.algorithms.cox.program import fit
 from fedcohort.algorithms.cox.settings import CoxSettings
 from fedcohort.algorithms.cox.steps import STEPS as COX_STEPS
 from fedcohort.data import timegrid
-from fedcohort.protocol import Method
+from fedcohort.protocol import Method, Step
 
 _ONCE = (
     "Only sums over all sites: once how many records differ in each column, and how far (not on "
@@ -41,6 +45,28 @@ def reveals_with(config: CoxSettings) -> str:
     )
 
 
+def asks(config: CoxSettings) -> Iterator[Step[..., Any]]:
+    """Yield the steps that a fit with these settings can ask for."""
+    exact, stratified = config.time_grid == "exact", config.baseline == "stratified"
+    lasso = config.given[0] > 0
+    if not exact:
+        yield from (steps.isolation, steps.differences)
+    yield from (steps.totals, steps.deaths, steps.risk_weights)
+    if config.strata:
+        yield steps.stratum_sizes
+    if stratified:
+        yield from (own_steps.own_likelihood, own_steps.own_hazard)
+    else:
+        yield from (steps.expected_deaths, steps.risk_moments)
+        if not (exact or lasso):
+            yield from (own_steps.own_moved, own_steps.own_gap)
+    if config.ph_check != "none" and not lasso:
+        yield own_steps.own_trend if stratified else steps.trend_moments
+    if config.penalty == "auto":
+        yield from (own_steps.fold_sizes, own_steps.fold_likelihood, own_steps.held_out)
+    yield from timegrid.asks(config.time_grid)
+
+
 METHOD = Method(
     name="cox",
     title="Cox proportional hazards, exactly as on the pooled table",
@@ -52,6 +78,7 @@ METHOD = Method(
     fit=fit,
     model=CoxModel,
     steps=(*COX_STEPS, *OWN_STEPS, *timegrid.STEPS),
+    asks=asks,
     gives=frozenset(
         {"predict", "predict_survival", "summary", "parameters", "proportional_hazards"}
     ),

@@ -93,7 +93,7 @@ class TrendMoments:
 
 @summed
 def totals(site: SurvivalSite, *, offset: bool) -> Totals:
-    """Count and sum the records; with an `offset`, the last column of x is one.
+    """Count the records, and sum their weights and covariates.
 
     Raises
     ------

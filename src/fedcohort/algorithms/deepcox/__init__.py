@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fedcohort.algorithms.deepcox.model import DeepCoxModel
-from fedcohort.algorithms.deepcox.program import STEPS, fit
+from fedcohort.algorithms.deepcox.program import STEPS, asks, fit
 from fedcohort.algorithms.deepcox.settings import DeepCoxSettings
 from fedcohort.protocol import Method
 
@@ -39,6 +39,7 @@ METHOD = Method(
     fit=fit,
     model=DeepCoxModel,
     steps=STEPS,
+    asks=asks,
     gives=frozenset({"predict", "predict_survival", "at_round"}),
     preprocess={"scale": "minmax", "impute": "median"},
     alone={"strategy": "exact", "time_grid": "exact"},

@@ -26,6 +26,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -38,7 +39,7 @@ from fedcohort.data.tables import SurvivalTable
 from fedcohort.models.losses import RiskSets
 from fedcohort.models.network import initial, network
 from fedcohort.numerics.survival import Baseline
-from fedcohort.protocol import Federation, Site, SiteUnavailable, Task, message, summed
+from fedcohort.protocol import Federation, Site, SiteUnavailable, Step, Task, message, summed
 from fedcohort.training import strategies
 from fedcohort.training.course import Course, HeldOut, Schedule, follow
 from fedcohort.training.local import penalise
@@ -301,3 +302,16 @@ def _ratio(d: Array, s0: Array) -> Array:
 ONE = np.ones(1)
 
 STEPS = (count_deaths, sum_risks, pull, *strategies.STEPS, *timegrid.STEPS)
+
+#: How each strategy trains; the others average.
+TRAINS: Mapping[str, Step[..., Any]] = {
+    "exact": pull,
+    "sequential": strategies.visit,
+    "ensemble": strategies.train_alone,
+}
+
+
+def asks(config: DeepCoxSettings) -> tuple[Step[..., Any], ...]:
+    """Return the steps that a fit with these settings can ask for."""
+    trains = TRAINS.get(config.strategy, strategies.train_here)
+    return (count_deaths, sum_risks, trains, *timegrid.asks(config.time_grid))

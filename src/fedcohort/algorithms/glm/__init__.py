@@ -1,11 +1,23 @@
 """Generalised linear models by one program: `glm`, and its best known case, `logistic`."""
 
+from collections.abc import Iterator
+from typing import Any
+
 from fedcohort.algorithms.glm.logistic import LogisticModel
 from fedcohort.algorithms.glm.model import GlmModel
-from fedcohort.algorithms.glm.program import fit, fit_logistic
+from fedcohort.algorithms.glm.program import BOUNDED, fit, fit_logistic
 from fedcohort.algorithms.glm.settings import GlmSettings, LogisticSettings
-from fedcohort.algorithms.glm.steps import STEPS
-from fedcohort.protocol import Method
+from fedcohort.algorithms.glm.steps import (
+    STEPS,
+    curvature,
+    differences,
+    isolation,
+    reach,
+    saturated,
+    totals,
+)
+from fedcohort.numerics.families import FAMILIES
+from fedcohort.protocol import Method, Step
 from fedcohort.training import admm
 
 _ONCE = (
@@ -28,6 +40,23 @@ def reveals_with(config: LogisticSettings) -> str:
     return _ONCE + _ROUNDS
 
 
+def asks(config: GlmSettings) -> Iterator[Step[..., Any]]:
+    """Yield the steps that a fit with these settings can ask for."""
+    yield from (isolation, differences, totals, curvature, saturated)
+    families = FAMILIES if config.family == "auto" else (config.family,)
+    links = {FAMILIES[f][0] for f in families} if config.link == "auto" else {config.link}
+    if links.intersection(BOUNDED):
+        yield reach
+
+
+def asks_of_logistic(config: LogisticSettings) -> Iterator[Step[..., Any]]:
+    """Yield the steps that a fit with these settings can ask for."""
+    if config.solver == "admm":
+        yield from (isolation, *admm.asks())
+    else:
+        yield from (isolation, differences, totals, curvature)
+
+
 METHOD = Method(
     name="glm",
     title="Generalised linear models, exactly as on the pooled table",
@@ -42,6 +71,7 @@ METHOD = Method(
     fit=fit,
     model=GlmModel,
     steps=STEPS,
+    asks=asks,
     gives=frozenset({"predict", "summary", "parameters"}),
     preprocess={"scale": "none", "impute": "median"},
 )
@@ -58,6 +88,7 @@ LOGISTIC = Method(
     fit=fit_logistic,
     model=LogisticModel,
     steps=(*STEPS, *admm.STEPS),
+    asks=asks_of_logistic,
     gives=frozenset({"predict", "summary", "parameters"}),
     preprocess={"scale": "none", "impute": "median"},
 )

@@ -1,5 +1,6 @@
 """Linear models for a real-valued outcome: ridge and least squares, lasso, elastic net."""
 
+from collections.abc import Iterator
 from typing import Any
 
 from fedcohort.algorithms.linear import lasso, ridge
@@ -12,7 +13,8 @@ from fedcohort.algorithms.linear.settings import (
     RidgeSettings,
 )
 from fedcohort.algorithms.linear.steps import STEPS as PRODUCTS
-from fedcohort.protocol import Method
+from fedcohort.algorithms.linear.steps import differences, fold_products, isolation, products
+from fedcohort.protocol import Method, Step
 from fedcohort.training import admm
 
 _ONCE = (
@@ -39,11 +41,22 @@ def reveals_with(config: RidgeSettings | PathSettings) -> str:
     return _ONCE + _FOLDS * held_out
 
 
+def asks(config: RidgeSettings | PathSettings) -> Iterator[Step[..., Any]]:
+    """Yield the steps that a fit with these settings can ask for."""
+    if config.solver == "admm":
+        yield from (isolation, *admm.asks())
+        return
+    yield from (products, differences)
+    if isinstance(config, PathSettings) and config.holds_out:
+        yield fold_products
+
+
 _SHARED: dict[str, Any] = {
     "tasks": ("regression",),
     "reveals_with": reveals_with,
     "model": LinearModel,
     "steps": (*PRODUCTS, *admm.STEPS),
+    "asks": asks,
     "gives": frozenset({"predict", "summary", "parameters"}),
     "preprocess": {"scale": "none", "impute": "median"},
 }

@@ -9,6 +9,9 @@
 Revealed: `Tally`, `Spread`, `Cells`, `Cut` and `Expected`, only as sums over all sites.
 """
 
+from collections.abc import Mapping
+from typing import Any
+
 from fedcohort.data.preprocess.fit import check_roles, fit_design, strata_levels
 from fedcohort.data.preprocess.iterative import expected_moments
 from fedcohort.data.preprocess.options import IMPUTES, MOST_WINSORISED, OPTIONS, SCALES, checked
@@ -18,9 +21,27 @@ from fedcohort.data.preprocess.steps import (
     column_spread,
     column_tally,
 )
+from fedcohort.protocol.step import Step
 
 #: Every step that `fit_design` asks for.
-STEPS = (column_tally, column_spread, column_cells, column_cut, expected_moments)
+STEPS: tuple[Step[..., Any], ...] = (
+    column_tally, column_spread, column_cells, column_cut, expected_moments,
+)  # fmt: skip
+
+
+def asked(options: Mapping[str, Any]) -> tuple[Step[..., Any], ...]:
+    """Return the steps that `fit_design` may ask for with these options."""
+    cut, impute = bool(options.get("winsorise")), options.get("impute", "median")
+    scale = options.get("scale", "none")
+    plain = impute in ("mean", "iterative") and scale in ("none", "standard") and not cut
+    return (
+        column_tally,
+        column_spread,
+        *(column_cells,) * (not plain),
+        *(column_cut,) * cut,
+        *(expected_moments,) * (impute == "iterative"),
+    )
+
 
 __all__ = [
     "IMPUTES",
@@ -28,6 +49,7 @@ __all__ = [
     "OPTIONS",
     "SCALES",
     "STEPS",
+    "asked",
     "check_roles",
     "checked",
     "fit_design",

@@ -21,8 +21,14 @@ def section(run: Run) -> Section | None:
     domain = _domain(run)
     intro = (
         f"{known.axis}, further {'right' if known.sign >= 0 else 'left'} is better. {known.plain} "
-        "The shaded band runs from one hospital alone to all data in one place: the further "
-        "through it an arm lies, the more of the gap it closes."
+    )
+    intro += (
+        _without_upper(run)
+        if run.deployed and run.upper is None
+        else (
+            "The shaded band runs from one hospital alone to all data in one place: the further "
+            "through it an arm lies, the more of the gap it closes."
+        )
     )
     if any(words.number(s.get("low")) == words.number(s.get("low")) for s in run.rows("summary")):
         intro += " Bars are 95 % intervals."
@@ -33,6 +39,26 @@ def section(run: Run) -> Section | None:
         "How close does training together come?",
         intro,
         h("div", *body, _every_metric(run), _comparisons(run)),
+    )
+
+
+def _without_upper(run: Run) -> str:
+    """Return what the lower bound is over a network, and why there is no upper one."""
+    out = (
+        "There is no upper bound: all data in one place is what a network exists to avoid. How "
+        "near it training together comes can be seen on public data, with the same study on one "
+        "computer."
+    )
+    if run.lower is None:
+        return out
+    of_ranks = any(c.get("pairs") == "within" for c in run.rows("comparisons"))
+    inside = (
+        " Its patients are ordered within their hospital, by that hospital's model; in the table "
+        "of differences so are the other arms'."
+    )
+    return (
+        f"“{run.lower.title}” is the lower bound: each hospital's own model, judged on the "
+        f"hospital's own blind patients.{inside if of_ranks else ''} {out}"
     )
 
 
@@ -121,7 +147,9 @@ def _every_metric(run: Run) -> Markup:
             [key(a), *(_cell(run.summary(a.name, c, m), known.digits) for c in run.scenarios)]
             for a in run.arms
         ]
-        caption = f"{known.axis}: mean (95 % interval). {known.plain}".strip()
+        how = (run.mapping("evaluate").get("exactness") or {}).get(m)
+        computed = f" Computed over the network: {how}." if how else ""
+        caption = f"{known.axis}: mean (95 % interval). {known.plain}{computed}".strip()
         tables.append(
             table(
                 ["", *run.scenarios.values()],
@@ -163,4 +191,9 @@ def _comparisons(run: Run) -> Markup | None:
         "Differences between arms, paired by repeat; intervals allow for repeats that share "
         "patients; p is not adjusted for the number of comparisons."
     )
+    if run.lower and any(c.get("pairs") == "within" for c in run.rows("comparisons")):
+        caption += (
+            f" Against “{run.lower.title}”, metrics of ranks are of pairs of patients of one "
+            "hospital, on both sides."
+        )
     return more("Differences between arms", table(head, body, numeric=(3, 4), caption=caption))

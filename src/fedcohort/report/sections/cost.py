@@ -28,8 +28,14 @@ def section(run: Run) -> Section | None:
         "cost",
         "Time and traffic",
         "What does it cost?",
-        "One training run, mean over settings and repeats. Times are of this computer, without a "
-        "network between hospitals; what comes from and goes to them is the sum over hospitals.",
+        "One training run, mean over settings and repeats. "
+        + (
+            "Times are the coordinator's, with all waiting for hospitals; what a hospital computes "
+            "alone is not in them. "
+            if run.deployed
+            else "Times are of this computer, without a network between hospitals. "
+        )
+        + "What comes from and goes to hospitals is the sum over them.",
         h("div", table(head, body, numeric=range(1, 5), caption="Cost of one training run"),
           by_scenario, total if whole == whole else None),
     )  # fmt: skip

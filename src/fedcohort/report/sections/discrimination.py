@@ -19,12 +19,18 @@ def section(run: Run) -> Section | None:
     survival = run.results.get("task") == "survival"
     intro = (
         "Harrell’s C counts the pairs of patients whose order the model got right; Uno’s corrects "
-        "it for patients who left early. The time-dependent AUC asks the same at one time: those "
-        "with the event by then against those without."
+        "it for patients who left early."
         if survival
         else "The AUC is the chance that a patient with the outcome is given a higher probability "
-        "than one without it. The ROC curve shows what each threshold would give."
+        "than one without it."
     )
+    if not run.deployed:
+        intro += (
+            " The time-dependent AUC asks the same at one time: those with the event by then "
+            "against those without."
+            if survival
+            else " The ROC curve shows what each threshold would give."
+        )
     return Section(
         "discrimination", "Discrimination", "Does the model know who is at higher risk?", intro,
         h("div", _over_time(run), _roc(run), _numbers(run, metrics)),

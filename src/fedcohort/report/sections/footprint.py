@@ -24,6 +24,11 @@ def section(run: Run) -> Section | None:
         f"each GB between hospitals, {footprint.INTENSITY:g} g of CO₂ for each kWh. "
         f"Tuning is not in it."
     )
+    if run.deployed:
+        model += (
+            " The time is that of the coordinator, waiting included, as of one busy core; what "
+            "hospitals' own computers used is not known here."
+        )
     return Section(
         "footprint", "Footprint", "What did it burn?",
         f"The whole study, with every repeat and setting, is worth about {_gram(total.carbon)} of "

@@ -155,9 +155,8 @@ def _deployed(run: Run) -> list[str]:
     if not run.deployed:
         return []
     out = [
-        "No row left its hospital: metrics were formed from sums over hospitals. Those that "
-        "compare patients of two hospitals are computed in bins, and differ a little from what "
-        "the pooled rows would give."
+        "No row left its hospital: metrics were formed from sums over hospitals. How exact each "
+        "is stands under “All metrics as tables”."
     ]
     out += [f"“{words.title(str(x['arm']), x.get('title'))}” was left out. {x['reason']}"
             for x in run.rows("left_out")]  # fmt: skip
@@ -234,7 +233,9 @@ def glossary(run: Run) -> Markup:
     """Return the few words that the page uses in a fixed sense."""
     lower, upper = run.lower, run.upper
     pairs = [
-        (lower.title, "every hospital trains on its own patients only; the mean over hospitals.")
+        (lower.title, "every hospital trains on its own patients only; "
+         + ("judged on its own blind patients, all hospitals together." if run.deployed
+            else "the mean over hospitals."))
         if lower else None,
         (upper.title, "all patients' rows in one place: what training together tries to reach.")
         if upper else None,

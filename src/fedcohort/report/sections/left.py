@@ -44,6 +44,8 @@ def _masking(run: Run) -> str:
         if on
         else "Sums were formed by the coordinating software, not masked by cryptography."
     )
+    if run.deployed and not on:
+        masked += " Whoever runs the coordinator could read each hospital's part of a sum."
     noised = "" if noise else " No noise was added (no differential privacy)."
     cell = words.number(run.mapping("privacy").get("min_cell"))
     least = f" Smallest count that a released table may hold: {words.count(cell)}." * (cell > 0)
@@ -132,7 +134,8 @@ def _bounds(run: Run) -> Markup | None:
     """Return what the bounds would send."""
     parts: list[str] = []
     if run.lower:
-        parts.append(f"“{run.lower.title}”: nothing leaves a hospital to train.")
+        told = ", and what its judging sends stands above" if run.deployed else ""
+        parts.append(f"“{run.lower.title}”: nothing leaves a hospital to train{told}.")
     if run.upper:
         parts.append(
             f"“{run.upper.title}”: every row would leave every hospital; it is computed here for "

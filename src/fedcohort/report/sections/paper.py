@@ -158,9 +158,17 @@ def _judged(run: Run, cited: list[str]) -> str:
         if run.rows("comparisons") and n > 1
         else ""
     )
+    slope = run.results.get("task") == "survival" and "calibration_slope" in run.metrics
     grouped = (
         " Groups by predicted risk were compared by Kaplan-Meier curves and log-rank tests."
         if run.rows("risk_groups")
+        else ""
+    )
+    formed = (
+        " Metrics were formed from sums over hospitals, without pooling rows"
+        + ("; the calibration slope is stratified by hospital" if slope else "")
+        + "."
+        if run.deployed
         else ""
     )
     centre = (
@@ -171,5 +179,5 @@ def _judged(run: Run, cited: list[str]) -> str:
     )
     return (
         f"Performance was measured on {words.percent(run.test_fraction)} of the rows, held back at "
-        f"random {repeats}, by {words.listed(named)}{drawn}{paired}.{grouped}{centre}"
+        f"random {repeats}, by {words.listed(named)}{drawn}{paired}.{formed}{grouped}{centre}"
     )

@@ -119,7 +119,10 @@ class Workshop:
     def note(self, name: str) -> dict[str, Any] | None:
         """Return what a piece of that name gave, or None if it is not complete."""
         path = self._cells / f"{name}.json"
-        return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
+        try:
+            return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
+        except ValueError:  # damaged on the disk: it is done again
+            return None
 
     def ledger(self, cell: Cell) -> Path:
         """Return where the ledger's lines of a cell are."""
@@ -262,6 +265,7 @@ class Workshop:
                 self._heed(open_, cell, {0: "evaluate"}, made)
         up, down = sum(run.ledger.bytes_up.values()), run.ledger.bytes_down
         rows = [row_of(run, None, dict(judged.metrics), seconds, up, down)]
+        rows[0]["within"] = dict(judged.within)
         rows += [{"site": s, "metrics": m} for s, m in self._own_metrics(judged).items()]
         found: dict[str, Any] = {
             "rows": rows,
@@ -291,7 +295,9 @@ class Workshop:
             {"site": site, "metrics": metrics, **blank}
             for site, metrics in self._own_metrics(judged).items()
         ]
-        rows.append({"site": None, "metrics": dict(judged.metrics), **blank})
+        rows.append(
+            {"site": None, "metrics": dict(judged.metrics), "within": dict(judged.within), **blank}
+        )
         return {"rows": rows, "history": []}
 
     def _heed(self, open_: Open, cell: Cell, phases: Mapping[int, str], made: _Made) -> None:
@@ -302,9 +308,10 @@ class Workshop:
         for call, site in open_.fed.missing:
             calls.setdefault(site, []).append(call)
         phase = list(phases.values())[-1]
-        made.missing += [
+        made.missing += [  # a row for each stretch of calls, so that it says which they were
             {"phase": phase, "site": site, "calls": len(n), "first": n[0], "last": n[-1]}
-            for site, n in sorted(calls.items())
+            for site, missed in sorted(calls.items())
+            for n in _stretches(missed)
         ]
 
     # what is kept ---------------------------------------------------------------------
@@ -355,3 +362,14 @@ class Workshop:
         }
         parts = saved.Saved.of(arm.method, run.model, run.design, self.terms.dictionary, notes)
         saved.write(self._models / arm.name, parts)
+
+
+def _stretches(calls: list[int]) -> list[list[int]]:
+    """Return numbers that rise as lists of which each has no gap."""
+    found: list[list[int]] = []
+    for call in calls:
+        if found and call == found[-1][-1] + 1:
+            found[-1].append(call)
+        else:
+            found.append([call])
+    return found

@@ -3,7 +3,8 @@
 A judge's federation holds `Rows`, a repeat's two halves. The coordinator never sees them; it sends
 a view, which says which half, by which model, at which times:
 
-    Seen    the outcome alone: of training rows for the censoring, of blind rows for the times
+    Seen    the outcome alone: of training rows for the censoring, of blind rows for the times, of
+            all rows for the cells of time
     Said    what a model says of the blind rows; the model travels as arrays, meta and design
     Own     the same by the site's own model, which the site has fitted itself and keeps (`alone`)
 
@@ -45,6 +46,10 @@ from fedcohort.study.engine import Run
 
 #: What `Said` may take as the risk: what the model predicts, or survival at the first time.
 OF = ("risk", "survival")
+#: The most times at which a view asks for survival.
+MOST_TIMES = 1000
+#: Training and blind rows together.
+ALL = "all"
 
 
 class Judged(NamedTuple):
@@ -117,33 +122,30 @@ class Seen:
 
     Attributes
     ----------
-    half : "train" or "blind".
-    flipped : whether who was censored counts as an event, and who had the event as censored.
+    half : "train", "blind", or "all" rows.
     """
 
     half: str
-    flipped: bool = False
 
     @property
     def spec(self) -> str:
         """JSON text that determines the view."""
-        parts = {"half": self.half, "flipped": self.flipped}
-        return json.dumps(parts, separators=(",", ":"))
+        return json.dumps({"half": self.half}, separators=(",", ":"))
 
     @classmethod
     def from_spec(cls, text: str) -> Self:
         """Rebuild the view."""
         parts = json.loads(text)
-        made = cls(str(parts["half"]), parts["flipped"] is True)
-        if made.half not in Halves._fields:
+        made = cls(str(parts["half"]))
+        if made.half not in (*Halves._fields, ALL):
             raise ValueError("half")
         return made
 
     def __call__(self, data: Rows, /) -> Judged:
         """Return the outcome of the rows; every risk is 0."""
-        rows: pd.DataFrame = getattr(data.halves, self.half)
-        found = data.judged(rows, np.zeros(len(rows)), np.zeros((len(rows), 0)))
-        return found._replace(event=~found.event) if self.flipped else found
+        halves = list(data.halves) if self.half == ALL else [getattr(data.halves, self.half)]
+        rows = pd.concat(halves, ignore_index=True)
+        return data.judged(rows, np.zeros(len(rows)), np.zeros((len(rows), 0)))
 
 
 @view("said")
@@ -182,11 +184,21 @@ class Said:
     def from_spec(cls, text: str) -> Self:
         """Rebuild the view."""
         parts = json.loads(text)
-        made = cls(str(parts["model"]), tuple(map(float, parts["times"])), str(parts["of"]))
+        made = cls(str(parts["model"]), _times(parts["times"]), str(parts["of"]))
         if made.of not in OF or (made.of == OF[1] and not made.times):
             raise ValueError("of")
         base64.b64decode(made.model, validate=True)
         return made
+
+    @property
+    def design(self) -> Design:
+        """The preprocessing that came with the model.
+
+        Raises
+        ------
+        DataError : the text holds no model.
+        """
+        return self._restored[2]
 
     @cached_property
     def _restored(self) -> tuple[str, Fitted, Design]:
@@ -238,7 +250,7 @@ class Own:
     @classmethod
     def from_spec(cls, text: str) -> Self:
         """Rebuild the view."""
-        return cls(tuple(map(float, json.loads(text)["times"])))
+        return cls(_times(json.loads(text)["times"]))
 
     def __call__(self, data: Rows, /) -> Judged:
         """Return what the site's own model says; where there is none, all patients look alike."""
@@ -256,6 +268,13 @@ class Own:
         return data.judged(
             blind, np.full(len(blind), alike), np.zeros((len(blind), len(self.times)))
         )
+
+
+def _times(given: list[Any]) -> tuple[float, ...]:
+    """Return the times of a text; more than `MOST_TIMES` would take a site's memory."""
+    if len(given) > MOST_TIMES:
+        raise ValueError("times")
+    return tuple(map(float, given))
 
 
 def said_of(data: Rows, model: Fitted, design: Design, times: tuple[float, ...], of: str) -> Judged:
@@ -311,10 +330,11 @@ def own_rank(data: Judged, least: int) -> tuple[float, float] | None:
     return (found.value, found.error) if np.isfinite(found.value) else None
 
 
-#: What a judge may ask.
+#: What a judge may ask: no exact times of death, and no sums over risk sets of two sites, whose
+#: differences are of the few who left in between.
 STEPS: tuple[Any, ...] = (
     *timegrid.STEPS[:-1],
-    *federated.STEPS,
+    *(s for s in federated.STEPS if s.name != federated.sum_slope.name),
     *within_sites.STEPS,
     *federated_values.STEPS,
     tell_own,

@@ -20,7 +20,7 @@ from fedcohort.data.outcome import Survival
 from fedcohort.protocol import SiteUnavailable, registry
 from fedcohort.study.cells import Cell, cells_of, tagged, write_text
 from fedcohort.study.counts import Shown
-from fedcohort.study.deployed import counting, judging
+from fedcohort.study.deployed import counting, evaluation, judging
 from fedcohort.study.deployed.cells import Workshop
 from fedcohort.study.deployed.sessions import Session
 from fedcohort.study.deployed.sites import Sites
@@ -128,6 +128,7 @@ def write(shop: Workshop, sites: Sites, out: Path, seconds: float, command: str)
             "left_out": [vars(arm) for arm in terms.left_out],
         },
         intervals="repeats",
+        exactness=evaluation.exactness(terms.outcome, plan.metrics),
     )
     found = write_all(shop, about, out, seconds, command)
     content = dict(plan.content)

@@ -10,7 +10,7 @@
     score-r0003-a01-n00001  how the models of the 2nd candidate do on the training rows left out
 
 A site makes the `Host` of a session from the study and its own table alone, so nothing but the
-text need be sent; what a session may ask is the steps listed here, and no others.
+text need be sent; what a session may ask is what the study's settings need (`asking`), no more.
 
 Revealed: what these steps declare.
 """
@@ -22,11 +22,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedcohort.data import describe, preprocess
-from fedcohort.protocol import VerbRefused, registry
+from fedcohort.data import describe
+from fedcohort.protocol import VerbRefused
 from fedcohort.protocol.host import Host
-from fedcohort.study.deployed import counting, holding, judging
+from fedcohort.study.deployed import asking, counting, holding, judging
 from fedcohort.study.deployed.alone import Alone
+from fedcohort.study.deployed.consent import Consent, most_numbers
 from fedcohort.study.deployed.table import Halves, SiteTable, hashed
 from fedcohort.study.deployed.terms import Terms
 from fedcohort.study.layout import seed_of
@@ -90,7 +91,10 @@ def _is_of(session: Session, terms: Terms) -> bool:
     if (session.kind in TRIED) != (session.number >= 0):
         return False
     if session.kind in TRIED:
-        return plan.is_tuned(arm) and arm.scope == "sites"
+        if not (plan.is_tuned(arm) and arm.scope == "sites"):
+            return False
+        trials = plan.tune.get("trials")
+        return session.number < most_numbers(session.kind, arm, trials)
     return (session.kind == "alone") == (arm.scope == "isolated")
 
 
@@ -109,23 +113,27 @@ def open_session(terms: Terms, table: SiteTable, session: str, min_cell: int) ->
     asked = Session.parse(session, terms)
     plan, least = terms.plan, max(min_cell, terms.plan.min_cell)
     if asked.kind == "describe":
-        return Host(table.site, table.frame, describe.STEPS, plan.seed)
+        consent = Consent(terms, asked.kind)
+        return Host(table.site, table.frame, (describe.describe_columns,), plan.seed, consent)
     if asked.kind == "count":
-        return Host(table.site, table, counting.STEPS, plan.seed)
+        consent = Consent(terms, asked.kind)
+        return Host(table.site, table, counting.STEPS, plan.seed, consent)
     seed, arm = seed_of(plan, asked.repeat), plan.arms[asked.arm]
+    consent = Consent(terms, asked.kind, arm)
     if asked.kind == "alone":
-        return Host(table.site, Alone.of(table, asked.repeat, arm, least), judging.STEPS, seed)
+        mine = Alone.of(table, asked.repeat, arm, least)
+        return Host(table.site, mine, asking.of_judge(terms.outcome), seed, consent)
     halves = table.halves(asked.repeat)
     train = halves.train
     if asked.kind in ("fit", "tune"):
         if asked.kind == "tune" and arm.folds == "row-kfold":
             fold = hashed(train, seed) % ROW_FOLDS
             train = train[fold != asked.number % ROW_FOLDS].reset_index(drop=True)
-        steps = (*preprocess.STEPS, *registry.find(arm.method).steps)
-        return Host(table.site, train, steps, seed)
+        return Host(table.site, train, asking.of_fit(plan, arm), seed, consent)
     known = (terms.outcome, terms.dictionary, arm.method, least)
     if asked.kind == "score":
         fold = (hashed(train, seed) % ROW_FOLDS).astype(np.int64)
         rows = judging.Rows(Halves(train, train), *known, fold)
-        return Host(table.site, rows, holding.STEPS, seed)
-    return Host(table.site, judging.Rows(halves, *known), judging.STEPS, seed)
+        return Host(table.site, rows, holding.STEPS, seed, consent)
+    rows = judging.Rows(halves, *known)
+    return Host(table.site, rows, asking.of_judge(terms.outcome), seed, consent)

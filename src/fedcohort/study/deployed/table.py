@@ -3,7 +3,9 @@
 The rows are put in an order that depends on what they hold and on the study's seed alone, so that
 a study gives the same arrays whatever the order in which a hospital exports its patients, and
 nobody beside it knows which place a patient has. Training and blind rows are drawn from (seed,
-repeat, site) in that order, in proportion of events, classes or fifths of the outcome.
+repeat, site, all rows), in proportion of events, classes or fifths of the outcome. Were they drawn
+from the seed alone, a coordinator would know which places are blind in each repeat, and sums over
+training rows of as many repeats as a site has rows would be equations enough to solve for them.
 
 A table that does not fit is refused with its faults: pairs of a column of the study's dictionary
 and a rule of `docs/data-check.md` (or `ROWS`). They hold no value, no count, and no name that is
@@ -14,6 +16,7 @@ Revealed: the faults, if there are any.
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -123,7 +126,9 @@ class SiteTable:
     def blind(self, repeat: int) -> Array:
         """Return which rows (n,) are the blind ones of one repeat."""
         plan = self.terms.plan
-        drawn = (plan.seed, repeat, 0x7465, int.from_bytes(self.site.encode(), "big"))
+        rows = hashlib.sha256(hashed(self.frame, plan.seed).tobytes()).digest()
+        own = (int.from_bytes(part, "big") for part in (self.site.encode(), rows))
+        drawn = (plan.seed, repeat, 0x7465, *own)
         rng = np.random.default_rng(drawn)
         return stratified(strata(self.frame, self.terms.outcome, None), plan.test_fraction, rng)
 

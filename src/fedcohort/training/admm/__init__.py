@@ -1,7 +1,15 @@
 """Consensus ADMM over sites for squared, logistic and hinge loss, with ℓ1 and ℓ2 penalties."""
 
+from typing import Any
+
+from fedcohort.protocol.step import Step
 from fedcohort.training.admm.program import Solution, consensus
 from fedcohort.training.admm.settings import AdmmSettings, Penalty
-from fedcohort.training.admm.steps import STEPS
+from fedcohort.training.admm.steps import STEPS, admm_round, admm_spread, admm_totals
 
-__all__ = ["STEPS", "AdmmSettings", "Penalty", "Solution", "consensus"]
+__all__ = ["STEPS", "AdmmSettings", "Penalty", "Solution", "asks", "consensus"]
+
+
+def asks() -> tuple[Step[..., Any], ...]:
+    """Return the steps of a fit that does not start from a smoothed loss."""
+    return (admm_totals, admm_spread, admm_round)

@@ -2,23 +2,12 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable
 
 Log = Callable[[str], None]
-
-
-def log_line(text: str) -> None:
-    """Write a warning to the log of this package."""
-    logging.getLogger("fedcohort.network").warning(text)
-
-
-def note_line(text: str) -> None:
-    """Write a remark to the log of this package; a terminal does not show it unless asked to."""
-    logging.getLogger("fedcohort.network").info(text)
 
 
 #: So many different lines a minute, and seconds within which none is said twice.

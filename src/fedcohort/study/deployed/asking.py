@@ -1,0 +1,91 @@
+"""Which steps a study may ask of a site: those that its methods need with its settings, no others.
+
+A method declares which of its steps a fit with given settings can ask for (`Method.asks`); the
+preprocessing and the judging are narrowed by what is imputed and cut, and by what is predicted. A
+site's sessions agree to these steps alone (`sessions`), and the data steward is shown the same
+ones (`network.words`), so that what was read and what can be asked are one list.
+
+Revealed: nothing; this is made from a study's text alone.
+"""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+from fedcohort.data import describe, preprocess, timegrid
+from fedcohort.data.outcome import Binary, Outcome, Survival
+from fedcohort.metrics import federated, federated_values, within_sites
+from fedcohort.protocol import registry
+from fedcohort.protocol.step import Step
+from fedcohort.study.arms import Arm
+from fedcohort.study.deployed import counting, holding, judging
+from fedcohort.study.plan import Plan
+
+Steps = tuple[Step[..., Any], ...]
+
+#: More combinations of a grid than these are not looked through; all steps are listed then.
+MOST = 1000
+
+_OF_CLASSES: Steps = (within_sites.sum_label_pairs, within_sites.sum_binned_label_pairs)
+_OF_VALUES: Steps = (federated_values.sum_values, federated_values.sum_spread)
+_OF_TIMES: Steps = (
+    *timegrid.STEPS,
+    federated.count_leavers,
+    federated.count_risk_by_time,
+    federated.sum_brier,
+    federated.sum_groups,
+    federated.count_own_survival,
+    federated.sum_slope,
+    within_sites.sum_own_pairs,
+    within_sites.sum_own_slope,
+    within_sites.sum_binned_pairs,
+)
+
+
+def of_fit(plan: Plan, arm: Arm) -> Steps:
+    """Return what fits of an arm may ask, whatever of its settings are tried."""
+    method = registry.find(arm.method)
+    # what is proposed of a space is not known beforehand
+    asked = method.steps if plan.space(arm) else _of_grid(arm)
+    if method.raw or method.design is not None:
+        return asked
+    return (*preprocess.asked(arm.preprocess), *asked)
+
+
+def _of_grid(arm: Arm) -> Steps:
+    method = registry.find(arm.method)
+    tried = [list(v) if isinstance(v, (list, tuple)) else [v] for v in arm.grid.values()]
+    found: dict[str, Step[..., Any]] = {}
+    for i, values in enumerate(itertools.product(*tried)):
+        if i == MOST:
+            return method.steps
+        chosen = dict(zip(arm.grid, values, strict=True))
+        found |= {s.name: s for s in method.asked(method.configure(arm.configured(chosen)))}
+    return tuple(s for s in method.steps if s.name in found)
+
+
+def of_judge(outcome: Outcome | None) -> Steps:
+    """Return what judging a model of an outcome may ask."""
+    if isinstance(outcome, Survival):
+        other: Steps = (*federated_values.STEPS, *_OF_CLASSES)
+    elif isinstance(outcome, Binary):
+        other = (*_OF_TIMES, *_OF_VALUES)
+    else:
+        values = tuple(s for s in federated_values.STEPS if s not in _OF_VALUES)
+        other = (*_OF_TIMES, *_OF_CLASSES, *values, federated.count_risks)
+    return tuple(s for s in judging.STEPS if s not in other)
+
+
+def of_study(plan: Plan, outcome: Outcome | None) -> Steps:
+    """Return all that a study may ask of a site, each step once."""
+    fits = [of_fit(plan, arm) for arm in plan.arms if arm.scope == "sites"]
+    tuned = any(plan.is_tuned(arm) for arm in plan.arms if arm.scope == "sites")
+    every = (
+        *itertools.chain(*fits),
+        describe.describe_columns,
+        *counting.STEPS,
+        *of_judge(outcome),
+        *holding.STEPS * tuned,
+    )
+    return tuple({s.run: s for s in every}.values())

@@ -1,0 +1,238 @@
+"""What an approved study lets a coordinator ask, beyond the list of its sessions' steps.
+
+A steward approves settings. They say which steps there are (`asking`); what the coordinator sends
+with a step is held against them at the site too, for each call, before a row is looked at:
+
+    thresholds  `min_cell` and `least` are not below the study's, numbers are rounded if approved
+    views       of kinds that the session has; a preprocessing names the columns, types, outcome,
+                classes, roles and options of the study; limits, knots, pooled levels and a joint
+                distribution only where an option asks for them
+    sessions    of tuning, no more than there are candidates and folds
+
+Numbers are the coordinator's to choose: where limits lie, at which coefficients sums are formed.
+A site cannot know them beforehand; `docs/network-threats.md` says what that means.
+
+Revealed: by a refusal, the rule.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from fedcohort.data.columns import Column, LevelColumn, NumberColumn
+from fedcohort.data.describe import variables_of
+from fedcohort.data.design import Design
+from fedcohort.data.encode import Encoding
+from fedcohort.data.preprocess import strata_levels
+from fedcohort.data.preprocess.iterative import IncompleteView
+from fedcohort.data.variable import Variable
+from fedcohort.protocol import Refused, registry
+from fedcohort.protocol.federation import View
+from fedcohort.protocol.host import Call
+from fedcohort.study.arms import MOST_TRIALS, Arm
+from fedcohort.study.deployed.judging import Own, Said, Seen
+from fedcohort.study.deployed.terms import Terms
+from fedcohort.study.tune import ROW_FOLDS
+
+#: Kind of session → views that its calls may take; every call may take none.
+VIEWS: Mapping[str, tuple[type[Any], ...]] = {
+    "describe": (Encoding,),
+    "count": (),
+    "fit": (Encoding, IncompleteView, Design),
+    "tune": (Encoding, IncompleteView, Design),
+    "judge": (Seen, Said),
+    "score": (Said,),
+    "alone": (Seen, Own),
+}
+#: Options of preprocessing where an arm says nothing.
+DEFAULTS: Mapping[str, Any] = {
+    "scale": "none", "impute": "median", "winsorise": 0.0, "pool_levels": 0,
+}  # fmt: skip
+#: Methods whose step counts records of a site by themselves only in some families.
+_WITHOUT_LEAST = {"mixed": "gaussian"}
+#: More sites than a network has.
+MOST_SITES = 1000
+
+
+@dataclass(frozen=True)
+class Consent:
+    """What one session of an approved study may be asked; call it with each call.
+
+    Attributes
+    ----------
+    kind : of the session.
+    arm : whose session it is; None of those without.
+    """
+
+    terms: Terms
+    kind: str
+    arm: Arm | None = None
+    _seen: list[View] = field(default_factory=list[View], repr=False)
+
+    def __call__(self, call: Call, arguments: Mapping[str, Any]) -> None:
+        """Check one call.
+
+        Raises
+        ------
+        Refused : "beyond", and in what the call goes beyond the study.
+        """
+        self._check_thresholds(arguments)
+        if call.view is not None and not any(call.view is seen for seen in self._seen):
+            self._check_view(call.view)
+            self._seen[:] = [call.view]
+
+    # settings -------------------------------------------------------------------------
+
+    @cached_property
+    def _config(self) -> Any:
+        assert self.arm is not None
+        return registry.find(self.arm.method).configure(self.arm.configured())
+
+    @cached_property
+    def _tried(self) -> Mapping[str, Any]:
+        """What tuning may choose, by setting."""
+        return {} if self.arm is None else {**self.arm.grid, **self.terms.plan.space(self.arm)}
+
+    def _setting(self, name: str) -> Any:
+        return getattr(self._config, name, None) if self.arm is not None else None
+
+    def _check_thresholds(self, arguments: Mapping[str, Any]) -> None:
+        least = self.terms.plan.min_cell
+        for name in ("min_cell", "least"):
+            asked = arguments.get(name, least)
+            if name == "least" and self._counts_no_site:
+                continue
+            if type(asked) not in (int, float) or not asked >= least:
+                raise beyond(f"{name} is below its privacy.min_cell of {least}")
+        if arguments.get("rounding", True) is not True and self._setting("rounding") is not False:
+            raise beyond("numbers without rounding are asked for")
+
+    @property
+    def _counts_no_site(self) -> bool:
+        family = _WITHOUT_LEAST.get(self.arm.method) if self.arm is not None else None
+        return family is not None and self._setting("family") != family
+
+    # views ----------------------------------------------------------------------------
+
+    def _check_view(self, view: View) -> None:
+        if type(view) not in VIEWS[self.kind]:
+            raise beyond(f"a session to {self.kind} has no such view")
+        if isinstance(view, Encoding):
+            for v in view.variables:
+                self._check_variable(v)
+        elif isinstance(view, IncompleteView):
+            self._check(self._option("impute") == "iterative", "impute is not 'iterative'")
+            for c in view.columns:
+                self._check_column(c)
+        elif isinstance(view, Design):
+            self._check_design(view)
+        elif isinstance(view, Said):
+            self._check_design(view.design)
+
+    def _check(self, fine: bool, what: str) -> None:
+        if not fine:
+            raise beyond(what)
+
+    def _option(self, name: str) -> Any:
+        return self.arm.preprocess.get(name, DEFAULTS[name]) if self.arm is not None else None
+
+    @cached_property
+    def _known(self) -> dict[str, Variable]:
+        """The study's columns that any view may read."""
+        found = {v.name: v for v in variables_of(self.terms.dictionary, self.terms.outcome)}
+        by = self._setting("by")
+        if isinstance(by, str) and by in self.terms.dictionary:
+            found.setdefault(by, self.terms.dictionary[by])
+        return found
+
+    def _check_variable(self, asked: Variable) -> None:
+        known = self._known.get(asked.name)
+        self._check(known is not None, "it reads a column that no model or table of it has")
+        assert known is not None
+        levels = known.levels or (("0", "1") if known.type in ("binary", "event") else ())
+        same = (asked.type, asked.levels) in ((known.type, known.levels), ("category", levels))
+        same &= asked.since == known.since
+        same &= not asked.since or asked.unit == known.unit
+        self._check(same, f"column {asked.name!r} is read as another type, or with other levels")
+
+    def _check_column(self, c: Column) -> None:
+        self._check_variable(c.variable)
+        taken = self.terms.outcome.columns
+        self._check(c.name not in taken, f"the outcome {c.name!r} is read as a feature")
+        self._check(
+            not c.indicator or self._option("impute") == "indicator",
+            f"column {c.name!r} shows what is missing, and impute is not 'indicator'",
+        )
+        (self._check_levels if isinstance(c, LevelColumn) else self._check_number)(c)  # pyright: ignore[reportArgumentType]
+
+    def _check_levels(self, c: LevelColumn) -> None:
+        own = [*c.kept, *(p for p in c.pooled if p not in c.kept)]
+        names = {*c.levels, *(c.kept[-1:] if c.pooled else ())}
+        fine = len(set(own)) == len(own) and set(own) <= names and c.fill in c.kept
+        self._check(fine, f"levels of column {c.name!r} are none of its dictionary")
+        floor = self.terms.plan.min_cell > 1 or self._option("pool_levels")
+        self._check(
+            not c.pooled or bool(floor), f"levels of {c.name!r} are pooled, and it pools none"
+        )
+
+    def _check_number(self, c: NumberColumn) -> None:
+        scale, cut = self._option("scale"), self._option("winsorise") > 0
+        limits = c.low is not None or c.high is not None
+        self._check(
+            not limits or cut or scale == "minmax",
+            f"column {c.name!r} is cut, and it asks for no limits",
+        )
+        self._check(
+            not c.knots or scale == "quantile", f"column {c.name!r} has knots, and it has none"
+        )
+        numbers = [c.fill, c.shift, c.scale, *(x for x in (c.low, c.high) if x is not None)]
+        fine = all(map(_finite, [*numbers, *c.knots, *c.shares])) and c.scale > 0
+        fine &= c.low is None or c.high is None or c.low < c.high
+        fine &= len(c.knots) == len(c.shares) and list(c.knots) == sorted(c.knots)
+        self._check(fine, f"column {c.name!r} has limits, a scale or knots that cannot be")
+
+    def _check_design(self, asked: Design) -> None:
+        assert self.arm is not None
+        terms, method = self.terms, registry.find(self.arm.method)
+        if method.design is not None:
+            own = method.design(self._config, terms.dictionary, terms.outcome)
+            self._check(asked.spec == own.spec, "the preprocessing is not the method's own")
+            return
+        self._check(asked.outcome == terms.outcome, "the preprocessing has another outcome")
+        for name in DEFAULTS:
+            self._check(
+                getattr(asked, name) == self._option(name), f"the preprocessing's {name} is another"
+            )
+        for role in ("offset", "weights", "strata"):
+            fine = role in self._tried or getattr(asked, role) == (self._setting(role) or "")
+            self._check(fine, f"the preprocessing's {role} is another")
+        levels = strata_levels(terms.dictionary, terms.outcome, asked.strata)
+        self._check(asked.strata_levels == levels, "the preprocessing's strata are others")
+        names = [c.name for c in asked.columns]
+        self._check(len(set(names)) == len(names), "the preprocessing has a column twice")
+        joint = self._option("impute") == "iterative"
+        self._check(asked.joint is None or joint, "impute is not 'iterative'")
+        for c in asked.columns:
+            self._check_column(c)
+
+
+def beyond(what: str) -> Refused:
+    """Return the refusal of a call that goes beyond the study."""
+    return Refused("beyond", f"the coordinator asks for more than the approved study: {what}.")
+
+
+def most_numbers(kind: str, arm: Arm, trials: object) -> int:
+    """Return how many sessions of a kind an arm's tuning has at most: "tune" or "score"."""
+    candidates = math.prod(len(v) for v in arm.grid.values() if isinstance(v, (list, tuple)))
+    if not arm.grid:
+        candidates = trials if isinstance(trials, int) else MOST_TRIALS
+    folds = ROW_FOLDS if arm.folds == "row-kfold" else MOST_SITES
+    return candidates * (folds if kind == "tune" else 1)
+
+
+def _finite(x: Any) -> bool:
+    return isinstance(x, (int, float)) and math.isfinite(x)

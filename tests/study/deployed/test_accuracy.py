@@ -1,0 +1,124 @@
+"""Metrics formed over sites are near those of the pooled rows, by claims over many studies.
+
+The pooled values are computed by `sksurv`, `lifelines` and `sklearn` on the concatenated rows. The
+bounds are shares of each metric's own standard error: below a third of it, an error adds less than
+a twentieth to what chance alone does.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+from lifelines import CoxPHFitter
+from sklearn.metrics import roc_auc_score
+from sksurv.metrics import concordance_index_ipcw, integrated_brier_score
+from sksurv.util import Surv
+
+from deployed_cases import NAMES, tables_of, terms_of
+from fedcohort.data import sources
+from fedcohort.data.targets import target_of
+from fedcohort.metrics import concordance
+from fedcohort.metrics.censoring import censoring_of, leavers
+from fedcohort.protocol import registry
+from fedcohort.protocol.ledger import Ledger
+from fedcohort.study.deployed import LocalSites, evaluation
+from fedcohort.study.deployed.judging import Said
+from fedcohort.study.deployed.yard import falling
+from fedcohort.study.engine import Problem, fit_once
+from fedcohort.study.layout import seed_of
+
+STUDIES = range(12)
+
+
+def judged(folder, sample, task, arms, seed):
+    """Return what a study of three unequal sites found, its model's risks, and the pooled rows."""
+    frame = sources.load(f"sample:{sample}", folder).frames
+    where = np.random.default_rng(seed).choice(3, len(frame), p=(0.5, 0.3, 0.2))
+    frames = {s: frame[where == i].reset_index(drop=True) for i, s in enumerate(NAMES)}
+    terms = terms_of(folder / str(seed), sample, arms, task=task, seed=seed)
+    tables = tables_of(terms, frames)
+    halves = {t.site: t.halves(0) for t in tables}
+    train = {s: h.train for s, h in halves.items()}
+    problem = Problem(train, terms.dictionary, terms.outcome)
+    arm = terms.plan.arms[1]
+    run = fit_once(
+        problem, registry.find(arm.method), arm.configured(), arm.preprocess,
+        seed_of(terms.plan, 0),
+    )  # fmt: skip
+    fed = LocalSites(terms, tables).federation(
+        "judge-r0000-a01", quorum=1.0, ledger=Ledger(5), journal=None, observer=None
+    )
+    found = evaluation.judge(fed, terms.plan, terms.outcome, Said.by(run, arm.method))
+    blind = pd.concat([h.blind.assign(site=s) for s, h in halves.items()], ignore_index=True)
+    return found, run, pd.concat(train.values(), ignore_index=True), blind, terms
+
+
+@pytest.fixture(scope="module")
+def errors(tmp_path_factory):
+    """Return by metric the errors of survival studies, in standard errors of the metric."""
+    folder = tmp_path_factory.mktemp("survival")
+    rows = []
+    for seed in STUDIES:
+        found, run, train, blind, _ = judged(folder, "gbsg2", "survival", "[{method: cox}]", seed)
+        x = run.design.matrix(blind)
+        f, time, event = run.model.predict(x), blind["time"].to_numpy(float), blind["cens"] > 0
+        y, seen = Surv.from_arrays(event, time), Surv.from_arrays(train["cens"] > 0, train["time"])
+        tau = np.quantile(train["time"][train["cens"] > 0], 0.9)
+        times = np.linspace(*np.quantile(time[event], [0.05, 0.9]), 50)
+        surv = run.model.predict_survival(x, times)
+        ranks = concordance.influence(f, time, event)
+        table = pd.DataFrame({"T": time, "E": event, "f": f, "site": blind["site"]})
+        one = CoxPHFitter().fit(table.drop(columns="site"), "T", "E")
+        by_site = CoxPHFitter().fit(table, "T", "E", strata="site")
+        m = found.metrics
+        rows.append({
+            "c_index": (m["c_index"] - ranks.value) / ranks.error,
+            "uno_c": (m["uno_c"] - concordance_index_ipcw(seen, y, f, tau)[0]) / ranks.error,
+            "ibs": (m["ibs"] - integrated_brier_score(seen, y, surv, times)) / 0.009,
+            "slope": m["calibration_slope"] / by_site.params_["f"] - 1.0,
+            "pooled": (m["calibration_slope"] - one.params_["f"]) / one.standard_errors_["f"],
+        })  # fmt: skip
+    return pd.DataFrame(rows)
+
+
+@pytest.mark.parametrize(("metric", "typical", "largest"), [
+    ("c_index", 0.12, 0.3), ("uno_c", 0.17, 0.4), ("ibs", 0.06, 0.15),
+])  # fmt: skip
+def test_errors_are_small_beside_chance(errors, metric, typical, largest):
+    found = errors[metric]
+    assert np.sqrt(np.mean(found**2)) < typical
+    assert np.abs(found).max() < largest
+    assert abs(found.mean()) < 0.08
+
+
+def test_the_slope_is_that_of_lifelines_stratified_by_site(errors):
+    assert np.abs(errors["slope"]).max() < 0.002  # lifelines stops early
+    assert np.sqrt(np.mean(errors["pooled"] ** 2)) < 0.5
+
+
+def test_the_auc_of_two_sites_is_near_that_of_the_pooled_rows(tmp_path):
+    arms = "[{method: logistic, l2: 0.1, scale: standard}]"
+    errors = []
+    for seed in STUDIES:
+        found, run, _, blind, terms = judged(
+            tmp_path, "breast_cancer", "classification", arms, seed
+        )
+        y = target_of(blind, terms.outcome, run.design.classes)
+        said = run.model.predict(run.design.matrix(blind))
+        errors.append(found.metrics["auc"] - roc_auc_score(y, said))
+    assert np.abs(errors).max() < 0.0015  # the standard error is 0.005
+    assert abs(np.mean(errors)) < 0.0006
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_censoring_distribution_is_near_kaplan_meier_of_the_exact_times(seed):
+    rng = np.random.default_rng(seed)
+    time = np.ceil(2000 * rng.weibull(1.3, 500))
+    event = rng.random(500) < 0.4
+    cells = np.linspace(0.0, time.max(), 257)[1:]
+    found, exact = falling(cells, leavers(time, event, cells)), censoring_of(time, event)
+    at = np.linspace(0.0, np.quantile(time, 0.9), 400)
+    apart = found.at(at) - exact.at(at)
+    assert np.abs(apart).max() < 0.015  # a step of the exact curve
+    assert abs(apart.mean()) < 0.001

@@ -1,0 +1,20 @@
+"""A ledger names steps, so within a study one name is one step."""
+
+from __future__ import annotations
+
+from fedcohort.data import describe, preprocess
+from fedcohort.metrics import federated
+from fedcohort.protocol import registry
+from fedcohort.study.deployed import counting, holding, judging
+
+
+def test_no_step_of_judging_shares_its_name_with_one_of_a_fit_or_a_description():
+    told = {s.name: s for s in (*judging.STEPS, *holding.STEPS, *counting.STEPS)}
+    fits = [registry.find(name).steps for name in registry.names()]
+    for step in (s for steps in (*fits, describe.STEPS, preprocess.STEPS) for s in steps):
+        assert told.get(step.name, step) is step, step.name
+
+
+def test_a_judge_cannot_ask_for_sums_over_the_risk_sets_of_two_sites():
+    assert federated.sum_slope.name not in {s.name for s in judging.STEPS}
+    assert "death_times" not in {s.name for s in judging.STEPS}
