@@ -55,6 +55,7 @@ bench: .venv/.stamp  ## measure speed, against pooled fits and plain PyTorch
 	@$(bin)/python benchmarks/cox_exact/run.py
 
 chaos: .venv/.stamp  ## kill, stop, cut and starve a network's processes; compare every result
+	@$(bin)/python -m pytest -m slow
 	@$(bin)/python benchmarks/network/chaos.py
 
 clean:  ## remove the environment and what runs left

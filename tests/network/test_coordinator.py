@@ -204,7 +204,8 @@ def test_a_second_submission_of_a_run_under_way_is_refused_and_names_resume(hall
     hall.until(office, first, "done")
 
 
-def test_cancel_ends_a_run_in_the_middle_of_a_call(hall):
+@pytest.mark.parametrize("resume", [False, True])
+def test_cancel_ends_a_run_in_the_middle_of_a_call_and_it_can_begin_anew(hall, resume):
     hall.start()
     held, go = hold(hall, 12)
     office = hall.office()
@@ -216,7 +217,7 @@ def test_cancel_ends_a_run_in_the_middle_of_a_call(hall):
     assert hall.until(office, first, "cancelled").reason == "by lead"
     assert time.monotonic() - began < 8
     hall.before = lambda site: None
-    hall.until(office, submit(hall, office), "done")  # it can be submitted anew
+    hall.until(office, submit(hall, office, resume=resume), "done")
 
 
 @pytest.mark.parametrize("after", [10, 14, 20, 33])

@@ -94,6 +94,7 @@ def test_a_network_on_flower_leaves_the_files_of_the_local_run(net, tmp_path):
     same(net.folder / "out", in_process(STUDY, tmp_path))
 
 
+@pytest.mark.slow
 def test_a_killed_node_and_a_killed_coordinator_leave_the_files_of_a_whole_run(net, tmp_path):
     local = in_process(STATEFUL, tmp_path)
     ledger = (local / "ledger.jsonl").read_text().splitlines()

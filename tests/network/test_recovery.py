@@ -81,6 +81,7 @@ def ends_well(net: Parties, lead: Party, seconds: float = 120) -> dict[str, byte
     return plain(net.folder / "out")
 
 
+@pytest.mark.slow
 def test_a_site_that_was_away_answers_again_in_the_same_run(net, tmp_path):
     net.write("study.yaml", STUDY)
     lead = net.submit("study.yaml", "out", "--timeout", "3")
@@ -105,6 +106,7 @@ def test_a_site_that_was_away_answers_again_in_the_same_run(net, tmp_path):
     assert "taken" not in net.coordinator.text
 
 
+@pytest.mark.slow
 def test_ten_kills_of_nodes_and_coordinator_in_one_run_change_nothing(net, tmp_path):
     net.write("study.yaml", {**STATES, "evaluate": {"test_fraction": 0.25, "repeats": 5}})
     lead = net.submit("study.yaml", "out")
@@ -144,6 +146,7 @@ def test_a_stopped_coordinator_and_a_killed_node_are_resumed_to_the_same_bytes(n
     assert differing(found, expected) == []
 
 
+@pytest.mark.slow
 def test_where_the_lead_s_machine_is_gone_another_folder_fetches_the_results(net, tmp_path):
     net.write("study.yaml", STATES)
     lead = net.submit("study.yaml", "out")
@@ -160,6 +163,7 @@ def test_where_the_lead_s_machine_is_gone_another_folder_fetches_the_results(net
     assert differing(plain(net.folder / "other"), expected) == []
 
 
+@pytest.mark.slow
 def test_studies_in_the_queue_outlive_the_coordinator(net, tmp_path):
     net.write("study.yaml", {**STATES, "evaluate": {"test_fraction": 0.25, "repeats": 5}})
     net.write("second.yaml", {**STATES, "study": "recovery-second", "seed": 6})

@@ -131,9 +131,15 @@ class Conductor:
         self._kick.set()
 
     def take_up(self, run: Run) -> None:
-        """Go on with a run that ended before it was done."""
+        """Go on with a run that ended before it was done; one that was cancelled begins anew.
+
+        The sites have closed a cancelled run, and keep none of its states.
+        """
         with self.guard:
             run.submitted, run.ended = time.time(), None
+            if run.state == "cancelled":
+                shutil.rmtree(run.out, ignore_errors=True)
+                run.started = None
             if run.started is None:  # no call was made: the sites are asked anew
                 run.sites = {name: runs.Standing() for name in run.sites}
                 run.absent = {}
