@@ -11,6 +11,7 @@ import typer
 
 from doc_pages import DOCS
 from fedcohort.apps.cli import app
+from fedcohort.network import policy
 
 PAGES = [
     *((DOCS / f"network-{name}.md") for name in ("tutorial", "it", "operations")),
@@ -50,3 +51,10 @@ def test_the_coordinators_unit_file_differs_from_the_nodes_in_what_it_runs_alone
     only = set(hub.splitlines()) - set(node.splitlines())
     keys = ("Description=", "ExecStart=", "ReadWritePaths=", "MemoryMax=")
     assert all(line.startswith(keys) for line in only), only
+
+
+def test_every_key_of_a_node_s_configuration_is_in_the_table():
+    page = (DOCS / "network-operations.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (`(?:data|policy)\.[^|]+) \|", page, re.MULTILINE)
+    listed = set(re.findall(r"\.(\w+)", " ".join(rows)))
+    assert listed == {*policy.DATA, *policy.POLICY, *policy.BUDGET}
