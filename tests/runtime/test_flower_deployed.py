@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -87,7 +88,8 @@ def test_sites_in_processes_answer_are_killed_and_come_back(tmp_path):
 @contextmanager
 def killed_soon(victim: subprocess.Popen[bytes], kit: Path) -> Iterator[None]:
     """Kill a process in half a second, and start another for the kit."""
-    command = f"sleep 0.5; kill -9 {victim.pid}; exec {sys.executable} {HERE} {kit}"
+    again = shlex.join([sys.executable, str(HERE), str(kit)])
+    command = f"sleep 0.5; kill -9 {victim.pid}; exec {again}"
     running = subprocess.Popen(["/bin/sh", "-c", command])
     try:
         yield
