@@ -10,8 +10,8 @@ calls     one call to three sites and their three replies, through all that a st
           `echo` gives back what it is sent (bytes are those of one direction); `remember` also
           changes the site's state, so that each store is on the disk before its reply leaves.
 studies   by the real commands: time until every node is connected, the memory of each process,
-          `deepcox exact` of 200 steps (Flower: 20), and quickstart's arms (FLARE) end to end, beside
-          the same study in one process (`LocalSites`).
+          `deepcox exact` of 200 steps (Flower: 20), and quickstart's arms (FLARE) end to end,
+          beside the same study in one process (`LocalSites`).
 """
 
 from __future__ import annotations
