@@ -28,7 +28,7 @@ from fedcohort.metrics import intervals
 from fedcohort.protocol import Method, registry
 from fedcohort.study.arms import Arm
 from fedcohort.study.card import card
-from fedcohort.study.cells import Cell, Workshop, cells_of
+from fedcohort.study.cells import Cell, Workshop, cells_of, write_text
 from fedcohort.study.cohort import cohort
 from fedcohort.study.counts import Counts, Shown, count
 from fedcohort.study.layout import Table
@@ -427,9 +427,7 @@ def _finite(value: float | None) -> float | None:
 
 
 def _text(path: Path, text: str) -> None:
-    fresh = path.with_suffix(path.suffix + ".new")
-    fresh.write_text(text if text.endswith("\n") else text + "\n", encoding="utf-8")
-    os.replace(fresh, path)
+    write_text(path, text if text.endswith("\n") else text + "\n")
 
 
 def _csv(path: Path, header: tuple[str, ...], rows: Iterable[tuple[Any, ...]]) -> None:

@@ -24,7 +24,7 @@ from typing import Any
 import fedcohort
 from fedcohort.protocol import FedcohortError, StudyError
 from fedcohort.study import results
-from fedcohort.study.cells import Cell, Workshop, cells_of
+from fedcohort.study.cells import Cell, Workshop, cells_of, write_text
 from fedcohort.study.layout import Table
 from fedcohort.study.lock import locked
 from fedcohort.study.plan import Plan
@@ -161,17 +161,28 @@ def _claim(plan: Plan, table: Table, out: Path, resume: bool, runtime: str) -> N
         sort_keys=True,
         default=str,
     )
+    stake(out, mark, resume, "the study, its data, the runtime or the version")
+
+
+def stake(out: Path, mark: str, resume: bool, facts: str) -> None:
+    """Write down whose run is in a folder, or compare it with what an earlier process wrote.
+
+    Parameters
+    ----------
+    mark : text that determines the run.
+    facts : what it is made of, in words.
+
+    Raises
+    ------
+    StudyError : the run to resume has another mark.
+    """
     note = claim(out)
-    if resume:
-        if note.read_text(encoding="utf-8") != mark:
-            raise StudyError(
-                f"{out}: the study, its data, the runtime or the version changed since this run "
-                f"began; start a new one with another --out."
-            )
-        return
-    fresh = note.with_suffix(".new")
-    fresh.write_text(mark, encoding="utf-8")
-    os.replace(fresh, note)
+    if not resume:
+        write_text(note, mark)
+    elif note.read_text(encoding="utf-8") != mark:
+        raise StudyError(
+            f"{out}: {facts} changed since this run began; start a new one with another --out."
+        )
 
 
 def label(plan: Plan, cell: Cell) -> str:

@@ -56,6 +56,18 @@ class Tuned:
     ledger: list[str]
 
 
+def keeps_rounds(method: Method) -> bool:
+    """Return whether one fit of a method gives every smaller number of rounds."""
+    known = method.settings.__dataclass_fields__
+    return "keep_rounds" in known and "rounds" in known
+
+
+def candidate(arm: Arm, settings: Settings, rounds: tuple[int, ...]) -> Settings:
+    """Return the settings of the one fit that tries some settings at each of `rounds`."""
+    given = arm.configured(settings)
+    return given | {"rounds": max(rounds), "keep_rounds": rounds} if rounds else given
+
+
 class Tuner:
     """Scores candidate settings of one arm on one problem.
 
@@ -80,17 +92,14 @@ class Tuner:
     @property
     def keeps_rounds(self) -> bool:
         """Whether one fit of the method gives every smaller number of rounds."""
-        known = self._method.settings.__dataclass_fields__
-        return "keep_rounds" in known and "rounds" in known
+        return keeps_rounds(self._method)
 
     def scores(self, settings: Settings, rounds: tuple[int, ...]) -> list[float | None]:
         """Return the score of `settings` at each of `rounds` (once, if there are none).
 
         A score is None where the method could not be fitted with these settings.
         """
-        given = self._arm.configured(settings)
-        if rounds:
-            given |= {"rounds": max(rounds), "keep_rounds": rounds}
+        given = candidate(self._arm, settings, rounds)
         totals = np.zeros(max(1, len(rounds)))
         weights = 0
         for group in self._groups:

@@ -12,7 +12,6 @@ calls; it gives the same bytes on every runtime, the keys named `seconds` aside.
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import time
 from collections.abc import Callable
@@ -21,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import fedcohort
-from fedcohort.protocol import FedcohortError, StudyError
+from fedcohort.protocol import FedcohortError
 from fedcohort.runtime.coordinator import Progress
 from fedcohort.study import runner
 from fedcohort.study.cells import Cell, cells_of
@@ -94,17 +93,7 @@ def _claim(terms: Terms, sites: Sites, out: Path, resume: bool) -> None:
     """Note whose run this is, or see that the one to resume is this study's, at these sites."""
     marks = {"fedcohort": fedcohort.__version__, "study": terms.hash, "sites": list(sites.names)}
     mark = json.dumps(marks, indent=1, sort_keys=True)
-    note = runner.claim(out)
-    if resume:
-        if note.read_text(encoding="utf-8") != mark:
-            raise StudyError(
-                f"{out}: the study, its sites or the version changed since this run began; start "
-                f"a new one with another --out."
-            )
-        return
-    fresh = note.with_suffix(".new")
-    fresh.write_text(mark, encoding="utf-8")
-    os.replace(fresh, note)
+    runner.stake(out, mark, resume, "the study, its sites or the version")
 
 
 def _finish(

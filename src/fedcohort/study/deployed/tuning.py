@@ -37,7 +37,7 @@ from fedcohort.study.deployed.sessions import Session
 from fedcohort.study.deployed.terms import Terms
 from fedcohort.study.engine import Problem, Run, Trail, fit_over
 from fedcohort.study.layout import seed_of
-from fedcohort.study.tune import ROW_FOLDS, Settings
+from fedcohort.study.tune import ROW_FOLDS, Settings, candidate, keeps_rounds
 
 #: Opens a session and keeps what left the sites in it.
 Opens = Callable[[Session], AbstractContextManager[Coordinator]]
@@ -67,17 +67,14 @@ class NetworkTuner:
     @property
     def keeps_rounds(self) -> bool:
         """Whether one fit of the method gives every smaller number of rounds."""
-        known = self._method.settings.__dataclass_fields__
-        return "keep_rounds" in known and "rounds" in known
+        return keeps_rounds(self._method)
 
     def scores(self, settings: Settings, rounds: tuple[int, ...]) -> list[float | None]:
         """Return the score of `settings` at each of `rounds` (once, if there are none).
 
         A score is None where the method could not be fitted with these settings.
         """
-        given = self._arm.configured(settings)
-        if rounds:
-            given |= {"rounds": max(rounds), "keep_rounds": rounds}
+        given = candidate(self._arm, settings, rounds)
         models = max(1, len(rounds))
         place = replace(self._place, kind="score", number=self._candidates)
         self._candidates += 1
