@@ -12,26 +12,33 @@ import json
 import os
 import platform
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
-import numpy as np
 import yaml
 
 import fedcohort
 from fedcohort.data import preprocess
 from fedcohort.data.dictionary import Dictionary
 from fedcohort.data.outcome import Continuous, Count, Outcome, Survival
-from fedcohort.metrics import intervals
 from fedcohort.protocol import Method, registry
 from fedcohort.study.arms import Arm
 from fedcohort.study.card import card
-from fedcohort.study.cells import Cell, Workshop, cells_of, write_text
+from fedcohort.study.cells import Workshop, cells_of, write_text
 from fedcohort.study.cohort import cohort
 from fedcohort.study.counts import Counts, Shown, count
 from fedcohort.study.layout import Table
+from fedcohort.study.outcomes import (
+    Found,
+    Shelf,
+    collect,
+    comparisons_of,
+    rows_of,
+    summary_of,
+    tagged,
+)
 from fedcohort.study.plan import Plan, Scenario
 from fedcohort.study.step_words import step_words
 
@@ -45,44 +52,6 @@ LISTED = (
     "coefficients", "parameters", "proportional_hazards", "calibration", "over_time", "risk_groups",
     "by_centre", "heterogeneity", "importance", "roc", "residuals", "pooled", "dropped",
 )  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Found:
-    """One arm's outcome in one scenario and repeat, as the tables show it."""
-
-    arm: Arm
-    scenario: str
-    repeat: int
-    found: Mapping[str, Any]
-
-
-def collect(shop: Shelf) -> list[Found]:
-    """Return what every arm gave, in order; the upper bound under each scenario."""
-    plan = shop.plan
-    found = {cell: shop.result(cell) or {"status": "failed: not run"} for cell in cells_of(plan)[1]}
-    shown: list[Found] = []
-    for s, scenario in enumerate(plan.scenarios):
-        for a, arm in enumerate(plan.arms):
-            source = 0 if arm.scope == "centralised" else s
-            for repeat in range(plan.repeats):
-                cell = Cell("fit", source, repeat, a)
-                shown.append(Found(arm, scenario.name, repeat, found[cell]))
-    return shown
-
-
-class Shelf(Protocol):
-    """Where the finished pieces of a study are: a `Workshop`, or that of a deployed study."""
-
-    plan: Plan
-
-    def result(self, cell: Cell) -> dict[str, Any] | None:
-        """Return what a cell gave, or None if it is not complete."""
-        ...
-
-    def ledger(self, cell: Cell) -> Path:
-        """Return where the ledger's lines of a cell are."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -135,8 +104,8 @@ def write_all(shop: Shelf, about: About, out: Path, seconds: float, command: str
     plan = shop.plan
     shown = collect(shop)
     by_draws = about.intervals == "draws"
-    rows = list(_rows(shown))
-    listed = {key: list(_listed(shown, key)) for key in LISTED}
+    rows = list(rows_of(shown))
+    listed = {key: list(tagged(shown, key)) for key in LISTED}
     listed["by_centre"] = [_centre(row, about.test) for row in listed["by_centre"]]
     results: dict[str, Any] = {
         "schema": 1,
@@ -150,8 +119,8 @@ def write_all(shop: Shelf, about: About, out: Path, seconds: float, command: str
         "scenarios": about.scenarios,
         "declared": [_declared(plan, a) | dict(about.declared.get(a.name, {})) for a in plan.arms],
         "arms": rows,
-        "summary": _summary(plan, shown, about.intervals),
-        "comparisons": _comparisons(plan, shown),
+        "summary": summary_of(plan, shown, about.intervals),
+        "comparisons": comparisons_of(plan, shown),
         "cohort": about.cohort,
         **listed,
         "tuning": _tuning(shop),
@@ -316,111 +285,6 @@ def _tuning(shop: Shelf) -> list[dict[str, Any]]:
         for cell in cells_of(plan)[0]
         if (found := shop.result(cell)) is not None
     ]
-
-
-# what came out ------------------------------------------------------------------------
-
-
-def _rows(shown: Iterable[Found]) -> Iterator[dict[str, Any]]:
-    for one in shown:
-        head = {
-            "arm": one.arm.name,
-            "method": one.arm.method,
-            "scenario": one.scenario,
-            "repeat": one.repeat,
-        }
-        blank = {
-            "site": None, "metrics": {}, "rounds": 0, "seconds": one.found.get("seconds", 0.0),
-            "bytes_up": 0, "bytes_down": 0, "epsilon": None,
-        }  # fmt: skip
-        for row in one.found.get("rows") or [blank]:
-            yield {**head, **blank, **row, "status": one.found["status"]}
-
-
-def _values(
-    shown: Iterable[Found], metric: str, key: str = "metrics"
-) -> dict[tuple[str, str], dict[int, float]]:
-    """Return a metric's value over all sites by (scenario, arm) and repeat.
-
-    `key` is "within" for metrics of pairs within sites, which deployed runs have.
-    """
-    out: dict[tuple[str, str], dict[int, float]] = {}
-    for one in shown:
-        for row in one.found.get("rows", ()):
-            value = row.get(key, {}).get(metric)
-            if row["site"] is None and value is not None:
-                out.setdefault((one.scenario, one.arm.name), {})[one.repeat] = value
-    return out
-
-
-def _summary(plan: Plan, shown: list[Found], by: str) -> list[dict[str, Any]]:
-    """Return mean and sd over repeats, and an interval: of the bootstrap over patients, or `by`
-    "repeats" of the mean, allowing for the patients that repeats share.
-    """
-    rows: list[dict[str, Any]] = []
-    ratio = plan.test_fraction / (1 - plan.test_fraction)
-    for metric in plan.metrics:
-        for (scenario, arm), by_repeat in _values(shown, metric).items():
-            s = intervals.summarise([by_repeat[r] for r in sorted(by_repeat)])
-            mine = (o for o in shown if (o.scenario, o.arm.name) == (scenario, arm))
-            draws = [o.found["draws"][metric] for o in mine if metric in o.found.get("draws", {})]
-            table = np.array(draws, float)
-            mean = table.mean(axis=0) if len(table) else np.empty(0)
-            low, high = intervals.percentile_interval(mean)
-            if by == "repeats" and metric != "d_calibration_p":
-                values = [by_repeat[r] for r in sorted(by_repeat)]
-                p = intervals.paired(values, np.zeros(len(values)), ratio)
-                low, high = p.low, p.high
-            numbers = {"mean": s.mean, "sd": s.sd, "low": low, "high": high}
-            rows.append(
-                {"arm": arm, "scenario": scenario, "metric": metric}
-                | {k: _finite(v) for k, v in numbers.items()}
-                | {"n": s.n}
-            )
-    return rows
-
-
-def _comparisons(plan: Plan, shown: list[Found]) -> list[dict[str, Any]]:
-    """Return every pair of arms on the repeats that both have.
-
-    Where one of them is judged within sites alone, the other is, too, if it has been.
-    """
-    rows: list[dict[str, Any]] = []
-    ratio = plan.test_fraction / (1 - plan.test_fraction)
-    names = [arm.name for arm in plan.arms]
-    alone = {arm.name for arm in plan.arms if arm.scope == "isolated"}
-    for metric in plan.metrics:
-        pooled, within = _values(shown, metric), _values(shown, metric, "within")
-        for scenario in plan.scenarios:
-            for i, against in enumerate(names):
-                for arm in names[i + 1 :]:
-                    apart = bool(alone & {arm, against}) and (scenario.name, arm) in within
-                    values = within if apart else pooled
-                    a = values.get((scenario.name, arm), {})
-                    b = values.get((scenario.name, against), {})
-                    both = sorted(set(a) & set(b))
-                    if not both:
-                        continue
-                    p = intervals.paired([a[r] for r in both], [b[r] for r in both], ratio)
-                    numbers = {"difference": p.difference, "low": p.low, "high": p.high, "p": p.p}
-                    rows.append(
-                        {"scenario": scenario.name, "metric": metric, "arm": arm}
-                        | {"against": against}
-                        | {k: _finite(v) for k, v in numbers.items()}
-                        | {"n": len(both)}
-                        | ({"pairs": "within"} if apart else {})
-                    )
-    return rows
-
-
-def _listed(shown: Iterable[Found], key: str) -> Iterator[dict[str, Any]]:
-    for one in shown:
-        for row in one.found.get(key, ()):
-            yield {"arm": one.arm.name, "scenario": one.scenario, "repeat": one.repeat, **row}
-
-
-def _finite(value: float | None) -> float | None:
-    return None if value is None or not np.isfinite(value) else float(value)
 
 
 # files --------------------------------------------------------------------------------
