@@ -9,7 +9,7 @@ import numpy as np
 from fedcohort.protocol.ledger import Ledger
 
 KEYS = [
-    "call", "round", "step", "verb", "site", "fields", "min_cell", "mechanism", "epsilon", "delta",
+    "call", "round", "step", "verb", "site", "fields", "min_cell", "masked", "mechanism", "epsilon", "delta",
 ]  # fmt: skip
 
 
@@ -30,6 +30,7 @@ def test_a_line_names_call_site_and_fields_with_shape_type_and_bytes():
             "n": {"shape": [], "dtype": "int64", "bytes": 8},
         },
         "min_cell": 7,
+        "masked": False,
         "mechanism": None,
         "epsilon": None,
         "delta": None,

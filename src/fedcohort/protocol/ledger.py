@@ -10,6 +10,7 @@ import json
 from collections.abc import Iterable, Mapping
 
 from fedcohort.arrays import Array
+from fedcohort.protocol.private import Spent
 
 
 class Ledger:
@@ -30,7 +31,7 @@ class Ledger:
         self.lines: list[str] = []
         self.bytes_up: dict[str, int] = {}
         self.bytes_down = 0
-        self._tail = f'"min_cell":{min_cell},"mechanism":null,"epsilon":null,"delta":null}}'
+        self._cell = f'"min_cell":{min_cell}'
         self._fields: dict[tuple[object, ...], tuple[str, int]] = {}
 
     def sent(self, size: int) -> None:
@@ -45,8 +46,17 @@ class Ledger:
         verb: str,
         sites: Iterable[str],
         arrays: Mapping[str, Array],
+        *,
+        masked: bool = False,
+        spent: Spent | None = None,
     ) -> int:
-        """Note that each of `sites` sent a reply of this shape in this call; return its bytes."""
+        """Note that each of `sites` sent a reply of this shape in this call; return its bytes.
+
+        Parameters
+        ----------
+        masked : whether the coordinator saw the sum of the replies alone, and none by itself.
+        spent : the noise in it, and what the fit has spent of a patient's privacy up to here.
+        """
         key = (step, *((k, a.shape, a.dtype.str) for k, a in arrays.items()))
         known = self._fields.get(key)
         if known is None:
@@ -60,8 +70,15 @@ class Ledger:
             )
             self._fields[key] = known
         text, size = known
+        noise = '"mechanism":null,"epsilon":null,"delta":null'
+        if spent is not None:
+            noise = (
+                f'"mechanism":"{spent.mechanism}","epsilon":{spent.epsilon:.6g},'
+                f'"delta":{spent.delta:.6g}'
+            )
+        tail = f'{self._cell},"masked":{"true" if masked else "false"},{noise}}}'
         head = f'{{"call":{call},"round":{round_},"step":"{step}","verb":"{verb}","site":'
         for site in sites:
-            self.lines.append(f'{head}{json.dumps(site)},"fields":{text},{self._tail}')
+            self.lines.append(f'{head}{json.dumps(site)},"fields":{text},{tail}')
             self.bytes_up[site] = self.bytes_up.get(site, 0) + size
         return size
