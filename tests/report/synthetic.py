@@ -278,7 +278,8 @@ def _ledger(
                                     "arm": arm, "scenario": scenario, "repeat": repeat,
                                     "phase": phase, "call": call, "round": round_, "step": step,
                                     "verb": verb, "site": site, "fields": fields, "min_cell": 5,
-                                    "masked": False, "mechanism": None, "epsilon": None, "delta": None,
+                                    "masked": False, "mechanism": None, "epsilon": None,
+                                    "delta": None,
                                 }  # fmt: skip
                                 file.write(json.dumps(line, separators=(",", ":")) + "\n")
                             call += 1

@@ -61,8 +61,8 @@ def test_page_is_small_and_every_link_of_its_contents_leads_somewhere(page):
     assert ids == {
         "bounds", "sites", "cohort", "discrimination", "centres", "calibration", "accuracy",
         "groups",
-        "coefficients", "hazards", "importance", "curves", "left", "cost", "footprint", "tripod",
-        "paper", "settings", "reproduce",
+        "coefficients", "hazards", "importance", "curves", "left", "protections", "cost",
+        "footprint", "tripod", "paper", "settings", "reproduce",
     }  # fmt: skip
 
 

@@ -41,6 +41,8 @@ class Sent:
     fields : names of the arrays.
     calls, numbers, bytes : totals over `runs`.
     runs : training runs (scenario × repeat) of the arm in which the site took part.
+    masked : how many of the calls were masked: nobody saw this site's own part of the sum.
+    noise : the mechanism whose noise was added before they left; "" without.
     """
 
     arm: str
@@ -53,6 +55,8 @@ class Sent:
     numbers: int
     bytes: int
     runs: int
+    masked: int = 0
+    noise: str = ""
 
 
 def sent(folder: Path) -> list[Sent]:
@@ -90,7 +94,7 @@ def sent(folder: Path) -> list[Sent]:
         Sent(
             *key,
             tuple(t.phases), tuple(t.fields), t.calls, t.numbers, t.bytes,
-            runs=len(runs[key[:2]]),
+            runs=len(runs[key[:2]]), masked=t.masked, noise=t.noise,
         )
         for key, t in totals.items()
     ]  # fmt: skip
@@ -102,12 +106,15 @@ class _Total:
     def __init__(self) -> None:
         self.phases: dict[str, None] = {}
         self.fields: dict[str, None] = {}
-        self.calls = self.numbers = self.bytes = 0
+        self.calls = self.numbers = self.bytes = self.masked = 0
+        self.noise = ""
 
     def add(self, line: dict[str, Any], times: int) -> None:
         """Count one kind of line, so many times."""
         self.phases[str(line.get("phase", "fit"))] = None
         self.calls += times
+        self.masked += times * (line.get("masked") is True)
+        self.noise = str(line.get("mechanism") or self.noise)
         for name, field in line["fields"].items():
             self.fields[name] = None
             self.numbers += times * math.prod(field["shape"])
@@ -158,10 +165,10 @@ def plain_ledger(folder: Path) -> list[str]:
             out += ["", *_wrapped(head, 0), *(x for line in block[1:] for x in _wrapped(line, 2))]
     if any(s.verb == "gather" for s in lines):
         out += ["", "SEEN BY THE COORDINATOR = each site's own reply, not only the total."]
-    if run.deployed and run.mapping("privacy").get("secure_aggregation") is not True:
+    if run.deployed and any(s.verb == "sum" and s.masked < s.calls for s in lines):
         said = (
-            "Sums are not masked: every reply reaches the coordinator, which adds up those of "
-            "sums; whoever runs it could read them."
+            "A sum that is not masked reaches the coordinator as every site's own reply, which it "
+            "adds up; whoever runs it could read them."
         )
         out += ["", *_wrapped(said, 0)]
     return out
@@ -183,6 +190,11 @@ def _sentence(s: Sent, steps: Mapping[str, str]) -> str:
     """Return one step's line: what, how often, how much, who sees it, what it is for."""
     does = steps.get(s.step, "").rstrip(".")
     who = "only the sum over sites" if s.verb == "sum" else "SEEN BY THE COORDINATOR"
+    if s.masked == s.calls:
+        who = "masked, so that nobody can see more than the sum over sites"
+    elif s.masked:
+        who += f", masked {words.count(s.masked / s.runs)} times of these"
+    who += f"; with {s.noise} noise" * bool(s.noise)
     times, each = s.calls / s.runs, s.numbers / s.calls
     return (
         f"{words.spaced(s.step)}: {_mean(times)}{words.of(times, 'time')}, "

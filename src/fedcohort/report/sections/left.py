@@ -25,7 +25,7 @@ def section(run: Run) -> Section | None:
     ]  # fmt: skip
     if seen:
         intro += [_badge("gather"), " replies reach the coordinator one hospital at a time. "]
-    intro.append(_masking(run))
+    intro.append(_masking(run, lines))
     return Section(
         "left",
         "What left",
@@ -35,26 +35,28 @@ def section(run: Run) -> Section | None:
     )
 
 
-def _masking(run: Run) -> str:
-    """Return in one sentence whether sums were hidden from the coordinator by cryptography."""
-    on = run.mapping("privacy").get("secure_aggregation") is True
-    noise = run.mapping("privacy").get("dp")
-    masked = (
-        "The study asks for sums that are masked by cryptography."
-        if on
-        else "Sums were formed by the coordinating software, not masked by cryptography."
-    )
-    if run.deployed and not on:
-        masked += " Whoever runs the coordinator could read each hospital's part of a sum."
-    noised = "" if noise else " No noise was added (no differential privacy)."
+def _masking(run: Run, lines: Sequence[Sent]) -> str:
+    """Return in a few sentences whether sums were hidden, by masks or by noise."""
+    summed = [s for s in lines if s.verb == "sum"]
+    masked, calls = (sum(getattr(s, k) for s in summed) for k in ("masked", "calls"))
+    if calls and masked == calls:
+        told = "Every total was formed under masks: no hospital's part of it can be read by anyone."
+    elif masked:
+        told = f"Of these, {words.percent(masked / calls)} were formed under masks."
+    else:
+        told = "Totals were formed by the coordinating software, not masked by cryptography."
+        if run.deployed:
+            told += " Whoever runs the coordinator could read each hospital's part of a sum."
+    noised = "" if any(s.noise for s in lines) else " No noise was added (no differential privacy)."
     cell = words.number(run.mapping("privacy").get("min_cell"))
     least = f" Smallest count that a released table may hold: {words.count(cell)}." * (cell > 0)
-    return masked + noised + least
+    return told + noised + least
 
 
-def _badge(verb: str) -> Markup:
+def _badge(verb: str, *, masked: bool = False) -> Markup:
     if verb == "sum":
-        return h("span", "only the sum", class_="badge")
+        text = "masked: only the sum" if masked else "only the sum"
+        return h("span", text, class_="badge masked" if masked else "badge")
     return h("span", "visible to the coordinator", class_="badge seen")
 
 
@@ -68,6 +70,7 @@ def _arm(arm: Arm, lines: Sequence[Sent]) -> Markup:
             [words.spaced(f) for f in dict.fromkeys(f for s in here for f in s.fields)]
         )
         does = arm.steps.get(step)
+        masked = all(s.masked == s.calls for s in here)
         body.append(
             [
                 h(
@@ -76,7 +79,11 @@ def _arm(arm: Arm, lines: Sequence[Sent]) -> Markup:
                     h("small", does) if does else None,
                     h("small", fields),
                 ),
-                _badge(verb),
+                h(
+                    "span",
+                    _badge(verb, masked=masked),
+                    _noise(here),
+                ),
                 phases(here[0]),
                 _range([s.calls / s.runs for s in here]),
                 _range([s.numbers / s.calls for s in here]),
@@ -91,6 +98,12 @@ def _arm(arm: Arm, lines: Sequence[Sent]) -> Markup:
     spoken = f"{arm.title}: what one hospital sends, {run}"
     steps = table(head, body, numeric=(3, 4, 5), spoken=spoken, class_="wide")
     return h("div", heading, stated, steps, class_="whole")
+
+
+def _noise(here: Sequence[Sent]) -> Markup | None:
+    """Return which noise was added, if there was any."""
+    found = next((s.noise for s in here if s.noise), "")
+    return h("small", f"with {words.spaced(found)} noise") if found else None
 
 
 def _name(arm: Arm) -> Markup:
