@@ -14,7 +14,7 @@ WORKERS := 2
 PYTHON :=
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: help setup run test lint format bench chaos clean
+.PHONY: help setup run test lint format bench chaos scorecard clean
 
 help:  ## say what there is
 	@grep -E '^[a-z]+:.*##' Makefile | sed -E 's/^([a-z]+):.*## /  make \1\t/'
@@ -57,6 +57,11 @@ bench: .venv/.stamp  ## measure speed, against pooled fits and plain PyTorch
 chaos: .venv/.stamp  ## kill, stop, cut and starve a network's processes; compare every result
 	@$(bin)/python -m pytest -m slow
 	@$(bin)/python benchmarks/network/chaos.py
+
+ROWS :=
+
+scorecard: .venv/.stamp  ## measure privacy and robustness, row by row, and write the table in docs/security.md
+	@$(bin)/python benchmarks/scorecard/run.py $(ROWS)
 
 clean:  ## remove the environment and what runs left
 	@rm -rf .venv runs build dist src/fedcohort.egg-info

@@ -16,9 +16,9 @@ import pandas as pd
 from scipy.optimize import linprog
 from scipy.sparse import csr_matrix
 
-from fedcohort.data.cross_suppression import hidden_levels
 from fedcohort.data.dictionary import Dictionary
-from fedcohort.data.suppression import hidden
+from fedcohort.privacy.disclosure.counts import hidden
+from fedcohort.privacy.disclosure.groups import hidden_levels
 from fedcohort.study.face import Cohort
 
 LEVELS = {"a": ("p", "q"), "b": ("u", "v", "w"), "c": ("I", "II", "III")}

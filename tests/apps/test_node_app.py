@@ -108,7 +108,7 @@ def test_the_budget_is_told_honestly(hospital, capsys):
         "left      ε 3",
     ):
         assert line in text
-    assert "has no method that adds noise" in text
+    assert "spends its epsilon and delta for each fit" in text
     from fedcohort.network.budget import Budget
 
     config = hospital.node.config

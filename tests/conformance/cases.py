@@ -24,9 +24,11 @@ from fedcohort.runtime.journal import Journal
 from fedcohort.runtime.line import Answering
 from fedcohort.runtime.local import local
 from fedcohort.runtime.loopback import LoopbackLine
+from fedcohort.runtime.masked_end import FEW, Keys, SumRule
 from fedcohort.runtime.remote import remote
 from fedcohort.runtime.site_end import SiteEnd
 from fedcohort.runtime.store import StateStore
+from fedcohort.secure.identity import Identity
 
 
 def in_process(hosts: Sequence[Host], folder: Path | None, **options: Any) -> Coordinator:
@@ -50,6 +52,22 @@ def over_bytes(hosts: Sequence[Host], folder: Path | None, **options: Any) -> Co
     return remote(LoopbackLine(ends(hosts, folder)), "a study", "a fit", **options)
 
 
+def masked(hosts: Sequence[Host], folder: Path | None, **options: Any) -> Coordinator:
+    """Return sites that are reached by bytes alone, and mask their parts of sums."""
+    keys = {host.name: Identity.new() for host in hosts}
+    pinned = {name: key.public for name, key in keys.items()}
+
+    def end(host: Host) -> Answering:
+        path = Path(":memory:") if folder is None else folder / f"{host.name}.sqlite"
+        rule = SumRule(FEW, lambda: Keys(keys[host.name], pinned))
+        return SiteEnd(
+            host.name, lambda run, session: host, Answers(path), sums=lambda _: rule
+        ).handle
+
+    line = LoopbackLine({host.name: end(host) for host in hosts})
+    return remote(line, "a study", "a fit", masks=pinned, **options)
+
+
 def over(engine: str) -> Callable[..., Coordinator]:
     """Return what makes federations of sites that are reached through an engine."""
 
@@ -68,6 +86,8 @@ ENGINES = {"flare": "nvflare", "flower": "flwr", "flower over TLS": "flwr"}
 RUNTIMES: dict[str, Callable[..., Coordinator]] = {
     "local": in_process,
     "remote": over_bytes,
+    "local, masked": lambda *given, **options: in_process(*given, secure="true", **options),
+    "remote, masked": masked,
     **{engine: over(engine) for engine in ENGINES},
 }
 

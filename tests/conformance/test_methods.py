@@ -102,6 +102,19 @@ def test_flowers_gate_gives_the_same_bytes_as_its_messages_in_one_process(case: 
 
 
 @every_case
+@pytest.mark.parametrize("runtime", ["local, masked", "remote, masked"])
+def test_masks_change_no_bit_and_the_ledger_says_so(case: Case, runtime):
+    """As in a run without masks, the exact sum: no order of sites, and no noise, is in it."""
+    found, plain = run(case, runtime), reference(case)
+    assert found.arrays == plain.arrays
+    assert found.history == plain.history
+    for line, was in zip(map(json.loads, found.ledger), map(json.loads, plain.ledger), strict=True):
+        assert line.pop("masked") == (line["verb"] == "sum")
+        assert was.pop("masked") is False
+        assert line == was
+
+
+@every_case
 @every_runtime
 @pytest.mark.parametrize("order", ["cba", "bca"])
 def test_the_order_in_which_sites_are_given_changes_nothing(case: Case, runtime, order):

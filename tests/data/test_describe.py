@@ -17,7 +17,7 @@ from fedcohort.data.dictionary import Dictionary
 from fedcohort.data.outcome import Binary, Survival
 from fedcohort.data.shown_number import ShownNumber
 from fedcohort.data.summary import mixture_quantiles
-from fedcohort.data.suppression import hidden
+from fedcohort.privacy.disclosure.counts import hidden
 from fedcohort.protocol.host import Host
 from fedcohort.runtime.local import local
 

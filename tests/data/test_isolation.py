@@ -7,7 +7,8 @@ import pandas as pd
 import pytest
 
 import fedcohort as fc
-from fedcohort.data.isolation import STEEPEST, isolation, lone, rare
+from fedcohort.data.isolation import STEEPEST, isolation, rare
+from fedcohort.privacy.disclosure.records import lone
 from fedcohort.data.tables import LabelledTable
 from fedcohort.protocol import NothingToLearn
 from fedcohort.protocol.step import Site

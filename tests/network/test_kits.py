@@ -54,10 +54,10 @@ def test_only_keys_are_secret_and_no_key_is_in_two_places(heart):
             continue
         text = path.read_text(encoding="utf-8")
         secret = "PRIVATE KEY-----" in text
-        assert secret == (path.name == "key.pem")
+        assert secret == (path.name in ("key.pem", "identity.pem"))
         assert mode == (0o600 if secret else mode) and not (secret and text in keys)
         keys |= {text} if secret else set()
-    assert len(keys) == 10  # nine parties and the authority
+    assert len(keys) == 13  # nine parties, the authority, and what three sites sign sums with
     assert not list(heart.folder.rglob("*.new"))
 
 

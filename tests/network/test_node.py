@@ -208,7 +208,6 @@ def test_an_approval_of_one_study_is_none_of_another(hospital):
         ),
         ({"min_cell": 10}, "min_cell", "asks for privacy.min_cell 5; this site allows 10 or more"),
         ({"submitters": ["anna"]}, "submitter", "submitted by 'lead'; this site takes studies of"),
-        ({"secure_sum": "required"}, "secure_sum", "this version of fedcohort cannot form"),
         ({"min_rows": 161}, "rows", "too few rows; this site allows 161 or more"),
     ],
 )  # fmt: skip
@@ -225,15 +224,13 @@ def test_a_study_beyond_the_policy_is_refused_at_the_offer_and_at_every_call(
     assert told["reason"] == code
 
 
-def test_a_study_that_asks_for_noise_or_secure_sums_is_refused(hospital):
+def test_a_site_that_requires_masked_sums_refuses_a_study_that_switches_them_off(hospital):
     terms = hospital.terms()
-    for key, value in (("dp", {"epsilon": 1}), ("secure_aggregation", True)):
-        content = dict(terms.content) | {"privacy": {"min_cell": 5, key: value}}
-        edited = dataclasses.replace(terms, content=content)
-        refused(
-            hospital, hospital.offered(hospital.signed(edited)), "study", f"privacy.{key}",
-            "this version cannot do that",
-        )  # fmt: skip
+    content = dict(terms.content) | {"privacy": {"min_cell": 5, "secure_aggregation": False}}
+    made = hospital.signed(dataclasses.replace(terms, content=content))
+    assert hospital.offered(made)["state"] in ("waiting", "approved")
+    setting(hospital, secure_sum="required")
+    refused(hospital, hospital.offered(made), "secure_sum", "this site requires them")
 
 
 # what is not what it says -------------------------------------------------------------------

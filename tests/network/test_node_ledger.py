@@ -84,13 +84,14 @@ def test_nothing_leaves_where_the_ledger_cannot_be_written(tmp_path, monkeypatch
 
 def test_words_say_how_often_how_much_and_who_saw_it():
     sent = {"at": "t0", "run": RUN, "session": "s", "step": "totals", "verb": "sum"}
-    lines = [{**sent, "call": i, "fields": FIELDS} for i in range(3)]
+    lines = [{**sent, "call": i, "fields": FIELDS, "masked": True} for i in range(3)]
     lines.append({"at": "t1", "run": RUN, "told": "refused", "code": "method", "text": "not cox"})
     text = "\n".join(in_words(lines, {RUN: "small"}, {"totals": "Sum covariates."}))
     assert "small, t0 to t1: 3 replies of numbers, 144 bytes." in text
-    assert (
-        "totals: 3 times, 6 numbers each (total); told as a sum over sites: Sum covariates" in text
-    )
+    head = "totals: 3 times, 6 numbers each (total); told as a sum over sites"
+    assert f"{head}, masked: Sum covariates" in text
+    lines[0]["masked"] = False
+    assert f"{head}, 1 of them NOT MASKED" in "\n".join(in_words(lines, {}, {}))
     assert "in words, 1 time: not cox" in text
     assert in_words([], {}, {}) == ["Nothing has left this site."]
 

@@ -121,7 +121,6 @@ def test_a_missing_configuration_is_named(tmp_path):
         ({"columns": ("age", "time", "cens")}, "column", "asks for column 'size'; this site allows 'age', 'time', 'cens'"),
         ({"columns": ("age", "size", "time")}, "column", "asks for column 'cens'"),
         ({"min_cell": 10}, "min_cell", "asks for privacy.min_cell 5; this site allows 10 or more"),
-        ({"secure_sum": "required"}, "secure_sum", "this version of fedcohort cannot form"),
     ],
 )  # fmt: skip
 def test_a_study_beyond_the_policy_is_refused_with_what_it_asks_and_what_is_allowed(
@@ -134,6 +133,24 @@ def test_a_study_beyond_the_policy_is_refused_with_what_it_asks_and_what_is_allo
     assert error.value.code == code
     assert said in str(error.value)
     assert "\n" not in str(error.value)
+
+
+PRIVACY = "privacy: {min_cell: 5}"
+
+
+def test_masked_sums_that_a_site_requires_are_refused_where_a_study_switches_them_off():
+    rules = {"methods": None, "columns": None, "submitters": ("lead",), "secure_sum": "required"}
+    for said in ("auto", "true"):
+        Policy(**rules).check(
+            asked(STUDY.replace(PRIVACY, f"privacy: {{secure_aggregation: {said}, min_cell: 5}}")),
+            "lead",
+        )
+    with pytest.raises(Refused, match="switches masked sums off") as error:
+        Policy(**rules).check(
+            asked(STUDY.replace(PRIVACY, "privacy: {secure_aggregation: false, min_cell: 5}")),
+            "lead",
+        )
+    assert error.value.code == "secure_sum"
 
 
 def test_columns_that_settings_name_count_as_asked():

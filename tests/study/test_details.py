@@ -18,7 +18,7 @@ from fedcohort.data.outcome import Binary, Category, Survival
 from fedcohort.metrics.auc import dynamic_auc
 from fedcohort.metrics.concordance import harrell
 from fedcohort.metrics.heterogeneity import pooled_share
-from fedcohort.metrics.small_cells import FEWEST_EVENTS
+from fedcohort.privacy.disclosure.counts import FEWEST_EVENTS
 from fedcohort.protocol import NotSupported, registry
 from fedcohort.study import engine, layout
 from fedcohort.study.details import KEYS, PREDICTIONS, details

@@ -15,7 +15,7 @@ from typing import Annotated
 
 import typer
 
-from fedcohort.apps import coordinator_app, network_app, node_service
+from fedcohort.apps import auditing, coordinator_app, network_app, node_service
 from fedcohort.protocol.errors import DataError, FedcohortError, InputError
 
 app = typer.Typer(
@@ -28,6 +28,7 @@ app = typer.Typer(
 
 data_app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Tables and dictionaries.")
 app.add_typer(data_app, name="data")
+app.add_typer(auditing.app, name="audit")
 app.add_typer(network_app.app, name="network")
 app.add_typer(coordinator_app.app, name="coordinator")
 app.add_typer(node_service.app, name="node")

@@ -11,7 +11,14 @@ from fedcohort.protocol.errors import StudyError
 OURS = b'<meta name="generator" content="fedcohort"'
 
 
-def check(out: Path, inputs: Iterable[Path], *, force: bool, page: bool = False) -> None:
+def check(
+    out: Path,
+    inputs: Iterable[Path],
+    *,
+    force: bool,
+    page: bool = False,
+    option: str = "--out",
+) -> None:
     """Check that a command may write a file.
 
     Parameters
@@ -19,6 +26,7 @@ def check(out: Path, inputs: Iterable[Path], *, force: bool, page: bool = False)
     inputs : files and folders that the command reads; files in such a folder are inputs too.
     force : whether a file that exists may be replaced.
     page : whether a page of ours may be replaced unasked.
+    option : that names the file.
 
     Raises
     ------
@@ -30,12 +38,12 @@ def check(out: Path, inputs: Iterable[Path], *, force: bool, page: bool = False)
     for path in inputs:
         same = place == path.resolve() or (out.exists() and path.exists() and out.samefile(path))
         if out.is_file() and (same or path.resolve() in place.parents):
-            raise StudyError(f"--out {out}: it is an input of this command. Name another file.")
+            raise StudyError(f"{option} {out}: it is an input of this command. Name another file.")
     if out.is_file() and not force:
-        raise StudyError(f"--out {out}: it exists. Name another file, or replace it by --force.")
+        raise StudyError(f"{option} {out}: it exists. Name another file, or replace it by --force.")
 
 
-def write(out: Path, text: str) -> None:
+def write(out: Path, text: str, option: str = "--out") -> None:
     """Write a text.
 
     Raises
@@ -45,4 +53,4 @@ def write(out: Path, text: str) -> None:
     try:
         out.write_text(text, encoding="utf-8")
     except OSError as error:
-        raise StudyError(f"--out {out}: cannot write there ({error.strerror}).") from None
+        raise StudyError(f"{option} {out}: cannot write there ({error.strerror}).") from None

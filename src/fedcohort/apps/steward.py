@@ -94,9 +94,9 @@ def budget(node: Path, config: Path | None) -> Iterator[str]:
     yield f"Privacy budget of {found.data.name!r} at {kit.name}:"
     yield from _account(account)
     yield from textwrap.wrap(
-        "This version of fedcohort has no method that adds noise, so no study spends any of it, "
-        "and a study that asks for privacy.dp is refused. What sums and models reveal without "
-        "noise is not counted here; `fedcohort node ledger` says what left.",
+        "A study that asks for privacy.dp spends its epsilon and delta for each fit, from the "
+        "fit's first reply on, and again where a fit is started anew. What sums and models "
+        "reveal without noise is not counted here; `fedcohort node ledger` says what left.",
         words.WIDTH,
     )
 

@@ -1,7 +1,7 @@
 """Table 1 over sites: every variable described by each site and over all, small counts hidden.
 
 Each site describes its own rows and hides what is of few patients before anything leaves, by the
-rules of `suppression` for counts: for each variable those of its levels and of missing values (of a
+rules of `disclosure` for counts: for each variable those of its levels and of missing values (of a
 number: of known and missing ones), which add up to the site's rows; and by those of `shown_number`
 for mean, standard deviation and quartiles. A level that everyone at a site has is shown.
 
@@ -25,8 +25,8 @@ from fedcohort.data.encode import Encoded, Encoding
 from fedcohort.data.outcome import Binary, Category, Outcome, Survival
 from fedcohort.data.shown_number import HIDDEN, ShownNumber
 from fedcohort.data.summary import Summary, count_of, over_all
-from fedcohort.data.suppression import hidden
 from fedcohort.data.variable import Variable
+from fedcohort.privacy.disclosure.counts import hidden
 from fedcohort.protocol.federation import Federation
 from fedcohort.protocol.message import message
 from fedcohort.protocol.step import Site, gathered

@@ -29,7 +29,8 @@ from fedcohort.arrays import Array
 from fedcohort.data.encode import Encoded
 from fedcohort.data.sketch import count_between
 from fedcohort.data.summary import NORMAL_IQR, Summary
-from fedcohort.data.suppression import hidden, round_number
+from fedcohort.privacy.disclosure.counts import hidden
+from fedcohort.privacy.disclosure.rounding import round_number
 from fedcohort.protocol.federation import Federation
 from fedcohort.protocol.message import message
 from fedcohort.protocol.step import Site, summed

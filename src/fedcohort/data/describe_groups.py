@@ -1,10 +1,10 @@
 """Table 1 by group over sites: every variable described in each group of a column's levels.
 
 Each site divides its rows by the levels of one column and hides what is of few patients before
-anything leaves: counts of levels and of missing values by `cross_suppression`, means, standard
-deviations and quantiles of each group by `shown_number`. As the mean of a group is what the mean of
-all rows leaves over when the other groups are taken off, means are hidden further, those of the
-fewest known values first,
+anything leaves: counts of levels and of missing values by `privacy.disclosure.groups`, means,
+standard deviations and quantiles of each group by `shown_number`. As the mean of a group is what
+the mean of all rows leaves over when the other groups are taken off, means are hidden further,
+those of the fewest known values first,
 
     until the groups without one are none, or two or more with m or more known values together  (1)
 
@@ -25,11 +25,11 @@ from dataclasses import replace
 import numpy as np
 
 from fedcohort.arrays import Array
-from fedcohort.data.cross_suppression import hidden_levels
 from fedcohort.data.describe import Reading
 from fedcohort.data.encode import Encoded
 from fedcohort.data.shown_number import HIDDEN, ShownNumber
 from fedcohort.data.summary import Summary, count_of, over_all
+from fedcohort.privacy.disclosure.groups import hidden_levels
 from fedcohort.protocol.federation import Federation
 from fedcohort.protocol.message import message
 from fedcohort.protocol.step import Site, gathered

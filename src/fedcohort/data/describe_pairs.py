@@ -32,7 +32,7 @@ from fedcohort.arrays import Array
 from fedcohort.data.describe import Reading
 from fedcohort.data.encode import Encoded
 from fedcohort.data.summary import Summary
-from fedcohort.data.suppression import round_number, rounded, step
+from fedcohort.privacy.disclosure.rounding import round_number, rounded, step
 from fedcohort.protocol.federation import Federation
 from fedcohort.protocol.message import message
 from fedcohort.protocol.step import Site, summed

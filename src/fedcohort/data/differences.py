@@ -29,9 +29,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from fedcohort.arrays import Array
-from fedcohort.data.isolation import Columns, lone, nearly_given, shown
+from fedcohort.data.isolation import Columns, nearly_given
 from fedcohort.data.tables import LabelledTable, SurvivalTable
 from fedcohort.numerics.residuals import powers, residual_parts, roots
+from fedcohort.privacy.disclosure.records import effective, lone
 from fedcohort.protocol.errors import NothingToLearn, SiteUnavailable
 from fedcohort.protocol.federation import Federation
 from fedcohort.protocol.message import message
@@ -131,7 +132,7 @@ def suspects(inner: Array, own: Columns, least: int) -> tuple[Array, Array]:
     near, some = left < NEAR, np.isfinite(left)
     left = np.where(some, left, 1.0)
     asked = some & (near | (left**2 < FEW / own.shown))
-    few = shown(*own.rest) < FEW * np.where(near, least, 1)
+    few = effective(*own.rest) < FEW * np.where(near, least, 1)
     asked &= few | (left == 0) | (own.rest[0] < SHARE * left * own.squares)
     asked &= parts.any(axis=1)
     return parts[asked], left[asked]

@@ -33,14 +33,13 @@ import numpy as np
 from fedcohort.arrays import Array
 from fedcohort.data.tables import LabelledTable, SurvivalTable
 from fedcohort.numerics.residuals import own_powers
+from fedcohort.privacy.disclosure.records import effective, lone, over_few
 from fedcohort.protocol.errors import NothingToLearn
 from fedcohort.protocol.federation import Federation
 from fedcohort.protocol.message import message
 from fedcohort.protocol.method import Task
 from fedcohort.protocol.step import Site, summed
 
-#: Eq. (1): a record of which the square is 0.89 of all is alone; others are a third of it.
-LONE = 1.25
 #: Deviations, exponents and weights are cut to these, so that their powers stay finite.
 FARTHEST, STEEPEST, HEAVIEST = 1e70, 300.0, 1e140
 #: Links by which e^offset is what a record counts; and those by which it is that or its inverse.
@@ -160,7 +159,7 @@ def check_columns_apart(
         check_isolation(told, task.features, p, task.min_cell, counted)
     q = p + explained
     spread = told.squares[1, :q]
-    own = Columns(shown(spread, told.fourth[1, :q]), spread, told.rest)
+    own = Columns(effective(spread, told.fourth[1, :q]), spread, told.rest)
     return fed.only(fed.answered), own
 
 
@@ -249,32 +248,21 @@ def ways(link: str) -> tuple[int, ...]:
 def heavy(told: Isolation, covariates: int, least: int) -> Array:
     """Return which ways to count (m, p + 1) are over few, by eq. (2): of all, and of covariates."""
     total, squares = told.hold[:, 0], told.hold[:, 1]
-    few = total**2 < least * squares
+    few = over_few(total, squares, least)
     level = (told.squares[0] == told.fourth[0])[:covariates] & (told.away[:covariates] > 0)
     rest, others = total[:, :1] - total[:, 1:], squares[:, :1] - squares[:, 1:]
-    few[:, 1:] |= rest**2 < least * others
+    few[:, 1:] |= over_few(rest, others, least)
     few[:, 1:] &= level
     return few
 
 
 def rare(told: Isolation, covariates: int, least: int) -> Array:
     """Return which columns (q,) all but a few records share a value of."""
-    shown = np.divide(
-        told.squares[0] ** 2,
-        told.fourth[0],
-        out=np.zeros(told.squares.shape[1]),
-        where=told.fourth[0] > 0,
-    )
+    shown = np.where(told.fourth[0] > 0, effective(told.squares[0], told.fourth[0]), 0.0)
     odd = told.odd.astype(float)
     odd[:covariates] = np.maximum(odd, np.ceil(shown))[:covariates]
     few = np.minimum(told.away, np.where(odd > 0, odd, told.away))
     return (few > 0) & (few < least)
-
-
-def shown(squares: Array, fourth: Array) -> Array:
-    """Return how many records sums of squares (…,) are over, as (Σ d²)²/Σ d⁴; inf if all are 0."""
-    out = np.full(np.shape(squares), np.inf)
-    return np.divide(squares**2, fourth, out=out, where=fourth > 0)
 
 
 def alike(told: Isolation, covariates: int, least: int) -> Array:
@@ -292,8 +280,3 @@ def disagreements(columns: Array) -> Array:
     for j, row in enumerate(rows):
         out[j, j + 1 :] = np.count_nonzero(rows[j + 1 :] != row, axis=1)
     return out + out.T
-
-
-def lone(squares: Array, fourth: Array, share: float = LONE) -> Array:
-    """Return of which sums of squares (…,) nearly all is one record's, eq. (1)."""
-    return (squares > 0) & (squares**2 < share * fourth)

@@ -1,4 +1,4 @@
-"""What a site shows of a column of numbers, so that it tells of no few patients.
+"""What a site shows of a column of numbers; the rules are those of `privacy.disclosure.numbers`.
 
 With m the `min_cell`, of a number are shown
 
@@ -10,7 +10,7 @@ With m the `min_cell`, of a number are shown
 unless the number is a count in disguise, when nothing is shown:
 
     fewer than m values differ from the most frequent one, or none does;
-    of `FEW` distinct values, or m, some count is one that `suppression` hides.
+    of `FEW` distinct values, or m, some count is one that `privacy.disclosure` hides.
 
 Of a few patients, such as one of 999 among many near 0, mean and sd tell both how many they are and
 the value. So they are shown only where, of the squared distances from the median, those of all
@@ -37,16 +37,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedcohort.arrays import Array
-from fedcohort.data.suppression import hidden, rounded, step, unit
+from fedcohort.privacy.disclosure.counts import hidden
+from fedcohort.privacy.disclosure.numbers import counts_in_disguise, dominated, winsorised
+from fedcohort.privacy.disclosure.rounding import rounded, step, unit
 
 #: Stands for a count that is hidden.
 HIDDEN = -1
 #: At these shares of the rows lie the quartiles.
 QUARTILES = (0.25, 0.5, 0.75)
-#: A number of so many distinct values, or fewer, is a table of counts.
-FEW = 6
-#: The rest of a sum of squares is at least this share of its m − 1 largest parts.
-SHARE = 0.1
 
 
 @dataclass(frozen=True)
@@ -83,16 +81,16 @@ class ShownNumber:
         missing = HIDDEN if secret else int(cells[0])
         m = max(min_cell, 1)
         sure = min(len(x) - (m - 1), len(known)) if secret else len(known)
-        if sure < 2 * m or (secret and m < 3) or _counts(known, m):
+        if sure < 2 * m or (secret and m < 3) or counts_in_disguise(known, m):
             return cls(missing, quantiles=(None,) * len(shares))
         with np.errstate(over="ignore", invalid="ignore"):
             mean, spread = float(known.mean()), float(known.std(ddof=1))
-            dominated = _dominated(known, m)
-            cut = np.clip(known, known[m - 1], known[-m])
+            made_by_few = dominated(known, m)
+            cut = winsorised(known, m)
             inner = float(cut.std(ddof=1))
         if not math.isfinite(mean + spread):
             return cls(missing, quantiles=(None,) * len(shares))
-        s = step(inner if dominated else spread, sure, unit(known)) if rounding else 0.0
+        s = step(inner if made_by_few else spread, sure, unit(known)) if rounding else 0.0
         near = _quantile if m == 1 and not rounding else _near
         quartiles = more = None
         if sure >= 4 * m:
@@ -103,28 +101,11 @@ class ShownNumber:
             more = tuple(None if out else rounded(x, s) for out, x in zip(outside, at, strict=True))
         return cls(
             missing,
-            None if dominated else rounded(mean, s),
-            None if dominated else rounded(spread, s),
+            None if made_by_few else rounded(mean, s),
+            None if made_by_few else rounded(spread, s),
             quartiles,
             more or (None,) * len(shares),
         )
-
-
-def _counts(ordered: Array, m: int) -> bool:
-    """Return whether values (n,) are counts in disguise, of which some must be hidden."""
-    if m == 1:
-        return False
-    counts = np.unique(ordered, return_counts=True)[1]
-    if len(ordered) - counts.max() < m:
-        return True
-    return len(counts) <= max(FEW, m) and bool(hidden(counts, m).any())
-
-
-def _dominated(ordered: Array, m: int) -> bool:
-    """Return whether m − 1 values, or fewer, make the moments of all (n,): not eq. (1)."""
-    parts = np.sort(np.square(ordered - np.median(ordered)))
-    others = len(parts) - (m - 1)
-    return bool(parts[:others].sum() < SHARE * parts[others:].sum())
 
 
 def _near(ordered: Array, share: float, m: int) -> float:

@@ -10,10 +10,11 @@ Then only a cell that holds a wanted quantile is split, and never one with fewer
 2 `min_cell` rows. All edges are multiples of a power of two: they are exact in floating
 point, depend on the data through magnitudes alone, and agree however the rows are split.
 
-A quantile is the middle of its last cell, and its error the cell's width; it is 0 where the column
-holds whole numbers and the cell holds a single one. A limit is for publication, so it is an edge
-that `least` rows or more lie at or beyond, never somebody's largest value: of n rows, p at each
-tail, the inner end of the cell that holds the row of this rank from that end:
+A quantile is the middle of its last cell and of as many beside it as hold `min_cell` rows together,
+so that it is nobody's own value. Its error is their width; it is 0 where the column holds whole
+numbers and they hold a single one. A limit is for publication, so it is an edge that `least` rows
+or more lie at or beyond, never somebody's largest value: of n rows, p at each tail, the inner end
+of the cell that holds the row of this rank from that end:
 
     max(⌈p n⌉, least)                                                                   (2)
 
@@ -28,6 +29,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedcohort.arrays import Array
+from fedcohort.privacy.disclosure.numbers import holding, tail_rank
 
 #: Asks all sites for the rows between edges: (c, m) ascending, padded with inf → (c, m − 1).
 Ask = Callable[[Array], Array]
@@ -114,20 +116,23 @@ class Histogram:
         """Return the cell that holds the order statistic of rank ⌈probability · n⌉."""
         return int(np.searchsorted(np.cumsum(self.counts), self._rank(probability)))
 
-    def quantile(self, probability: float) -> tuple[float, float]:
-        """Return the middle of a quantile's cell, and the bound of its error."""
-        return self._middle(self.cell_of(probability))
+    def quantile(self, probability: float, least: float) -> tuple[float, float]:
+        """Return the middle of the cells that hold a quantile, and the bound of its error.
 
-    def mode(self) -> tuple[float, float]:
-        """Return the middle of the fullest cell, and the cell's width as its error."""
-        return self._middle(int(np.argmax(self.counts)))
+        The cell of the quantile and so many beside it that `least` rows lie in them.
+        """
+        return self._middle(*holding(self.counts, self.widths, self.cell_of(probability), least))
+
+    def mode(self, least: float) -> tuple[float, float]:
+        """Return the middle of the fullest cell, with cells beside it as `quantile` takes them."""
+        fullest = int(np.argmax(self.counts))
+        return self._middle(*holding(self.counts, self.widths, fullest, least))
 
     def tails(self, share: float, least: int) -> tuple[int, ...]:
         """Return the cells of the two rows that eq. (2) ranks; none for under 4 `least` rows."""
-        n = float(self.counts.sum())
-        if n < 4 * least:
+        rank = tail_rank(share, float(self.counts.sum()), least)
+        if rank is None:
             return ()
-        rank = max(float(np.ceil(share * n - 1e-9)), float(least))
         low = int(np.searchsorted(np.cumsum(self.counts), rank))
         high = int(np.searchsorted(np.cumsum(self.counts[::-1]), rank))
         return low, len(self.counts) - 1 - high
@@ -147,8 +152,8 @@ class Histogram:
             return None
         return low + 0.0, high + 0.0, float(self.widths[list(cells)].max()) - step
 
-    def _middle(self, i: int) -> tuple[float, float]:
-        low, high = float(self.edges[i]), float(self.edges[i + 1])
+    def _middle(self, first: int, last: int) -> tuple[float, float]:
+        low, high = float(self.edges[first]), float(self.edges[last + 1])
         if not self.whole:
             return (low + high) / 2, high - low
         return float(np.ceil((low + high) / 2)) + 0.0, high - low - 1.0
@@ -247,7 +252,7 @@ def quantiles(
         return np.array([h.cell_of(p) for p in probabilities])
 
     tables = drawn(ask, moments, columns, wanted, min_cell)
-    found = np.array([[h.quantile(p) for p in probabilities] for h in tables])
+    found = np.array([[h.quantile(p, min_cell) for p in probabilities] for h in tables])
     found = found.reshape(len(columns), len(probabilities), 2)
     return found[..., 0], found[..., 1]
 
@@ -263,7 +268,7 @@ def modes(ask: Ask, moments: Moments, columns: Array, min_cell: int) -> tuple[Ar
         return np.array([np.argmax(h.counts)])
 
     tables = drawn(ask, moments, columns, wanted, min_cell)
-    found = np.array([h.mode() for h in tables]).reshape(len(columns), 2)
+    found = np.array([h.mode(min_cell) for h in tables]).reshape(len(columns), 2)
     return found[:, 0], found[:, 1]
 
 

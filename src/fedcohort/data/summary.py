@@ -26,8 +26,8 @@ from scipy.special import ndtr, ndtri
 
 from fedcohort.arrays import Array
 from fedcohort.data.shown_number import HIDDEN, QUARTILES
-from fedcohort.data.suppression import rounded, step
 from fedcohort.data.variable import Variable
+from fedcohort.privacy.disclosure.rounding import rounded, step
 
 #: Between its quartiles a normal distribution has so many standard deviations.
 NORMAL_IQR = 2 * float(ndtri(QUARTILES[2]))

@@ -26,6 +26,7 @@ import numpy as np
 from fedcohort.arrays import Array
 from fedcohort.data.sketch import Histogram, Moments, count_between, histograms, refine
 from fedcohort.data.tables import SurvivalTable
+from fedcohort.privacy.disclosure.steps import interval_ends
 from fedcohort.protocol.errors import NothingToLearn, SettingError
 from fedcohort.protocol.federation import Federation
 from fedcohort.protocol.message import message
@@ -161,7 +162,8 @@ def time_grid(fed: Federation, rule: str | int, min_cell: int, stratum: int = AL
         raise _no_events(fed)
     share = deaths / (intervals_of(rule) or MOST)
     cells = _sketch(fed, which, first, max(2.0 * min_cell, share / 4, 2.0))
-    return _interval_ends(cells, max(float(min_cell), 1.0), share)
+    ends = interval_ends(cells.counts, max(float(min_cell), 1.0), share)
+    return cells.edges[ends + 1]
 
 
 def _sketch(fed: Federation, which: dict[str, int], first: Times, at_least: float) -> Histogram:
@@ -184,23 +186,6 @@ def _sketch(fed: Federation, which: dict[str, int], first: Times, at_least: floa
     column = np.array([0])
     tables = histograms(ask, moments, column)
     return refine(ask, tables, column, 1, anywhere, at_least)[0]
-
-
-def _interval_ends(h: Histogram, at_least: float, share: float) -> Array:
-    """Join neighbouring cells and return where the intervals so made end.
-
-    An interval ends once it holds `at_least` deaths, and the k-th not before k · `share`.
-    """
-    filled = np.flatnonzero(h.counts)
-    ends: list[float] = []
-    held = seen = 0.0
-    for i in filled:
-        held += float(h.counts[i])
-        seen += float(h.counts[i])
-        if held >= at_least and seen >= share * (len(ends) + 1) - 1e-9:
-            ends.append(float(h.edges[i + 1]))
-            held = 0.0
-    return np.array([*ends[:-1], float(h.edges[filled[-1] + 1])])
 
 
 def _deaths(table: SurvivalTable, stratum: int) -> Array:

@@ -43,6 +43,8 @@ class Variable:
     levels : of a category, in order; the first is the reference.
     unit : of a number; of a duration one of `DURATIONS`.
     range : lowest and highest value that is possible, both included; None where there is no limit.
+    usual : what most patients have, within the range: a private fit cuts and scales by it, and by
+        the range where it is not given. It comes from the literature, never from the records.
     missing : codes that stand for a missing value, as text.
     since : of a date: the column of another date, or a day such as "2015-01-31". The variable then
         is the time from there to the date, in `unit`.
@@ -63,6 +65,7 @@ class Variable:
     view: str = ""
     feature: bool = True
     identifier: bool = False
+    usual: tuple[float | None, float | None] = (None, None)
 
     @property
     def coded(self) -> bool:
@@ -90,8 +93,9 @@ class Variable:
         for field, value in list(asdict(self).items())[2:]:
             if value != getattr(_DEFAULT, field):
                 out[field] = list(value) if isinstance(value, tuple) else value
-        if "range" in out:
-            out["range"] = [_plain(v) for v in self.range]
+        for key in ("range", "usual"):
+            if key in out:
+                out[key] = [_plain(v) for v in out[key]]
         return out
 
     @classmethod
@@ -120,7 +124,8 @@ class Variable:
             raise DataError(f"{at} has {known_name('type', kind, TYPES)}")
         for key in ("levels", "missing"):
             given[key] = _codes(given.get(key, []), key, at)
-        given["range"] = _range(given["range"], at) if "range" in given else (None, None)
+        for key in ("range", "usual"):
+            given[key] = _range(given[key], at, key) if key in given else (None, None)
         for key in _FLAGS:
             if not isinstance(given.get(key, False), bool):
                 raise DataError(f"{at}: {key!r} is true or false.")
@@ -146,6 +151,10 @@ class Variable:
         for level in self.levels:
             if level in self.missing:
                 raise DataError(f"{at}: {level!r} is both a level and a missing code; remove one.")
+        if self.usual != (None, None) and (
+            None in self.usual or not (kind in RANGED or (kind == "date" and self.since))
+        ):
+            raise DataError(f"{at}: 'usual' is two ends, of a number or a date with 'since'.")
         if (
             self.range != (None, None)
             and kind not in RANGED
@@ -209,7 +218,7 @@ def _codes(value: Any, key: str, at: str) -> tuple[str, ...]:
     return tuple(level_text(v) for v in items)
 
 
-def _range(value: Any, at: str) -> tuple[float | None, float | None]:
+def _range(value: Any, at: str, key: str = "range") -> tuple[float | None, float | None]:
     """Return a range's two ends.
 
     Raises
@@ -221,7 +230,7 @@ def _range(value: Any, at: str) -> tuple[float | None, float | None]:
     finite = all(v is None or math.isfinite(v) for v in (low, high))
     if not finite or (low is not None and high is not None and low >= high):
         raise DataError(
-            f"{at}: 'range' is two ascending numbers, such as [0, 120]; null where there is no "
+            f"{at}: {key!r} is two ascending numbers, such as [0, 120]; null where there is no "
             f"limit."
         )
     return low, high

@@ -28,8 +28,8 @@ from scipy.special import chdtrc
 
 from fedcohort.arrays import Array
 from fedcohort.metrics.censoring import Leavers, at_risk, product_limit
-from fedcohort.metrics.small_cells import joined, step_sums
 from fedcohort.numerics.survival import count_at, dies_on_grid, risk_set_sums, slots
+from fedcohort.privacy.disclosure.steps import joined, step_sums
 from fedcohort.protocol.message import message
 
 #: How often Newton's method may step, and the information below which no slope is found.

@@ -30,7 +30,7 @@ import numpy as np
 from scipy.special import expit, logit
 
 from fedcohort.arrays import Array
-from fedcohort.metrics.small_cells import joined, step_sums
+from fedcohort.privacy.disclosure.steps import joined, step_sums
 
 #: What is the same as certain.
 EDGE = float(np.finfo(np.float64).eps)

@@ -24,8 +24,8 @@ from scipy.special import expit, logit, xlogy
 
 from fedcohort.arrays import Array
 from fedcohort.metrics import classification, regression
-from fedcohort.metrics.small_cells import joined, step_sums
 from fedcohort.metrics.within_sites import label_pairs, sum_binned_label_pairs, sum_label_pairs
+from fedcohort.privacy.disclosure.steps import joined, step_sums
 from fedcohort.protocol.federation import Federation
 from fedcohort.protocol.message import message
 from fedcohort.protocol.step import Site, summed

@@ -34,7 +34,7 @@ from scipy.special import ndtri
 
 from fedcohort.arrays import Array
 from fedcohort.metrics.censoring import Leavers, at_risk, leavers, product_limit
-from fedcohort.metrics.small_cells import few, merged
+from fedcohort.privacy.disclosure.steps import apart, merged
 
 #: Scales on which an interval may be symmetric.
 SCALES = ("log-log", "log", "plain")
@@ -167,19 +167,9 @@ def shown_at_risk(group: Array, time: Array, at: Array, at_least: int) -> tuple[
     """
     by_group = [followed(time[group == g], at) for g in range(int(group.max()) + 1)]
     numbers = np.stack(by_group, axis=1)
-    usual = _apart(numbers.sum(axis=1, keepdims=True), at_least)
-    kept = usual[_apart(numbers[usual], at_least)]
+    usual = apart(numbers.sum(axis=1, keepdims=True), at_least)
+    kept = usual[apart(numbers[usual], at_least)]
     return at[kept], numbers[kept]
-
-
-def _apart(numbers: Array, at_least: int) -> Array:
-    """Return which rows of falling numbers (m, g) are of no few people, nor a step between them."""
-    kept: list[int] = []
-    for i, row in enumerate(numbers):
-        left = numbers[kept[-1]] - row if kept else row
-        if not few(np.r_[row, left], at_least).any():
-            kept.append(i)
-    return np.array(kept, np.int64)
 
 
 def shown_curve(time: Array, event: Array, at_least: int) -> Survival:

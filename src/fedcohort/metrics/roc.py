@@ -18,7 +18,7 @@ import math
 import numpy as np
 
 from fedcohort.arrays import Array
-from fedcohort.metrics.small_cells import joined
+from fedcohort.privacy.disclosure.steps import joined
 
 
 def roc_points(score: Array, y: Array, at_least: int, most: int = 100) -> Array:

@@ -160,6 +160,17 @@ class FlatNet:
             self.module.eval()
         return value
 
+    def jacobian(self, x: Tensor) -> Array:
+        """Return ∇f(x_j) of each row of x (n, p), nothing silent: (n, P), float64."""
+        named = {k: p.detach() for k, p in self.module.named_parameters()}
+
+        def output(parameters: dict[str, Tensor], row: Tensor) -> Tensor:
+            return torch.func.functional_call(self.module, parameters, (row[None],))[0, 0]
+
+        found = torch.func.vmap(torch.func.grad(output), in_dims=(None, 0))(named, x)
+        flat = torch.cat([g.reshape(len(x), -1) for g in found.values()], dim=1)
+        return _numpy(flat).astype(np.float64)
+
     def _sow(self, seed: int) -> None:
         for k, dropout in enumerate(self._dropouts):
             dropout.train()

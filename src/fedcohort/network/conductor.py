@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from fedcohort.network import requests, runs
+from fedcohort.network import members, requests, runs
 from fedcohort.network.offer import Offer
 from fedcohort.network.remote_sites import Halt, RemoteSites, Traffic, Watched
 from fedcohort.network.runs import Run
@@ -290,7 +290,10 @@ class Conductor:
             return under.cancelled or self._halt.is_set()
 
         line = Watched(self._line, run.parties, under.traffic, halted)
-        sites = RemoteSites(line, run.hash, under.traffic, run.timeout, run.absent)
+        sites = RemoteSites(
+            line, run.hash, under.traffic, run.timeout, run.absent,
+            lambda: members.pinned(self._folder),
+        )  # fmt: skip
         if (run.out / "results.json").is_file() and not (run.out / WORK).exists():
             return  # it was complete when an earlier process ended
         resume = (run.out / WORK / "claim.json").is_file()

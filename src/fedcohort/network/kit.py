@@ -11,7 +11,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+from fedcohort.network import members
 from fedcohort.network.certificates import ROLES, Certificate, Key, Role, checked_name, now
+from fedcohort.network.members import Membership
 from fedcohort.network.trust import Trust, plain
 from fedcohort.protocol.errors import InputError, Refused
 
@@ -153,6 +155,15 @@ class Kit:
             return Key.parse(self.key.read_bytes())
         except Refused as error:
             raise Refused(error.code, f"{self.key}: {error}") from None
+
+    def membership(self) -> Membership:
+        """Read what a site needs for masked sums: its own signing key, and those of all sites.
+
+        Raises
+        ------
+        Refused : "secure" or "mode"; see `members`.
+        """
+        return members.of_kit(self.folder, self.name, Certificate.parse(self.root.read_bytes()))
 
     def check(self, clock: Callable[[], datetime] = now) -> Certificate:
         """Check that certificate, key and `kit.toml` belong together, and are good now.

@@ -3,15 +3,17 @@
 ```
 NAME/
   authority/            stays with whoever made the network: key.pem signs every certificate
+    members.json        the sites' public keys, signed
     network.toml  root.pem  key.pem  issued/<party>.pem (all that it was given, oldest first)
   coordinator/          a kit
   sites/<site>/         a kit for each hospital
   people/<person>/      a kit for each study lead, and for each site's data steward
 ```
 A kit is a plain folder: `kit.toml` (who, role, engine, where the coordinator is), `root.pem` (whom
-to believe), `cert.pem`, `key.pem` and `README.txt`. It is the same for every engine. Folders have
-mode 0700 and keys 0600; a key that others can read is refused. Nothing in a kit but `key.pem` is
-secret.
+to believe), `cert.pem`, `key.pem`, `members.json` (the sites' signing keys; see `members`) and
+`README.txt`; a site's has `identity.pem`, its own signing key, as well. It is the same for every
+engine. Folders have mode 0700 and keys 0600; a key that others can read is refused. Nothing in a
+kit but `key.pem` and `identity.pem` is secret.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, cast
 
-from fedcohort.network import readme
+from fedcohort.network import members, readme
 from fedcohort.network.certificates import (
     DAYS,
     ROLES,
@@ -196,14 +198,18 @@ class Network:
     def renew(self, party: str, *, at: datetime | None = None, days: int | None = None) -> Path:
         """Give a party a new key and a new certificate, in its kit in this folder.
 
-        The old certificate stays good until it ends; see `revoke`.
+        The old certificate stays good until it ends; see `revoke`. A site keeps its signing key,
+        which all other kits list, unless its certificate was taken back or its kit lies elsewhere:
+        then all sites need their kits' new members.json.
 
         Raises
         ------
         InputError : there is no such party.
         """
         old = self._issued(party)[-1]
-        return self._issue(party, cast(Role, old.role), old.organisation, at, days)
+        made = self._issue(party, cast(Role, old.role), old.organisation, at, days)
+        self._refresh()
+        return made
 
     def revoke(self, party: str, *, older: bool = False) -> list[str]:
         """Take back a party's certificates (`older`: all but the newest); return what was added.
@@ -217,6 +223,10 @@ class Network:
         marks = [c.fingerprint for c in (issued[:-1] if older else issued)]
         new = [mark for mark in marks if mark not in settings["revoked"]]
         self._save(settings | {"revoked": [*settings["revoked"], *new]})
+        if (self._authority / members.LISTED).is_file():
+            key = Key.parse((self._authority / "key.pem").read_bytes())
+            text = members.signed(self.name, self._members(), key)
+            _write(self._authority / members.LISTED, text)
         self._refresh()
         return new
 
@@ -296,14 +306,37 @@ class Network:
         )  # fmt: skip
         record = self._authority / "issued" / f"{name}.pem"
         before = record.read_text(encoding="ascii") if record.exists() else ""
+        taken_back = before and self._issued(name)[-1].fingerprint in settings["revoked"]
         _write(record, before + made.text)
         kit = self.kit(name)
         _folder(kit)
+        if role == "site":
+            self._identify(name, kit, anew=bool(taken_back))
         _write(kit / "key.pem", key.text, secret=True)
         _write(kit / "cert.pem", made.text)
         _write(kit / "root.pem", self.root.text)
         self._describe(kit, made, settings)
         return kit
+
+    def _identify(self, site: str, kit: Path, *, anew: bool) -> None:
+        """See that a site has a signing key, and that the list of members has its public half."""
+        listed, secret = self._members(), kit / members.SECRET
+        if secret.is_file() and not anew:
+            listed[site] = members.public_of(secret.read_bytes(), str(secret))[1].hex()
+        else:
+            text, listed[site] = members.new_identity()
+            _write(secret, text, secret=True)
+        key = Key.parse((self._authority / "key.pem").read_bytes())
+        _write(self._authority / members.LISTED, members.signed(self.name, listed, key))
+
+    def _members(self) -> dict[str, str]:
+        """Return the public keys of the sites whose certificates are good, by name."""
+        path = self._authority / members.LISTED
+        if not path.is_file():
+            return {}
+        known, revoked = members.read(path.read_bytes(), self.root, str(path)), self.revoked()
+        good = {c.name for c in self.parties() if c.fingerprint not in revoked}
+        return {name: key.hex() for name, key in known.items() if name in good}
 
     def _describe(self, kit: Path, party: Certificate, settings: dict[str, Any]) -> None:
         """Write a kit's kit.toml and README.txt."""
@@ -321,6 +354,8 @@ class Network:
             "sites": self._sites(),
             "revoked": sorted(known),
         }
+        if (self._authority / members.LISTED).is_file():
+            _write(kit / members.LISTED, (self._authority / members.LISTED).read_text("ascii"))
         head = f"# {party.name} in the network {settings['network']!r}. See README.txt.\n"
         _write(kit / "kit.toml", head + _toml(values))
         _write(

@@ -2,6 +2,7 @@
 
     offer   a study as its lead signed it: checked against the policy, laid on the steward's desk,
             and, once it is approved, the table is opened and held against its dictionary
+    keys, shares, sign, unmask    the stages of a masked sum (`runtime.masked_calls`), as calls
     call    one step of an approved study: policy, decision and run are checked again each time,
             then `runtime.site_end` decodes it strictly, runs it, stores it and answers
     close   a session is over, or (without one) the whole run: its calls are refused from then on
@@ -26,24 +27,33 @@ from typing import Any
 import fedcohort
 from fedcohort.network import desk as desks
 from fedcohort.network import node_log, stewards
+from fedcohort.network.budget import Budget
+from fedcohort.network.cohorts import Cohorts, parts
 from fedcohort.network.desk import short
 from fedcohort.network.kits import Kit
 from fedcohort.network.node_ledger import NodeLedger
 from fedcohort.network.node_table import digest, open_table
 from fedcohort.network.offer import Offer
 from fedcohort.network.policy import Asked, Config
+from fedcohort.network.spending import Spending
 from fedcohort.network.trust import Peer, Trust
+from fedcohort.privacy.disclosure.models import ROWS_EACH
+from fedcohort.protocol import Dp
 from fedcohort.protocol.errors import FedcohortError, Refused
 from fedcohort.protocol.host import Host
 from fedcohort.protocol.wire import Malformed, decode, encode, head
 from fedcohort.runtime.answers import Answers
 from fedcohort.runtime.calls import NO_VIEW, refusal_bytes
 from fedcohort.runtime.line import LARGEST
+from fedcohort.runtime.masked_calls import STAGES
+from fedcohort.runtime.masked_end import ANY, FEW, NEVER, Keys, SumRule
 from fedcohort.runtime.site_end import Left, Limits, SiteEnd
 from fedcohort.runtime.whereabouts import where
+from fedcohort.secure.identity import Identity
 from fedcohort.study.deployed.sessions import open_session
 from fedcohort.study.deployed.table import SiteTable
 from fedcohort.study.deployed.terms import Terms
+from fedcohort.study.free_parameters import too_many
 
 #: Studies whose tables are held in memory at once.
 HELD = 2
@@ -59,6 +69,7 @@ class _Study:
     lead: Peer
     table: SiteTable | None = None
     mark: str = ""
+    noted: bool = False
 
 
 class Node:
@@ -88,6 +99,9 @@ class Node:
             desks.note_config(self.state, config)
         self.desk = stewards.desk(kit, policy, self.state, self._trust)
         self._ledger = NodeLedger(self.state / "ledger.jsonl")
+        self._cohorts = Cohorts(
+            self.state, self.config.data.name, policy.min_cell, policy.differencing
+        )
         answers = self.state / "answers.sqlite"
         answers.touch(mode=0o600)
         self._answers = Answers(answers)
@@ -98,6 +112,7 @@ class Node:
             limits=Limits(max_numbers=policy.max_parameters, min_cell=policy.min_cell),
             note=self._left,
             log=lambda line: self.log.warning("failed %s", line),
+            sums=self._sum_rule,
         )
         self._studies: dict[str, _Study] = {}
         self._runs: dict[str, tuple[bool, str | None]] = {}
@@ -135,7 +150,7 @@ class Node:
             meta = head(body)
             kind, named = meta.get("kind"), meta.get("run")
             run = str(named) if desks.is_hash(named) else ""
-            if kind == "call":
+            if kind == "call" or kind in STAGES:
                 return self._call(run, body)
             if kind == "offer":
                 return self._offered(*decode(body))
@@ -290,16 +305,44 @@ class Node:
                         "changed",
                         "the site's table changed since this run began; submit the study anew.",
                     )
+                self._note_cohort(run, study, table)
             except Refused as error:
                 raise Refused(error.code, self._named(str(error))) from None
-            return open_session(study.terms, table, session, self.config.policy.min_cell)
+            return open_session(
+                study.terms, table, session, self.config.policy.min_cell,
+                lambda name, dp: self._spending(run, name, dp),
+            )  # fmt: skip
+
+    def _spending(self, run: str, session: str, dp: Dp) -> Spending:
+        """Return where a private session counts what it spends of the data set's budget."""
+        path = self.state / "budget.sqlite"
+        budget = Budget(path, self.config.data.name, self.config.policy.budget)
+        return Spending(path, budget, run, session, dp)
+
+    def _sum_rule(self, run: str) -> SumRule:
+        """Return how this site answers sums of a study: by its policy and the approved text."""
+        asked = self._approved(run).terms.plan.privacy.secure
+        plain = {"true": NEVER, "false": ANY}.get(asked, FEW)
+        if self.config.policy.secure_sum == "required":
+            plain = NEVER
+        return SumRule(plain, self._keys)
+
+    def _keys(self) -> Keys:
+        """Return what masked sums need of the kit, as it lies there now."""
+        found = self.kit.membership()
+        return Keys(Identity.from_bytes(found.secret), found.pinned)
 
     def _table(self, run: str, study: _Study) -> SiteTable:
         """Return the table as this study sees it, read once; `_reading` is held."""
         if study.table is None:
             data, policy = self.config.data, self.config.policy
             try:
-                study.table = open_table(study.terms, self.kit.name, data, policy.min_rows)
+                table = open_table(
+                    study.terms, self.kit.name, data, policy.min_rows, self._cohorts.key
+                )
+                self._cohorts.check(run, table.marks, parts(table), study.asked.min_cell)
+                self._check_parameters(run, table)
+                study.table, study.noted = table, False
             except Refused as error:
                 self.desk.note_fit(run, (str(error),))
                 raise
@@ -307,6 +350,35 @@ class Node:
             self.desk.note_fit(run, ())
         self._hold(run, study)
         return study.table
+
+    def _check_parameters(self, run: str, table: SiteTable) -> None:
+        """Hold the arms' free parameters against this site's training rows.
+
+        Raises
+        ------
+        Refused : they are too many, and the site's policy is to refuse that.
+        """
+        for arm, count in too_many(table):
+            if self.config.policy.parameters_per_row == "refuse":
+                raise Refused(
+                    "parameters",
+                    f"arm {arm!r} has about {count} free parameters, and this site has fewer than "
+                    f"{ROWS_EACH} rows for each (parameters_per_row). Choose fewer columns or a "
+                    f"smaller model.",
+                )
+            self.log.warning("crowded %s arm=%s parameters=%d", short(run), arm, count)
+
+    def _note_cohort(self, run: str, study: _Study, table: SiteTable) -> None:
+        """Note whom a study is over, before anything of it leaves; `_reading` is held.
+
+        Raises
+        ------
+        Refused : they are nearly those of another study, which was noted since the offer.
+        """
+        if not study.noted:
+            name, least = study.terms.plan.study, study.asked.min_cell
+            self._cohorts.note(run, name, table.marks, parts(table), least)
+            study.noted = True
 
     def _hold(self, run: str, study: _Study) -> None:
         """Keep a study in memory, and not too many."""
@@ -332,7 +404,9 @@ class Node:
                     f"more may (max_calls in node.toml)."
                 ),
             )
-        self._ledger.left(left.run, left.session, left.call, left.step, left.verb, left.fields)
+        self._ledger.left(
+            left.run, left.session, left.call, left.step, left.verb, left.fields, masked=left.masked
+        )
 
     def _close(self, run: str, session: object, *, over: bool = False) -> bytes:
         """Forget a session, or end a run; one without a call yet only where it is surely `over`."""

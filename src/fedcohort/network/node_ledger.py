@@ -1,6 +1,7 @@
 """The site's own ledger: one line for every reply that left it, written before it leaves.
 
-    {"at", "run", "session", "call", "step", "verb", "fields": {name: {"shape", "dtype", "bytes"}}}
+    {"at", "run", "session", "call", "step", "verb", "fields": {name: {"shape", "dtype", "bytes"}},
+     "masked"}
     {"at", "run", "told": "refused", "code", "text"}      an answer in words
 
 Lines are appended and never changed. Each goes to the operating system at once, so that the
@@ -42,13 +43,26 @@ class NodeLedger:
         self._synced = time.monotonic()
 
     def left(
-        self, run: str, session: str, call: int, step: str, verb: str, fields: Mapping[str, Any]
+        self,
+        run: str,
+        session: str,
+        call: int,
+        step: str,
+        verb: str,
+        fields: Mapping[str, Any],
+        *,
+        masked: bool = False,
     ) -> None:
-        """Note a reply; `fields` are shapes, types and bytes by name."""
+        """Note a reply; `fields` are shapes, types and bytes by name.
+
+        Parameters
+        ----------
+        masked : whether it left so that only the sum over sites can be read.
+        """
         counts = self._counts_of(run)
         self._write(
             {"run": run, "session": session, "call": call, "step": step, "verb": verb}
-            | {"fields": fields}
+            | {"fields": fields, "masked": masked}
         )
         counts[session] += 1
 
@@ -131,6 +145,7 @@ class _Step:
     calls: int = 0
     numbers: int = 0
     size: int = 0
+    masked: int = 0
     fields: dict[str, None] = field(default_factory=dict[str, None])
 
 
@@ -152,7 +167,11 @@ def in_words(
     out: list[str] = []
     for run, here in runs.items():
         out += [*([""] if out else []), *_of_run(names.get(run, run), here, does)]
-    out += ["", "The coordinator receives every reply that is listed, and adds up those of sums."]
+    out += [
+        "",
+        "The coordinator receives every reply that is listed. Of those that were masked it can "
+        "read the sum over sites alone; it adds up the others of sums itself.",
+    ]
     return out
 
 
@@ -166,6 +185,7 @@ def _of_run(name: str, lines: list[Mapping[str, Any]], does: Mapping[str, str]) 
         fields = cast("dict[str, dict[str, Any]]", line.get("fields", {}))
         step = steps.setdefault(str(line.get("step")), _Step(str(line.get("verb"))))
         step.calls += 1
+        step.masked += line.get("masked") is True
         for key, about in fields.items():
             step.fields[key] = None
             step.numbers += _length(about.get("shape", []))
@@ -178,7 +198,7 @@ def _of_run(name: str, lines: list[Mapping[str, Any]], does: Mapping[str, str]) 
         f"{words.size(size)}."
     ]
     for key, step in steps.items():
-        who = "told as a sum over sites" if step.verb == "sum" else "TOLD AS THIS SITE'S OWN"
+        who = _who(step)
         about = does.get(key, "").rstrip(".")
         mean = step.numbers / step.calls
         out.append(
@@ -190,6 +210,17 @@ def _of_run(name: str, lines: list[Mapping[str, Any]], does: Mapping[str, str]) 
     for text, times in told.items():
         out.append(f"  in words, {words.of(times, 'time')}: {text}")
     return out
+
+
+def _who(step: _Step) -> str:
+    """Return who can read what a step told."""
+    if step.verb != "sum":
+        return "TOLD AS THIS SITE'S OWN"
+    if step.masked == step.calls:
+        return "told as a sum over sites, masked"
+    if step.masked:
+        return f"told as a sum over sites, {step.calls - step.masked} of them NOT MASKED"
+    return "told as a sum over sites, NOT MASKED"
 
 
 def _length(shape: Iterable[int]) -> int:

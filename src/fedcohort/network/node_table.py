@@ -10,14 +10,16 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
+from dataclasses import replace
 
 import pandas as pd
 
 from fedcohort.data import sources
 from fedcohort.data.dictionary import Dictionary
 from fedcohort.data.quality import with_outcome
-from fedcohort.data.sql import is_url
+from fedcohort.data.sql import is_url, read_sql
 from fedcohort.data.variable import Variable
+from fedcohort.network.cohorts import digests
 from fedcohort.network.policy import DataSource
 from fedcohort.protocol.errors import FedcohortError, Refused
 from fedcohort.study.deployed.table import SiteTable, Unfit
@@ -28,8 +30,14 @@ ALIKE = ("type", "unit", "levels", "missing", "since")
 _LOOK = "At the site, `fedcohort data check` says more."
 
 
-def open_table(terms: Terms, site: str, data: DataSource, min_rows: int) -> SiteTable:
+def open_table(
+    terms: Terms, site: str, data: DataSource, min_rows: int, key: bytes = b""
+) -> SiteTable:
     """Return a site's table, fit for a study.
+
+    Parameters
+    ----------
+    key : the secret of the cohort ledger; with it the rows carry their marks.
 
     Raises
     ------
@@ -37,7 +45,7 @@ def open_table(terms: Terms, site: str, data: DataSource, min_rows: int) -> Site
         (columns and rules) or "rows" (fewer than the site's least; their number stays here).
     """
     _check_dictionary(terms.dictionary, data)
-    frame = _read(terms, data)
+    frame, source = _read(terms, data)
     try:
         table = SiteTable.of(terms, site, frame)
     except Unfit as error:
@@ -50,7 +58,12 @@ def open_table(terms: Terms, site: str, data: DataSource, min_rows: int) -> Site
         ) from None
     if len(table.frame) < min_rows:
         raise Refused("rows", f"the study finds too few rows; this site allows {min_rows} or more.")
-    return table
+    if not key:
+        return table
+    if len(source) != len(frame):
+        raise Refused("data", f"its data source gave other rows when it was read again. {_LOOK}")
+    marks = digests(_who(source, data), key)
+    return replace(table, marks=tuple(marks[i] for i in table.places.tolist()))
 
 
 def said(error: Unfit) -> str:
@@ -68,8 +81,8 @@ def digest(table: SiteTable) -> str:
     return mark.hexdigest()
 
 
-def _read(terms: Terms, data: DataSource) -> pd.DataFrame:
-    """Return the columns that a study names, as they come.
+def _read(terms: Terms, data: DataSource) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Return the columns that a study names, and all columns, whose form no study chooses.
 
     Raises
     ------
@@ -79,13 +92,28 @@ def _read(terms: Terms, data: DataSource) -> pd.DataFrame:
         raise Refused("data", "its data file is missing. Is [data] source in node.toml right?")
     known = with_outcome(terms.dictionary, terms.outcome)
     try:
-        found = sources.load(data.source, data.base, query=data.query, dictionary=known)
-        frame = found.frames
+        if is_url(data.source):  # asked once: a database may give its rows in any order
+            whole = read_sql(data.source, data.query, data.base)
+            frame = sources.in_memory(whole, known).frames
+        else:
+            whole = sources.load(data.source, data.base).frames
+            frame = sources.load(data.source, data.base, dictionary=known).frames
         assert isinstance(frame, pd.DataFrame)
-        return frame.loc[:, [str(c).strip() in known for c in frame.columns]]
+        assert isinstance(whole, pd.DataFrame)
+        return frame.loc[:, [str(c).strip() in known for c in frame.columns]], whole
     except Exception as error:
         kind = "" if isinstance(error, FedcohortError) else f" ({type(error).__name__})"
         raise Refused("data", f"its data source cannot be read{kind}. {_LOOK}") from None
+
+
+def _who(source: pd.DataFrame, data: DataSource) -> pd.DataFrame:
+    """Return the columns that say who a patient is: the site's own identifiers, or all."""
+    if data.dictionary is None:
+        return source
+    own = Dictionary.from_file(data.base / data.dictionary)
+    named = {v.name for v in own.variables.values() if v.identifier}
+    some = source.loc[:, [str(c).strip() in named for c in source.columns]]
+    return some if some.shape[1] else source
 
 
 def _check_dictionary(asked: Dictionary, data: DataSource) -> None:

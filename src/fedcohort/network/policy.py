@@ -1,8 +1,8 @@
 """What a hospital allows: its node.toml, read strictly, and each study held against it.
 
     [data]      source, query (of a database), dictionary (the site's own), name (of the data set)
-    [policy]    methods, columns, min_cell, min_rows, max_parameters, max_calls, secure_sum,
-                submitters, approval
+    [policy]    methods, columns, min_cell, min_rows, max_parameters, parameters_per_row,
+                max_calls, differencing, secure_sum, submitters, approval
     [policy.privacy_budget]    epsilon, delta: what all studies together may spend on the data set
 
 An unknown key is an error that names the nearest known one. A study that asks for more than the
@@ -13,7 +13,7 @@ opens the data; what depends on them (rows, fit to the dictionary) is `node`'s.
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
@@ -22,6 +22,7 @@ from typing import Any, cast
 from fedcohort.data.dictionary import Dictionary
 from fedcohort.data.outcome import Outcome
 from fedcohort.data.sql import is_url, problem_of_query, problem_of_url
+from fedcohort.privacy.disclosure.models import ACTIONS
 from fedcohort.protocol import registry
 from fedcohort.protocol.errors import InputError, Refused
 from fedcohort.study.plan import Plan
@@ -30,10 +31,12 @@ from fedcohort.study.yamlfile import nearest
 DATA = ("source", "query", "dictionary", "name")
 POLICY = (
     "methods", "columns", "min_cell", "min_rows", "max_parameters", "max_calls", "secure_sum",
-    "submitters", "approval", "privacy_budget",
+    "parameters_per_row", "differencing", "submitters", "approval", "privacy_budget",
 )  # fmt: skip
 BUDGET = ("epsilon", "delta")
 SUMS, APPROVALS = ("optional", "required"), ("steward", "automatic")
+#: What a site does about studies of nearly the same patients as an earlier one's.
+DIFFERENCING = ("refuse", "allow")
 #: What a policy says of methods, columns or submitters to allow any.
 ALL = "all"
 #: Settings of methods that name a column of the table.
@@ -71,6 +74,7 @@ class Asked:
     Attributes
     ----------
     columns : all that the study's dictionary and outcome name: each is at least checked.
+    secure_sum : whether it lets sites mask their parts of sums.
     """
 
     methods: tuple[str, ...]
@@ -85,12 +89,11 @@ class Asked:
         for arm in plan.arms:
             given = arm.configured()
             named += [str(given[key]) for key in COLUMN_SETTINGS if given.get(key)]
-        privacy = cast("Mapping[str, Any]", plan.content.get("privacy") or {})
         return cls(
             tuple(dict.fromkeys(arm.method for arm in plan.arms)),
             tuple(dict.fromkeys(named)),
             plan.min_cell,
-            privacy.get("secure_aggregation", False) is not False,
+            plan.privacy.secure != "false",
         )
 
 
@@ -101,6 +104,9 @@ class Policy:
     Attributes
     ----------
     max_calls : replies that leave in one session of a study, such as one fit, in all attempts.
+    parameters_per_row : whether a model with more free parameters than a tenth of the site's rows
+        is refused, or the run's report says so.
+    differencing : what is done about patients who are nearly those of an earlier study (`cohorts`).
     """
 
     methods: tuple[str, ...] | None
@@ -113,6 +119,8 @@ class Policy:
     submitters: tuple[str, ...] | None = ()
     approval: str = APPROVALS[0]
     budget: Allowance | None = None
+    parameters_per_row: str = ACTIONS[0]
+    differencing: str = DIFFERENCING[0]
 
     def check(self, asked: Asked, submitter: str) -> None:
         """Check what a study asks, and who asks it.
@@ -148,8 +156,8 @@ class Policy:
         if self.secure_sum == "required" and not asked.secure_sum:
             raise Refused(
                 "secure_sum",
-                "the study asks for plain sums; this site requires secure ones "
-                "(policy.secure_sum), which this version of fedcohort cannot form.",
+                "the study switches masked sums off (privacy.secure_aggregation: false); this site "
+                "requires them (policy.secure_sum).",
             )
 
 
@@ -238,6 +246,8 @@ def _policy(table: _Table) -> Policy:
         submitters=table.names("submitters"),
         approval=table.choice("approval", APPROVALS),
         budget=budget,
+        parameters_per_row=table.choice("parameters_per_row", ACTIONS),
+        differencing=table.choice("differencing", DIFFERENCING),
     )
 
 

@@ -7,7 +7,8 @@ from fedcohort.network.certificates import Certificate
 _KEEP = """\
 Keep secret
   key.pem proves that a message comes from you. Give it to nobody, not even to the coordinator; do
-  not mail it unencrypted; keep its mode 0600 (readable by one user alone). The other files
+  not mail it unencrypted; keep its mode 0600 (readable by one user alone). A site's
+  identity.pem, which signs masked sums, is as secret as that. The other files
   are not secret. If key.pem was seen by others, tell whoever sent you this folder at once:
   they take the certificate back and make you a new one.
 

@@ -153,6 +153,7 @@ class RemoteSites:
     run : the study's hash.
     timeout : seconds that a call may take before a silent site counts as missing.
     absent : by name, why a site of the network takes no part; the results tell it.
+    pinned : gives the public signing keys of the network's sites.
     """
 
     def __init__(
@@ -162,12 +163,14 @@ class RemoteSites:
         traffic: Traffic,
         timeout: float,
         absent: Mapping[str, str] | None = None,
+        pinned: Callable[[], Mapping[str, bytes]] = dict,
     ):
         self._line = line
         self._run = run
         self._traffic = traffic
         self._timeout = timeout
         self.absent = dict(absent or {})
+        self._pinned = pinned
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -182,6 +185,7 @@ class RemoteSites:
         ledger: Ledger | None = None,
         journal: Journal | None = None,
         observer: Callable[[Progress], None] | None = None,
+        secure: str = "auto",
     ) -> Coordinator:
         """Return one federation of the study; `session` names it to the sites."""
         traffic = self._traffic
@@ -204,6 +208,8 @@ class RemoteSites:
             journal=journal,
             observer=observe,
             timeout=self._timeout,
+            secure=secure,
+            masks=None if secure == "false" else self._pinned(),
         )
 
     def close(self, session: str) -> None:

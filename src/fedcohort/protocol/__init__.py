@@ -8,7 +8,9 @@ from fedcohort.protocol.errors import (
     NotConverged,
     NothingToLearn,
     NotSupported,
+    QuorumLost,
     Refused,
+    ReplyRejected,
     SettingError,
     SingularInformation,
     SiteFailed,
@@ -19,10 +21,12 @@ from fedcohort.protocol.errors import (
 from fedcohort.protocol.federation import Federation, View, check_all_answered, per_site
 from fedcohort.protocol.message import message
 from fedcohort.protocol.method import Fitted, Method, Row, Task, check_settings, setting
+from fedcohort.protocol.private import Dp, Private, Release, Spent
 from fedcohort.protocol.step import Gathered, Keep, Site, Step, Summed, gathered, summed
 
 __all__ = [
     "DataError",
+    "Dp",
     "FedcohortError",
     "Federation",
     "Fitted",
@@ -34,13 +38,18 @@ __all__ = [
     "NotConverged",
     "NotSupported",
     "NothingToLearn",
+    "QuorumLost",
+    "Private",
     "Refused",
+    "ReplyRejected",
+    "Release",
     "Row",
     "SettingError",
     "SingularInformation",
     "Site",
     "SiteFailed",
     "SiteUnavailable",
+    "Spent",
     "Step",
     "StudyError",
     "Summed",

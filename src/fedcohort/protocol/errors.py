@@ -10,6 +10,7 @@
   x SiteUnavailable          too few sites answered a call
     - QuorumLost             and the run can go on from there when they are back
   x SiteFailed               a step broke, or gave what it must not give, at a site
+    - ReplyRejected          its reply is not fit to be used: a QuorumLost as well
   x VerbRefused              a site was asked to reveal more than the step allows
   x JournalMismatch          a run's journal belongs to another run
   x Refused                  a party of a network does not accept a peer, a study or a message
@@ -68,6 +69,13 @@ class QuorumLost(SiteUnavailable):
 
 class SiteFailed(FedcohortError):
     """A step broke at a site, or its reply is not what the step declares."""
+
+
+class ReplyRejected(SiteFailed, QuorumLost):
+    """A site's reply is not fit to be used: the site counts as missing for that call.
+
+    The run ends with it where the quorum does not allow that.
+    """
 
 
 class VerbRefused(FedcohortError):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, ParamSpec, Protocol, Self, TypeVar, cast
 
 from fedcohort.protocol.errors import SiteUnavailable
@@ -52,6 +52,14 @@ class Federation(Protocol):
         """Names of the sites whose replies are in the result of the latest call."""
         ...
 
+    @property
+    def refused(self) -> Mapping[str, str]:
+        """The sites whose reply to the latest call was not fit to be used, and why.
+
+        They are not in `answered`; see `protocol.updates`.
+        """
+        ...
+
     def gather(self, step: Gathered[P, R], /, *args: P.args, **kwargs: P.kwargs) -> dict[str, R]:
         """Run `step` at every site; reveal each site's reply, by site name.
 
@@ -88,6 +96,22 @@ class Federation(Protocol):
         Raises
         ------
         SiteUnavailable : this view has no site of that name.
+        """
+        ...
+
+    def optional(self) -> Self:
+        """Return the same federation, where a `gather` may come back empty.
+
+        For a program that asks one site at a time, and says with `enough` how many came.
+        """
+        ...
+
+    def enough(self, came: Collection[str]) -> None:
+        """Refuse to go on where these of the view's sites are fewer than the quorum.
+
+        Raises
+        ------
+        SiteUnavailable : they are; the others are named.
         """
         ...
 

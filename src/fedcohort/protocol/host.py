@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from fedcohort.arrays import Array
 from fedcohort.protocol.arguments import Arguments
@@ -12,17 +12,24 @@ from fedcohort.protocol.errors import (
     DataError,
     FedcohortError,
     InputError,
+    Refused,
     SiteFailed,
     VerbRefused,
 )
 from fedcohort.protocol.federation import View
 from fedcohort.protocol.message import checked, packed
+from fedcohort.protocol.private import Guard, Private, Spent
 from fedcohort.protocol.step import Keep, Site, Step, entropy
+from fedcohort.protocol.updates import check_sense
 
 
 @dataclass(frozen=True)
 class Call:
-    """One question to the sites: what is asked, under which verb, and its number in the run."""
+    """One question to the sites: what is asked, under which verb, and its number in the run.
+
+    `share` is the least number of sites in a sum whose parts nobody sees, or 1; `history` names
+    the attempt that a call over a network belongs to.
+    """
 
     number: int
     step: Step[..., Any]
@@ -30,14 +37,20 @@ class Call:
     view: View | None
     arguments: Arguments
     round: int = 0
+    share: int = 1
+    history: str = ""
 
 
 @dataclass(frozen=True)
 class Answer:
-    """The arrays that leave a site, and those that it keeps (None: its state is unchanged)."""
+    """The arrays that leave a site, and those that it keeps (None: its state is unchanged).
+
+    `spent` says what noise is in the reply, and what the fit has spent with it.
+    """
 
     reply: dict[str, Array]
     state: dict[str, Array] | None
+    spent: Spent | None = None
 
 
 class Host:
@@ -49,6 +62,7 @@ class Host:
     ----------
     consent : raises `Refused` for a call that goes beyond what the site agreed to; it is asked
         before the data are looked at.
+    guard : of a private fit: adds noise, counts, and refuses the rest.
 
     Raises
     ------
@@ -62,12 +76,14 @@ class Host:
         steps: Iterable[Step[..., Any]],
         seed: int = 0,
         consent: Callable[[Call, Mapping[str, Any]], None] | None = None,
+        guard: Guard | None = None,
     ):
         self.name = name
         self.seed = seed
         self.state: dict[str, Array] | None = None
         self._data = data
         self._consent = consent
+        self._guard = guard
         self._steps: dict[str, Step[..., Any]] = {}
         for step in steps:
             if (known := self._steps.setdefault(step.name, step)).run is not step.run:
@@ -139,13 +155,29 @@ class Host:
             )
         if self._consent is not None:
             self._consent(call, arguments)
+        if self._guard is not None:
+            self._guard.admit(call, arguments)
+        elif step.private:
+            raise Refused(
+                "dp",
+                f"site {self.name!r}: step {step.name} leaves with noise alone, and this study "
+                f"asks for no differential privacy. Set privacy.dp.",
+            )
         out = self._run(step, call, arguments)
+        if isinstance(out, Private):
+            private = cast("Private[Any]", out)
+            reply = checked(private.reply, step.reply, self.name, step.name)
+            assert self._guard is not None
+            safe, spent = self._guard.protect(call, reply, private.sensitivity, call.share)
+            return Answer(safe, None, spent)
         state = None
         if isinstance(out, Keep):
             state = packed(out.state, step.state or type(None), self.name, step.name)
             out = out.reply
         widen = step.verb == "sum"
-        return Answer(checked(out, step.reply, self.name, step.name, widen=widen), state)
+        reply = checked(out, step.reply, self.name, step.name, widen=widen)
+        check_sense(self.name, call.number, step, reply, arguments)
+        return Answer(reply, state)
 
     def _run(self, step: Step[..., Any], call: Call, arguments: Mapping[str, Any]) -> Any:
         """Run a step; whatever it raises becomes a `SiteFailed` that tells only the kind."""
@@ -155,6 +187,8 @@ class Host:
                 state = step.state(**{k: a.copy() for k, a in self.state.items()})
             data = self._named(call.view)
             drawn = entropy(self.seed, self.name, call.number)
+            if self._guard is not None:
+                drawn = self._guard.entropy(call) or drawn
             return step.run(Site(self.name, data, state, drawn), **arguments)
         except FedcohortError as error:
             error.near_data = True

@@ -14,7 +14,7 @@ from typing import Any, TypeVar, dataclass_transform
 import numpy as np
 
 from fedcohort.arrays import Array
-from fedcohort.protocol.errors import SiteFailed
+from fedcohort.protocol.errors import ReplyRejected, SiteFailed
 
 T = TypeVar("T")
 
@@ -52,8 +52,8 @@ def packed(msg: Any, declared: type[Any], site: str, step: str) -> dict[str, Arr
 
     Raises
     ------
-    SiteFailed : another message type than declared, a field that is no array of numbers, or
-        another dtype than those in `DTYPES`.
+    SiteFailed : another message type than declared, or a field that is no array of numbers.
+    ReplyRejected : another dtype than those in `DTYPES`.
     """
     if type(msg) is not declared:
         raise SiteFailed(
@@ -69,7 +69,7 @@ def packed(msg: Any, declared: type[Any], site: str, step: str) -> dict[str, Arr
         ) from None
     for name, a in arrays.items():
         if a.dtype not in DTYPES:
-            raise SiteFailed(
+            raise ReplyRejected(
                 f"site {site!r} answered {step} with dtype {a.dtype} in field {name!r}; "
                 f"only numbers may leave a site. Convert the field to float64 or int64."
             )
@@ -88,14 +88,14 @@ def checked(
 
     Raises
     ------
-    SiteFailed : as `packed`, or a number that is not finite.
+    SiteFailed, ReplyRejected : as `packed`; the latter also for a number that is not finite.
     """
     arrays = packed(msg, declared, site, step)
     for name, a in arrays.items():
         if a.dtype.kind != "f":
             arrays[name] = a.astype(np.int64) if widen and a.dtype.kind in "bi" else a
         elif not _finite(a):
-            raise SiteFailed(
+            raise ReplyRejected(
                 f"site {site!r} answered {step} with numbers that are not finite in field "
                 f"{name!r}, shape {a.shape}. Check the scale of that site's data, or lower the "
                 f"learning rate."

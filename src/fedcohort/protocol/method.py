@@ -22,6 +22,7 @@ import numpy as np
 from fedcohort.arrays import Array
 from fedcohort.protocol.errors import NotSupported, SettingError
 from fedcohort.protocol.federation import Federation
+from fedcohort.protocol.private import Dp, Release
 from fedcohort.protocol.step import Step
 
 #: One row of a fit's summary: a name and numbers, e.g. covariate, coefficient, standard error.
@@ -72,6 +73,9 @@ class Task:
         about without losing digits; None where none is known.
     dictionary, outcome_of : a raw method's own: the data dictionary, and what the tables are about
         (None without an outcome).
+    dp : what a private fit was asked for; None of others.
+    reach : lowest and highest usual outcome by the dictionary, of a private fit; None where it
+        has none.
     """
 
     kind: str
@@ -84,6 +88,8 @@ class Task:
     origin: Array | None = None
     dictionary: Any = None
     outcome_of: Any = None
+    dp: Dp | None = None
+    reach: tuple[float, float] | None = None
 
     @property
     def rng(self) -> np.random.Generator:
@@ -185,6 +191,10 @@ class Method:
         study), so that nothing has to be protected from a coordinator.
     raw : whether the program sees the sites' data frames, without preprocessing; its fits then
         take no table (no `predict` and the like).
+    visible : settings → the setting, as written, with which the coordinator must see single replies
+        that a sum would hide; "" without.
+    private : (settings, what was asked for) → every release of a differentially private fit; None
+        where the method has no such fit. Raises `SettingError` for settings without one.
     """
 
     name: str
@@ -205,6 +215,8 @@ class Method:
     entries: bool = False
     ranks: Callable[[Any], bool] | None = None
     asks: Callable[[Any], Iterable[Step[..., Any]]] | None = None
+    visible: Callable[[Any], str] | None = None
+    private: Callable[[Any, Dp], Sequence[Release]] | None = None
 
     #: Settings of every method, which the caller handles before the program runs.
     COMMON: ClassVar[frozenset[str]] = frozenset({"scale", "impute", "winsorise", "pool_levels"})

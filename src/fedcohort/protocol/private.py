@@ -16,8 +16,14 @@ from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
 from fedcohort.arrays import Array
+from fedcohort.protocol.errors import SettingError
 
 R = TypeVar("R")
+
+#: What may be protected.
+UNITS = ("record", "site")
+#: An ε above this protects nobody.
+MOST = 1000.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,6 +42,40 @@ class Dp:
     delta: float = 1e-5
     unit: str = "record"
     clip: float = 1.0
+
+    def __post_init__(self) -> None:
+        rules = (
+            ("epsilon", _number(self.epsilon) and 0 < self.epsilon <= MOST, f"up to {MOST:g}"),
+            ("delta", _number(self.delta) and 0 < self.delta < 1, "below 1"),
+            ("clip", _number(self.clip) and 0 < self.clip <= 1e6, "up to 1e6"),
+        )
+        for name, fine, most in rules:
+            if not fine:
+                value = getattr(self, name)
+                raise SettingError(f"dp.{name} is {value!r}; give a number above 0, {most}.")
+        if self.unit not in UNITS:
+            raise SettingError(f"dp.unit is {self.unit!r}; give {' or '.join(map(repr, UNITS))}.")
+
+    @classmethod
+    def of(cls, given: Mapping[str, Any] | Dp) -> Dp:
+        """Return what a user typed.
+
+        Raises
+        ------
+        SettingError : an unknown key, no ε, or a value outside its bounds.
+        """
+        if isinstance(given, Dp):
+            return given
+        known = ("epsilon", "delta", "unit", "clip")
+        if odd := sorted(set(given) - set(known)):
+            raise SettingError(f"dp has no key {odd[0]!r}; it knows {', '.join(known)}.")
+        if "epsilon" not in given:
+            raise SettingError("dp needs an epsilon, such as {epsilon: 3, delta: 1e-5}.")
+        return cls(**given)
+
+
+def _number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,8 +123,29 @@ class Spent:
     delta: float
 
 
+def threshold(sites: int) -> int:
+    """Return how many of the sites a masked sum has at least: two thirds, rounded up."""
+    return -(-2 * sites // 3)
+
+
 class Guard(Protocol):
     """A site's half of a private fit: adds noise, counts, refuses."""
+
+    def admit(self, call: Any, arguments: Mapping[str, Any]) -> None:
+        """Refuse a call that is none of the fit's releases, before a row is looked at.
+
+        Raises
+        ------
+        Refused : "dp" or "budget", and which rule it breaks.
+        """
+        ...
+
+    def entropy(self, call: Any) -> tuple[int, ...] | None:
+        """Return what a step's own draws derive from; None for the study's seed.
+
+        What is drawn from a seed that the coordinator knows hides nobody.
+        """
+        ...
 
     def protect(
         self,

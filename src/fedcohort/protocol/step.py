@@ -19,6 +19,8 @@ from typing import Any, ClassVar, Concatenate, Generic, ParamSpec, TypeVar, over
 
 import numpy as np
 
+from fedcohort.protocol.private import Private
+
 Data = TypeVar("Data")
 State = TypeVar("State")
 Kept = TypeVar("Kept")
@@ -78,6 +80,7 @@ class Step(Generic[P, R]):
     reply : the message type that is revealed.
     state : the message type that it finds in, or leaves as, `Site.state`; None without.
     keeps : whether it leaves a state.
+    private : whether its reply leaves a site with noise alone (`Private`).
     """
 
     run: Callable[..., Any]
@@ -85,6 +88,7 @@ class Step(Generic[P, R]):
     reply: type[Any] = field(init=False)
     state: type[Any] | None = field(init=False)
     keeps: bool = field(init=False)
+    private: bool = field(init=False)
     verb: ClassVar[str]
 
     def __post_init__(self) -> None:
@@ -92,14 +96,16 @@ class Step(Generic[P, R]):
         hints = typing.get_type_hints(self.run)
         returns = hints.get("return")
         keeps = typing.get_origin(returns) is Keep
-        reply, state = typing.get_args(returns) if keeps else (returns, _found(self.run, hints))
+        private = typing.get_origin(returns) is Private
+        plain = typing.get_args(returns)[0] if private else returns
+        reply, state = typing.get_args(returns) if keeps else (plain, _found(self.run, hints))
         for kind in (reply, state) if keeps else (reply,):
             if not (isinstance(kind, type) and is_dataclass(kind)):
                 raise TypeError(
-                    f"step {name} declares to return {returns}; a step returns a @message, or "
-                    f"Keep of two. Correct its return annotation."
+                    f"step {name} declares to return {returns}; a step returns a @message, "
+                    f"Private of one, or Keep of two. Correct its return annotation."
                 )
-        made = {"name": name, "reply": reply, "state": state, "keeps": keeps}
+        made = {"name": name, "reply": reply, "state": state, "keeps": keeps, "private": private}
         for key, value in made.items():
             object.__setattr__(self, key, value)
 
@@ -129,6 +135,8 @@ class Gathered(Step[P, R]):
 @overload
 def summed(fn: Callable[Concatenate[Site[Data, State], P], Keep[R, Kept]], /) -> Summed[P, R]: ...
 @overload
+def summed(fn: Callable[Concatenate[Site[Data, State], P], Private[R]], /) -> Summed[P, R]: ...
+@overload
 def summed(fn: Callable[Concatenate[Site[Data, State], P], R], /) -> Summed[P, R]: ...
 def summed(fn: Callable[..., Any], /) -> Summed[..., Any]:
     """Mark a site step of which only the sum over sites may be revealed."""
@@ -138,6 +146,10 @@ def summed(fn: Callable[..., Any], /) -> Summed[..., Any]:
 @overload
 def gathered(
     fn: Callable[Concatenate[Site[Data, State], P], Keep[R, Kept]], /
+) -> Gathered[P, R]: ...
+@overload
+def gathered(
+    fn: Callable[Concatenate[Site[Data, State], P], Private[R]], /
 ) -> Gathered[P, R]: ...
 @overload
 def gathered(fn: Callable[Concatenate[Site[Data, State], P], R], /) -> Gathered[P, R]: ...

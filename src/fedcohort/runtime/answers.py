@@ -11,12 +11,17 @@ keeps what may still be asked for:
 A call of number m says that every earlier one but its base is decided and not counted: those are
 forgotten when m is kept. So a request that comes late, or twice, can undo nothing: it forgets only
 what is older than itself, and the base of any later call is at least as new.
+
+Beside it stands which masked sums were revealed, and among which sites: a line a call, that is on
+the disk before a share leaves, and stays until the session is over.
 """
 
 from __future__ import annotations
 
+import json
 import sqlite3
 import threading
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -33,6 +38,14 @@ CREATE TABLE IF NOT EXISTS answers (
     digest BLOB NOT NULL, reply BLOB NOT NULL, state BLOB NOT NULL,
     UNIQUE (run, session, history, call)
 )
+"""
+
+_REVEALED = """
+CREATE TABLE IF NOT EXISTS revealed (
+    run TEXT NOT NULL, session TEXT NOT NULL, question TEXT NOT NULL,
+    terms TEXT NOT NULL, sites TEXT NOT NULL,
+    PRIMARY KEY (run, session, question)
+) WITHOUT ROWID
 """
 
 
@@ -68,6 +81,7 @@ class Answers:
             self._db.execute("PRAGMA synchronous = FULL")
             self._db.execute("PRAGMA secure_delete = FAST")
             self._db.execute(_TABLE)
+            self._db.execute(_REVEALED)
         except (sqlite3.Error, OSError) as error:
             raise InputError(
                 f"{path} cannot be used as the store of answers ({type(error).__name__}). Move it "
@@ -127,13 +141,38 @@ class Answers:
                     self._db.execute("ROLLBACK")
                 raise
 
+    def revealed(self, run: str, session: str, question: str) -> tuple[str, tuple[str, ...]] | None:
+        """Return on which terms a masked sum was revealed first, and the sites in it."""
+        rows = self._all(
+            "SELECT terms, sites FROM revealed WHERE run = ? AND session = ? AND question = ?",
+            (run, session, question),
+        )
+        return (str(rows[0][0]), tuple(json.loads(rows[0][1]))) if rows else None
+
+    def reveal(
+        self, run: str, session: str, question: str, terms: str, sites: Sequence[str]
+    ) -> None:
+        """Note that a masked sum is revealed, if it was not before.
+
+        Raises
+        ------
+        sqlite3.Error : the disk is full or broken; nothing may leave.
+        """
+        with self._lock:
+            self._db.execute(
+                "INSERT OR IGNORE INTO revealed (run, session, question, terms, sites) "
+                "VALUES (?, ?, ?, ?, ?)",
+                (run, session, question, terms, json.dumps(list(sites))),
+            )
+
     def forget(self, run: str, session: str | None = None) -> None:
         """Remove what is kept of a session, or of all sessions of a run: it is over."""
         with self._lock:
-            self._db.execute(
-                "DELETE FROM answers WHERE run = ? AND (? IS NULL OR session = ?)",
-                (run, session, session),
-            )
+            for table in ("answers", "revealed"):
+                self._db.execute(
+                    f"DELETE FROM {table} WHERE run = ? AND (? IS NULL OR session = ?)",
+                    (run, session, session),
+                )
 
     def _all(self, query: str, values: tuple[Any, ...]) -> list[Any]:
         with self._lock:

@@ -1,14 +1,17 @@
 """A call and its answer as bytes: the same on every engine, and read as strictly at both ends.
 
     request   arrays of the arguments;  meta {"kind": "call", "run", "session", "history", "call",
-              "base", "step", "verb", "view": {"kind", "mark"[, "spec"]} or null, "tree", "round"}
+              "base", "step", "verb", "view": {"kind", "mark"[, "spec"]} or null, "tree", "round"
+              [, "asked"][, "masked"]}
     reply     arrays of the reply;      meta {"kind": "reply", "history", "call"}
     refusal   no array;                 meta {"kind": "error", "code", "text"[, "reason"]}
 
 `run` and `session` name one federation of one study; `history` is drawn anew wherever a run starts
 from the beginning, so that nothing of an earlier attempt is taken for this one's. `base` is the
 last call whose state counts at this site, or null. A reply names the history and the call that it
-is for, and is taken for no other. Of a refusal, `code` is the name of an error class.
+is for, and is taken for no other. A sum tells how many sites are `asked`; `masked` says how the
+reply joins a masked sum, and has a reply of its own form (`masked_calls`). Of a refusal,
+`code` is the name of an error class.
 """
 
 from __future__ import annotations
@@ -19,13 +22,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
-import numpy as np
-
 from fedcohort.arrays import Array
 from fedcohort.protocol import errors, views
 from fedcohort.protocol.arguments import Parcel
-from fedcohort.protocol.errors import FedcohortError, Refused, SiteFailed
+from fedcohort.protocol.errors import FedcohortError, Refused, ReplyRejected
 from fedcohort.protocol.host import Call
+from fedcohort.protocol.updates import rejected
 from fedcohort.protocol.wire import Malformed, decode, encode
 
 #: The code by which a site says that it lacks the text of a view.
@@ -71,6 +73,8 @@ class Request:
     view: Seen | None
     parcel: Parcel
     round: int = 0
+    asked: int | None = None
+    masked: Mapping[str, Any] | None = None
 
     def to_bytes(self) -> bytes:
         """Return the request as it is sent."""
@@ -84,6 +88,10 @@ class Request:
             "call": self.call, "base": self.base, "step": self.step, "verb": self.verb,
             "view": view, "tree": self.parcel.tree, "round": self.round,
         }  # fmt: skip
+        if self.asked is not None:
+            meta["asked"] = self.asked
+        if self.masked is not None:
+            meta["masked"] = dict(self.masked)
         return encode({str(i): a for i, a in enumerate(self.parcel.arrays)}, meta)
 
     @classmethod
@@ -95,13 +103,16 @@ class Request:
         Malformed : anything but a request.
         """
         arrays, meta = decode(body, most, own=False)
-        if set(meta) != _KEYS or meta["kind"] != "call":
+        if set(meta) - {"asked", "masked"} != _KEYS or meta["kind"] != "call":
             raise Malformed("a record that is no call.")
         for key in ("run", "session", "history", "step", "verb"):
             if type(meta[key]) is not str or len(meta[key]) > NAME:
                 raise Malformed(f"a call whose {key!r} is no text, or too long.")
         if meta["verb"] not in ("sum", "gather"):
             raise Malformed("a call with a verb that there is not.")
+        asked, masked = meta.get("asked", 0), meta.get("masked", {})
+        if type(asked) is not int or not 0 <= asked <= NUMBER or type(masked) is not dict:
+            raise Malformed("a call whose 'asked' or 'masked' cannot be.")
         for key in ("call", "round"):
             if type(meta[key]) is not int or not 0 <= meta[key] <= NUMBER:
                 raise Malformed(f"a call whose {key!r} is no number.")
@@ -113,7 +124,7 @@ class Request:
         return cls(
             meta["run"], meta["session"], meta["history"], meta["call"], base, meta["step"],
             meta["verb"], _seen(meta["view"]), Parcel.read(meta["tree"], list(arrays.values())),
-            meta["round"],
+            meta["round"], meta.get("asked"), meta.get("masked"),
         )  # fmt: skip
 
     def digest(self) -> bytes:
@@ -124,10 +135,20 @@ class Request:
         mark = None if self.view is None else self.view.mark
         shapes = [(a.dtype.str, a.shape) for a in self.parcel.arrays]
         head = [self.call, self.base, self.step, self.verb, mark, self.parcel.text, shapes]
+        if self.masked is not None:  # what noise is in it hangs on how many sites share it
+            head.append(_members(self.masked))
         found = hashlib.blake2b(json.dumps(head).encode(), digest_size=16)
         for a in self.parcel.arrays:
             found.update(a.data if a.size else b"")
         return found.digest()
+
+
+def _members(masked: Mapping[str, Any]) -> int:
+    """Return among how many sites a reply is masked; 0 where that is not said."""
+    try:
+        return len(masked["asked"]["members"])
+    except (LookupError, TypeError):
+        return 0
 
 
 def _seen(view: object) -> Seen | None:
@@ -161,38 +182,32 @@ def read_reply(
 ) -> dict[str, Array] | None:
     """Return the arrays that a site answered to a call; None: it lacks the view's text.
 
+    Whether they are fit to be used is for `protocol.updates` to say.
+
     Raises
     ------
-    SiteFailed : bytes that are no answer to this call by this step's declaration.
+    ReplyRejected : bytes that are no answer to this call.
     FedcohortError : the site refused; of the class that the refusal names.
     """
     try:
         arrays, meta = decode(body, most)
     except Malformed as error:
-        raise _odd(site, call, str(error)) from None
+        raise odd(site, call, str(error)) from None
     if meta.get("kind") == "error":
-        error = _refusal(meta, arrays)
+        error = refusal_of(meta, arrays)
         if error is None:
-            raise _odd(site, call, "a refusal of no known form.")
+            raise odd(site, call, "a refusal of no known form.")
         if isinstance(error, str):
             return None
         raise error
     if meta != {"kind": "reply", "history": history, "call": call.number} or (
         type(meta["call"]) is not int
     ):
-        raise _odd(site, call, "the answer to another call.")
-    declared = list(call.step.reply.__dataclass_fields__)
-    if list(arrays) != declared:
-        raise _odd(site, call, f"other fields than {', '.join(declared)}.")
-    for name, a in arrays.items():
-        if a.dtype.kind == "f" and not np.isfinite(a).all():
-            raise _odd(site, call, f"numbers that are not finite in field {name!r}.")
-        if call.verb == "sum" and a.dtype.kind != "f" and a.dtype.itemsize < 8:
-            raise _odd(site, call, f"type {a.dtype} in field {name!r}, which cannot be summed.")
+        raise odd(site, call, "the answer to another call.")
     return arrays
 
 
-def _refusal(meta: dict[str, Any], arrays: Mapping[str, Array]) -> FedcohortError | str | None:
+def refusal_of(meta: dict[str, Any], arrays: Mapping[str, Array]) -> FedcohortError | str | None:
     """Return the error that a refusal names, `NO_VIEW`, or None for what is no refusal."""
     code, text, reason = (meta.get(k) for k in ("code", "text", "reason"))
     short = type(code) is str and type(text) is str and len(code) <= NAME and len(text) <= TEXT
@@ -211,8 +226,7 @@ def _refusal(meta: dict[str, Any], arrays: Mapping[str, Array]) -> FedcohortErro
     return kind(said)
 
 
-def _odd(site: str, call: Call, what: str) -> SiteFailed:
-    return SiteFailed(
-        f"site {site!r} answered {call.step.name} (call {call.number}) with {what} "
-        f"Check that both ends run the same version of fedcohort."
-    )
+def odd(site: str, call: Call, what: str) -> ReplyRejected:
+    """Return the error of a reply that is none to this call."""
+    more = "Check that both ends run the same version of fedcohort."
+    return rejected(site, call.number, call.step.name, f"{what} {more}")

@@ -2,30 +2,45 @@
 
 A runtime supplies a `Transport`, which carries one call to a set of sites; everything that must
 be the same on all runtimes is here, once.
+
+A sum over three or more sites is exact (`secure.ring`), so that it is the same bits in any order,
+on any runtime, masked or not. Over fewer, which hide nobody, and where a study switches it off, it
+is one of floats.
 """
 
 from __future__ import annotations
 
 import copy
+import logging
 import math
 import time
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ParamSpec, Protocol, Self, TypeVar
 
 from fedcohort.arrays import Array
 from fedcohort.protocol.arguments import Arguments
-from fedcohort.protocol.errors import QuorumLost, SettingError, SiteUnavailable
+from fedcohort.protocol.errors import (
+    QuorumLost,
+    Refused,
+    ReplyRejected,
+    SettingError,
+    SiteUnavailable,
+)
 from fedcohort.protocol.federation import View
 from fedcohort.protocol.host import Call
 from fedcohort.protocol.ledger import Ledger
-from fedcohort.protocol.message import Total
+from fedcohort.protocol.private import Spent, threshold
 from fedcohort.protocol.step import Gathered, Step, Summed
+from fedcohort.runtime.intake import Intake
 from fedcohort.runtime.journal import Entry, Journal
+from fedcohort.secure.messages import FEWEST
 
 P = ParamSpec("P")
 R = TypeVar("R")
+
+_log = logging.getLogger(__name__)
 
 
 class Transport(Protocol):
@@ -37,10 +52,29 @@ class Transport(Protocol):
         """Names of all sites that can be asked."""
         ...
 
+    @property
+    def masks(self) -> bool:
+        """Whether it forms sums of replies that nobody sees; see `total`."""
+        ...
+
     def ask(
         self, call: Call, to: Sequence[str]
     ) -> Iterator[tuple[str, dict[str, Array] | SiteUnavailable]]:
         """Yield each site's reply, or why there is none, in the order of `to`."""
+        ...
+
+    def total(self, call: Call, to: Sequence[str], weights: Mapping[str, float]) -> Entry:
+        """Return the sum of masked replies, and the sites that are in it in the order of `to`.
+
+        Parameters
+        ----------
+        weights : by site; 1 where there is none.
+
+        Raises
+        ------
+        QuorumLost : too few sites took part for a sum that hides each of them; nothing is known.
+        Refused : "secure": a site refuses to mask, or to reveal the sum.
+        """
         ...
 
     def resume(self, call: Call, kept: Mapping[str, int]) -> None:
@@ -67,6 +101,7 @@ class Progress:
     ----------
     missing : the sites that were asked and whose replies are not in the result.
     up, down : bytes that the sites sent, and were sent, as the ledger counts them.
+    rejected : of the missing, those whose reply came and is not fit to be used, and why.
     """
 
     call: int
@@ -79,6 +114,7 @@ class Progress:
     missing: Sequence[str] = ()
     up: int = 0
     down: int = 0
+    rejected: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
 @dataclass
@@ -89,9 +125,10 @@ class _Run:
     ----------
     call, round, rounds : where the run is.
     live : whether a site has been asked; until then, results come from the journal.
-    answered : the sites in the latest result.
+    answered, refused : the sites in the latest result; those whose reply was not fit for it.
     kept : by site, the last call that left a state there.
     missing : call and site, of each reply that a result lacks.
+    rejected : of those, why the reply that came was not fit to be used.
     seen : by site, the spec of the view that was last sent to it.
     """
 
@@ -99,15 +136,19 @@ class _Run:
     ledger: Ledger
     journal: Journal | None
     observer: Callable[[Progress], None] | None
+    secure: str = "auto"
+    account: Callable[[str], Spent | None] | None = None
     call: int = 0
     live: bool = False
     round: int = 0
     rounds: int = 0
     answered: Sequence[str] = ()
+    refused: Mapping[str, str] = field(default_factory=dict[str, str])
     kept: dict[str, int] = field(default_factory=dict[str, int])
     seen: dict[str, str] = field(default_factory=dict[str, str])
     history: list[dict[str, float]] = field(default_factory=list[dict[str, float]])
     missing: list[tuple[int, str]] = field(default_factory=list[tuple[int, str]])
+    rejected: dict[tuple[int, str], str] = field(default_factory=dict[tuple[int, str], str])
 
 
 class Coordinator:
@@ -120,6 +161,7 @@ class Coordinator:
     ledger : where each call is noted; a new one by default.
     journal : where each result is kept for replay, if the run shall be resumable.
     observer : called after each call, for progress displays.
+    secure : "false" for sums of floats; "true" refuses a sum that is not masked; "auto".
 
     Raises
     ------
@@ -134,14 +176,16 @@ class Coordinator:
         ledger: Ledger | None = None,
         journal: Journal | None = None,
         observer: Callable[[Progress], None] | None = None,
+        secure: str = "auto",
     ):
         if not 0 <= quorum <= 1:
             raise SettingError(f"quorum is {quorum!r}; give a fraction of the sites, 0 to 1.")
-        self._run = _Run(transport, ledger or Ledger(), journal, observer)
+        self._run = _Run(transport, ledger or Ledger(), journal, observer, secure)
         self._sites = tuple(sorted(transport.sites))
         self._quorum = quorum
         self._weights: Mapping[str, float] = {}
         self._view: View | None = None
+        self._optional = False
 
     # views ----------------------------------------------------------------------------
 
@@ -156,9 +200,19 @@ class Coordinator:
         return self._run.answered
 
     @property
+    def refused(self) -> Mapping[str, str]:
+        """See `Federation`."""
+        return self._run.refused
+
+    @property
     def missing(self) -> list[tuple[int, str]]:
         """The number of each call whose result lacks a site that was asked, and that site."""
         return self._run.missing
+
+    @property
+    def rejected(self) -> Mapping[tuple[int, str], str]:
+        """Of `missing`, those whose reply came and was not fit to be used, and why."""
+        return self._run.rejected
 
     @property
     def ledger(self) -> Ledger:
@@ -190,11 +244,30 @@ class Coordinator:
         view._sites = chosen
         return view
 
+    def optional(self) -> Self:
+        """See `Federation`."""
+        view = copy.copy(self)
+        view._optional = True
+        return view
+
+    def enough(self, came: Collection[str]) -> None:
+        """See `Federation`."""
+        if len(came) < self._least:
+            odd = {s: why for (_, s), why in self._run.rejected.items() if s not in came}
+            raise self._too_few("in turn", came, odd)
+
     def through(self, view: View) -> Self:
         """See `Federation`."""
         other = copy.copy(self)
         other._view = view
         return other
+
+    def accounted(self, account: Callable[[str], Spent | None]) -> None:
+        """Let the ledger say what each reply costs: `account` is told each call's step, in order.
+
+        It is what the sites work out too, from the same approved study.
+        """
+        self._run.account = account
 
     def rounds(self, n: int) -> Iterator[int]:
         """See `Federation`."""
@@ -237,7 +310,8 @@ class Coordinator:
         run.call += 1
         weights = self._weights if verb == "sum" else {}
         given = Arguments(arguments, self._sites)
-        call = Call(number, step, verb, self._view, given, run.round)
+        share = threshold(len(self._sites)) if step.private and verb == "sum" and self._exact else 1
+        call = Call(number, step, verb, self._view, given, run.round, share)
         mark = 0 if run.journal is None else self._mark(call, weights)
         entry = None if run.journal is None else run.journal.replay(number, mark)
         if entry is None:
@@ -255,14 +329,16 @@ class Coordinator:
             run.kept.update(dict.fromkeys(entry.sites, number))
         absent = [s for s in self._sites if s not in entry.sites]
         run.missing += [(number, s) for s in absent]
+        run.rejected.update({(number, s): why for s, why in entry.rejected.items()})
         up, down = self._note(call, entry)
-        run.answered = entry.sites
+        run.answered, run.refused = entry.sites, entry.rejected
         if run.observer is not None:
             seconds = time.perf_counter() - began
             run.observer(
                 Progress(
                     number, run.round, run.rounds, step.name,
                     len(entry.sites), len(self._sites), seconds, absent, up, down,
+                    entry.rejected,
                 )
             )  # fmt: skip
         return entry
@@ -274,26 +350,67 @@ class Coordinator:
         ------
         SiteUnavailable : fewer than the quorum answered; those missing are named.
         """
-        total = Total()
-        replies: list[dict[str, Array]] = []
-        present: list[str] = []
-        missing: list[str] = []
+        if call.verb == "sum" and self._masked(call):
+            return self._total(call, weights)
+        exact = len(self._sites) if self._exact else 0
+        intake = Intake(call, weights, exact=exact if call.verb == "sum" else 0)
         for site, reply in self._run.transport.ask(call, self._sites):
-            if isinstance(reply, SiteUnavailable):
-                missing.append(site)
-                continue
-            present.append(site)
-            if call.verb == "sum":
-                total.add(site, reply, weights.get(site, 1.0))
-            else:
-                replies.append(reply)
-        if len(present) < max(1, math.ceil(self._quorum * len(self._sites) - 1e-9)):
-            raise QuorumLost(
-                f"{len(present)} of {len(self._sites)} sites answered {call.step.name}, quorum is "
-                f"{self._quorum:g}; missing: {', '.join(missing)}. Bring them back and --resume, "
-                f"or lower the quorum."
+            intake.take(site, reply)
+        replies, present, odd = intake.close(), intake.present, intake.rejected
+        for why in odd.values():
+            _log.warning("%s", why)
+        if len(present) < self._least and not (self._optional and call.verb == "gather"):
+            raise self._too_few(call.step.name, present, odd)
+        return Entry(tuple(present), replies, odd)
+
+    def _too_few(self, step: str, came: Collection[str], odd: Mapping[str, str]) -> QuorumLost:
+        """Return the error of a call that fewer than the quorum answered."""
+        missing = ", ".join(s for s in self._sites if s not in came)
+        return (ReplyRejected if odd else QuorumLost)(
+            f"{' '.join([*odd.values(), ''])}{len(came)} of {len(self._sites)} sites answered "
+            f"{step}, quorum is {self._quorum:g}; missing: {missing}. Bring them back and "
+            f"--resume, or lower the quorum."
+        )
+
+    @property
+    def _least(self) -> int:
+        """How many sites must answer."""
+        return max(1, math.ceil(self._quorum * len(self._sites) - 1e-9))
+
+    @property
+    def _exact(self) -> bool:
+        """Whether a sum is exact, by the number of sites that are asked alone."""
+        return self._run.secure != "false" and len(self._sites) >= FEWEST
+
+    def _masked(self, call: Call) -> bool:
+        """Return whether a sum is masked.
+
+        Raises
+        ------
+        Refused : it must be, and there are too few sites, or this runtime cannot.
+        """
+        masks = self._run.transport.masks
+        if self._run.secure == "true" and not (self._exact and masks):
+            raise Refused(
+                "secure",
+                f"{call.step.name} would be summed over {len(self._sites)} sites without masks, "
+                f"and secure_aggregation is true: it needs {FEWEST} sites or more. Set it to auto.",
             )
-        return Entry(tuple(present), (total.arrays,) if call.verb == "sum" else tuple(replies))
+        return self._exact and masks
+
+    def _total(self, call: Call, weights: Mapping[str, float]) -> Entry:
+        """Return the masked sum of one call.
+
+        Raises
+        ------
+        QuorumLost : fewer than the quorum are in it.
+        """
+        entry = self._run.transport.total(call, self._sites, weights)
+        for why in entry.rejected.values():
+            _log.warning("%s", why)
+        if len(entry.sites) < self._least:
+            raise self._too_few(call.step.name, entry.sites, entry.rejected)
+        return entry
 
     def _note(self, call: Call, entry: Entry) -> tuple[int, int]:
         """Write the ledger's lines of one call; return the bytes up and down."""
@@ -307,14 +424,19 @@ class Coordinator:
             size = len(spec.encode()) if fresh else 0
             down += size + call.arguments.nbytes(site)
         run.ledger.sent(down)
+        spent = run.account(call.step.name) if run.account and call.step.private else None
         if call.verb == "sum":
-            size = run.ledger.write(*head, entry.sites, entry.replies[0])
+            size = run.ledger.write(
+                *head, entry.sites, entry.replies[0], masked=entry.masked, spent=spent
+            )
             return size * len(entry.sites), down
         replies = zip(entry.sites, entry.replies, strict=True)
-        return sum(run.ledger.write(*head, (site,), reply) for site, reply in replies), down
+        up = sum(run.ledger.write(*head, (site,), reply, spent=spent) for site, reply in replies)
+        return up, down
 
     def _mark(self, call: Call, weights: Mapping[str, float]) -> int:
         """Return a checksum of everything that determines a call's result, besides the data."""
         view = "" if call.view is None else call.view.spec
         text = f"{call.step.name} {call.verb} {self._sites} {sorted(weights.items())} {view}"
+        text += self._run.secure
         return call.arguments.checksum(zlib.crc32(text.encode()))

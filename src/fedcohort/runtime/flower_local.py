@@ -36,8 +36,10 @@ from fedcohort.runtime.coordinator import Coordinator, Progress
 from fedcohort.runtime.flower_line import FlowerLine, client_app, quiet
 from fedcohort.runtime.journal import Journal
 from fedcohort.runtime.line import Answering
+from fedcohort.runtime.masked_end import NEVER, Keys, SumRule
 from fedcohort.runtime.remote import remote
 from fedcohort.runtime.site_end import SiteEnd
+from fedcohort.secure.identity import Identity
 
 #: Flower's code for a ClientApp that raised.
 _RAISED = 8
@@ -150,16 +152,24 @@ def flower_local(
     journal: Journal | None = None,
     states: Path | None = None,
     observer: Callable[[Progress], None] | None = None,
+    secure: str = "auto",
 ) -> Generator[Coordinator]:
     """Give a federation of sites in this process that are reached through Flower's messages.
 
     Parameters
     ----------
     states : folder for what sites remember, where a run shall be resumable.
+    secure : with "true" sums are masked, under keys that are drawn here.
     """
     kept = [Answers(_place(host, states)) for host in hosts]
+    keys = {host.name: Identity.new() for host in hosts} if secure == "true" else {}
+    pinned = {name: key.public for name, key in keys.items()}
+
+    def rule(site: str) -> Callable[[str], SumRule] | None:
+        return (lambda run: SumRule(NEVER, lambda: Keys(keys[site], pinned))) if keys else None
+
     ends = {
-        host.name: SiteEnd(host.name, partial(_always, host), answers).handle
+        host.name: SiteEnd(host.name, partial(_always, host), answers, sums=rule(host.name)).handle
         for host, answers in zip(hosts, kept, strict=True)
     }
     try:
@@ -171,6 +181,8 @@ def flower_local(
             ledger=ledger,
             journal=journal,
             observer=observer,
+            secure=secure,
+            masks=pinned or None,
         )
     finally:
         for answers in kept:

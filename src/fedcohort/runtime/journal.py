@@ -16,8 +16,10 @@ import os
 import secrets
 import struct
 import time
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from fedcohort.arrays import Array
 from fedcohort.protocol.errors import JournalMismatch, SiteUnavailable
@@ -38,10 +40,14 @@ class Entry:
     ----------
     sites : those whose replies are in it.
     replies : for `sum`, the total alone; for `gather`, one reply for each of `sites`.
+    rejected : by site, why its reply is not fit to be used.
+    masked : whether it is a sum of replies that nobody saw.
     """
 
     sites: tuple[str, ...]
     replies: tuple[dict[str, Array], ...]
+    rejected: Mapping[str, str] = field(default_factory=dict[str, str])
+    masked: bool = False
 
 
 class Journal:
@@ -119,7 +125,13 @@ class Journal:
         a kill takes before that is asked again, to the same result.
         """
         arrays = {f"{i}/{k}": a for i, reply in enumerate(entry.replies) for k, a in reply.items()}
-        meta = {"call": call, "mark": mark, "sites": entry.sites, "replies": len(entry.replies)}
+        meta: dict[str, Any] = {
+            "call": call, "mark": mark, "sites": entry.sites, "replies": len(entry.replies),
+        }  # fmt: skip
+        if entry.rejected:
+            meta["rejected"] = dict(entry.rejected)
+        if entry.masked:
+            meta["masked"] = True
         record = encode(arrays, meta)
         self._file.write(struct.pack("<Q", len(record)) + record)
         if time.monotonic() - self._flushed > PATIENCE:
@@ -162,4 +174,6 @@ def _read(record: bytes) -> tuple[int, int, Entry]:
     for name, a in arrays.items():
         place, _, key = name.partition("/")
         replies[int(place)][key] = a
-    return meta["call"], meta["mark"], Entry(tuple(meta["sites"]), tuple(replies))
+    about = meta.get("rejected", {}), meta.get("masked") is True
+    entry = Entry(tuple(meta["sites"]), tuple(replies), *about)
+    return meta["call"], meta["mark"], entry

@@ -5,11 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from fedcohort.arrays import Array
-from fedcohort.protocol.errors import DataError, JournalMismatch, SiteUnavailable
+from fedcohort.protocol.errors import (
+    DataError,
+    JournalMismatch,
+    ReplyRejected,
+    SiteUnavailable,
+)
 from fedcohort.protocol.host import Answer, Call, Host
 from fedcohort.protocol.ledger import Ledger
 from fedcohort.runtime.coordinator import Coordinator, Progress
-from fedcohort.runtime.journal import Journal
+from fedcohort.runtime.journal import Entry, Journal
+from fedcohort.runtime.masked_local import LocalMasks
 from fedcohort.runtime.store import StateStore
 
 
@@ -17,13 +23,15 @@ class LocalTransport:
     """Calls the hosts one after the other.
 
     The latest answer with a state of each site is remembered, and is given again when its call
-    is repeated: a retried call is never applied twice.
+    is repeated: a retried call is never applied twice. So is the one before it: what an answer
+    that does not count left at its site is undone.
 
     Parameters
     ----------
     hosts : the sites.
     store : where stateful answers are kept for resuming; None keeps them in memory alone.
     absent : (call number, site) → whether the site does not answer; for studies of dropouts.
+    masks : whether sums are formed by the real protocol between these sites.
     """
 
     def __init__(
@@ -31,6 +39,7 @@ class LocalTransport:
         hosts: Sequence[Host],
         store: StateStore | None = None,
         absent: Callable[[int, str], bool] | None = None,
+        masks: bool = False,
     ):
         self._hosts = {h.name: h for h in hosts}
         if not hosts:
@@ -40,11 +49,24 @@ class LocalTransport:
         self._store = store
         self._absent = absent
         self._latest: dict[str, tuple[int, Answer]] = {}
+        self._base: dict[str, tuple[int, Answer]] = {}
+        self._kept: Mapping[str, int] | None = None
+        self._masks = LocalMasks(sorted(self._hosts)) if masks else None
 
     @property
     def sites(self) -> Sequence[str]:
         """See `Transport`."""
         return tuple(self._hosts)
+
+    @property
+    def masks(self) -> bool:
+        """See `Transport`."""
+        return self._masks is not None
+
+    def total(self, call: Call, to: Sequence[str], weights: Mapping[str, float]) -> Entry:
+        """See `Transport`."""
+        assert self._masks is not None
+        return self._masks.total(call, self.ask(call, to), to, weights)
 
     def ask(
         self, call: Call, to: Sequence[str]
@@ -54,23 +76,49 @@ class LocalTransport:
             if self._absent is not None and self._absent(call.number, name):
                 yield name, SiteUnavailable(f"site {name!r} did not answer {call.step.name}.")
                 continue
-            yield name, self._answer(self._hosts[name], call)
+            try:
+                yield name, self._answer(self._hosts[name], call)
+            except ReplyRejected as error:
+                yield name, error
 
     def _answer(self, host: Host, call: Call) -> dict[str, Array]:
         number, latest = self._latest.get(host.name, (-1, None))
         if latest is not None and number == call.number:
             return latest.reply
+        if self._kept is not None and latest is not None and self._kept.get(host.name) != number:
+            self._undo(host, self._kept.get(host.name))
         answer = host.answer(call, call.arguments.at(host.name))
         if answer.state is not None:
             if self._store is not None:
                 self._store.save(host.name, call.number, answer)
+            if host.name in self._latest:
+                self._base[host.name] = self._latest[host.name]
             self._latest[host.name] = (call.number, answer)
             host.state = answer.state
         return answer.reply
 
+    def _undo(self, host: Host, due: int | None) -> None:
+        """Put a site into the state of call `due`, the last that counts; the latest does not."""
+        number, _ = self._latest.pop(host.name)
+        base = self._base.pop(host.name, None)
+        if due is not None and (base is None or base[0] != due):
+            raise JournalMismatch(
+                f"site {host.name!r} holds the state of call {number}, which does not count, and "
+                f"not that of call {due}. Start again without --resume."
+            )
+        host.state = None
+        if base is not None and due is not None:
+            host.state, self._latest[host.name] = base[1].state, base
+            if self._store is not None:
+                self._store.save(host.name, *base)
+        elif self._store is not None:
+            self._store.forget(host.name)
+
     def resume(self, call: Call, kept: Mapping[str, int]) -> None:
         """See `Transport`; states come from the store."""
         self._latest.clear()
+        self._base.clear()
+        self._kept = kept
         for name, host in self._hosts.items():
             host.state = None
             if self._store is not None and call.number == 0:
@@ -99,7 +147,13 @@ def local(
     store: StateStore | None = None,
     observer: Callable[[Progress], None] | None = None,
     absent: Callable[[int, str], bool] | None = None,
+    secure: str = "auto",
 ) -> Coordinator:
-    """Return a federation of sites in this process; see `Coordinator` and `LocalTransport`."""
-    transport = LocalTransport(hosts, store, absent)
-    return Coordinator(transport, quorum=quorum, ledger=ledger, journal=journal, observer=observer)
+    """Return a federation of sites in this process; see `Coordinator` and `LocalTransport`.
+
+    With `secure` "true" sums are masked; with "auto" they are exact: there is nobody to hide from.
+    """
+    transport = LocalTransport(hosts, store, absent, masks=secure == "true")
+    return Coordinator(
+        transport, quorum=quorum, ledger=ledger, journal=journal, observer=observer, secure=secure
+    )

@@ -15,16 +15,24 @@ import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
+from typing import Any, TypeVar
 
 from fedcohort.arrays import Array
 from fedcohort.protocol import views
-from fedcohort.protocol.errors import FedcohortError, Refused, SiteFailed, SiteUnavailable
+from fedcohort.protocol.errors import (
+    FedcohortError,
+    Refused,
+    ReplyRejected,
+    SiteFailed,
+    SiteUnavailable,
+)
 from fedcohort.protocol.host import Call
 from fedcohort.protocol.ledger import Ledger
 from fedcohort.runtime.calls import Request, Seen, read_reply
 from fedcohort.runtime.coordinator import Coordinator, Progress
-from fedcohort.runtime.journal import Journal
+from fedcohort.runtime.journal import Entry, Journal
 from fedcohort.runtime.line import LARGEST, Line, Silence
+from fedcohort.runtime.masked_remote import MaskedSums
 
 #: Seconds until a silent site is asked again, doubled each time.
 PATIENCE = 5.0
@@ -32,6 +40,7 @@ PATIENCE = 5.0
 PAUSE, LONGEST = 0.01, 1.0
 
 Outcome = dict[str, Array] | FedcohortError
+T = TypeVar("T")
 
 
 class RemoteTransport:
@@ -45,6 +54,8 @@ class RemoteTransport:
     timeout : seconds until a site that is silent counts as missing for a call.
     cap : the most bytes of a request or a reply.
     patience : seconds until a silent site is asked again, doubled each time.
+    masks : the sites' public signing keys, by which sums are masked (`masked_remote`); None: they
+        are not.
     """
 
     def __init__(
@@ -57,20 +68,32 @@ class RemoteTransport:
         timeout: float = 60.0,
         cap: int = LARGEST,
         patience: float = PATIENCE,
+        masks: Mapping[str, bytes] | None = None,
     ):
         self._line = line
-        self._head = (run, session, history)
+        self.head = (run, session, history)
         self._timeout = timeout
-        self._cap = cap
+        self.cap = cap
         self._patience = patience
         self._kept: Mapping[str, int] = {}
         self._told: dict[str, set[str]] = {}
         self._away: set[str] = set()
+        self._sums = None if masks is None else MaskedSums(self, masks)
 
     @property
     def sites(self) -> Sequence[str]:
         """See `Transport`."""
         return tuple(self._line.sites)
+
+    @property
+    def masks(self) -> bool:
+        """See `Transport`."""
+        return self._sums is not None
+
+    def total(self, call: Call, to: Sequence[str], weights: Mapping[str, float]) -> Entry:
+        """See `Transport`."""
+        assert self._sums is not None
+        return self._sums.total(call, to, weights)
 
     def resume(self, call: Call, kept: Mapping[str, int]) -> None:
         """See `Transport`; each request names the state that it builds on, and the site checks."""
@@ -91,11 +114,37 @@ class RemoteTransport:
                 yield first, found
 
     def _outcomes(self, call: Call, to: Sequence[str]) -> Iterator[tuple[str, Outcome]]:
-        """Yield what comes of asking each site, as it comes."""
+        """Yield what comes of asking each site for its own reply, as it comes."""
+        requests = self.requests(call, len(to))
+        return self.exchanged(
+            {site: requests.to(site, told=self.tell(site, requests.mark)) for site in to},
+            lambda site, reply: read_reply(reply, site, self.head[2], call, self.cap),
+            call.step.name,
+            lambda site: requests.to(site, told=False),
+        )
+
+    def requests(self, call: Call, asked: int) -> Requests:
+        """Return the requests of a call to so many sites."""
+        return Requests(self.head, call, self._kept, self.cap, asked)
+
+    def exchanged(
+        self,
+        due: dict[str, bytes],
+        read: Callable[[str, bytes], T | None],
+        what: str,
+        whole: Callable[[str], bytes] | None = None,
+    ) -> Iterator[tuple[str, T | FedcohortError]]:
+        """Ask sites until each has answered or the time of a call is over; yield what comes of it.
+
+        Parameters
+        ----------
+        due : by site, its request.
+        read : (site, reply) → what it says; None: the site lacks the text of the view.
+        what : is asked, for the line that says who did not answer.
+        whole : site → its request with that text.
+        """
         end = time.monotonic() + self._timeout
         patience, pause = self._patience, PAUSE
-        requests = _Requests(self._head, call, self._kept, self._cap)
-        due = {site: requests.to(site, told=self._tell(site, requests.mark)) for site in to}
         repeated: set[str] = set()
         while due:
             again: dict[str, bytes] = {}
@@ -110,67 +159,84 @@ class RemoteTransport:
                 if isinstance(reply, Silence):
                     why[site] = reply.text
                     if not reply.late and site in self._away:
-                        yield site, self._missing(site, call, reply.text)
+                        yield site, self._missing(site, what, reply.text)
                     else:
                         again[site] = due[site]
                     continue
-                outcome = self._read(site, reply, call)
+                outcome = _read(site, reply, read)
                 self._away.discard(site)
-                if outcome is None and site in repeated:
+                if outcome is None and (site in repeated or whole is None):
                     yield site, SiteFailed(f"site {site!r} does not take the view it asks for.")
-                elif outcome is None:
+                elif outcome is None and whole is not None:
                     repeated.add(site)
                     wanting.add(site)
-                    again[site] = requests.to(site, told=False)
-                else:
+                    again[site] = whole(site)
+                elif outcome is not None:
                     yield site, outcome
             again |= {site: due[site] for site in due if site not in heard}
             if again and time.monotonic() >= end:
                 for site in again:
-                    yield site, self._missing(site, call, why.get(site, "no reply"))
+                    yield site, self._missing(site, what, why.get(site, "no reply"))
                 return
             if set(again) - wanting:
                 time.sleep(max(0.0, min(pause, end - time.monotonic())))
                 pause = min(2 * pause, LONGEST)
             due, patience = again, 2 * patience
 
-    def _tell(self, site: str, mark: str) -> bool:
+    def tell(self, site: str, mark: str) -> bool:
         """Return whether a site was told the view of that mark, and note that it is now."""
         told = self._told.setdefault(site, set())
         known = not mark or mark in told
         told.add(mark)
         return known
 
-    def _read(self, site: str, reply: bytes, call: Call) -> Outcome | None:
-        """Return a reply's arrays, or the error that it says; None: it lacks the view's text."""
-        try:
-            return read_reply(reply, site, self._head[2], call, self._cap)
-        except SiteUnavailable as error:  # a site has no say in whether it answered
-            return Refused("malformed", str(error))
-        except FedcohortError as error:
-            return error
-
-    def _missing(self, site: str, call: Call, why: str) -> SiteUnavailable:
+    def _missing(self, site: str, what: str, why: str) -> SiteUnavailable:
         self._away.add(site)
-        return SiteUnavailable(f"site {site!r} did not answer {call.step.name}: {why}.")
+        return SiteUnavailable(f"site {site!r} did not answer {what}: {why}.")
+
+
+def _read(
+    site: str, reply: bytes, read: Callable[[str, bytes], T | None]
+) -> T | FedcohortError | None:
+    """Return what a reply says, or the error that it says; None: it lacks the view's text."""
+    try:
+        return read(site, reply)
+    except ReplyRejected as error:
+        return error
+    except SiteUnavailable as error:  # a site has no say in whether it answered
+        return Refused("malformed", str(error))
+    except FedcohortError as error:
+        return error
 
 
 _mark_of = lru_cache(maxsize=8)(views.mark_of)
 
 
-class _Requests:
+class Requests:
     """The requests of one call: made once for all sites that get the same."""
 
-    def __init__(self, head: tuple[str, str, str], call: Call, kept: Mapping[str, int], cap: int):
+    def __init__(
+        self,
+        head: tuple[str, str, str],
+        call: Call,
+        kept: Mapping[str, int],
+        cap: int,
+        asked: int,
+    ):
         self._head, self._call, self._kept, self._cap = head, call, dict(kept), cap
+        self._asked = asked if call.verb == "sum" else None
         self._made: dict[tuple[int, int | None, bool], bytes] = {}
         self._kind = self._spec = self.mark = ""
         if call.view is not None:
             self._kind, self._spec = views.kind_of(call.view), call.view.spec
             self.mark = _mark_of(self._kind, self._spec)
 
-    def to(self, site: str, *, told: bool) -> bytes:
+    def to(self, site: str, *, told: bool, part: Mapping[str, Any] | None = None) -> bytes:
         """Return the request to one site, which was told the view's text or not.
+
+        Parameters
+        ----------
+        part : how its reply joins a masked sum; such requests differ from site to site.
 
         Raises
         ------
@@ -179,13 +245,14 @@ class _Requests:
         call, base = self._call, self._kept.get(site)
         parcel = call.arguments.parcel(site)
         key = (id(parcel), base, told)
-        if key not in self._made:
+        if part is not None or key not in self._made:
             seen = None
             if self.mark:
                 seen = Seen(self._kind, self.mark, None if told else self._spec)
             body = Request(
-                *self._head, call.number, base, call.step.name, call.verb, seen, parcel, call.round
-            ).to_bytes()
+                *self._head, call.number, base, call.step.name, call.verb, seen, parcel, call.round,
+                self._asked, part,
+            ).to_bytes()  # fmt: skip
             if len(body) > self._cap:
                 raise Refused(
                     "oversized",
@@ -208,10 +275,20 @@ def remote(
     timeout: float = 60.0,
     cap: int = LARGEST,
     patience: float = PATIENCE,
+    secure: str = "auto",
+    masks: Mapping[str, bytes] | None = None,
 ) -> Coordinator:
-    """Return a federation of the sites of a line; see `Coordinator` and `RemoteTransport`."""
+    """Return a federation of the sites of a line; see `Coordinator` and `RemoteTransport`.
+
+    Parameters
+    ----------
+    masks : the sites' public signing keys, by which sums are masked; None: they are not.
+    """
     history = secrets.token_hex(16) if journal is None else journal.history()
     transport = RemoteTransport(
-        line, run, session, history, timeout=timeout, cap=cap, patience=patience
+        line, run, session, history, timeout=timeout, cap=cap, patience=patience,
+        masks=masks,
+    )  # fmt: skip
+    return Coordinator(
+        transport, quorum=quorum, ledger=ledger, journal=journal, observer=observer, secure=secure
     )
-    return Coordinator(transport, quorum=quorum, ledger=ledger, journal=journal, observer=observer)

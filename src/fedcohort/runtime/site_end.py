@@ -6,7 +6,8 @@ with the new state before it leaves. So
 
 * a repeated request is answered from the store, and never applied twice;
 * what a call did that the coordinator gave up is undone: the next call names an older base;
-* steps are pure functions of (seed, site, call, state, arguments), so any retry is bit-equal.
+* steps are pure functions of (seed, site, call, state, arguments), so any retry is bit-equal;
+* a sum leaves masked where the site's own rule says so, whoever asks otherwise (`masked_end`).
 
 What leaves: replies, each noted first, and refusals. A refusal tells what the request, the rules or
 the reply's declared shape tells; where an error arose beside records, its class, the step, and a
@@ -38,10 +39,13 @@ from fedcohort.protocol.errors import (
 )
 from fedcohort.protocol.federation import View
 from fedcohort.protocol.host import Call, Host
-from fedcohort.protocol.wire import Malformed, decode, encode
+from fedcohort.protocol.private import threshold
+from fedcohort.protocol.wire import Malformed, decode, encode, head
 from fedcohort.runtime.answers import Answers, Kept
 from fedcohort.runtime.calls import NO_VIEW, Request, Seen, refusal_bytes, reply_bytes
 from fedcohort.runtime.line import LARGEST
+from fedcohort.runtime.masked_calls import STAGES, Stage, part_bytes
+from fedcohort.runtime.masked_end import MaskedEnd, SumRule, check_sum
 from fedcohort.runtime.whereabouts import where
 
 #: Sessions whose data is held ready, and views.
@@ -81,6 +85,7 @@ class Left:
     Attributes
     ----------
     fields : by name, {"shape", "dtype", "bytes"}.
+    masked : whether only its sum with others can be read.
     """
 
     run: str
@@ -90,6 +95,7 @@ class Left:
     verb: str
     fields: Mapping[str, Mapping[str, Any]]
     round: int = 0
+    masked: bool = False
 
 
 class _Lacks(Exception):
@@ -127,6 +133,7 @@ class _Session:
         self.kept: dict[int, bytes] = {}
         self.state: tuple[int, dict[str, Array]] | None = None
         self.last: tuple[bytes, bytes] | None = None
+        self.masks: MaskedEnd | None = None
 
 
 class SiteEnd:
@@ -141,6 +148,7 @@ class SiteEnd:
     limits : what is let through.
     note : told of each reply before it leaves; where it raises, nothing leaves.
     log : gets one line for each request that fails; without values.
+    sums : run → the site's rule for sums; without, it has no keys, and answers sums as they are.
     """
 
     def __init__(
@@ -152,6 +160,7 @@ class SiteEnd:
         limits: Limits | None = None,
         note: Callable[[Left], None] | None = None,
         log: Callable[[str], None] | None = None,
+        sums: Callable[[str], SumRule] | None = None,
     ):
         self.site = site
         self._open = open_session
@@ -159,6 +168,7 @@ class SiteEnd:
         self._limits = limits or Limits()
         self._note = note
         self._log = log
+        self._sums = sums
         self._lock = threading.Lock()
         self._sessions: OrderedDict[tuple[str, str], _Session] = OrderedDict()
         self._views: OrderedDict[tuple[str, str], View] = OrderedDict()
@@ -168,16 +178,31 @@ class SiteEnd:
         request = None
         try:
             try:
-                request = Request.read(body, self._limits.request_bytes)
+                if self._is_stage(body):
+                    request = Stage.read(body, self._limits.request_bytes)
+                else:
+                    request = Request.read(body, self._limits.request_bytes)
             except Malformed as error:
                 raise Refused("malformed", f"site {self.site!r} was sent {error}") from None
             session = self._session(request.run, request.session)
             with session.lock:
+                if isinstance(request, Stage):
+                    with _disk():
+                        return self._masks(session, request).stage(request)
                 return self._answer(session, request)
         except _Lacks:
             return refusal_bytes(NO_VIEW, "the text of the view is asked for")
         except Exception as error:
             return self._refusal(error, request)
+
+    def _is_stage(self, body: bytes) -> bool:
+        """Return whether a request says that it is a stage of a masked sum."""
+        if len(body) > self._limits.request_bytes:
+            return False
+        try:
+            return head(body).get("kind") in STAGES
+        except Malformed:
+            return False
 
     def close(self, run: str, session: str | None = None) -> None:
         """Forget a session, or all of a run: it is over."""
@@ -197,6 +222,33 @@ class SiteEnd:
             return session
 
     def _answer(self, session: _Session, request: Request) -> bytes:
+        """Return a call's reply, masked where it is asked so, if the site's rule allows it."""
+        rule = None if self._sums is None else self._sums(request.run)
+        if session.host is None:
+            session.host = self._open(request.run, request.session)
+        sums = session.host.step(request.step).verb == "sum"  # the host refuses another verb
+        part = check_sum(self.site, rule, request) if sums else None
+        share = 1 if part is None else threshold(len(part.asked.members))
+        masks = None if part is None else self._masks(session, request)
+        if part is not None and masks is not None:
+            masks.check(part)
+        reply = self._reply(session, request, share)
+        if part is None or masks is None:
+            return reply
+        with _disk():
+            made = masks.mask(request, part, decode(reply)[0])
+        return part_bytes(request.history, request.call, made)
+
+    def _masks(self, session: _Session, request: Request | Stage) -> MaskedEnd:
+        """Return the session's half of masked sums, for the history that is asked."""
+        key = (request.run, request.session, request.history)
+        if session.masks is None or session.masks.key != key:
+            rule = None if self._sums is None else self._sums(request.run)
+            session.masks = MaskedEnd(self.site, rule, key, self._answers)
+        return session.masks
+
+    def _reply(self, session: _Session, request: Request, share: int) -> bytes:
+        """Return a call's reply as it is, from the store or made now."""
         if session.host is None:
             session.host = self._open(request.run, request.session)
         host, key = session.host, (request.run, request.session, request.history)
@@ -213,8 +265,9 @@ class SiteEnd:
             return session.last[1]
         step = host.step(request.step)
         call = Call(
-            request.call, step, request.verb, self._view(request.view), _NOTHING, request.round
-        )
+            request.call, step, request.verb, self._view(request.view), _NOTHING, request.round,
+            share=share, history=request.history,
+        )  # fmt: skip
         arguments = request.parcel.open()
         self._check_min_cell(arguments)
         host.state = self._state(session, request)
@@ -224,15 +277,16 @@ class SiteEnd:
         if self._note is not None:
             with _disk():
                 self._note(_left(request, answer.reply))
-        if answer.state is None:
+        if answer.state is None and answer.spent is None:
             session.last = (digest, reply)
             return reply
-        kept = Kept(digest, reply, encode(answer.state))
+        kept = Kept(digest, reply, encode(answer.state or {}))  # noise is never drawn twice
         with _disk():
             self._answers.save(*key, request.call, request.base, kept)
         stay = {n: k for n, k in session.kept.items() if n > request.call or n == request.base}
         session.kept = {**stay, request.call: digest}
-        session.state = (request.call, answer.state)
+        if answer.state is not None:
+            session.state = (request.call, answer.state)
         return reply
 
     def _view(self, seen: Seen | None) -> View | None:
@@ -315,12 +369,16 @@ class SiteEnd:
 
     # refusals -------------------------------------------------------------------------
 
-    def _refusal(self, error: Exception, request: Request | None) -> bytes:
+    def _refusal(self, error: Exception, request: Request | Stage | None) -> bytes:
         """Return what is told of an error, and log where it arose."""
         name = type(error).__name__
-        step = "a request" if request is None else f"step {request.step!r:.62}"
+        step = "a request"
+        if request is not None:
+            asked = isinstance(request, Request)
+            step = f"step {request.step!r:.62}" if asked else f"{request.kind} of a masked sum"
+        call = request.call if isinstance(request, Request) else "-"
         number = secrets.token_hex(4)
-        self._write(f"{number} {step}, call {request.call if request else '-'}: {where(error)}")
+        self._write(f"{number} {step}, call {call}: {where(error)}")
         if isinstance(error, Refused) and not error.near_data:
             return refusal_bytes("Refused", str(error), error.code)
         rules = (VerbRefused, JournalMismatch, SiteFailed)
@@ -360,4 +418,4 @@ def _left(request: Request, arrays: Mapping[str, Array]) -> Left:
         for k, a in arrays.items()
     }
     head = (request.run, request.session, request.call, request.step, request.verb)
-    return Left(*head, fields, request.round)
+    return Left(*head, fields, request.round, request.masked is not None)

@@ -1,0 +1,48 @@
+"""Sums over sites that tell the total and nothing else.
+
+A site has a `Member`, the coordinator a `Gathering` for each epoch; what passes between them are
+the messages of `messages`. Among three sites in one process, every stage in one call:
+
+    names = ("north", "south", "west")
+    identities = {name: Identity.new() for name in names}
+    context = Context("run", "session", "history", {k: i.public for k, i in identities.items()})
+    members = {name: Member(name, identities[name], context) for name in names}
+    epoch = prepare(members, Gathering(context, epoch=0, slots=4))
+
+    replies = {name: {"x_sum": np.array([1.5, -2.0])} for name in names}
+    layout = Layout.of(replies["north"])
+    vectors = {name: encode(reply, layout, n=3) for name, reply in replies.items()}
+    total, _ = exchange(members, epoch, vectors, layout, digest("step", "arguments"))
+    decode(total, layout)                                       # {"x_sum": array([4.5, -6.0])}
+
+Without masks the same bits: `add` the vectors, and `decode`.
+"""
+
+from fedcohort.secure.exchange import exchange, prepare
+from fedcohort.secure.gathering import Gathering, Summing
+from fedcohort.secure.identity import Identity, verify
+from fedcohort.secure.member import Member
+from fedcohort.secure.messages import Context, digest
+from fedcohort.secure.ring import Layout, add, decode, encode, error, zeros
+from fedcohort.secure.rule import InMemory, Settled, ThresholdRule
+
+__all__ = [
+    "Context",
+    "Gathering",
+    "Identity",
+    "InMemory",
+    "Layout",
+    "Member",
+    "Settled",
+    "Summing",
+    "ThresholdRule",
+    "add",
+    "decode",
+    "digest",
+    "encode",
+    "error",
+    "exchange",
+    "prepare",
+    "verify",
+    "zeros",
+]

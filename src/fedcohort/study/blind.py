@@ -26,7 +26,7 @@ from fedcohort.metrics.heterogeneity import (
     share_interval,
 )
 from fedcohort.metrics.intervals import Interval
-from fedcohort.metrics.small_cells import can_rank, fewest
+from fedcohort.privacy.disclosure.counts import can_rank, fewest
 from fedcohort.study.engine import Run
 from fedcohort.study.layout import Laid
 

@@ -38,6 +38,7 @@ from fedcohort.study import evaluate, saved, tune
 from fedcohort.study.arms import Arm
 from fedcohort.study.details import details
 from fedcohort.study.engine import Problem, Run, Trail, fit_once
+from fedcohort.study.free_parameters import crowded, free_parameters
 from fedcohort.study.layout import Laid, Table, lay_out, seed_of
 from fedcohort.study.parameters import parameters
 from fedcohort.study.plan import Plan, Scenario
@@ -278,6 +279,8 @@ class Workshop:
                 found["pooled"] = pooled_levels(run, arm, self.plan.min_cell)
                 left_out = run.design.dropped.items()
                 found["dropped"] = [{"column": c, "reason": why} for c, why in left_out]
+                if arm.scope == "sites" and (note := _crowded(run, arm, chosen, parts["all"])):
+                    found["crowded"] = [{"note": note}]
             if cell.repeat == 0:
                 found |= details(run, laid, self.plan, seed_of(self.plan, cell.repeat))
         if arm.scope == "sites" and cell.repeat == 0 and cell.scenario == 0:
@@ -329,6 +332,13 @@ class Workshop:
         }
         parts = saved.Saved.of(arm.method, run.model, run.design, self._table.dictionary, notes)
         saved.write(self._models / arm.name, parts)
+
+
+def _crowded(run: Run, arm: Arm, chosen: Mapping[str, Any], problem: Problem) -> str:
+    """Say whether a model has too many free parameters for some sites' rows."""
+    features = len(run.design.features) - bool(run.design.offset)
+    n = free_parameters(arm.method, arm.configured(chosen), features)
+    return crowded(n, map(len, problem.frames.values()))
 
 
 def model_facts(

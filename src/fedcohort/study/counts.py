@@ -6,7 +6,7 @@ known, since a model, a curve and a calibration plot give them. With m the `min_
 n rows and e events:
 
     rows      where a site has 1 … m − 1, hidden at all sites of up to v rows: the smallest v   (1)
-              that takes these in and two different counts (eq. 2 of `suppression`, over sites)
+              that takes these in and two different counts (eq. 2 of `disclosure.counts`, over sites)
     events    where a site hides its own, as in Table 1, hidden at the K sites of fewest rows,  (2)
               up to the largest that does, but 2 or more
     halves    of natural sites, events of training and of blind rows: as (2), where a site has
@@ -39,8 +39,8 @@ from fedcohort.arrays import Array
 from fedcohort.data.dictionary import sorted_levels
 from fedcohort.data.encode import column_of
 from fedcohort.data.outcome import Binary, Category, Survival
-from fedcohort.data.suppression import hidden
 from fedcohort.data.targets import survival_of, target_of
+from fedcohort.privacy.disclosure.counts import hidden
 from fedcohort.study.layout import Table, lay_out, test_rows
 from fedcohort.study.plan import Plan, Scenario
 

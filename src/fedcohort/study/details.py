@@ -34,7 +34,7 @@ from fedcohort.metrics.log_rank import log_rank
 from fedcohort.metrics.resampled import multiplicities
 from fedcohort.metrics.risk_groups import risk_groups
 from fedcohort.metrics.roc import roc_points
-from fedcohort.metrics.small_cells import shown_parts
+from fedcohort.privacy.disclosure.counts import shown_parts
 from fedcohort.protocol import NotSupported, Row
 from fedcohort.study.blind import Blind, Ranked, Valued
 from fedcohort.study.engine import Run

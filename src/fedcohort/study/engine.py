@@ -20,13 +20,17 @@ from fedcohort.data import preprocess
 from fedcohort.data.design import Design
 from fedcohort.data.dictionary import Dictionary
 from fedcohort.data.outcome import Outcome, Survival
+from fedcohort.privacy.guard import SiteGuard
 from fedcohort.protocol import Federation, Fitted, Method, SettingError, Task
 from fedcohort.protocol.host import Host
 from fedcohort.protocol.ledger import Ledger
+from fedcohort.protocol.private import Dp
 from fedcohort.runtime.coordinator import Coordinator, Progress
 from fedcohort.runtime.journal import Journal
 from fedcohort.runtime.local import local
 from fedcohort.runtime.store import StateStore
+from fedcohort.study import private
+from fedcohort.study.privacy import check_visible, checked_secure
 
 Frames = Mapping[str, pd.DataFrame]
 
@@ -43,6 +47,8 @@ class Problem:
     min_cell : smallest count a cell may have.
     quorum : fraction of sites that must answer each call.
     runtime : "local", or "flower-sim": how the sites of this process are reached.
+    secure : how sums are formed over three or more sites; see `study.privacy`.
+    dp : differential privacy of each fit; None without.
     """
 
     frames: Frames
@@ -51,6 +57,8 @@ class Problem:
     min_cell: int = 5
     quorum: float = 1.0
     runtime: str = "local"
+    secure: str = "auto"
+    dp: Dp | None = None
 
     @property
     def kind(self) -> str:
@@ -69,8 +77,15 @@ class Problem:
         return any((e > 0).any() for e in events)
 
     def on(self, frames: Frames) -> Problem:
-        """Return the same problem on other tables."""
-        return dataclasses.replace(self, frames=frames)
+        """Return the same problem on other tables.
+
+        One table of several is a bound, not a federation: nobody there needs a secure sum, and it
+        shows what noise costs by having none.
+        """
+        if not len(frames) == 1 < len(self.frames):
+            return dataclasses.replace(self, frames=frames)
+        secure = "auto" if self.secure == "true" else self.secure
+        return dataclasses.replace(self, frames=frames, secure=secure, dp=None)
 
     def pooled(self) -> Problem:
         """Return the problem of one table that holds all rows."""
@@ -89,12 +104,14 @@ class Run:
         the method is raw.
     history : a row per `record` of the program.
     ledger : what left each site.
+    epsilon : what the fit cost each record (or site) of its rows; None without noise.
     """
 
     model: Fitted
     design: Design
     history: list[dict[str, float]]
     ledger: Ledger
+    epsilon: float | None = None
 
     @property
     def rounds(self) -> int:
@@ -149,13 +166,19 @@ def fit_once(
     FedcohortError : whatever the method raises on purpose.
     """
     config = method.configure(settings)
+    checked_secure(problem.secure, len(problem.frames))
+    check_visible(problem.secure, method, config)
     _check_entry(problem.outcome, method)
     steps = (*preprocess.STEPS, *method.steps)
-    hosts = [Host(name, frame, steps, seed) for name, frame in problem.frames.items()]
+    hosts = [
+        Host(name, frame, steps, seed, guard=_guard(problem, name, method, config, seed))
+        for name, frame in problem.frames.items()
+    ]
     trail = trail or Trail(Ledger(problem.min_cell))
     if journal:
         journal.parent.mkdir(parents=True, exist_ok=True)
-    mark = repr((method.name, config, sorted(table.items()), seed, problem.quorum))
+    mark = repr((method.name, config, sorted(table.items()), seed, problem.quorum, problem.secure))
+    mark += repr(problem.dp) if problem.dp else ""
     book = Journal(journal, mark) if journal else None
     states = journal.with_suffix(".states") if journal else None
     try:
@@ -186,6 +209,7 @@ def _reached(
             journal=journal,
             states=states,
             observer=observer,
+            secure=problem.secure,
         ) as fed:
             yield fed
         return
@@ -196,6 +220,7 @@ def _reached(
         journal=journal,
         store=None if states is None else StateStore(states),
         observer=observer,
+        secure=problem.secure,
     )
 
 
@@ -217,8 +242,14 @@ def fit_over(
     settings, table, seed : as `fit_once`, which says what is raised as well.
     """
     config = method.configure(settings)
+    check_visible(problem.secure, method, config)
     _check_entry(problem.outcome, method)
     trail = trail or Trail(fed.ledger)
+    account = None
+    if problem.dp is not None:
+        private.check_sites(problem.dp, len(fed.sites))
+        account = private.Account(private.releases(method, config, problem.dp), problem.dp)
+        fed.accounted(account)
     design = _designed(fed, problem, method, config, table)
     trail.n_preprocess = len(trail.ledger.lines)
     task = Task(
@@ -232,9 +263,19 @@ def fit_over(
         origin=design.origin,
         dictionary=problem.dictionary if method.raw else None,
         outcome_of=problem.outcome if method.raw else None,
+        dp=problem.dp,
+        reach=None if problem.dp is None else private.reach_of(problem.dictionary, problem.outcome),
     )
     model = method.fit(fed if method.raw else fed.through(design), config, task)
-    return Run(model, design, fed.history, trail.ledger)
+    return Run(model, design, fed.history, trail.ledger, private.epsilon_of(account))
+
+
+def _guard(problem: Problem, site: str, method: Method, config: Any, seed: int) -> SiteGuard | None:
+    """Return what guards a site in a private fit."""
+    if problem.dp is None:
+        return None
+    rows = len(problem.frames[site])
+    return private.simulated_guard(site, rows, method, config, problem.dp, seed)
 
 
 def _check_entry(outcome: Outcome | None, method: Method) -> None:
@@ -258,6 +299,15 @@ def _designed(
         return Design(columns=(), dropped={})
     if method.design is not None:
         return method.design(config, problem.dictionary, problem.outcome)
+    if problem.dp is not None:
+        preprocess.check_options(table, method.preprocess)
+        return preprocess.bounded_design(
+            problem.dictionary,
+            problem.outcome,
+            offset=getattr(config, "offset", ""),
+            weights=getattr(config, "weights", ""),
+            strata=getattr(config, "strata", ""),
+        )
     return preprocess.fit_design(
         fed,
         problem.dictionary,

@@ -29,6 +29,7 @@ from fedcohort.data.preprocess import checked
 from fedcohort.data.quality import Sheet, with_outcome
 from fedcohort.protocol import (
     DataError,
+    Dp,
     NotSupported,
     SettingError,
     SiteUnavailable,
@@ -37,6 +38,7 @@ from fedcohort.protocol import (
 from fedcohort.study import fit_lines, saved
 from fedcohort.study.arms import BOUNDS, PREPROCESS
 from fedcohort.study.engine import Problem, Run, fit_once
+from fedcohort.study.privacy import FEWEST, checked_secure
 from fedcohort.study.yamlfile import nearest
 
 if TYPE_CHECKING:
@@ -285,6 +287,8 @@ def fit(
     seed: int | None = None,
     quorum: float = 1.0,
     min_cell: int = 5,
+    secure_aggregation: str | bool = "auto",
+    dp: Mapping[str, Any] | None = None,
     **settings: Any,
 ) -> Fit:
     """Fit a registered method over the sites.
@@ -295,6 +299,11 @@ def fit(
     seed : what every draw derives from; the cohort's by default.
     quorum : fraction of the sites that must answer each call.
     min_cell : smallest count that a cell of anything revealed may have.
+    secure_aggregation : how sums over three or more sites are formed: "auto" (exactly), "true"
+        (masked by the real protocol between the sites of this process), or "false" (as floats).
+    dp : differential privacy of the fit: {"epsilon": 3, "delta": 1e-5}, with "unit" "record" or
+        "site" and a "clip"; None without. Noise follows from the seed here, so that two runs agree:
+        what comes out must not be given away as private.
     settings : the method's, plus ``scale``, ``impute``, ``winsorise`` and ``pool_levels`` for the
         preprocessing.
         ``strategy="isolated"`` fits each site alone, ``"centralised"`` all rows as one table; both
@@ -302,7 +311,8 @@ def fit(
 
     Raises
     ------
-    SettingError : an unknown method or setting (the nearest known one is named).
+    SettingError : an unknown method or setting (the nearest known one is named); or sums that
+        shall be masked among fewer than three sites.
     FedcohortError : whatever the method raises on purpose.
     """
     entry = registry.find(str(method))
@@ -321,7 +331,18 @@ def fit(
             table[key] = checked(key, value)
         except SettingError as error:
             raise SettingError(f"{key} is {value!r}; {error}") from None
-    problem = Problem(fed.frames, fed.dictionary, fed.outcome, min_cell, quorum)
+    bound = settings.get("strategy") in BOUNDS
+    asked = _private(dp, fed, settings["strategy"] if bound else "")
+    secure = checked_secure(secure_aggregation, FEWEST if bound else len(fed.frames))
+    problem = Problem(
+        fed.frames,
+        fed.dictionary,
+        fed.outcome,
+        min_cell,
+        quorum,
+        secure="auto" if bound and secure == "true" else secure,
+        dp=asked,
+    )
     if problem.kind not in entry.tasks:
         raise SettingError(fit_lines.serves(entry, fed.outcome))
 
@@ -330,7 +351,7 @@ def fit(
         parts = saved.Saved.of(method, run.model, run.design, problem.dictionary, {})
         return Fit(method, dict(given), parts, run)
 
-    if settings.get("strategy") not in BOUNDS:
+    if not bound:
         return _warned(once(problem, settings), fed)
     scope = settings.pop("strategy")
     given = {**entry.alone, **settings}
@@ -341,6 +362,28 @@ def fit(
         raise SiteUnavailable("there are no sites to fit alone.")
     fits = Fit(method, dict(given), next(iter(own.values())).parts, None, own)
     return _warned(fits, fed)
+
+
+def _private(dp: Mapping[str, Any] | None, fed: Cohort, bound: str) -> Dp | None:
+    """Return what a private fit is asked for; None of any other.
+
+    Raises
+    ------
+    SettingError : an impossible value; a bound, which has no noise; or a dictionary that was
+        drafted from the records.
+    """
+    if dp is None:
+        return None
+    if bound:
+        raise SettingError(
+            f"strategy {bound!r} is a bound, and bounds are fitted without noise. Leave out dp."
+        )
+    if fed.drafted:
+        raise SettingError(
+            "a private fit scales by the dictionary's ranges and levels, and this one was drafted "
+            "from the records. Give simulate(...) a dictionary."
+        )
+    return Dp.of(dp)
 
 
 def _warned(fit: Fit, fed: Cohort) -> Fit:

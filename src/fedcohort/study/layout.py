@@ -17,12 +17,13 @@ from fedcohort.data.outcome import Binary, Continuous, Count, Outcome, Survival
 from fedcohort.data.partition import partition
 from fedcohort.data.preprocess import check_roles, strata_levels
 from fedcohort.data.quality import site_called, with_outcome
-from fedcohort.metrics.small_cells import fewest
-from fedcohort.protocol import DataError, SettingError
+from fedcohort.privacy.disclosure.counts import fewest
+from fedcohort.protocol import DataError, SettingError, registry
 from fedcohort.study.engine import Problem
 from fedcohort.study.exclusion import Stage, exclude
 from fedcohort.study.opening import opened
 from fedcohort.study.plan import Plan, Scenario
+from fedcohort.study.privacy import check_visible, checked_secure
 from fedcohort.study.reader import LONGEST_NAME
 from fedcohort.study.splits import strata, stratified
 
@@ -231,7 +232,20 @@ def lay_out(plan: Plan, table: Table, scenario: Scenario, repeat: int) -> Laid:
             table.outcome,
             **scenario.options,
         )
-    problem = Problem(frames, table.dictionary, table.outcome, plan.min_cell, plan.quorum)
+    if any(arm.scope == "sites" for arm in plan.arms):
+        checked_secure(plan.privacy.secure, len(frames))
+    for arm in (arm for arm in plan.arms if arm.scope == "sites"):
+        method = registry.find(arm.method)
+        check_visible(plan.privacy.secure, method, method.configure(arm.configured()))
+    problem = Problem(
+        frames,
+        table.dictionary,
+        table.outcome,
+        plan.min_cell,
+        plan.quorum,
+        secure=plan.privacy.secure,
+        dp=plan.privacy.dp,
+    )
     natural = scenario.rule == "natural" and table.site is not None
     return Laid(
         problem,

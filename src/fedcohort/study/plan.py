@@ -13,9 +13,11 @@ from typing import Any, cast
 
 from fedcohort.data.outcome import Binary, Category, Continuous, Count, Outcome, Survival
 from fedcohort.data.sql import is_url, problem_of_query, problem_of_url
-from fedcohort.protocol import registry
+from fedcohort.protocol import Dp, SettingError, registry
+from fedcohort.study import privacy
 from fedcohort.study.arms import PREPROCESS, Arm, arms_of, preprocess_value, tuning
 from fedcohort.study.exclusion import REASONS
+from fedcohort.study.privacy import Privacy
 from fedcohort.study.reader import Reader
 from fedcohort.study.yamlfile import Document, Where
 
@@ -81,6 +83,7 @@ class Plan:
     metrics: tuple[str, ...]
     tune: Mapping[str, Any]
     min_cell: int
+    privacy: Privacy
     quorum: float
     base: Path
     content: Mapping[str, Any]
@@ -133,7 +136,10 @@ def check(doc: Document, base: Path, *, network: bool = False) -> Plan:
     }
     tune = tuning(reader)
     reader.mapping(("evaluate",), ("test_fraction", "repeats", "draws", "metrics"))
-    _privacy(reader)
+    found = privacy.read(reader)
+    arms = arms_of(reader, task, preprocess, tune)
+    if found.dp is not None:
+        _check_private(reader, found.dp, arms, tune)
     return Plan(
         study=study,
         question=reader.text(("question",), ""),
@@ -147,17 +153,38 @@ def check(doc: Document, base: Path, *, network: bool = False) -> Plan:
         site_column=column,
         n_sites=n_sites,
         scenarios=(default,) if network else _scenarios(reader, default),
-        arms=arms_of(reader, task, preprocess, tune),
+        arms=arms,
         test_fraction=reader.number(("evaluate", "test_fraction"), 0.25, 0.0, 1.0, open_ends=True),
         repeats=reader.whole(("evaluate", "repeats"), 5, low=1, high=MOST_REPEATS),
         draws=reader.whole(("evaluate", "draws"), 200, low=2, high=MOST_DRAWS),
         metrics=_metrics(reader, task, outcome),
         tune=tune,
-        min_cell=reader.whole(("privacy", "min_cell"), 5, low=1),
+        min_cell=found.min_cell,
+        privacy=found,
         quorum=reader.number(("quorum",), 1.0, 0.0, 1.0),
         base=base,
         content=doc.content,
     )
+
+
+def _check_private(reader: Reader, dp: Dp, arms: tuple[Arm, ...], tune: Mapping[str, Any]) -> None:
+    """Refuse a study of which some arm could not be fitted with differential privacy."""
+    from fedcohort.data.preprocess import check_options  # it brings pandas
+    from fedcohort.study import private
+
+    if tune:
+        raise reader.doc.error(
+            ("tune",),
+            "a private study tunes nothing: each fit that is tried would cost its epsilon again. "
+            "Choose the settings beforehand.",
+        )
+    for arm in (a for a in arms if a.scope == "sites"):
+        method = registry.find(arm.method)
+        try:
+            private.releases(method, method.configure(arm.configured()), dp)
+            check_options(arm.preprocess, method.preprocess)
+        except SettingError as error:
+            raise reader.doc.error(("privacy", "dp"), f"arm {arm.name!r}: {error}") from None
 
 
 def _outcome(reader: Reader, task: str, source: str) -> Outcome | None:
@@ -331,13 +358,3 @@ def _options(
     if rule == "groups" and "group" not in found:
         raise reader.doc.error(where, "the key 'group' is missing: the column of the groups.")
     return found
-
-
-def _privacy(reader: Reader) -> None:
-    """Refuse what this version cannot protect, instead of leaving it out in silence."""
-    privacy = reader.mapping(("privacy",), ("secure_aggregation", "min_cell", "dp"))
-    for key in ("secure_aggregation", "dp"):
-        if privacy.get(key, False) is not False:
-            raise reader.doc.error(
-                ("privacy", key), "this version cannot do that; remove the key or set it to false."
-            )

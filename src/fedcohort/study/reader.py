@@ -5,6 +5,7 @@ A key without a value (null) counts as one that is not there.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from typing import Any, cast
 
@@ -107,7 +108,7 @@ class Reader:
         self, where: Where, default: float, low: float, high: float, open_ends: bool = False
     ) -> float:
         """Return a number above `low`, and below `high` or equal to it."""
-        value = self.get(where, default)
+        value = spelled(self.get(where, default))
         fits = isinstance(value, (int, float)) and not isinstance(value, bool)
         if not fits or not (low < value < high if open_ends else low < value <= high):
             raise self.doc.error(where, f"expected a number between {low:g} and {high:g}.")
@@ -119,3 +120,11 @@ class Reader:
         if not isinstance(value, bool):
             raise self.doc.error(where, "expected true or false.")
         return value
+
+
+def spelled(value: Any) -> Any:
+    """Return the number that a text such as ``1e-5`` spells, which YAML 1.1 leaves as text."""
+    if isinstance(value, str):
+        with contextlib.suppress(ValueError):
+            return float(value)
+    return value

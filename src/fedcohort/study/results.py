@@ -51,6 +51,7 @@ PACKAGES = (
 LISTED = (
     "coefficients", "parameters", "proportional_hazards", "calibration", "over_time", "risk_groups",
     "by_centre", "heterogeneity", "importance", "roc", "residuals", "pooled", "dropped",
+    "crowded",
 )  # fmt: skip
 
 
@@ -134,7 +135,7 @@ def write_all(shop: Shelf, about: About, out: Path, seconds: float, command: str
             **({"exactness": dict(about.exactness)} if about.exactness else {}),
         },
         "preprocess": dict(plan.content.get("preprocess") or {}),
-        "privacy": {"secure_aggregation": False, "dp": None, "min_cell": plan.min_cell},
+        "privacy": plan.privacy.content,
         "command": command,
         "seconds": round(seconds, 1),
         **about.more,

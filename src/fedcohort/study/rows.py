@@ -30,7 +30,7 @@ def row_of(
         "seconds": round(seconds, 3),
         "bytes_up": up,
         "bytes_down": down,
-        "epsilon": None,
+        "epsilon": run.epsilon,
     }
 
 

@@ -3,7 +3,8 @@
 * averaging: each site trains from the same θ, the coordinator takes their mean with weights
   n_k/n and a server rule (McMahan et al. 2017; FedProx, Li et al. 2020, by a proximal term in the
   plan; FedAdam and FedYogi, Reddi et al. 2021, by the rule).
-  Revealed: `Update` every round, only as a sum over the sites.
+  Revealed: `Update` every round, only as a sum over the sites; with an aggregation that withstands
+  sites which lie (`training.robust`), `Visit` of each site every round.
 * sequential: one model visits the sites in a shuffled order, again in every round (D6.2, 8.2).
   Revealed: `Visit` of each site every round: the model as each site left it.
 * ensemble: each site trains a model alone, and they vote. Revealed: `Member` of each site, once.
@@ -14,15 +15,19 @@ members of an ensemble see to that themselves.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from fedcohort.arrays import Array
 from fedcohort.protocol import Federation, Site, gathered, message, summed
+from fedcohort.protocol.updates import count_fault
 from fedcohort.training.course import Course, HeldOut, Schedule, follow
 from fedcohort.training.local import evaluate, train
 from fedcohort.training.plan import Plan
+from fedcohort.training.reach import WEIGHTLESS, leap, length, misfit
+from fedcohort.training.robust import MEAN, Aggregation
 from fedcohort.training.rows import rows_of
 from fedcohort.training.server import Rule, Server
 
@@ -35,6 +40,18 @@ class Update:
     rows: Array
     loss: Array
 
+    def fault(self, asked: Mapping[str, Any]) -> str:
+        """Return what is wrong with one site's reply; see `protocol.updates`."""
+        if why := misfit(self.theta, asked["theta"], self.rows, self.loss):
+            return why
+        if not self.rows and (self.theta.any() or self.loss):
+            return WEIGHTLESS
+        return leap(self.moved(asked), asked)
+
+    def moved(self, asked: Mapping[str, Any]) -> float:
+        """Return ‖θ_k − θ‖."""
+        return length(self.theta / self.rows - asked["theta"]) if self.rows else 0.0
+
 
 @message
 class Visit:
@@ -43,6 +60,18 @@ class Visit:
     theta: Array
     rows: Array
     loss: Array
+
+    def fault(self, asked: Mapping[str, Any]) -> str:
+        """Return what is wrong with one site's reply; see `protocol.updates`."""
+        if why := misfit(self.theta, asked["theta"], self.rows, self.loss):
+            return why
+        if not self.rows and ((self.theta != asked["theta"]).any() or self.loss):
+            return WEIGHTLESS
+        return leap(self.moved(asked), asked)
+
+    def moved(self, asked: Mapping[str, Any]) -> float:
+        """Return ‖θ_k − θ‖."""
+        return length(self.theta - asked["theta"])
 
 
 @message
@@ -55,6 +84,21 @@ class Member:
     thetas: Array
     weight: Array
     loss: Array
+
+    def fault(self, asked: Mapping[str, Any]) -> str:
+        """Return what is wrong with one site's reply; see `protocol.updates`."""
+        wanted = np.broadcast_to(asked["theta"], (1 + len(asked["keep"]), len(asked["theta"])))
+        if why := misfit(self.thetas, wanted, self.weight, self.loss):
+            return why
+        if why := count_fault("weight", self.weight):
+            return why
+        if not self.weight and ((self.thetas != wanted).any() or self.loss):
+            return WEIGHTLESS
+        return leap(max(map(length, self.thetas - wanted)), asked, asked["rounds"])
+
+    def moved(self, asked: Mapping[str, Any]) -> float:
+        """Return ‖θ_k − θ‖ of the last model."""
+        return length(self.thetas[0] - asked["theta"])
 
 
 # site ---------------------------------------------------------------------------------
@@ -126,13 +170,39 @@ def train_alone(
 
 
 def averaging(
-    fed: Federation, plan: Plan, schedule: Schedule, rule: Rule, server: Server, held_out: HeldOut
+    fed: Federation,
+    plan: Plan,
+    schedule: Schedule,
+    rule: Rule,
+    server: Server,
+    held_out: HeldOut,
+    centre: Aggregation = MEAN,
 ) -> Course:
-    """Train by rounds of local training and a mean, from `server.x`."""
+    """Train by rounds of local training and a mean, from `server.x`.
+
+    Parameters
+    ----------
+    centre : what is taken for the mean; all but the plain one see each site's model.
+
+    Raises
+    ------
+    SettingError : there are fewer sites than `centre` needs.
+    """
     state = server
+    centre.check(len(fed.sites))
+
+    def robustly(theta: Array, rate: float) -> tuple[Array, float]:
+        nonlocal state
+        left = fed.gather(visit, theta=theta, plan=plan.text, rate=rate).values()
+        rows = np.array([float(v.rows) for v in left])
+        thetas = np.stack([v.theta for v in left])
+        state = rule(state, centre(thetas, rows, theta, caught=len(fed.refused)))
+        return state.x, float(np.median([float(v.loss) / v.rows for v in left if v.rows]))
 
     def advance(theta: Array, rate: float) -> tuple[Array, float]:
         nonlocal state
+        if not centre.plain:
+            return robustly(theta, rate)
         total = fed.sum(train_here, theta=theta, plan=plan.text, rate=rate)
         n = max(float(total.rows), 1.0)
         if total.rows:
@@ -156,10 +226,13 @@ def sequential(
 
     def advance(theta: Array, rate: float) -> tuple[Array, float]:
         rows = loss = 0.0
+        came: list[str] = []
         for name in rng.permutation(list(fed.sites)).tolist():
-            there = fed.only([str(name)])
-            (left,) = there.gather(visit, theta=theta, plan=plan.text, rate=rate).values()
-            theta, rows, loss = left.theta, rows + float(left.rows), loss + float(left.loss)
+            there = fed.only([str(name)]).optional()
+            for left in there.gather(visit, theta=theta, plan=plan.text, rate=rate).values():
+                theta, rows, loss = left.theta, rows + float(left.rows), loss + float(left.loss)
+                came.append(str(name))
+        fed.enough(came)
         return theta, loss / max(rows, 1.0)
 
     return follow(schedule, theta, advance, held_out=held_out, rounds=fed.rounds, record=fed.record)

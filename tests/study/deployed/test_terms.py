@@ -85,7 +85,7 @@ def test_a_text_that_is_no_study_is_refused_on_one_line(tmp_path, change, said):
         ("{source: network}", "", "'outcome' is missing|'dictionary' is missing"),
         ("{outcome: {time: time, event: event}}", "", "'dictionary' is missing"),
         ("{dictionary: none.yaml}", "", "no dictionary file"),
-        ("{dictionary: d.yaml}", "privacy: {secure_aggregation: true}", "cannot do that"),
+        ("{dictionary: d.yaml}", "privacy: {secure_aggregation: maybe}", "expected auto, true or false"),
         ("{dictionary: d.yaml, surce: x}", "", "unknown key 'surce'"),
     ],
 )

@@ -75,12 +75,12 @@ from fedcohort.algorithms.cox.steps import Totals, deaths, totals
 from fedcohort.arrays import Array
 from fedcohort.data.differences import check_differences
 from fedcohort.data.isolation import check_columns_apart
-from fedcohort.data.suppression import origins
 from fedcohort.numerics import proportional
 from fedcohort.numerics.proportional import Trend
 from fedcohort.numerics.scaling import scale_of
 from fedcohort.numerics.strata import apart
 from fedcohort.numerics.survival import Baseline, exits, leave_together
+from fedcohort.privacy.disclosure.rounding import origins
 from fedcohort.protocol import (
     DataError,
     Federation,
@@ -238,7 +238,7 @@ def survey(
     `grid` has the times of each stratum.
 
     The origin is the pooled mean, rounded so that it tells no count below `min_cell`
-    (`data.suppression`): the model is saved with it, and no coefficient depends on it.
+    (`privacy.disclosure.rounding`): the model is saved with it, and no coefficient depends on it.
     """
     mean = total.x / total.rows
     times, sizes = np.concatenate(grid), np.array([len(t) for t in grid])

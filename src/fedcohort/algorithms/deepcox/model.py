@@ -28,7 +28,7 @@ class DeepCoxModel(Fitted):
     thetas : (M, P) their parameters; M = 1 but for an ensemble, where it is the number of sites.
     weights : w (M,), summing to 1.
     centre : c, in log hazard.
-    baseline : Breslow's, of the rows that the model was trained on.
+    baseline : Breslow's, of the rows that the model was trained on; None of some private fits.
     rounds : how many were run; fewer than asked for where training stopped early.
     kept : the models after earlier rounds.
     """
@@ -37,7 +37,7 @@ class DeepCoxModel(Fitted):
     thetas: Array
     weights: Array
     centre: float
-    baseline: Baseline
+    baseline: Baseline | None
     rounds: int
     kept: Mapping[int, DeepCoxModel] = field(default_factory=dict[int, "DeepCoxModel"])
 
@@ -52,7 +52,17 @@ class DeepCoxModel(Fitted):
         return risk
 
     def predict_survival(self, x: Array, times: Array) -> Array:
-        """Return P(T > t) for each row of x (n, p) and each of `times` (m,): (n, m)."""
+        """Return P(T > t) for each row of x (n, p) and each of `times` (m,): (n, m).
+
+        Raises
+        ------
+        NotSupported : the fit was differentially private, and no times are usual.
+        """
+        if self.baseline is None:
+            raise NotSupported(
+                "this private fit of 'deepcox' has no baseline hazard, and predicts risks alone; "
+                "to protect records and have one, give the time column 'usual: [0, horizon]'."
+            )
         return self.baseline.survival(self.predict(x), np.asarray(times, float))
 
     def at_round(self, rounds: int) -> DeepCoxModel:
@@ -77,9 +87,9 @@ class DeepCoxModel(Fitted):
             "thetas": self.thetas,
             "weights": self.weights,
             "centre": np.array(self.centre),
-            "times": self.baseline.times,
-            "cumulative": self.baseline.cumulative,
         }
+        if self.baseline is not None:
+            own |= {"times": self.baseline.times, "cumulative": self.baseline.cumulative}
         for r, model in self.kept.items():
             own |= {f"round{r}.{name}": a for name, a in model.arrays().items()}
         return own
@@ -93,8 +103,10 @@ class DeepCoxModel(Fitted):
         """Rebuild the model from what `arrays` and `meta` returned."""
 
         def stage(prefix: str, rounds: int, kept: Mapping[int, DeepCoxModel]) -> Self:
-            a = {k: arrays[prefix + k] for k in ("thetas", "weights", "times", "cumulative")}
-            baseline = Baseline(a["times"], a["cumulative"])
+            a = {k: arrays[prefix + k] for k in ("thetas", "weights")}
+            baseline = None
+            if prefix + "times" in arrays:
+                baseline = Baseline(arrays[prefix + "times"], arrays[prefix + "cumulative"])
             centre = float(arrays[prefix + "centre"])
             return cls(meta["network"], a["thetas"], a["weights"], centre, baseline, rounds, kept)
 

@@ -31,6 +31,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from fedcohort.algorithms.deepcox import private
 from fedcohort.algorithms.deepcox.model import DeepCoxModel
 from fedcohort.algorithms.deepcox.settings import DeepCoxSettings
 from fedcohort.arrays import Array
@@ -39,7 +40,17 @@ from fedcohort.data.tables import SurvivalTable
 from fedcohort.models.losses import RiskSets
 from fedcohort.models.network import initial, network
 from fedcohort.numerics.survival import Baseline
-from fedcohort.protocol import Federation, Site, SiteUnavailable, Step, Task, message, summed
+from fedcohort.protocol import (
+    Federation,
+    NotConverged,
+    Site,
+    SiteUnavailable,
+    Step,
+    Task,
+    message,
+    summed,
+)
+from fedcohort.protocol.updates import count_fault
 from fedcohort.training import strategies
 from fedcohort.training.course import Course, HeldOut, Schedule, follow
 from fedcohort.training.local import penalise
@@ -56,6 +67,12 @@ class Deaths:
     d: Array
     rows: Array
 
+    def fault(self, asked: Mapping[str, Any]) -> str:
+        """Return what is wrong with one site's reply; see `protocol.updates`."""
+        if self.d.shape != asked["times"].shape or self.rows.shape:
+            return "other shapes than those of the grid that it was asked about."
+        return count_fault("d", self.d) or "more deaths than rows." * bool(self.d.sum() > self.rows)
+
 
 @message
 class RiskSums:
@@ -65,12 +82,24 @@ class RiskSums:
     dead: Array
     total: Array
 
+    def fault(self, asked: Mapping[str, Any]) -> str:
+        """Return what is wrong with one site's reply; see `protocol.updates`."""
+        if self.s0.shape != asked["times"].shape or self.dead.shape or self.total.shape:
+            return "other shapes than those of the grid that it was asked about."
+        grows = (np.diff(self.s0) > 1e-9 * self.s0[:1]).any()
+        return "risk sets that grow with time, or are below 0." * bool(grows or (self.s0 < 0).any())
+
 
 @message
 class Pull:
     """∇(−ℓ) (P,), eq. (3)."""
 
     gradient: Array
+
+    def fault(self, asked: Mapping[str, Any]) -> str:
+        """Return what is wrong with one site's reply; see `protocol.updates`."""
+        fits = self.gradient.shape == asked["theta"].shape
+        return "" if fits else "a gradient of another shape than the model that it was sent."
 
 
 # site ---------------------------------------------------------------------------------
@@ -174,6 +203,8 @@ def fit(fed: Federation, config: DeepCoxSettings, task: Task) -> DeepCoxModel:
     DataError : no site has seen an event.
     SiteUnavailable : a call fell below the quorum.
     """
+    if task.dp is not None:
+        return private.fit(fed, config, task, task.dp)
     plan, schedule = config.plan(len(task.features)), config.schedule
     times = timegrid.time_grid(fed, config.time_grid, config.least_cell(task.min_cell))
     theta = initial(plan.network, task.seed)
@@ -188,7 +219,8 @@ def fit(fed: Federation, config: DeepCoxSettings, task: Task) -> DeepCoxModel:
         course = strategies.sequential(fed, plan, schedule, theta, task.rng, held_out)
     else:
         rule, server = RULES[config.strategy], config.server(theta)
-        course = strategies.averaging(fed, plan, schedule, rule, server, held_out)
+        centre = config.centre
+        course = strategies.averaging(fed, plan, schedule, rule, server, held_out, centre)
     stages = {r: kept[None] for r, kept in course.kept.items()}
     return _with_baseline(fed, plan, times, course.theta[None], ONE, course.rounds, stages)
 
@@ -205,23 +237,29 @@ def exact(
     net = network(plan.network, plan.dtype, plan.device)
     net.load(theta)
     optimiser = OPTIMISERS[plan.optimiser](net.theta)
-    events = fed.sum(count_deaths, times=times, plan=plan.text, held_out=False)
-    fed = fed.only(fed.answered)
+    pool = _Pool(fed, times, plan.text, held_out=False)
     shift, step = 0.0, 0
+
+    def sums(theta: Array) -> tuple[RiskSums, Pull]:
+        draw = step if net.draws else -1
+        while True:
+            risk = pool.fed.sum(
+                sum_risks, thetas=theta[None], weights=ONE, shift=shift, times=times,
+                plan=plan.text, held_out=False, draw=draw,
+            )  # fmt: skip
+            if not pool.settled():
+                continue
+            slope = pool.fed.sum(
+                pull, theta=theta, increments=_ratio(pool.events.d, risk.s0), shift=shift,
+                times=times, plan=plan.text, draw=draw,
+            )  # fmt: skip
+            if pool.settled():
+                return risk, slope
 
     def advance(theta: Array, rate: float) -> tuple[Array, float]:
         nonlocal shift, step
-        draw = step if net.draws else -1
-        risk = fed.sum(
-            sum_risks, thetas=theta[None], weights=ONE, shift=shift, times=times,
-            plan=plan.text, held_out=False, draw=draw,
-        )  # fmt: skip
-        _check_all_answered(fed)
-        slope = fed.sum(
-            pull, theta=theta, increments=_ratio(events.d, risk.s0), shift=shift, times=times,
-            plan=plan.text, draw=draw,
-        )  # fmt: skip
-        _check_all_answered(fed)
+        risk, slope = sums(theta)
+        events = pool.events
         net.load(theta)
         net.grad.copy_(torch.from_numpy(slope.gradient / events.rows))
         loss = loss_of(events, risk) + penalise(net, plan)
@@ -240,19 +278,12 @@ def loss_of(events: Deaths, risk: RiskSums) -> float:
 
 def pooled_held_out_loss(fed: Federation, plan: Plan, times: Array) -> HeldOut:
     """Return the function that asks the sites for −ℓ/n of the rows they hold out."""
-    events: Deaths | None = None
+    pool: _Pool | None = None
 
     def loss(theta: Array) -> float:
-        nonlocal events, fed
-        if events is None:
-            events = fed.sum(count_deaths, times=times, plan=plan.text, held_out=True)
-            fed = fed.only(fed.answered)
-        risk = fed.sum(
-            sum_risks, thetas=theta[None], weights=ONE, shift=0.0, times=times,
-            plan=plan.text, held_out=True, draw=-1,
-        )  # fmt: skip
-        _check_all_answered(fed)
-        return loss_of(events, risk)
+        nonlocal pool
+        pool = pool or _Pool(fed, times, plan.text, held_out=True)
+        return loss_of(*pool.risks(theta[None], ONE))
 
     return loss
 
@@ -268,25 +299,70 @@ def _with_baseline(
 ) -> DeepCoxModel:
     """Return the model of thetas (M, P), and those of earlier rounds, each with its baseline."""
     text = replace(plan, validation_fraction=0.0).text
-    events = fed.sum(count_deaths, times=times, plan=text, held_out=False)
-    fed = fed.only(fed.answered)
+    pool = _Pool(fed, times, text, held_out=False)
 
     def model(thetas: Array, rounds: int, kept: Mapping[int, DeepCoxModel]) -> DeepCoxModel:
-        risk = fed.sum(
-            sum_risks, thetas=thetas, weights=weights, shift=0.0, times=times,
-            plan=text, held_out=False, draw=-1,
-        )  # fmt: skip
-        _check_all_answered(fed)
+        events, risk = pool.risks(thetas, weights)
         centre = float(risk.total / events.rows)
+        if not abs(centre) < LARGEST:
+            raise NotConverged(
+                f"the network's log risks are beyond {LARGEST:g}, which no baseline hazard goes "
+                f"with. Lower the learning rate, or choose an aggregation that withstands sites "
+                f"which lie."
+            )
         baseline = Baseline.breslow(times, events.d, risk.s0 * math.exp(-centre))
         return DeepCoxModel(plan.network, thetas, weights, centre, baseline, rounds, kept)
 
     return model(thetas, rounds, {r: model(stage, r, {}) for r, stage in stages.items()})
 
 
+class _Pool:
+    """The sites of sums over risk sets, which must be the same in all of them, and their deaths.
+
+    A site whose reply was refused leaves the pool: the deaths of the others are counted anew.
+
+    Attributes
+    ----------
+    fed : of the sites that are left.
+    events : their deaths.
+    """
+
+    def __init__(self, fed: Federation, times: Array, plan: str, *, held_out: bool):
+        self._all, self._times, self._plan, self._held_out = fed, times, plan, held_out
+        self.fed, self.events = self._counted(fed)
+
+    def _counted(self, fed: Federation) -> tuple[Federation, Deaths]:
+        events = fed.sum(count_deaths, times=self._times, plan=self._plan, held_out=self._held_out)
+        return fed.only(fed.answered), events
+
+    def settled(self) -> bool:
+        """Return whether all sites of the pool are in the latest sum; if not, ask again.
+
+        Raises
+        ------
+        SiteUnavailable : a site did not answer, or fewer than the quorum are left.
+        """
+        _check_all_answered(self.fed)
+        if not self.fed.refused:
+            return True
+        self._all.enough(self.fed.answered)
+        self.fed, self.events = self._counted(self.fed.only(self.fed.answered))
+        return False
+
+    def risks(self, thetas: Array, weights: Array) -> tuple[Deaths, RiskSums]:
+        """Return the deaths, and the risk sets of thetas (M, P) without dropout."""
+        while True:
+            risk = self.fed.sum(
+                sum_risks, thetas=thetas, weights=weights, shift=0.0, times=self._times,
+                plan=self._plan, held_out=self._held_out, draw=-1,
+            )  # fmt: skip
+            if self.settled():
+                return self.events, risk
+
+
 def _check_all_answered(fed: Federation) -> None:
     """Refuse a sum that lacks a site whose deaths were counted."""
-    if missing := sorted(set(fed.sites) - set(fed.answered)):
+    if missing := sorted({*fed.sites} - {*fed.answered} - {*fed.refused}):
         raise SiteUnavailable(
             f"{', '.join(missing)} left after its deaths were counted, and risk sets need the same "
             f"sites in every sum. Bring them back and --resume, or start again without them."
@@ -298,10 +374,13 @@ def _ratio(d: Array, s0: Array) -> Array:
     return np.divide(d, s0, out=np.zeros(len(d)), where=d > 0)
 
 
+#: The largest mean log risk: beyond it, e^f is no number.
+LARGEST = 500.0
+
 #: Weights of a model that is one network.
 ONE = np.ones(1)
 
-STEPS = (count_deaths, sum_risks, pull, *strategies.STEPS, *timegrid.STEPS)
+STEPS = (count_deaths, sum_risks, pull, *strategies.STEPS, *timegrid.STEPS, *private.STEPS)
 
 #: How each strategy trains; the others average.
 TRAINS: Mapping[str, Step[..., Any]] = {
@@ -314,4 +393,6 @@ TRAINS: Mapping[str, Step[..., Any]] = {
 def asks(config: DeepCoxSettings) -> tuple[Step[..., Any], ...]:
     """Return the steps that a fit with these settings can ask for."""
     trains = TRAINS.get(config.strategy, strategies.train_here)
+    if not config.centre.plain:
+        trains = strategies.visit
     return (count_deaths, sum_risks, trains, *timegrid.asks(config.time_grid))

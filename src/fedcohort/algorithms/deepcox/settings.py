@@ -12,7 +12,8 @@ from fedcohort.protocol import SettingError, setting
 from fedcohort.training.course import Schedule
 from fedcohort.training.optimisers import OPTIMISERS
 from fedcohort.training.plan import Plan
-from fedcohort.training.server import Server
+from fedcohort.training.robust import AGGREGATIONS, Aggregation
+from fedcohort.training.server import RULES, Server
 
 STRATEGIES = (
     "fedavg", "fedprox", "fedadam", "fedyogi", "sequential", "ensemble", "exact",
@@ -44,6 +45,17 @@ class DeepCoxSettings:
     beta1: float = setting(0.9, "β₁ of fedadam and fedyogi")
     beta2: float = setting(0.99, "β₂ of fedadam and fedyogi")
     tau: float = setting(0.001, "τ of fedadam and fedyogi, least size of a parameter's change")
+    aggregation: str = setting(
+        "mean",
+        "what averaging strategies take of the sites' models; all but mean withstand sites that "
+        "lie, and see each site's model, so that they exclude masked sums",
+        choices=AGGREGATIONS,
+    )
+    trim: float = setting(0.2, "β of trimmed_mean: part of the sites left out at either end")
+    byzantine: int = setting(1, "f of krum and multi_krum: sites that may lie", "sites")
+    norm_bound: float | None = setting(
+        None, "M of norm_bound: longest update of a site; null: the median of each round's"
+    )
     patience: int | None = setting(
         None, "stop after so many rounds without a better held-out loss; null: never", "rounds"
     )
@@ -54,6 +66,10 @@ class DeepCoxSettings:
     time_grid: str | int = setting(
         "protected", "protected, exact, or a number of intervals: where risk sets are summed"
     )
+    dp_groups: int = setting(
+        128, "random groups of a site's records in a private round, strategy exact", "groups"
+    )
+    dp_sampling: float = setting(1.0, "probability that a record is in a private round, up to 1")
     dtype: str = setting("float64", "of the network", choices=("float64", "float32"))
     device: str = setting("cpu", "where the network computes", choices=("cpu", "cuda"))
 
@@ -65,7 +81,15 @@ class DeepCoxSettings:
             self._must(name, getattr(self, name) >= 0, "0 or more")
         for name in ("dropout", "beta1", "beta2"):
             self._must(name, 0 <= getattr(self, name) < 1, "from 0 to below 1")
+        self._must("trim", 0 <= self.trim < 0.5, "from 0 to below 0.5")
+        self._must("byzantine", self.byzantine >= 0, "0 or more")
+        bound = self.norm_bound
+        self._must("norm_bound", bound is None or bound > 0, "above 0, or null")
+        plain = self.aggregation == "mean" or self.strategy in RULES
+        self._must("aggregation", plain, f"mean, as strategy {self.strategy!r} averages no models")
         self._must("patience", self.patience is None or self.patience > 0, "above 0, or null")
+        self._must("dp_groups", self.dp_groups > 0, "a whole number above 0")
+        self._must("dp_sampling", 0 < self.dp_sampling <= 1, "above 0, up to 1")
         self._must("validation_fraction", 0 < self.validation_fraction < 1, "between 0 and 1")
         self._must("hidden", all(w > 0 for w in self.hidden), "whole numbers above 0")
         self._must("keep_rounds", all(r > 0 for r in self.keep_rounds), "whole numbers above 0")
@@ -98,6 +122,16 @@ class DeepCoxSettings:
             validation_fraction=0.0 if self.patience is None else self.validation_fraction,
             dtype=self.dtype,
             device=self.device,
+        )
+
+    @property
+    def centre(self) -> Aggregation:
+        """What averaging strategies take of the sites' models."""
+        return Aggregation(
+            name=self.aggregation,
+            trim=self.trim,
+            byzantine=self.byzantine,
+            norm_bound=self.norm_bound,
         )
 
     def least_cell(self, min_cell: int) -> int:

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
+from fedcohort.algorithms.glm import private
 from fedcohort.algorithms.glm.logistic import LogisticModel
 from fedcohort.algorithms.glm.model import GlmModel
 from fedcohort.algorithms.glm.program import BOUNDED, fit, fit_logistic
@@ -70,8 +71,9 @@ METHOD = Method(
     settings=GlmSettings,
     fit=fit,
     model=GlmModel,
-    steps=STEPS,
+    steps=(*STEPS, *private.STEPS),
     asks=asks,
+    private=private.releases,
     gives=frozenset({"predict", "summary", "parameters"}),
     preprocess={"scale": "none", "impute": "median"},
 )
@@ -87,8 +89,9 @@ LOGISTIC = Method(
     settings=LogisticSettings,
     fit=fit_logistic,
     model=LogisticModel,
-    steps=(*STEPS, *admm.STEPS),
+    steps=(*STEPS, *admm.STEPS, *private.STEPS),
     asks=asks_of_logistic,
+    private=private.releases,
     gives=frozenset({"predict", "summary", "parameters"}),
     preprocess={"scale": "none", "impute": "median"},
 )

@@ -25,6 +25,13 @@ RATIOS = {
 }
 
 
+_SUMS = ("dispersion", "deviance", "null_deviance", "pearson", "log_likelihood")
+
+
+def _told(value: float) -> float | None:
+    return None if math.isnan(value) else value
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class GlmModel(Predictor):
     """E(y | x) = h(η), with variance φ V(μ).
@@ -33,6 +40,7 @@ class GlmModel(Predictor):
     ----------
     family : the law of the outcome and its link.
     dispersion : φ; Pearson's χ² by degrees of freedom for Gaussian and gamma, else 1.
+    dispersion, deviance and the likelihood are NaN of a private fit, which tells none.
     deviance, null_deviance : at the fit, and without covariates; without the penalty.
     pearson : Pearson's χ²; over `df_residual` it is above 1 where counts are overdispersed.
     log_likelihood : at the fit; of the Gaussian with identity at φ = deviance/rows, as statsmodels.
@@ -64,6 +72,14 @@ class GlmModel(Predictor):
 
         With t on `df_residual` degrees of freedom where φ was estimated, else with z.
         """
+        if self.spread is None:
+            ratio = RATIOS.get((self.family.name, self.family.link), "")
+            pairs = zip(self.features, self.coefficients.tolist(), strict=True)
+            return [
+                {"covariate": name, "coefficient": b}
+                | ({ratio: math.exp(min(b, 709.0))} if ratio else {})
+                for name, b in pairs
+            ]
         return ratio_rows(
             self.features,
             self.coefficients,
@@ -77,23 +93,24 @@ class GlmModel(Predictor):
         """Return the intercept, with the same test as covariates, and an estimated dispersion."""
         intercept = intercept_row(
             self.intercept,
-            float(self.standard_errors[0]),
+            None if self.spread is None else float(self.standard_errors[0]),
             self.level,
             self.family.link,
             freedom=self.df_residual if self.family.dispersed else math.inf,
             offset=bool(self.offset),
         )
-        if not self.family.dispersed:
+        if not self.family.dispersed or self.spread is None:
             return [intercept]
         note = "Pearson’s χ² by its degrees of freedom"
         return [intercept, {"name": "dispersion", "value": self.dispersion, "note": note}]
 
     def arrays(self) -> dict[str, Array]:
-        """Return b₀, β and their covariance."""
+        """Return b₀, β and their covariance, where there is one."""
+        spread = {} if self.spread is None else {"covariance": self.spread}
         return {
             "intercept": np.array(self.intercept),
             "coefficients": self.coefficients,
-            "covariance": self.covariance,
+            **spread,
         }
 
     def meta(self) -> dict[str, Any]:
@@ -103,11 +120,7 @@ class GlmModel(Predictor):
             "offset": self.offset,
             "family": self.family.name,
             "link": self.family.link,
-            "dispersion": self.dispersion,
-            "deviance": self.deviance,
-            "null_deviance": self.null_deviance,
-            "pearson": self.pearson,
-            "log_likelihood": self.log_likelihood,
+            **{name: _told(getattr(self, name)) for name in _SUMS},
             "rows": self.rows,
             "rounds": self.rounds,
             "level": self.level,
@@ -116,12 +129,12 @@ class GlmModel(Predictor):
     @classmethod
     def restore(cls, arrays: Mapping[str, Array], meta: Mapping[str, Any]) -> GlmModel:
         """Rebuild the model from what `arrays` and `meta` returned."""
-        known = dict(meta)
+        known: dict[str, Any] = {k: math.nan if v is None else v for k, v in meta.items()}
         return cls(
             features=tuple(known.pop("features")),
             family=Family(known.pop("family"), known.pop("link")),
             intercept=float(arrays["intercept"]),
             coefficients=arrays["coefficients"],
-            spread=arrays["covariance"],
+            spread=arrays.get("covariance"),
             **known,
         )

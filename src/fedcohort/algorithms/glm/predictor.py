@@ -21,7 +21,7 @@ class Predictor(Fitted):
     intercept : b₀, the linear predictor at x = 0.
     coefficients : β (p,), per unit of the covariate.
     spread : covariance of (b₀, β), (p + 1, p + 1); None where the solver gives none.
-    rows : records at all sites.
+    rows : records at all sites; 0 of a private fit, which does not tell.
     rounds : how many the fit took.
     level : coverage of the intervals in `summary`.
     """
@@ -44,6 +44,11 @@ class Predictor(Fitted):
         NotSupported : the solver gives none.
         """
         if self.spread is None:
+            if not self.rows:
+                raise NotSupported(
+                    "a differentially private fit has no standard errors: those of the records' "
+                    "spread would leave out the noise."
+                )
             raise NotSupported("a fit by ADMM has no standard errors; solver 'exact' has them.")
         return self.spread
 

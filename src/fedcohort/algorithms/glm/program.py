@@ -29,6 +29,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from fedcohort.algorithms.glm import private
 from fedcohort.algorithms.glm.logistic import LogisticModel
 from fedcohort.algorithms.glm.model import GlmModel
 from fedcohort.algorithms.glm.scoring import Ground, Top, ascend
@@ -78,6 +79,21 @@ def fit(fed: Federation, config: GlmSettings, task: Task) -> GlmModel:
     NotConverged : some covariates make the likelihood rise for ever, or the rounds are over.
     """
     family = family_of(config, task)
+    if task.dp is not None:
+        beta, rounds = private.coefficients(fed, family.name, config, task, task.dp)
+        return GlmModel(
+            features=task.features,
+            intercept=float(beta[0]),
+            coefficients=beta[1:],
+            spread=None,
+            rows=0,
+            rounds=rounds,
+            level=config.level,
+            family=family,
+            **dict.fromkeys(
+                ("dispersion", "deviance", "null_deviance", "pearson", "log_likelihood"), math.nan
+            ),
+        )
     fed, _, ground, top = regress(fed, family, config, task, "glm")
     left = ground.rows - len(ground.names) - 1
     if family.dispersed and left < 1:
@@ -118,6 +134,20 @@ def fit_logistic(fed: Federation, config: LogisticSettings, task: Task) -> Logis
     FedcohortError : as `fit`; and with solver 'admm' as `training.admm.consensus`.
     """
     offset = task.features[-1] if task.offset else ""
+    if task.dp is not None:
+        beta, rounds = private.coefficients(fed, LOGIT.name, config, task, task.dp)
+        return LogisticModel(
+            features=task.features,
+            intercept=float(beta[0]),
+            coefficients=beta[1:],
+            spread=None,
+            log_likelihood=None,
+            null_log_likelihood=None,
+            rows=0,
+            rounds=rounds,
+            ones=None,
+            level=config.level,
+        )
     if config.solver == "admm":
         penalty = Penalty(l2=config.ridge, intercept=config.penalise_intercept)
         fed, _ = check_columns_apart(fed, task, LOGIT.link, counted=True)

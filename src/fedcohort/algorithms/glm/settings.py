@@ -36,6 +36,7 @@ class GlmSettings:
     tol: float = setting(1e-7, "longest step at the end", "linear predictor per SD")
     max_rounds: int = setting(50, "rounds before the fit is given up, up to 50", "rounds")
     level: float = setting(0.95, "coverage of the intervals")
+    dp_rounds: int = setting(30, "rounds of a differentially private fit", "rounds")
 
     def __post_init__(self) -> None:
         _check("glm", self)
@@ -69,6 +70,7 @@ class LogisticSettings(AdmmSettings):
         1000, "rounds before the fit is given up; of solver exact, up to 50", "rounds"
     )
     level: float = setting(0.95, "coverage of the intervals")
+    dp_rounds: int = setting(30, "rounds of a differentially private fit", "rounds")
 
     def __post_init__(self) -> None:
         _check("logistic", self)
@@ -106,6 +108,7 @@ def _check(method: str, config: GlmSettings | LogisticSettings) -> None:
         ("l2", 0 <= config.l2 < np.inf, "a number from 0"),
         ("tol", 0 < config.tol < 1e-2, "a number between 0 and 0.01"),
         ("max_rounds", config.max_rounds >= 1, "a whole number from 1"),
+        ("dp_rounds", config.dp_rounds >= 1, "a whole number from 1"),
         ("level", 0 < config.level < 1, "a number between 0 and 1"),
         method=method,
     )

@@ -29,7 +29,8 @@ import numpy as np
 
 from fedcohort.algorithms.linear.steps import Products
 from fedcohort.arrays import Array
-from fedcohort.data.isolation import LONE, lone, nearly_given, too_far
+from fedcohort.data.isolation import nearly_given, too_far
+from fedcohort.privacy.disclosure.records import LONE, lone
 from fedcohort.protocol import NothingToLearn
 
 #: The two sides of (Σd)² = k Σd² are equal when they differ by less than this share.

@@ -21,7 +21,8 @@ from fedcohort.algorithms.linear.cells import check_cells, telling
 from fedcohort.algorithms.linear.steps import Products, products
 from fedcohort.arrays import Array
 from fedcohort.data.differences import check_differences
-from fedcohort.data.isolation import Columns, shown
+from fedcohort.data.isolation import Columns
+from fedcohort.privacy.disclosure.records import effective
 from fedcohort.numerics.scaling import CONSTANT
 from fedcohort.protocol import DataError, Federation, NothingToLearn, Task, check_all_answered
 
@@ -136,7 +137,7 @@ def collect(fed: Federation, task: Task) -> Pool:
         told = fed.sum(products, origin=origin, centre=found.centre)
         check_all_answered(fed)
         found = Moments.of(told, found.centre)
-    own = Columns(shown(*first.spread), first.spread[0], first.rest)
+    own = Columns(effective(*first.spread), first.spread[0], first.rest)
     check_differences(fed, names, found.inner, found.centre, own, least=least)
     if found.yy <= found.rows * (CONSTANT * found.middle) ** 2:
         raise NothingToLearn(

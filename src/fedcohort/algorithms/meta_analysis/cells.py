@@ -19,8 +19,9 @@ import numpy as np
 
 from fedcohort.arrays import Array
 from fedcohort.data.differences import own_differences
-from fedcohort.data.isolation import STEEPEST, lone, ways
+from fedcohort.data.isolation import STEEPEST, ways
 from fedcohort.numerics.sitefit import SiteFit
+from fedcohort.privacy.disclosure.records import lone
 
 #: Why a site gives no coefficients, besides the reasons of `numerics.sitefit`.
 SMALL_CELL, ALONE, HEAVY, NEAR = range(100, 104)

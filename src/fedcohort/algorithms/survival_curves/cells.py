@@ -34,7 +34,7 @@ import numpy as np
 
 from fedcohort.algorithms.survival_curves.steps import DEATHS, LEAVERS, cell_counts, cell_times
 from fedcohort.arrays import Array
-from fedcohort.metrics.small_cells import few
+from fedcohort.privacy.disclosure.counts import few
 from fedcohort.protocol import Federation
 
 #: A cell is split where it holds so many times `min_cell`.

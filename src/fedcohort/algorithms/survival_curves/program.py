@@ -56,7 +56,7 @@ from fedcohort.data.timegrid import intervals_of, time_grid
 from fedcohort.metrics.kaplan_meier import survival_curve
 from fedcohort.metrics.log_rank import log_rank_of, weights
 from fedcohort.metrics.nelson_aalen import nelson_aalen
-from fedcohort.metrics.small_cells import few
+from fedcohort.privacy.disclosure.counts import few
 from fedcohort.protocol import DataError, Federation, NothingToLearn, SiteUnavailable, Task
 
 

@@ -12,6 +12,7 @@ Revealed: `Tally`, `Spread`, `Cells`, `Cut` and `Expected`, only as sums over al
 from collections.abc import Mapping
 from typing import Any
 
+from fedcohort.data.preprocess.bounded import bounded_design, check_options
 from fedcohort.data.preprocess.fit import check_roles, fit_design, strata_levels
 from fedcohort.data.preprocess.iterative import expected_moments
 from fedcohort.data.preprocess.options import IMPUTES, MOST_WINSORISED, OPTIONS, SCALES, checked
@@ -50,6 +51,8 @@ __all__ = [
     "SCALES",
     "STEPS",
     "asked",
+    "bounded_design",
+    "check_options",
     "check_roles",
     "checked",
     "fit_design",

@@ -102,7 +102,7 @@ def fit_design(
     return Design(
         columns=columns,
         outcome=outcome,
-        classes=_classes(dictionary, outcome),
+        classes=classes_of(dictionary, outcome),
         scale=scale,
         impute=impute,
         winsorise=float(winsorise),
@@ -112,7 +112,7 @@ def fit_design(
         weights=weights,
         strata=strata,
         strata_levels=levels_of,
-        dropped={k: v for k, v in _unused(dictionary, outcome).items() if k not in roles}
+        dropped={k: v for k, v in unused(dictionary, outcome).items() if k not in roles}
         | {c.name: c.reason for c in (*numbers, *levels) if isinstance(c, Dropped)},
     )
 
@@ -207,7 +207,7 @@ def _raw_moments(
     return np.array(mean), np.array(sd)
 
 
-def _unused(dictionary: Dictionary, outcome: Outcome | None) -> dict[str, str]:
+def unused(dictionary: Dictionary, outcome: Outcome | None) -> dict[str, str]:
     """Return the columns that may not enter a model, each with the reason."""
     taken = outcome.columns if outcome is not None else ()
     return {
@@ -217,7 +217,7 @@ def _unused(dictionary: Dictionary, outcome: Outcome | None) -> dict[str, str]:
     }
 
 
-def _classes(dictionary: Dictionary, outcome: Outcome | None) -> tuple[str, ...]:
+def classes_of(dictionary: Dictionary, outcome: Outcome | None) -> tuple[str, ...]:
     """Return the classes of a labelled outcome, from the dictionary.
 
     Raises

@@ -26,7 +26,7 @@ from fedcohort.data.preprocess.options import TAIL
 from fedcohort.data.preprocess.ranks import crowded, knots
 from fedcohort.data.preprocess.steps import column_cells, column_cut
 from fedcohort.data.sketch import Histogram, Moments, drawn, modes
-from fedcohort.data.suppression import rounded, step
+from fedcohort.privacy.disclosure.rounding import rounded, step
 from fedcohort.protocol.federation import Federation
 
 
@@ -56,8 +56,8 @@ class Seen:
     def published(self, m: Moments) -> Moments:
         """Return means and standard deviations as a design may show them, rounded.
 
-        To a quarter of the mean's standard error or more, by eq. (3) of `suppression` with δ the
-        `min_cell` where values are whole. There, a standard deviation is at least that of a 0/1
+        To a quarter of the mean's standard error or more, by eq. (1) of `disclosure.rounding`, δ
+        the `min_cell` where values are whole. There, a standard deviation is at least that of a 0/1
         column with `min_cell` ones, so that a rarer one tells no number.
         """
         k = max(self.min_cell, 1)
@@ -193,7 +193,7 @@ def _fill_from_cells(
     near = seen.published(seen.moments)
     for j, h in zip(columns.tolist(), tables, strict=True):
         if medians:
-            out.fill[j], out.error[j] = h.quantile(0.5)
+            out.fill[j], out.error[j] = h.quantile(0.5, seen.min_cell)
         if tail is None:
             continue
         found = h.limits(tail, seen.min_cell)

@@ -168,9 +168,18 @@ def _deployed(run: Run) -> list[str]:
     out += [f"{site} takes no part ({str(why).rstrip('.')})." for site, why in absent.items()]
     titles = {a.name: a.title for a in run.arms}
     gone: dict[tuple[str, str], int] = {}
+    odd: dict[tuple[str, str], tuple[int, str]] = {}
     for row in run.rows("missing"):
         key = (str(row["site"]), str(row["arm"]))
-        gone[key] = gone.get(key, 0) + int(row["calls"])
+        if why := row.get("rejected"):
+            odd[key] = (odd.get(key, (0, ""))[0] + int(row["calls"]), str(why))
+        else:
+            gone[key] = gone.get(key, 0) + int(row["calls"])
+    out += [
+        f"{words.of(n, 'reply', 'replies')} of {site} to “{titles.get(arm, arm)}” "
+        f"{'was' if n == 1 else 'were'} rejected and left out: {why}"
+        for (site, arm), (n, why) in sorted(odd.items())
+    ]
     out += [
         f"{site} did not answer {words.of(n, 'call')} of “{titles.get(arm, arm)}”: these sums are "
         "of the other hospitals."

@@ -25,7 +25,7 @@ def section(run: Run) -> Section | None:
     ]  # fmt: skip
     if seen:
         intro += [_badge("gather"), " replies reach the coordinator one hospital at a time. "]
-    intro.append(_masking(run, lines))
+    intro += [_masking(run, lines), _crowded(run)]
     return Section(
         "left",
         "What left",
@@ -51,6 +51,12 @@ def _masking(run: Run, lines: Sequence[Sent]) -> str:
     cell = words.number(run.mapping("privacy").get("min_cell"))
     least = f" Smallest count that a released table may hold: {words.count(cell)}." * (cell > 0)
     return told + noised + least
+
+
+def _crowded(run: Run) -> str:
+    """Return which models have more free parameters than a tenth of some site's rows."""
+    notes = [f" {row['arm']}: {row['note']}." for row in run.rows("crowded")]
+    return "".join(dict.fromkeys(notes))
 
 
 def _badge(verb: str, *, masked: bool = False) -> Markup:

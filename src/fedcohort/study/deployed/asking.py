@@ -46,6 +46,8 @@ _OF_TIMES: Steps = (
 def of_fit(plan: Plan, arm: Arm) -> Steps:
     """Return what fits of an arm may ask, whatever of its settings are tried."""
     method = registry.find(arm.method)
+    if plan.privacy.dp is not None:
+        return tuple(s for s in method.steps if s.private)
     # what is proposed of a space is not known beforehand
     asked = method.steps if plan.space(arm) else _of_grid(arm)
     if method.raw or method.design is not None:

@@ -18,7 +18,7 @@ from typing import Any
 import fedcohort
 from fedcohort.data.outcome import Binary, Continuous, Count
 from fedcohort.metrics.heterogeneity import pooled_r2, pooled_share, r2_interval, share_interval
-from fedcohort.metrics.small_cells import fewest
+from fedcohort.privacy.disclosure.counts import fewest
 from fedcohort.protocol import (
     FedcohortError,
     JournalMismatch,
@@ -159,6 +159,7 @@ class Workshop:
                 ledger=trail.ledger,
                 journal=book,
                 observer=lambda progress: self._heard(session.text, progress),
+                secure=self.plan.privacy.secure,
             )
             yield Open(fed, trail)
         except QuorumLost:
@@ -242,7 +243,9 @@ class Workshop:
         made.sessions += [Session(kind, cell.repeat, cell.arm) for kind in ("fit", "judge")]
         plan, terms = self.plan, self.terms
         method, scenario = registry.find(arm.method), plan.scenarios[0].name
-        about = Problem({}, terms.dictionary, terms.outcome, plan.min_cell, plan.quorum)
+        about = Problem(
+            {}, terms.dictionary, terms.outcome, plan.min_cell, plan.quorum, dp=plan.privacy.dp
+        )
         began = time.perf_counter()
         with self.session(Session("fit", cell.repeat, cell.arm)) as open_:
             try:
@@ -304,13 +307,15 @@ class Workshop:
         """Keep a session's ledger, and which sites were missing from which of its calls."""
         arm, scenario = self.plan.arms[cell.arm], self.plan.scenarios[0].name
         made.lines += tagged(open_.trail.ledger.lines, arm.name, scenario, cell.repeat, phases)
-        calls: dict[str, list[int]] = {}
+        calls: dict[tuple[str, bool], list[int]] = {}
+        odd = open_.fed.rejected
         for call, site in open_.fed.missing:
-            calls.setdefault(site, []).append(call)
+            calls.setdefault((site, (call, site) in odd), []).append(call)
         phase = list(phases.values())[-1]
         made.missing += [  # a row for each stretch of calls, so that it says which they were
             {"phase": phase, "site": site, "calls": len(n), "first": n[0], "last": n[-1]}
-            for site, missed in sorted(calls.items())
+            | ({"rejected": odd[n[0], site]} if rejected else {})
+            for (site, rejected), missed in sorted(calls.items())
             for n in _stretches(missed)
         ]
 

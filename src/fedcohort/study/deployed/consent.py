@@ -8,6 +8,7 @@ with a step is held against them at the site too, for each call, before a row is
                 classes, roles and options of the study; limits, knots, pooled levels and a joint
                 distribution only where an option asks for them
     sessions    of tuning, no more than there are candidates and folds
+    noise       of a private fit, by `privacy.guard`; its preprocessing follows from the dictionary
 
 Numbers are the coordinator's to choose: where limits lie, at which coefficients sums are formed.
 A site cannot know them beforehand; `docs/network-threats.md` says what that means.
@@ -27,7 +28,7 @@ from fedcohort.data.columns import Column, LevelColumn, NumberColumn
 from fedcohort.data.describe import variables_of
 from fedcohort.data.design import Design
 from fedcohort.data.encode import Encoding
-from fedcohort.data.preprocess import strata_levels
+from fedcohort.data.preprocess import bounded_design, strata_levels
 from fedcohort.data.preprocess.iterative import IncompleteView
 from fedcohort.data.variable import Variable
 from fedcohort.protocol import Refused, registry
@@ -119,7 +120,8 @@ class Consent:
     # views ----------------------------------------------------------------------------
 
     def _check_view(self, view: View) -> None:
-        if type(view) not in VIEWS[self.kind]:
+        private = self.terms.plan.privacy.dp is not None and self.kind == "fit"
+        if type(view) not in ((Design,) if private else VIEWS[self.kind]):
             raise beyond(f"a session to {self.kind} has no such view")
         if isinstance(view, Encoding):
             for v in view.variables:
@@ -136,6 +138,12 @@ class Consent:
     def _check(self, fine: bool, what: str) -> None:
         if not fine:
             raise beyond(what)
+
+    @cached_property
+    def _bounded(self) -> Design:
+        """The design of a private fit, which follows from the study."""
+        roles = {role: str(self._setting(role) or "") for role in ("offset", "weights", "strata")}
+        return bounded_design(self.terms.dictionary, self.terms.outcome, **roles)
 
     def _option(self, name: str) -> Any:
         return self.arm.preprocess.get(name, DEFAULTS[name]) if self.arm is not None else None
@@ -198,6 +206,9 @@ class Consent:
     def _check_design(self, asked: Design) -> None:
         assert self.arm is not None
         terms, method = self.terms, registry.find(self.arm.method)
+        if terms.plan.privacy.dp is not None and self.arm.scope == "sites":
+            self._check(asked.spec == self._bounded.spec, "a private fit scales by the dictionary")
+            return
         if method.design is not None:
             own = method.design(self._config, terms.dictionary, terms.outcome)
             self._check(asked.spec == own.spec, "the preprocessing is not the method's own")

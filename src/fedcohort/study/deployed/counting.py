@@ -20,8 +20,8 @@ import numpy as np
 from fedcohort.arrays import Array
 from fedcohort.data.dictionary import sorted_levels
 from fedcohort.data.outcome import Binary, Survival
-from fedcohort.data.suppression import hidden
 from fedcohort.data.targets import survival_of, target_of
+from fedcohort.privacy.disclosure.counts import hidden
 from fedcohort.protocol.message import message
 from fedcohort.protocol.step import Site, gathered
 from fedcohort.study.cohort import TEST, TRAINING

@@ -35,7 +35,7 @@ from fedcohort.data.dictionary import Dictionary, sorted_levels
 from fedcohort.data.outcome import Binary, Outcome, Survival
 from fedcohort.data.targets import survival_of, target_of
 from fedcohort.metrics import concordance, federated, federated_values, regression, within_sites
-from fedcohort.metrics.small_cells import can_rank, fewest
+from fedcohort.privacy.disclosure.counts import can_rank, fewest
 from fedcohort.protocol import DataError, Fitted, registry
 from fedcohort.protocol.message import message
 from fedcohort.protocol.step import Site, gathered

@@ -18,13 +18,17 @@ Revealed: what these steps declare.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
 from fedcohort.data import describe
-from fedcohort.protocol import VerbRefused
+from fedcohort.privacy.guard import SiteGuard, Tally
+from fedcohort.protocol import Dp, VerbRefused, registry
 from fedcohort.protocol.host import Host
+from fedcohort.study import private
+from fedcohort.study.arms import Arm
 from fedcohort.study.deployed import asking, counting, holding, judging
 from fedcohort.study.deployed.alone import Alone
 from fedcohort.study.deployed.consent import Consent, most_numbers
@@ -98,17 +102,26 @@ def _is_of(session: Session, terms: Terms) -> bool:
     return (session.kind == "alone") == (arm.scope == "isolated")
 
 
-def open_session(terms: Terms, table: SiteTable, session: str, min_cell: int) -> Host:
+def open_session(
+    terms: Terms,
+    table: SiteTable,
+    session: str,
+    min_cell: int,
+    spending: Callable[[str, Dp], Tally] | None = None,
+) -> Host:
     """Return one site's side of a session.
 
     Parameters
     ----------
     table : of the site, checked against the same terms.
     min_cell : the site's own least cell; the study's counts where that is larger.
+    spending : (session, what a fit costs) → where a node counts what private fits spend; None in a
+        rehearsal, whose noise follows from the study's seed.
 
     Raises
     ------
     VerbRefused : the study has no such session.
+    SettingError : a private fit is not possible.
     """
     asked = Session.parse(session, terms)
     plan, least = terms.plan, max(min_cell, terms.plan.min_cell)
@@ -129,7 +142,8 @@ def open_session(terms: Terms, table: SiteTable, session: str, min_cell: int) ->
         if asked.kind == "tune" and arm.folds == "row-kfold":
             fold = hashed(train, seed) % ROW_FOLDS
             train = train[fold != asked.number % ROW_FOLDS].reset_index(drop=True)
-        return Host(table.site, train, asking.of_fit(plan, arm), seed, consent)
+        guard = _guard(terms, arm, table.site, len(train), session, spending, seed)
+        return Host(table.site, train, asking.of_fit(plan, arm), seed, consent, guard)
     known = (terms.outcome, terms.dictionary, arm.method, least)
     if asked.kind == "score":
         fold = (hashed(train, seed) % ROW_FOLDS).astype(np.int64)
@@ -137,3 +151,24 @@ def open_session(terms: Terms, table: SiteTable, session: str, min_cell: int) ->
         return Host(table.site, rows, holding.STEPS, seed, consent)
     rows = judging.Rows(halves, *known)
     return Host(table.site, rows, asking.of_judge(terms.outcome), seed, consent)
+
+
+def _guard(
+    terms: Terms,
+    arm: Arm,
+    site: str,
+    rows: int,
+    session: str,
+    spending: Callable[[str, Dp], Tally] | None,
+    seed: int,
+) -> SiteGuard | None:
+    """Return what guards a site in a private fit; None where the study asks for none."""
+    dp = terms.plan.privacy.dp
+    if dp is None:
+        return None
+    method = registry.find(arm.method)
+    config = method.configure(arm.configured())
+    if spending is None:
+        return private.simulated_guard(site, rows, method, config, dp, seed)
+    releases = tuple(private.releases(method, config, dp))
+    return SiteGuard(site, method.name, releases, dp, rows, None, spending(session, dp))

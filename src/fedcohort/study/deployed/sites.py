@@ -44,6 +44,7 @@ class Sites(Protocol):
         ledger: Ledger,
         journal: Journal | None,
         observer: Callable[[Progress], None] | None,
+        secure: str = "auto",
     ) -> Coordinator:
         """Return one federation of the study; `session` names it to the sites."""
         ...
@@ -99,6 +100,7 @@ class LocalSites:
         ledger: Ledger,
         journal: Journal | None,
         observer: Callable[[Progress], None] | None,
+        secure: str = "auto",
     ) -> Coordinator:
         """See `Sites`."""
         hosts = [
@@ -117,6 +119,7 @@ class LocalSites:
             store=store,
             observer=observer,
             absent=None if absent is None else lambda call, site: absent(session, call, site),
+            secure=secure,
         )
 
     def close(self, session: str) -> None:

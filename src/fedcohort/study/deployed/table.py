@@ -79,12 +79,16 @@ class SiteTable:
     site : the site's name.
     frame : the rows that are analysed, in the study's own order.
     flow : how many rows were read, left out for each reason, and are analysed. They stay here.
+    places : (n,) where each row stands in the table as it was read.
+    marks : (n,) digests by which a node knows the rows again; empty where nobody asks.
     """
 
     terms: Terms
     site: str
     frame: pd.DataFrame
     flow: tuple[Stage, ...]
+    places: Array = field(default_factory=lambda: np.zeros(0, np.int64), repr=False)
+    marks: tuple[bytes, ...] = field(default=(), repr=False)
     _halves: dict[int, Halves] = field(default_factory=dict[int, Halves], repr=False)
 
     @classmethod
@@ -112,11 +116,13 @@ class SiteTable:
         if faults:
             raise Unfit(site, faults)
         table = table[[c for c in known.variables if c in table.columns]]
+        kept = np.flatnonzero(stays(table, outcome, plan.exclude))
         try:
             table, _, flow = exclude(table, None, outcome, plan.exclude, f"site {site!r}")
         except DataError:
             raise Unfit(site, [("", ROWS)]) from None
-        made = cls(terms, site, ordered(table, plan.seed), flow)
+        order = np.argsort(hashed(table, plan.seed), kind="stable")
+        made = cls(terms, site, table.iloc[order].reset_index(drop=True), flow, kept[order])
         least = max(plan.min_cell, 2)
         share = min(plan.test_fraction, 1 - plan.test_fraction)
         if math.floor(share * len(table)) < least:
@@ -165,11 +171,6 @@ def _raise(site: str, frame: pd.DataFrame, known: Dictionary) -> pd.DataFrame:
         except (DataError, LookupError):
             bad.append((name if name in known else "", CELLS))
     raise Unfit(site, bad or [("", CELLS)])
-
-
-def ordered(frame: pd.DataFrame, seed: int) -> pd.DataFrame:
-    """Return rows in an order that depends on what they hold and on the seed alone."""
-    return frame.iloc[np.argsort(hashed(frame, seed), kind="stable")].reset_index(drop=True)
 
 
 def hashed(frame: pd.DataFrame, seed: int) -> Array:

@@ -105,7 +105,9 @@ class NetworkTuner:
     def _fit(self, left: str | None, given: Settings) -> Run:
         """Fit all sites' rows but those of the fold."""
         terms, plan = self._terms, self._terms.plan
-        about = Problem({}, terms.dictionary, terms.outcome, plan.min_cell, plan.quorum)
+        about = Problem(
+            {}, terms.dictionary, terms.outcome, plan.min_cell, plan.quorum, dp=plan.privacy.dp
+        )
         session = replace(self._place, number=self._fits)
         self._fits += 1
         with self._opens(session) as fed:

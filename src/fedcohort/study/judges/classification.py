@@ -15,7 +15,7 @@ from fedcohort.data.dictionary import Dictionary, sorted_levels
 from fedcohort.data.outcome import Binary
 from fedcohort.data.targets import target_of
 from fedcohort.metrics import classification
-from fedcohort.metrics.small_cells import can_rank
+from fedcohort.privacy.disclosure.counts import can_rank
 from fedcohort.protocol import Row
 from fedcohort.study.engine import Problem, Run
 from fedcohort.study.judges.base import Metrics, constant

@@ -17,10 +17,10 @@ import pandas as pd
 from fedcohort.arrays import Array
 from fedcohort.data.outcome import Continuous, Count
 from fedcohort.data.shown_number import ShownNumber
-from fedcohort.data.suppression import rounded, step, unit
 from fedcohort.data.targets import target_of
 from fedcohort.metrics import regression
-from fedcohort.metrics.small_cells import fewest
+from fedcohort.privacy.disclosure.counts import fewest
+from fedcohort.privacy.disclosure.rounding import rounded, step, unit
 from fedcohort.protocol import Row
 from fedcohort.study.engine import Problem, Run
 from fedcohort.study.judges.base import Metrics

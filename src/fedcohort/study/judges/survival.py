@@ -13,7 +13,7 @@ from fedcohort.arrays import Array
 from fedcohort.data.outcome import Survival
 from fedcohort.metrics import brier, calibration, concordance, resampled
 from fedcohort.metrics.kaplan_meier import round_time
-from fedcohort.metrics.small_cells import can_rank
+from fedcohort.privacy.disclosure.counts import can_rank
 from fedcohort.protocol import Row
 from fedcohort.study.engine import Problem, Run
 from fedcohort.study.judges.base import Metrics, constant

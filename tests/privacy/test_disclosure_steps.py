@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
-from fedcohort.metrics.small_cells import can_rank, few, joined, merged, shown_parts, step_sums
+from fedcohort.privacy.disclosure.counts import can_rank, few, shown_parts
+from fedcohort.privacy.disclosure.steps import joined, merged, step_sums
 
 
 def test_counts_of_one_to_four_are_few():

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from described import enumerated
-from fedcohort.data.cross_suppression import hidden_levels
+from fedcohort.privacy.disclosure.groups import hidden_levels
 
 
 @pytest.mark.parametrize(

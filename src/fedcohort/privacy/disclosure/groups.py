@@ -1,6 +1,6 @@
 """What a site hides of a variable's counts by group, beside the counts of both that it shows.
 
-`suppression` decides which levels R₀ of the variable and which groups C of the rows it hides, each
+`counts` decides which levels R₀ of the variable and which groups C of the rows it hides, each
 from its own counts at the site; missing values are a level, rows without a group are a group. Of
 the table x of levels by groups, with m the `min_cell`, are then hidden
 
@@ -23,7 +23,7 @@ from __future__ import annotations
 import numpy as np
 
 from fedcohort.arrays import Array
-from fedcohort.data.suppression import hidden
+from fedcohort.privacy.disclosure.counts import few, hidden
 
 
 def hidden_levels(table: Array, min_cell: int) -> tuple[Array, Array]:
@@ -47,17 +47,12 @@ def hidden_levels(table: Array, min_cell: int) -> tuple[Array, Array]:
     cells = table[:, ~groups]
     if groups.any():
         cells = np.column_stack([cells, table[:, groups].sum(axis=1)])
-    levels |= _few(cells, min_cell).any(axis=1)
+    levels |= few(cells, min_cell).any(axis=1)
     if not levels.any():
         return levels, groups
     for most in np.unique(rows[rows > 0]):
         up_to = levels | ((rows > 0) & (rows <= most))
         enough = most >= rows[levels].max() and up_to.sum() > 1
-        if enough and not _few(cells[up_to].sum(axis=0), min_cell).any():
+        if enough and not few(cells[up_to].sum(axis=0), min_cell).any():
             return up_to, groups
     return levels | (rows > 0), groups
-
-
-def _few(counts: Array, min_cell: int) -> Array:
-    """Return which counts are of a few rows, but not of none."""
-    return (counts > 0) & (counts < min_cell)

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedcohort.data.suppression import hidden, origins, rounded, step, unit
+from fedcohort.privacy.disclosure.counts import hidden
+from fedcohort.privacy.disclosure.rounding import origins, rounded, step, unit
 
 
 def compositions(n, k):

@@ -1,0 +1,107 @@
+"""What one site's first message of a DeepCox fit tells a coordinator, as an attacker reads it.
+
+The attacker is the coordinator. It knows the study: θ₀, the network, the optimiser, the learning
+rate η, and how many records a site trained on; and the range of each feature. From the message it
+makes a sum of gradients, in the form of `gradients`, eq. (1):
+
+    gradient   what "exact" sends, and the most that a round of training can tell: Σ_j s_j ∇f(x_j)
+    update     what the averaging strategies, "sequential" and "ensemble" send: n θ_k after E local
+               epochs; the attacker takes n (θ₀ − θ_k)/η for the gradient, which is exact after one
+               step of plain descent, and a distorted picture of it after E steps of Adam
+
+In a masked sum it sees the total over sites; with differential privacy, what `training.private`
+and a site's guard let go.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from fedcohort.algorithms.deepcox.settings import DeepCoxSettings
+from fedcohort.arrays import Array
+from fedcohort.audit.gradients import Attacked, per_record
+from fedcohort.data.tables import SurvivalTable
+from fedcohort.models.losses import LOSSES
+from fedcohort.models.network import initial, network
+from fedcohort.privacy.mechanisms import perturb
+from fedcohort.privacy.noise import Source
+from fedcohort.protocol.private import Release
+from fedcohort.protocol.step import Site
+from fedcohort.training.local import train
+from fedcohort.training.plan import Plan
+from fedcohort.training.private import move_privately, pull_privately
+from fedcohort.training.rows import rows_of
+
+#: Strategies whose coordinator sees every site's own model.
+OPEN = ("sequential", "ensemble")
+
+
+@dataclass(frozen=True)
+class Sender:
+    """How sites answer in the first round.
+
+    Attributes
+    ----------
+    config : the arm's settings. plan : what is asked of a site. theta : θ₀ (P,).
+    """
+
+    config: DeepCoxSettings
+    plan: Plan
+    theta: Array
+
+    @classmethod
+    def of(cls, config: DeepCoxSettings, n_features: int, seed: int) -> Sender:
+        """Return the sender of a fit's first round."""
+        plan = config.plan(n_features)
+        return cls(config, plan, initial(plan.network, seed))
+
+    def attacked(self, low: Array, high: Array) -> Attacked:
+        """Return the network as the attacker knows it, with the features' ranges (p,)."""
+        return Attacked(network(self.plan.network), self.theta, low, high)
+
+    def gradient(self, table: SurvivalTable, attacked: Attacked) -> Array:
+        """Return Σ_j s_j ∇f(x_j) (P,) of the loss summed over a site's rows."""
+        _, slopes = LOSSES[self.plan.loss](table)(self._outputs(table.x))
+        return len(table.x) * (slopes @ per_record(attacked, table.x))
+
+    def update(self, table: SurvivalTable) -> Array:
+        """Return n (θ₀ − θ_k)/η (P,), after local training as the arm does it."""
+        rows = rows_of(table, self.plan, (0, 0))
+        moved, _ = train(self.theta, rows, self.plan, self.config.learning_rate, (0, 0, 0))
+        return len(table.x) * (self.theta - moved) / self.config.learning_rate
+
+    def noisy(
+        self, table: SurvivalTable, release: Release, clip: float, unit: str, source: Source
+    ) -> Array:
+        """Return what a private round reveals of a site, as a gradient (P,).
+
+        Parameters
+        ----------
+        unit : "record": clipped gradients of random groups; "site": what training changed,
+            clipped. Both with noise.
+        """
+        site = Site("audited", table, None, (0, 0, 0))
+        if unit == "record":
+            out = pull_privately.run(
+                site, theta=self.theta, plan=self.plan.text, groups=self.config.dp_groups,
+                clip=clip, sampling=release.sampling,
+            )  # fmt: skip
+            return _with_noise(out.reply.gradient, out.sensitivity["gradient"], release, source)
+        rate = self.config.learning_rate
+        out = move_privately.run(site, theta=self.theta, plan=self.plan.text, rate=rate, clip=clip)
+        noisy = _with_noise(out.reply.change, out.sensitivity["change"], release, source)
+        return -len(table.x) * noisy / rate
+
+    def _outputs(self, x: Array) -> Array:
+        net = network(self.plan.network)
+        net.load(self.theta)
+        return net.outputs(torch.from_numpy(np.require(x, np.float64, ["C", "W"])))
+
+
+def _with_noise(exact: Array, sensitivity: float, release: Release, source: Source) -> Array:
+    return perturb(
+        source, exact, sensitivity=sensitivity, noise=release.noise, mechanism=release.mechanism
+    )

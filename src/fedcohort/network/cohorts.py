@@ -1,0 +1,277 @@
+"""The cohort ledger of a site: whom each study's results were over, so that none is a difference.
+
+Sums over two sets of patients that differ in a few give, subtracted, the sums over those few. A
+lead chooses sets: by the columns that a row must know, by the codes that count as missing, by
+the seed, the share and the number of repeats of the blind rows. So a node notes, per data set and
+study,
+
+    analysed      the rows that the study is over
+    train, blind  those of each repeat
+
+before the first reply leaves, and refuses a study of which a set A and a set B of another, earlier
+one are not the same but nearly:
+
+    1 ≤ |A Δ B| < m,   m the site's `min_cell`, or the study's where it is larger             (1)
+
+A patient is known by an HMAC-SHA256 of the cells that the site's own dictionary calls identifiers,
+or else of all cells of the row at the source, whatever a study reads of it, under a secret of the
+node in a file of its own; rows that are alike are told apart by their order. What is kept are these
+digests, numbered, and the sets as bits: no cell, and without the secret nobody can confirm a guess
+at one. It is on the disk (SQLite, synchronous=FULL) before anything leaves.
+
+Allowed are the same set again, and sets that differ by m patients or more. Not compared are sets of
+one study: no one beside the site knows which rows its seed draws. What (1) does not stop: unions
+and differences of three sets or more; and rows that change. With identifiers a corrected cell goes
+unseen. Without, a corrected row is another one: a new export that differs in few rows is refused
+until it differs in m, and two exports whose columns differ share no row, and nothing is seen of
+them. In a simulation nothing
+is noted: its arms and scenarios are over the same patients, whom one computer holds.
+
+Revealed: in a refusal, the rule and the earlier study's name.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import hmac
+import os
+import secrets
+import sqlite3
+from collections.abc import Generator, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from fedcohort.arrays import Array
+from fedcohort.privacy.disclosure.cohorts import nearly_same
+from fedcohort.protocol.errors import InputError, Refused
+from fedcohort.study.deployed.table import SiteTable
+
+#: Bytes of a digest, and of the secret.
+DIGEST, SECRET = 16, 32
+_TABLES = (
+    "CREATE TABLE IF NOT EXISTS patients (id INTEGER PRIMARY KEY, dataset TEXT NOT NULL, "
+    "digest BLOB NOT NULL, UNIQUE (dataset, digest))",
+    "CREATE TABLE IF NOT EXISTS cohorts (dataset TEXT NOT NULL, study TEXT NOT NULL, "
+    "name TEXT NOT NULL, part TEXT NOT NULL, size INTEGER NOT NULL, bits BLOB NOT NULL, "
+    "PRIMARY KEY (dataset, study, part))",
+)
+
+
+def digests(frame: pd.DataFrame, key: bytes) -> list[bytes]:
+    """Return a keyed digest of each row (n,) of a source, whatever the order of its columns."""
+    order = sorted(range(frame.shape[1]), key=lambda i: (str(frame.columns[i]), i))
+    columns = [_texts(frame.iloc[:, i]) for i in order]
+    names = "\x1f".join(str(frame.columns[i]) for i in order)
+    begun = hmac.new(key, names.encode(), hashlib.sha256)
+    seen: dict[bytes, int] = {}
+    found: list[bytes] = []
+    for cells in zip(*columns, strict=True):
+        one = begun.copy()
+        one.update("\x1f".join(cells).encode("utf-8", "surrogatepass"))
+        row = one.digest()
+        seen[row] = seen.get(row, 0) + 1
+        one.update(seen[row].to_bytes(8, "big"))
+        found.append(one.digest()[:DIGEST])
+    return found
+
+
+def _texts(column: pd.Series) -> list[str]:
+    """Return the cells as texts; a number is the same text, however a file's column is typed."""
+    if pd.api.types.is_numeric_dtype(column) or pd.api.types.is_bool_dtype(column):
+        values = pd.to_numeric(column, errors="coerce").astype("float64").tolist()
+        return ["" if v != v else repr(v) for v in values]
+    cells = column.astype(object)
+    return ["" if gone else str(v) for v, gone in zip(cells, cells.isna(), strict=True)]
+
+
+def parts(table: SiteTable) -> dict[str, Array]:
+    """Return the sets of rows (k,) that a study's results are over, as the header names them."""
+    every = np.arange(len(table.frame))
+    found = {"analysed": every}
+    for repeat in range(table.terms.plan.repeats):
+        blind = table.blind(repeat)
+        found[f"train-r{repeat:04d}"], found[f"blind-r{repeat:04d}"] = every[~blind], every[blind]
+    return found
+
+
+class Cohorts:
+    """The cohort ledger of one data set, in a file that several processes may use at once.
+
+    Parameters
+    ----------
+    folder : the node's state; made files are readable by its owner alone.
+    least : m of eq. (1), from 1; with 1 nothing is refused.
+    rule : "refuse", or "allow": then sets are noted, and nothing is refused.
+
+    Raises
+    ------
+    InputError : the secret cannot be read.
+    """
+
+    def __init__(self, folder: Path, dataset: str, least: int, rule: str = "refuse"):
+        self._path, self._dataset = folder / "cohorts.sqlite", dataset
+        self._least, self._rule = least, rule
+        self.key = _secret(folder / "cohorts.key")
+
+    def check(self, study: str, marks: Sequence[bytes], sets: Mapping[str, Array], least: int = 1):
+        """Hold a study's sets against those of other studies; nothing is noted.
+
+        Parameters
+        ----------
+        study : its hash.
+        marks : (n,) of the study's rows, by `digests`.
+        sets : by name, indices into them.
+        least : the study's own `min_cell`.
+
+        Raises
+        ------
+        Refused : "cohort", eq. (1).
+        """
+        if self._path.exists():
+            with self._opened() as db:
+                self._compare(db, study, marks, sets, least)
+
+    def note(
+        self, study: str, name: str, marks: Sequence[bytes], sets: Mapping[str, Array],
+        least: int = 1,
+    ) -> None:  # fmt: skip
+        """Check a study's sets and note them, in one transaction; twice changes nothing.
+
+        Raises
+        ------
+        Refused : "cohort", eq. (1); nothing is noted.
+        """
+        with self._opened() as db:
+            db.execute("BEGIN IMMEDIATE")
+            try:
+                self._compare(db, study, marks, sets, least)
+                db.executemany(
+                    "INSERT OR IGNORE INTO patients (dataset, digest) VALUES (?, ?)",
+                    [(self._dataset, mark) for mark in marks],
+                )
+                ids = self._ids(db, marks)
+                db.executemany(
+                    "INSERT OR REPLACE INTO cohorts VALUES (?, ?, ?, ?, ?, ?)",
+                    [
+                        (self._dataset, study, name, part, len(rows), _bits(ids[rows]))
+                        for part, rows in sets.items()
+                    ],
+                )
+            except BaseException:
+                db.execute("ROLLBACK")
+                raise
+            db.execute("COMMIT")
+
+    def studies(self) -> list[str]:
+        """Return the names of the studies that are noted, in order of their hashes."""
+        if not self._path.exists():
+            return []
+        with self._opened() as db:
+            rows = db.execute(
+                "SELECT DISTINCT study, name FROM cohorts WHERE dataset = ? ORDER BY study",
+                (self._dataset,),
+            )
+            return [str(name) for _, name in rows]
+
+    # ------------------------------------------------------------------------------------
+
+    def _compare(
+        self,
+        db: sqlite3.Connection,
+        study: str,
+        marks: Sequence[bytes],
+        sets: Mapping[str, Array],
+        least: int,
+    ) -> None:
+        """Raise where eq. (1) holds."""
+        m = max(self._least, least)
+        if self._rule != "refuse" or m < 2:
+            return
+        ids = self._ids(db, marks)
+        for rows in sets.values():
+            own = ids[rows]
+            known = np.frombuffer(_bits(own[own > 0]), np.uint8)
+            new = int((own == 0).sum())
+            for name, bits in db.execute(
+                "SELECT name, bits FROM cohorts WHERE dataset = ? AND study != ? "
+                "AND abs(size - ?) < ?",
+                (self._dataset, study, len(rows), m),
+            ):
+                apart = new + _differ(known, np.frombuffer(bits, np.uint8))
+                if nearly_same(apart, m):
+                    raise Refused(
+                        "cohort",
+                        f"its patients, or those of one of its splits, are those of the earlier "
+                        f"study {name!r} but for fewer than {m} (cohort ledger): the two together "
+                        f"would tell those few. Use the same rows, seed and split as that study, "
+                        f"or rows that differ by more.",
+                    )
+
+    def _ids(self, db: sqlite3.Connection, marks: Sequence[bytes]) -> Array:
+        """Return the numbers of patients (n,); 0 for those not noted yet."""
+        known = dict(
+            db.execute("SELECT digest, id FROM patients WHERE dataset = ?", (self._dataset,))
+        )
+        return np.array([known.get(mark, 0) for mark in marks], np.int64)
+
+    @contextlib.contextmanager
+    def _opened(self) -> Generator[sqlite3.Connection]:
+        """Yield a connection that is closed afterwards."""
+        if not self._path.exists():
+            self._path.touch(mode=0o600)
+        db = sqlite3.connect(self._path, timeout=30.0, isolation_level=None)
+        try:
+            db.execute("PRAGMA synchronous = FULL")
+            for table in _TABLES:
+                db.execute(table)
+            yield db
+        finally:
+            db.close()
+
+
+def _bits(ids: Array) -> bytes:
+    """Return a set of numbers from 1 as bits."""
+    flags = np.zeros(int(ids.max(initial=0)) + 1, np.uint8)
+    flags[ids] = 1
+    return np.packbits(flags).tobytes()
+
+
+def _differ(a: Array, b: Array) -> int:
+    """Return how many numbers are in one of two sets of bits, and not in the other."""
+    longer, shorter = (a, b) if len(a) >= len(b) else (b, a)
+    apart = longer.copy()
+    apart[: len(shorter)] ^= shorter
+    return int(np.unpackbits(apart).sum())
+
+
+def _secret(path: Path) -> bytes:
+    """Return the node's secret, made once.
+
+    Raises
+    ------
+    InputError : the file cannot be read or made, or is no such secret.
+    """
+    try:
+        if not path.exists():
+            half = path.with_suffix(f".{secrets.token_hex(4)}")
+            with open(os.open(half, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+                file.write(secrets.token_bytes(SECRET))
+                file.flush()
+                os.fsync(file.fileno())
+            with contextlib.suppress(FileExistsError):
+                os.link(half, path)
+            half.unlink()
+        key = path.read_bytes()
+    except OSError as error:
+        raise InputError(
+            f"{path} cannot be used as the secret of the cohort ledger ({type(error).__name__})."
+        ) from None
+    if len(key) != SECRET:
+        raise InputError(
+            f"{path} is no secret of the cohort ledger. Bring back the one that the node had; "
+            f"without it no earlier study can be compared."
+        )
+    return key

@@ -1,0 +1,86 @@
+"""What one session of a private study has spent of a data set's budget, on the node's disk.
+
+The whole (ε, δ) of a fit is reserved at its first private call, before a row is looked at, and is
+spent from the first noisy reply on, before that leaves. Replies are counted by step in the same
+file, so that neither a restart of the node nor a second copy of it gives a fit more than its list.
+
+A history is one attempt at a session (`runtime.answers`). A call that is asked again in its history
+is answered from the store, without new noise. Another history draws anew: it is another part of the
+study, which spends the whole amount again, or is refused.
+
+A reply that was counted and not kept, as in a power cut between the two, is lost: the fit then ends
+one reply short, and has to be started again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+from collections.abc import Generator
+from dataclasses import dataclass
+from pathlib import Path
+
+from fedcohort.network.budget import Budget
+from fedcohort.protocol import Dp
+
+_TABLE = """
+CREATE TABLE IF NOT EXISTS releases (
+    study TEXT NOT NULL, part TEXT NOT NULL, step TEXT NOT NULL, n INTEGER NOT NULL,
+    PRIMARY KEY (study, part, step))
+"""
+
+
+@dataclass(frozen=True)
+class Spending:
+    """A `privacy.guard.Tally` on disk.
+
+    Attributes
+    ----------
+    path : the file of the budget.
+    budget : of the data set.
+    study : hash of the study. session : the fit's.
+    dp : what one fit costs.
+    """
+
+    path: Path
+    budget: Budget
+    study: str
+    session: str
+    dp: Dp
+
+    def reserve(self, history: str) -> None:
+        """See `Tally`."""
+        self.budget.reserve(self.study, self._part(history), self.dp.epsilon, self.dp.delta)
+
+    def taken(self, history: str, step: str) -> int:
+        """See `Tally`."""
+        with self._opened() as db:
+            row = db.execute(
+                "SELECT n FROM releases WHERE study = ? AND part = ? AND step = ?",
+                (self.study, self._part(history), step),
+            ).fetchone()
+        return 0 if row is None else int(row[0])
+
+    def take(self, history: str, step: str) -> None:
+        """See `Tally`."""
+        self.budget.commit(self.study, self._part(history))
+        with self._opened() as db:
+            db.execute(
+                "INSERT INTO releases VALUES (?, ?, ?, 1) "
+                "ON CONFLICT (study, part, step) DO UPDATE SET n = n + 1",
+                (self.study, self._part(history), step),
+            )
+
+    def _part(self, history: str) -> str:
+        return f"{self.session} {history}"
+
+    @contextlib.contextmanager
+    def _opened(self) -> Generator[sqlite3.Connection]:
+        """Yield a connection, each of whose statements is on the disk when it returns."""
+        db = sqlite3.connect(self.path, timeout=30.0, isolation_level=None)
+        try:
+            db.execute("PRAGMA synchronous = FULL")
+            db.execute(_TABLE)
+            yield db
+        finally:
+            db.close()

@@ -1,0 +1,96 @@
+"""Which counts are shown: none of one to four people, and nothing from which one follows.
+
+With m the `min_cell`, of k counts of a site that add up to n, which is known (`hidden`):
+
+    n < m, not 0    all are hidden, and n                                                    (1)
+    n ≤ k           all are hidden
+    otherwise       if one is of 1 … m − 1, all up to a size v are hidden, but not 0: the    (2)
+                    smallest v that takes in all of 1 … m − 1 and two different counts;
+                    where no two differ, all of them, also 0
+
+Whoever knows n, the other counts and this rule can exchange any two hidden counts that differ and
+would have seen the same: each has two possible values or more. (With all of them equal and none 0,
+c = n/k ≥ 2, counts with a c − 1 and a c + 1, or with k − 1 times c − 1 and a larger one, would have
+shown the same.)
+
+A report leaves the coordinator as well. There, counts of a total that is known (`shown_parts`) are
+hidden, the smallest first and equal ones together, until two that differ are of m people in all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from fedcohort.arrays import Array
+
+#: On fewer events (or, of a yes/no outcome, fewer of either class) ranks are no metric.
+FEWEST_EVENTS = 5
+
+
+def hidden(cells: Array, min_cell: int) -> Array:
+    """Return which counts (k,) of a variable are hidden, eqs. (1), (2): bool (k,)."""
+    cells = np.asarray(cells)
+    n = int(cells.sum())
+    if min_cell <= 1 or n == 0:
+        return np.zeros(len(cells), bool)
+    if n < min_cell or n <= len(cells):
+        return np.ones(len(cells), bool)
+    small = cells[(cells > 0) & (cells < min_cell)]
+    if not len(small):
+        return np.zeros(len(cells), bool)
+    counts = np.unique(cells[cells > 0])
+    if len(counts) == 1:
+        return np.ones(len(cells), bool)
+    return (cells > 0) & (cells <= max(small.max(), counts[1]))
+
+
+def few(counts: Array, at_least: int) -> Array:
+    """Return which counts are of some people, but of fewer than `at_least`: bool like `counts`."""
+    counts = np.asarray(counts)
+    return (counts > 0) & (counts < at_least)
+
+
+def fewest(at_least: int) -> int:
+    """Return how many events some rows need, or how many of either class, to be ranked."""
+    return max(FEWEST_EVENTS, at_least)
+
+
+def can_rank(event: Array, at_least: int, *, both: bool) -> bool:
+    """Return whether a metric of ranks of these rows may be shown.
+
+    Parameters
+    ----------
+    event : (n,) 0/1 or bool.
+    both : whether those without the event count as a class too, as of a yes/no outcome.
+    """
+    events = int(np.count_nonzero(event))
+    return (min(events, len(event) - events) if both else events) >= fewest(at_least)
+
+
+def shown_parts(
+    counts: Sequence[int] | Array, at_least: int, of: Sequence[int] | Array | None = None
+) -> list[int | None]:
+    """Return the counts of a known total as they may be shown; None stands for a hidden one.
+
+    Parameters
+    ----------
+    counts : (g,), such as the events in each group.
+    of : (g,), the people that they are counted among, where these are shown as well: what a count
+        leaves of them is hidden with it.
+    """
+    cells = np.asarray(counts, np.int64)[:, None]
+    if of is not None:
+        cells = np.concatenate([cells, np.asarray(of, np.int64)[:, None] - cells], axis=1)
+    hidden: Array = np.any(few(cells, at_least), axis=1)
+    size = np.where(cells[:, 0] == 0, np.inf, cells[:, 0])
+    while hidden.any() and not hidden.all() and _follows(cells[hidden], at_least):
+        hidden |= size == size[~hidden].min()
+    return [None if h else int(c) for h, c in zip(hidden, cells[:, 0], strict=True)]
+
+
+def _follows(hidden: Array, at_least: int) -> bool:
+    """Return whether hidden cells (h, c) follow from their sum, or that is of few."""
+    alike = len(np.unique(hidden[:, 0])) == 1
+    return alike or bool(few(hidden.sum(axis=0), at_least).any())

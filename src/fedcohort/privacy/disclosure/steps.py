@@ -1,0 +1,102 @@
+"""How cells of counts, and points of a curve, are joined so that no step between two is of a few.
+
+Counts by time, by risk or by score are joined with their neighbours until each step holds m, the
+`min_cell`, or none. A curve is then a curve of steps of m events or more; a grid of times on which
+risk sets are summed has m events in each interval, and as many leavers, since those who have the
+event leave with it; numbers at risk are shown where nobody or m are left, and where nobody or m
+left since the last ones shown. So no difference of what is shown is of one to m − 1 people.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fedcohort.arrays import Array
+from fedcohort.privacy.disclosure.counts import few
+
+
+def merged(counts: Array, at_least: int) -> Array:
+    """Return where to cut cells (m,) in steps that each hold `at_least` counts or more.
+
+    What is left after the last full step joins it.
+
+    Returns
+    -------
+    ends : (s,) the last cell of each step, ascending; empty if all counts are fewer.
+    """
+    ends: list[int] = []
+    held = 0
+    for i, count in enumerate(np.asarray(counts).tolist()):
+        held += count
+        if held >= at_least:
+            ends.append(i)
+            held = 0
+    if held and ends:
+        ends[-1] = int(np.flatnonzero(counts)[-1])
+    return np.array(ends, np.int64)
+
+
+def joined(cells: Array, at_least: int, size: int = 1) -> Array:
+    """Return where to cut rows of counts (m, c) in steps in which none is of few people.
+
+    In each step every count is 0 or `at_least` or more, and all of them make `size` or more. What
+    is left after the last such step joins it, and that the one before where it has to.
+
+    Returns
+    -------
+    ends : (s,) the last row of each step, ascending; empty if all rows together are no such step.
+    """
+    steps: list[Array] = []
+    ends: list[int] = []
+    held = np.zeros(np.shape(cells)[1:], np.int64)
+    for i, row in enumerate(np.asarray(cells, np.int64)):
+        held = held + row
+        if held.sum() >= size and not few(held, at_least).any():
+            steps.append(held)
+            ends.append(i)
+            held = np.zeros_like(row)
+    while steps and held.any():
+        held = steps.pop() + held
+        if not few(held, at_least).any():
+            break
+        ends.pop()
+    if ends:
+        ends[-1] = len(cells) - 1
+    return np.array(ends, np.int64)
+
+
+def step_sums(rows: Array, ends: Array) -> Array:
+    """Return the sums of rows (m, …) in the steps that end at `ends` (s,): (s, …)."""
+    return np.add.reduceat(rows, np.r_[0, ends[:-1] + 1], axis=0) if len(ends) else rows[:0]
+
+
+def apart(numbers: Array, at_least: int) -> Array:
+    """Return which rows of falling numbers (m, g) are of no few people, nor a step between them."""
+    kept: list[int] = []
+    for i, row in enumerate(numbers):
+        left = numbers[kept[-1]] - row if kept else row
+        if not few(np.r_[row, left], at_least).any():
+            kept.append(i)
+    return np.array(kept, np.int64)
+
+
+def interval_ends(events: Array, at_least: float, share: float = 0.0) -> Array:
+    """Return the last cells (s,) of intervals of a time grid that hold `at_least` events each.
+
+    An interval ends once it holds them, and the k-th not before k · `share` events in all. What is
+    left after the last full interval joins it; without a full one there is one interval.
+
+    Parameters
+    ----------
+    events : (m,) in neighbouring cells of time, some above 0.
+    """
+    filled = np.flatnonzero(events)
+    ends: list[int] = []
+    held = seen = 0.0
+    for i in filled.tolist():
+        held += float(events[i])
+        seen += float(events[i])
+        if held >= at_least and seen >= share * (len(ends) + 1) - 1e-9:
+            ends.append(i)
+            held = 0.0
+    return np.array([*ends[:-1], int(filled[-1])], np.int64)

@@ -1,0 +1,223 @@
+"""A site's half of a private fit: it adds the noise, counts what left, and refuses the rest.
+
+The site works the fit's releases out from the approved study alone (`Method.private`). So whatever
+a coordinator sends,
+
+* a step that is none of them is refused before a row is looked at, with every reply that is exact;
+* a step is answered as often as the list says, with the noise that the list says;
+* records are sampled with the probability that the list says: another one is refused;
+* what an argument chooses (a clipping norm, say) is in the sensitivity that the step states, and
+  noise grows with it (`protocol.private.Private`).
+
+Of a reply of k fields each gets √k times the Gaussian noise of its own sensitivity (k times, of
+Laplace). Gaussian: with Δ_f and σ_f = √k z Δ_f, the fields over their σ_f are one vector, which one
+unit moves by at most √(Σ_f Δ_f²/σ_f²) = 1/z in L2: one release of multiplier z. Laplace: the same
+in L1.
+
+A site whose patients are n refuses a δ above 1/n: with δ = 1/n a mechanism that publishes one
+patient's record would pass. It refuses too to take part with fewer than `LEAST_ROWS` rows, whose
+noise would drown whatever they add.
+
+Steps draw (samples, groups) from the operating system's generator on a node, as the study's seed is
+the coordinator's: a sample that it could work out hides nobody. In a simulation all draws derive
+from the seed, so that two runs agree; what comes out of that must not be given away as private.
+
+Revealed: replies with noise; by a refusal, the rule; that n is below `LEAST_ROWS` or above 1/δ.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any, Protocol, Self
+
+from fedcohort.arrays import Array
+from fedcohort.privacy.mechanisms import perturb
+from fedcohort.privacy.noise import Source
+from fedcohort.protocol.errors import Refused, SettingError
+from fedcohort.protocol.private import Dp, Release, Spent
+
+#: A site with fewer rows takes no part in a private fit.
+LEAST_ROWS = 20
+#: Numbers of a field above which a ring keeps it in one word, in steps of `COARSE`.
+FINE, COARSE = 16_384, 2.0**-36
+
+
+class Tally(Protocol):
+    """Where releases are counted: in memory, or on a node's disk, across studies."""
+
+    def reserve(self, history: str) -> None:
+        """Take a fit's (ε, δ) out of what the site has left, once for each history.
+
+        Raises
+        ------
+        Refused : "budget": less is left.
+        """
+        ...
+
+    def taken(self, history: str, step: str) -> int:
+        """Return how many replies of a step this history has had."""
+        ...
+
+    def take(self, history: str, step: str) -> None:
+        """Count one more, which is kept before it returns; the amount reserved is spent now."""
+        ...
+
+
+@dataclass
+class Counted:
+    """A tally in memory, of a simulation: there is no budget."""
+
+    counts: dict[tuple[str, str], int] = field(default_factory=dict[tuple[str, str], int])
+
+    def reserve(self, history: str) -> None:
+        """See `Tally`."""
+
+    def taken(self, history: str, step: str) -> int:
+        """See `Tally`."""
+        return self.counts.get((history, step), 0)
+
+    def take(self, history: str, step: str) -> None:
+        """See `Tally`."""
+        self.counts[history, step] = self.taken(history, step) + 1
+
+
+@dataclass(frozen=True)
+class SiteGuard:
+    """One site's guard of one fit; see `protocol.private.Guard`.
+
+    Attributes
+    ----------
+    site : its name. method : the method's.
+    releases : all that the fit may release.
+    dp : what the study asks for.
+    rows : n, of the site's table.
+    seed : of a simulation; None on a node.
+    """
+
+    site: str
+    method: str
+    releases: Sequence[Release]
+    dp: Dp
+    rows: int
+    seed: int | None = None
+    tally: Tally = field(default_factory=Counted)
+
+    @classmethod
+    def simulated(
+        cls, site: str, method: str, releases: Sequence[Release], dp: Dp, rows: int, seed: int
+    ) -> Self:
+        """Return a guard whose noise follows from the study's seed."""
+        return cls(site, method, tuple(releases), dp, rows, seed)
+
+    def admit(self, call: Any, arguments: Mapping[str, Any]) -> None:
+        """See `Guard`."""
+        step = call.step
+        release = next((r for r in self.releases if r.step == step.name), None)
+        if not step.private or release is None:
+            raise self._refused(
+                f"step {step.name} is none of what a private fit of {self.method!r} may release."
+            )
+        self._check_table()
+        if arguments.get("sampling", 1.0) != release.sampling:
+            raise self._refused(
+                f"step {step.name} is asked to sample records in another way than the study says."
+            )
+        if self.tally.taken(call.history, step.name) >= release.count:
+            raise Refused(
+                "budget",
+                f"site {self.site!r}: the fit has had its {release.count} "
+                f"repl{'y' if release.count == 1 else 'ies'} of step {step.name}; more would cost "
+                f"more than its epsilon. Start a new fit.",
+            )
+        self.tally.reserve(call.history)
+
+    def _check_table(self) -> None:
+        if self.dp.unit != "record":
+            return
+        if self.rows < LEAST_ROWS:
+            raise self._refused(
+                f"it has fewer than {LEAST_ROWS} rows, too few for a private fit. Leave the site "
+                f"out."
+            )
+        if self.dp.delta * self.rows > 1.0:
+            raise self._refused(
+                f"delta {self.dp.delta:g} is above one over its number of patients, so that one "
+                f"of them could be published whole. Lower privacy.dp.delta."
+            )
+
+    def entropy(self, call: Any) -> tuple[int, ...] | None:
+        """See `Guard`."""
+        return (secrets.randbits(256), call.number) if self.seed is None else None
+
+    def protect(
+        self,
+        call: Any,
+        reply: dict[str, Array],
+        sensitivity: Mapping[str, float] | None,
+        share: int,
+    ) -> tuple[dict[str, Array], Spent | None]:
+        """See `Guard`."""
+        name = call.step.name
+        release = next((r for r in self.releases if r.step == name), None)
+        if sensitivity is None or release is None or set(sensitivity) != set(reply):
+            raise self._refused(f"step {name} gave a reply without the sensitivity of each field.")
+        if not all(math.isfinite(d) and d > 0 for d in sensitivity.values()):
+            raise self._refused(f"step {name} states no sensitivity above 0.")
+        gaussian = release.mechanism == "gaussian"
+        noise = release.noise * (math.sqrt(len(reply)) if gaussian else len(reply))
+        source = self._source(call)
+        try:
+            noisy = {
+                field: perturb(
+                    source, exact, sensitivity=sensitivity[field], noise=noise,
+                    mechanism=release.mechanism, share=share,
+                    resolution=COARSE if exact.size > FINE else 0.0,
+                )
+                for field, exact in reply.items()
+            }  # fmt: skip
+        except SettingError as error:
+            raise self._refused(f"step {name}: {error}") from None
+        self.tally.take(call.history, name)
+        so_far = [
+            dataclasses.replace(r, count=n)
+            for r in self.releases
+            if (n := self.tally.taken(call.history, r.step))
+        ]
+        spent = cumulative(tuple(so_far), tuple(self.releases), self.dp)
+        return noisy, Spent(release.mechanism, spent, self.dp.delta)
+
+    def _source(self, call: Any) -> Source:
+        if self.seed is None:
+            return Source.system()
+        return Source.seeded(self.seed, self.site, call.number, call.step.name)
+
+    def _refused(self, text: str) -> Refused:
+        return Refused("dp", f"site {self.site!r}: {text}")
+
+
+@lru_cache(maxsize=4096)
+def cumulative(so_far: tuple[Release, ...], fit: tuple[Release, ...], dp: Dp) -> float:
+    """Return an ε that the releases so far cost at dp.delta: at most that of the whole fit.
+
+    Gaussian releases without sampling are together one Gaussian, of 1/z² = Σ 1/z_i², whose ε is
+    exact. Of others the ε is that of the next power of two of their counts, which is no less.
+    """
+    from fedcohort.privacy import accounting  # slow to import: only where noise is asked for
+
+    if all(r.mechanism == "gaussian" and r.sampling == 1.0 for r in so_far):
+        joined = 1.0 / math.sqrt(sum(r.count / r.noise**2 for r in so_far))
+        return accounting.epsilon((Release(step="all", noise=joined),), dp.delta)
+    limit = accounting.epsilon(fit, dp.delta)
+    counts = {r.step: r.count for r in fit}
+    more = [
+        dataclasses.replace(r, count=min(counts[r.step], 1 << (r.count - 1).bit_length()))
+        for r in so_far
+    ]
+    if sum(r.count for r in more) >= sum(counts.values()):
+        return limit
+    return min(limit, accounting.epsilon(tuple(more), dp.delta))

@@ -1,0 +1,216 @@
+"""Whether a site's reply is fit to be used: the same checks for every verb and every runtime.
+
+A site makes them on its own reply before it leaves (`Host.answer`), and the coordinator on each
+reply that it can see, before anything is added:
+
+* the declared fields, in their order, each an array of numbers of a type that may leave a site;
+* no number that is not finite;
+* `rows`, wherever a message has that field: whole numbers from 0 to `MOST_ROWS` (a gathered
+  description may say that it hides a number, by `HIDDEN`);
+* what the message itself says of a reply to this question: its method ``fault(asked)``.
+
+Between the sites of one call (`strangers`, `too_far`):
+
+* in a sum, the shapes and types that most sites have;
+* where a message says how far it moves a model (its method ``moved(asked)``), no more than `FAR`
+  times the median of those that move it at all, from `FEWEST` such sites up.
+
+A site whose reply fails is missing for that call, with the reason. Of a masked sum the coordinator
+sees no single reply: there, only the honest site's own checks hold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from fedcohort.arrays import Array
+from fedcohort.protocol.errors import ReplyRejected
+from fedcohort.protocol.message import DTYPES
+from fedcohort.protocol.step import Step
+
+#: The most rows that a site is believed to hold.
+MOST_ROWS = 10**9
+#: What stands for a number of rows that a site does not tell.
+HIDDEN = -1
+#: How many times the median update's length an update may have, from how many sites up.
+FAR, FEWEST = 6.0, 3
+
+#: Shape and type of each field of a reply, in order; see `form`.
+Form = tuple[tuple[tuple[int, ...], str], ...]
+
+
+def check(
+    site: str,
+    number: int,
+    step: Step[..., Any],
+    arrays: Mapping[str, Any],
+    asked: Mapping[str, Any],
+) -> None:
+    """Refuse one reply that is not fit to be used.
+
+    Parameters
+    ----------
+    number : of the call.
+    arrays : the reply, by field.
+    asked : the arguments of the call at this site.
+
+    Raises
+    ------
+    ReplyRejected : names the site, the step and the field, and no number of the reply.
+    """
+    if why := _form_fault(step, arrays) or _finite_fault(arrays):
+        raise rejected(site, number, step.name, why)
+    check_sense(site, number, step, arrays, asked)
+
+
+def check_sense(
+    site: str,
+    number: int,
+    step: Step[..., Any],
+    arrays: Mapping[str, Array],
+    asked: Mapping[str, Any],
+) -> None:
+    """Refuse one reply of the right form whose numbers cannot be; see `check`."""
+    why = ""
+    if (rows := arrays.get("rows")) is not None:
+        least = HIDDEN if step.verb == "gather" and rows.dtype.kind == "i" else 0
+        why = count_fault("rows", rows, least)
+    if not why and hasattr(step.reply, "fault"):
+        why = step.reply(**arrays).fault(asked)
+    if why:
+        raise rejected(site, number, step.name, why)
+
+
+def heeds(reply: type[Any]) -> bool:
+    """Return whether the checks of this type of message look at what was asked."""
+    return hasattr(reply, "fault") or hasattr(reply, "moved")
+
+
+def rejected(site: str, number: int, step: str, why: str) -> ReplyRejected:
+    """Return the error of a reply that is not fit to be used."""
+    return ReplyRejected(f"site {site!r} answered {step} (call {number}) with {why}")
+
+
+def _form_fault(step: Step[..., Any], arrays: Mapping[str, Any]) -> str:
+    """Return what is wrong with the fields or their types; "" for nothing."""
+    declared = list(step.reply.__dataclass_fields__)
+    if list(arrays) != declared:
+        return (
+            f"other fields than {', '.join(declared)}. Check that both ends run the same version "
+            f"of fedcohort."
+        )
+    for name, a in arrays.items():
+        if not isinstance(a, np.ndarray) or a.dtype not in DTYPES:
+            kind = a.dtype if isinstance(a, np.ndarray) else type(a).__name__
+            return f"type {kind} in field {name!r}; only numbers may leave a site."
+        if step.verb == "sum" and a.dtype.kind != "f" and a.dtype.itemsize < 8:
+            return f"type {a.dtype} in field {name!r}, which cannot be summed."
+    return ""
+
+
+def _finite_fault(arrays: Mapping[str, Array]) -> str:
+    """Return which field holds numbers that there cannot be; "" for none."""
+    for name, a in arrays.items():
+        if a.dtype.kind == "f" and not np.isfinite(a).all():
+            return (
+                f"numbers that are not finite in field {name!r}, shape {a.shape}. Check the scale "
+                f"of that site's data, or lower the learning rate."
+            )
+    return ""
+
+
+def count_fault(name: str, a: Array, least: int = 0) -> str:
+    """Return what is wrong with a field of counts; "" where all are whole, least…`MOST_ROWS`."""
+    whole = a.dtype.kind != "f" or not (a != np.floor(a)).any()
+    if a.size and not (whole and a.min() >= least and a.max() <= MOST_ROWS):
+        return f"no number of rows in field {name!r}: it must be whole, 0 to {MOST_ROWS}."
+    return ""
+
+
+# between sites --------------------------------------------------------------------------
+
+
+def form(arrays: Mapping[str, Array]) -> Form:
+    """Return the shape of each field, and its type among those that add up to another result.
+
+    Whole and real numbers of 64 bits are one type here: a site without rows may count in integers.
+    """
+    return tuple((a.shape, "f4" if a.dtype.str == "<f4" else "f8") for a in arrays.values())
+
+
+def strangers(
+    forms: Mapping[str, Form], number: int, step: Step[..., Any]
+) -> dict[str, ReplyRejected]:
+    """Return the sites whose replies have another form than those of most sites.
+
+    Parameters
+    ----------
+    forms : by site.
+
+    Raises
+    ------
+    ReplyRejected : no form is that of more sites than each other form.
+    """
+    held: dict[Form, list[str]] = {}
+    for site, found in forms.items():
+        held.setdefault(found, []).append(site)
+    if len(held) < 2:
+        return {}
+    first, second = sorted(held, key=lambda f: -len(held[f]))[:2]
+    if len(held[first]) == len(held[second]):
+        raise _stranger(held[second][0], number, step, second, first, f"site {held[first][0]!r}")
+    return {
+        site: _stranger(site, number, step, found, first, "most sites")
+        for site, found in forms.items()
+        if found != first
+    }
+
+
+def _stranger(
+    site: str, number: int, step: Step[..., Any], own: Form, other: Form, where: str
+) -> ReplyRejected:
+    """Return the error of a reply of another form than elsewhere."""
+    names = list(step.reply.__dataclass_fields__)
+    name, (shape, kind), (usual, type_) = next(
+        (n, a, b) for n, a, b in zip(names, own, other, strict=True) if a != b
+    )
+    what, there = (f"shape {shape}", f"{usual}")
+    if shape == usual:
+        what, there = f"type {np.dtype(kind)}", f"{np.dtype(type_)}"
+    return rejected(
+        site, number, step.name,
+        f"a field that does not fit: {name!r} has {what} at site {site!r} and {there} at {where}; "
+        f"a sum needs equal shapes and types. Check that all sites hold the same columns.",
+    )  # fmt: skip
+
+
+def too_far(
+    moved: Mapping[str, float], number: int, step: Step[..., Any]
+) -> dict[str, ReplyRejected]:
+    """Return the sites whose updates are too long beside the others'.
+
+    Parameters
+    ----------
+    moved : by site, the length of its update.
+    """
+    lengths = [m for m in moved.values() if m > 0]
+    if len(lengths) < FEWEST:
+        return {}
+    most = FAR * float(np.median(lengths))
+    return {
+        site: rejected(
+            site, number, step.name,
+            f"an update more than {FAR:g} times as long as the median of {len(lengths)} sites'. "
+            f"Check the scale of that site's data.",
+        )
+        for site, m in moved.items()
+        if not m <= most
+    }  # fmt: skip
+
+
+def told(names: Sequence[str], why: Mapping[str, str]) -> str:
+    """Return the names, each with its reason where there is one."""
+    return ", ".join(f"{n} ({why[n]})" if n in why else n for n in names)

@@ -1,0 +1,134 @@
+"""Replies that the coordinator sees, added exactly: the same bits as their masked sum.
+
+Each number is rounded to a whole number of units as `secure.ring` says, and those are added, so
+that neither the order of the sites nor the runtime changes a bit. Small replies are kept until all
+have come and are encoded at once, since a call's time goes into the number of array operations;
+large ones are added one by one, so that memory does not grow with the number of sites.
+
+Nothing more is revealed than by the replies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+
+import numpy as np
+
+from fedcohort.arrays import Array
+from fedcohort.protocol.errors import Refused
+from fedcohort.secure import ring
+from fedcohort.secure.ring import Field, Layout
+
+#: Replies of at most this many numbers are encoded together.
+SMALL = 4096
+_HALF = np.uint64(2**32 - 1)
+_BITS = np.uint64(32)
+
+
+class ExactTotal:
+    """The exact sum of replies of equal shapes.
+
+    Parameters
+    ----------
+    n : how many sites were asked: a number may take 1/n of the range.
+    weighted : whether replies are multiplied by weights, under which integers become floats.
+    """
+
+    def __init__(self, n: int, *, weighted: bool):
+        self._n, self._weighted = n, weighted
+        self._few: list[tuple[str, Mapping[str, Array], float]] = []
+        self._layout: Layout | None = None
+        self._total: Array | None = None
+
+    def add(self, site: str, arrays: Mapping[str, Array], weight: float) -> None:
+        """Add `weight` times the reply of one site.
+
+        Raises
+        ------
+        Refused : a number is beyond its range; the site and the field are named.
+        """
+        if self._total is None and sum(a.size for a in arrays.values()) <= SMALL:
+            self._few.append((site, arrays, weight))
+        else:
+            self._add(site, arrays, weight)
+
+    @property
+    def arrays(self) -> dict[str, Array]:
+        """The sums so far, by field."""
+        few, self._few = self._few, []
+        if few and self._total is None and (found := self._together(few)) is not None:
+            self._few = few
+            return found
+        for one in few:
+            self._add(*one)
+        if self._layout is None or self._total is None:
+            return {}
+        return ring.decode(self._total, self._layout)
+
+    def _add(self, site: str, arrays: Mapping[str, Array], weight: float) -> None:
+        """Encode one reply and add it."""
+        layout = Layout.of(arrays, weighted=self._weighted)
+        if self._layout is not None and layout != self._layout and self._total is not None:
+            # what is whole at one site and real at another is real
+            held = ring.decode(self._total, self._layout)
+            types = {k: np.promote_types(a.dtype, held[k].dtype) for k, a in arrays.items()}
+            arrays = {k: a.astype(types[k]) for k, a in arrays.items()}
+            held = {k: a.astype(types[k]) for k, a in held.items()}
+            layout = Layout.of(arrays, weighted=self._weighted)
+            if layout != self._layout:
+                self._total = ring.encode(held, layout, n=1)
+        self._layout = layout
+        try:
+            words = ring.encode(arrays, layout, n=self._n, weight=weight)
+        except Refused as error:
+            raise Refused(error.code, f"site {site!r}: {error}") from None
+        self._total = words if self._total is None else ring.add(self._total, words, layout)
+
+    def _together(
+        self, few: list[tuple[str, Mapping[str, Array], float]]
+    ) -> dict[str, Array] | None:
+        """Return the sum of small replies; None where one must be looked at by itself."""
+        first = few[0][1]
+        layout = Layout.of(first, weighted=self._weighted)
+        for _, arrays, _ in few:
+            for a, b in zip(arrays.values(), first.values(), strict=True):
+                if a.dtype is not b.dtype and a.dtype != b.dtype:
+                    return None
+        out = np.empty(layout.words, np.uint64)
+        for field, start, stop in layout.ones:
+            stack = np.array([arrays[field.name] for _, arrays, _ in few])
+            most = (2**64 if field.kind == "uint" else 2**63) // self._n
+            if stack.size and (int(stack.max()) >= most or int(stack.min()) <= -most):
+                return None
+            out[start:stop] = stack.sum(0).ravel().view(np.uint64)
+        if layout.fine:
+            names = [field.name for field, _, _ in layout.fines]
+            parts = [arrays[name].ravel() for _, arrays, _ in few for name in names]
+            x = np.concatenate(parts, dtype=np.float64).reshape(len(few), layout.fine)
+            if self._weighted:
+                x *= np.array([weight for _, _, weight in few])[:, None]
+            try:
+                words = ring.encode({"x": x}, _one(*x.shape), n=self._n)
+            except Refused:
+                return None
+            _sum(words.reshape(3, *x.shape), out[layout.single :].reshape(3, layout.fine))
+        return ring.decode(out, layout)
+
+
+@lru_cache(256)
+def _one(n: int, m: int) -> Layout:
+    """Return the layout of n replies of m fine numbers."""
+    return Layout((Field("x", (n, m), "f8", "fine"),))
+
+
+def _sum(words: Array, out: Array) -> None:
+    """Add numbers of Z/2^192, (3, n, m) → (3, m): halves of words first, then what they carry."""
+    low = (words & _HALF).sum(1, dtype=np.uint64)
+    high = (words >> _BITS).sum(1, dtype=np.uint64)
+    carry = np.uint64(0)
+    for i in range(3):
+        low[i] += carry
+        high[i] += low[i] >> _BITS
+        out[i] = (high[i] << _BITS) | (low[i] & _HALF)
+        carry = high[i] >> _BITS

@@ -1,0 +1,232 @@
+"""A site's half of masked sums in one session: its keys, what it signs, and when it reveals.
+
+A node answers a sum masked or not at all, by a rule of its own (`SumRule`) that a coordinator has
+no part in. An epoch's keys live in memory alone: a node that was restarted says that they are lost,
+and the call is asked again in a new epoch, on the same base. That a call was revealed, and for
+which sites, is on the disk before a share leaves: with another set of sites the same call would
+tell one of them apart, so it is revealed again for just those.
+
+The roster of a sum is the sites that the coordinator asks, each with the key that this site's own
+kit has of it. What leaves: public keys, sealed shares, words that are uniform without the masks, a
+signature on the sites that are in the sum, and for each of them one kind of share.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, cast
+
+import numpy as np
+
+from fedcohort.arrays import Array
+from fedcohort.protocol.errors import Refused
+from fedcohort.runtime.answers import Answers
+from fedcohort.runtime.calls import Request
+from fedcohort.runtime.masked_calls import LOST, Given, Part, Stage, question_of, said_bytes
+from fedcohort.secure import ring
+from fedcohort.secure.identity import Identity
+from fedcohort.secure.member import Member
+from fedcohort.secure.messages import FEWEST, MEMBERS, Ballot, Context, Roll, Survivors
+from fedcohort.secure.ring import Layout
+
+#: Whether a site answers a sum that is not masked: always; where the coordinator says that fewer
+#: than three sites are asked, who cannot hide one another; never.
+ANY, FEW, NEVER = "any", "few", "never"
+#: Rosters whose keys are held at a time, and answers to stages, for requests that are repeated.
+ROSTERS, SAID = 4, 64
+
+
+@dataclass(frozen=True)
+class Keys:
+    """A site's signing key, and the public ones of all sites of its network, by name."""
+
+    identity: Identity
+    pinned: Mapping[str, bytes]
+
+
+@dataclass(frozen=True)
+class SumRule:
+    """How a site answers sums.
+
+    Attributes
+    ----------
+    plain : "any", "few" or "never": whether it answers one that is not masked.
+    keys : gives what masked ones need; raises `Refused` where the site has no keys.
+    """
+
+    plain: str
+    keys: Callable[[], Keys]
+
+
+def check_sum(site: str, rule: SumRule | None, request: Request) -> Part | None:
+    """Return how a call's reply is masked; None of one that leaves as it is.
+
+    Raises
+    ------
+    Refused : "secure": this site does not answer the sum in this way.
+    """
+    if request.masked is not None:
+        if request.verb != "sum":
+            raise Refused("secure", f"site {site!r}: only sums are masked.")
+        if rule is None:
+            raise Refused("secure", f"site {site!r} has no signing key, and cannot mask a sum.")
+        return Part.read(request.masked)
+    if request.verb != "sum" or rule is None or rule.plain == ANY:
+        return None
+    if rule.plain == FEW and request.asked is not None and request.asked < FEWEST:
+        return None
+    raise Refused(
+        "secure",
+        f"site {site!r} does not answer {request.step:.62} unmasked: its part of the sum would be "
+        f"seen. It can be masked among {FEWEST} sites or more.",
+    )
+
+
+class _Book:
+    """`Settled` on a node's disk, with the sites in each sum beside the terms."""
+
+    def __init__(self, answers: Answers, run: str, session: str):
+        self._answers, self._head = answers, (run, session)
+        self.sites: tuple[str, ...] = ()
+
+    def get(self, question: str) -> str | None:
+        """See `Settled`."""
+        found = self._answers.revealed(*self._head, question)
+        return None if found is None else found[0]
+
+    def settle(self, question: str, terms: str) -> str:
+        """See `Settled`."""
+        self._answers.reveal(*self._head, question, terms, self.sites)
+        return self.get(question) or ""
+
+
+class MaskedEnd:
+    """One session's keys at a site, of the latest rosters that were asked for.
+
+    Parameters
+    ----------
+    key : run, session and history, to which its keys and signatures are bound.
+    answers : where it is noted what was revealed.
+    """
+
+    def __init__(
+        self, site: str, rule: SumRule | None, key: tuple[str, str, str], answers: Answers
+    ):
+        self.key = key
+        self._site, self._rule = site, rule
+        self._answers = answers
+        self._book = _Book(answers, key[0], key[1])
+        self._members: OrderedDict[tuple[str, ...], Member] = OrderedDict()
+        self._epochs: dict[int, tuple[str, ...]] = {}
+        self._said: OrderedDict[tuple[str, bytes], bytes] = OrderedDict()
+        self._survivors: dict[tuple[int, int], tuple[str, ...]] = {}
+
+    def stage(self, stage: Stage) -> bytes:
+        """Return the answer to a stage; one that is repeated gets the same bytes.
+
+        Raises
+        ------
+        Refused : "epoch", where its keys are not here (any more); "secure", where what is asked
+            would not hide this site, or was not signed by enough others.
+        """
+        asked = json.dumps(stage.body, sort_keys=True).encode()
+        mark = (stage.kind, hashlib.blake2b(asked, digest_size=16).digest())
+        if mark not in self._said:
+            answer = {
+                "keys": self._keys, "shares": self._shares, "sign": self._sign,
+                "unmask": self._unmask,
+            }[stage.kind](stage.body)  # fmt: skip
+            self._said[mark] = said_bytes(stage, answer)
+            while len(self._said) > SAID:
+                self._said.popitem(last=False)
+        return self._said[mark]
+
+    def check(self, part: Part) -> None:
+        """Refuse a masked call before its step is run, where the keys for it are not here."""
+        self._member(part.asked.epoch)
+
+    def mask(self, request: Request, part: Part, arrays: Mapping[str, Array]) -> Given:
+        """Return a reply under masks.
+
+        Raises
+        ------
+        Refused : as `stage`; or a number that is beyond the range of an exact sum.
+        """
+        member, asked = self._member(part.asked.epoch), part.asked
+        seen = None if request.view is None else request.view.mark
+        question = question_of(request.history, request.call, request.step, seen, request.round)
+        if asked.digest != question:
+            raise Refused("secure", f"site {self._site!r}: the sum is for another call than asked.")
+        wide = {
+            k: a.astype(np.float64) if k in part.floats and a.dtype.kind != "f" else a
+            for k, a in arrays.items()
+        }
+        layout = Layout.of(wide, weighted=asked.weights is not None)
+        weight = 1.0 if asked.weights is None else asked.weights.get(self._site, 0.0)
+        words = ring.encode(wide, layout, n=len(asked.members), weight=weight)
+        masked = member.mask(asked, words, layout, part.post)
+        known = self._answers.revealed(*self.key[:2], member.question(asked))
+        return Given(masked, None if known is None else known[1])
+
+    # stages ---------------------------------------------------------------------------
+
+    def _keys(self, body: Mapping[str, Any]) -> dict[str, Any]:
+        """Draw keys for an epoch among some sites."""
+        names, epoch, slots = (body.get(k) for k in ("roster", "epoch", "slots"))
+        known = set(body) == {"roster", "epoch", "slots"} and isinstance(names, list)
+        if not known or type(epoch) is not int or type(slots) is not int:
+            raise Refused("secure", "a request for keys of no known form. Update both ends.")
+        roster = tuple(str(name) for name in cast("list[object]", names)[: MEMBERS + 1])
+        if self._rule is None:
+            raise Refused(
+                "secure", f"site {self._site!r} has no signing key, and cannot mask a sum."
+            )
+        if roster not in self._members:
+            self._members[roster] = self._new(self._rule.keys(), roster)
+            while len(self._members) > ROSTERS:
+                self._members.popitem(last=False)[1].close()
+        advert = self._members[roster].advertise(epoch, slots)
+        self._members.move_to_end(roster)
+        self._epochs[epoch] = roster
+        return advert.to_meta()
+
+    def _shares(self, body: Mapping[str, Any]) -> dict[str, Any]:
+        roll = Roll.from_meta(body)
+        return self._member(roll.epoch).share(roll).to_meta()
+
+    def _sign(self, body: Mapping[str, Any]) -> dict[str, Any]:
+        said = Survivors.from_meta(body)
+        signed = self._member(said.epoch).sign(said)
+        self._survivors[said.epoch, said.slot] = tuple(sorted(said.survivors))
+        return signed.to_meta()
+
+    def _unmask(self, body: Mapping[str, Any]) -> dict[str, Any]:
+        ballot = Ballot.from_meta(body)
+        member = self._member(ballot.epoch)
+        self._book.sites = self._survivors.get((ballot.epoch, ballot.slot), ())
+        answer = member.unmask(ballot)
+        self._survivors.pop((ballot.epoch, ballot.slot), None)
+        return answer.to_meta()
+
+    def _new(self, keys: Keys, roster: tuple[str, ...]) -> Member:
+        """Return this site as a member of a roster."""
+        if unknown := sorted(set(roster) - set(keys.pinned)):
+            raise Refused(
+                "secure",
+                f"the kit of site {self._site!r} does not list {unknown[0]:.40!r}, which joined or "
+                f"was renewed later. Let whoever made the network send {self._site!r} its kit's "
+                f"members.json anew.",
+            )
+        context = Context(*self.key, {name: keys.pinned[name] for name in roster})
+        return Member(self._site, keys.identity, context, settled=self._book)
+
+    def _member(self, epoch: int) -> Member:
+        """Return the member whose epoch it is."""
+        member = self._members.get(self._epochs.get(epoch, ()))
+        if member is None or not member.holds(epoch):
+            raise Refused(LOST, f"site {self._site!r} holds no keys of that epoch (any more).")
+        return member

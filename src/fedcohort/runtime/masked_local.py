@@ -1,0 +1,107 @@
+"""Masked sums between sites of one process: the real protocol, by real members.
+
+For a study that says `secure_aggregation: true`, and for rehearsals: every message is made and read
+as over a network. Keys are drawn here, since sites of one process have no kits.
+
+Revealed to the coordinator: the sum, and which sites are in it.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+
+from fedcohort.arrays import Array
+from fedcohort.protocol.errors import QuorumLost, ReplyRejected, SiteUnavailable
+from fedcohort.protocol.host import Call
+from fedcohort.protocol.updates import form, strangers
+from fedcohort.runtime.journal import Entry
+from fedcohort.runtime.masked_calls import question_of, slots_of
+from fedcohort.secure import ring
+from fedcohort.secure.exchange import exchange, prepare
+from fedcohort.secure.gathering import Gathering
+from fedcohort.secure.identity import Identity
+from fedcohort.secure.member import Member
+from fedcohort.secure.messages import FEWEST, Context
+from fedcohort.secure.ring import Layout
+
+
+class LocalMasks:
+    """The members of one federation in this process.
+
+    Parameters
+    ----------
+    names : of all sites.
+    """
+
+    def __init__(self, names: Iterable[str]):
+        self._identities = {name: Identity.new() for name in names}
+        self._history = secrets.token_hex(16)
+        self._members: dict[tuple[str, ...], dict[str, Member]] = {}
+        self._epochs: dict[tuple[str, ...], Gathering] = {}
+        self._made = 0
+
+    def total(
+        self,
+        call: Call,
+        replies: Iterable[tuple[str, dict[str, Array] | SiteUnavailable]],
+        to: Sequence[str],
+        weights: Mapping[str, float],
+    ) -> Entry:
+        """Return the sum of the replies, each of which its own member masks; see `Transport`."""
+        roster, odd = tuple(to), dict[str, str]()
+        found: dict[str, dict[str, Array]] = {}
+        for site, reply in replies:
+            if isinstance(reply, ReplyRejected):
+                odd[site] = str(reply)
+            elif not isinstance(reply, SiteUnavailable):
+                found[site] = reply
+        forms = {site: form(reply) for site, reply in found.items()}
+        for site, why in strangers(forms, call.number, call.step).items():
+            odd[site] = str(why)
+            del found[site]
+        if len(found) < FEWEST:
+            raise QuorumLost(
+                f"{len(found)} of {len(roster)} sites answered {call.step.name}; a masked sum "
+                f"needs {FEWEST}. Bring the others back and --resume."
+            )
+        layout, vectors = _encoded(found, len(roster), weights)
+        epoch, members = self._epoch(roster)
+        digest = question_of(self._history, call.number, call.step.name, None, call.round)
+        words, _ = exchange(
+            members, epoch, vectors, layout, digest, weights or None,
+            absent=lambda stage, name: stage == "mask" and name not in vectors,
+        )  # fmt: skip
+        present = tuple(s for s in roster if s in vectors)
+        return Entry(present, (ring.decode(words, layout),), odd, masked=True)
+
+    def _epoch(self, roster: tuple[str, ...]) -> tuple[Gathering, dict[str, Member]]:
+        """Return an epoch with a slot left, and the members of a roster."""
+        keys = {name: self._identities[name].public for name in roster}
+        context = Context("local", "local", self._history, keys)
+        if roster not in self._members:
+            self._members[roster] = {
+                name: Member(name, self._identities[name], context) for name in roster
+            }
+        members, known = self._members[roster], self._epochs.get(roster)
+        if known is None or not known.left:
+            made = Gathering(context, self._made, slots_of(len(roster), self._made))
+            self._made += 1
+            known = self._epochs[roster] = prepare(members, made)
+        return known, members
+
+
+def _encoded(
+    found: Mapping[str, Mapping[str, Array]], n: int, weights: Mapping[str, float]
+) -> tuple[Layout, dict[str, Array]]:
+    """Return the layout of all replies, and each as words; whole and real numbers become real."""
+    kinds = [{k: a.dtype for k, a in reply.items()} for reply in found.values()]
+    types = {k: np.result_type(*(kind[k] for kind in kinds)) for k in kinds[0]}
+    wide = {s: {k: a.astype(types[k]) for k, a in reply.items()} for s, reply in found.items()}
+    layout = Layout.of(next(iter(wide.values())), weighted=bool(weights))
+    return layout, {
+        site: ring.encode(reply, layout, n=n, weight=weights.get(site, 1.0))
+        for site, reply in wide.items()
+    }

@@ -1,0 +1,311 @@
+"""Masked sums over a line: the coordinator's side of each stage, over `RemoteTransport`.
+
+    keys, shares    once an epoch: every site draws keys for some slots, and seals shares of its
+                    secrets for every other one
+    call            once a sum, as any call: the step is run, its reply comes masked
+    sign, unmask    once a sum: each site signs which sites are in it, and tells of each one kind
+                    of share, after it has seen enough signatures of the same
+
+A site that is silent at a stage has dropped out there, and the others go on without it as far as
+their threshold allows; else the call ends with `QuorumLost`, and nothing of it is known. A site
+that was restarted says that it has lost its epoch: a new one is drawn, and the call is asked again
+on the same base. A call that was revealed already, before this coordinator was killed, is asked for
+the very sites it was revealed for.
+
+Revealed to the coordinator: the sum, and which sites are in it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from fedcohort.protocol.errors import (
+    FedcohortError,
+    QuorumLost,
+    Refused,
+    ReplyRejected,
+    SiteUnavailable,
+)
+from fedcohort.protocol.host import Call
+from fedcohort.protocol.updates import rejected
+from fedcohort.runtime.journal import Entry
+from fedcohort.runtime.masked_calls import (
+    LOST,
+    Given,
+    Part,
+    Stage,
+    question_of,
+    read_part,
+    read_said,
+    slots_of,
+)
+from fedcohort.secure import ring
+from fedcohort.secure.gathering import Gathering, Summing
+from fedcohort.secure.messages import Advert, Answer, Context, Sealed, Signed
+from fedcohort.secure.ring import Layout
+
+if TYPE_CHECKING:
+    from fedcohort.runtime.remote import RemoteTransport
+
+T = TypeVar("T")
+
+#: How often a call is asked anew, in another epoch or among other sites, before it is given up.
+TRIES = 5
+
+
+class _Lost(Exception):
+    """Sites have lost the epoch's keys: it is drawn anew."""
+
+
+@dataclass
+class _Epoch:
+    """An epoch under way; `opened` tells whose letters each site has opened."""
+
+    gathering: Gathering
+    opened: dict[str, frozenset[str]] = field(default_factory=dict[str, frozenset[str]])
+
+
+@dataclass
+class _Came:
+    """What came of asking for a sum's parts.
+
+    Attributes
+    ----------
+    summing : holds the parts of the layout that came first.
+    layouts : by site.
+    settled : the sites for which this call was revealed before.
+    rejected : by site, why its own checks let no reply leave.
+    """
+
+    summing: Summing
+    layouts: dict[str, Layout] = field(default_factory=dict[str, Layout])
+    settled: tuple[str, ...] | None = None
+    rejected: dict[str, str] = field(default_factory=dict[str, str])
+
+
+class MaskedSums:
+    """Forms the sums of one federation.
+
+    Parameters
+    ----------
+    transport : carries each stage to the sites.
+    pinned : the public signing keys of the sites, by name.
+    """
+
+    def __init__(self, transport: RemoteTransport, pinned: Mapping[str, bytes]):
+        self._transport = transport
+        self._pinned = pinned
+        self._epochs: dict[tuple[str, ...], _Epoch] = {}
+        self._made = 0
+        self._last = 0
+
+    def total(self, call: Call, to: Sequence[str], weights: Mapping[str, float]) -> Entry:
+        """See `Transport`."""
+        roster, members, floats = tuple(to), tuple(to), ()
+        odd: dict[str, str] = {}
+        for _ in range(TRIES):
+            epoch = self._epoch(roster)
+            members = tuple(s for s in members if s in epoch.gathering.ready)
+            try:
+                came = self._parts(call, epoch, members, weights, floats)
+                odd |= came.rejected
+                more, kept = _widened(came.layouts), _alike(came.layouts)
+                if more and set(more) != set(floats):
+                    floats = more
+                    continue
+                if len(kept) < len(came.layouts):
+                    for site in sorted(set(came.layouts) - set(kept)):
+                        odd[site] = str(_stranger(site, call))
+                    members = kept
+                    continue
+                wanted = came.settled
+                if wanted is not None and set(wanted) != set(came.layouts):
+                    if not set(wanted) <= set(came.layouts):
+                        raise QuorumLost(
+                            f"{call.step.name} (call {call.number}) was revealed for "
+                            f"{', '.join(wanted)}, and can be for them alone. Bring them back and "
+                            f"--resume."
+                        )
+                    members = wanted
+                    continue
+                return self._revealed(call, roster, came, odd)
+            except _Lost:
+                self._epochs.pop(roster, None)
+        raise QuorumLost(
+            f"{call.step.name} (call {call.number}) was asked {TRIES} times, and each time a site "
+            f"had lost its keys or sent another part. Look at the sites' logs, and --resume."
+        )
+
+    # stages ---------------------------------------------------------------------------
+
+    def _epoch(self, roster: tuple[str, ...]) -> _Epoch:
+        """Return an epoch with a slot left, among all sites of a roster that can be had."""
+        known = self._epochs.get(roster)
+        if known is not None and known.gathering.left and known.gathering.ready == roster:
+            return known
+        transport = self._transport
+        if unknown := [s for s in roster if s not in self._pinned]:
+            raise Refused(
+                "secure",
+                f"this coordinator's kit does not list the signing key of {unknown[0]!r}. Let "
+                f"whoever made the network renew the kits.",
+            )
+        context = Context(*transport.head, {s: self._pinned[s] for s in roster})
+        self._last = max(self._last + 1, time.time_ns() // 1_000_000)
+        slots = slots_of(len(roster), self._made)
+        found = Gathering(context, self._last, slots)
+        asked = {"roster": list(roster), "epoch": self._last, "slots": slots}
+        came = self._stage("keys", dict.fromkeys(roster, asked), Advert.from_meta)
+        for _, advert in sorted(came.items()):
+            found.add_advert(advert)
+        roll = found.roll()
+        asked = dict.fromkeys(roll.names, roll.to_meta())
+        for _, sealed in sorted(self._stage("shares", asked, Sealed.from_meta).items()):
+            found.add_shares(sealed)
+        self._made += 1
+        self._epochs[roster] = _Epoch(found)
+        return self._epochs[roster]
+
+    def _parts(
+        self,
+        call: Call,
+        epoch: _Epoch,
+        members: tuple[str, ...],
+        weights: Mapping[str, float],
+        floats: tuple[str, ...],
+    ) -> _Came:
+        """Ask members for their masked replies, and add those of one layout."""
+        transport, history = self._transport, self._transport.head[2]
+        requests = transport.requests(call, len(members))
+        question = question_of(
+            history, call.number, call.step.name, requests.mark or None, call.round
+        )
+        summing = epoch.gathering.begin(question, members, weights or None)
+        parts: dict[str, Part] = {}
+        for site in members:
+            due = set(members) - epoch.opened.get(site, frozenset()) - {site}
+            post = epoch.gathering.post(site) if due else None
+            parts[site] = Part(summing.asked, post, floats)
+
+        def request(site: str, *, told: bool) -> bytes:
+            return requests.to(site, told=told, part=parts[site].to_meta())
+
+        came = _Came(summing)
+        errors: dict[str, FedcohortError] = {}
+        for site, given in transport.exchanged(
+            {s: request(s, told=transport.tell(s, requests.mark)) for s in members},
+            lambda s, body: read_part(body, s, history, call, parts[s], transport.cap),
+            call.step.name,
+            lambda s: request(s, told=False),
+        ):
+            if isinstance(given, Given):
+                epoch.opened[site] = epoch.opened.get(site, frozenset()) | set(members)
+                came.layouts[site] = given.masked.layout
+                if given.settled is not None:
+                    came.settled = given.settled
+                if summing.layout in (None, given.masked.layout):
+                    summing.add(given.masked)
+            elif isinstance(given, ReplyRejected):
+                came.rejected[site] = str(given)
+            elif not isinstance(given, SiteUnavailable):
+                errors[site] = given
+        _raise(errors, members)
+        return came
+
+    def _revealed(
+        self, call: Call, roster: tuple[str, ...], came: _Came, odd: Mapping[str, str]
+    ) -> Entry:
+        """Let the survivors sign and unmask; return the sum."""
+        summing = came.summing
+        said = summing.survivors()
+        asked = dict.fromkeys(said.survivors, said.to_meta())
+        for _, signed in sorted(self._stage("sign", asked, Signed.from_meta, lost=True).items()):
+            summing.add_signature(signed)
+        ballot = summing.ballot()
+        asked = dict.fromkeys(ballot.signatures, ballot.to_meta())
+        for _, answer in sorted(self._stage("unmask", asked, Answer.from_meta, lost=True).items()):
+            summing.add_answer(answer)
+        assert summing.layout is not None
+        total = ring.decode(summing.total(), summing.layout)
+        sites = tuple(s for s in roster if s in said.survivors)
+        return Entry(sites, (total,), dict(odd), masked=True)
+
+    def _stage(
+        self,
+        kind: str,
+        bodies: Mapping[str, Mapping[str, Any]],
+        read: Callable[[Any], T],
+        *,
+        lost: bool = False,
+    ) -> dict[str, T]:
+        """Return what sites answered to a stage; those that were silent are not in it.
+
+        Parameters
+        ----------
+        lost : whether a site that has lost its keys counts as silent.
+        """
+        transport = self._transport
+        stages = {s: Stage(kind, *transport.head, body) for s, body in bodies.items()}
+
+        def understood(site: str, body: bytes) -> T:
+            found = read(read_said(body, site, stages[site], transport.cap))
+            if getattr(found, "name", None) != site:
+                raise Refused("malformed", f"site {site!r} answered {kind!r} as another site.")
+            return found
+
+        due = {site: stage.to_bytes() for site, stage in stages.items()}
+        came: dict[str, T] = {}
+        errors: dict[str, FedcohortError] = {}
+        for site, found in transport.exchanged(due, understood, f"{kind!r} of a masked sum"):
+            if not isinstance(found, FedcohortError):
+                came[site] = found
+            elif not isinstance(found, SiteUnavailable):
+                errors[site] = found
+        if lost and all(_is_lost(e) for e in errors.values()):
+            return came
+        _raise(errors, sorted(bodies))
+        return came
+
+
+def _raise(errors: Mapping[str, FedcohortError], order: Sequence[str]) -> None:
+    """Raise the first site's error; `_Lost` where keys are gone and nothing else is wrong."""
+    for site in order:
+        if site in errors and not _is_lost(errors[site]):
+            raise errors[site]
+    if errors:
+        raise _Lost
+
+
+def _is_lost(error: FedcohortError) -> bool:
+    return isinstance(error, Refused) and error.code == LOST
+
+
+def _widened(layouts: Mapping[str, Layout]) -> tuple[str, ...]:
+    """Return the fields that are whole at some sites and real at others, of one shape."""
+    kinds: dict[str, set[str]] = {}
+    for layout in layouts.values():
+        for f in layout.fields:
+            kinds.setdefault(f.name, set()).add(f.dtype)
+    mixed = {"i8", "f8"}
+    return tuple(sorted(name for name, found in kinds.items() if found == mixed))
+
+
+def _alike(layouts: Mapping[str, Layout]) -> tuple[str, ...]:
+    """Return the sites of the layout that most have."""
+    if not layouts:
+        return ()
+    most = Counter(layouts.values()).most_common(1)[0][0]
+    return tuple(sorted(s for s, layout in layouts.items() if layout == most))
+
+
+def _stranger(site: str, call: Call) -> ReplyRejected:
+    """Return the error of a part of other shapes than elsewhere."""
+    return rejected(
+        site, call.number, call.step.name,
+        "fields of other shapes or types than most sites; a sum needs equal ones. Check that all "
+        "sites hold the same columns.",
+    )  # fmt: skip

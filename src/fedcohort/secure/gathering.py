@@ -1,0 +1,345 @@
+"""The coordinator's side of masked sums: it passes messages on, adds, and takes the masks away.
+
+It learns the total alone. It need not be trusted for that, but it checks all it is sent, so that a
+site which sends something malformed is named (`Refused`) and can be left out, and it ends a sum in
+one error (`QuorumLost`) when too few sites are left; nothing was revealed then. Replies are added
+one by one into one vector, and a site's masks are made and taken away one at a time.
+
+The caller sees to it that a message's `name` is that of the site which sent it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+
+from fedcohort.arrays import Array
+from fedcohort.protocol.errors import QuorumLost
+from fedcohort.secure import keystream, masks, shares
+from fedcohort.secure.identity import verify
+from fedcohort.secure.messages import (
+    FEWEST,
+    Advert,
+    Answer,
+    Asked,
+    Ballot,
+    Context,
+    Masked,
+    Post,
+    Roll,
+    Sealed,
+    Signed,
+    Survivors,
+    check_weights,
+    refused,
+    slot_text,
+)
+from fedcohort.secure.ring import Layout, add, subtract
+from fedcohort.secure.roll import check_advert
+
+
+def _lost(stage: str, found: int, needed: int) -> QuorumLost:
+    return QuorumLost(
+        f"{found} sites are left at stage {stage!r} of a masked sum; {needed} are needed. Nothing "
+        f"was unmasked. Bring the sites back and --resume."
+    )
+
+
+class Gathering:
+    """One epoch: the keys and shares that its slots need.
+
+    Parameters
+    ----------
+    context : as the sites have it.
+    epoch : beyond all before it in this context.
+    slots : how many sums it prepares.
+    """
+
+    def __init__(self, context: Context, epoch: int, slots: int):
+        if len(context.roster) < FEWEST:
+            raise refused(f"a masked sum over {len(context.roster)} sites; it needs {FEWEST}.")
+        self.context, self.epoch, self.slots = context, epoch, slots
+        self._adverts: dict[str, Advert] = {}
+        self._roll: Roll | None = None
+        self._mark = b""
+        self._letters: dict[str, Mapping[str, bytes]] = {}
+        self._used = 0
+
+    def add_advert(self, advert: Advert) -> None:
+        """Take a site's keys.
+
+        Raises
+        ------
+        Refused : not signed by the pinned site, for other slots, or after the roll was closed.
+        """
+        check_advert(advert, self.context, self.epoch, self.slots)
+        if self._roll is not None or advert.name in self._adverts:
+            raise refused(f"site {advert.name!r} sent its keys twice or too late.")
+        self._adverts[advert.name] = advert
+
+    def roll(self) -> Roll:
+        """Close the roll and return it, for all who sent keys.
+
+        Raises
+        ------
+        QuorumLost : fewer than three, or than the threshold that the sites ask for.
+        """
+        if self._roll is None:
+            adverts = [self._adverts[name] for name in sorted(self._adverts)]
+            least = [len(self.context.roster) // 2 + 1, *(a.threshold for a in adverts)]
+            needed = max(FEWEST, *least)
+            if len(adverts) < needed:
+                raise _lost("keys", len(adverts), needed)
+            self._roll = Roll(self.epoch, max(least), tuple(adverts))
+            self._mark = self._roll.mark(self.context)
+        return self._roll
+
+    def add_shares(self, sealed: Sealed) -> None:
+        """Take a site's letters to the others.
+
+        Raises
+        ------
+        Refused : from outside the roll, twice, or not one letter for each other member.
+        """
+        roll, name = self.roll(), sealed.name
+        letter = 2 * keystream.SEED * self.slots + 16
+        if name not in roll.names or name in self._letters or sealed.epoch != self.epoch:
+            raise refused(f"site {name!r} sent letters twice, unasked, or of another epoch.")
+        if set(sealed.letters) != set(roll.names) - {name} or any(
+            len(text) != letter for text in sealed.letters.values()
+        ):
+            raise refused(f"site {name!r} did not send one letter to each other member.")
+        self._letters[name] = sealed.letters
+
+    @property
+    def ready(self) -> tuple[str, ...]:
+        """Who sent both keys and shares: they can be members of a sum."""
+        return tuple(sorted(self._letters))
+
+    @property
+    def left(self) -> int:
+        """Slots that are not used."""
+        return self.slots - self._used
+
+    def post(self, name: str) -> Post:
+        """Return the letters to a site; it needs them once, with its first call of the epoch."""
+        letters = {s: post[name] for s, post in self._letters.items() if s != name}
+        return Post(self.epoch, letters)
+
+    def begin(
+        self,
+        digest: str,
+        members: Sequence[str] | None = None,
+        weights: Mapping[str, float] | None = None,
+    ) -> Summing:
+        """Begin a call's sum, in a slot that is used up by it.
+
+        Parameters
+        ----------
+        members : of `ready`; None: all of them.
+        weights : by site; others than the members' are left out.
+
+        Raises
+        ------
+        QuorumLost : fewer members than three or than the threshold.
+        Refused : no slot is left, or weights with which fewer than three sites count.
+        """
+        roll = self.roll()
+        names = tuple(sorted(self.ready if members is None else members))
+        if not set(names) <= set(self.ready):
+            raise refused("a sum over sites that did not share keys in this epoch.")
+        needed = max(FEWEST, roll.threshold)
+        if len(names) < needed:
+            raise _lost("shares", len(names), needed)
+        used = None if weights is None else {name: float(weights[name]) for name in names}
+        check_weights(used, names)
+        if not self.left:
+            raise refused(f"all {self.slots} slots of epoch {self.epoch} are used.")
+        slot = self._used
+        self._used += 1
+        return Summing(self.context, roll, self._mark, Asked(self.epoch, slot, digest, names, used))
+
+
+class Summing:
+    """One call: masked replies in, the total out.
+
+    Attributes
+    ----------
+    asked : what each member is told.
+    layout : of the replies, once there is one.
+    blamed : sites whose shares were wrong, and that were done without.
+    """
+
+    def __init__(self, context: Context, roll: Roll, mark: bytes, asked: Asked):
+        self.asked = asked
+        self.layout: Layout | None = None
+        self.blamed: tuple[str, ...] = ()
+        self._context, self._roll, self._mark = context, roll, mark
+        self._needed = max(FEWEST, roll.threshold)
+        self._total: Array | None = None
+        self._came: set[str] = set()
+        self._said: Survivors | None = None
+        self._signatures: dict[str, bytes] = {}
+        self._ballot: Ballot | None = None
+        self._answers: dict[str, Answer] = {}
+
+    def add(self, masked: Masked) -> None:
+        """Add a site's masked reply to the total.
+
+        Raises
+        ------
+        Refused : from a site that was not asked, twice, too late, for another slot, of another
+            length, or with another layout than the replies before; it is not added.
+        """
+        name = self._check(masked.name, masked.epoch, masked.slot, self.asked.members, self._came)
+        if self._said is not None:
+            raise refused(f"the reply of site {name!r} came after the survivors were told.")
+        if self.layout is not None and masked.layout != self.layout:
+            raise refused(
+                f"site {name!r} sent a reply of other fields or shapes than the sites before it. "
+                f"Check that all sites hold the same columns."
+            )
+        vector = masked.vector
+        if vector.dtype != np.dtype("<u8") or vector.shape != (masked.layout.words,):
+            raise refused(f"site {name!r} sent {vector.size} words, not those of its layout.")
+        if self._total is None or self.layout is None:
+            self._total, self.layout = np.array(vector), masked.layout
+        else:
+            add(self._total, vector, self.layout)
+        self._came.add(name)
+
+    def survivors(self) -> Survivors:
+        """Close the total, and return who is in it and who is not, for the survivors to sign.
+
+        Raises
+        ------
+        QuorumLost : too few replies.
+        """
+        if self._said is None:
+            if len(self._came) < self._needed:
+                raise _lost("replies", len(self._came), self._needed)
+            check_weights(self.asked.weights, sorted(self._came))
+            dropped = tuple(sorted(set(self.asked.members) - self._came))
+            self._said = Survivors(
+                self.asked.epoch, self.asked.slot, tuple(sorted(self._came)), dropped
+            )
+        return self._said
+
+    def add_signature(self, signed: Signed) -> None:
+        """Take a survivor's signature.
+
+        Raises
+        ------
+        Refused : from another site, twice, too late, or not on what the survivors sign.
+        """
+        said, layout = self.survivors(), self._layout()
+        name = self._check(signed.name, signed.epoch, signed.slot, said.survivors, self._signatures)
+        if self._ballot is not None:
+            raise refused(f"the signature of site {name!r} came too late.")
+        text = slot_text(self._context, self._mark, self.asked, layout, said)
+        if not verify(self._context.roster[name], text, signed.signature):
+            raise refused(f"site {name!r} signed another text than the survivors of this slot.")
+        self._signatures[name] = signed.signature
+
+    def ballot(self) -> Ballot:
+        """Return the signatures, for all survivors that signed.
+
+        Raises
+        ------
+        QuorumLost : fewer than the threshold.
+        """
+        if self._ballot is None:
+            if len(self._signatures) < self._roll.threshold:
+                raise _lost("signatures", len(self._signatures), self._roll.threshold)
+            self._ballot = Ballot(self.asked.epoch, self.asked.slot, dict(self._signatures))
+        return self._ballot
+
+    def add_answer(self, answer: Answer) -> None:
+        """Take the shares that a survivor tells.
+
+        Raises
+        ------
+        Refused : from a site that was not asked, twice, or not one share of each member.
+        """
+        said = self.survivors()
+        name = self._check(answer.name, answer.epoch, answer.slot, said.survivors, self._answers)
+        if set(answer.self_masks) != set(said.survivors) or set(answer.mask_keys) != set(
+            said.dropped
+        ):
+            raise refused(f"site {name!r} did not tell one share of each member.")
+        self._answers[name] = answer
+
+    def total(self) -> Array:
+        """Return the sum over the survivors, uint64 (layout.words,), eq. (2) of `member`.
+
+        Raises
+        ------
+        QuorumLost : fewer answers than the threshold, or shares that do not give a secret back.
+        """
+        said, layout = self.survivors(), self._layout()
+        if len(self._answers) < self._roll.threshold:
+            raise _lost("unmask", len(self._answers), self._roll.threshold)
+        if self._total is None:
+            raise _lost("replies", 0, self._needed)
+        total, slot, salt = self._total.copy(), self.asked.slot, self._context.salt
+        bound = masks.binding(self._mark, self.asked, layout)
+        for name in said.survivors:
+            seal = self._roll.by_name[name].seals[slot]
+            place = (name, self.asked.epoch, slot)
+            parts = {who: a.self_masks[name] for who, a in self._answers.items()}
+            seed = self._secret(
+                name, parts, lambda s, p=place, e=seal: masks.seal(s, salt, *p) == e
+            )
+            subtract(total, masks.own(seed, bound, name, layout), layout)
+        for gone in said.dropped:
+            public = self._roll.by_name[gone].mask_keys[slot]
+            parts = {who: a.mask_keys[gone] for who, a in self._answers.items()}
+            seed = self._secret(gone, parts, lambda s, e=public: masks.public_key(s, salt) == e)
+            key = keystream.private_key(seed, salt)
+            for name in said.survivors:
+                theirs = self._roll.by_name[name].mask_keys[slot]
+                masks.apply_pair(total, key, theirs, bound, name, gone, layout, off=True)
+        return total
+
+    # parts ----------------------------------------------------------------------------
+
+    def _layout(self) -> Layout:
+        if self.layout is None:
+            raise _lost("replies", 0, self._needed)
+        return self.layout
+
+    def _check(
+        self,
+        name: str,
+        epoch: int,
+        slot: int,
+        asked: Sequence[str],
+        came: Mapping[str, object] | set[str],
+    ) -> str:
+        if name not in asked or name in came:
+            raise refused(f"site {name!r} was not asked at this stage, or answered twice.")
+        if (epoch, slot) != (self.asked.epoch, self.asked.slot):
+            raise refused(f"site {name!r} answered for slot {slot} of epoch {epoch}.")
+        return name
+
+    def _secret(
+        self, owner: str, parts: Mapping[str, bytes], sound: Callable[[bytes], bool]
+    ) -> bytes:
+        """Return a secret from its shares; a single wrong share is found and done without."""
+        t = self._roll.threshold
+        place = {name: x for x, name in enumerate(self._roll.names, 1)}
+        trusted = [name for name in parts if name not in self.blamed]
+        for out in [None, *trusted]:
+            kept = {place[name]: parts[name] for name in trusted if name != out}
+            if len(kept) < t:
+                continue
+            secret = shares.combine(kept, t)
+            if sound(secret):
+                if out is not None:
+                    self.blamed = (*self.blamed, out)
+                return secret
+        raise QuorumLost(
+            f"the shares of site {owner!r} do not give its secret back: it, or two that hold "
+            f"them, sent wrong ones. No total was formed. Leave site {owner!r} out."
+        )

@@ -1,0 +1,433 @@
+"""A site's side of masked sums: it masks its reply, and gives away no more than the total.
+
+Bonawitz et al., "Practical Secure Aggregation", CCS 2017, on the complete graph, against an active
+coordinator. For site i in slot s, with members M and reply x_i encoded by `ring`:
+
+    y_i = x_i + PRG(b_i) + Σ_{j∈M, j>i} PRG(k_ij) − Σ_{j∈M, j<i} PRG(k_ij)                    (1)
+
+b_i is a seed; k_ij comes from the X25519 agreement of i's and j's key of the slot, i's from a seed
+a_i. Shares of a_i and b_i go, encrypted, to all members. When the survivors S have all signed one
+text that names S, the others tell shares of b_i for i in S and of a_i for i in M∖S, never both:
+
+    Σ_{i∈S} x_i = Σ_{i∈S} y_i − Σ_{i∈S} PRG(b_i) ∓ Σ_{i∈S, j∈M∖S} PRG(k_ij)                   (2)
+
+A site trusts the pinned identities and itself. It refuses whatever would tell one site's reply, or
+the sum of fewer than three or than t. Keys and masks are bound to run, session, history, roster,
+epoch, slot, members, weights, layout and the call's digest; each slot's secrets are its own, and
+are overwritten when the slot is answered, and when its epoch ends unused.
+
+Revealed to the coordinator: the sum over S, and shares of secrets that tell no more. `Member` keeps
+no lock; its owner lets calls take turns.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
+
+from fedcohort.arrays import Array
+from fedcohort.protocol.errors import Refused
+from fedcohort.secure import keystream, masks, shares
+from fedcohort.secure.identity import Identity, verify
+from fedcohort.secure.keystream import SEED, erase
+from fedcohort.secure.messages import (
+    FEWEST,
+    SLOTS,
+    Advert,
+    Answer,
+    Asked,
+    Ballot,
+    Context,
+    Masked,
+    Post,
+    Roll,
+    Sealed,
+    Signed,
+    Survivors,
+    canonical,
+    check_weights,
+    digest,
+    refused,
+    slot_text,
+)
+from fedcohort.secure.ring import Layout, add
+from fedcohort.secure.roll import check_roll, check_survivors
+from fedcohort.secure.rule import InMemory, Settled, ThresholdRule, terms
+
+#: Epochs whose secrets a site holds at a time: the one in use and the next.
+EPOCHS = 2
+
+
+@dataclass
+class _Slot:
+    """A slot that was masked. `said` and `answer` are set as the stages are passed."""
+
+    asked: Asked
+    layout: Layout
+    vector: bytes
+    said: Survivors | None = None
+    answer: Answer | None = None
+
+
+@dataclass
+class _Epoch:
+    """A site's secrets of an epoch, one each a slot, and what others entrusted to it."""
+
+    letter_key: X25519PrivateKey
+    key_seeds: list[bytearray]
+    self_seeds: list[bytearray]
+    advert: Advert
+    roll: Roll | None = None
+    mark: bytes = b""
+    sealed: Sealed | None = None
+    held: dict[str, bytearray] = field(default_factory=dict[str, bytearray])
+    slots: dict[int, _Slot] = field(default_factory=dict[int, _Slot])
+
+    def erase(self, slot: int) -> None:
+        """Overwrite the secrets of a slot: the site's own, and its shares of the others'."""
+        erase(self.key_seeds[slot])
+        erase(self.self_seeds[slot])
+        for held in self.held.values():
+            held[2 * SEED * slot : 2 * SEED * (slot + 1)] = bytes(2 * SEED)
+
+
+class Member:
+    """One site in masked sums of one session.
+
+    Parameters
+    ----------
+    name : in the roster.
+    identity : whose public key the roster has.
+    context : with the pinned keys of all sites of the study.
+    rule : the site's own.
+    settled : where it is kept for which sites a question was answered, over restarts.
+
+    Raises
+    ------
+    Refused : fewer than three sites, a rule that they cannot meet, two sites with one key, or a
+        roster that has another key of this site.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        identity: Identity,
+        context: Context,
+        rule: ThresholdRule | None = None,
+        settled: Settled | None = None,
+    ):
+        roster = context.roster
+        self.name = name
+        self.threshold = (rule or ThresholdRule()).of(len(roster))
+        if roster.get(name) != identity.public:
+            raise refused(f"the roster does not have this site's key as that of {name!r}.")
+        if len(set(roster.values())) < len(roster):
+            raise refused("two sites of the roster have one identity key. Renew the kits.")
+        self._identity = identity
+        self._context = context
+        self._settled: Settled = InMemory() if settled is None else settled
+        self._epochs: dict[int, _Epoch] = {}
+        self._last = -1
+        self._seen: set[bytes] = set()
+
+    def advertise(self, epoch: int, slots: int) -> Advert:
+        """Make the keys of an epoch of slots, and return their public halves, signed.
+
+        Parameters
+        ----------
+        epoch : beyond all before it; the current one again returns the same advert.
+        slots : 1 to 256.
+
+        Raises
+        ------
+        Refused : an older epoch, or the same with another number of slots.
+        """
+        if not 1 <= slots <= SLOTS:
+            raise refused(f"an epoch of {slots} slots; it has 1 to {SLOTS}.")
+        known = self._epochs.get(epoch)
+        if known is not None and len(known.advert.mask_keys) == slots:
+            return known.advert
+        if epoch <= self._last:
+            raise refused(
+                f"epoch {epoch} is over at site {self.name!r}, which is at {self._last}. Ask for a "
+                f"later one."
+            )
+        self._last = epoch
+        for old in sorted(self._epochs)[: -(EPOCHS - 1)]:
+            self._forget(old)
+        letter_key = X25519PrivateKey.generate()
+        key_seeds = [keystream.fresh_seed() for _ in range(slots)]
+        self_seeds = [keystream.fresh_seed() for _ in range(slots)]
+        salt = self._context.salt
+        advert = Advert(
+            self.name,
+            epoch,
+            self.threshold,
+            keystream.public_bytes(letter_key),
+            tuple([masks.public_key(seed, salt) for seed in key_seeds]),
+            tuple([masks.seal(s, salt, self.name, epoch, i) for i, s in enumerate(self_seeds)]),
+            bytes(64),
+        )
+        signature = self._identity.sign(advert.text(self._context))
+        advert = replace(advert, signature=signature)
+        self._epochs[epoch] = _Epoch(letter_key, key_seeds, self_seeds, advert)
+        return advert
+
+    def share(self, roll: Roll) -> Sealed:
+        """Check all members' adverts, and return shares of this site's secrets, encrypted to each.
+
+        Raises
+        ------
+        Refused : fewer than three members; a threshold below any member's rule or above their
+            number; a site without a pinned key, twice, or with a signature that is not by that
+            key; keys for other slots, or a key that was used before; another roll than before.
+        """
+        at = self._epoch(roll.epoch)
+        mark = roll.mark(self._context)
+        if at.sealed is not None:
+            if mark == at.mark:
+                return at.sealed
+            raise refused(f"the keys of epoch {roll.epoch} were shared among other members.")
+        check_roll(roll, self._context, self.threshold)
+        if roll.by_name.get(self.name) != at.advert:
+            raise refused(f"epoch {roll.epoch} has other keys of site {self.name!r} than its own.")
+        keys = {k for a in roll.adverts for k in (a.letter_key, *a.mask_keys)}
+        if used := keys & self._seen:
+            name = next(a.name for a in roll.adverts if used & {a.letter_key, *a.mask_keys})
+            raise refused(f"site {name!r} advertises a key that was used before. Leave it out.")
+        self._seen |= keys
+        letters = self._letters(at, roll, mark)
+        at.roll, at.mark, at.sealed = roll, mark, Sealed(self.name, roll.epoch, letters)
+        return at.sealed
+
+    def mask(self, asked: Asked, vector: Array, layout: Layout, post: Post | None = None) -> Masked:
+        """Return a reply under masks, eq. (1).
+
+        Parameters
+        ----------
+        vector : as `ring.encode` returns it, of the reply times this site's weight.
+        post : the other members' letters, with an epoch's first call; they are kept.
+
+        Raises
+        ------
+        Refused : a slot that was used for another call or vector; members that are not of the
+            roll, fewer than three or than the threshold, or without this site; weights of other
+            sites, or with which fewer than three sites count; no sound letter of a member.
+        """
+        at = self._epoch(asked.epoch)
+        roll = at.roll
+        if roll is None:
+            raise refused(f"the keys of epoch {asked.epoch} have not been shared.")
+        self._check_asked(asked, at, roll, vector, layout)
+        fingerprint = hashlib.sha256(np.ascontiguousarray(vector).data).digest()
+        known = at.slots.get(asked.slot)
+        if known is not None and (
+            known.answer is not None
+            or (known.asked, known.layout, known.vector) != (asked, layout, fingerprint)
+        ):
+            raise refused(f"slot {asked.slot} of epoch {asked.epoch} was used. Take the next one.")
+        self._open(at, roll, post, asked)
+        at.slots[asked.slot] = known or _Slot(asked, layout, fingerprint)
+        bound = masks.binding(at.mark, asked, layout)
+        total = np.array(vector)
+        seed, key_seed = at.self_seeds[asked.slot], at.key_seeds[asked.slot]
+        add(total, masks.own(seed, bound, self.name, layout), layout)
+        key = keystream.private_key(key_seed, self._context.salt)
+        for name in asked.members:
+            if name != self.name:
+                theirs = roll.by_name[name].mask_keys[asked.slot]
+                masks.apply_pair(total, key, theirs, bound, self.name, name, layout)
+        return Masked(self.name, asked.epoch, asked.slot, layout, total)
+
+    def sign(self, said: Survivors) -> Signed:
+        """Return this site's signature on who is in the total.
+
+        Raises
+        ------
+        Refused : a slot that this site has not masked, or has signed for others; lists that
+            overlap, repeat, or are not together the members; fewer survivors than three or than
+            the threshold, or without this site; the question was answered for other sites.
+        """
+        at, slot = self._slot(said.epoch, said.slot)
+        if slot.said is not None and slot.said != said:
+            raise refused(f"slot {said.slot} was signed for other survivors. Take a new slot.")
+        check_survivors(said, slot.asked.members, self._needed(at))
+        if self.name not in said.survivors:
+            raise refused(f"site {self.name!r} sent its reply and is not among the survivors.")
+        check_weights(slot.asked.weights, said.survivors)
+        wanted = terms(said.survivors, slot.asked.weights)
+        if self._settled.get(self._question(slot.asked)) not in (None, wanted):
+            raise self._other_terms()
+        slot.said = said
+        text = slot_text(self._context, at.mark, slot.asked, slot.layout, said)
+        return Signed(self.name, said.epoch, said.slot, self._identity.sign(text))
+
+    def unmask(self, ballot: Ballot) -> Answer:
+        """Return shares of the survivors' self-masks and of the dropped members' keys, once.
+
+        Raises
+        ------
+        Refused : a slot that this site has not signed; a signature that is not by a survivor on
+            what this site signed; fewer signatures than the threshold; the question was answered
+            for other sites.
+        """
+        at, slot = self._slot(ballot.epoch, ballot.slot)
+        said = slot.said
+        if said is None or at.roll is None:
+            raise refused(f"site {self.name!r} has not signed who is in slot {ballot.slot}.")
+        text = slot_text(self._context, at.mark, slot.asked, slot.layout, said)
+        for name, signature in ballot.signatures.items():
+            if name not in said.survivors:
+                raise refused(f"a signature of {name!r}, which is no survivor.")
+            if not verify(self._context.roster[name], text, signature):
+                raise refused(
+                    f"the signature of site {name!r} is not on what this site signed: other "
+                    f"survivors, members, weights or another call. Nothing was unmasked."
+                )
+        if len(ballot.signatures) < self._needed(at):
+            raise refused(
+                f"{len(ballot.signatures)} survivors signed; {self._needed(at)} are needed."
+            )
+        if slot.answer is not None:
+            return slot.answer
+        wanted = terms(said.survivors, slot.asked.weights)
+        if self._settled.settle(self._question(slot.asked), wanted) != wanted:
+            raise self._other_terms()
+        start = 2 * SEED * ballot.slot
+        middle, stop = start + SEED, start + 2 * SEED
+        slot.answer = Answer(
+            self.name,
+            ballot.epoch,
+            ballot.slot,
+            {name: bytes(at.held[name][start:middle]) for name in sorted(said.survivors)},
+            {name: bytes(at.held[name][middle:stop]) for name in sorted(said.dropped)},
+        )
+        at.erase(ballot.slot)
+        return slot.answer
+
+    def holds(self, epoch: int) -> bool:
+        """Return whether the keys of an epoch are here; they are gone with a restart."""
+        return epoch in self._epochs
+
+    def question(self, asked: Asked) -> str:
+        """Return by what `Settled` knows a call."""
+        return self._question(asked)
+
+    def close(self) -> None:
+        """Overwrite all secrets: the session is over."""
+        for epoch in list(self._epochs):
+            self._forget(epoch)
+
+    # parts ----------------------------------------------------------------------------
+
+    def _epoch(self, epoch: int) -> _Epoch:
+        at = self._epochs.get(epoch)
+        if at is None:
+            raise refused(
+                f"site {self.name!r} has no keys of epoch {epoch}; they are gone with a restart or "
+                f"a later epoch. Begin a new epoch."
+            )
+        return at
+
+    def _slot(self, epoch: int, number: int) -> tuple[_Epoch, _Slot]:
+        at = self._epoch(epoch)
+        slot = at.slots.get(number)
+        if slot is None:
+            raise refused(f"site {self.name!r} has no reply in slot {number} of epoch {epoch}.")
+        return at, slot
+
+    def _needed(self, at: _Epoch) -> int:
+        return self.threshold if at.roll is None else at.roll.threshold
+
+    def _question(self, asked: Asked) -> str:
+        return digest("question", self._context.run, self._context.session, asked.digest)
+
+    def _other_terms(self) -> Refused:
+        return refused(
+            "this question was answered for other sites or weights; a second sum would tell their "
+            "difference. Wait for the same sites."
+        )
+
+    def _forget(self, epoch: int) -> None:
+        at = self._epochs.pop(epoch)
+        for slot in range(len(at.key_seeds)):
+            at.erase(slot)
+
+    def _letters(self, at: _Epoch, roll: Roll, mark: bytes) -> dict[str, bytes]:
+        """Return the letters to the other members, and keep the shares that are for this site."""
+        n, t = len(roll.names), roll.threshold
+        texts = [bytearray() for _ in roll.names]
+        for self_seed, key_seed in zip(at.self_seeds, at.key_seeds, strict=True):
+            for secret in (self_seed, key_seed):
+                for text, share in zip(texts, shares.split(secret, t, n), strict=True):
+                    text += share
+        letters: dict[str, bytes] = {}
+        for name, text in zip(roll.names, texts, strict=True):
+            if name == self.name:
+                at.held[name] = text
+                continue
+            box = self._box(at, roll.by_name[name], mark, self.name, name)
+            letters[name] = box.encrypt(bytes(12), bytes(text), self._about(at, self.name, name))
+            erase(text)
+        return letters
+
+    def _box(self, at: _Epoch, peer: Advert, mark: bytes, sender: str, to: str) -> ChaCha20Poly1305:
+        """Return the cipher of the one letter from a site to another: its nonce may be 0."""
+        secret = keystream.agree(at.letter_key, peer.letter_key, peer.name)
+        return ChaCha20Poly1305(keystream.derive(secret, mark, "letter", sender, to))
+
+    def _about(self, at: _Epoch, sender: str, to: str) -> bytes:
+        c, slots = self._context, len(at.advert.mask_keys)
+        return canonical([c.run, c.session, c.history, at.advert.epoch, [0, slots], sender, to])
+
+    def _open(self, at: _Epoch, roll: Roll, post: Post | None, asked: Asked) -> None:
+        """Open the letters of members that are not open yet."""
+        letters: Mapping[str, bytes] = {}
+        if post is not None:
+            if post.epoch != asked.epoch:
+                raise refused(f"letters of epoch {post.epoch} with a call of epoch {asked.epoch}.")
+            letters = post.letters
+        for name in asked.members:
+            if name in at.held:
+                continue
+            if name not in letters:
+                raise refused(f"site {self.name!r} has no letter of member {name!r}.")
+            box = self._box(at, roll.by_name[name], at.mark, name, self.name)
+            try:
+                text = box.decrypt(bytes(12), letters[name], self._about(at, name, self.name))
+            except InvalidTag:
+                text = b""
+            if len(text) != 2 * SEED * len(at.advert.mask_keys):
+                raise refused(
+                    f"the letter of site {name!r} to {self.name!r} is not sound: changed, short, "
+                    f"or of another run, session, history, epoch or roll. Leave {name!r} out."
+                )
+            at.held[name] = bytearray(text)
+
+    def _check_asked(
+        self, asked: Asked, at: _Epoch, roll: Roll, vector: Array, layout: Layout
+    ) -> None:
+        members = asked.members
+        if not 0 <= asked.slot < len(at.advert.mask_keys):
+            raise refused(f"epoch {asked.epoch} has no slot {asked.slot}. Begin a new epoch.")
+        if len(set(members)) < len(members) or not set(members) <= set(roll.names):
+            raise refused("a member twice, or one that did not share keys in this epoch.")
+        needed = max(FEWEST, self._needed(at))
+        if len(members) < needed or self.name not in members:
+            raise refused(
+                f"a sum over {len(members)} members at site {self.name!r}; {needed} are needed, "
+                f"itself among them."
+            )
+        if asked.weights is not None and set(asked.weights) != set(members):
+            raise refused("weights of other sites than the members.")
+        if layout.weighted != (asked.weights is not None):
+            raise refused("a reply encoded with weights where none are, or without.")
+        check_weights(asked.weights, members)
+        if vector.dtype != np.dtype("<u8") or vector.shape != (layout.words,):
+            raise refused(f"a reply that is not of the {layout.words} words of its layout.")

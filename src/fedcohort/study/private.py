@@ -1,0 +1,112 @@
+"""Private fits of a study: which releases they make, who guards them, what they cost.
+
+Both ends call `releases` with the approved study's method, settings and (ε, δ), and get one list.
+
+ε is that of one fit: its training, and its preprocessing, which takes scales and fills from the
+dictionary's ranges and costs nothing. A study of R repeats fits R times, and its rows spend R ε at
+most. How a model does on rows held out is told as exact counts under the disclosure rules, in which
+patients who were held out are not covered by ε; nor are Table 1 and the sites' counts. The bounds
+of a study are fitted without noise.
+
+Revealed: nothing; this is made from a study's text alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from fedcohort.data.dictionary import Dictionary
+from fedcohort.data.outcome import Outcome
+from fedcohort.privacy.guard import SiteGuard, cumulative
+from fedcohort.protocol import Dp, Method, NotSupported, Release, SettingError, Spent, registry
+
+
+def releases(method: Method, config: Any, dp: Dp) -> Sequence[Release]:
+    """Return every release of a private fit.
+
+    Raises
+    ------
+    SettingError : the method has no private fit, with these settings or with any; or (ε, δ) cannot
+        be met.
+    """
+    if method.private is None or method.raw:
+        able = ", ".join(map(repr, those_with_private_fits()))
+        raise SettingError(
+            f"method {method.name!r} has no differentially private fit; {able} have one. Take one "
+            f"of them, or leave dp out."
+        )
+    return tuple(method.private(config, dp))
+
+
+def those_with_private_fits() -> tuple[str, ...]:
+    """Return the methods that have a private fit; those that cannot be loaded are left out."""
+    found: list[str] = []
+    for name in registry.names():
+        with contextlib.suppress(NotSupported):
+            if registry.find(name).private is not None:
+                found.append(name)
+    return tuple(found)
+
+
+def simulated_guard(
+    site: str, rows: int, method: Method, config: Any, dp: Dp, seed: int
+) -> SiteGuard:
+    """Return the guard of a site in this process; its noise follows from the seed."""
+    return SiteGuard.simulated(site, method.name, releases(method, config, dp), dp, rows, seed)
+
+
+def check_sites(dp: Dp, sites: int) -> None:
+    """Refuse a δ that would let one whole unit be published.
+
+    Raises
+    ------
+    SettingError : the unit is a site, and δ is above 1/sites.
+    """
+    if dp.unit == "site" and dp.delta * sites > 1.0:
+        raise SettingError(
+            f"dp.delta is {dp.delta:g}, above one over the {sites} sites, which are what dp.unit "
+            f"protects: one of them could be published whole. Lower it."
+        )
+
+
+@dataclass
+class Account:
+    """What a fit has spent, call by call, for the coordinator's ledger: as its sites count it."""
+
+    releases: Sequence[Release]
+    dp: Dp
+    counts: dict[str, int] = field(default_factory=dict[str, int])
+
+    def __call__(self, step: str) -> Spent | None:
+        """Count one more reply of a step; return what has been spent."""
+        release = next((r for r in self.releases if r.step == step), None)
+        if release is None:
+            return None
+        self.counts[step] = min(self.counts.get(step, 0) + 1, release.count)
+        so_far = tuple(
+            replace(r, count=self.counts[r.step]) for r in self.releases if r.step in self.counts
+        )
+        spent = cumulative(so_far, tuple(self.releases), self.dp)
+        return Spent(release.mechanism, spent, self.dp.delta)
+
+
+def reach_of(dictionary: Dictionary, outcome: Outcome | None) -> tuple[float, float] | None:
+    """Return the ends of what is usual of an outcome's first column; None without."""
+    name = "" if outcome is None else outcome.columns[0]
+    if name not in dictionary:
+        return None
+    v = dictionary[name]
+    low, high = v.range if v.usual == (None, None) else v.usual
+    return None if low is None or high is None else (low, high)
+
+
+def epsilon_of(account: Account | None) -> float | None:
+    """Return the ε that a fit costs at its δ; None without differential privacy."""
+    if account is None:
+        return None
+    from fedcohort.privacy import accounting  # slow to import: only where noise is asked for
+
+    return accounting.epsilon(account.releases, account.dp.delta)

@@ -1,0 +1,97 @@
+"""What an honest site's trained model can be: its shape, and how far training can move it.
+
+Adam (Kingma and Ba 2015) moves each parameter in its t-th step by η |m̂|/(√v̂ + ε), where m̂ and v̂
+are means of the slopes g_i and of g_i², with weights w_i ∝ β₁^(t−i) and u_i ∝ β₂^(t−i), i = 1…t. By
+Cauchy and Schwarz
+
+    |m̂| = |Σ w_i g_i| ≤ √(Σ w_i²/u_i) √(Σ u_i g_i²) = c_t √v̂                                (1)
+
+so that S steps from a fresh start move a model of P parameters, whatever the rows are, by at most
+
+    ‖θ_k − θ‖ ≤ η √P Σ_{t ≤ S} c_t                                                          (2)
+
+c_1 = 1 and c_5 = 1.01. Plain gradient descent has no such bound.
+
+Nothing is revealed: these are checks of what a site replied.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from fedcohort.arrays import Array
+from fedcohort.training.optimisers import Adam
+from fedcohort.training.plan import Plan
+
+#: What is said of a reply that has an effect and no rows.
+WEIGHTLESS = "a model that was trained on no rows. A site without rows leaves the model as it is."
+
+#: Room for rounding in `leap`: a part of the bound, and of the model's own length.
+ROOM, ROUNDING = 0.01, 1e-5
+
+
+def length(step: Array) -> float:
+    """Return ‖step‖; infinite where it is beyond floating point."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        return float(np.linalg.norm(step))
+
+
+def misfit(theta: Array, wanted: Array, rows: Array, loss: Array) -> str:
+    """Return what is wrong with the shapes and types of a trained model; "" for nothing.
+
+    Parameters
+    ----------
+    wanted : an array of the shape and type that the model must have.
+    """
+    if theta.shape != wanted.shape or theta.dtype != wanted.dtype:
+        return (
+            f"a model of shape {theta.shape} and type {theta.dtype}; it was asked to train one of "
+            f"shape {wanted.shape} and type {wanted.dtype}."
+        )
+    if rows.shape or loss.shape or loss.dtype != np.float64 or rows.dtype != np.float64:
+        return "rows or a loss that are not one real number each."
+    return ""
+
+
+def leap(moved: float, asked: Mapping[str, Any], visits: int = 1) -> str:
+    """Return "" where training can have moved a model so far, by eq. (2).
+
+    Parameters
+    ----------
+    moved : ‖θ_k − θ‖.
+    asked : theta (P,), plan and rate of the call.
+    visits : how often the optimiser started afresh.
+    """
+    theta: Array = asked["theta"]
+    most = visits * reach(Plan.of(asked["plan"]), asked["rate"], theta.size)
+    if moved <= (1 + ROOM) * most + ROUNDING * (1 + length(theta)):
+        return ""
+    return f"an update longer than its {visits} visit(s) of training can make it ({most:.3g})."
+
+
+def reach(plan: Plan, rate: float, size: int) -> float:
+    """Return the bound of eq. (2) on one visit; infinite where there is none.
+
+    Parameters
+    ----------
+    rate : η > 0. size : P.
+    """
+    if plan.optimiser != "adam":
+        return math.inf
+    return rate * math.sqrt(size) * _strides(plan.epochs * plan.batches)
+
+
+@lru_cache(maxsize=64)
+def _strides(steps: int) -> float:
+    """Return Σ_{t ≤ steps} c_t, eq. (1)."""
+    # With w_i²/u_i = ((1−β₁)/(1−β₁ᵗ))² (1−β₂ᵗ)/(1−β₂) qᵗ⁻ⁱ, q = β₁²/β₂, the sum is geometric.
+    b1, b2 = Adam.beta1, Adam.beta2
+    q = b1**2 / b2
+    t = np.arange(1, steps + 1, dtype=float)
+    squares = ((1 - b1) / (1 - b1**t)) ** 2 * (1 - b2**t) / (1 - b2) * (1 - q**t) / (1 - q)
+    return float(np.sqrt(squares).sum())

@@ -1,0 +1,161 @@
+"""A node's private sessions: noise of its own, kept replies, and a budget across studies."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedcohort.algorithms.deepcox import METHOD as DEEPCOX
+from fedcohort.data.preprocess import bounded_design
+from fedcohort.models.network import initial
+from fedcohort.network.budget import Budget
+from fedcohort.network.policy import Allowance
+from fedcohort.network.spending import Spending
+from fedcohort.protocol import Dp, Refused
+from fedcohort.protocol.arguments import Parcel
+from fedcohort.protocol.views import mark_of
+from fedcohort.protocol.wire import decode
+from fedcohort.runtime.calls import Seen
+from hospital import DICTIONARY, STUDY, Hospital, request
+
+ROUNDS = 3
+DP = "{epsilon: 2, delta: 1e-4, clip: 0.3}"
+PRIVATE = STUDY.replace(
+    "- {method: cox, title: Cox regression}",
+    f"- {{method: deepcox, strategy: exact, hidden: [], rounds: {ROUNDS}}}",
+).replace("{min_cell: 5}", f"{{min_cell: 5, secure_aggregation: false, dp: {DP}}}")
+LIMITS = DICTIONARY.replace("unit: ng/ml", "unit: ng/ml, usual: [0, 4]").replace(
+    "seen: {type: date}", "seen: {type: date, feature: false}"
+)
+SESSION = "fit-r0000-a00"
+
+
+@pytest.fixture
+def hospital(tmp_path: Path):
+    made = Hospital(tmp_path, policy={"privacy_budget": {"epsilon": 5, "delta": 0.001}})
+    yield made
+    made.node.close()
+
+
+def approved(made: Hospital, study: str = PRIVATE) -> str:
+    return made.approved(made.signed(made.terms(study, LIMITS)))
+
+
+def call(made: Hospital, run: str, number: int = 0, **change: Any) -> tuple[dict, dict]:
+    """Ask for one noisy gradient; return its arrays and meta."""
+    terms = made.terms(PRIVATE, LIMITS)
+    design = bounded_design(terms.dictionary, terms.outcome)
+    config = DEEPCOX.configure(terms.plan.arms[0].configured())
+    plan = config.plan(len(design.features))
+    parcel = {
+        "theta": initial(plan.network, 0), "plan": plan.text, "groups": 8, "clip": 0.3,
+        "sampling": change.pop("sampling", 1.0),
+    }  # fmt: skip
+    view = Seen("design", mark_of("design", design.spec), design.spec)
+    given = {
+        "session": SESSION, "call": number, "step": "pull_privately", "verb": "sum",
+        "view": view, "parcel": Parcel.of(parcel),
+    }  # fmt: skip
+    reply = made.node.handle(made.coordinator, request(run, **(given | change)))
+    return decode(reply)
+
+
+def account(made: Hospital) -> Any:
+    path = made.state / "budget.sqlite"
+    return Budget(path, made.node.config.data.name, made.node.config.policy.budget).account()
+
+
+def test_noise_comes_from_the_system_and_a_repeated_call_is_answered_with_the_same(hospital):
+    run = approved(hospital)
+    first, meta = call(hospital, run)
+    assert meta["kind"] == "reply", meta
+    again, _ = call(hospital, run)
+    np.testing.assert_array_equal(first["gradient"], again["gradient"])
+    hospital.restart()
+    kept, _ = call(hospital, run)
+    np.testing.assert_array_equal(first["gradient"], kept["gradient"])
+    other, _ = call(hospital, run, 1)
+    assert not np.array_equal(first["gradient"], other["gradient"])
+    assert account(hospital).spent.epsilon == 2
+
+
+def test_the_amount_of_a_fit_is_spent_once_with_its_first_reply_and_then_again_by_a_new_history(
+    hospital,
+):
+    run = approved(hospital)
+    assert account(hospital).spent.epsilon == 0
+    for number in range(ROUNDS):
+        assert call(hospital, run, number)[1]["kind"] == "reply"
+    assert account(hospital).spent.epsilon == 2
+    _, told = call(hospital, run, ROUNDS)
+    assert told["reason"] == "budget"
+    assert f"has had its {ROUNDS} replies of step pull_privately" in told["text"]
+    assert call(hospital, run, 0, history="h1")[1]["kind"] == "reply"
+    assert account(hospital).spent.epsilon == 4
+    _, told = call(hospital, run, 0, history="h2")
+    assert told["reason"] == "budget"
+    assert "this site's privacy budget has less left" in told["text"]
+    assert account(hospital).spent.epsilon == 4
+
+
+def test_a_second_study_of_the_same_data_pays_from_the_same_budget(hospital):
+    first = approved(hospital)
+    assert call(hospital, first)[1]["kind"] == "reply"
+    second = approved(hospital, PRIVATE.replace("study: small", "study: other"))
+    _, told = call(hospital, second, history="x")
+    assert told["kind"] == "reply"
+    third = approved(hospital, PRIVATE.replace("study: small", "study: third"))
+    arrays, told = call(hospital, third, history="y")
+    assert (told["reason"], len(arrays)) == ("budget", 0)
+
+
+def test_a_restart_of_the_node_does_not_start_the_count_again(hospital):
+    run = approved(hospital)
+    for number in range(ROUNDS):
+        call(hospital, run, number)
+        hospital.restart()
+    assert call(hospital, run, ROUNDS)[1]["reason"] == "budget"
+
+
+def test_a_site_without_a_budget_gives_nothing(tmp_path: Path):
+    made = Hospital(tmp_path)
+    run = approved(made)
+    arrays, told = call(made, run)
+    made.node.close()
+    assert (told["reason"], len(arrays)) == ("budget", 0)
+    assert "has set no privacy budget" in told["text"]
+
+
+def test_more_sampling_than_the_study_says_and_other_steps_are_refused(hospital):
+    run = approved(hospital)
+    assert call(hospital, run, sampling=0.5)[1]["reason"] == "dp"
+    _, told = call(hospital, run, step="count_deaths", verb="sum", parcel=Parcel.of({}))
+    assert told["code"] == "VerbRefused"
+    assert account(hospital).spent.epsilon == 0
+
+
+def test_a_view_that_does_not_follow_from_the_dictionary_is_refused(hospital):
+    run = approved(hospital)
+    terms = hospital.terms(PRIVATE, LIMITS)
+    spec = bounded_design(terms.dictionary, terms.outcome).spec.replace('"high":4', '"high":3')
+    _, told = call(hospital, run, view=Seen("design", mark_of("design", spec), spec))
+    assert told["reason"] == "beyond"
+    assert "scales by the dictionary" in told["text"]
+
+
+def test_counts_of_one_part_are_kept_apart_from_another_s(tmp_path: Path):
+    path, allowed = tmp_path / "budget.sqlite", Allowance(Decimal(3), Decimal("0.001"))
+    budget, dp = Budget(path, "rows", allowed), Dp(epsilon=1.5, delta=1e-4)
+    a, b = (Spending(path, budget, "study", session, dp) for session in ("fit-a", "fit-b"))
+    for one in (a, b):
+        one.reserve("h")
+        one.take("h", "step")
+    a.take("h", "step")
+    assert (a.taken("h", "step"), b.taken("h", "step"), a.taken("h", "other")) == (2, 1, 0)
+    assert a.taken("later", "step") == 0
+    with pytest.raises(Refused, match="has less left"):
+        a.reserve("later")

@@ -1,0 +1,164 @@
+"""One record never changes a statistic by more than it states; what is read of noise is right."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+from numpy.testing import assert_allclose, assert_array_equal
+
+from fedcohort.privacy import accounting, statistics
+from fedcohort.privacy.noise import Source
+from fedcohort.protocol.errors import SettingError
+
+LOWER, UPPER = np.array([-2.0, 0.0, 50.0]), np.array([2.0, 10.0, 200.0])
+#: Any cell that a table may hold, the impossible ones too.
+CELLS = st.one_of(
+    st.floats(-500, 500), st.sampled_from([np.nan, np.inf, -np.inf, 1e308, -1e308, 1e200, 5e-324])
+)
+TABLES = arrays(np.float64, st.tuples(st.integers(1, 8), st.just(3)), elements=CELLS)
+MADE = {
+    "count": lambda table: statistics.count(len(table)),
+    "histogram": lambda table: statistics.histogram(
+        np.nan_to_num(table[:, 0], posinf=9, neginf=-9).clip(-9, 9).astype(int), 5
+    ),
+    "moments": lambda table: statistics.moments(table, LOWER, UPPER),
+    "crossed": lambda table: statistics.crossed(table, 1.7),
+}
+
+
+@pytest.mark.parametrize("kind", MADE)
+@given(TABLES, st.integers(0, 7))
+def test_one_record_changes_a_statistic_by_no_more_than_it_states(kind, table, which):
+    whole = MADE[kind](table)
+    without = MADE[kind](np.delete(table, which % len(table), axis=0))
+    change = np.abs(np.ravel(whole.value - without.value))
+    assert np.all(np.isfinite(whole.value))
+    assert np.sum(change) <= whole.l1 * (1 + 1e-9)
+    assert math.sqrt(np.sum(change**2)) <= whole.l2 * (1 + 1e-9)
+    assert (whole.l1, whole.l2) == (without.l1, without.l2)
+
+
+@pytest.mark.parametrize(
+    ("kind", "record"),
+    [
+        ("count", [0.0, 0.0, 0.0]),
+        ("histogram", [0.0, 0.0, 0.0]),
+        ("moments", [-9.0, 99.0, 0.0]),
+        ("crossed", [4.0, -4.0, 4.0]),
+    ],
+)
+def test_some_record_changes_it_by_all_that_it_states(kind, record):
+    made = MADE[kind](np.array([record]))
+    empty = MADE[kind](np.empty((0, 3)))
+    change = np.ravel(made.value - empty.value)
+    assert np.linalg.norm(change) == pytest.approx(made.l2)
+    assert np.sum(np.abs(change)) == pytest.approx(made.l1)
+
+
+@given(TABLES, TABLES)
+def test_statistics_of_two_sites_add_up_to_those_of_both(one, other):
+    for make in MADE.values():
+        assert_allclose(
+            make(one).value + make(other).value,
+            make(np.vstack([one, other])).value,
+            rtol=1e-12,
+            atol=1e-12,
+        )
+
+
+def test_what_is_read_without_noise_is_the_mean_variance_and_cross_product():
+    table = np.random.default_rng(1).uniform(LOWER, UPPER, (200, 3))
+    read = statistics.read_moments(statistics.moments(table, LOWER, UPPER).value, LOWER, UPPER)
+    assert read.n == 200
+    assert_allclose(read.mean, table.mean(axis=0), rtol=1e-12)
+    assert_allclose(read.variance, table.var(axis=0), rtol=1e-10)
+    long = statistics.crossed(table, 1e4)
+    assert_allclose(statistics.read_crossed(long.value), table.T @ table, rtol=1e-12)
+    codes = np.array([0, 1, 1, 4, -1, 5])
+    assert_array_equal(statistics.histogram(codes, 5).value, [1, 2, 0, 0, 1])
+
+
+@given(arrays(np.float64, 7, elements=st.floats(-1e6, 1e6)))
+def test_what_is_read_of_any_noise_is_possible(noisy):
+    read = statistics.read_moments(noisy, LOWER, UPPER)
+    assert read.n >= 1
+    assert np.all((read.mean >= LOWER - 1e-9) & (read.mean <= UPPER + 1e-9))
+    assert np.all((read.variance >= 0) & (read.variance <= ((UPPER - LOWER) / 2) ** 2 + 1e-9))
+    matrix = statistics.read_crossed(noisy[:6])
+    assert_allclose(matrix, matrix.T)
+    assert np.linalg.eigvalsh(matrix).min() >= -1e-6 * max(1.0, np.abs(matrix).max())
+    assert statistics.read_histogram(noisy).min() >= 0
+
+
+@pytest.mark.parametrize("mechanism", ["gaussian", "laplace"])
+def test_a_release_has_the_noise_that_it_is_counted_with(mechanism):
+    codes = np.random.default_rng(2).integers(0, 4000, 20_000)
+    exact = statistics.histogram(codes, 4000)
+    noisy, cost = statistics.released(
+        exact, Source.seeded(3), 2.0, step="grades", mechanism=mechanism
+    )
+    error = noisy - exact.value
+    variance = 4.0 if mechanism == "gaussian" else 8.0
+    assert np.mean(error**2) == pytest.approx(
+        variance, rel=4 * math.sqrt((2 if mechanism == "gaussian" else 5) / 4000)
+    )
+    assert (cost.step, cost.noise, cost.count, cost.mechanism) == ("grades", 2.0, 1, mechanism)
+    if mechanism == "laplace":
+        assert accounting.epsilon([cost], 1e-9) == pytest.approx(0.5, rel=1e-3)
+
+
+def test_noisy_moments_are_near_the_exact_ones_of_a_large_table():
+    table = np.random.default_rng(4).uniform(LOWER, UPPER, (20_000, 3))
+    z = accounting.gaussian_sigma(1.0, 1e-5)
+    noisy, cost = statistics.released(
+        statistics.moments(table, LOWER, UPPER), Source.seeded(5), z, step="moments"
+    )
+    read = statistics.read_moments(noisy, LOWER, UPPER)
+    half = (UPPER - LOWER) / 2
+    # σ = 3.73·√7 = 9.9 of 20000: a mean is off by 5e-4 of half a width, five times that is a lot.
+    assert np.all(np.abs(read.mean - table.mean(axis=0)) < 2.5e-3 * half)
+    assert np.all(np.abs(read.variance - table.var(axis=0)) < 5e-3 * half**2)
+    assert accounting.epsilon([cost], 1e-5) == pytest.approx(1.0, rel=1e-6)
+
+
+def test_noise_of_a_cross_product_is_that_of_one_half_of_the_matrix():
+    # k = 60: σ on the diagonal, σ/√2 off it; the whole matrix would need more for the same ε.
+    exact = statistics.crossed(np.zeros((1, 60)), 2.0)
+    noisy, _ = statistics.released(exact, Source.seeded(6), 3.0, step="xx")
+    assert noisy.shape == (60 * 61 // 2,)
+    assert np.std(noisy) == pytest.approx(12.0, rel=4 / math.sqrt(2 * noisy.size))
+
+
+def test_moments_of_impossible_values_between_narrow_bounds_are_those_of_the_bounds():
+    narrow = statistics.moments(np.array([[1e308], [-np.inf]]), np.zeros(1), np.full(1, 1e-3))
+    assert_array_equal(narrow.value, [2, 0, 2])
+
+
+def test_shortening_keeps_directions_and_short_rows():
+    rows = np.array([[3.0, 4.0], [0.3, 0.4], [0.0, 0.0], [1e308, 1e308], [np.nan, -np.inf]])
+    short = statistics.shortened(rows, 1.0)
+    half = math.sqrt(0.5)
+    assert_allclose(short, [[0.6, 0.8], [0.3, 0.4], [0, 0], [half, half], [0, -1]], atol=1e-15)
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda: statistics.moments(np.zeros((2, 3)), LOWER, LOWER), "below its upper one"),
+        (lambda: statistics.moments(np.zeros((2, 2)), LOWER, UPPER), "bounds of 3 columns"),
+        (lambda: statistics.moments(np.zeros((2, 3)), LOWER, UPPER[:2]), "shapes (3,) and (2,)"),
+        (lambda: statistics.moments(np.zeros((2, 3)), LOWER, UPPER * np.inf), "must be finite"),
+        (lambda: statistics.crossed(np.zeros((2, 3)), 0.0), "norm 0"),
+        (lambda: statistics.crossed(np.zeros(3), 1.0), "a matrix is needed"),
+    ],
+    ids=str,
+)
+def test_bounds_that_bound_nothing_are_refused(call, said):
+    with pytest.raises(SettingError) as error:
+        call()
+    assert said in str(error.value)

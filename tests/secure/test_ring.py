@@ -1,0 +1,153 @@
+"""Replies as whole numbers: exact to the stated bound, whatever their order, size and sign."""
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedcohort.protocol.errors import Refused
+from fedcohort.secure import Layout, add, decode, encode, error, zeros
+from fedcohort.secure.ring import FINE_FIELD, subtract
+
+EDGES = [0.0, -0.0, 5e-324, -5e-324, 2.0**-97, 2.0**-96, -(2.0**-96), 1.5 * 2.0**-96, 0.1, -0.1,
+         1.0, -1.0, 2.0**31, 2.0**32, -(2.0**32), 2.0**32 + 2.0**-20, 2.0**53 + 2, 2.0**94,
+         -(2.0**94), np.nextafter(2.0**95, 0), 2.0**-32, 1 - 2.0**-53, -(1 - 2.0**-53)]  # fmt: skip
+REALS = st.floats(-(2.0**90), 2.0**90, allow_nan=False)
+
+
+def whole(total, layout) -> list[int]:
+    """The integers that the words of fine fields stand for, by Python's own."""
+    m = layout.fine
+    low, middle, high = (total[layout.single + i * m :][:m].tolist() for i in range(3))
+    numbers = [a + (b << 64) + (c << 128) for a, b, c in zip(low, middle, high, strict=True)]
+    return [k - (1 << 192) if k >> 191 else k for k in numbers]
+
+
+@pytest.mark.parametrize("x", EDGES)
+def test_a_number_is_the_nearest_multiple_of_the_unit(x):
+    arrays = {"x": np.array([x])}
+    layout = Layout.of(arrays)
+    (k,) = whole(encode(arrays, layout, n=1), layout)
+    assert abs(Fraction(k, 2**96) - Fraction(float(x))) <= Fraction(1, 2**97)
+    assert k == round(Fraction(float(x)) * 2**96)
+
+
+@given(st.lists(st.lists(REALS, min_size=4, max_size=4), min_size=1, max_size=9))
+def test_sums_are_those_of_integers_with_all_carries(rows):
+    layout = Layout.of({"x": np.zeros(4)})
+    total, back = zeros(layout), zeros(layout)
+    vectors = [encode({"x": np.array(row)}, layout, n=9) for row in rows]
+    for vector in vectors:
+        add(total, vector, layout)
+    exact = [sum(column) for column in zip(*(whole(v, layout) for v in vectors), strict=True)]
+    assert whole(total, layout) == exact
+    for vector in reversed(vectors):
+        add(back, vector, layout)
+    assert np.array_equal(total, back)
+    for vector in vectors:
+        subtract(back, vector, layout)
+    assert not back.any()
+    for value, k in zip(decode(total, layout)["x"].tolist(), exact, strict=True):
+        assert abs(Fraction(value) - Fraction(k, 2**96)) <= abs(Fraction(k, 2**96)) / 2**52
+
+
+@given(st.integers(0, 2**192 - 1), st.integers(0, 2**192 - 1))
+def test_adding_and_taking_away_are_those_of_the_ring(a, b):
+    layout = Layout.of({"x": np.zeros(1)})
+
+    def words(k):
+        return np.array([(k >> (64 * i)) & (2**64 - 1) for i in range(3)], dtype="<u8")
+
+    plus, minus = add(words(a), words(b), layout), subtract(words(a), words(b), layout)
+    assert np.array_equal(plus, words((a + b) % 2**192))
+    assert np.array_equal(minus, words((a - b) % 2**192))
+
+
+def test_fields_of_all_types_and_shapes_come_back_in_order():
+    arrays = {
+        "b": np.array([True, False]),
+        "scalar": np.array(2.5),
+        "i4": np.array([[-1, 2**31 - 1]], dtype="i4"),
+        "f4": np.array([0.5, -3.25], dtype="f4"),
+        "empty": np.empty((0, 3)),
+        "i8": np.array(-(2**61)),
+        "u8": np.array([2**62], dtype="u8"),
+        "large": np.linspace(-1, 1, FINE_FIELD + 1),
+        "largest fine": np.linspace(-1, 1, FINE_FIELD),
+        "transposed": np.arange(6.0).reshape(2, 3).T,
+    }
+    layout = Layout.of(arrays)
+    assert Layout.from_meta(layout.to_meta()) == layout
+    found = decode(encode(arrays, layout, n=3), layout)
+    assert list(found) == list(arrays)
+    kinds = {f.name: f.kind for f in layout.fields}
+    assert kinds["large"] == "coarse" and kinds["largest fine"] == "fine"
+    for name, a in arrays.items():
+        wide = np.int64 if a.dtype.kind in "bi" else a.dtype
+        assert found[name].dtype == wide and found[name].shape == a.shape
+        assert np.abs(found[name] - a.astype(wide)).max(initial=0) <= error(layout, 1)[name]
+
+
+@pytest.mark.parametrize("n", [1, 3, 50])
+@pytest.mark.parametrize(
+    ("kind", "limit"), [("fine", 2.0**95), ("coarse", 2.0**27), ("int", 2**63), ("uint", 2**64)]
+)
+def test_what_could_wrap_around_is_refused_by_its_field_and_without_its_value(kind, limit, n):
+    def reply(x):
+        size = FINE_FIELD + 1 if kind == "coarse" else 2
+        dtype = {"int": "i8", "uint": "u8"}.get(kind, "f8")
+        return {"kept": np.ones(2), "high": np.full(size, x, dtype=dtype)}
+
+    layout = Layout.of(reply(0))
+    if kind in ("int", "uint"):
+        most = (limit - 1) // n
+        signs, beyond = ((1,) if kind == "uint" else (1, -1)), most + 1
+    else:
+        most, signs = np.nextafter(limit / n, 0) * (1 - 2.0**-50), (1, -1)
+        beyond = limit / n
+    for sign in signs:
+        total = zeros(layout)
+        for _ in range(n):
+            add(total, encode(reply(sign * most), layout, n=n), layout)
+        exact = sign * n * Fraction(most)
+        found = Fraction(decode(total, layout)["high"].tolist()[0])
+        assert abs(found - exact) <= abs(exact) / 2**52 + Fraction(error(layout, n)["high"])
+        if kind in ("int", "uint") and n == 1:
+            continue
+        with pytest.raises(Refused, match="'high' holds a number") as told:
+            encode(reply(sign * beyond), layout, n=n)
+        assert str(int(beyond)) not in str(told.value)
+
+
+@pytest.mark.parametrize("x", [np.nan, np.inf, -np.inf, 1e300])
+@pytest.mark.parametrize("size", [1, FINE_FIELD + 1])
+def test_a_number_that_is_not_finite_is_refused(x, size):
+    a = np.zeros(size)
+    a[-1] = x
+    with pytest.raises(Refused, match="field 'x' holds"):
+        encode({"x": a}, Layout.of({"x": a}), n=3)
+
+
+def test_weights_make_floats_of_integers():
+    arrays = {"n": np.array([3, 4]), "flag": np.array(True), "x": np.array(0.5)}
+    layout = Layout.of(arrays, weighted=True)
+    found = decode(encode(arrays, layout, n=3, weight=0.25), layout)
+    assert found["n"].tolist() == [0.75, 1.0]
+    assert found["flag"] == 0.25 and found["x"] == 0.125
+    with pytest.raises(Refused, match="without weights"):
+        encode(arrays, Layout.of(arrays), n=3, weight=2.0)
+
+
+def test_another_reply_than_the_layout_says_is_refused():
+    layout = Layout.of({"x": np.zeros(2)})
+    for other in ({"y": np.zeros(2)}, {"x": np.zeros(3)}, {"x": np.zeros(2, "i8")}, {}):
+        with pytest.raises(Refused, match="a reply of"):
+            encode(other, layout, n=3)
+    with pytest.raises(Refused, match="dtype"):
+        Layout.of({"x": np.array(["a"])})
+    for broken in ({}, {"weighted": 0, "fields": []}, {"weighted": False, "fields": [["x", "f8"]]},
+                   {"weighted": False, "fields": [["x", "f8", [-1]]]}, None):  # fmt: skip
+        with pytest.raises(Refused, match="malformed"):
+            Layout.from_meta(broken)

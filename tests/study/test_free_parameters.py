@@ -1,0 +1,58 @@
+"""A model's free parameters are counted as they are, and a study of too few rows says so."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+import yaml
+
+import fedcohort as fc
+from fedcohort.models.network import Mlp
+from fedcohort.study.free_parameters import crowded, free_parameters
+
+
+@pytest.mark.parametrize(("features", "hidden"), [(3, (8, 4)), (11, (5,)), (2, (4, 4, 4))])
+def test_a_networks_parameters_are_those_that_torch_counts(features, hidden):
+    network = Mlp(inputs=features, hidden=hidden, activation="selu", dropout=0.0).build()
+    counted = sum(p.numel() for p in network.parameters())
+    found = free_parameters("deepcox", {"hidden": hidden}, features)
+    assert found in (counted, counted + 1)  # deepcox has no bias at its end
+
+
+def test_a_regression_has_one_for_each_column_and_a_curve_none():
+    assert free_parameters("cox", {}, 12) == 12
+    assert free_parameters("kaplan_meier", {}, 0) == 0
+
+
+def test_sites_with_a_tenth_as_many_rows_are_counted_and_none_is_named():
+    assert not crowded(12, [120, 4000])
+    assert crowded(12, [119, 121, 30]).startswith("12 free parameters")
+    assert "2 of 3 sites" in crowded(12, [119, 121, 30])
+
+
+@pytest.mark.parametrize(("rows", "says"), [(40, True), (160, False)])
+def test_a_study_says_in_its_results_and_report_where_a_model_is_too_large(tmp_path, rows, says):
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame(rng.normal(size=(3 * rows, 4)), columns=list("abcd")).round(3)
+    table["site"] = np.repeat(["p", "q", "r"], rows)
+    table["y"] = (table["a"] + rng.normal(size=len(table))).round(3)
+    table.to_csv(tmp_path / "t.csv", index=False)
+    columns = {c: {"type": "number"} for c in "abcdy"}
+    (tmp_path / "d.yaml").write_text(yaml.safe_dump({"variables": columns}))
+    study = {
+        "study": "own",
+        "task": "regression",
+        "data": {
+            "source": "t.csv", "dictionary": "d.yaml", "outcome": {"y": "y"},
+            "sites": {"column": "site"},
+        },
+        "arms": [{"method": "ridge", "penalty": 0.1}],
+        "evaluate": {"repeats": 1, "draws": 5},
+    }  # fmt: skip
+    (tmp_path / "study.yaml").write_text(yaml.safe_dump(study))
+    fc.Study.from_file(tmp_path / "study.yaml").run(tmp_path / "out")
+    results = json.loads((tmp_path / "out" / "results.json").read_text())
+    assert bool(results["crowded"]) == says
+    report = (tmp_path / "out" / "report.html").read_text()
+    assert ("free parameters, and fewer than 10 rows" in report) == says
