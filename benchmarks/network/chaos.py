@@ -27,7 +27,9 @@ What must hold, each time: the lead's command ends with 0, or with 1 and one lin
 same command with --resume ends with 0; no process printed a traceback; and every file of the run
 (models, results, ledger; not the keys named `seconds`) equals, byte for byte, that of a run nothing
 happened to; with `lost`, that of a run in one process in which the site was missing for just the
-calls that the result names. Two studies take turns: `deepcox` and `cox`, whose calls leave nothing
+calls that the result names. Every sum is masked, as three sites' are by default, in all cases but
+`lost`, where only two sites are left, who cannot hide one another (23 of 24; the table says which):
+the run's ledger must say so. Two studies take turns: `deepcox` and `cox`, whose calls leave nothing
 at a site, and `logistic` by ADMM, whose calls do. Exits with 1 where something does not hold.
 """
 
@@ -80,6 +82,7 @@ STUDIES: dict[str, dict[str, object]] = {
     },
 }
 STUDIES["quorum"] = {**STUDIES["survival"], "study": "chaos-quorum", "quorum": 0.6}
+STUDIES["quorum"]["privacy"] = {"secure_aggregation": False}
 STUDIES["quorum"]["arms"] = [
     {"method": "deepcox", "strategy": "fedavg", "rounds": 60, "internal_epochs": 1}
 ]
@@ -98,6 +101,11 @@ class Fault:
     def name(self) -> str:
         """How it is called in the table."""
         return f"{self.kind} {self.party} {self.moment}"
+
+
+def is_masked(study: str) -> bool:
+    """Return whether the sums of a study are masked over these three sites."""
+    return "privacy" not in STUDIES[study]
 
 
 def faults() -> list[Fault]:
@@ -259,6 +267,10 @@ class Scene:
             )
         if differ := differing(found, reference):
             raise Broken(f"not the files of the run without a fault: {differ}")
+        lines = (self.net.folder / "out" / "ledger.jsonl").read_text().splitlines()
+        sums = [line for line in map(json.loads, lines) if line["verb"] == "sum"]
+        if not sums or {line["masked"] for line in sums} != {is_masked(self.fault.study)}:
+            raise Broken("the ledger does not say of its sums that they are masked, or not")
         for party in self.net.everyone:
             if "Traceback" in party.text:
                 raise Broken(f"{party.name} printed a traceback:\n{party.text[-2000:]}")
@@ -305,7 +317,7 @@ def main() -> int:
     clock = library(base)
     references: dict[str, dict[str, bytes]] = {}
     broken = 0
-    print(f"{'fault':<28} {'study':<15} {'seconds':>7}  what happened", flush=True)
+    print(f"{'fault':<28} {'study':<15} {'sums':<6} {'seconds':>7}  what happened", flush=True)
     for fault in chosen:
         if fault.study not in references and fault.kind != "lost":
             references[fault.study] = reference(fault.study, base / f"reference-{fault.study}")
@@ -328,8 +340,14 @@ def main() -> int:
             broken += 1
             verdict = f"BROKEN: {error}"
         seconds = time.monotonic() - began
-        print(f"{fault.name:<28} {fault.study:<15} {seconds:7.1f}  {verdict}", flush=True)
-    print(f"{len(chosen) - broken} of {len(chosen)} faults: every run ended bit-equal")
+        sums = "masked" if is_masked(fault.study) else "plain"
+        row = f"{fault.name:<28} {fault.study:<15} {sums:<6} {seconds:7.1f}"
+        print(f"{row}  {verdict}", flush=True)
+    masked = sum(is_masked(fault.study) for fault in chosen)
+    print(
+        f"{len(chosen) - broken} of {len(chosen)} faults: every run ended bit-equal; "
+        f"{masked} of them with masked sums"
+    )
     if not given.keep:
         shutil.rmtree(base)
     return 1 if broken else 0

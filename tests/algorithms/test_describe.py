@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 
 import fedcohort as fc
-from fedcohort.data.describe_bins import _safe
+from fedcohort.data.describe_bins import safe_bins
 from fedcohort.data.dictionary import Dictionary
 from fedcohort.protocol import DataError, InputError, NotSupported, SettingError
 from fedcohort.study.face import Cohort
@@ -263,7 +263,7 @@ def test_a_number_of_which_one_patient_makes_the_spread_has_no_correlation():
 @given(counts=st.lists(st.integers(0, 12), min_size=3, max_size=9), lost=st.integers(0, 9))
 def test_a_site_tells_no_small_cell_of_a_histogram_nor_how_many_values_it_lacks(counts, lost):
     known = sum(counts)
-    found = _safe(np.array(counts), known + lost, 5)
+    found = safe_bins(np.array(counts), known + lost, 5)
     assert not ((found > 0) & (found < 5)).any()
     if known < 10:
         assert not found.any()

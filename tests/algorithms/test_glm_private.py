@@ -16,6 +16,7 @@ import fedcohort as fc
 from fedcohort.algorithms.glm import private
 from fedcohort.data.tables import LabelledTable
 from fedcohort.protocol import InputError, NotSupported, Site
+from fedcohort.training import crossed
 
 ROUNDING = 1 + 1e-9
 BETA = np.array([1.5, -1.0, 0.5, 0.0])
@@ -75,36 +76,13 @@ def test_any_record_removed_changes_the_scores_by_one_clip_at_most(
         assert moved <= whole.sensitivity["score"] * ROUNDING
 
 
-@settings(max_examples=60, deadline=None)
-@given(
-    n=st.integers(1, 12),
-    clip=st.sampled_from([0.1, 1.0, 20.0]),
-    far=st.sampled_from([0.1, 3.0, 1e3]),
-    seed=st.integers(0, 10_000),
-)
-def test_any_record_removed_changes_the_products_by_one_clip_squared_at_most(
-    n: int, clip: float, far: float, seed: int
-):
-    rng = np.random.default_rng(seed)
-    x, y = rng.normal(0, far, (n, 3)), rng.normal(0, far, n)
-
-    def told(x: np.ndarray, y: np.ndarray) -> Any:
-        return private.products_privately.run(site(x, y), centre=1.0, scale=2.0, clip=clip)
-
-    whole = told(x, y)
-    for i in range(n):
-        less = told(np.delete(x, i, 0), np.delete(y, i))
-        moved = np.linalg.norm(whole.reply.upper - less.reply.upper)
-        assert moved <= whole.sensitivity["upper"] * ROUNDING
-
-
 def test_without_noise_the_least_squares_are_those_of_the_weighted_records():
     rng = np.random.default_rng(1)
-    x, y = rng.normal(0, 1, (200, 3)), rng.normal(0, 1, 200)
+    x, y = rng.normal(0, 1, (200, 3)), rng.uniform(-1, 1, 200)
     told = private.products_privately.run(site(x, y), centre=0.0, scale=1.0, clip=1.0)
-    found = private.ridged(private._unpacked(told.reply.upper), 1e-12, 0.0)
+    found = private.ridged(crossed.unpacked(told.reply.upper), 1e-12, 0.0)
     z = np.column_stack([np.ones(200), x])
-    weight = 1 / np.maximum(1, np.linalg.norm(np.column_stack([z, y]), axis=1))
+    weight = 1 / np.maximum(1, np.linalg.norm(z, axis=1))
     expected, *_ = np.linalg.lstsq(z * weight[:, None], y * weight, rcond=None)
     np.testing.assert_allclose(found, expected, rtol=1e-8)
 

@@ -42,6 +42,19 @@ def test_preprocessing_is_listed_only_where_it_is_done():
     assert {*PREPROCESSING} <= {*dict(listed("cox"))}
 
 
+@pytest.mark.parametrize(
+    ("method", "said"),
+    [
+        ("cox", "no differentially private fit"),
+        ("ridge", "differentially private fits that protect each record"),
+        ("describe", "differentially private fits that protect each record"),
+        ("deepcox", "differentially private fits that protect each record or each site"),
+    ],
+)
+def test_whether_a_method_has_private_fits_and_of_what_is_told(method, said):
+    assert re.search(rf"^dp  +{said}$", catalogue.one(method), re.MULTILINE)
+
+
 def test_empty_text_is_printed_as_none():
     assert dict(listed("cox"))["offset"] == "none"
     assert not [m for m in registry.names() for _, value in listed(m) if value in ("", "[]", "()")]

@@ -154,3 +154,52 @@ def test_a_value_that_is_wrong_is_named_by_row_and_never_shown():
     assert "'age'" in error
     assert "row 5" in error
     assert " 7" not in error
+
+
+LIMITED = """\
+variables:
+  age: {type: integer, range: [18, 110], unit: years}
+  grade: {type: category, levels: [I, II, '[b]III[/b]']}
+  days: {type: time, unit: days, usual: [0, 1000]}
+  death: event
+"""
+
+
+def test_with_an_epsilon_there_is_one_noisy_table_that_no_second_run_repeats():
+    Path("d.yaml").write_text(LIMITED)
+    asked = ("one.csv", "--dictionary", "d.yaml", "--sites", "hospital", "--epsilon", "20")
+    one, two = found(*asked, "--delta", "1e-6"), found(*asked)
+    assert {line["site"] for line in one["table"]} == {None}
+    assert one["table"] != two["table"]
+    assert (one["dp"]["epsilon"], one["dp"]["delta"]) == (20, 1e-6)
+    assert 0 < two["dp"]["noise"] < one["dp"]["noise"]
+    assert one["table"][0]["n"] == pytest.approx(150, abs=6 * one["dp"]["noise"])
+    code, text, _ = describe(*asked)
+    assert code == 0
+    assert "Differentially private, of each record: epsilon 20" in " ".join(text.split())
+    assert describe(*asked, "--out", "t.html")[0] == 0
+    assert "Differentially private" in Path("t.html").read_text(encoding="utf-8")
+
+
+def test_a_study_is_described_with_noise_too():
+    Path("d.yaml").write_text(LIMITED)
+    Path("s.yaml").write_text(STUDY)
+    shown = found("s.yaml", "--epsilon", "20")
+    assert shown["min_cell"] == 7
+    assert shown["dp"]["delta"] == 1e-5
+
+
+@pytest.mark.parametrize(
+    ("more", "text"),
+    [
+        (("--delta", "1e-5"), "--delta is of differential privacy; give --epsilon"),
+        (("--epsilon", "0"), "dp.epsilon is 0.0; give a number above 0"),
+        (("--epsilon", "1"), "column 'days' has no range in the dictionary"),
+        (("--epsilon", "1", "--by", "death"), "a private description has one table of all rows"),
+    ],
+)
+def test_noise_that_cannot_be_had_is_refused_in_one_line(more, text):
+    code, _, error = describe("a_x.csv", "--dictionary", "d.yaml", *more)
+    assert code == 2
+    assert text in error
+    assert error.count("\n") == 1

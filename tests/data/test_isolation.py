@@ -8,8 +8,8 @@ import pytest
 
 import fedcohort as fc
 from fedcohort.data.isolation import STEEPEST, isolation, rare
-from fedcohort.privacy.disclosure.records import lone
 from fedcohort.data.tables import LabelledTable
+from fedcohort.privacy.disclosure.records import lone
 from fedcohort.protocol import NothingToLearn
 from fedcohort.protocol.step import Site
 from overheard import listen, recovered
@@ -169,6 +169,15 @@ def test_counts_are_those_by_hand_and_powers_stay_finite():
     assert told.hold[0].tolist() == [[7, 2], [13, 4]]
     assert rare(told, 1, 2).tolist() == [True, True, True, True]
     assert told.hold[1, 0, 0] < 7 * np.exp(STEEPEST)
+
+
+@pytest.mark.parametrize("unit", [1e-12, 1e-14])
+def test_a_unit_that_an_exact_sum_cannot_hold_hides_no_record(unit, monkeypatch):
+    """Fourth powers of so small numbers are 0 in the sum, as if no record stood alone."""
+    number = np.sin(np.arange(N))
+    number[100] = 1e9
+    said = refused("glm", "score", {"number": number / 1e9 * unit}, monkeypatch)
+    assert said.startswith("'number' has numbers so small")
 
 
 def test_one_record_is_alone_from_nine_tenths_of_the_squares_on():

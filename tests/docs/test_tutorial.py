@@ -54,4 +54,6 @@ def test_the_guide_explains_every_section_of_the_report(report):
     assert contents is not None
     sections = [html.unescape(name) for name in re.findall(r"<a [^>]*>([^<]+)</a>", contents[0])]
     assert len(sections) > 15
-    assert re.findall(r"^## (.+)$", REPORT, re.MULTILINE)[1:] == sections
+    assert "Privacy budget" not in sections  # this study has no noise
+    guide = re.findall(r"^## (.+)$", REPORT, re.MULTILINE)[1:]
+    assert [name for name in guide if name != "Privacy budget"] == sections

@@ -282,3 +282,21 @@ def test_a_sites_identifiers_know_a_patient_whose_values_changed(hospital):
         len(set(by_rows.marks) ^ set(open_table(hospital.terms(), "north", data, 20, KEY).marks))
         == 2
     )
+
+
+def test_one_study_over_two_exports_that_differ_in_few_is_refused_and_no_export_is_forgotten(
+    tmp_path,
+):
+    """Else a lead hands the same study in after each export, and takes the results apart."""
+    ledger = Cohorts(tmp_path, "patients", 5)
+    of(ledger, "a", range(50))
+    of(ledger, "a", range(50))
+    with pytest.raises(Refused, match="cohort ledger"):
+        of(ledger, "a", range(52))
+    of(ledger, "a", range(60))
+    for ids in (range(48), range(52), range(58), range(63)):
+        with pytest.raises(Refused, match="name-a"):
+            of(ledger, "a", ids)
+    of(ledger, "a", range(50))  # the first again
+    ledger.note("b", "other", marks(40, 100), {"train-r0000": np.arange(38)})
+    ledger.note("b", "other", marks(40, 100), {"train-r0001": np.arange(1, 38)})  # another set of b

@@ -20,6 +20,9 @@ from fedcohort.study.deployed import run as run_deployed
 from network.hall import Hall
 from network.parties import SITES, shares
 
+#: A study that goes on with two of the three sites, who cannot hide one another.
+TWO = {"quorum": 0.6, "privacy": {"secure_aggregation": False}}
+
 
 def local(hall, out, names=SITES, **changes):
     """Run the same study over sites in this process; return its files without times."""
@@ -133,7 +136,7 @@ def test_with_a_quorum_a_refusal_leaves_the_others_and_the_result_says_so(tmp_pa
     with Hall(tmp_path / "hall", policy={"west": {"methods": '["logistic"]'}}) as hall:
         hall.start()
         office = hall.office()
-        done = hall.until(office, submit(hall, office, quorum=0.6), "done")
+        done = hall.until(office, submit(hall, office, **TWO), "done")
         assert list(done.absent) == ["west"]
         files = fetched(office, done, tmp_path / "out")
         told = json.loads(files["results.json"])["network"]["absent"]
@@ -147,7 +150,7 @@ def test_a_site_that_is_not_there_is_left_out_after_the_wait_where_the_quorum_al
     hall.begin("north", "south")
     hall.open()
     office = hall.office()
-    done = hall.until(office, submit(hall, office, wait=0.3, quorum=0.6), "done")
+    done = hall.until(office, submit(hall, office, wait=0.3, **TWO), "done")
     assert done.absent == {"west": "west was not reached"}
     results = json.loads(fetched(office, done, tmp_path / "out")["results.json"])
     assert results["network"]["absent"] == done.absent

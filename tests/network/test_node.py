@@ -13,6 +13,7 @@ from fedcohort.algorithms.cox import METHOD as COX
 from fedcohort.data import preprocess
 from fedcohort.network import desk as desks
 from fedcohort.network import stewards
+from fedcohort.network.desk import MOST_UNFIT
 from fedcohort.network.kits import Kit
 from fedcohort.network.offer import Offer
 from fedcohort.protocol.arguments import Parcel
@@ -567,3 +568,29 @@ def test_a_run_that_is_closed_while_a_call_looks_whether_it_is_open_stays_closed
     for thread in (call, close):
         thread.join(5)
     assert made.call(run)["reason"] == "closed"
+
+
+def test_a_lead_whose_studies_did_not_fit_time_and_again_is_answered_after_a_steward_alone(
+    hospital,
+):
+    """Halving a range in its own dictionary, a lead would read the largest marker."""
+    low, high, told = 0.0, 16.0, []
+    for _ in range(MOST_UNFIT + 12):
+        middle = (low + high) / 2
+        limited = DICTIONARY.replace("unit: ng/ml", f"unit: ng/ml, range: [0, {middle}]")
+        assert limited != DICTIONARY
+        said = hospital.offered(hospital.signed(hospital.terms(STUDY, limited)))
+        told.append(said["state"])
+        if said["state"] == "waiting":
+            break
+        low, high = (middle, high) if said["state"] == "refused" else (low, middle)
+    assert told.count("refused") == MOST_UNFIT
+    assert told[-1] == "waiting"
+    assert hospital.offered(hospital.signed())["state"] == "waiting"
+    assert hospital.offered(hospital.signed(lead="anna"))["code"] == "submitter"
+
+
+def test_a_node_masks_no_weighted_sum_and_holds_to_its_own_fewest_sites(hospital):
+    setting(hospital, secure_sum_sites=7)
+    rule = hospital.node._sum_rule(hospital.approved())
+    assert (rule.plain, rule.least, rule.weights, rule.rehearsed) == ("few", 7, False, False)

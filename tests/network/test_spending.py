@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from decimal import Decimal
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,8 @@ from fedcohort.models.network import initial
 from fedcohort.network.budget import Budget
 from fedcohort.network.policy import Allowance
 from fedcohort.network.spending import Spending
-from fedcohort.protocol import Dp, Refused
+from fedcohort.privacy.guard import SiteGuard
+from fedcohort.protocol import Dp, Refused, Release
 from fedcohort.protocol.arguments import Parcel
 from fedcohort.protocol.views import mark_of
 from fedcohort.protocol.wire import decode
@@ -153,9 +155,28 @@ def test_counts_of_one_part_are_kept_apart_from_another_s(tmp_path: Path):
     a, b = (Spending(path, budget, "study", session, dp) for session in ("fit-a", "fit-b"))
     for one in (a, b):
         one.reserve("h")
-        one.take("h", "step")
-    a.take("h", "step")
+        one.take("h", "step", 1, 9)
+    a.take("h", "step", 1, 9)
     assert (a.taken("h", "step"), b.taken("h", "step"), a.taken("h", "other")) == (2, 1, 0)
     assert a.taken("later", "step") == 0
     with pytest.raises(Refused, match="has less left"):
         a.reserve("later")
+
+
+def test_two_processes_that_admitted_a_call_each_give_no_answer_more_than_the_list(tmp_path: Path):
+    path, allowed = tmp_path / "budget.sqlite", Allowance(Decimal(3), Decimal("0.001"))
+    dp = Dp(epsilon=1.5, delta=1e-4)
+    nodes = [Spending(path, Budget(path, "rows", allowed), "s", "fit", dp) for _ in range(2)]
+    listed = (Release(step="pull_privately", noise=1.0, count=3),)
+    call = SimpleNamespace(step=SimpleNamespace(name="pull_privately", private=True), history="h")
+    guards = [SiteGuard("here", "demo", listed, dp, 100, None, node) for node in nodes]
+    for guard in guards:
+        guard.admit(call, {})  # both look before either counts
+    assert guards[0].spend(call, 2).epsilon > 0
+    with pytest.raises(Refused, match="has had its 3 noisy answers") as error:
+        guards[1].spend(call, 2)
+    assert error.value.code == "budget"
+    guards[1].spend(call, 1)
+    with pytest.raises(Refused):
+        nodes[0].take("h", "fresh", 4, 3)
+    assert (nodes[0].taken("h", "pull_privately"), nodes[0].taken("h", "fresh")) == (3, 0)

@@ -8,8 +8,11 @@ from fedcohort.algorithms.cox import METHOD as COX
 from fedcohort.apps.steward import OWN_STEPS
 from fedcohort.data import preprocess
 from fedcohort.network import words
-from fedcohort.protocol import registry
+from fedcohort.network.words import _noise as words_of_noise
+from fedcohort.protocol import Dp, registry
 from fedcohort.study.deployed import asking
+from fedcohort.study.plan import Plan
+from fedcohort.study.privacy import Privacy
 from hospital import DICTIONARY, STUDY, Hospital
 
 
@@ -94,7 +97,7 @@ def test_the_stricter_least_cell_counts(hospital):
 def test_it_is_honest_about_noise_and_about_who_sees_a_reply(hospital):
     text = told(hospital)
     assert "None is added" in text
-    assert "does not hide single replies from that computer" in text
+    assert "a sum over three sites or more leaves masked" in text
 
 
 @pytest.mark.parametrize(
@@ -129,3 +132,11 @@ def test_studies_of_other_tasks_are_told_too(hospital, name):
 
 def test_a_list_without_studies_says_so():
     assert words.summary([]) == ["No study has come to this site."]
+
+
+def test_a_private_study_says_its_epsilon_and_what_has_no_noise():
+    private = Plan.__new__(Plan)
+    object.__setattr__(private, "privacy", Privacy(dp=Dp(epsilon=2.0, delta=1e-4)))
+    text = words_of_noise(private)
+    assert "epsilon 2, delta 0.0001 of each patient in each fit" in text
+    assert "Table 1 and how well a model predicts are told without noise" in text

@@ -244,7 +244,7 @@ def test_sites_that_tell_their_noise_leave_the_share_of_the_others():
         (lambda s: extra_divergence(2, 0.4), "0.5 grid units"),
         (lambda s: least_noise(1, 2, 0), "at least 1"),
     ],
-    ids=str,
+    ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_noise_that_cannot_be_drawn_is_refused_without_a_value(call, said):
     with pytest.raises(SettingError) as error:

@@ -156,7 +156,7 @@ def test_shortening_keeps_directions_and_short_rows():
         (lambda: statistics.crossed(np.zeros((2, 3)), 0.0), "norm 0"),
         (lambda: statistics.crossed(np.zeros(3), 1.0), "a matrix is needed"),
     ],
-    ids=str,
+    ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_bounds_that_bound_nothing_are_refused(call, said):
     with pytest.raises(SettingError) as error:

@@ -5,6 +5,7 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
+from fedcohort.protocol import DataError
 from fedcohort.report import plain_ledger, write
 from report import synthetic
 
@@ -104,3 +105,36 @@ def test_the_budget_is_what_all_fits_spent_together(run):
     assert "Differential privacy in part" in row(root, "Differential privacy")
     assert "with discrete gaussian noise" in text_of(section(root, "left"))
     assert "with discrete_gaussian noise" in " ".join(" ".join(plain_ledger(run)).split())
+
+
+def found(audit, arm, verdict, alarm):
+    return {"audit": audit, "arm": arm, "question": "?", "lines": [], "verdict": verdict,
+            "alarm": alarm, "settings": {}}  # fmt: skip
+
+
+def test_what_the_audits_of_this_run_found_is_told_with_its_alarm(run):
+    audits = {
+        "schema": 1,
+        "membership": found("membership", "fedavg", "It finds <12> patients & more.", True),
+        "linkage": found("linkage", "", "No interval is of few.", False),
+    }
+    (run / "audit.json").write_text(json.dumps(audits))
+    root = page_of(run)
+    assert "Tested on this run" in text_of(section(root, "protections"))
+    told = row(root, "Who was trained on")
+    assert told.endswith("It finds <12> patients & more. yes")
+    assert row(root, "Patients from curves").endswith("the run No interval is of few. no")
+    assert "ε from below" not in text_of(section(root, "protections"))
+
+
+def test_a_run_that_nobody_attacked_says_so(run):
+    told = text_of(section(page_of(run), "protections"))
+    assert "No attack was tried on this run" in told
+    assert "Tested on this run" not in told
+
+
+@pytest.mark.parametrize("text", ["{", "[1]"])
+def test_a_damaged_file_of_audits_is_named_on_one_line(run, text):
+    (run / "audit.json").write_text(text)
+    with pytest.raises(DataError, match=r"audit\.json: this .*; move it away\.$"):
+        write(run)

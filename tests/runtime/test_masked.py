@@ -10,10 +10,13 @@ import numpy as np
 import pytest
 
 import toys
+from fedcohort.protocol import per_site
+from fedcohort.protocol.arguments import Parcel
 from fedcohort.protocol.errors import QuorumLost, Refused
 from fedcohort.runtime.answers import Answers
 from fedcohort.runtime.local import local
 from fedcohort.runtime.loopback import Fault, LoopbackLine
+from fedcohort.runtime.masked_calls import about_of
 from fedcohort.runtime.masked_end import ANY, FEW, NEVER, Keys, SumRule
 from fedcohort.runtime.remote import remote
 from fedcohort.runtime.site_end import SiteEnd
@@ -27,8 +30,12 @@ TABLES = {k: np.random.default_rng(i).normal(size=(20 + i, 2)) for i, k in enume
 class Ward:
     """Sites with keys, reached by bytes; `fault` says what happens to a request."""
 
-    def __init__(self, folder: Path, plain: str = FEW, names=NAMES, steps=toys.NUMBERS):
+    def __init__(
+        self, folder: Path, plain: str = FEW, names=NAMES, steps=toys.NUMBERS, known: int = 4,
+        least: int = 3, weights: bool = True,
+    ):  # fmt: skip
         self.folder, self.plain, self.names, self.steps = folder, plain, names, steps
+        self.known, self.least, self.weights = known, least, weights
         self.keys = {name: Identity.new() for name in names}
         self.pinned = {name: key.public for name, key in self.keys.items()}
         self.ends: dict[str, SiteEnd] = {}
@@ -40,7 +47,10 @@ class Ward:
     def start(self, name: str) -> None:
         """Start a node; what one held in memory before is gone."""
         (host,) = toys.hosts({name: TABLES[name]}, self.steps)
-        rule = SumRule(self.plain, lambda: Keys(self.keys[name], self.pinned))
+        rule = SumRule(
+            self.plain, lambda: Keys(self.keys[name], self.pinned), lambda request: self.known < 3,
+            least=self.least, weights=self.weights,
+        )  # fmt: skip
         self.ends[name] = SiteEnd(
             name, lambda run, session: host, Answers(self.folder / f"{name}.sqlite"),
             sums=lambda run: rule,
@@ -138,6 +148,21 @@ def test_a_node_that_was_restarted_has_lost_its_keys_and_the_call_is_asked_in_a_
     assert len(lost) == 1
 
 
+@pytest.mark.parametrize("kind", ["keys", "shares", "call", "sign", "unmask"])
+def test_a_node_may_be_restarted_after_any_stage_of_a_sum(tmp_path, kind):
+    ward, begun = Ward(tmp_path), []
+
+    def restarted(site: str, asked: str) -> None:
+        if asked == kind and site == "d" and not begun:
+            begun.append(site)
+            for name in "ab":  # which have answered this stage
+                ward.start(name)
+
+    ward.fault = restarted
+    assert ask(ward.federation()) == expected(*NAMES)
+    assert begun
+
+
 def test_states_under_masks_are_those_of_the_local_runtime(tmp_path):
     ward = Ward(tmp_path, steps=STEPS)
     assert journey(ward.federation()) == journey(local(toys.hosts(TABLES, STEPS)))
@@ -157,12 +182,15 @@ def test_a_coordinator_that_was_killed_after_the_unmasking_gets_the_same_sites_a
     assert ask(again) == expected(*NAMES)
 
 
-@pytest.mark.parametrize(("plain", "sites", "fine"), [
-    (ANY, NAMES, True), (FEW, NAMES, False), (NEVER, NAMES, False),
-    (FEW, ("a", "b"), True), (NEVER, ("a", "b"), False),
+@pytest.mark.parametrize(("plain", "sites", "known", "fine"), [
+    (ANY, NAMES, 4, True), (FEW, NAMES, 4, False), (NEVER, NAMES, 4, False),
+    (FEW, ("a", "b"), 2, True), (NEVER, ("a", "b"), 2, False),
+    (FEW, ("a", "b"), 4, False), (FEW, ("a",), 4, False),
 ])  # fmt: skip
-def test_a_site_answers_a_plain_sum_by_its_own_rule(tmp_path, plain, sites, fine):
-    fed = Ward(tmp_path, plain).federation(masks=None).only(sites)
+def test_a_site_answers_a_plain_sum_by_its_own_rule_whatever_it_is_told(
+    tmp_path, plain, sites, known, fine
+):
+    fed = Ward(tmp_path, plain, known=known).federation(masks=None).only(sites)
     if fine:
         assert ask(fed)
         assert not any(json.loads(line)["masked"] for line in fed.ledger.lines)
@@ -194,3 +222,78 @@ def test_weights_are_public_and_at_least_three_sites_count(tmp_path):
     assert ask(fed.weighted(weights)) == ask(here)
     with pytest.raises(Refused, match="1 % of the largest"):
         ask(fed.weighted({"a": 1.0, "b": 1.0, "c": 1e-3, "d": 0.0}))
+
+
+def test_the_weights_of_a_session_stay_what_they_were_even_after_a_restart(tmp_path):
+    ward = Ward(tmp_path)
+    fed = ward.federation()
+    weights = {"a": 1.0, "b": 2.5, "c": 0.5, "d": 3.0}
+    first = ask(fed.weighted(weights))
+    assert ask(fed.weighted(weights)) == first
+    for name in NAMES:
+        ward.start(name)
+    with pytest.raises(Refused, match="had another weight in an earlier sum") as error:
+        ask(ward.federation().weighted({**weights, "d": 3.5}))
+    assert error.value.code == "secure"
+    assert ask(ward.federation().weighted(weights)) == first
+
+
+def test_a_site_s_policy_sets_the_fewest_sites_of_a_sum_whatever_the_coordinator_asks(tmp_path):
+    ward = Ward(tmp_path, least=4)
+    assert ask(ward.federation()) == expected(*NAMES)
+    for options in ({}, {"quorum": 0.0}):
+        with pytest.raises(Refused, match="a threshold of 4 among 3 sites"):
+            ask(ward.federation(**options).only("abc"))
+    ward.fault = lambda site, kind: Fault.DOWN if (site, kind) == ("d", "call") else None
+    with pytest.raises(QuorumLost, match="4 are needed"):
+        ask(ward.federation(quorum=0.0))
+
+
+def test_a_call_is_revealed_for_one_set_of_sites_in_whatever_round_it_is_asked_again(tmp_path):
+    ward = Ward(tmp_path)
+    first = ward.federation()
+    assert ask(first) == expected(*NAMES)
+    hostile = ward.federation(quorum=0.0)
+    hostile._run.transport.head = first._run.transport.head  # the same history
+    for turn in hostile.rounds(3):
+        if turn == 2:  # the same call in another round, whose kept replies are the same bits
+            with pytest.raises(QuorumLost, match="was revealed for a, b, c, d"):
+                ask(hostile.only("abc"))
+
+
+def test_a_site_that_is_asked_otherwise_than_the_others_gives_nothing(tmp_path):
+    """Else b, c and d would be asked where their replies are known, and a's alone is in the sum."""
+    ward = Ward(tmp_path)
+    far = per_site({"a": 0.1, "b": 1e9, "c": 1e9, "d": 1e9})
+    with pytest.raises(Refused, match="otherwise than the other sites") as error:
+        ward.federation().sum(toys.moments, centre=far, power=3)
+    assert error.value.code == "secure"
+    here = local(toys.hosts(TABLES, toys.NUMBERS), secure="true")
+    with pytest.raises(Refused, match="asked otherwise of some sites"):
+        here.sum(toys.moments, centre=far, power=3)
+    powers = per_site({"a": 3, "b": 3, "c": 2, "d": 3})  # a whole number, as of a fold
+    ward.federation().sum(toys.moments, centre=0.1, power=powers)
+
+
+def test_what_sites_must_be_asked_alike_is_all_but_whole_numbers():
+    x = np.arange(3.0)
+    one = Parcel.of({"x": x, "rate": 0.5, "fold": 1, "fresh": True, "name": "n"})
+    first = about_of("step", "v", 2, one)
+    same = Parcel.of({"x": x.copy(), "rate": 0.5, "fold": 2, "fresh": False, "name": "n"})
+    assert about_of("step", "v", 2, same) == first
+    for change in ({"x": x + 1e-12}, {"x": x.reshape(3, 1)}, {"rate": 0.4}, {"name": "m"}):
+        told = {"x": x, "rate": 0.5, "fold": 1, "fresh": True, "name": "n"} | change
+        assert about_of("step", "v", 2, Parcel.of(told)) != first
+    odd = Parcel.of({"x": np.float64(np.nan), "y": [1, (2, {"z": np.zeros(())})], "m": np.bool_(1)})
+    tree = json.loads(odd.text)
+    assert about_of("s", None, 0, Parcel.read(tree, odd.arrays)) == about_of("s", None, 0, odd)
+    heads = [("other", "v", 2), ("step", "w", 2), ("step", None, 2), ("step", "v", 3)]
+    assert all(about_of(*head, one) != first for head in heads)
+
+
+def test_a_site_that_takes_no_weights_is_not_singled_out_by_them(tmp_path):
+    ward = Ward(tmp_path, weights=False)
+    heavy = ward.federation().weighted({"a": 1.0, "b": 0.01, "c": 0.01, "d": 0.0})
+    with pytest.raises(Refused, match="takes part in no weighted sum"):
+        ask(heavy)
+    assert ask(ward.federation()) == expected(*NAMES)

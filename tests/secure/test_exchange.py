@@ -308,3 +308,52 @@ def test_of_two_slots_signed_for_one_question_only_the_first_is_unmasked():
     members["site0"].unmask(ballot)
     with pytest.raises(Refused, match="answered for other sites"):
         members["site0"].unmask(again.ballot())
+
+
+def test_a_restarted_site_draws_new_secrets_for_the_same_epoch_and_no_old_roll_takes_it_back():
+    """Epoch numbers are kept in memory alone: one that comes twice masks nothing twice."""
+    members, gathering = prepared(3)
+    old = gathering.roll()
+    again = some_members(3)["site0"]
+    new = again.advertise(0, 2)
+    before = old.by_name["site0"]
+    assert not {new.letter_key, *new.mask_keys, *new.seals} & {
+        before.letter_key, *before.mask_keys, *before.seals,
+    }  # fmt: skip
+    with pytest.raises(Refused, match="than its own"):
+        again.share(old)
+    mixed = Roll(0, old.threshold, (new, *(a for a in old.adverts if a.name != "site0")))
+    sealed = again.share(mixed)  # it cannot know that the others' keys are of the roll before
+    with pytest.raises(Refused, match="shared among other members"):
+        members["site1"].share(mixed)
+    layout = Layout.of({"x": np.zeros(2)})
+    asked = gathering.begin(digest("call")).asked
+    vector = encode({"x": np.ones(2)}, layout, n=3)
+    with pytest.raises(Refused, match="not sound"):  # so that nothing of it is masked
+        again.mask(asked, vector, layout, gathering.post("site0"))
+    assert set(sealed.letters) == {"site1", "site2"}
+
+
+def test_members_that_were_asked_about_other_things_give_noise():
+    members, gathering = prepared(3)
+    layout = Layout.of({"x": np.zeros(2)})
+    summing = gathering.begin(digest("call"), about=digest("here"))
+    for name, member in members.items():
+        told = replace(summing.asked, about=digest("there")) if name == "site2" else summing.asked
+        vector = encode({"x": np.ones(2)}, layout, n=3)
+        summing.add(member.mask(told, vector, layout, gathering.post(name)))
+    said = summing.survivors()
+    for name in ("site0", "site1"):
+        summing.add_signature(members[name].sign(said))
+    with pytest.raises(Refused, match="signed another text"):
+        summing.add_signature(members["site2"].sign(said))
+    for name in ("site0", "site1"):
+        summing.add_answer(members[name].unmask(summing.ballot()))
+    assert abs(decode(summing.total(), layout)["x"]).max() > 2**100
+
+
+@pytest.mark.parametrize("heavy", [2.0**24 + 1, 1e299, -1.0])
+def test_no_weight_can_bring_an_ordinary_reply_out_of_range(heavy):
+    _, gathering = prepared(3)
+    with pytest.raises(Refused, match="negative, not finite or above"):
+        gathering.begin(digest("call"), weights=dict.fromkeys(gathering.ready, heavy))

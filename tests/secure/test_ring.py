@@ -9,36 +9,59 @@ from hypothesis import strategies as st
 
 from fedcohort.protocol.errors import Refused
 from fedcohort.secure import Layout, add, decode, encode, error, zeros
-from fedcohort.secure.ring import FINE_FIELD, subtract
+from fedcohort.secure.ring import WIDE_FIELD, subtract
 
-EDGES = [0.0, -0.0, 5e-324, -5e-324, 2.0**-97, 2.0**-96, -(2.0**-96), 1.5 * 2.0**-96, 0.1, -0.1,
-         1.0, -1.0, 2.0**31, 2.0**32, -(2.0**32), 2.0**32 + 2.0**-20, 2.0**53 + 2, 2.0**94,
-         -(2.0**94), np.nextafter(2.0**95, 0), 2.0**-32, 1 - 2.0**-53, -(1 - 2.0**-53)]  # fmt: skip
+#: By kind: words, fraction bits, and the numbers of a field that is of it.
+KINDS = {"fine": (3, 96, WIDE_FIELD + 1), "wide": (6, 128, 1)}
+
+
+def edges(words, bits):
+    top = 64 * words - 1 - bits
+    unit, most = 2.0**-bits, 2.0**top
+    return [0.0, -0.0, 5e-324, -5e-324, unit / 2, unit, -unit, 1.5 * unit, 0.1, -0.1, 1.0, -1.0,
+            2.0**31, 2.0**32, -(2.0**32), 2.0**32 + 2.0**-20, 2.0**53 + 2, most / 2, -most / 2,
+            np.nextafter(most, 0), 2.0**-32, 2.0**-64, 1 - 2.0**-53, -(1 - 2.0**-53)]  # fmt: skip
+
+
+EDGES = [(kind, x) for kind, (words, bits, _) in KINDS.items() for x in edges(words, bits)]
 REALS = st.floats(-(2.0**90), 2.0**90, allow_nan=False)
 
 
-def whole(total, layout) -> list[int]:
-    """The integers that the words of fine fields stand for, by Python's own."""
-    m = layout.fine
-    low, middle, high = (total[layout.single + i * m :][:m].tolist() for i in range(3))
-    numbers = [a + (b << 64) + (c << 128) for a, b, c in zip(low, middle, high, strict=True)]
-    return [k - (1 << 192) if k >> 191 else k for k in numbers]
+def reply_of(kind, *values):
+    """A reply of one field of that kind, which begins with the values."""
+    x = np.zeros(max(len(values), KINDS[kind][2]))
+    x[: len(values)] = values
+    return {"x": x}
 
 
-@pytest.mark.parametrize("x", EDGES)
-def test_a_number_is_the_nearest_multiple_of_the_unit(x):
-    arrays = {"x": np.array([x])}
+def whole(vector, layout) -> list[int]:
+    """The integers that the words of long fields stand for, by Python's own; 0 at the end left."""
+    (block,) = layout.blocks
+    words, size = KINDS[block.kind][0], 64 * KINDS[block.kind][0]
+    rows = [vector[block.start + i * block.size :][: block.size].tolist() for i in range(words)]
+    numbers = [sum(w << (64 * i) for i, w in enumerate(at)) for at in zip(*rows, strict=True)]
+    numbers = [k - (1 << size) if k >> (size - 1) else k for k in numbers]
+    return numbers[:4]
+
+
+@pytest.mark.parametrize(("kind", "x"), EDGES)
+def test_a_number_is_the_nearest_multiple_of_the_unit(kind, x):
+    bits = KINDS[kind][1]
+    arrays = reply_of(kind, x)
     layout = Layout.of(arrays)
-    (k,) = whole(encode(arrays, layout, n=1), layout)
-    assert abs(Fraction(k, 2**96) - Fraction(float(x))) <= Fraction(1, 2**97)
-    assert k == round(Fraction(float(x)) * 2**96)
+    assert layout.fields[0].kind == kind
+    k = whole(encode(arrays, layout, n=1), layout)[0]
+    assert abs(Fraction(k, 2**bits) - Fraction(float(x))) <= Fraction(1, 2 ** (bits + 1))
+    assert k == round(Fraction(float(x)) * 2**bits)
 
 
-@given(st.lists(st.lists(REALS, min_size=4, max_size=4), min_size=1, max_size=9))
-def test_sums_are_those_of_integers_with_all_carries(rows):
-    layout = Layout.of({"x": np.zeros(4)})
+@pytest.mark.parametrize("kind", KINDS)
+@given(rows=st.lists(st.lists(REALS, min_size=4, max_size=4), min_size=1, max_size=9))
+def test_sums_are_those_of_integers_with_all_carries(kind, rows):
+    layout = Layout.of(reply_of(kind, *rows[0]))
+    bits = KINDS[kind][1]
     total, back = zeros(layout), zeros(layout)
-    vectors = [encode({"x": np.array(row)}, layout, n=9) for row in rows]
+    vectors = [encode(reply_of(kind, *row), layout, n=9) for row in rows]
     for vector in vectors:
         add(total, vector, layout)
     exact = [sum(column) for column in zip(*(whole(v, layout) for v in vectors), strict=True)]
@@ -49,20 +72,20 @@ def test_sums_are_those_of_integers_with_all_carries(rows):
     for vector in vectors:
         subtract(back, vector, layout)
     assert not back.any()
-    for value, k in zip(decode(total, layout)["x"].tolist(), exact, strict=True):
-        assert abs(Fraction(value) - Fraction(k, 2**96)) <= abs(Fraction(k, 2**96)) / 2**52
+    for value, k in zip(decode(total, layout)["x"].tolist(), exact, strict=False):
+        assert abs(Fraction(value) - Fraction(k, 2**bits)) <= abs(Fraction(k, 2**bits)) / 2**51
 
 
-@given(st.integers(0, 2**192 - 1), st.integers(0, 2**192 - 1))
+@given(st.integers(0, 2**384 - 1), st.integers(0, 2**384 - 1))
 def test_adding_and_taking_away_are_those_of_the_ring(a, b):
     layout = Layout.of({"x": np.zeros(1)})
 
     def words(k):
-        return np.array([(k >> (64 * i)) & (2**64 - 1) for i in range(3)], dtype="<u8")
+        return np.array([(k >> (64 * i)) & (2**64 - 1) for i in range(6)], dtype="<u8")
 
     plus, minus = add(words(a), words(b), layout), subtract(words(a), words(b), layout)
-    assert np.array_equal(plus, words((a + b) % 2**192))
-    assert np.array_equal(minus, words((a - b) % 2**192))
+    assert np.array_equal(plus, words((a + b) % 2**384))
+    assert np.array_equal(minus, words((a - b) % 2**384))
 
 
 def test_fields_of_all_types_and_shapes_come_back_in_order():
@@ -74,16 +97,19 @@ def test_fields_of_all_types_and_shapes_come_back_in_order():
         "empty": np.empty((0, 3)),
         "i8": np.array(-(2**61)),
         "u8": np.array([2**62], dtype="u8"),
-        "large": np.linspace(-1, 1, FINE_FIELD + 1),
-        "largest fine": np.linspace(-1, 1, FINE_FIELD),
+        "large": np.linspace(-1, 1, WIDE_FIELD + 1),
+        "largest wide": np.linspace(-1, 1, WIDE_FIELD),
+        "model": np.linspace(-1, 1, WIDE_FIELD + 7),
+        "small model": np.linspace(-1, 1, 7),
         "transposed": np.arange(6.0).reshape(2, 3).T,
     }
-    layout = Layout.of(arrays)
+    layout = Layout.of(arrays, coarse=["model", "small model"])
     assert Layout.from_meta(layout.to_meta()) == layout
     found = decode(encode(arrays, layout, n=3), layout)
     assert list(found) == list(arrays)
     kinds = {f.name: f.kind for f in layout.fields}
-    assert kinds["large"] == "coarse" and kinds["largest fine"] == "fine"
+    assert kinds["large"] == "fine" and kinds["largest wide"] == kinds["scalar"] == "wide"
+    assert kinds["model"] == "coarse" and kinds["small model"] == "wide"
     for name, a in arrays.items():
         wide = np.int64 if a.dtype.kind in "bi" else a.dtype
         assert found[name].dtype == wide and found[name].shape == a.shape
@@ -92,15 +118,16 @@ def test_fields_of_all_types_and_shapes_come_back_in_order():
 
 @pytest.mark.parametrize("n", [1, 3, 50])
 @pytest.mark.parametrize(
-    ("kind", "limit"), [("fine", 2.0**95), ("coarse", 2.0**27), ("int", 2**63), ("uint", 2**64)]
+    ("kind", "limit"),
+    [("wide", 2.0**255), ("fine", 2.0**95), ("coarse", 2.0**35), ("int", 2**63), ("uint", 2**64)],
 )
 def test_what_could_wrap_around_is_refused_by_its_field_and_without_its_value(kind, limit, n):
     def reply(x):
-        size = FINE_FIELD + 1 if kind == "coarse" else 2
+        size = WIDE_FIELD + 1 if kind in ("fine", "coarse") else 2
         dtype = {"int": "i8", "uint": "u8"}.get(kind, "f8")
         return {"kept": np.ones(2), "high": np.full(size, x, dtype=dtype)}
 
-    layout = Layout.of(reply(0))
+    layout = Layout.of(reply(0), coarse=["high"] * (kind == "coarse"))
     if kind in ("int", "uint"):
         most = (limit - 1) // n
         signs, beyond = ((1,) if kind == "uint" else (1, -1)), most + 1
@@ -122,7 +149,7 @@ def test_what_could_wrap_around_is_refused_by_its_field_and_without_its_value(ki
 
 
 @pytest.mark.parametrize("x", [np.nan, np.inf, -np.inf, 1e300])
-@pytest.mark.parametrize("size", [1, FINE_FIELD + 1])
+@pytest.mark.parametrize("size", [1, WIDE_FIELD + 1])
 def test_a_number_that_is_not_finite_is_refused(x, size):
     a = np.zeros(size)
     a[-1] = x
@@ -148,6 +175,6 @@ def test_another_reply_than_the_layout_says_is_refused():
     with pytest.raises(Refused, match="dtype"):
         Layout.of({"x": np.array(["a"])})
     for broken in ({}, {"weighted": 0, "fields": []}, {"weighted": False, "fields": [["x", "f8"]]},
-                   {"weighted": False, "fields": [["x", "f8", [-1]]]}, None):  # fmt: skip
+                   {"weighted": False, "fields": [["x", "f8", [-1], False]]}, None):  # fmt: skip
         with pytest.raises(Refused, match="malformed"):
             Layout.from_meta(broken)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,7 @@ NUMBERS = {f"x{j}": {"type": "number", "usual": [-1, 1]} for j in range(4)}
 TIMES = {"time": {"type": "time", "usual": [0, 3]}, "event": {"type": "event"}}
 DICTIONARY = {"variables": {**NUMBERS, **TIMES}}
 EXACT: dict[str, Any] = {
-    "strategy": "exact", "hidden": (), "rounds": 20, "learning_rate": 0.05, "dp_groups": 60,
+    "strategy": "exact", "hidden": (), "dp_rounds": 20, "dp_groups": 60,
 }  # fmt: skip
 
 
@@ -144,7 +145,7 @@ def test_without_usual_times_a_private_model_predicts_risks_alone_and_is_read_ba
 
 def test_a_private_baseline_gives_survival_near_the_truth_at_a_large_epsilon():
     dp = {"epsilon": 100, "clip": 0.3}
-    fit = fc.fit("deepcox", cohort(3000), dp=dp, **EXACT | {"rounds": 60, "dp_groups": 200})
+    fit = fc.fit("deepcox", cohort(3000), dp=dp, **EXACT | {"dp_rounds": 60, "dp_groups": 200})
     rows, times = table(500, 7), np.array([0.25, 0.5, 1.0, 2.0])
     truth = np.exp(-np.exp(rows[[f"x{j}" for j in range(4)]].to_numpy() @ BETA)[:, None] * times)
     found = fit.predict_survival(rows, times)
@@ -171,8 +172,7 @@ def test_any_record_removed_changes_hazards_by_their_sensitivity_at_most(
 @pytest.mark.parametrize(
     ("method", "given", "dp", "text"),
     [
-        ("cox", {}, {}, "'cox' has no differentially private fit; 'deepcox', 'glm', 'logistic'"),
-        ("deepcox", {}, {}, "'strategy' .* 'fedavg', .* protects a record; choose 'exact'"),
+        ("cox", {}, {}, "'cox' has no differentially private fit; 'deepcox', .*'glm', .* have"),
         ("deepcox", {"strategy": "exact"}, {"unit": "site"}, "choose 'fedavg', 'fedprox'"),
         ("deepcox", EXACT | {"patience": 3}, {}, "'patience' .* leave it out"),
         ("deepcox", EXACT | {"dropout": 0.2}, {}, "'dropout' .* set it to 0"),
@@ -263,6 +263,8 @@ def test_a_study_has_the_epsilon_of_its_arm_in_every_row_and_none_for_the_bounds
     assert 0.0 < rows["exact"]["metrics"]["c_index"] < 1.0
     assert 0.0 < rows["exact"]["metrics"]["ibs"] < 1.0
     assert [rows[bound]["epsilon"] for bound in ("isolated", "centralised")] == [None, None]
+    told = {row["arm"]: row["reveals"] for row in found["declared"]}
+    assert told["exact"].startswith("Only replies to which each site has added noise")
     lines = [json.loads(x) for x in (tmp_path / "out" / "ledger.jsonl").read_text().splitlines()]
     fits = [x for x in lines if x["step"] == "pull_privately"]
     assert len(fits) == 5 * 4
@@ -283,3 +285,61 @@ def test_a_study_that_cannot_be_private_is_refused_when_it_is_read(
     with pytest.raises(InputError, match=text) as caught:
         Study.from_file(study(tmp_path, more, arms))
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "text"),
+    [
+        ("delta: 1e-4", "delta: 0.1", "site 'a': delta 0.1 is above one over its number of"),
+        ("epsilon: 3", "epsilon: 1e5", "privacy.dp.epsilon: expected a number above 0, up to 1000"),
+        (
+            "  dictionary: columns.yaml\n",
+            "",
+            "Name one as data.dictionary; 'fedcohort init' drafts",
+        ),
+        ("rows.csv", "few.csv", "site 'a': it has fewer than 20 rows"),
+        ("columns.yaml", "open.yaml", r"columns 'x0', .* no range .* 'usual: \[low, high\]'"),
+    ],
+)
+def test_tables_that_no_private_fit_can_be_made_of_are_refused_when_the_study_is_read(
+    tmp_path: Path, old: str, new: str, text: str
+):
+    path = study(tmp_path)
+    rows = pd.read_csv(tmp_path / "rows.csv")
+    rows.head(80).to_csv(tmp_path / "few.csv", index=False)
+    spec = json.loads((tmp_path / "columns.yaml").read_text())
+    spec["variables"] |= {c: {"type": "number"} for c in NUMBERS}
+    (tmp_path / "open.yaml").write_text(json.dumps(spec))
+    assert old in path.read_text()
+    path.write_text(path.read_text().replace(old, new))
+    with pytest.raises(InputError, match=text) as caught:
+        Study.from_file(path)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("dp", [3, True, "3", [3], {"epsilon": "3"}, {"epsilon": 3, "eps": 1}])
+def test_what_is_no_epsilon_and_delta_is_refused_in_one_line(dp: Any):
+    with pytest.raises(InputError, match=r"^dp(\.epsilon)? (is|has)") as caught:
+        fc.fit("deepcox", cohort(90), dp=dp, **EXACT)
+    assert "\n" not in str(caught.value)
+
+
+def test_no_differential_privacy_may_be_said_as_false():
+    fit = fc.fit("cox", cohort(90), dp=False)
+    assert fit.run is not None
+    assert fit.run.epsilon is None
+
+
+def test_an_epsilon_near_0_is_refused_without_a_warning_of_the_accountant():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(InputError, match=r"epsilon 1e-09 .* cannot be met"):
+            accounting.calibrate(
+                lambda z: (Release(step="a", noise=z, count=30),), Dp(epsilon=1e-9)
+            )
+
+
+def test_the_packaged_survival_study_can_be_made_private():
+    study = Path(__file__).parents[2] / "studies" / "quickstart.yaml"
+    arms = "arms=[{method: deepcox, strategy: exact}]"
+    Study.from_file(study, overrides=(arms, "privacy={dp: {epsilon: 3}}"))

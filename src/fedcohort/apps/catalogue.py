@@ -29,10 +29,19 @@ def one(name: str) -> str:
         _item("source", m.paper),
         _item("reveals", m.reveals),
         _item("gives", ", ".join(sorted(m.gives))),
+        _item("dp", _protects(m)),
         "",
         "settings (default in brackets)",
     ]
     return "\n".join([*head, *_settings(m)])
+
+
+def _protects(method: Method) -> str:
+    """Say whether a method has private fits, and what they protect."""
+    if method.private is None:
+        return "no differentially private fit"
+    units = " or ".join(f"each {unit}" for unit in (method.clips or ("record",)))
+    return f"differentially private fits that protect {units}"
 
 
 def _item(name: str, text: str) -> str:
@@ -69,6 +78,14 @@ def _settings(method: Method) -> list[str]:
             ),
         )
         if not method.raw and method.design is None
+    ]
+    rows += [
+        (
+            "privacy.dp.clip",
+            _shown(clip),
+            f"of a study that protects each {unit}: what its part is cut to.",
+        )
+        for unit, clip in (method.clips.items() if method.private else ())
     ]
     lines: list[str] = []
     for name, default, doc in rows:

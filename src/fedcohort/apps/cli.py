@@ -302,6 +302,10 @@ def describe_data(
     min_cell: Annotated[
         int | None, typer.Option(help="The smallest count that is shown; 5 by default.", min=1)
     ] = None,
+    epsilon: Annotated[
+        float | None, typer.Option(help="Add noise: ε of differential privacy of each record.")
+    ] = None,
+    delta: Annotated[float | None, typer.Option(help="δ, with --epsilon; 1e-5 by default.")] = None,
     out: Annotated[
         Path | None, typer.Option(help="A .csv, .json or .html file; the screen by default.")
     ] = None,
@@ -323,6 +327,8 @@ def describe_data(
         by=by,
         quantiles=quantiles,
         min_cell=min_cell,
+        epsilon=epsilon,
+        delta=delta,
     )
     if out is None:
         describing.show(found)

@@ -10,6 +10,7 @@ import csv
 import io
 import json
 import math
+import secrets
 import textwrap
 from collections.abc import Sequence
 from pathlib import Path
@@ -49,6 +50,8 @@ def described(
     by: str = "",
     quantiles: str = "",
     min_cell: int | None = None,
+    epsilon: float | None = None,
+    delta: float | None = None,
 ) -> Description:
     """Describe tables, or the rows that a study analyses.
 
@@ -60,12 +63,16 @@ def described(
     by : the column of the groups.
     quantiles : shares besides the quartiles, such as "0.05,0.95".
     min_cell : 5, or what the study says, unless it is given.
+    epsilon, delta : of differential privacy; None without. The noise follows from a seed that is
+        drawn here and kept nowhere, so that it cannot be taken off, and two runs differ.
 
     Raises
     ------
     StudyError : the options do not go together.
     InputError : a table or dictionary is wrong, or there is no such column.
     """
+    if delta is not None and epsilon is None:
+        raise StudyError("--delta is of differential privacy; give --epsilon with it, or neither.")
     study = [f for f in files if Path(f).suffix.lower() in STUDIES and not is_url(f)]
     if study:
         given = {"--dictionary": dictionary, "--outcome": outcome, "--sites": sites}
@@ -77,7 +84,11 @@ def described(
     else:
         cohort, least = _of_files(files, dictionary, outcome, sites, query), 5
     m = least if min_cell is None else min_cell
-    return fit("describe", cohort, by=by, quantiles=_shares(quantiles), min_cell=m).model
+    asked: dict[str, Any] = {"by": by, "quantiles": _shares(quantiles), "min_cell": m}
+    if epsilon is not None:
+        asked["dp"] = {"epsilon": epsilon, **({} if delta is None else {"delta": delta})}
+        asked["seed"] = secrets.randbits(256)
+    return fit("describe", cohort, **asked).model
 
 
 def _shares(text: str) -> list[float]:
@@ -176,7 +187,13 @@ def plain(found: Description) -> dict[str, Any]:
         "correlation": None if pairs is None else {"names": list(pairs.names), "r": r},
         "suppressed": found.suppressed,
         "refusals": list(found.refusals),
+        **({} if found.noise is None else {"dp": _dp(found)}),
     }
+
+
+def _dp(found: Description) -> dict[str, float | None]:
+    """Return what a private description cost, and how much noise is in its counts."""
+    return {"epsilon": found.epsilon, "delta": found.delta, "noise": found.noise}
 
 
 def _csv(found: Description) -> str:
@@ -203,6 +220,8 @@ def show(found: Description) -> None:
             drawn.add_row(*map(escape, row))
         console.print(drawn)
     lines = table_one.legend(found.min_cell, found.by)
+    if found.noise is not None:
+        lines.append(table_one.noisy(_dp(found)))
     if found.refusals:
         n = len(found.refusals)
         lines.append(f"Not shown, with the rule ({n} in all; --out FILE.json lists each):")

@@ -34,11 +34,18 @@ from fedcohort.privacy.guard import SiteGuard
 from fedcohort.protocol import DataError
 from fedcohort.protocol.private import Dp, Release
 from fedcohort.training.plan import Plan
-from fedcohort.training.private import clipped_sum, move_privately, pull_privately
+from fedcohort.training.private import (
+    clipped_sum,
+    leave_privately,
+    move_privately,
+    pull_privately,
+    train_privately,
+)
 from fedcohort.training.rows import Rows
 
 #: Steps of training, whose gradients are clipped.
-TRAINING = (pull_privately.name, move_privately.name)
+BY_GRADIENTS = (pull_privately.name, train_privately.name, leave_privately.name)
+TRAINING = (*BY_GRADIENTS, move_privately.name)
 #: Length of a canary's gradient before it is clipped, in clips.
 REACH = 20.0
 
@@ -91,8 +98,8 @@ class Site:
         found: list[Array] = []
         for release in self.releases:
             trains = release.step in TRAINING
-            groups = self.groups if release.step == pull_privately.name else 0
-            clip = self.dp.clip if trains else 1.0
+            groups = self.groups if release.step in BY_GRADIENTS else 0
+            clip = self.dp.norm if trains else 1.0
             # as `pull_privately` and the others state it
             bound = (2.0 if groups else 1.0) * clip
             fixed = groups == 0 and release.sampling == 1.0
@@ -103,7 +110,9 @@ class Site:
                 elif not fixed:
                     exact = coins * (rng.random(m) < release.sampling)
                 call: Any = SimpleNamespace(
-                    step=SimpleNamespace(name=release.step), number=number, history="audit"
+                    step=SimpleNamespace(name=release.step, reply=object),
+                    number=number,
+                    history="audit",
                 )
                 noisy, _ = guard.protect(call, {"told": exact}, {"told": bound}, self.share)
                 found.append(noisy["told"] / (release.noise**2 * bound))
@@ -114,9 +123,9 @@ class Site:
     ) -> Array:
         """Sum the canaries' gradients (m,) by the code that sites run."""
         m = len(coins)
-        clip = self.dp.clip if self.clip is None else self.clip
+        clip = self.dp.norm if self.clip is None else self.clip
         plan = Plan(network=Mlp(inputs=m, hidden=(), intercept=False).spec, loss="cox")
-        x = REACH * self.dp.clip * np.eye(m)[coins]
+        x = REACH * self.dp.norm * np.eye(m)[coins]
         rows = Rows(torch.from_numpy(x), Sum(len(x)))
         labels = self._labels(len(x), release.sampling, groups, rng)
         return clipped_sum(np.zeros(m), rows, plan, labels, clip)
@@ -155,9 +164,10 @@ def bound(
     method = run.method(chosen)
     assert method.private is not None
     config = method.configure(run.settings(chosen))
+    dp = dp.clipped(method.clips)
     releases = tuple(method.private(config, dp))
     variants = {"records alone": 0}
-    if any(r.step == pull_privately.name for r in releases) and config.dp_groups:
+    if any(r.step in BY_GRADIENTS for r in releases) and config.dp_groups:
         variants[f"{config.dp_groups} random groups"] = config.dp_groups
     lines: list[dict[str, Any]] = []
     for told, groups in variants.items():

@@ -170,14 +170,15 @@ def _messages(
         if len(parts) >= 3:
             found.append((MASKED, kind, np.sum(list(sent.values()), axis=0), total))
     dp = run.plan.privacy.dp or SUPPOSED
-    private = run.method(run.arm(None, methods=("deepcox",))).private
+    method = run.method(run.arm(None, methods=("deepcox",)))
+    private, dp = method.private, dp.clipped(method.clips)
     if private is not None:
         settings = config if dp.unit == "site" else _exact(config)
         trains = (pull_privately.name, move_privately.name)
         release = next(r for r in private(settings, dp) if r.step in trains)
         source = Source.seeded(seed, "audit inversion")
         noisy = Sender.of(settings, attacked.inputs, run.seed)
-        sent_noisy = noisy.noisy(own, release, dp.clip, dp.unit, source)
+        sent_noisy = noisy.noisy(own, release, dp.norm, dp.unit, source)
         kind = "gradient" if dp.unit == "record" else "update"
         found.append((DP, kind, sent_noisy, len(own.x)))
     return found

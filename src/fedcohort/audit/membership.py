@@ -59,9 +59,10 @@ def infer(run: Rebuilt, *, arm: str | None = None, shadows: int = 16, seed: int 
     worst = max(lines, key=lambda line: line["auc"])
     alarm = any(line["auc"] > CAUGHT and line["low"] > 0.5 for line in lines)
     dp = run.plan.privacy.dp
+    attack = "The attack" if len(lines) == 1 else f"The stronger of {len(lines)} attacks"
     told = "without differential privacy" if dp is None else f"at ε = {dp.epsilon:g}"
     verdict = (
-        f"The stronger of {len(lines)} attacks on the model fitted {told} has an AUC of "
+        f"{attack} on the model fitted {told} has an AUC of "
         f"{worst['auc']:.3f} ({worst['low']:.3f} to {worst['high']:.3f}); 0.5 is guessing. "
         + ("It tells members from others." if alarm else "It hardly tells members from others.")
     )

@@ -97,12 +97,12 @@ def count_bins(site: Site[Encoded, None], *, edges: Array, min_cell: int) -> Bin
         counts[j, 0] = np.count_nonzero(x <= own[0])
         counts[j, 1:last] = between[j, : last - 1]
         counts[j, last] = np.count_nonzero(x > own[last - 1])
-        counts[j] = _safe(counts[j], len(x), min_cell)
+        counts[j] = safe_bins(counts[j], len(x), min_cell)
         adds[j] = counts[j].any()
     return Bins(counts, adds)
 
 
-def _safe(counts: Array, rows: int, min_cell: int) -> Array:
+def safe_bins(counts: Array, rows: int, min_cell: int) -> Array:
     """Return what a site of so many rows may tell of its counts (b + 1,), eqs. (1), (2)."""
     known = int(counts.sum())
     if min_cell <= 1:

@@ -40,8 +40,13 @@ from fedcohort.protocol.message import message
 from fedcohort.protocol.method import Task
 from fedcohort.protocol.step import Site, summed
 
-#: Deviations, exponents and weights are cut to these, so that their powers stay finite.
-FARTHEST, STEEPEST, HEAVIEST = 1e70, 300.0, 1e140
+#: Deviations, exponents and weights are cut to these, so that an exact sum (`secure.ring`) can hold
+#: their powers over a thousand million records.
+FARTHEST, STEEPEST, HEAVIEST = 1e16, 75.0, 1e33
+#: How far an exact sum of fourth powers over a thousand sites may be off; a column, or weights,
+#: whose own are not well above it could hide a record, and are refused.
+ROUNDED = 2.0**-119
+_CLEAR = 2.0**10 * ROUNDED
 #: Links by which e^offset is what a record counts; and those by which it is that or its inverse.
 GROWS, TURNS = ("log",), ("logit", "probit", "cloglog")
 
@@ -188,6 +193,10 @@ def check_isolation(
     called = [*map(repr, names), "the column of weights"]
     if len(told.away) > len(called):
         called.insert(covariates, "the outcome")
+    for j in np.flatnonzero((told.odd > 0) & (told.squares[1] ** 2 < _CLEAR)):
+        raise NothingToLearn(_too_small(called[j]))
+    if (told.hold[:, 0, 0] ** 2 < _CLEAR).any():
+        raise NothingToLearn(_too_small("the column of weights, or an offset,"))
     few = rare(told, covariates, least)
     alone = lone(told.squares[1], told.fourth[1]) & ~few
     if counted:
@@ -211,6 +220,13 @@ def check_isolation(
         raise NothingToLearn(nearly_given(blame, "at all sites together", least))
     for j in np.flatnonzero(weighty[:, 1:].any(axis=0)):
         raise NothingToLearn(_too_heavy(f" that have {called[j]}, or have not", least, agree))
+
+
+def _too_small(column: str) -> str:
+    return (
+        f"{column} has numbers so small that an exact sum of their powers loses them, and could "
+        f"not show that one record stands alone. Give it in a smaller unit, or scale it."
+    )
 
 
 def _too_heavy(whose: str, least: int, agree: str) -> str:
@@ -248,10 +264,10 @@ def ways(link: str) -> tuple[int, ...]:
 def heavy(told: Isolation, covariates: int, least: int) -> Array:
     """Return which ways to count (m, p + 1) are over few, by eq. (2): of all, and of covariates."""
     total, squares = told.hold[:, 0], told.hold[:, 1]
-    few = over_few(total, squares, least)
+    few = over_few(total, squares + ROUNDED, least) & (total > 0)
     level = (told.squares[0] == told.fourth[0])[:covariates] & (told.away[:covariates] > 0)
     rest, others = total[:, :1] - total[:, 1:], squares[:, :1] - squares[:, 1:]
-    few[:, 1:] |= over_few(rest, others, least)
+    few[:, 1:] |= over_few(rest, others + ROUNDED, least) & (rest > 0)
     few[:, 1:] &= level
     return few
 

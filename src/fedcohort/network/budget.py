@@ -26,6 +26,10 @@ from fedcohort.protocol.errors import Refused
 RESERVED, SPENT, RELEASED = "reserved", "spent", "released"
 
 _EPSILON, _DELTA = 10**9, 10**18
+NO_BUDGET = (
+    "this site has set no privacy budget, so nothing can be spent. It sets one as "
+    "policy.privacy_budget in node.toml."
+)
 #: Longer than this no amount can be: SQLite holds 64 bits.
 _MOST = 2**62
 _TABLE = """
@@ -82,7 +86,7 @@ class Budget:
             another than this part reserved before.
         """
         if self._allowed is None:
-            raise Refused("budget", "this site has set no privacy budget, so nothing can be spent.")
+            raise Refused("budget", NO_BUDGET)
         asked = _whole(epsilon, _EPSILON), _whole(delta, _DELTA)
         with self._changing() as db:
             row = db.execute(
@@ -100,7 +104,8 @@ class Budget:
                 raise Refused(
                     "budget",
                     f"the study asks for ε {epsilon:g} and δ {delta:g}; this site's privacy budget "
-                    f"has less left.",
+                    f"has less left. Ask for less; 'fedcohort node budget' shows the site what is "
+                    f"left.",
                 )
             db.execute(
                 "INSERT OR REPLACE INTO spends VALUES (?, ?, ?, ?, ?, 'reserved')",

@@ -19,15 +19,16 @@ node in a file of its own; rows that are alike are told apart by their order. Wh
 digests, numbered, and the sets as bits: no cell, and without the secret nobody can confirm a guess
 at one. It is on the disk (SQLite, synchronous=FULL) before anything leaves.
 
-Allowed are the same set again, and sets that differ by m patients or more. Not compared are sets of
-one study: no one beside the site knows which rows its seed draws. What (1) does not stop: unions
+Allowed are the same set again, and sets that differ by m patients or more. Not compared are the
+different sets of one study: no one beside the site knows which rows its seed draws. The same set of
+it over a later export is compared, and both are kept. What (1) does not stop: unions
 and differences of three sets or more; and rows that change. With identifiers a corrected cell goes
 unseen. Without, a corrected row is another one: a new export that differs in few rows is refused
 until it differs in m, and two exports whose columns differ share no row, and nothing is seen of
 them. In a simulation nothing
 is noted: its arms and scenarios are over the same patients, whom one computer holds.
 
-Revealed: in a refusal, the rule and the earlier study's name.
+Revealed: in a refusal, the rule and the earlier study's name; so that 1 to m − 1 patients differ.
 """
 
 from __future__ import annotations
@@ -154,10 +155,11 @@ class Cohorts:
                 )
                 ids = self._ids(db, marks)
                 db.executemany(
-                    "INSERT OR REPLACE INTO cohorts VALUES (?, ?, ?, ?, ?, ?)",
+                    "INSERT OR IGNORE INTO cohorts VALUES (?, ?, ?, ?, ?, ?)",
                     [
-                        (self._dataset, study, name, part, len(rows), _bits(ids[rows]))
+                        (self._dataset, study, name, _kept_as(part, bits), len(rows), bits)
                         for part, rows in sets.items()
+                        for bits in (_bits(ids[rows]),)
                     ],
                 )
             except BaseException:
@@ -191,14 +193,14 @@ class Cohorts:
         if self._rule != "refuse" or m < 2:
             return
         ids = self._ids(db, marks)
-        for rows in sets.values():
-            own = ids[rows]
+        for part, rows in sets.items():
+            own, same = ids[rows], _kept_as(part, b"")
             known = np.frombuffer(_bits(own[own > 0]), np.uint8)
             new = int((own == 0).sum())
             for name, bits in db.execute(
-                "SELECT name, bits FROM cohorts WHERE dataset = ? AND study != ? "
-                "AND abs(size - ?) < ?",
-                (self._dataset, study, len(rows), m),
+                "SELECT name, bits FROM cohorts WHERE dataset = ? AND abs(size - ?) < ? "
+                "AND (study != ? OR substr(part, 1, ?) = ?)",
+                (self._dataset, len(rows), m, study, len(same), same),
             ):
                 apart = new + _differ(known, np.frombuffer(bits, np.uint8))
                 if nearly_same(apart, m):
@@ -230,6 +232,11 @@ class Cohorts:
             yield db
         finally:
             db.close()
+
+
+def _kept_as(part: str, bits: bytes) -> str:
+    """Return the name of a set in the file: a later one of the same part stands beside it."""
+    return f"{part}@" + (hashlib.sha256(bits).hexdigest() if bits else "")
 
 
 def _bits(ids: Array) -> bytes:

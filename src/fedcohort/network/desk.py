@@ -23,6 +23,7 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
+from itertools import islice
 from pathlib import Path
 from typing import Any, cast
 
@@ -35,6 +36,9 @@ POLICY = "policy"
 MOST_WAITING = 200
 #: And more than these are not kept, decided or not.
 MOST_KEPT = 5000
+#: Studies of one lead that did not fit a site's table, after which a steward decides on those that
+#: the site's policy would approve: each tells one fact of the table (`Desk.tries`).
+MOST_UNFIT = 10
 #: The longest reason that a steward can give.
 LONGEST_REASON = 500
 #: How many characters of a hash are shown, and how few are enough to name a study.
@@ -166,6 +170,15 @@ class Desk:
         found = [self.entry(study) for study in self._hashes()]
         found.sort(key=lambda e: e.first, reverse=True)
         return sorted(found, key=lambda e: e.state != WAITING)
+
+    def tries(self, lead: str) -> bool:
+        """Return whether so many studies of a lead did not fit that a person must see the next.
+
+        A study brings its dictionary, and a refusal names the column and the rule that a row
+        breaks: with a range that is halved from study to study it would tell the largest value.
+        """
+        found = (e for e in map(self.entry, self._hashes()) if e.lead == lead and e.unfit)
+        return len(list(islice(found, MOST_UNFIT))) == MOST_UNFIT
 
     def entry(self, study: str) -> Entry:
         """Return what is known of a study."""

@@ -43,13 +43,14 @@ from fedcohort.protocol.errors import FedcohortError, Refused
 from fedcohort.protocol.host import Host
 from fedcohort.protocol.wire import Malformed, decode, encode, head
 from fedcohort.runtime.answers import Answers
-from fedcohort.runtime.calls import NO_VIEW, refusal_bytes
+from fedcohort.runtime.calls import NO_VIEW, Request, refusal_bytes
 from fedcohort.runtime.line import LARGEST
 from fedcohort.runtime.masked_calls import STAGES
 from fedcohort.runtime.masked_end import ANY, FEW, NEVER, Keys, SumRule
 from fedcohort.runtime.site_end import Left, Limits, SiteEnd
 from fedcohort.runtime.whereabouts import where
 from fedcohort.secure.identity import Identity
+from fedcohort.study.deployed.few import is_few
 from fedcohort.study.deployed.sessions import open_session
 from fedcohort.study.deployed.table import SiteTable
 from fedcohort.study.deployed.terms import Terms
@@ -198,7 +199,8 @@ class Node:
                 "lead", f"the same study was offered by {other!r} before; give yours another name."
             )
         made = self.desk.decision(run)
-        if made is None and self.config.policy.approval == "automatic":
+        automatic = made is None and self.config.policy.approval == "automatic"
+        if automatic and not self.desk.tries(lead.name):
             made = self.desk.decide(run, desks.APPROVED, desks.POLICY)
         if made is None:
             return desks.WAITING, "waiting for the data steward", "unapproved"
@@ -321,11 +323,17 @@ class Node:
 
     def _sum_rule(self, run: str) -> SumRule:
         """Return how this site answers sums of a study: by its policy and the approved text."""
-        asked = self._approved(run).terms.plan.privacy.secure
-        plain = {"true": NEVER, "false": ANY}.get(asked, FEW)
+        terms = self._approved(run).terms
+        plain = {"true": NEVER, "false": ANY}.get(terms.plan.privacy.secure, FEW)
         if self.config.policy.secure_sum == "required":
             plain = NEVER
-        return SumRule(plain, self._keys)
+
+        def known_few(request: Request) -> bool:
+            sites = len(self._keys().pinned)
+            return is_few(terms, request.session, request.step, sites, request.asked)
+
+        least = self.config.policy.secure_sum_sites
+        return SumRule(plain, self._keys, known_few, least=least, weights=False)
 
     def _keys(self) -> Keys:
         """Return what masked sums need of the kit, as it lies there now."""

@@ -2,7 +2,7 @@
 
     [data]      source, query (of a database), dictionary (the site's own), name (of the data set)
     [policy]    methods, columns, min_cell, min_rows, max_parameters, parameters_per_row,
-                max_calls, differencing, secure_sum, submitters, approval
+                max_calls, differencing, secure_sum, secure_sum_sites, submitters, approval
     [policy.privacy_budget]    epsilon, delta: what all studies together may spend on the data set
 
 An unknown key is an error that names the nearest known one. A study that asks for more than the
@@ -26,12 +26,14 @@ from fedcohort.privacy.disclosure.models import ACTIONS
 from fedcohort.protocol import registry
 from fedcohort.protocol.errors import InputError, Refused
 from fedcohort.study.plan import Plan
+from fedcohort.study.privacy import FEWEST
 from fedcohort.study.yamlfile import nearest
 
 DATA = ("source", "query", "dictionary", "name")
 POLICY = (
     "methods", "columns", "min_cell", "min_rows", "max_parameters", "max_calls", "secure_sum",
-    "parameters_per_row", "differencing", "submitters", "approval", "privacy_budget",
+    "secure_sum_sites", "parameters_per_row", "differencing", "submitters", "approval",
+    "privacy_budget",
 )  # fmt: skip
 BUDGET = ("epsilon", "delta")
 SUMS, APPROVALS = ("optional", "required"), ("steward", "automatic")
@@ -104,6 +106,7 @@ class Policy:
     Attributes
     ----------
     max_calls : replies that leave in one session of a study, such as one fit, in all attempts.
+    secure_sum_sites : the fewest sites of a masked sum, whatever roster a coordinator names.
     parameters_per_row : whether a model with more free parameters than a tenth of the site's rows
         is refused, or the run's report says so.
     differencing : what is done about patients who are nearly those of an earlier study (`cohorts`).
@@ -116,6 +119,7 @@ class Policy:
     max_parameters: int = 1_000_000
     max_calls: int = MOST_CALLS
     secure_sum: str = SUMS[0]
+    secure_sum_sites: int = FEWEST
     submitters: tuple[str, ...] | None = ()
     approval: str = APPROVALS[0]
     budget: Allowance | None = None
@@ -243,6 +247,7 @@ def _policy(table: _Table) -> Policy:
         max_parameters=table.whole("max_parameters", 1_000_000, low=1),
         max_calls=table.whole("max_calls", MOST_CALLS, low=1),
         secure_sum=table.choice("secure_sum", SUMS),
+        secure_sum_sites=table.whole("secure_sum_sites", FEWEST, low=FEWEST),
         submitters=table.names("submitters"),
         approval=table.choice("approval", APPROVALS),
         budget=budget,

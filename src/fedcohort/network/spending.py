@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fedcohort.network.budget import Budget
+from fedcohort.privacy.guard import beyond
 from fedcohort.protocol import Dp
 
 _TABLE = """
@@ -61,15 +62,18 @@ class Spending:
             ).fetchone()
         return 0 if row is None else int(row[0])
 
-    def take(self, history: str, step: str) -> None:
+    def take(self, history: str, step: str, n: int, most: int) -> None:
         """See `Tally`."""
         self.budget.commit(self.study, self._part(history))
         with self._opened() as db:
-            db.execute(
-                "INSERT INTO releases VALUES (?, ?, ?, 1) "
-                "ON CONFLICT (study, part, step) DO UPDATE SET n = n + 1",
-                (self.study, self._part(history), step),
+            counted = db.execute(  # one statement: no other process counts between look and write
+                "INSERT INTO releases SELECT ?1, ?2, ?3, ?4 WHERE ?4 <= ?5 "
+                "ON CONFLICT (study, part, step) DO UPDATE SET n = n + excluded.n "
+                "WHERE n + excluded.n <= ?5",
+                (self.study, self._part(history), step, n, most),
             )
+            if counted.rowcount != 1:
+                raise beyond(step, most)
 
     def _part(self, history: str) -> str:
         return f"{self.session} {history}"
@@ -79,7 +83,7 @@ class Spending:
         """Yield a connection, each of whose statements is on the disk when it returns."""
         db = sqlite3.connect(self.path, timeout=30.0, isolation_level=None)
         try:
-            db.execute("PRAGMA synchronous = FULL")
+            db.execute("PRAGMA synchronous = EXTRA")
             db.execute(_TABLE)
             yield db
         finally:

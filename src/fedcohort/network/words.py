@@ -57,11 +57,7 @@ def in_words(
         *_wrapped("how often", _rounds(plan)),
         *_wrapped("judged", _judged(plan)),
         *_wrapped("hidden", _hidden(cell)),
-        *_wrapped(
-            "noise",
-            "None is added: this version has no method that does, and the study spends no "
-            "privacy budget.",
-        ),
+        *_wrapped("noise", _noise(plan)),
         *_written(),
     ]
 
@@ -166,10 +162,26 @@ def _steps(plan: Plan, outcome: Outcome | None) -> Iterator[str]:
                 fields = [words.spaced(f) for f in step.reply.__dataclass_fields__]
                 name = f"- {words.spaced(step.name)} ({words.listed(fields)})"
                 yield from _wrapped("", f"{name}: {about}")
+    seen = "the coordinator's computer can read your part of each sum."
     yield from _wrapped(
         "",
-        "The coordinator's computer receives each reply and adds up those of all sites; this "
-        "version does not hide single replies from that computer.",
+        f"The study switches masks off (secure_aggregation: false): {seen}"
+        if plan.privacy.secure == "false"
+        else "Your part of a sum over three sites or more leaves masked: the coordinator's "
+        f"computer can read the sum alone. Over two, {seen}",
+    )
+
+
+def _noise(plan: Plan) -> str:
+    """Say what differential privacy the study asks for."""
+    dp = plan.privacy.dp
+    if dp is None:
+        return "None is added: the study asks for no epsilon, and spends no privacy budget."
+    what = "patient" if dp.unit == "record" else "site"
+    return (
+        f"Added by your node to each reply of training: epsilon {dp.epsilon:g}, delta "
+        f"{dp.delta:g} of each {what} in each fit, out of your site's privacy budget. Table 1 and "
+        f"how well a model predicts are told without noise."
     )
 
 

@@ -16,8 +16,8 @@ ROUNDING = 1e-10
 #: Coefficients (in standard deviations) that make a column part of a relation, and residuals, as a
 #: share of the terms that they are the sum of, that are rounding.
 PART, NOTHING = 1e-6, 1e-11
-#: Residuals are cut to this, so that their powers stay finite.
-FARTHEST = 1e70
+#: Residuals are cut to this, so that an exact sum can hold their powers.
+FARTHEST = 1e16
 
 
 def residual_parts(inner: Array) -> tuple[Array, Array]:

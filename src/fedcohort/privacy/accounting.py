@@ -21,6 +21,7 @@ from functools import lru_cache
 from typing import Final
 
 import dp_accounting as dpa
+import numpy as np
 from dp_accounting import pld, rdp
 
 from fedcohort.protocol.errors import SettingError
@@ -97,7 +98,7 @@ def calibrate(make: Callable[[float], Sequence[Release]], dp: Dp) -> float:
         raise SettingError(
             f"epsilon {target:g} with delta {dp.delta:g} cannot be met: noise of {high / 2:.3g} "
             f"times the sensitivity still costs {cost(high / 2):.3g}. Ask for a larger epsilon, or "
-            "for fewer rounds"
+            "for fewer rounds."
         )
     low = high / 2
     while low > LEAST_NOISE and cost(low, False) <= target:
@@ -202,7 +203,8 @@ def _epsilon(
         return 0.0
     alone = _one_gaussian(merged)
     if alone is not None and accountant == "pld":
-        return float(dpa.get_epsilon_gaussian(alone, delta))
+        with np.errstate(divide="ignore"):  # the library takes log 0 where ε is nearly 0
+            return float(dpa.get_epsilon_gaussian(alone, delta))
     return float(_composed(merged, accountant, fine).get_epsilon(delta))
 
 

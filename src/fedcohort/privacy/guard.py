@@ -30,7 +30,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Protocol, Self
@@ -39,12 +39,11 @@ from fedcohort.arrays import Array
 from fedcohort.privacy.mechanisms import perturb
 from fedcohort.privacy.noise import Source
 from fedcohort.protocol.errors import Refused, SettingError
+from fedcohort.protocol.message import PARAMETER_BITS, parameters_of
 from fedcohort.protocol.private import Dp, Release, Spent
 
 #: A site with fewer rows takes no part in a private fit.
 LEAST_ROWS = 20
-#: Numbers of a field above which a ring keeps it in one word, in steps of `COARSE`.
-FINE, COARSE = 16_384, 2.0**-36
 
 
 class Tally(Protocol):
@@ -60,12 +59,23 @@ class Tally(Protocol):
         ...
 
     def taken(self, history: str, step: str) -> int:
-        """Return how many replies of a step this history has had."""
+        """Return how many noisy answers of a step this history has had."""
         ...
 
-    def take(self, history: str, step: str) -> None:
-        """Count one more, which is kept before it returns; the amount reserved is spent now."""
+    def take(self, history: str, step: str, n: int, most: int) -> None:
+        """Count n more, which is kept before it returns; the amount reserved is spent now.
+
+        Raises
+        ------
+        Refused : "budget": they would be more than `most`, as where another process was answering
+            too since the call was admitted.
+        """
         ...
+
+
+def beyond(step: str, most: int) -> Refused:
+    """Return the error of noisy answers beyond the list of a fit."""
+    return Refused("budget", f"step {step} has had its {most} noisy answers. Start a new fit.")
 
 
 @dataclass
@@ -81,9 +91,11 @@ class Counted:
         """See `Tally`."""
         return self.counts.get((history, step), 0)
 
-    def take(self, history: str, step: str) -> None:
+    def take(self, history: str, step: str, n: int, most: int) -> None:
         """See `Tally`."""
-        self.counts[history, step] = self.taken(history, step) + 1
+        if (more := self.taken(history, step) + n) > most:
+            raise beyond(step, most)
+        self.counts[history, step] = more
 
 
 @dataclass(frozen=True)
@@ -117,35 +129,39 @@ class SiteGuard:
     def admit(self, call: Any, arguments: Mapping[str, Any]) -> None:
         """See `Guard`."""
         step = call.step
-        release = next((r for r in self.releases if r.step == step.name), None)
-        if not step.private or release is None:
-            raise self._refused(
-                f"step {step.name} is none of what a private fit of {self.method!r} may release."
-            )
-        self._check_table()
+        release = self._release(step.name)
+        if not step.private:
+            raise self.refused(f"step {step.name} gives exact replies, and this fit is private.")
+        self.check_table()
         if arguments.get("sampling", 1.0) != release.sampling:
-            raise self._refused(
+            raise self.refused(
                 f"step {step.name} is asked to sample records in another way than the study says."
             )
         if self.tally.taken(call.history, step.name) >= release.count:
             raise Refused(
                 "budget",
-                f"site {self.site!r}: the fit has had its {release.count} "
-                f"repl{'y' if release.count == 1 else 'ies'} of step {step.name}; more would cost "
-                f"more than its epsilon. Start a new fit.",
+                f"site {self.site!r}: the fit has had its {release.replies} "
+                f"repl{'y' if release.replies == 1 else 'ies'} of step {step.name}; more would "
+                f"cost more than its epsilon. Start a new fit.",
             )
         self.tally.reserve(call.history)
 
-    def _check_table(self) -> None:
+    def check_table(self) -> None:
+        """Refuse a table that is too small for a private fit, or too large for its δ.
+
+        Raises
+        ------
+        Refused : "dp", and which rule it breaks.
+        """
         if self.dp.unit != "record":
             return
         if self.rows < LEAST_ROWS:
-            raise self._refused(
+            raise self.refused(
                 f"it has fewer than {LEAST_ROWS} rows, too few for a private fit. Leave the site "
                 f"out."
             )
         if self.dp.delta * self.rows > 1.0:
-            raise self._refused(
+            raise self.refused(
                 f"delta {self.dp.delta:g} is above one over its number of patients, so that one "
                 f"of them could be published whole. Lower privacy.dp.delta."
             )
@@ -162,42 +178,118 @@ class SiteGuard:
         share: int,
     ) -> tuple[dict[str, Array], Spent | None]:
         """See `Guard`."""
-        name = call.step.name
-        release = next((r for r in self.releases if r.step == name), None)
-        if sensitivity is None or release is None or set(sensitivity) != set(reply):
-            raise self._refused(f"step {name} gave a reply without the sensitivity of each field.")
+        coarse = parameters_of(call.step.reply)
+        noisy = self.perturbed(call.step.name, self.source(call), reply, sensitivity, share, coarse)
+        return noisy, self.spend(call, 1)
+
+    def drawing(self, call: Any) -> SiteDrawing:
+        """See `Guard`."""
+        release = self._release(call.step.name)
+        left = release.count - self.tally.taken(call.history, release.step)
+        return SiteDrawing(self, call, self.source(call), min(left, release.draws))
+
+    def perturbed(
+        self,
+        name: str,
+        source: Source,
+        answer: dict[str, Array],
+        sensitivity: Mapping[str, float] | None,
+        share: int = 1,
+        coarse: Collection[str] = (),
+    ) -> dict[str, Array]:
+        """Return the fields with their noise, those in `coarse` on the grid of parameters."""
+        release = self._release(name)
+        if sensitivity is None or set(sensitivity) != set(answer):
+            raise self.refused(f"step {name} gave a reply without the sensitivity of each field.")
         if not all(math.isfinite(d) and d > 0 for d in sensitivity.values()):
-            raise self._refused(f"step {name} states no sensitivity above 0.")
+            raise self.refused(f"step {name} states no sensitivity above 0.")
         gaussian = release.mechanism == "gaussian"
-        noise = release.noise * (math.sqrt(len(reply)) if gaussian else len(reply))
-        source = self._source(call)
+        noise = release.noise * (math.sqrt(len(answer)) if gaussian else len(answer))
         try:
-            noisy = {
+            return {
                 field: perturb(
                     source, exact, sensitivity=sensitivity[field], noise=noise,
                     mechanism=release.mechanism, share=share,
-                    resolution=COARSE if exact.size > FINE else 0.0,
+                    resolution=2.0**-PARAMETER_BITS if field in coarse else 0.0,
                 )
-                for field, exact in reply.items()
+                for field, exact in answer.items()
             }  # fmt: skip
         except SettingError as error:
-            raise self._refused(f"step {name}: {error}") from None
-        self.tally.take(call.history, name)
+            raise self.refused(f"step {name}: {error}") from None
+
+    def _release(self, name: str) -> Release:
+        release = next((r for r in self.releases if r.step == name), None)
+        if release is None:
+            raise self.refused(
+                f"step {name} is none of what a private fit of {self.method!r} may release."
+            )
+        return release
+
+    def spend(self, call: Any, n: int) -> Spent:
+        """Count n noisy answers, and return what has been spent."""
+        name = call.step.name
+        self.tally.take(call.history, name, n, self._release(name).count)
         so_far = [
             dataclasses.replace(r, count=n)
             for r in self.releases
             if (n := self.tally.taken(call.history, r.step))
         ]
         spent = cumulative(tuple(so_far), tuple(self.releases), self.dp)
-        return noisy, Spent(release.mechanism, spent, self.dp.delta)
+        return Spent(self._release(name).mechanism, spent, self.dp.delta)
 
-    def _source(self, call: Any) -> Source:
+    def source(self, call: Any) -> Source:
+        """Return where the noise of a call comes from."""
         if self.seed is None:
             return Source.system()
         return Source.seeded(self.seed, self.site, call.number, call.step.name)
 
-    def _refused(self, text: str) -> Refused:
+    def refused(self, text: str) -> Refused:
+        """Return the error of a rule that is broken."""
         return Refused("dp", f"site {self.site!r}: {text}")
+
+
+@dataclass
+class SiteDrawing:
+    """The noisy answers of one call; see `protocol.private.Drawing`.
+
+    All come from one stream of noise, and are counted when the reply is complete: until then
+    nothing of them leaves, so that a call that fails has released nothing.
+
+    Attributes
+    ----------
+    guard : of the site. call : the `Call` that is answered.
+    source : of the noise.
+    most : how many answers there may be.
+    """
+
+    guard: SiteGuard
+    call: Any
+    source: Source
+    most: int
+    drawn: int = 0
+
+    def draw(
+        self, answer: dict[str, Array], sensitivity: Mapping[str, float] | None
+    ) -> dict[str, Array]:
+        """See `Drawing`."""
+        name = self.call.step.name
+        if self.drawn >= self.most:
+            raise Refused(
+                "budget",
+                f"site {self.guard.site!r}: step {name} asks for more than {self.most} noisy "
+                f"answers in one reply, which is all that the study says. Ask for fewer.",
+            )
+        noisy = self.guard.perturbed(name, self.source, answer, sensitivity)
+        self.drawn += 1
+        return noisy
+
+    def close(self) -> Spent:
+        """See `Drawing`."""
+        if not self.drawn:
+            raise self.guard.refused(
+                f"step {self.call.step.name} gave a reply without a single noisy answer."
+            )
+        return self.guard.spend(self.call, self.drawn)
 
 
 @lru_cache(maxsize=4096)

@@ -21,7 +21,7 @@ from fedcohort.protocol.errors import (
 from fedcohort.protocol.federation import Federation, View, check_all_answered, per_site
 from fedcohort.protocol.message import message
 from fedcohort.protocol.method import Fitted, Method, Row, Task, check_settings, setting
-from fedcohort.protocol.private import Dp, Private, Release, Spent
+from fedcohort.protocol.private import Dp, Noised, Private, Release, Spent
 from fedcohort.protocol.step import Gathered, Keep, Site, Step, Summed, gathered, summed
 
 __all__ = [
@@ -35,6 +35,7 @@ __all__ = [
     "JournalMismatch",
     "Keep",
     "Method",
+    "Noised",
     "NotConverged",
     "NotSupported",
     "NothingToLearn",

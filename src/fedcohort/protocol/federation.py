@@ -84,6 +84,8 @@ class Federation(Protocol):
     def weighted(self, weights: Mapping[str, float]) -> Self:
         """Return the same federation, where `sum` multiplies each reply by its public weight.
 
+        Of masked sums a site keeps the weights of a session as they were first, at most 2^24.
+
         Raises
         ------
         ValueError : a site of this view has no weight, or a weight has no site.
@@ -147,7 +149,10 @@ class PerSite(dict[str, Any]):
 
 
 def per_site(values: Mapping[str, T]) -> T:
-    """Stand-in for one argument whose value differs by site, e.g. a personalised model."""
+    """Stand-in for one argument whose value differs by site, e.g. a personalised model.
+
+    Of a masked sum only whole numbers, and yes or no, may differ, e.g. a site's fold.
+    """
     return cast(T, PerSite(values))
 
 

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import contextlib
+import inspect
+from collections.abc import Callable, Generator, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
+
+import numpy as np
 
 from fedcohort.arrays import Array
 from fedcohort.protocol.arguments import Arguments
@@ -18,7 +22,7 @@ from fedcohort.protocol.errors import (
 )
 from fedcohort.protocol.federation import View
 from fedcohort.protocol.message import checked, packed
-from fedcohort.protocol.private import Guard, Private, Spent
+from fedcohort.protocol.private import Drawing, Guard, Noised, Private, Spent
 from fedcohort.protocol.step import Keep, Site, Step, entropy
 from fedcohort.protocol.updates import check_sense
 
@@ -157,19 +161,14 @@ class Host:
             self._consent(call, arguments)
         if self._guard is not None:
             self._guard.admit(call, arguments)
-        elif step.private:
+            return self._noisy(step, call, arguments, self._guard)
+        if step.private:
             raise Refused(
                 "dp",
                 f"site {self.name!r}: step {step.name} leaves with noise alone, and this study "
                 f"asks for no differential privacy. Set privacy.dp.",
             )
         out = self._run(step, call, arguments)
-        if isinstance(out, Private):
-            private = cast("Private[Any]", out)
-            reply = checked(private.reply, step.reply, self.name, step.name)
-            assert self._guard is not None
-            safe, spent = self._guard.protect(call, reply, private.sensitivity, call.share)
-            return Answer(safe, None, spent)
         state = None
         if isinstance(out, Keep):
             state = packed(out.state, step.state or type(None), self.name, step.name)
@@ -179,9 +178,59 @@ class Host:
         check_sense(self.name, call.number, step, reply, arguments)
         return Answer(reply, state)
 
+    def _noisy(
+        self, step: Step[..., Any], call: Call, arguments: Mapping[str, Any], guard: Guard
+    ) -> Answer:
+        """Run a step of a private fit; what it returns leaves with noise, or not at all."""
+        public = {k: _copied(v) for k, v in arguments.items()}  # whatever the step does to its own
+        out = self._run(step, call, arguments)
+        if type(out) is not (Noised if step.noised else Private):
+            raise Refused(
+                "dp",
+                f"site {self.name!r}: step {step.name} declares that its reply leaves with noise "
+                f"alone, and returned a {type(out).__name__}. Correct its return value.",
+            )
+        if step.noised:
+            drawing = guard.drawing(call)
+            reply = self._followed(step, cast("Noised[Any]", out), public, drawing)
+            return Answer(checked(reply, step.reply, self.name, step.name), None, drawing.close())
+        private = cast("Private[Any]", out)
+        reply = checked(private.reply, step.reply, self.name, step.name)
+        safe, spent = guard.protect(call, reply, private.sensitivity, call.share)
+        return Answer(safe, None, spent)
+
+    def _followed(
+        self, step: Step[..., Any], out: Noised[Any], public: Mapping[str, Any], drawing: Drawing
+    ) -> Any:
+        """Run a course on what the coordinator sent and on noisy answers; return its reply."""
+        if not _sees_no_row(out.course):
+            raise Refused(
+                "dp",
+                f"site {self.name!r}: the course of step {step.name} is no generator function of a "
+                f"module without defaults, and could hold rows. Make it one.",
+            )
+        with self._kept_back(step):
+            course = out.course(**public)
+            told: Any = None
+            while True:
+                try:
+                    point = course.send(told)
+                except StopIteration as end:
+                    return end.value
+                answer = out.ask(_copied(point))
+                if type(answer) is not Private:
+                    raise Refused(
+                        "dp",
+                        f"site {self.name!r}: step {step.name} answers with a "
+                        f"{type(answer).__name__}; only a Private can be given noise.",
+                    )
+                kind = type(answer.reply)
+                exact = checked(answer.reply, kind, self.name, step.name)
+                told = kind(**drawing.draw(exact, answer.sensitivity))
+
     def _run(self, step: Step[..., Any], call: Call, arguments: Mapping[str, Any]) -> Any:
         """Run a step; whatever it raises becomes a `SiteFailed` that tells only the kind."""
-        try:
+        with self._kept_back(step):
             state = None
             if step.state is not None and self.state is not None:
                 state = step.state(**{k: a.copy() for k, a in self.state.items()})
@@ -190,6 +239,12 @@ class Host:
             if self._guard is not None:
                 drawn = self._guard.entropy(call) or drawn
             return step.run(Site(self.name, data, state, drawn), **arguments)
+
+    @contextlib.contextmanager
+    def _kept_back(self, step: Step[..., Any]) -> Generator[None]:
+        """Turn whatever is raised inside into a `SiteFailed` that tells only the kind."""
+        try:
+            yield
         except FedcohortError as error:
             error.near_data = True
             raise
@@ -199,3 +254,19 @@ class Host:
                 f"error's text may hold a record and is kept back; run with --debug where the "
                 f"data may be seen."
             ) from error
+
+
+def _copied(value: Any) -> Any:
+    return value.copy() if isinstance(value, np.ndarray) else value
+
+
+def _sees_no_row(course: Any) -> bool:
+    """Return whether a course is code alone: nothing of a site can come with it."""
+    return (
+        inspect.isgeneratorfunction(course)
+        and inspect.isfunction(course)
+        and course.__closure__ is None
+        and not course.__kwdefaults__
+        and not course.__defaults__
+        and "<locals>" not in course.__qualname__
+    )

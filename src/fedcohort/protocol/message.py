@@ -7,9 +7,9 @@ them field by field; that sum is all that the verb `sum` reveals.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar, dataclass_transform
+from typing import Any, TypeVar, dataclass_transform, overload
 
 import numpy as np
 
@@ -22,15 +22,38 @@ T = TypeVar("T")
 DTYPES = frozenset(np.dtype(name) for name in ("f4", "f8", "i4", "i8", "u8", "b1"))
 
 
+#: Fraction bits to which a sum of parameters of models is formed, where it is exact.
+PARAMETER_BITS = 28
+
+
+@overload
+def message(cls: type[T], /) -> type[T]: ...
+@overload
+def message(*, parameters: Sequence[str]) -> Callable[[type[T]], type[T]]: ...
 @dataclass_transform(frozen_default=True)
-def message(cls: type[T]) -> type[T]:
+def message(cls: type[T] | None = None, /, *, parameters: Sequence[str] = ()) -> Any:
     """Declare a message: a frozen dataclass whose fields are arrays.
 
     It prints as shapes and types alone, so that a log line discloses nothing.
+
+    Parameters
+    ----------
+    parameters : fields of a model's parameters, or of their slopes: millions of numbers, of which
+        an exact sum needs to know no more than multiples of 2^-28 below 2^35 (`secure.ring`).
     """
-    made = dataclass(frozen=True, eq=False, repr=False)(cls)
-    setattr(made, "__repr__", _outline)  # noqa: B010 - a method of T, which a checker cannot see
-    return made
+
+    def declare(kind: type[T]) -> type[T]:
+        made = dataclass(frozen=True, eq=False, repr=False)(kind)
+        setattr(made, "__repr__", _outline)  # noqa: B010 - a method of T, which a checker cannot see
+        setattr(made, "__parameters_of_model__", frozenset(parameters))  # noqa: B010
+        return made
+
+    return declare if cls is None else declare(cls)
+
+
+def parameters_of(declared: type[Any]) -> frozenset[str]:
+    """Return the fields of a message that hold a model's parameters."""
+    return getattr(declared, "__parameters_of_model__", frozenset())
 
 
 def _outline(msg: Any) -> str:
@@ -94,7 +117,7 @@ def checked(
     for name, a in arrays.items():
         if a.dtype.kind != "f":
             arrays[name] = a.astype(np.int64) if widen and a.dtype.kind in "bi" else a
-        elif not _finite(a):
+        elif not all_finite(a):
             raise ReplyRejected(
                 f"site {site!r} answered {step} with numbers that are not finite in field "
                 f"{name!r}, shape {a.shape}. Check the scale of that site's data, or lower the "
@@ -103,7 +126,7 @@ def checked(
     return arrays
 
 
-def _finite(a: Array) -> bool:
+def all_finite(a: Array) -> bool:
     """Return whether all numbers are finite."""
     return bool(np.isfinite(a).all()) if a.ndim else math.isfinite(a.item())
 

@@ -195,6 +195,7 @@ class Method:
         that a sum would hide; "" without.
     private : (settings, what was asked for) → every release of a differentially private fit; None
         where the method has no such fit. Raises `SettingError` for settings without one.
+    clips : what is protected → C, the norm that private fits cut to unless the study says another.
     """
 
     name: str
@@ -217,6 +218,7 @@ class Method:
     asks: Callable[[Any], Iterable[Step[..., Any]]] | None = None
     visible: Callable[[Any], str] | None = None
     private: Callable[[Any, Dp], Sequence[Release]] | None = None
+    clips: Mapping[str, float] = field(default_factory=dict[str, float])
 
     #: Settings of every method, which the caller handles before the program runs.
     COMMON: ClassVar[frozenset[str]] = frozenset({"scale", "impute", "winsorise", "pool_levels"})

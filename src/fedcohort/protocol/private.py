@@ -11,9 +11,9 @@ records of one site ("site").
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, Generic, Protocol, TypeVar
+from collections.abc import Callable, Generator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Generic, Protocol, TypeVar, cast
 
 from fedcohort.arrays import Array
 from fedcohort.protocol.errors import SettingError
@@ -22,6 +22,7 @@ R = TypeVar("R")
 
 #: What may be protected.
 UNITS = ("record", "site")
+EXAMPLE = '{"epsilon": 3, "delta": 1e-5}'
 #: An ε above this protects nobody.
 MOST = 1000.0
 
@@ -35,19 +36,20 @@ class Dp:
     epsilon : ε > 0 of a whole fit, preprocessing included.
     delta : δ, 0 < δ < 1; a site refuses one above 1/n of its n patients.
     unit : "record" or "site": what is protected.
-    clip : C > 0, the norm that a record's (or a site's) part is cut to where a method cuts.
+    clip : C > 0, the norm that a record's (or a site's) part is cut to where a method cuts; None
+        takes the method's own (`clipped`).
     """
 
     epsilon: float
     delta: float = 1e-5
     unit: str = "record"
-    clip: float = 1.0
+    clip: float | None = None
 
     def __post_init__(self) -> None:
         rules = (
-            ("epsilon", _number(self.epsilon) and 0 < self.epsilon <= MOST, f"up to {MOST:g}"),
+            ("epsilon", _fits(self.epsilon, MOST), f"up to {MOST:g}"),
             ("delta", _number(self.delta) and 0 < self.delta < 1, "below 1"),
-            ("clip", _number(self.clip) and 0 < self.clip <= 1e6, "up to 1e6"),
+            ("clip", self.clip is None or _fits(self.clip, 1e6), "up to 1e6"),
         )
         for name, fine, most in rules:
             if not fine:
@@ -55,6 +57,15 @@ class Dp:
                 raise SettingError(f"dp.{name} is {value!r}; give a number above 0, {most}.")
         if self.unit not in UNITS:
             raise SettingError(f"dp.unit is {self.unit!r}; give {' or '.join(map(repr, UNITS))}.")
+
+    def clipped(self, clips: Mapping[str, float]) -> Dp:
+        """Return this with a norm to cut to: its own, or the one of its unit, or 1."""
+        return self if self.clip is not None else replace(self, clip=clips.get(self.unit, 1.0))
+
+    @property
+    def norm(self) -> float:
+        """C, where `clipped` has set it; 1 where nobody has."""
+        return 1.0 if self.clip is None else self.clip
 
     @classmethod
     def of(cls, given: Mapping[str, Any] | Dp) -> Dp:
@@ -67,10 +78,12 @@ class Dp:
         if isinstance(given, Dp):
             return given
         known = ("epsilon", "delta", "unit", "clip")
-        if odd := sorted(set(given) - set(known)):
+        if not isinstance(cast("object", given), Mapping):
+            raise SettingError(f"dp is {given!r}; give a mapping such as {EXAMPLE}.")
+        if odd := sorted(set(map(str, given)) - set(known)):
             raise SettingError(f"dp has no key {odd[0]!r}; it knows {', '.join(known)}.")
         if "epsilon" not in given:
-            raise SettingError("dp needs an epsilon, such as {epsilon: 3, delta: 1e-5}.")
+            raise SettingError(f"dp needs an epsilon, such as {EXAMPLE}.")
         return cls(**given)
 
 
@@ -78,17 +91,22 @@ def _number(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
+def _fits(value: Any, most: float) -> bool:
+    return _number(value) and 0 < value <= most
+
+
 @dataclass(frozen=True, kw_only=True)
 class Release:
-    """One step's noisy replies in a fit.
+    """One step's noisy answers in a fit.
 
     Attributes
     ----------
     step : its name.
     noise : noise multiplier z > 0: standard deviation (or scale, of Laplace) over sensitivity.
-    count : how many replies of one site.
-    sampling : probability with which each record is in a reply (Poisson sampling); 1 for all.
+    count : how many noisy answers of one site.
+    sampling : probability with which each record is in an answer (Poisson sampling); 1 for all.
     mechanism : "gaussian" or "laplace".
+    draws : how many of the answers one reply is made of at most (`Noised`); 1 of a `Private`.
     """
 
     step: str
@@ -96,6 +114,20 @@ class Release:
     count: int = 1
     sampling: float = 1.0
     mechanism: str = "gaussian"
+    draws: int = 1
+
+    @property
+    def replies(self) -> int:
+        """How many replies of one site."""
+        return self.count // self.draws
+
+    @property
+    def content(self) -> dict[str, Any]:
+        """What results.json says of it."""
+        return {
+            "step": self.step, "mechanism": self.mechanism, "noise": self.noise,
+            "count": self.count, "sampling": self.sampling, "draws": self.draws,
+        }  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -115,6 +147,26 @@ class Private(Generic[R]):
 
 
 @dataclass(frozen=True)
+class Noised(Generic[R]):
+    """A reply made of several noisy answers about the rows, and of nothing else of theirs.
+
+    The step itself looks at no row: it says how a question is answered, and which course asks. The
+    site's host runs the course. It gets the call's arguments, as they came, and each answer with
+    the noise already in it, so that its reply is post-processing, which costs nothing more.
+
+    Attributes
+    ----------
+    ask : a point (P,) → the answer about the rows there. The site adds all of the noise itself:
+        what is made of noisy answers is not their sum, so that noise cannot be shared out.
+    course : a generator function of a module, `course(**arguments)`: it yields points, is sent the
+        noisy answer (the message that `ask` gave), and returns the reply.
+    """
+
+    ask: Callable[[Any], Private[Any]]
+    course: Callable[..., Generator[Any, Any, R]]
+
+
+@dataclass(frozen=True)
 class Spent:
     """What one reply cost: for the ledger. ε and δ are those of all releases of the fit so far."""
 
@@ -126,6 +178,30 @@ class Spent:
 def threshold(sites: int) -> int:
     """Return how many of the sites a masked sum has at least: two thirds, rounded up."""
     return -(-2 * sites // 3)
+
+
+class Drawing(Protocol):
+    """The noisy answers of one call, counted."""
+
+    def draw(
+        self, answer: dict[str, Array], sensitivity: Mapping[str, float] | None
+    ) -> dict[str, Array]:
+        """Return one answer with all of the noise in it.
+
+        Raises
+        ------
+        Refused : "budget" or "dp": one more than the fit's releases, or no sensitivity of a field.
+        """
+        ...
+
+    def close(self) -> Spent:
+        """Count what was drawn, before the reply leaves; return what has been spent.
+
+        Raises
+        ------
+        Refused : "dp": nothing was drawn, so that the reply is not made of noisy answers.
+        """
+        ...
 
 
 class Guard(Protocol):
@@ -145,6 +221,10 @@ class Guard(Protocol):
 
         What is drawn from a seed that the coordinator knows hides nobody.
         """
+        ...
+
+    def drawing(self, call: Any) -> Drawing:
+        """Return what adds noise to the answers that a `Noised` reply is made of."""
         ...
 
     def protect(

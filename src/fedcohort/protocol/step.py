@@ -19,7 +19,7 @@ from typing import Any, ClassVar, Concatenate, Generic, ParamSpec, TypeVar, over
 
 import numpy as np
 
-from fedcohort.protocol.private import Private
+from fedcohort.protocol.private import Noised, Private
 
 Data = TypeVar("Data")
 State = TypeVar("State")
@@ -80,7 +80,8 @@ class Step(Generic[P, R]):
     reply : the message type that is revealed.
     state : the message type that it finds in, or leaves as, `Site.state`; None without.
     keeps : whether it leaves a state.
-    private : whether its reply leaves a site with noise alone (`Private`).
+    private : whether its reply leaves a site with noise alone (`Private`, `Noised`).
+    noised : whether its reply is made of several noisy answers (`Noised`).
     """
 
     run: Callable[..., Any]
@@ -89,6 +90,7 @@ class Step(Generic[P, R]):
     state: type[Any] | None = field(init=False)
     keeps: bool = field(init=False)
     private: bool = field(init=False)
+    noised: bool = field(init=False)
     verb: ClassVar[str]
 
     def __post_init__(self) -> None:
@@ -96,16 +98,20 @@ class Step(Generic[P, R]):
         hints = typing.get_type_hints(self.run)
         returns = hints.get("return")
         keeps = typing.get_origin(returns) is Keep
-        private = typing.get_origin(returns) is Private
+        noised = typing.get_origin(returns) is Noised
+        private = noised or typing.get_origin(returns) is Private
         plain = typing.get_args(returns)[0] if private else returns
         reply, state = typing.get_args(returns) if keeps else (plain, _found(self.run, hints))
         for kind in (reply, state) if keeps else (reply,):
             if not (isinstance(kind, type) and is_dataclass(kind)):
                 raise TypeError(
                     f"step {name} declares to return {returns}; a step returns a @message, "
-                    f"Private of one, or Keep of two. Correct its return annotation."
+                    f"Private or Noised of one, or Keep of two. Correct its return annotation."
                 )
-        made = {"name": name, "reply": reply, "state": state, "keeps": keeps, "private": private}
+        made = {
+            "name": name, "reply": reply, "state": state, "keeps": keeps, "private": private,
+            "noised": noised,
+        }  # fmt: skip
         for key, value in made.items():
             object.__setattr__(self, key, value)
 
@@ -137,6 +143,8 @@ def summed(fn: Callable[Concatenate[Site[Data, State], P], Keep[R, Kept]], /) ->
 @overload
 def summed(fn: Callable[Concatenate[Site[Data, State], P], Private[R]], /) -> Summed[P, R]: ...
 @overload
+def summed(fn: Callable[Concatenate[Site[Data, State], P], Noised[R]], /) -> Summed[P, R]: ...
+@overload
 def summed(fn: Callable[Concatenate[Site[Data, State], P], R], /) -> Summed[P, R]: ...
 def summed(fn: Callable[..., Any], /) -> Summed[..., Any]:
     """Mark a site step of which only the sum over sites may be revealed."""
@@ -148,9 +156,9 @@ def gathered(
     fn: Callable[Concatenate[Site[Data, State], P], Keep[R, Kept]], /
 ) -> Gathered[P, R]: ...
 @overload
-def gathered(
-    fn: Callable[Concatenate[Site[Data, State], P], Private[R]], /
-) -> Gathered[P, R]: ...
+def gathered(fn: Callable[Concatenate[Site[Data, State], P], Private[R]], /) -> Gathered[P, R]: ...
+@overload
+def gathered(fn: Callable[Concatenate[Site[Data, State], P], Noised[R]], /) -> Gathered[P, R]: ...
 @overload
 def gathered(fn: Callable[Concatenate[Site[Data, State], P], R], /) -> Gathered[P, R]: ...
 def gathered(fn: Callable[..., Any], /) -> Gathered[..., Any]:

@@ -28,7 +28,7 @@ import numpy as np
 
 from fedcohort.arrays import Array
 from fedcohort.protocol.errors import ReplyRejected
-from fedcohort.protocol.message import DTYPES
+from fedcohort.protocol.message import DTYPES, all_finite
 from fedcohort.protocol.step import Step
 
 #: The most rows that a site is believed to hold.
@@ -114,7 +114,7 @@ def _form_fault(step: Step[..., Any], arrays: Mapping[str, Any]) -> str:
 def _finite_fault(arrays: Mapping[str, Array]) -> str:
     """Return which field holds numbers that there cannot be; "" for none."""
     for name, a in arrays.items():
-        if a.dtype.kind == "f" and not np.isfinite(a).all():
+        if a.dtype.kind == "f" and not all_finite(a):
             return (
                 f"numbers that are not finite in field {name!r}, shape {a.shape}. Check the scale "
                 f"of that site's data, or lower the learning rate."
@@ -124,8 +124,13 @@ def _finite_fault(arrays: Mapping[str, Array]) -> str:
 
 def count_fault(name: str, a: Array, least: int = 0) -> str:
     """Return what is wrong with a field of counts; "" where all are whole, least…`MOST_ROWS`."""
-    whole = a.dtype.kind != "f" or not (a != np.floor(a)).any()
-    if a.size and not (whole and a.min() >= least and a.max() <= MOST_ROWS):
+    if not a.shape:
+        one = a.item()
+        whole, low, high = one == one // 1, one, one  # NaN and infinity are not
+    else:
+        whole = a.dtype.kind != "f" or not (a != np.floor(a)).any()
+        low, high = (a.min(), a.max()) if a.size else (least, least)
+    if not (whole and low >= least and high <= MOST_ROWS):
         return f"no number of rows in field {name!r}: it must be whole, 0 to {MOST_ROWS}."
     return ""
 

@@ -27,10 +27,11 @@ def page(found: Mapping[str, Any], title: str, version: str = "") -> str:
     title : what was described.
     """
     m = int(found["min_cell"])
+    noise = [table_one.noisy(found["dp"])] if "dp" in found else []
     sections = [
         Section(
             "by-site", "By site", "Who is in the tables?",
-            " ".join(table_one.legend(m)), _table(table_one.by_site(found["table"])),
+            " ".join([*table_one.legend(m), *noise]), _table(table_one.by_site(found["table"])),
         )
     ]  # fmt: skip
     if by := str(found["by"]):
@@ -42,6 +43,11 @@ def page(found: Mapping[str, Any], title: str, version: str = "") -> str:
             "Counts between round edges over all sites. What lies beyond the edges is counted in "
             "the outer bars, and each site has put cells of few patients into the next ones."
         )
+        if noise:
+            intro = (
+                "Noisy counts between the dictionary's limits over all sites. What lies beyond is "
+                "counted in the outer bars, and cells of few patients are put into the next ones."
+            )
         cells = h("div", (_figure(b) for b in bars), style="display:flex;flex-wrap:wrap;gap:24px")
         sections.append(
             Section("histograms", "Histograms", "How are numbers spread?", intro, cells)

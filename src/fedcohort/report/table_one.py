@@ -109,6 +109,16 @@ def _smd(value: float | None) -> str:
     return HIDDEN if value is None else f"{value:.2f}"
 
 
+def noisy(dp: Mapping[str, Any]) -> str:
+    """Return what noise is in a private description, and what it cost, as sentences."""
+    return (
+        f"Differentially private, of each record: epsilon {dp['epsilon']:g}, delta "
+        f"{dp['delta']:g}. A count has noise of a standard deviation of at most "
+        f"{dp['noise']:.2g}; numbers are cut to the dictionary's limits, and quartiles are read "
+        f"off the noisy histogram. Each run costs its epsilon again."
+    )
+
+
 def legend(min_cell: int, by: str = "") -> list[str]:
     """Return what the tables' cells are, a sentence each."""
     said = ["Numbers: mean (SD), and median [quartiles]. Levels: rows (share of those known)."]

@@ -309,6 +309,12 @@ class Coordinator:
         number = run.call
         run.call += 1
         weights = self._weights if verb == "sum" else {}
+        if weights and step.private:
+            raise Refused(
+                "dp",
+                f"{step.name} leaves each site with noise, and a weighted sum of it has other "
+                f"noise than the fit is accounted for. Ask for the sum without weights.",
+            )
         given = Arguments(arguments, self._sites)
         share = threshold(len(self._sites)) if step.private and verb == "sum" and self._exact else 1
         call = Call(number, step, verb, self._view, given, run.round, share)

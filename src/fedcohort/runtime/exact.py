@@ -10,19 +10,19 @@ Nothing more is revealed than by the replies.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from functools import lru_cache
+from collections.abc import Collection, Mapping
 
 import numpy as np
 
 from fedcohort.arrays import Array
 from fedcohort.protocol.errors import Refused
 from fedcohort.secure import ring
-from fedcohort.secure.ring import Field, Layout
+from fedcohort.secure.ring import Layout
 
 #: Replies of at most this many numbers are encoded together.
 SMALL = 4096
-_HALF = np.uint64(2**32 - 1)
+_LOW = 2**32 - 1
+_HALF = np.uint64(_LOW)
 _BITS = np.uint64(32)
 
 
@@ -33,10 +33,11 @@ class ExactTotal:
     ----------
     n : how many sites were asked: a number may take 1/n of the range.
     weighted : whether replies are multiplied by weights, under which integers become floats.
+    coarse : fields that hold parameters of a model.
     """
 
-    def __init__(self, n: int, *, weighted: bool):
-        self._n, self._weighted = n, weighted
+    def __init__(self, n: int, *, weighted: bool, coarse: Collection[str] = ()):
+        self._n, self._weighted, self._coarse = n, weighted, coarse
         self._few: list[tuple[str, Mapping[str, Array], float]] = []
         self._layout: Layout | None = None
         self._total: Array | None = None
@@ -68,14 +69,14 @@ class ExactTotal:
 
     def _add(self, site: str, arrays: Mapping[str, Array], weight: float) -> None:
         """Encode one reply and add it."""
-        layout = Layout.of(arrays, weighted=self._weighted)
+        layout = Layout.of(arrays, weighted=self._weighted, coarse=self._coarse)
         if self._layout is not None and layout != self._layout and self._total is not None:
             # what is whole at one site and real at another is real
             held = ring.decode(self._total, self._layout)
             types = {k: np.promote_types(a.dtype, held[k].dtype) for k, a in arrays.items()}
             arrays = {k: a.astype(types[k]) for k, a in arrays.items()}
             held = {k: a.astype(types[k]) for k, a in held.items()}
-            layout = Layout.of(arrays, weighted=self._weighted)
+            layout = Layout.of(arrays, weighted=self._weighted, coarse=self._coarse)
             if layout != self._layout:
                 self._total = ring.encode(held, layout, n=1)
         self._layout = layout
@@ -90,45 +91,60 @@ class ExactTotal:
     ) -> dict[str, Array] | None:
         """Return the sum of small replies; None where one must be looked at by itself."""
         first = few[0][1]
-        layout = Layout.of(first, weighted=self._weighted)
+        layout = Layout.of(first, weighted=self._weighted, coarse=self._coarse)
         for _, arrays, _ in few:
             for a, b in zip(arrays.values(), first.values(), strict=True):
                 if a.dtype is not b.dtype and a.dtype != b.dtype:
                     return None
-        out = np.empty(layout.words, np.uint64)
-        for field, start, stop in layout.ones:
+        found = dict.fromkeys(first, np.empty(0))  # their order
+        for field, _, _ in layout.ones:
             stack = np.array([arrays[field.name] for _, arrays, _ in few])
-            most = (2**64 if field.kind == "uint" else 2**63) // self._n
-            if stack.size and (int(stack.max()) >= most or int(stack.min()) <= -most):
+            if field.kind == "coarse" or not stack.size:  # a small reply has no coarse field
                 return None
-            out[start:stop] = stack.sum(0).ravel().view(np.uint64)
-        if layout.fine:
-            names = [field.name for field, _, _ in layout.fines]
+            most = (2**64 if field.kind == "uint" else 2**63) // self._n
+            if int(stack.max()) >= most or int(stack.min()) <= -most:
+                return None
+            kind = np.uint64 if field.kind == "uint" else np.int64
+            found[field.name] = np.asarray(stack.sum(0, dtype=kind))
+        for block in layout.blocks:
+            if not block.size:
+                return None
+            names = [field.name for field, _, _ in block.places]
             parts = [arrays[name].ravel() for _, arrays, _ in few for name in names]
-            x = np.concatenate(parts, dtype=np.float64).reshape(len(few), layout.fine)
+            x = np.concatenate(parts, dtype=np.float64).reshape(len(few), block.size)
             if self._weighted:
                 x *= np.array([weight for _, _, weight in few])[:, None]
-            try:
-                words = ring.encode({"x": x}, _one(*x.shape), n=self._n)
-            except Refused:
+            total = _sum(x, block.kind, self._n)
+            if total is None:
                 return None
-            _sum(words.reshape(3, *x.shape), out[layout.single :].reshape(3, layout.fine))
-        return ring.decode(out, layout)
+            found |= block.fields(total)
+        return found
 
 
-@lru_cache(256)
-def _one(n: int, m: int) -> Layout:
-    """Return the layout of n replies of m fine numbers."""
-    return Layout((Field("x", (n, m), "f8", "fine"),))
+def _sum(x: Array, kind: str, n: int) -> Array | None:
+    """Return the exact sum of numbers (k, m) → (m,), the very floats of `ring.decode`.
 
-
-def _sum(words: Array, out: Array) -> None:
-    """Add numbers of Z/2^192, (3, n, m) → (3, m): halves of words first, then what they carry."""
-    low = (words & _HALF).sum(1, dtype=np.uint64)
-    high = (words >> _BITS).sum(1, dtype=np.uint64)
-    carry = np.uint64(0)
-    for i in range(3):
-        low[i] += carry
-        high[i] += low[i] >> _BITS
-        out[i] = (high[i] << _BITS) | (low[i] & _HALF)
-        carry = high[i] >> _BITS
+    None: a number is beyond its range. Halves of words of |x| are added with x's sign, and then
+    what they carry, in as few words as hold the sum.
+    """
+    rest = np.abs(x)
+    form = ring.fewest(float(rest.max()), kind, n)
+    if form is None:
+        return None
+    words, bits = form
+    whole = np.empty((words, *x.shape), np.uint64)
+    ring.write(rest, bits, whole)
+    low, high = (whole & _HALF).view(np.int64), (whole >> _BITS).view(np.int64)
+    below = x < 0.0
+    if below.any():
+        sign = np.where(below, -1, 1)
+        low *= sign
+        high *= sign
+    lows, highs = low.sum(1), high.sum(1)
+    for i in range(words):
+        if i:
+            lows[i] += highs[i - 1] >> 32
+        highs[i] += lows[i] >> 32
+    lows &= _LOW
+    highs <<= 32
+    return ring.read((highs | lows).view(np.uint64), bits)

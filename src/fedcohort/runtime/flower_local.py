@@ -36,7 +36,7 @@ from fedcohort.runtime.coordinator import Coordinator, Progress
 from fedcohort.runtime.flower_line import FlowerLine, client_app, quiet
 from fedcohort.runtime.journal import Journal
 from fedcohort.runtime.line import Answering
-from fedcohort.runtime.masked_end import NEVER, Keys, SumRule
+from fedcohort.runtime.masked_end import ANY, NEVER, Keys, SumRule
 from fedcohort.runtime.remote import remote
 from fedcohort.runtime.site_end import SiteEnd
 from fedcohort.secure.identity import Identity
@@ -166,7 +166,11 @@ def flower_local(
     pinned = {name: key.public for name, key in keys.items()}
 
     def rule(site: str) -> Callable[[str], SumRule] | None:
-        return (lambda run: SumRule(NEVER, lambda: Keys(keys[site], pinned))) if keys else None
+        if secure == "false":
+            return None
+        plain = NEVER if keys else ANY
+        made = SumRule(plain, lambda: Keys(keys[site], pinned), rehearsed=not keys)
+        return lambda run: made
 
     ends = {
         host.name: SiteEnd(host.name, partial(_always, host), answers, sums=rule(host.name)).handle

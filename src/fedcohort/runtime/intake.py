@@ -14,7 +14,7 @@ from fedcohort.arrays import Array
 from fedcohort.protocol import updates
 from fedcohort.protocol.errors import ReplyRejected, SiteUnavailable
 from fedcohort.protocol.host import Call
-from fedcohort.protocol.message import Total
+from fedcohort.protocol.message import Total, parameters_of
 from fedcohort.runtime.exact import ExactTotal
 
 
@@ -98,7 +98,8 @@ class Intake:
     def _add(self, site: str, reply: dict[str, Array]) -> None:
         form = self._forms[site]
         if form not in self._totals:
-            exact = ExactTotal(self._exact, weighted=bool(self._weights))
+            coarse = parameters_of(self._call.step.reply)
+            exact = ExactTotal(self._exact, weighted=bool(self._weights), coarse=coarse)
             self._totals[form] = exact if self._exact else Total()
         total = self._totals[form]
         total.add(site, reply, self._weights.get(site, 1.0))

@@ -16,11 +16,14 @@ can be revealed again for just those.
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
 from fedcohort.arrays import Array
+from fedcohort.protocol.arguments import Parcel
 from fedcohort.protocol.errors import FedcohortError, Refused
 from fedcohort.protocol.host import Call
 from fedcohort.protocol.wire import Malformed, decode, encode
@@ -198,12 +201,30 @@ def _refused(arrays: Mapping[str, Array], meta: dict[str, Any], wrong: Fedcohort
         raise cast(FedcohortError, error)
 
 
-def question_of(history: str, call: int, step: str, view: str | None, round_: int) -> str:
+def question_of(history: str, call: int) -> str:
     """Return the digest of a call that all sites of a masked sum agree on.
 
-    It is revealed once, whatever arguments come with it again.
+    It is revealed for one set of sites, whatever step, view, round or arguments come with its
+    number again: a kept reply of a private fit has the same noise in it each time, so that two sums
+    of it over other sites would take that noise off (`privacy.guard`).
     """
-    return digest("call", history, call, step, view, round_)
+    return digest("call", history, call)
+
+
+def about_of(step: str, view: str | None, round_: int, parcel: Parcel) -> str:
+    """Return the digest of what all sites of a masked sum must be asked alike.
+
+    That is all but whole numbers and yes or no among the arguments, which may differ by site, as
+    the fold that a site is in (`per_site`). A site whose view, or whose arrays, were others than
+    those of its neighbours would be alone with what it tells.
+    """
+    own = {name: None if type(v) in (bool, int) else v for name, v in parcel.tree.items()}
+    shapes = [(a.dtype.str, a.shape) for a in parcel.arrays]
+    told = json.dumps(["about", step, view, round_, own, shapes], sort_keys=True)  # may hold NaN
+    found = hashlib.sha256(hashlib.sha256(told.encode()).digest())
+    for a in parcel.arrays:
+        found.update(a.data if a.size else b"")
+    return found.hexdigest()
 
 
 def slots_of(n: int, epochs: int) -> int:

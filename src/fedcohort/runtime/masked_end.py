@@ -1,10 +1,11 @@
 """A site's half of masked sums in one session: its keys, what it signs, and when it reveals.
 
 A node answers a sum masked or not at all, by a rule of its own (`SumRule`) that a coordinator has
-no part in. An epoch's keys live in memory alone: a node that was restarted says that they are lost,
-and the call is asked again in a new epoch, on the same base. That a call was revealed, and for
-which sites, is on the disk before a share leaves: with another set of sites the same call would
-tell one of them apart, so it is revealed again for just those.
+no part in: how many sites it says that it asks is held against what the site knows. An epoch's keys
+live in memory alone: a node that was restarted says that they are lost, and the call is asked again
+in a new epoch, on the same base. That a call was revealed, and for which sites, is on the disk
+before a share leaves: with another set of sites the same call would tell one of them apart, so it
+is revealed again for just those.
 
 The roster of a sum is the sites that the coordinator asks, each with the key that this site's own
 kit has of it. What leaves: public keys, sealed shares, words that are uniform without the masks, a
@@ -16,7 +17,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -24,17 +25,27 @@ import numpy as np
 
 from fedcohort.arrays import Array
 from fedcohort.protocol.errors import Refused
+from fedcohort.protocol.private import threshold
 from fedcohort.runtime.answers import Answers
 from fedcohort.runtime.calls import Request
-from fedcohort.runtime.masked_calls import LOST, Given, Part, Stage, question_of, said_bytes
+from fedcohort.runtime.masked_calls import (
+    LOST,
+    Given,
+    Part,
+    Stage,
+    about_of,
+    question_of,
+    said_bytes,
+)
 from fedcohort.secure import ring
 from fedcohort.secure.identity import Identity
 from fedcohort.secure.member import Member
-from fedcohort.secure.messages import FEWEST, MEMBERS, Ballot, Context, Roll, Survivors
+from fedcohort.secure.messages import FEWEST, MEMBERS, Ballot, Context, Roll, Survivors, digest
 from fedcohort.secure.ring import Layout
+from fedcohort.secure.rule import ThresholdRule
 
-#: Whether a site answers a sum that is not masked: always; where the coordinator says that fewer
-#: than three sites are asked, who cannot hide one another; never.
+#: Whether a site answers a sum that is not masked: always; where it knows that fewer than three
+#: sites are asked, who cannot hide one another; never.
 ANY, FEW, NEVER = "any", "few", "never"
 #: Rosters whose keys are held at a time, and answers to stages, for requests that are repeated.
 ROSTERS, SAID = 4, 64
@@ -56,10 +67,21 @@ class SumRule:
     ----------
     plain : "any", "few" or "never": whether it answers one that is not masked.
     keys : gives what masked ones need; raises `Refused` where the site has no keys.
+    is_few : of "few", whether a request is for one over fewer than three sites, by what the site
+        itself knows of its network and of the study.
+    weights : whether it takes part in sums whose replies the coordinator gives public weights: one
+        site can be given a hundred times the weight of the others (`secure.messages`).
+    least : the fewest sites of a masked sum, by the site's own policy; 3 at least.
+    rehearsed : whether plain sums stand for masked ones, in a simulation, where there is nobody to
+        hide from: a site of a private fit adds its share of the noise alone, as if they were.
     """
 
     plain: str
     keys: Callable[[], Keys]
+    is_few: Callable[[Request], bool] = lambda request: False
+    rehearsed: bool = False
+    least: int = FEWEST
+    weights: bool = True
 
 
 def check_sum(site: str, rule: SumRule | None, request: Request) -> Part | None:
@@ -77,13 +99,35 @@ def check_sum(site: str, rule: SumRule | None, request: Request) -> Part | None:
         return Part.read(request.masked)
     if request.verb != "sum" or rule is None or rule.plain == ANY:
         return None
-    if rule.plain == FEW and request.asked is not None and request.asked < FEWEST:
+    if rule.plain == FEW and rule.is_few(request):
         return None
     raise Refused(
         "secure",
         f"site {site!r} does not answer {request.step:.62} unmasked: its part of the sum would be "
-        f"seen. It can be masked among {FEWEST} sites or more.",
+        f"seen. It can be masked among {FEWEST} sites or more; let those take part, or have a "
+        f"study approved that sets secure_aggregation to false.",
     )
+
+
+def share_of(site: str, rule: SumRule | None, request: Request, part: Part | None) -> int:
+    """Return among how many sites the noise of a private step's reply is shared; 1: among none.
+
+    Raises
+    ------
+    Refused : "dp": the replies would be weighted, so that the sum would have less noise than the
+        fit is accounted for.
+    """
+    if part is None:
+        hidden = rule is not None and rule.rehearsed and request.verb == "sum"
+        asked = request.asked or 1
+        return threshold(asked) if hidden and asked >= FEWEST else 1
+    if part.asked.weights is not None:
+        raise Refused(
+            "dp",
+            f"site {site!r}: {request.step:.62} leaves with a share of the noise, and such sums "
+            f"have no weights: they would take noise away. Ask for the sum without weights.",
+        )
+    return threshold(len(part.asked.members))
 
 
 class _Book:
@@ -122,6 +166,7 @@ class MaskedEnd:
         self._book = _Book(answers, key[0], key[1])
         self._members: OrderedDict[tuple[str, ...], Member] = OrderedDict()
         self._epochs: dict[int, tuple[str, ...]] = {}
+        self._weights: dict[str, float] = {}
         self._said: OrderedDict[tuple[str, bytes], bytes] = OrderedDict()
         self._survivors: dict[tuple[int, int], tuple[str, ...]] = {}
 
@@ -149,28 +194,76 @@ class MaskedEnd:
         """Refuse a masked call before its step is run, where the keys for it are not here."""
         self._member(part.asked.epoch)
 
-    def mask(self, request: Request, part: Part, arrays: Mapping[str, Array]) -> Given:
+    def mask(
+        self, request: Request, part: Part, arrays: Mapping[str, Array], coarse: Collection[str]
+    ) -> Given:
         """Return a reply under masks.
+
+        Parameters
+        ----------
+        coarse : fields that hold parameters of a model.
 
         Raises
         ------
         Refused : as `stage`; or a number that is beyond the range of an exact sum.
         """
         member, asked = self._member(part.asked.epoch), part.asked
-        seen = None if request.view is None else request.view.mark
-        question = question_of(request.history, request.call, request.step, seen, request.round)
-        if asked.digest != question:
+        if asked.digest != question_of(request.history, request.call):
             raise Refused("secure", f"site {self._site!r}: the sum is for another call than asked.")
+        seen = None if request.view is None else request.view.mark
+        if asked.about != about_of(request.step, seen, request.round, request.parcel):
+            raise Refused(
+                "secure",
+                f"site {self._site!r} is asked {request.step:.62} otherwise than the other sites, "
+                f"and would be alone in the sum. Between sites only whole numbers, and yes or no, "
+                f"may differ (per_site).",
+            )
         wide = {
             k: a.astype(np.float64) if k in part.floats and a.dtype.kind != "f" else a
             for k, a in arrays.items()
         }
-        layout = Layout.of(wide, weighted=asked.weights is not None)
+        self._check_weights(asked.weights or {})
+        layout = Layout.of(wide, weighted=asked.weights is not None, coarse=coarse)
         weight = 1.0 if asked.weights is None else asked.weights.get(self._site, 0.0)
         words = ring.encode(wide, layout, n=len(asked.members), weight=weight)
         masked = member.mask(asked, words, layout, part.post)
         known = self._answers.revealed(*self.key[:2], member.question(asked))
         return Given(masked, None if known is None else known[1])
+
+    def close(self) -> None:
+        """Overwrite all secrets."""
+        for member in self._members.values():
+            member.close()
+
+    def _check_weights(self, weights: Mapping[str, float]) -> None:
+        """Hold weights against those that the session's sums had before, and note new ones.
+
+        Two sums of one reply under other weights would tell each site's part of it.
+
+        Raises
+        ------
+        Refused : a site has another weight than before; or this one takes part in no such sum.
+        """
+        if weights and self._rule is not None and not self._rule.weights:
+            raise Refused(
+                "secure",
+                f"site {self._site!r} takes part in no weighted sum: one site could be given "
+                f"nearly all of the weight. Weigh inside the step.",
+            )
+        for name, weight in sorted(weights.items()):
+            if self._weights.get(name) == weight:
+                continue
+            question = digest("weight", name)
+            self._answers.reveal(*self.key[:2], question, repr(weight), ())
+            known = self._answers.revealed(*self.key[:2], question)
+            if known is None or known[0] != repr(weight):
+                raise Refused(
+                    "secure",
+                    f"site {self._site!r}: {name!r:.40} had another weight in an earlier sum of "
+                    f"this session; sums of one question under two weights would tell its part. "
+                    f"Keep the weights of a session, or weigh inside the step.",
+                )
+            self._weights[name] = weight
 
     # stages ---------------------------------------------------------------------------
 
@@ -217,12 +310,13 @@ class MaskedEnd:
         if unknown := sorted(set(roster) - set(keys.pinned)):
             raise Refused(
                 "secure",
-                f"the kit of site {self._site!r} does not list {unknown[0]:.40!r}, which joined or "
+                f"the kit of site {self._site!r} does not list {unknown[0]!r:.40}, which joined or "
                 f"was renewed later. Let whoever made the network send {self._site!r} its kit's "
                 f"members.json anew.",
             )
         context = Context(*self.key, {name: keys.pinned[name] for name in roster})
-        return Member(self._site, keys.identity, context, settled=self._book)
+        rule = ThresholdRule(least=FEWEST if self._rule is None else self._rule.least)
+        return Member(self._site, keys.identity, context, rule, self._book)
 
     def _member(self, epoch: int) -> Member:
         """Return the member whose epoch it is."""

@@ -9,16 +9,17 @@ Revealed to the coordinator: the sum, and which sites are in it.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import numpy as np
 
 from fedcohort.arrays import Array
-from fedcohort.protocol.errors import QuorumLost, ReplyRejected, SiteUnavailable
+from fedcohort.protocol.errors import QuorumLost, Refused, ReplyRejected, SiteUnavailable
 from fedcohort.protocol.host import Call
+from fedcohort.protocol.message import parameters_of
 from fedcohort.protocol.updates import form, strangers
 from fedcohort.runtime.journal import Entry
-from fedcohort.runtime.masked_calls import question_of, slots_of
+from fedcohort.runtime.masked_calls import about_of, question_of, slots_of
 from fedcohort.secure import ring
 from fedcohort.secure.exchange import exchange, prepare
 from fedcohort.secure.gathering import Gathering
@@ -52,6 +53,7 @@ class LocalMasks:
     ) -> Entry:
         """Return the sum of the replies, each of which its own member masks; see `Transport`."""
         roster, odd = tuple(to), dict[str, str]()
+        _check_alike(call, roster)
         found: dict[str, dict[str, Array]] = {}
         for site, reply in replies:
             if isinstance(reply, ReplyRejected):
@@ -67,9 +69,9 @@ class LocalMasks:
                 f"{len(found)} of {len(roster)} sites answered {call.step.name}; a masked sum "
                 f"needs {FEWEST}. Bring the others back and --resume."
             )
-        layout, vectors = _encoded(found, len(roster), weights)
+        layout, vectors = _encoded(found, len(roster), weights, parameters_of(call.step.reply))
         epoch, members = self._epoch(roster)
-        digest = question_of(self._history, call.number, call.step.name, None, call.round)
+        digest = question_of(self._history, call.number)
         words, _ = exchange(
             members, epoch, vectors, layout, digest, weights or None,
             absent=lambda stage, name: stage == "mask" and name not in vectors,
@@ -93,14 +95,33 @@ class LocalMasks:
         return known, members
 
 
+def _check_alike(call: Call, roster: Sequence[str]) -> None:
+    """Refuse what sites of a network would refuse: a sum of answers to different questions.
+
+    Raises
+    ------
+    Refused : "secure".
+    """
+    parcels = {id(p): p for p in map(call.arguments.parcel, roster)}
+    if len({about_of(call.step.name, None, call.round, p) for p in parcels.values()}) > 1:
+        raise Refused(
+            "secure",
+            f"{call.step.name} is asked otherwise of some sites, which would be alone in the "
+            f"masked sum. Between sites only whole numbers, and yes or no, may differ (per_site).",
+        )
+
+
 def _encoded(
-    found: Mapping[str, Mapping[str, Array]], n: int, weights: Mapping[str, float]
+    found: Mapping[str, Mapping[str, Array]],
+    n: int,
+    weights: Mapping[str, float],
+    coarse: Collection[str],
 ) -> tuple[Layout, dict[str, Array]]:
     """Return the layout of all replies, and each as words; whole and real numbers become real."""
     kinds = [{k: a.dtype for k, a in reply.items()} for reply in found.values()]
     types = {k: np.result_type(*(kind[k] for kind in kinds)) for k in kinds[0]}
     wide = {s: {k: a.astype(types[k]) for k, a in reply.items()} for s, reply in found.items()}
-    layout = Layout.of(next(iter(wide.values())), weighted=bool(weights))
+    layout = Layout.of(next(iter(wide.values())), weighted=bool(weights), coarse=coarse)
     return layout, {
         site: ring.encode(reply, layout, n=n, weight=weights.get(site, 1.0))
         for site, reply in wide.items()

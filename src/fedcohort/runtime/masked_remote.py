@@ -38,6 +38,7 @@ from fedcohort.runtime.masked_calls import (
     Given,
     Part,
     Stage,
+    about_of,
     question_of,
     read_part,
     read_said,
@@ -100,17 +101,19 @@ class MaskedSums:
         self._transport = transport
         self._pinned = pinned
         self._epochs: dict[tuple[str, ...], _Epoch] = {}
+        self._silent: set[str] = set()
         self._made = 0
         self._last = 0
 
     def total(self, call: Call, to: Sequence[str], weights: Mapping[str, float]) -> Entry:
         """See `Transport`."""
         roster, members, floats = tuple(to), tuple(to), ()
+        self._silent.clear()
         odd: dict[str, str] = {}
         for _ in range(TRIES):
-            epoch = self._epoch(roster)
-            members = tuple(s for s in members if s in epoch.gathering.ready)
             try:
+                epoch = self._epoch(roster)
+                members = tuple(s for s in members if s in epoch.gathering.ready)
                 came = self._parts(call, epoch, members, weights, floats)
                 odd |= came.rejected
                 more, kept = _widened(came.layouts), _alike(came.layouts)
@@ -135,6 +138,13 @@ class MaskedSums:
                 return self._revealed(call, roster, came, odd)
             except _Lost:
                 self._epochs.pop(roster, None)
+            except QuorumLost as error:
+                silent = ", ".join(sorted(self._silent))
+                if not silent:
+                    raise
+                raise QuorumLost(
+                    f"{call.step.name} (call {call.number}) was not answered by {silent}: {error}"
+                ) from None
         raise QuorumLost(
             f"{call.step.name} (call {call.number}) was asked {TRIES} times, and each time a site "
             f"had lost its keys or sent another part. Look at the sites' logs, and --resume."
@@ -159,12 +169,12 @@ class MaskedSums:
         slots = slots_of(len(roster), self._made)
         found = Gathering(context, self._last, slots)
         asked = {"roster": list(roster), "epoch": self._last, "slots": slots}
-        came = self._stage("keys", dict.fromkeys(roster, asked), Advert.from_meta)
+        came = self._stage("keys", roster, asked, Advert.from_meta)
         for _, advert in sorted(came.items()):
             found.add_advert(advert)
         roll = found.roll()
-        asked = dict.fromkeys(roll.names, roll.to_meta())
-        for _, sealed in sorted(self._stage("shares", asked, Sealed.from_meta).items()):
+        letters = self._stage("shares", roll.names, roll.to_meta(), Sealed.from_meta)
+        for _, sealed in sorted(letters.items()):
             found.add_shares(sealed)
         self._made += 1
         self._epochs[roster] = _Epoch(found)
@@ -181,10 +191,10 @@ class MaskedSums:
         """Ask members for their masked replies, and add those of one layout."""
         transport, history = self._transport, self._transport.head[2]
         requests = transport.requests(call, len(members))
-        question = question_of(
-            history, call.number, call.step.name, requests.mark or None, call.round
-        )
-        summing = epoch.gathering.begin(question, members, weights or None)
+        question = question_of(history, call.number)
+        one = call.arguments.parcel(members[0])
+        about = about_of(call.step.name, requests.mark or None, call.round, one)
+        summing = epoch.gathering.begin(question, members, weights or None, about)
         parts: dict[str, Part] = {}
         for site in members:
             due = set(members) - epoch.opened.get(site, frozenset()) - {site}
@@ -211,7 +221,9 @@ class MaskedSums:
                     summing.add(given.masked)
             elif isinstance(given, ReplyRejected):
                 came.rejected[site] = str(given)
-            elif not isinstance(given, SiteUnavailable):
+            elif isinstance(given, SiteUnavailable):
+                self._silent.add(site)
+            else:
                 errors[site] = given
         _raise(errors, members)
         return came
@@ -219,15 +231,37 @@ class MaskedSums:
     def _revealed(
         self, call: Call, roster: tuple[str, ...], came: _Came, odd: Mapping[str, str]
     ) -> Entry:
-        """Let the survivors sign and unmask; return the sum."""
+        """Let the survivors sign and unmask; return the sum.
+
+        Raises
+        ------
+        _Lost : too few hold their keys still, as nodes were started again.
+        """
+        lost: list[str] = []
+        try:
+            return self._unmasked(call, roster, came, odd, lost)
+        except QuorumLost:
+            if lost:
+                raise _Lost from None
+            raise
+
+    def _unmasked(
+        self,
+        call: Call,
+        roster: tuple[str, ...],
+        came: _Came,
+        odd: Mapping[str, str],
+        lost: list[str],
+    ) -> Entry:
+        """Return the sum; note sites that have lost their keys."""
         summing = came.summing
         said = summing.survivors()
-        asked = dict.fromkeys(said.survivors, said.to_meta())
-        for _, signed in sorted(self._stage("sign", asked, Signed.from_meta, lost=True).items()):
+        votes = self._stage("sign", said.survivors, said.to_meta(), Signed.from_meta, lost)
+        for _, signed in sorted(votes.items()):
             summing.add_signature(signed)
-        ballot = summing.ballot()
-        asked = dict.fromkeys(ballot.signatures, ballot.to_meta())
-        for _, answer in sorted(self._stage("unmask", asked, Answer.from_meta, lost=True).items()):
+        ballot = summing.ballot().to_meta()
+        told = self._stage("unmask", summing.signers, ballot, Answer.from_meta, lost)
+        for _, answer in sorted(told.items()):
             summing.add_answer(answer)
         assert summing.layout is not None
         total = ring.decode(summing.total(), summing.layout)
@@ -237,37 +271,40 @@ class MaskedSums:
     def _stage(
         self,
         kind: str,
-        bodies: Mapping[str, Mapping[str, Any]],
+        sites: Sequence[str],
+        body: Mapping[str, Any],
         read: Callable[[Any], T],
-        *,
-        lost: bool = False,
+        lost: list[str] | None = None,
     ) -> dict[str, T]:
         """Return what sites answered to a stage; those that were silent are not in it.
 
         Parameters
         ----------
-        lost : whether a site that has lost its keys counts as silent.
+        lost : gets the sites that have lost their keys, which count as silent; None: they do not.
         """
         transport = self._transport
-        stages = {s: Stage(kind, *transport.head, body) for s, body in bodies.items()}
+        stage = Stage(kind, *transport.head, body)
 
-        def understood(site: str, body: bytes) -> T:
-            found = read(read_said(body, site, stages[site], transport.cap))
+        def understood(site: str, answer: bytes) -> T:
+            found = read(read_said(answer, site, stage, transport.cap))
             if getattr(found, "name", None) != site:
                 raise Refused("malformed", f"site {site!r} answered {kind!r} as another site.")
             return found
 
-        due = {site: stage.to_bytes() for site, stage in stages.items()}
+        due = dict.fromkeys(sites, stage.to_bytes())
         came: dict[str, T] = {}
         errors: dict[str, FedcohortError] = {}
         for site, found in transport.exchanged(due, understood, f"{kind!r} of a masked sum"):
             if not isinstance(found, FedcohortError):
                 came[site] = found
-            elif not isinstance(found, SiteUnavailable):
+            elif isinstance(found, SiteUnavailable):
+                self._silent.add(site)
+            else:
                 errors[site] = found
-        if lost and all(_is_lost(e) for e in errors.values()):
+        if lost is not None and all(_is_lost(e) for e in errors.values()):
+            lost += errors
             return came
-        _raise(errors, sorted(bodies))
+        _raise(errors, sorted(sites))
         return came
 
 

@@ -39,13 +39,13 @@ from fedcohort.protocol.errors import (
 )
 from fedcohort.protocol.federation import View
 from fedcohort.protocol.host import Call, Host
-from fedcohort.protocol.private import threshold
+from fedcohort.protocol.message import parameters_of
 from fedcohort.protocol.wire import Malformed, decode, encode, head
 from fedcohort.runtime.answers import Answers, Kept
 from fedcohort.runtime.calls import NO_VIEW, Request, Seen, refusal_bytes, reply_bytes
 from fedcohort.runtime.line import LARGEST
 from fedcohort.runtime.masked_calls import STAGES, Stage, part_bytes
-from fedcohort.runtime.masked_end import MaskedEnd, SumRule, check_sum
+from fedcohort.runtime.masked_end import MaskedEnd, SumRule, check_sum, share_of
 from fedcohort.runtime.whereabouts import where
 
 #: Sessions whose data is held ready, and views.
@@ -226,9 +226,10 @@ class SiteEnd:
         rule = None if self._sums is None else self._sums(request.run)
         if session.host is None:
             session.host = self._open(request.run, request.session)
-        sums = session.host.step(request.step).verb == "sum"  # the host refuses another verb
+        step = session.host.step(request.step)
+        sums = step.verb == "sum"  # the host refuses another verb
         part = check_sum(self.site, rule, request) if sums else None
-        share = 1 if part is None else threshold(len(part.asked.members))
+        share = share_of(self.site, rule, request, part) if step.private else 1
         masks = None if part is None else self._masks(session, request)
         if part is not None and masks is not None:
             masks.check(part)
@@ -236,7 +237,7 @@ class SiteEnd:
         if part is None or masks is None:
             return reply
         with _disk():
-            made = masks.mask(request, part, decode(reply)[0])
+            made = masks.mask(request, part, decode(reply)[0], parameters_of(step.reply))
         return part_bytes(request.history, request.call, made)
 
     def _masks(self, session: _Session, request: Request | Stage) -> MaskedEnd:
@@ -244,6 +245,8 @@ class SiteEnd:
         key = (request.run, request.session, request.history)
         if session.masks is None or session.masks.key != key:
             rule = None if self._sums is None else self._sums(request.run)
+            if session.masks is not None:
+                session.masks.close()
             session.masks = MaskedEnd(self.site, rule, key, self._answers)
         return session.masks
 

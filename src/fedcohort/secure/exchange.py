@@ -40,7 +40,12 @@ def _present(stage: str, name: str) -> bool:
 
 def _sent(message: Any, read: Callable[[Any], T]) -> T:
     """Return a message as it is read at the other end."""
-    return read(json.loads(json.dumps(message.to_meta())))
+    return read(json.loads(_text(message)))
+
+
+def _text(message: Any) -> str:
+    """Return a message as it is sent: made once where it goes to many sites."""
+    return json.dumps(message.to_meta())
 
 
 def prepare(
@@ -62,9 +67,10 @@ def prepare(
             advert = member.advertise(gathering.epoch, gathering.slots)
             gathering.add_advert(_sent(advert, Advert.from_meta))
     roll = gathering.roll()
+    text = _text(roll)
     for name in roll.names:
         if not absent("shares", name):
-            sealed = members[name].share(_sent(roll, Roll.from_meta))
+            sealed = members[name].share(Roll.from_meta(json.loads(text)))
             gathering.add_shares(_sent(sealed, Sealed.from_meta))
     return gathering
 
@@ -97,22 +103,24 @@ def exchange(
     Refused : a site refuses.
     """
     summing = gathering.begin(digest, weights=weights)
-    asked = summing.asked
+    asked, text = summing.asked, _text(summing.asked)
     for name in asked.members:
         if not absent("mask", name):
-            post = _sent(gathering.post(name), Post.from_meta)
-            masked = members[name].mask(_sent(asked, Asked.from_meta), vectors[name], layout, post)
-            summing.add(Masked.from_meta(json.loads(json.dumps(masked.to_meta())), masked.vector))
+            new = name not in gathering.posted
+            post = _sent(gathering.post(name), Post.from_meta) if new else None
+            told = Asked.from_meta(json.loads(text))
+            masked = members[name].mask(told, vectors[name], layout, post)
+            gathering.posted.add(name)
+            summing.add(Masked.from_meta(json.loads(_text(masked)), masked.vector))
     said = summing.survivors()
-    signed: list[str] = []
+    text = _text(said)
     for name in said.survivors:
         if not absent("sign", name):
-            signature = members[name].sign(_sent(said, Survivors.from_meta))
+            signature = members[name].sign(Survivors.from_meta(json.loads(text)))
             summing.add_signature(_sent(signature, Signed.from_meta))
-            signed.append(name)
-    ballot = summing.ballot()
-    for name in signed:
+    text = _text(summing.ballot())
+    for name in summing.signers:
         if not absent("unmask", name):
-            answer = members[name].unmask(_sent(ballot, Ballot.from_meta))
+            answer = members[name].unmask(Ballot.from_meta(json.loads(text)))
             summing.add_answer(_sent(answer, Answer.from_meta))
     return summing.total(), summing

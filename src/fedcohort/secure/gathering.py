@@ -11,6 +11,7 @@ The caller sees to it that a message's `name` is that of the site which sent it.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import islice
 
 import numpy as np
 
@@ -20,6 +21,7 @@ from fedcohort.secure import keystream, masks, shares
 from fedcohort.secure.identity import verify
 from fedcohort.secure.messages import (
     FEWEST,
+    NOTHING,
     Advert,
     Answer,
     Asked,
@@ -54,6 +56,10 @@ class Gathering:
     context : as the sites have it.
     epoch : beyond all before it in this context.
     slots : how many sums it prepares.
+
+    Attributes
+    ----------
+    posted : for the caller to note who has all letters of `ready`.
     """
 
     def __init__(self, context: Context, epoch: int, slots: int):
@@ -65,6 +71,7 @@ class Gathering:
         self._mark = b""
         self._letters: dict[str, Mapping[str, bytes]] = {}
         self._used = 0
+        self.posted: set[str] = set()
 
     def add_advert(self, advert: Advert) -> None:
         """Take a site's keys.
@@ -132,6 +139,7 @@ class Gathering:
         digest: str,
         members: Sequence[str] | None = None,
         weights: Mapping[str, float] | None = None,
+        about: str = NOTHING,
     ) -> Summing:
         """Begin a call's sum, in a slot that is used up by it.
 
@@ -139,6 +147,7 @@ class Gathering:
         ----------
         members : of `ready`; None: all of them.
         weights : by site; others than the members' are left out.
+        about : see `Asked`.
 
         Raises
         ------
@@ -158,7 +167,8 @@ class Gathering:
             raise refused(f"all {self.slots} slots of epoch {self.epoch} are used.")
         slot = self._used
         self._used += 1
-        return Summing(self.context, roll, self._mark, Asked(self.epoch, slot, digest, names, used))
+        asked = Asked(self.epoch, slot, digest, names, used, about)
+        return Summing(self.context, roll, self._mark, asked)
 
 
 class Summing:
@@ -180,6 +190,7 @@ class Summing:
         self._total: Array | None = None
         self._came: set[str] = set()
         self._said: Survivors | None = None
+        self._text = b""
         self._signatures: dict[str, bytes] = {}
         self._ballot: Ballot | None = None
         self._answers: dict[str, Answer] = {}
@@ -237,13 +248,14 @@ class Summing:
         name = self._check(signed.name, signed.epoch, signed.slot, said.survivors, self._signatures)
         if self._ballot is not None:
             raise refused(f"the signature of site {name!r} came too late.")
-        text = slot_text(self._context, self._mark, self.asked, layout, said)
-        if not verify(self._context.roster[name], text, signed.signature):
+        if not self._text:
+            self._text = slot_text(self._context, self._mark, self.asked, layout, said)
+        if not verify(self._context.roster[name], self._text, signed.signature):
             raise refused(f"site {name!r} signed another text than the survivors of this slot.")
         self._signatures[name] = signed.signature
 
     def ballot(self) -> Ballot:
-        """Return the signatures, for all survivors that signed.
+        """Return as many signatures as are needed, for all `signers`; each of them checks each.
 
         Raises
         ------
@@ -252,8 +264,14 @@ class Summing:
         if self._ballot is None:
             if len(self._signatures) < self._roll.threshold:
                 raise _lost("signatures", len(self._signatures), self._roll.threshold)
-            self._ballot = Ballot(self.asked.epoch, self.asked.slot, dict(self._signatures))
+            first = dict(islice(self._signatures.items(), self._roll.threshold))
+            self._ballot = Ballot(self.asked.epoch, self.asked.slot, first)
         return self._ballot
+
+    @property
+    def signers(self) -> tuple[str, ...]:
+        """The survivors that signed: the ballot is for them."""
+        return tuple(self._signatures)
 
     def add_answer(self, answer: Answer) -> None:
         """Take the shares that a survivor tells.
@@ -284,18 +302,21 @@ class Summing:
             raise _lost("replies", 0, self._needed)
         total, slot, salt = self._total.copy(), self.asked.slot, self._context.salt
         bound = masks.binding(self._mark, self.asked, layout)
+        found = self._secrets([*said.survivors, *said.dropped])
         for name in said.survivors:
             seal = self._roll.by_name[name].seals[slot]
             place = (name, self.asked.epoch, slot)
             parts = {who: a.self_masks[name] for who, a in self._answers.items()}
             seed = self._secret(
-                name, parts, lambda s, p=place, e=seal: masks.seal(s, salt, *p) == e
+                name, parts, lambda s, p=place, e=seal: masks.seal(s, salt, *p) == e, found[name]
             )
             subtract(total, masks.own(seed, bound, name, layout), layout)
         for gone in said.dropped:
             public = self._roll.by_name[gone].mask_keys[slot]
             parts = {who: a.mask_keys[gone] for who, a in self._answers.items()}
-            seed = self._secret(gone, parts, lambda s, e=public: masks.public_key(s, salt) == e)
+            seed = self._secret(
+                gone, parts, lambda s, e=public: masks.public_key(s, salt) == e, found[gone]
+            )
             key = keystream.private_key(seed, salt)
             for name in said.survivors:
                 theirs = self._roll.by_name[name].mask_keys[slot]
@@ -323,10 +344,28 @@ class Summing:
             raise refused(f"site {name!r} answered for slot {slot} of epoch {epoch}.")
         return name
 
+    def _secrets(self, owners: Sequence[str]) -> dict[str, bytes]:
+        """Return what the first shares give for each owner, all at once; unsound where one lies."""
+        place = {name: x for x, name in enumerate(self._roll.names, 1)}
+        told = {who: {**a.self_masks, **a.mask_keys} for who, a in self._answers.items()}
+        parts = {place[who]: [own[name] for name in owners] for who, own in told.items()}
+        return dict(zip(owners, shares.combine_all(parts, self._roll.threshold), strict=True))
+
     def _secret(
-        self, owner: str, parts: Mapping[str, bytes], sound: Callable[[bytes], bool]
+        self,
+        owner: str,
+        parts: Mapping[str, bytes],
+        sound: Callable[[bytes], bool],
+        found: bytes,
     ) -> bytes:
-        """Return a secret from its shares; a single wrong share is found and done without."""
+        """Return a secret from its shares; a single wrong share is found and done without.
+
+        Parameters
+        ----------
+        found : what the first shares give.
+        """
+        if sound(found):
+            return found
         t = self._roll.threshold
         place = {name: x for x, name in enumerate(self._roll.names, 1)}
         trusted = [name for name in parts if name not in self.blamed]

@@ -6,8 +6,8 @@ coordinator. For site i in slot s, with members M and reply x_i encoded by `ring
     y_i = x_i + PRG(b_i) + Σ_{j∈M, j>i} PRG(k_ij) − Σ_{j∈M, j<i} PRG(k_ij)                    (1)
 
 b_i is a seed; k_ij comes from the X25519 agreement of i's and j's key of the slot, i's from a seed
-a_i. Shares of a_i and b_i go, encrypted, to all members. When the survivors S have all signed one
-text that names S, the others tell shares of b_i for i in S and of a_i for i in M∖S, never both:
+a_i. Shares of a_i and b_i go, encrypted, to all members. When t of the survivors S have signed one
+text that names S, survivors tell shares of b_i for i in S and of a_i for i in M∖S, never both:
 
     Σ_{i∈S} x_i = Σ_{i∈S} y_i − Σ_{i∈S} PRG(b_i) ∓ Σ_{i∈S, j∈M∖S} PRG(k_ij)                   (2)
 
@@ -15,6 +15,9 @@ A site trusts the pinned identities and itself. It refuses whatever would tell o
 the sum of fewer than three or than t. Keys and masks are bound to run, session, history, roster,
 epoch, slot, members, weights, layout and the call's digest; each slot's secrets are its own, and
 are overwritten when the slot is answered, and when its epoch ends unused.
+
+A survivor does not tell its own b_i, though that would be shorter: shares alone, of which t are
+needed of each secret and each site tells one kind, hold even where signatures are forged.
 
 Revealed to the coordinator: the sum over S, and shares of secrets that tell no more. `Member` keeps
 no lock; its owner lets calls take turns.
@@ -66,12 +69,14 @@ EPOCHS = 2
 
 @dataclass
 class _Slot:
-    """A slot that was masked. `said` and `answer` are set as the stages are passed."""
+    """A slot that was masked. `said`, what was signed of it, and `answer` are set by the stages."""
 
     asked: Asked
     layout: Layout
     vector: bytes
     said: Survivors | None = None
+    text: bytes = b""
+    signature: bytes = b""
     answer: Answer | None = None
 
 
@@ -264,9 +269,11 @@ class Member:
         wanted = terms(said.survivors, slot.asked.weights)
         if self._settled.get(self._question(slot.asked)) not in (None, wanted):
             raise self._other_terms()
-        slot.said = said
-        text = slot_text(self._context, at.mark, slot.asked, slot.layout, said)
-        return Signed(self.name, said.epoch, said.slot, self._identity.sign(text))
+        if slot.said is None:
+            slot.text = slot_text(self._context, at.mark, slot.asked, slot.layout, said)
+            slot.signature = self._identity.sign(slot.text)
+            slot.said = said
+        return Signed(self.name, said.epoch, said.slot, slot.signature)
 
     def unmask(self, ballot: Ballot) -> Answer:
         """Return shares of the survivors' self-masks and of the dropped members' keys, once.
@@ -281,11 +288,11 @@ class Member:
         said = slot.said
         if said is None or at.roll is None:
             raise refused(f"site {self.name!r} has not signed who is in slot {ballot.slot}.")
-        text = slot_text(self._context, at.mark, slot.asked, slot.layout, said)
         for name, signature in ballot.signatures.items():
             if name not in said.survivors:
                 raise refused(f"a signature of {name!r}, which is no survivor.")
-            if not verify(self._context.roster[name], text, signature):
+            own = name == self.name and signature == slot.signature
+            if not own and not verify(self._context.roster[name], slot.text, signature):
                 raise refused(
                     f"the signature of site {name!r} is not on what this site signed: other "
                     f"survivors, members, weights or another call. Nothing was unmasked."
@@ -362,11 +369,8 @@ class Member:
     def _letters(self, at: _Epoch, roll: Roll, mark: bytes) -> dict[str, bytes]:
         """Return the letters to the other members, and keep the shares that are for this site."""
         n, t = len(roll.names), roll.threshold
-        texts = [bytearray() for _ in roll.names]
-        for self_seed, key_seed in zip(at.self_seeds, at.key_seeds, strict=True):
-            for secret in (self_seed, key_seed):
-                for text, share in zip(texts, shares.split(secret, t, n), strict=True):
-                    text += share
+        seeds = [s for pair in zip(at.self_seeds, at.key_seeds, strict=True) for s in pair]
+        texts = shares.split_all(seeds, t, n)
         letters: dict[str, bytes] = {}
         for name, text in zip(roll.names, texts, strict=True):
             if name == self.name:

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -27,8 +26,14 @@ from fedcohort.secure.ring import Layout
 
 #: The most slots of an epoch, and sites of a sum.
 SLOTS, MEMBERS = 256, 128
+_CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=False).encode
 #: The fewest sites whose replies a masked sum may hold.
 FEWEST = 3
+#: A digest of nothing.
+NOTHING = "0" * 64
+#: The largest weight. A reply that is out of range under its weight is refused, which tells the
+#: coordinator that it is large: under weights of any size it could find out how large.
+HEAVIEST = 2.0**24
 
 
 def refused(text: str) -> Refused:
@@ -43,7 +48,7 @@ def digest(*parts: Any) -> str:
 
 def canonical(value: Any) -> bytes:
     """Return the one text of a JSON-able value."""
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
+    return _CANONICAL(value).encode()
 
 
 @dataclass(frozen=True)
@@ -206,11 +211,12 @@ class Asked:
 
     Attributes
     ----------
-    digest : hex, of everything that determines the replies: step, arguments, state, view. Leave
-        the call's number out: the same question put twice is then answered for the same sites and
+    digest : hex, of what makes two calls the same question: it is answered for the same sites and
         weights alone, so that no difference of two sums tells one site's reply.
     members : whose replies are asked for.
     weights : by member; None: no weights.
+    about : hex, of what all members must be asked alike; masks of others do not cancel, so that no
+        member can be given a question whose reply is known, to bare another's.
     """
 
     epoch: int
@@ -218,6 +224,7 @@ class Asked:
     digest: str
     members: tuple[str, ...]
     weights: Mapping[str, float] | None = None
+    about: str = NOTHING
 
     def weight(self, name: str) -> float:
         """Return what a member multiplies its reply by, before it encodes it."""
@@ -232,17 +239,19 @@ class Asked:
             "digest": self.digest,
             "members": list(self.members),
             "weights": weights,
+            "about": self.about,
         }
 
     @staticmethod
     def from_meta(meta: Any) -> Asked:
         """Read it."""
-        m = _keys(meta, "epoch", "slot", "digest", "members", "weights")
+        m = _keys(meta, "epoch", "slot", "digest", "members", "weights", "about")
         weights = m["weights"]
         if weights is not None:
             weights = {_text(k): _number(v) for k, v in _dict(weights).items()}
         names = _names(m["members"])
-        return Asked(_count(m["epoch"]), _count(m["slot"]), _text(m["digest"]), names, weights)
+        told = _text(m["digest"]), names, weights, _bytes(m["about"], 32).hex()
+        return Asked(_count(m["epoch"]), _count(m["slot"]), *told)
 
 
 @dataclass(frozen=True)
@@ -400,14 +409,17 @@ def check_weights(weights: Mapping[str, float] | None, names: Sequence[str]) -> 
 
     Raises
     ------
-    Refused : a weight that is below 0 or not finite, or fewer than three of at least 1 % of the
-        largest.
+    Refused : a weight that is below 0 or above `HEAVIEST`, or fewer than three of at least 1 % of
+        the largest.
     """
     if weights is None:
         return
     used = [weights[name] for name in names]
-    if not all(0.0 <= w < math.inf for w in used):
-        raise refused("a weight is negative or not finite. Give each site a weight above 0.")
+    if not all(0.0 <= w <= HEAVIEST for w in used):
+        raise refused(
+            f"a weight is negative, not finite or above {HEAVIEST:.3g}. Give each site a weight "
+            f"above 0; only their ratios matter, so divide by their sum."
+        )
     heavy = sum(w > 0.0 and w >= 0.01 * max(used) for w in used)
     if heavy < FEWEST:
         raise refused(

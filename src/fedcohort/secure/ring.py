@@ -3,15 +3,15 @@
 A reply becomes one vector of 64-bit words. With n sites and x the number that a site adds:
 
     integers    k = x                 one word, in Z/2^64                    |Σ x| < 2^63
-    coarse      k = round(2^36 x)     one word, in Z/2^64                    |Σ x| < 2^27
+    coarse      k = round(2^28 x)     one word, in Z/2^64                    |Σ x| < 2^35
     fine        k = round(2^96 x)     three words, in Z/2^192, with carries  |Σ x| < 2^95
     wide        k = round(2^128 x)    six words, in Z/2^384, with carries    |Σ x| < 2^255
 
 Negative k are in two's complement. Floats are wide; in fields of more than 4096 numbers they are
-fine; and coarse where the message declares that a field holds the parameters of a model, of which
-there may be millions, each between −10⁶ and 10⁶ and known to fewer digits (`message`).
+fine, and coarse where the message declares that the field holds the parameters of a model, of which
+there may be millions (`protocol.message`).
 
-Each rounding is off by at most half a unit, so the sum of n sites by at most n·2^-37, n·2^-97 or
+Each rounding is off by at most half a unit, so the sum of n sites by at most n·2^-29, n·2^-97 or
 n·2^-129 (`error`); what `decode` returns is besides rounded to a float, to within one unit in its
 last place. Addition is that of a group: the words of masked vectors tell the sum and nothing else.
 
@@ -31,12 +31,12 @@ import numpy as np
 
 from fedcohort.arrays import Array
 from fedcohort.protocol.errors import Refused
-from fedcohort.protocol.message import DTYPES
+from fedcohort.protocol.message import DTYPES, PARAMETER_BITS
 
 #: The most numbers of a float field that is held in six words.
 WIDE_FIELD = 4096
 #: Words and fraction bits of a float, by kind of field.
-COARSE, FINE, WIDE = (1, 36), (3, 96), (6, 128)
+COARSE, FINE, WIDE = (1, PARAMETER_BITS), (3, 96), (6, 128)
 _FLOATS = {"coarse": COARSE, "fine": FINE, "wide": WIDE}
 #: Kinds of more than one word, in the order in which they stand in a vector.
 _LONG = ("fine", "wide")
@@ -100,7 +100,14 @@ class Block:
 
     def of(self, vector: Array) -> Array:
         """Return the block's part of a vector: (words, numbers), the lowest words first."""
-        return vector[self.start : self.stop].reshape(-1, self.size)
+        return vector[self.start : self.stop].reshape(_FLOATS[self.kind][0], self.size)
+
+    def fields(self, x: Array) -> dict[str, Array]:
+        """Return the block's numbers (m,) as arrays by field."""
+        return {
+            field.name: _as_float(x[start:stop], field).reshape(field.shape)
+            for field, start, stop in self.places
+        }
 
 
 @dataclass(frozen=True)
@@ -220,7 +227,8 @@ def _layout(named: tuple[tuple[str, str, tuple[int, ...], bool], ...], weighted:
                 f"float64 or int64.",
             )
         if dtype[0] == "f" or weighted:
-            kind = "coarse" if coarse else "fine" if math.prod(shape) > WIDE_FIELD else "wide"
+            long = "coarse" if coarse else "fine"
+            kind = long if math.prod(shape) > WIDE_FIELD else "wide"
         else:
             kind = "uint" if dtype == "u8" else "int"
         fields.append(Field(name, shape, dtype, kind))
@@ -297,14 +305,27 @@ def _encode_one(a: Array, field: Field, n: int, weight: float, out: Array) -> No
 
 
 def _encode_long(x: Array, block: Block, n: int, out: Array) -> None:
-    """Write numbers of several words each: |x| from its highest word down, and the sign after."""
-    words, bits = _FLOATS[block.kind]
+    """Write numbers of several words each: |x| first, and the sign after."""
     rest = np.abs(x)
     limit = _RANGE[block.kind] / n
     if not rest.max() < limit:
         for field, start, stop in block.places:
             if field.size and not rest[start:stop].max() < limit:
                 raise _beyond(field, n)
+    write(rest, _FLOATS[block.kind][1], out)
+    below = x < 0.0
+    if below.any():
+        _negate(out, below)
+
+
+def write(rest: Array, bits: int, out: Array) -> None:
+    """Write numbers ≥ 0 with so many fraction bits as words (words, …), the lowest first.
+
+    Parameters
+    ----------
+    rest : float64, within the range of the words; used up.
+    """
+    words = len(out)
     rest *= 2.0 ** (bits - 64 * (words - 1))  # exact, as are all steps before the last `rint`
     for i in range(words - 1, 0, -1):
         part = np.floor(rest)
@@ -312,9 +333,19 @@ def _encode_long(x: Array, block: Block, n: int, out: Array) -> None:
         rest -= part
         rest *= 2.0**64
     out[0] = np.rint(rest, out=rest)
-    below = x < 0.0
-    if below.any():
-        _negate(out, below)
+
+
+def fewest(most: float, kind: str, n: int) -> tuple[int, int] | None:
+    """Return words and fraction bits that n numbers of at most |most| and their sum fit into.
+
+    Where that is fewer words than those of the kind, the others would only repeat the sign.
+    None: beyond the range of the kind, or not finite.
+    """
+    words, bits = _FLOATS[kind]
+    if not most < _RANGE[kind] / n:
+        return None
+    used = -(-(bits + 2 + math.frexp(n * most)[1]) // 64)
+    return max(1, min(words, used)), bits
 
 
 def _negate(block: Array, where: Array) -> None:
@@ -335,15 +366,14 @@ def add(total: Array, vector: Array, layout: Layout) -> Array:
     """Add a vector to a total, in place, each number in its ring; return the total."""
     total[: layout.single] += vector[: layout.single]
     for mine, its in _pairs(total, vector, layout):
-        carry = None
-        for row, other in zip(mine, its, strict=True):
-            row += other
-            over = row < other
-            if carry is not None:
-                row += carry
-                carry &= row == 0
-                over |= carry
-            carry = over
+        mine += its
+        carry, above = (mine < its)[:-1], mine[1:]
+        above += carry
+        carry &= above == 0  # of numbers that are all but uniform, hardly ever: row by row then
+        if carry.any():
+            for i in range(1, len(above)):
+                above[i] += carry[i - 1]
+                carry[i] |= carry[i - 1] & (above[i] == 0)
     return total
 
 
@@ -351,14 +381,14 @@ def subtract(total: Array, vector: Array, layout: Layout) -> Array:
     """Take a vector from a total, in place, each number in its ring; return the total."""
     total[: layout.single] -= vector[: layout.single]
     for mine, its in _pairs(total, vector, layout):
-        borrow = None
-        for row, other in zip(mine, its, strict=True):
-            under = row < other
-            row -= other
-            if borrow is not None:
-                under |= borrow & (row == 0)
-                row -= borrow
-            borrow = under
+        borrow, above = (mine < its)[:-1], mine[1:]
+        mine -= its
+        wraps = borrow & (above == 0)
+        above -= borrow
+        if wraps.any():
+            for i in range(1, len(above)):
+                wraps[i] |= wraps[i - 1] & (above[i] == 0)
+                above[i] -= wraps[i - 1]
     return total
 
 
@@ -386,9 +416,8 @@ def decode(total: Array, layout: Layout) -> dict[str, Array]:
             a = _as_float(a.view(np.int64) * 2.0 ** -COARSE[1], field)
         arrays[field.name] = a.reshape(field.shape)
     for block in layout.blocks:
-        x = _decode_long(block.of(total).copy(), _FLOATS[block.kind][1])
-        for field, start, stop in block.places:
-            arrays[field.name] = _as_float(x[start:stop], field).reshape(field.shape)
+        x = read(block.of(total).copy(), _FLOATS[block.kind][1])
+        arrays |= block.fields(x)
     return arrays
 
 
@@ -396,8 +425,8 @@ def _as_float(a: Array, field: Field) -> Array:
     return a.astype(np.float32 if field.dtype == "f4" else np.float64)
 
 
-def _decode_long(block: Array, bits: int) -> Array:
-    """Return numbers (words, m) with so many fraction bits as floats (m,); the words are used up."""
+def read(block: Array, bits: int) -> Array:
+    """Return numbers (words, m) with so many fraction bits as floats (m,); it uses the words up."""
     below = block[-1].view(np.int64) < 0
     if below.any():
         _negate(block, below)

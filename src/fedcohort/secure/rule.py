@@ -2,7 +2,9 @@
 
 With n sites of a study and c of them in league with the coordinator, two sets of survivors for one
 slot need 2t - n > c, and so does one site's reply: t shares of both its secrets. The default
-t = ⌈2n/3⌉ holds against fewer than n/3, and a third of the sites may be away.
+t = ⌈2n/3⌉ holds against fewer than n/3, and a third of the sites may be away. n is the roster that
+a coordinator names: `least` is what it cannot lower, and with `least` = n no two sums differ by a
+site.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ known, since a model, a curve and a calibration plot give them. With m the `min_
 n rows and e events:
 
     rows      where a site has 1 … m − 1, hidden at all sites of up to v rows: the smallest v   (1)
-              that takes these in and two different counts (eq. 2 of `disclosure.counts`, over sites)
+              that takes these in and two different counts (eq. 2 of `disclosure.counts`)
     events    where a site hides its own, as in Table 1, hidden at the K sites of fewest rows,  (2)
               up to the largest that does, but 2 or more
     halves    of natural sites, events of training and of blind rows: as (2), where a site has

@@ -169,6 +169,12 @@ def fit_once(
     checked_secure(problem.secure, len(problem.frames))
     check_visible(problem.secure, method, config)
     _check_entry(problem.outcome, method)
+    if problem.dp is not None:
+        private.releases(method, config, problem.dp)
+        rows = {name: len(frame) for name, frame in problem.frames.items()}
+        private.check_tables(
+            method, settings, problem.dp, problem.dictionary, problem.outcome, rows
+        )
     steps = (*preprocess.STEPS, *method.steps)
     hosts = [
         Host(name, frame, steps, seed, guard=_guard(problem, name, method, config, seed))
@@ -263,7 +269,7 @@ def fit_over(
         origin=design.origin,
         dictionary=problem.dictionary if method.raw else None,
         outcome_of=problem.outcome if method.raw else None,
-        dp=problem.dp,
+        dp=None if problem.dp is None else problem.dp.clipped(method.clips),
         reach=None if problem.dp is None else private.reach_of(problem.dictionary, problem.outcome),
     )
     model = method.fit(fed if method.raw else fed.through(design), config, task)
@@ -301,13 +307,7 @@ def _designed(
         return method.design(config, problem.dictionary, problem.outcome)
     if problem.dp is not None:
         preprocess.check_options(table, method.preprocess)
-        return preprocess.bounded_design(
-            problem.dictionary,
-            problem.outcome,
-            offset=getattr(config, "offset", ""),
-            weights=getattr(config, "weights", ""),
-            strata=getattr(config, "strata", ""),
-        )
+        return private.design(config, problem.dictionary, problem.outcome)
     return preprocess.fit_design(
         fed,
         problem.dictionary,

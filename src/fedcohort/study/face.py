@@ -14,7 +14,7 @@ import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -288,7 +288,7 @@ def fit(
     quorum: float = 1.0,
     min_cell: int = 5,
     secure_aggregation: str | bool = "auto",
-    dp: Mapping[str, Any] | None = None,
+    dp: Mapping[str, Any] | Literal[False] | None = None,
     **settings: Any,
 ) -> Fit:
     """Fit a registered method over the sites.
@@ -364,7 +364,7 @@ def fit(
     return _warned(fits, fed)
 
 
-def _private(dp: Mapping[str, Any] | None, fed: Cohort, bound: str) -> Dp | None:
+def _private(dp: Mapping[str, Any] | Literal[False] | None, fed: Cohort, bound: str) -> Dp | None:
     """Return what a private fit is asked for; None of any other.
 
     Raises
@@ -372,7 +372,7 @@ def _private(dp: Mapping[str, Any] | None, fed: Cohort, bound: str) -> Dp | None
     SettingError : an impossible value; a bound, which has no noise; or a dictionary that was
         drafted from the records.
     """
-    if dp is None:
+    if dp is None or dp is False:
         return None
     if bound:
         raise SettingError(

@@ -18,7 +18,8 @@ from fedcohort.data.partition import partition
 from fedcohort.data.preprocess import check_roles, strata_levels
 from fedcohort.data.quality import site_called, with_outcome
 from fedcohort.privacy.disclosure.counts import fewest
-from fedcohort.protocol import DataError, SettingError, registry
+from fedcohort.protocol import DataError, InputError, SettingError, registry
+from fedcohort.study import private
 from fedcohort.study.engine import Problem
 from fedcohort.study.exclusion import Stage, exclude
 from fedcohort.study.opening import opened
@@ -72,6 +73,12 @@ def load(plan: Plan, data: Any = None) -> Table:
     DataError : no such file or column, an impossible time or event, a site without events.
     """
     found = opened(plan, data)
+    if plan.privacy.dp is not None and found.drafted:
+        raise DataError(
+            f"{plan.source}: a private fit scales by a dictionary's ranges and levels, and there "
+            f"is none. Name one as data.dictionary; 'fedcohort init' drafts it, and "
+            f"'usual: [low, high]' of each number is for you to fill in."
+        )
     source, dictionary, outcome = found.source, found.dictionary, found.outcome
     known = with_outcome(dictionary, outcome)
     checks.check_sheets(found.sheets, outcome, known, natural=found.natural)
@@ -237,6 +244,14 @@ def lay_out(plan: Plan, table: Table, scenario: Scenario, repeat: int) -> Laid:
     for arm in (arm for arm in plan.arms if arm.scope == "sites"):
         method = registry.find(arm.method)
         check_visible(plan.privacy.secure, method, method.configure(arm.configured()))
+        if plan.privacy.dp is not None:
+            rows = {name: len(frame) for name, frame in frames.items()}
+            try:
+                private.check_tables(
+                    method, arm.configured(), plan.privacy.dp, table.dictionary, table.outcome, rows
+                )
+            except InputError as error:
+                raise DataError(f"arm {arm.name!r}: {error}") from None
     problem = Problem(
         frames,
         table.dictionary,

@@ -30,6 +30,7 @@ class Opened:
     outcome : of the study file, else of the dictionary, else of the sample.
     natural : whether the tables have sites of their own.
     sheets : one a table, with the rows that `data.exclude` leaves.
+    drafted : whether the dictionary was made from the rows, as nobody gave one.
     """
 
     source: sources.Source
@@ -37,6 +38,7 @@ class Opened:
     outcome: Outcome | None
     natural: bool
     sheets: tuple[Sheet, ...]
+    drafted: bool = False
 
 
 def opened(plan: Plan, data: Any = None) -> Opened:
@@ -54,13 +56,15 @@ def opened(plan: Plan, data: Any = None) -> Opened:
     source = _source(plan, known) if data is None else sources.in_memory(data, known)
     outcome = _outcome(plan, source, known)
     dictionary = known or source.dictionary
+    drafted = dictionary is None
     if dictionary is None:
         skip = () if plan.site_column is None else (plan.site_column,)
         dictionary = Dictionary.draft(source.frames, outcome, skip)
         source = _formed(source, dictionary)
     natural = isinstance(source.frames, dict) or plan.site_column is not None
     sheets = tuple(_sheets(plan, source, dictionary, outcome))
-    return Opened(source, without(dictionary, plan.site_column), outcome, natural, sheets)
+    known_columns = without(dictionary, plan.site_column)
+    return Opened(source, known_columns, outcome, natural, sheets, drafted)
 
 
 def _source(plan: Plan, known: Dictionary | None) -> sources.Source:

@@ -3,7 +3,7 @@
     privacy:
       secure_aggregation: auto          # auto (default), true or false
       min_cell: 5
-      dp: {epsilon: 1.0, delta: 1e-5, unit: record, clip: 1.0}
+      dp: {epsilon: 1.0, delta: 1e-5, unit: record}     # clip: null takes the method's own
 
 `secure_aggregation` says how the verb `sum` is formed over three or more sites:
 
@@ -23,7 +23,7 @@ from typing import Any
 
 from fedcohort.protocol.errors import SettingError
 from fedcohort.protocol.method import Method
-from fedcohort.protocol.private import Dp
+from fedcohort.protocol.private import MOST, Dp
 from fedcohort.secure.messages import FEWEST
 from fedcohort.study.reader import Reader, spelled
 from fedcohort.study.yamlfile import Where, nearest
@@ -35,6 +35,8 @@ __all__ = ["FEWEST", "Privacy", "check_visible", "checked_secure", "read", "secu
 KEYS = ("secure_aggregation", "min_cell", "dp")
 DP = ("epsilon", "delta", "unit", "clip")
 UNITS = ("record", "site")
+#: The largest norm to cut to (`protocol.private.Dp`).
+MOST_CLIP = 1e6
 _HERE: Where = ("privacy",)
 
 
@@ -126,18 +128,20 @@ def _dp(reader: Reader, given: Mapping[str, Any]) -> Dp | None:
     if given.get("dp", False) is False:
         return None
     reader.mapping(where, DP, required=("epsilon",))
-    epsilon = _above(reader, (*where, "epsilon"), 1.0)
+    epsilon = _above(reader, (*where, "epsilon"), 1.0, MOST)
     delta = reader.number((*where, "delta"), Dp.delta, 0.0, 1.0, open_ends=True)
     unit = reader.choice((*where, "unit"), UNITS, Dp.unit)
-    return Dp(
-        epsilon=epsilon, delta=delta, unit=unit, clip=_above(reader, (*where, "clip"), Dp.clip)
-    )
+    clip = None
+    if reader.get((*where, "clip")) is not None:
+        clip = _above(reader, (*where, "clip"), 1.0)
+    return Dp(epsilon=epsilon, delta=delta, unit=unit, clip=clip)
 
 
-def _above(reader: Reader, where: Where, default: float) -> float:
-    """Return a finite number above 0."""
+def _above(reader: Reader, where: Where, default: float, most: float = MOST_CLIP) -> float:
+    """Return a number above 0 and up to `most`."""
     value = spelled(reader.get(where, default))
     fits = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if not fits or not 0 < value < float("inf"):
-        raise reader.doc.error(where, "expected a number above 0.")
+    if not fits or not 0 < value <= most:
+        up_to = f", up to {most:g}" if fits and value > most else ""
+        raise reader.doc.error(where, f"expected a number above 0{up_to}.")
     return float(value)

@@ -14,14 +14,16 @@ Revealed: nothing; this is made from a study's text alone.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from fedcohort.data.design import Design
 from fedcohort.data.dictionary import Dictionary
 from fedcohort.data.outcome import Outcome
 from fedcohort.privacy.guard import SiteGuard, cumulative
 from fedcohort.protocol import Dp, Method, NotSupported, Release, SettingError, Spent, registry
+from fedcohort.protocol.errors import Refused
 
 
 def releases(method: Method, config: Any, dp: Dp) -> Sequence[Release]:
@@ -32,13 +34,13 @@ def releases(method: Method, config: Any, dp: Dp) -> Sequence[Release]:
     SettingError : the method has no private fit, with these settings or with any; or (ε, δ) cannot
         be met.
     """
-    if method.private is None or method.raw:
+    if method.private is None:
         able = ", ".join(map(repr, those_with_private_fits()))
         raise SettingError(
             f"method {method.name!r} has no differentially private fit; {able} have one. Take one "
             f"of them, or leave dp out."
         )
-    return tuple(method.private(config, dp))
+    return tuple(method.private(config, dp.clipped(method.clips)))
 
 
 def those_with_private_fits() -> tuple[str, ...]:
@@ -72,6 +74,61 @@ def check_sites(dp: Dp, sites: int) -> None:
         )
 
 
+def design(config: Any, dictionary: Dictionary, outcome: Outcome | None) -> Design:
+    """Return the design of a private fit, which no site is asked for.
+
+    Raises
+    ------
+    DataError, SettingError : see `data.preprocess.bounded_design`.
+    """
+    from fedcohort.data.preprocess import bounded_design  # it brings pandas
+
+    roles = {role: getattr(config, role, "") for role in ("offset", "weights", "strata")}
+    return bounded_design(dictionary, outcome, **roles)
+
+
+def check_dictionary(
+    method: Method, settings: Mapping[str, Any], dictionary: Dictionary, outcome: Outcome | None
+) -> None:
+    """Refuse a dictionary that a private fit of a method cannot scale by.
+
+    Raises
+    ------
+    DataError : a column without a range.
+    SettingError : a column of offsets, weights or strata.
+    """
+    if method.design is None and not method.raw:
+        design(method.configure(settings), dictionary, outcome)
+
+
+def check_tables(
+    method: Method,
+    settings: Mapping[str, Any],
+    dp: Dp,
+    dictionary: Dictionary,
+    outcome: Outcome | None,
+    rows: Mapping[str, int],
+) -> None:
+    """Refuse, before anything is computed, tables of which a private fit cannot be made.
+
+    Parameters
+    ----------
+    rows : of each site's table.
+
+    Raises
+    ------
+    DataError : a column without a range.
+    SettingError : a δ that would let a patient, or a site, be published; a site of too few rows.
+    """
+    check_sites(dp, len(rows))
+    check_dictionary(method, settings, dictionary, outcome)
+    for site, n in rows.items():
+        try:
+            SiteGuard.simulated(site, method.name, (), dp, n, 0).check_table()
+        except Refused as refused:
+            raise SettingError(str(refused)) from None
+
+
 @dataclass
 class Account:
     """What a fit has spent, call by call, for the coordinator's ledger: as its sites count it."""
@@ -85,7 +142,7 @@ class Account:
         release = next((r for r in self.releases if r.step == step), None)
         if release is None:
             return None
-        self.counts[step] = min(self.counts.get(step, 0) + 1, release.count)
+        self.counts[step] = min(self.counts.get(step, 0) + release.draws, release.count)
         so_far = tuple(
             replace(r, count=self.counts[r.step]) for r in self.releases if r.step in self.counts
         )

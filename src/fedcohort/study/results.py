@@ -24,6 +24,7 @@ from fedcohort.data import preprocess
 from fedcohort.data.dictionary import Dictionary
 from fedcohort.data.outcome import Continuous, Count, Outcome, Survival
 from fedcohort.protocol import Method, registry
+from fedcohort.study import private
 from fedcohort.study.arms import Arm
 from fedcohort.study.card import card
 from fedcohort.study.cells import Workshop, cells_of, write_text
@@ -136,6 +137,7 @@ def write_all(shop: Shelf, about: About, out: Path, seconds: float, command: str
         },
         "preprocess": dict(plan.content.get("preprocess") or {}),
         "privacy": plan.privacy.content,
+        "releases": _released(plan),
         "command": command,
         "seconds": round(seconds, 1),
         **about.more,
@@ -240,6 +242,25 @@ def _centre(row: Mapping[str, Any], test: Shown) -> dict[str, Any]:
     return {**row, "n": test.rows[row["site"]], "events": test.events[row["site"]]}
 
 
+#: What a fit with differential privacy reveals, of whatever method.
+PRIVATELY = (
+    "Only replies to which each site has added noise; nothing exact of a row that was trained on."
+)
+
+
+def _released(plan: Plan) -> dict[str, Any]:
+    """Return the noisy replies of one fit of each arm with differential privacy."""
+    dp = plan.privacy.dp
+    if dp is None:
+        return {}
+    found: dict[str, Any] = {}
+    for arm in (a for a in plan.arms if a.scope == "sites"):
+        method = registry.find(arm.method)
+        releases = private.releases(method, method.configure(arm.configured()), dp)
+        found[arm.name] = [release.content for release in releases]
+    return found
+
+
 def _declared(plan: Plan, arm: Arm) -> dict[str, Any]:
     method = registry.find(arm.method)
     return {
@@ -250,7 +271,7 @@ def _declared(plan: Plan, arm: Arm) -> dict[str, Any]:
         "role": ROLE[arm.scope],
         "settings": _settings(plan, arm, method),
         "reveals": {
-            "sites": _reveals(method, arm),
+            "sites": PRIVATELY if plan.privacy.dp else _reveals(method, arm),
             "isolated": "To train, nothing leaves a site: each hospital fits its own rows. Its "
             "model is judged on held-back rows, and not kept.",
             "centralised": "Everything: all rows in one place. A bound, not a proposal.",

@@ -21,19 +21,30 @@ over them of pairs that are (ε, δ)-close is (ε, δ)-close (joint convexity), 
 else knows the draws. On a node they come from the operating system's generator (`privacy.guard`).
 With probability 1 − q record i changes nothing: Poisson sampling, as the accountant has it.
 
+Local training (DP-SGD in every site, then an average). A visit is a course of E noisy steps at the
+site: each draws new groups, sums (1), gets noise, all of it, from the site's guard, and moves by
+the site's optimiser. What leaves is the model after them, which is made of noisy gradients and of
+what the coordinator sent, and of nothing else (`protocol.Noised`): whether it is summed with other
+sites' or seen alone costs the same E releases of (2). Noise cannot be shared out among the sites
+of a masked sum, as a model is no sum of gradients. Models are averaged with equal weights: the
+numbers of records are not told.
+
+Mini-batches are Poisson samples: of B in a pass, each takes a record with probability q/B, into
+K/B groups, so that groups keep their size.
+
 Sites (DP-FedAvg: McMahan et al., ICLR 2018): a site trains as ever, and what its training changed,
 θ_k − θ, is clipped to C. All its records together move the sum by C at most.
 
-Whatever the coordinator makes of noisy sums costs nothing more. It steps by Adam, to which their
-scale does not matter, and returns the mean of the later half of its points, in which noise cancels
-(Polyak and Juditsky, 1992). No loss is told: the learning rate stays, and no round is best.
+Whatever is made of noisy sums costs nothing more (`training.noisy` is the coordinator's part).
 
-Revealed: `Pulled` or `Moved` with noise, every round, as sums over the sites.
+Revealed: `Pulled` or `Moved` with noise, or `Trained`, every round, as sums over the sites; `Left`
+of each site, once a round or once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -42,30 +53,83 @@ import torch
 from fedcohort.arrays import Array
 from fedcohort.models.losses import Loss
 from fedcohort.models.network import network
-from fedcohort.protocol import Federation, Private, Site, message, summed
-from fedcohort.training.course import Course, Schedule
+from fedcohort.protocol import Noised, Private, Site, gathered, message, summed
 from fedcohort.training.local import penalise, train
 from fedcohort.training.optimisers import OPTIMISERS
 from fedcohort.training.plan import Plan
 from fedcohort.training.rows import Rows, rows_of
-from fedcohort.training.server import Rule, Server
 
 #: Rows whose gradients are in memory at once.
 BLOCK = 4096
 
 
-@message
+@message(parameters=["gradient"])
 class Pulled:
     """G (P,), eq. (1)."""
 
     gradient: Array
 
 
-@message
+@message(parameters=["change"])
 class Moved:
     """θ_k − θ (P,), clipped."""
 
     change: Array
+
+
+@message(parameters=["theta"])
+class Trained:
+    """θ_k (P,) after a visit's noisy steps."""
+
+    theta: Array
+
+
+@message
+class Left:
+    """A site's own models (1 + K, P): the result, then what it would be after the rounds asked."""
+
+    thetas: Array
+
+
+@dataclass(frozen=True)
+class Draws:
+    """How a site draws records, in every noisy step: public numbers of the study.
+
+    Attributes
+    ----------
+    groups : K; 0 makes each record a group of its own.
+    clip : C > 0.
+    sampling : q.
+    """
+
+    groups: int
+    clip: float
+    sampling: float
+
+    @classmethod
+    def dealt(cls, groups: int, clip: float, sampling: float, batches: int) -> Draws:
+        """Return what each of B mini-batches of a pass draws."""
+        return cls(-(-groups // batches), clip, sampling / batches)
+
+    @property
+    def asked(self) -> dict[str, Any]:
+        """The arguments of a step."""
+        return {"groups": self.groups, "clip": self.clip, "sampling": self.sampling}
+
+
+class LaterMean:
+    """The mean of the later half of so many points, added one by one."""
+
+    def __init__(self, rounds: int):
+        self._half, self._n = rounds // 2, 0
+        self._mean = np.zeros(0)
+
+    def add(self, theta: Array) -> Array:
+        """Return what the result would be, were θ (P,) the last point."""
+        i, self._n = self._n, self._n + 1
+        late = i > self._half
+        self._mean = self._mean + (theta - self._mean) / (i - self._half + 1) if late else theta
+        return self._mean
 
 
 # site ---------------------------------------------------------------------------------
@@ -83,14 +147,100 @@ def pull_privately(
     clip : C > 0.
     sampling : q, which the site's guard holds against the study.
     """
-    p = Plan.of(plan)
+    return _puller(site, plan, groups, clip, sampling)(theta)
+
+
+@summed
+def train_privately(
+    site: Site[Any, None],
+    *,
+    theta: Array,
+    plan: str,
+    rate: float,
+    groups: int,
+    clip: float,
+    sampling: float,
+) -> Noised[Trained]:
+    """Train from the common model by noisy gradients; other arguments as `pull_privately`."""
+    return Noised(_puller(site, plan, groups, clip, sampling), visit_course)
+
+
+@gathered
+def leave_privately(
+    site: Site[Any, None],
+    *,
+    theta: Array,
+    plan: str,
+    rate: float,
+    groups: int,
+    clip: float,
+    sampling: float,
+    rounds: int,
+    keep: Array,
+) -> Noised[Left]:
+    """Train so many rounds by noisy gradients; reply this site's own models."""
+    return Noised(_puller(site, plan, groups, clip, sampling), lone_course)
+
+
+def _puller(
+    site: Site[Any, None], plan: str, groups: int, clip: float, sampling: float
+) -> Callable[[Array], Private[Pulled]]:
+    """Return θ ↦ eq. (1) with groups drawn anew, and what one record changes of it, eq. (2)."""
+    p = whole(Plan.of(plan))
     rows = rows_of(site.data, p, (0, 0))
-    rng = site.rng
-    n = len(rows.x)
-    taken = rng.random(n) < sampling
-    labels = np.where(taken, rng.integers(groups, size=n) if groups else np.arange(n), -1)
-    total = clipped_sum(theta, rows, p, labels, clip)
-    return Private(Pulled(total), {"gradient": (2.0 if groups else 1.0) * clip})
+    rng, n = site.rng, len(rows.x)
+
+    def pull(theta: Array) -> Private[Pulled]:
+        taken = rng.random(n) < sampling
+        labels = np.where(taken, rng.integers(groups, size=n) if groups else np.arange(n), -1)
+        total = clipped_sum(theta, rows, p, labels, clip)
+        return Private(Pulled(total), {"gradient": (2.0 if groups else 1.0) * clip})
+
+    return pull
+
+
+def whole(plan: Plan) -> Plan:
+    """Return a plan that holds no rows out: which they are would depend on how many there are."""
+    return replace(plan, validation_fraction=0.0) if plan.validation_fraction else plan
+
+
+def visit_course(
+    *, theta: Array, plan: str, rate: float, groups: int, **_: Any
+) -> Generator[Array, Pulled, Trained]:
+    """Make the noisy steps of one visit."""
+    return Trained((yield from _noisy_steps(theta, Plan.of(plan), rate, groups)))
+
+
+def lone_course(
+    *, theta: Array, plan: str, rate: float, groups: int, rounds: int, keep: Array, **_: Any
+) -> Generator[Array, Pulled, Left]:
+    """Make the noisy steps of so many rounds; the result is as `_follow` has it."""
+    mean, kept = LaterMean(rounds), dict[int, Array]()
+    for i in range(rounds):
+        theta = yield from _noisy_steps(theta, Plan.of(plan), rate, groups)
+        kept[i + 1] = mean.add(theta)
+    last = kept.get(rounds, theta)
+    return Left(np.stack([last, *(kept.get(int(r), last) for r in keep)]))
+
+
+def _noisy_steps(
+    theta: Array, plan: Plan, rate: float, groups: int
+) -> Generator[Array, Pulled, Array]:
+    """Descend from θ (P,) by noisy gradients, through all mini-batches of all passes."""
+    net = network(plan.network, plan.dtype, plan.device)
+    net.load(theta)
+    optimiser = OPTIMISERS[plan.optimiser](net.theta)
+    start = net.theta.clone() if plan.mu else None
+    for _ in range(plan.epochs * plan.batches):
+        pulled = yield theta
+        net.load(theta)
+        net.grad.copy_(torch.from_numpy(pulled.gradient / max(1, groups)))
+        penalise(net, plan)
+        if start is not None:
+            net.grad.add_(net.theta - start, alpha=plan.mu)
+        optimiser.step(net.theta, net.grad, rate)
+        theta = net.read()
+    return theta
 
 
 @summed
@@ -99,7 +249,7 @@ def move_privately(
 ) -> Private[Moved]:
     """Train from the common model; reply what that changed, clipped to the norm `clip`."""
     p = Plan.of(plan)
-    moved, _ = train(theta, rows_of(site.data, p, (0, 0)), p, rate, site.entropy)
+    moved, _ = train(theta, rows_of(site.data, whole(p), (0, 0)), p, rate, site.entropy)
     return Private(Moved(clipped(moved - theta, clip)), {"change": clip})
 
 
@@ -148,69 +298,4 @@ def _blocks(labels: Array) -> Iterator[list[Array]]:
         yield block
 
 
-# coordinator --------------------------------------------------------------------------
-
-
-def noisy_descent(
-    fed: Federation,
-    plan: Plan,
-    schedule: Schedule,
-    theta: Array,
-    *,
-    groups: int,
-    clip: float,
-    sampling: float,
-) -> Course:
-    """Descend by noisy sums of gradients, from θ (P,); one step a round."""
-    net = network(plan.network, plan.dtype, plan.device)
-    net.load(theta)
-    optimiser = OPTIMISERS[plan.optimiser](net.theta)
-    expected = max(1.0, groups * len(fed.sites))
-
-    def advance(theta: Array) -> Array:
-        pulled = fed.sum(
-            pull_privately, theta=theta, plan=plan.text, groups=groups, clip=clip,
-            sampling=sampling,
-        )  # fmt: skip
-        net.load(theta)
-        net.grad.copy_(torch.from_numpy(pulled.gradient / expected))
-        penalise(net, plan)
-        optimiser.step(net.theta, net.grad, schedule.learning_rate)
-        return net.read()
-
-    return _follow(fed, schedule, theta, advance)
-
-
-def noisy_averaging(
-    fed: Federation, plan: Plan, schedule: Schedule, rule: Rule, server: Server, *, clip: float
-) -> Course:
-    """Train by rounds of local training and a noisy mean of what they changed."""
-    state = server
-
-    def advance(theta: Array) -> Array:
-        nonlocal state
-        moved = fed.sum(
-            move_privately, theta=theta, plan=plan.text, rate=schedule.learning_rate, clip=clip
-        )
-        state = rule(state, theta + moved.change / len(fed.sites))
-        return state.x
-
-    return _follow(fed, schedule, server.x, advance)
-
-
-def _follow(
-    fed: Federation, schedule: Schedule, theta: Array, advance: Callable[[Array], Array]
-) -> Course:
-    """Advance θ (P,) round by round; the result is the mean of the later half of the points."""
-    half = schedule.rounds // 2
-    mean, kept = theta, dict[int, Array]()
-    for i in fed.rounds(schedule.rounds):
-        theta = advance(theta)
-        fed.record(learning_rate=schedule.learning_rate)
-        mean = theta if i <= half else mean + (theta - mean) / (i - half + 1)
-        if i + 1 in schedule.keep:
-            kept[i + 1] = mean
-    return Course(mean, schedule.rounds, kept)
-
-
-STEPS = (pull_privately, move_privately)
+STEPS = (pull_privately, move_privately, train_privately, leave_privately)

@@ -69,7 +69,8 @@ def leap(moved: float, asked: Mapping[str, Any], visits: int = 1) -> str:
     """
     theta: Array = asked["theta"]
     most = visits * reach(Plan.of(asked["plan"]), asked["rate"], theta.size)
-    if moved <= (1 + ROOM) * most + ROUNDING * (1 + length(theta)):
+    most_rounded = (1 + ROOM) * most + ROUNDING
+    if moved <= most_rounded or moved <= most_rounded + ROUNDING * length(theta):
         return ""
     return f"an update longer than its {visits} visit(s) of training can make it ({most:.3g})."
 

@@ -32,7 +32,7 @@ from fedcohort.training.rows import rows_of
 from fedcohort.training.server import Rule, Server
 
 
-@message
+@message(parameters=["theta"])
 class Update:
     """One site's part in a mean of models: n_k θ_k (P,), n_k, n_k loss_k at the θ given."""
 

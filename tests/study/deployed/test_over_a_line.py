@@ -34,10 +34,10 @@ class LineSites:
     def names(self):
         return tuple(self._line.sites)
 
-    def federation(self, session, *, quorum, ledger, journal, observer):
+    def federation(self, session, *, quorum, ledger, journal, observer, secure="auto"):
         return remote(
             self._line, self._hash, session, quorum=quorum, ledger=ledger, journal=journal,
-            observer=observer, timeout=20.0,
+            observer=observer, timeout=20.0, secure=secure,
         )  # fmt: skip
 
     def close(self, session):

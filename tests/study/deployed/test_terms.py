@@ -85,7 +85,11 @@ def test_a_text_that_is_no_study_is_refused_on_one_line(tmp_path, change, said):
         ("{source: network}", "", "'outcome' is missing|'dictionary' is missing"),
         ("{outcome: {time: time, event: event}}", "", "'dictionary' is missing"),
         ("{dictionary: none.yaml}", "", "no dictionary file"),
-        ("{dictionary: d.yaml}", "privacy: {secure_aggregation: maybe}", "expected auto, true or false"),
+        (
+            "{dictionary: d.yaml}",
+            "privacy: {secure_aggregation: maybe}",
+            "expected auto, true or false",
+        ),
         ("{dictionary: d.yaml, surce: x}", "", "unknown key 'surce'"),
     ],
 )
@@ -96,6 +100,23 @@ def test_a_file_that_a_network_cannot_run_is_refused_before_anything(tmp_path, d
         Terms.of(path)
     assert "\n" not in str(error.value)
     assert "s.yaml" in str(error.value) or "none.yaml" in str(error.value)
+
+
+def test_a_private_study_needs_limits_in_the_dictionary_before_it_is_sent(tmp_path):
+    path = written(tmp_path, "{dictionary: d.yaml}")
+    arm = "{method: deepcox, strategy: exact}"
+    path.write_text(
+        path.read_text().replace("{method: cox}", arm) + "privacy: {dp: {epsilon: 3}}\n"
+    )
+    sent = Terms.of(path).to_json()
+    (tmp_path / "d.yaml").write_text(DICTIONARY.replace(", range: [18, 110]", ""))
+    with pytest.raises(
+        FedcohortError, match="column 'age' has no range in the dictionary"
+    ) as error:
+        Terms.of(path)
+    assert "\n" not in str(error.value)
+    with pytest.raises(FedcohortError, match="arm 'exact': column 'age' has no range"):
+        Terms.from_json(sent.replace('"range":[18,110],', "").replace(',"range":[18,110]', ""))
 
 
 def test_a_study_of_a_network_says_where_it_can_be_run(tmp_path):

@@ -51,6 +51,7 @@ METHOD = Method(
     asks=asks,
     visible=visible,
     private=private.releases,
+    clips=private.CLIPS,
     gives=frozenset({"predict", "predict_survival", "at_round"}),
     preprocess={"scale": "minmax", "impute": "median"},
     alone={"strategy": "exact", "time_grid": "exact", "aggregation": "mean"},

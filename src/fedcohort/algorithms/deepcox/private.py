@@ -5,6 +5,9 @@
                     of records of one group are compared, so that a group of a few is enough: the
                     expected gradient is that of Cox's model sampled within sites (Langholz and
                     Goldstein, Stat. Sci. 11(1), 1996), whose maximum is at the same hazard ratios
+                    fedavg, fedprox, fedadam, fedyogi, sequential, ensemble: the same noisy
+                    gradients within each site's training, so that each site's model is private;
+                    all of the noise is each site's own, so that the same ε buys less than "exact"
     unit "site"     fedavg, fedprox, fedadam, fedyogi: every round, the noisy mean of what each
                     site's training changed, clipped
 
@@ -26,12 +29,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import lru_cache
 
 import numpy as np
 
 from fedcohort.algorithms.deepcox.model import DeepCoxModel
-from fedcohort.algorithms.deepcox.settings import DeepCoxSettings
+from fedcohort.algorithms.deepcox.settings import STRATEGIES, DeepCoxSettings
 from fedcohort.arrays import Array
 from fedcohort.data.tables import SurvivalTable
 from fedcohort.models.network import initial, network
@@ -47,17 +51,28 @@ from fedcohort.protocol import (
     message,
     summed,
 )
-from fedcohort.training import private
+from fedcohort.training import noisy, private
+from fedcohort.training.course import Course, Schedule
 from fedcohort.training.plan import Plan
 from fedcohort.training.rows import tensor
 from fedcohort.training.server import RULES
 
 #: Parts of the follow-up with a hazard each, steps of the curve in each, and B of eq. (1).
 INTERVALS, STEPS_IN, BOUND = 6, 8, 2.0
+#: Noisy steps of a fit that protects records, over √ε.
+STEPS_BY_ROOT = 8
 #: Of the whole Σ 1/z², one part in so many is the baseline's.
 PART = 5
 #: Strategies with a private fit, by what is protected.
-PRIVATE = {"record": ("exact",), "site": ("fedavg", "fedprox", "fedadam", "fedyogi")}
+PRIVATE = {"record": STRATEGIES, "site": tuple(RULES)}
+#: C by what is protected.
+CLIPS = {"record": 0.3, "site": 1.0}
+#: The step that trains, by strategy, where records are protected; the others average.
+TRAINS = {
+    "exact": private.pull_privately,
+    "sequential": private.leave_privately,
+    "ensemble": private.leave_privately,
+}
 
 
 @message
@@ -69,13 +84,19 @@ class Hazards:
 
 @summed
 def hazards_privately(
-    site: Site[SurvivalTable, None], *, theta: Array, plan: str, horizon: float
+    site: Site[SurvivalTable, None], *, thetas: Array, weights: Array, plan: str, horizon: float
 ) -> Private[Hazards]:
-    """Count deaths and sum exposures in equal parts of the time up to `horizon`, eq. (1)."""
+    """Count deaths and sum exposures in equal parts of the time up to `horizon`, eq. (1).
+
+    f = Σ_m weights_m f_m, with thetas (M, P).
+    """
     p = Plan.of(plan)
-    net = network(p.network, p.dtype, p.device)
-    net.load(theta)
-    f = np.nan_to_num(np.asarray(net.outputs(tensor(site.data.x, p)), float))
+    net, x = network(p.network, p.dtype, p.device), tensor(site.data.x, p)
+    f = np.zeros(len(x))
+    for theta, weight in zip(thetas, weights, strict=True):
+        net.load(theta)
+        f += weight * np.asarray(net.outputs(x), float)
+    f = np.nan_to_num(f)
     parts = record_hazards(f, site.data.time, site.data.event, horizon)
     return Private(Hazards(parts.sum(axis=0)), {"told": math.sqrt(1.0 + INTERVALS)})
 
@@ -122,21 +143,48 @@ def releases(config: DeepCoxSettings, dp: Dp) -> Sequence[Release]:
             "setting 'dropout' of method 'deepcox' draws anew for every gradient, and a private "
             "fit takes each record's alone; set it to 0."
         )
-    return _releases(config.rounds, config.dp_sampling, dp)
+    rounds = rounds_of(config, dp)
+    if dp.unit == "site":
+        return _releases(private.move_privately.name, rounds, 1, 1.0, dp)
+    step = TRAINS.get(config.strategy, private.train_privately)
+    count = rounds * visit(config)
+    draws = count if config.strategy == "ensemble" else visit(config)
+    return _releases(step.name, count, draws, draws_of(config, dp).sampling, dp)
+
+
+def rounds_of(config: DeepCoxSettings, dp: Dp) -> int:
+    """Return the rounds of a private fit: as set, or at most as many as ε pays for.
+
+    The noise of T steps grows as √T/ε and what they learn as T, until they have learned it.
+    """
+    if config.dp_rounds is not None:
+        return config.dp_rounds
+    if dp.unit == "site":
+        return config.rounds
+    return min(config.rounds, max(1, round(STEPS_BY_ROOT * math.sqrt(dp.epsilon) / visit(config))))
+
+
+def visit(config: DeepCoxSettings) -> int:
+    """Return the noisy steps of a round at one site, where records are protected."""
+    return 1 if config.strategy == "exact" else config.internal_epochs * config.internal_batches
+
+
+def draws_of(config: DeepCoxSettings, dp: Dp) -> private.Draws:
+    """Return how a site draws records in each noisy step."""
+    batches = 1 if config.strategy == "exact" else config.internal_batches
+    return private.Draws.dealt(config.dp_groups, dp.norm, config.dp_sampling, batches)
 
 
 @lru_cache(maxsize=64)
-def _releases(rounds: int, sampling: float, dp: Dp) -> tuple[Release, ...]:
-    step = private.pull_privately if dp.unit == "record" else private.move_privately
-    q = sampling if dp.unit == "record" else 1.0
-
+def _releases(step: str, count: int, draws: int, q: float, dp: Dp) -> tuple[Release, ...]:
+    """Return `count` noisy answers of the step that trains, and the baseline's."""
     from fedcohort.privacy import accounting  # slow to import: only where noise is asked for
 
     def make(z: float) -> tuple[Release, ...]:
-        trained = Release(step=step.name, noise=z, count=rounds, sampling=q)
+        trained = Release(step=step, noise=z, count=count, sampling=q, draws=draws)
         if dp.unit != "record":
             return (trained,)
-        noise = z * math.sqrt((PART - 1) / rounds)
+        noise = z * math.sqrt((PART - 1) / count)
         return trained, Release(step=hazards_privately.name, noise=noise)
 
     return make(accounting.calibrate(make, dp))
@@ -149,30 +197,58 @@ def fit(fed: Federation, config: DeepCoxSettings, task: Task, dp: Dp) -> DeepCox
     ------
     Refused : a site does not take part: it has too few rows, or its budget is spent.
     """
-    plan, schedule = config.plan(len(task.features)), config.schedule
-    theta = initial(plan.network, task.seed)
+    plan, rounds = config.plan(len(task.features)), rounds_of(config, dp)
+    keep = tuple(r for r in config.schedule.keep if r < rounds)
+    schedule = replace(config.schedule, rounds=rounds, keep=keep)
     if dp.unit == "record":
-        course = private.noisy_descent(
-            fed, plan, schedule, theta,
-            groups=config.dp_groups, clip=dp.clip, sampling=config.dp_sampling,
-        )  # fmt: skip
+        # plain steps: noise cancels in their sum, and Adam's are as long where all is noise
+        plan = replace(plan, optimiser="sgd")
+        schedule = replace(schedule, learning_rate=config.dp_learning_rate / dp.norm)
+    theta = initial(plan.network, task.seed)
+    weights = np.ones(1)
+    if config.strategy == "ensemble":
+        draws = draws_of(config, dp)
+        stages, weights = noisy.noisy_members(fed, plan, schedule, theta, draws)
+        thetas, kept = stages[0], dict(zip(keep, stages[1:], strict=True))
     else:
-        rule, server = RULES[config.strategy], config.server(theta)
-        course = private.noisy_averaging(fed, plan, schedule, rule, server, clip=dp.clip)
-    one = np.ones(1)
+        course = _course(fed, config, plan, schedule, theta, task, dp)
+        thetas, kept = course.theta[None], {r: v[None] for r, v in course.kept.items()}
 
-    def model(vector: np.ndarray, rounds: int) -> DeepCoxModel:
-        return DeepCoxModel(plan.network, vector[None], one, 0.0, None, rounds)
+    def model(thetas: Array, rounds: int) -> DeepCoxModel:
+        return DeepCoxModel(plan.network, thetas, weights, 0.0, None, rounds)
 
-    kept = {r: model(vector, r) for r, vector in course.kept.items()}
+    models = {r: model(stage, r) for r, stage in kept.items()}
     baseline = None
     if dp.unit == "record" and task.reach is not None:
         horizon = task.reach[1]
-        told = fed.sum(hazards_privately, theta=course.theta, plan=plan.text, horizon=horizon).told
+        told = fed.sum(
+            hazards_privately, thetas=thetas, weights=weights, plan=plan.text, horizon=horizon
+        ).told
         release = next(r for r in releases(config, dp) if r.step == hazards_privately.name)
         noise = release.noise * math.sqrt((1.0 + INTERVALS) * len(fed.sites))
         baseline = baseline_of(told, horizon, noise)
-    return DeepCoxModel(plan.network, course.theta[None], one, 0.0, baseline, course.rounds, kept)
+    return DeepCoxModel(plan.network, thetas, weights, 0.0, baseline, rounds, models)
+
+
+def _course(
+    fed: Federation,
+    config: DeepCoxSettings,
+    plan: Plan,
+    schedule: Schedule,
+    theta: Array,
+    task: Task,
+    dp: Dp,
+) -> Course:
+    """Train one model from θ (P,)."""
+    draws = draws_of(config, dp)
+    if config.strategy == "exact":
+        return noisy.noisy_descent(fed, plan, schedule, theta, draws)
+    if config.strategy == "sequential":
+        return noisy.noisy_tour(fed, plan, schedule, theta, task.rng, draws)
+    rule, server = RULES[config.strategy], config.server(theta)
+    if dp.unit == "site":
+        return noisy.noisy_averaging(fed, plan, schedule, rule, server, clip=dp.norm)
+    return noisy.noisy_visits(fed, plan, schedule, rule, server, draws)
 
 
 def baseline_of(told: Array, horizon: float, noise: float) -> Baseline:

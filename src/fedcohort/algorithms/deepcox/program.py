@@ -90,7 +90,7 @@ class RiskSums:
         return "risk sets that grow with time, or are below 0." * bool(grows or (self.s0 < 0).any())
 
 
-@message
+@message(parameters=["gradient"])
 class Pull:
     """∇(−ℓ) (P,), eq. (3)."""
 

@@ -67,9 +67,19 @@ class DeepCoxSettings:
         "protected", "protected, exact, or a number of intervals: where risk sets are summed"
     )
     dp_groups: int = setting(
-        128, "random groups of a site's records in a private round, strategy exact", "groups"
+        128, "random groups that a site's records are dealt into in a private pass", "groups"
     )
-    dp_sampling: float = setting(1.0, "probability that a record is in a private round, up to 1")
+    dp_sampling: float = setting(1.0, "probability that a record is in a private pass, up to 1")
+    dp_rounds: int | None = setting(
+        None,
+        "rounds of a private fit; null: rounds, or fewer at a small ε: 8√ε noisy steps in all",
+        "rounds",
+    )
+    dp_learning_rate: float = setting(
+        1.5,
+        "η of a private fit that protects records, in place of learning_rate and optimiser: plain "
+        "steps along the mean of clipped gradients, in units of the clip",
+    )
     dtype: str = setting("float64", "of the network", choices=("float64", "float32"))
     device: str = setting("cpu", "where the network computes", choices=("cpu", "cuda"))
 
@@ -89,6 +99,9 @@ class DeepCoxSettings:
         self._must("aggregation", plain, f"mean, as strategy {self.strategy!r} averages no models")
         self._must("patience", self.patience is None or self.patience > 0, "above 0, or null")
         self._must("dp_groups", self.dp_groups > 0, "a whole number above 0")
+        rounds = self.dp_rounds
+        self._must("dp_rounds", rounds is None or rounds > 0, "a whole number above 0, or null")
+        self._must("dp_learning_rate", self.dp_learning_rate > 0, "above 0")
         self._must("dp_sampling", 0 < self.dp_sampling <= 1, "above 0, up to 1")
         self._must("validation_fraction", 0 < self.validation_fraction < 1, "between 0 and 1")
         self._must("hidden", all(w > 0 for w in self.hidden), "whole numbers above 0")

@@ -1,5 +1,6 @@
 """Descriptive statistics over sites: Table 1 by site and by group, histograms, correlations."""
 
+from fedcohort.algorithms.describe import private
 from fedcohort.algorithms.describe.model import Description
 from fedcohort.algorithms.describe.program import DescribeSettings, fit
 from fedcohort.data.describe import describe_columns, describe_quantiles
@@ -7,6 +8,8 @@ from fedcohort.data.describe_bins import count_bins
 from fedcohort.data.describe_groups import describe_by_group
 from fedcohort.data.describe_pairs import sum_pairs
 from fedcohort.protocol import Method
+
+EXACT = (describe_columns, describe_quantiles, describe_by_group, count_bins, sum_pairs)
 
 METHOD = Method(
     name="describe",
@@ -28,12 +31,15 @@ METHOD = Method(
         "Of each site, once, what Table 1 shows of it, also by group: rows, missing values, counts "
         "of levels, mean, standard deviation and quantiles, where the site has hidden what is of "
         "few patients. Of all sites together, as sums, counts of numbers between round edges, and "
-        "products of columns."
+        "products of columns. With differential privacy (dp) nothing but one sum of counts and "
+        "moments over all sites, with noise."
     ),
     settings=DescribeSettings,
     fit=fit,
     model=Description,
-    steps=(describe_columns, describe_quantiles, describe_by_group, count_bins, sum_pairs),
+    steps=(*EXACT, private.describe_privately),
+    asks=lambda _: EXACT,
+    private=private.releases,
     gives=frozenset({"summary"}),
     raw=True,
 )

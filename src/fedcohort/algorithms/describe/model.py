@@ -27,6 +27,9 @@ class Description(Fitted):
     correlation : Pearson's r over all sites; None if not asked for.
     suppressed : how many counts are hidden.
     refusals : variable, site, group, what is not shown there, and by which rule.
+    noise : standard deviation, at most, of the noise in a count before it was made whole; None of
+        an exact description.
+    epsilon, delta : what a private description was asked to cost; None of an exact one.
     """
 
     by: str
@@ -37,6 +40,9 @@ class Description(Fitted):
     correlation: Correlation | None
     suppressed: int
     refusals: tuple[Row, ...]
+    noise: float | None = None
+    epsilon: float | None = None
+    delta: float | None = None
 
     def summary(self) -> list[Row]:
         """Return Table 1."""
@@ -59,6 +65,9 @@ class Description(Fitted):
             "refused": [] if found is None else [[*k, why] for k, why in found.refused.items()],
             "suppressed": self.suppressed,
             "refusals": list(self.refusals),
+            "noise": self.noise,
+            "epsilon": self.epsilon,
+            "delta": self.delta,
         }
 
     @classmethod
@@ -77,4 +86,7 @@ class Description(Fitted):
             correlation=found,
             suppressed=int(meta["suppressed"]),
             refusals=tuple(meta["refusals"]),
+            noise=meta.get("noise"),
+            epsilon=meta.get("epsilon"),
+            delta=meta.get("delta"),
         )

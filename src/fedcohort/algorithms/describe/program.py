@@ -6,7 +6,7 @@ correlations `data.describe_pairs`. The rules of what is hidden, and why nobody 
 the rest, stand in these modules, in `privacy.disclosure` and `shown_number`.
 
 Revealed: `SiteTable` and, where asked for, `SiteQuantiles` and `GroupTables`, of each site, once;
-`Bins` and `Pairs`, once, as sums over all sites.
+`Bins` and `Pairs`, once, as sums over all sites. With noise, what `private` says, and nothing else.
 """
 
 from __future__ import annotations
@@ -14,9 +14,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import cast
 
+from fedcohort.algorithms.describe import private
 from fedcohort.algorithms.describe.lines import lines
 from fedcohort.algorithms.describe.model import Description
-from fedcohort.algorithms.describe.refusals import of_bars, of_pairs, of_sites, of_summaries
+from fedcohort.algorithms.describe.refusals import (
+    of_bars,
+    of_noise,
+    of_pairs,
+    of_sites,
+    of_summaries,
+)
 from fedcohort.data.describe import Reading, describe, variables_of
 from fedcohort.data.describe_bins import Bars, histograms
 from fedcohort.data.describe_groups import describe_groups
@@ -29,6 +36,7 @@ from fedcohort.data.variable import Variable
 from fedcohort.data.words import known_name
 from fedcohort.protocol import (
     DataError,
+    Dp,
     Federation,
     SettingError,
     SiteUnavailable,
@@ -80,6 +88,8 @@ def fit(fed: Federation, config: DescribeSettings, task: Task) -> Description:
         )
     known = cast("Dictionary", task.dictionary)
     reading = Reading(_described(known, cast("Outcome | None", task.outcome_of), config.by))
+    if task.dp is not None:
+        return _privately(fed, config, reading, m, task.dp)
     if config.by:
         _check_groups(config.by, reading)
     shares = tuple(sorted(config.quantiles))
@@ -127,6 +137,30 @@ def fit(fed: Federation, config: DescribeSettings, task: Task) -> Description:
             *of_bars(without, m),
             *of_pairs(pairs, m),
         ),
+    )
+
+
+def _privately(
+    fed: Federation, config: DescribeSettings, reading: Reading, min_cell: int, dp: Dp
+) -> Description:
+    """Describe all rows together, with noise."""
+    next(fed.rounds(1))
+    (release,) = private.releases(config, dp)
+    found = private.described(fed, reading, release, min_cell=min_cell, bars=config.histograms)
+    n_hidden = sum(s.n_hidden for s in found.summaries)
+    fed.record(hidden=float(n_hidden))
+    return Description(
+        by="",
+        groups=(),
+        min_cell=min_cell,
+        table=lines(found.summaries),
+        histograms=tuple(found.bars),
+        correlation=None,
+        suppressed=n_hidden,
+        refusals=tuple(of_noise(found.summaries, found.drowned, min_cell)),
+        noise=found.noise,
+        epsilon=dp.epsilon,
+        delta=dp.delta,
     )
 
 

@@ -56,6 +56,23 @@ def of_pairs(found: Correlation | None, min_cell: int) -> list[Row]:
     return [_row(f"{a} × {b}", None, None, "correlation", rules[w]) for (a, b), w in pairs.items()]
 
 
+def of_noise(summaries: Iterable[Summary], drowned: Iterable[str], min_cell: int) -> list[Row]:
+    """Return what is hidden in a private Table 1."""
+    m, few = min_cell, set(drowned)
+    small = f"a noisy count of 1 to {m - 1}, or one of the next larger"
+    out: list[Row] = []
+    for s in summaries:
+        name = s.variable.name
+        number = "so few known values that noise would drown it"
+        if name not in few:
+            number = f"fewer than {2 * m} known values; of quartiles, {4 * m}"
+        rules = {"mean and sd": number, "quartiles": number}
+        out += [_row(name, None, None, what, rules.get(what, small)) for what, g in _gone(s) if g]
+        if name in few:
+            out.append(_row(name, None, None, "histogram", number))
+    return out
+
+
 def _row(variable: str, site: str | None, group: str | None, what: str, rule: str) -> Row:
     return {"variable": variable, "site": site, "group": group, "what": what, "rule": rule}
 

@@ -74,6 +74,7 @@ METHOD = Method(
     steps=(*STEPS, *private.STEPS),
     asks=asks,
     private=private.releases,
+    clips=private.CLIPS,
     gives=frozenset({"predict", "summary", "parameters"}),
     preprocess={"scale": "none", "impute": "median"},
 )
@@ -92,6 +93,7 @@ LOGISTIC = Method(
     steps=(*STEPS, *admm.STEPS, *private.STEPS),
     asks=asks_of_logistic,
     private=private.releases,
+    clips=private.CLIPS,
     gives=frozenset({"predict", "summary", "parameters"}),
     preprocess={"scale": "none", "impute": "median"},
 )

@@ -3,20 +3,17 @@
 Records z = (1, x) are weighted by w = min(1, C/‖z‖), which are prior weights as good as any: where
 the model is right, the maximum stays where it is. By family:
 
-    gaussian     once, the noisy cross-products of v = (1, x, y), scaled to ‖v‖ ≤ C,
-                     M = Σ v vᵀ,                                                          (1)
+    gaussian     once, the noisy cross-products of w (1, x, y), eq. (1) of `training.crossed`,
                  and least squares on them with a ridge that holds the smallest eigenvalue above
                  what the noise can give (AdaSSP: Wang, "Revisiting differentially private linear
                  regression", UAI 2018)
     binomial,    T rounds, each with a noisy sum of clipped scores
-    poisson          U(γ) = Σ u · min(1, C/‖u‖),  u = w (y − h(zᵀγ)) z                      (2)
+    poisson          U(γ) = Σ u · min(1, C/‖u‖),  u = w (y − h(zᵀγ)) z                      (1)
                  by which the coordinator steps (FedAdam's rule); the result is the mean of the
                  later half of its points
 
-A record that is added or taken away changes (1) by one v vᵀ, whose entries on and above the
-diagonal, those above times √2, have the norm ‖v‖² ≤ C²; and (2) by one vector of norm ≤ C. Neither
-needs an outcome that is bounded: y of the Gaussian counts from the middle of its usual values, in
-half widths.
+A record that is added or taken away changes (1) by one vector of norm ≤ C, whatever its outcome is;
+that of the Gaussian is cut to its usual values.
 
 No standard errors: those of the records' spread would leave out the noise, which is the larger part
 at small ε. Nor is the number of records told, or a likelihood.
@@ -26,7 +23,6 @@ Revealed: `Products` once or `Score` T times, with noise, as sums over the sites
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from functools import lru_cache
 
@@ -48,26 +44,22 @@ from fedcohort.protocol import (
     message,
     summed,
 )
+from fedcohort.training.crossed import ask, lifted, products_privately
 from fedcohort.training.server import Server, fedadam
 
 #: Learning rate and constants of FedAdam's rule, on covariates within [−1, 1].
 RATE, BETA1, BETA2, TAU = 0.1, 0.5, 0.9, 1e-6
+#: C, where the study says none.
+CLIPS = {"record": 0.5}
 #: Families with a private fit.
 SCORED = ("binomial", "poisson")
 
 
 @message
 class Score:
-    """U(γ) (p + 1,), eq. (2), the intercept first."""
+    """U(γ) (p + 1,), eq. (1), the intercept first."""
 
     score: Array
-
-
-@message
-class Products:
-    """M of eq. (1), ((p + 2)(p + 3)/2,): on and above the diagonal, those above times √2."""
-
-    upper: Array
 
 
 # site ---------------------------------------------------------------------------------
@@ -77,23 +69,13 @@ class Products:
 def score_privately(
     site: Site[LabelledTable, None], *, family: str, gamma: Array, clip: float
 ) -> Private[Score]:
-    """Sum clipped scores, eq. (2)."""
+    """Sum clipped scores, eq. (1)."""
     scores = record_scores(site.data, family, gamma, clip)
     return Private(Score(scores.sum(axis=0)), {"score": clip})
 
 
-@summed
-def products_privately(
-    site: Site[LabelledTable, None], *, centre: float, scale: float, clip: float
-) -> Private[Products]:
-    """Sum cross-products of covariates and outcome, eq. (1)."""
-    x, y = site.data.x, site.data.y
-    v = _cut(np.column_stack([np.ones(len(y)), x, (y - centre) / scale]), clip)
-    return Private(Products(_packed(v.T @ v)), {"upper": clip**2})
-
-
 def record_scores(table: LabelledTable, family: str, gamma: Array, clip: float) -> Array:
-    """Return each record's clipped part of eq. (2): (n, p + 1)."""
+    """Return each record's clipped part of eq. (1): (n, p + 1)."""
     z = np.column_stack([np.ones(len(table.y)), table.x])
     mean = Family(family, CANONICAL[family]).inverse(z @ gamma)
     return _cut(_cut(z, clip) * (table.y - mean)[:, None], clip)
@@ -104,19 +86,6 @@ def _cut(rows: Array, clip: float) -> Array:
     norm = np.linalg.norm(rows, axis=1, keepdims=True)
     fine = np.isfinite(norm)
     return np.where(fine, rows, 0.0) * (clip / np.maximum(np.where(fine, norm, 1.0), clip))
-
-
-def _packed(square: Array) -> Array:
-    rows, columns = np.triu_indices(len(square))
-    return square[rows, columns] * np.where(rows == columns, 1.0, math.sqrt(2.0))
-
-
-def _unpacked(upper: Array) -> Array:
-    k = round((math.sqrt(8 * len(upper) + 1) - 1) / 2)
-    rows, columns = np.triu_indices(k)
-    square = np.zeros((k, k))
-    square[rows, columns] = upper / np.where(rows == columns, 1.0, math.sqrt(2.0))
-    return square + np.triu(square, 1).T
 
 
 STEPS = (score_privately, products_privately)
@@ -183,17 +152,9 @@ def coefficients(
         raise DataError("there are no covariates; name at least one column besides the outcome.")
     if family in SCORED:
         return _scored(fed, family, config, len(task.features), dp), config.dp_rounds
-    if task.reach is None:
-        raise DataError(
-            "the outcome has no range in the dictionary, and a private fit scales it by that. Give "
-            "it 'usual: [low, high]', what most patients have."
-        )
-    low, high = task.reach
-    centre, scale = (low + high) / 2.0, (high - low) / 2.0
-    told = fed.sum(products_privately, centre=centre, scale=scale, clip=dp.clip)
-    noise = releases(config, dp)[0].noise * dp.clip**2 * math.sqrt(len(fed.sites))
-    beta = ridged(_unpacked(told.upper), noise, config.ridge) * scale
-    beta[0] += centre
+    told = ask(fed, task, releases(config, dp)[0], dp.norm)
+    beta = ridged(told.square, told.noise, config.ridge) * told.scale
+    beta[0] += told.centre
     return beta, 1
 
 
@@ -206,22 +167,17 @@ def ridged(products: Array, noise: float, l2: float) -> Array:
     l2 : the penalty on covariates, over the records' weight, which the first entry of M tells.
     """
     inner, right = products[:-1, :-1], products[:-1, -1]
-    k = len(inner)
-    reach = math.sqrt(2.0 * k) * noise  # the norm of a random symmetric matrix (Wigner)
-    values, vectors = np.linalg.eigh(inner)
-    held = max(0.0, 2.0 * reach - float(values[0]))
-    penalty = np.r_[0.0, np.full(k - 1, l2 * max(float(inner[0, 0]), 1.0))]
-    held_up = (vectors * np.maximum(values + held, reach + 1e-9)) @ vectors.T
-    return np.linalg.solve(held_up + np.diag(penalty), right)
+    penalty = np.r_[0.0, np.full(len(inner) - 1, l2 * max(float(inner[0, 0]), 1.0))]
+    return np.linalg.solve(lifted(inner, noise) + np.diag(penalty), right)
 
 
 def _scored(fed: Federation, family: str, config: Scored, p: int, dp: Dp) -> Array:
-    """Return the mean of the later half of the points of a noisy ascent by eq. (2)."""
+    """Return the mean of the later half of the points of a noisy ascent by eq. (1)."""
     state = Server.at(np.zeros(p + 1), rate=RATE, beta1=BETA1, beta2=BETA2, tau=TAU)
     rounds, weight = config.dp_rounds, 0.0
     mean = state.x
     for i in fed.rounds(rounds):
-        told = fed.sum(score_privately, family=family, gamma=state.x, clip=dp.clip)
+        told = fed.sum(score_privately, family=family, gamma=state.x, clip=dp.norm)
         fed.record(learning_rate=RATE)
         weight = max(weight, float(np.abs(told.score).max()))
         slope = told.score - config.ridge * weight * np.r_[0.0, state.x[1:]]

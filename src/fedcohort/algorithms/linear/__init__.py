@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
-from fedcohort.algorithms.linear import lasso, ridge
+from fedcohort.algorithms.linear import lasso, private, ridge
 from fedcohort.algorithms.linear.course import Course
 from fedcohort.algorithms.linear.model import LinearModel
 from fedcohort.algorithms.linear.settings import (
@@ -16,6 +16,7 @@ from fedcohort.algorithms.linear.steps import STEPS as PRODUCTS
 from fedcohort.algorithms.linear.steps import differences, fold_products, isolation, products
 from fedcohort.protocol import Method, Step
 from fedcohort.training import admm
+from fedcohort.training.crossed import products_privately
 
 _ONCE = (
     "Only sums over all sites, once: the number of records, totals and cross-products of the "
@@ -55,8 +56,10 @@ _SHARED: dict[str, Any] = {
     "tasks": ("regression",),
     "reveals_with": reveals_with,
     "model": LinearModel,
-    "steps": (*PRODUCTS, *admm.STEPS),
+    "steps": (*PRODUCTS, *admm.STEPS, products_privately),
     "asks": asks,
+    "private": private.releases,
+    "clips": private.CLIPS,
     "gives": frozenset({"predict", "summary", "parameters"}),
     "preprocess": {"scale": "none", "impute": "median"},
 }

@@ -14,7 +14,7 @@ steps of log λ. "auto" chooses λ by the error of held-out rows (`folds`), or b
 which asks the sites for nothing more.
 
 Revealed, only as sums over all sites: `Products` once; for held-out error, once more by fold. For
-ADMM see `training.admm`.
+ADMM see `training.admm`, for fits with noise `private`.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from fedcohort.algorithms.linear import private
 from fedcohort.algorithms.linear.admm import by_admm
 from fedcohort.algorithms.linear.course import Course
 from fedcohort.algorithms.linear.folds import Folded, fold
@@ -31,7 +32,7 @@ from fedcohort.algorithms.linear.moments import Moments, collect
 from fedcohort.algorithms.linear.settings import PathSettings
 from fedcohort.arrays import Array
 from fedcohort.numerics.descent import TOL, descend
-from fedcohort.protocol import Federation, NotConverged, Task
+from fedcohort.protocol import Dp, Federation, NotConverged, Task
 
 #: A mean square below this share of the outcome's is rounding error.
 EXACT = 1e-10
@@ -49,6 +50,8 @@ def fit(fed: Federation, config: PathSettings, task: Task) -> LinearModel:
     if penalty is not None and config.solver == "admm":
         return by_admm(fed, config, task, penalty * ratio, penalty * (1 - ratio))
     next(fed.rounds(1))
+    if task.dp is not None:
+        return _privately(fed, config, task, task.dp)
     pool = collect(fed, task)
     m = pool.moments
     grid = _grid(m, config, penalty, ratio)
@@ -77,6 +80,30 @@ def fit(fed: Federation, config: PathSettings, task: Task) -> LinearModel:
     )
 
 
+def _privately(fed: Federation, config: PathSettings, task: Task, dp: Dp) -> LinearModel:
+    """Fit by noisy sums, eq. (2) of `private` choosing; nothing but coefficients is told."""
+    m, dearer = private.collect(fed, config, task, dp)
+    penalty, ratio = config.asked
+    grid = _grid(m, config, penalty, ratio)
+    coefficients, sweeps = _path(m, grid, ratio)
+    fitted = m.residual(coefficients) / m.rows
+    course = Course(grid, m.intercept(coefficients), coefficients, fitted, len(grid) - 1)
+    if penalty is None:
+        course = by_bic(course, m, ratio, 1.0 + dearer)
+    for row in course.rows():
+        fed.record(**row)
+    beta, l1, l2 = coefficients[course.chosen], course.penalty * ratio, course.penalty * (1 - ratio)
+    return LinearModel(
+        features=task.features,
+        intercept=float(m.intercept(beta)),
+        coefficients=beta,
+        rows=0,
+        objective=float(fitted[course.chosen] + l1 * np.abs(beta).sum() + l2 / 2 * beta @ beta),
+        iterations=int(sweeps[course.chosen]),
+        course=course,
+    )
+
+
 def held_out(course: Course, folded: Folded, rule: str, ratio: float) -> Course:
     """Return the path with eq. (2) of `folds`, and the penalty that the rule chooses."""
     rows = np.array([float(f.told.rows) for f in folded.folds])
@@ -94,8 +121,13 @@ def held_out(course: Course, folded: Folded, rule: str, ratio: float) -> Course:
     )  # fmt: skip
 
 
-def by_bic(course: Course, m: Moments, ratio: float) -> Course:
-    """Return the path with the penalty that eq. (2) chooses, among those that leave a residual."""
+def by_bic(course: Course, m: Moments, ratio: float, price: float = 1.0) -> Course:
+    """Return the path with the penalty that eq. (2) chooses, among those that leave a residual.
+
+    Parameters
+    ----------
+    price : what a degree of freedom costs, over log(n).
+    """
     df = np.array(
         [
             freedom(m, beta, penalty * (1 - ratio))
@@ -103,7 +135,7 @@ def by_bic(course: Course, m: Moments, ratio: float) -> Course:
         ]
     )
     able = np.flatnonzero((df < m.rows - 1) & (course.fitted > EXACT * course.fitted[0]))
-    score = m.rows * np.log(course.fitted[able]) + np.log(m.rows) * df[able]
+    score = m.rows * np.log(course.fitted[able]) + price * np.log(m.rows) * df[able]
     return replace(course, chosen=int(able[np.argmin(score)]), rule="bic")
 
 

@@ -25,11 +25,12 @@ class LinearModel(Fitted):
     features : names of the covariates, in order, (p,).
     intercept : b₀, in the unit of y.
     coefficients : β (p,), in units of y per unit of the covariate.
-    rows : records at all sites.
+    rows : records at all sites; 0 of a private fit, which does not tell.
     objective : mean square of the residuals, plus the penalty.
     iterations : rounds of the fit, or sweeps of coordinate descent.
     level : coverage of the intervals in `summary`.
-    total, residual : Σ (y − mean)² and Σ (y − b₀ − xᵀβ)²; None where sites summed neither (ADMM).
+    total, residual : Σ (y − mean)² and Σ (y − b₀ − xᵀβ)²; None where sites summed neither (ADMM,
+        private fits).
     df : degrees of freedom that the covariates take; p without a penalty.
     spread : (p + 1, p + 1), the covariance of (b₀, β) over σ²; None where the method has none.
     course : the coefficients along a path of penalties, and their error; None without.
@@ -148,7 +149,8 @@ class LinearModel(Fitted):
         """
         if self.spread is None:
             raise NotSupported(
-                "this fit has no standard errors; 'ridge' with the exact solver has them."
+                "this fit has no standard errors; 'ridge' with the exact solver, and without "
+                "noise, has them."
             )
         return self.sigma2 * self.spread
 
@@ -236,7 +238,7 @@ class LinearModel(Fitted):
     def _known(self, value: float | None) -> float:
         if value is None:
             raise NotSupported(
-                "this fit has no sums of squares: ADMM sums coefficients alone. Fit with the "
-                "exact solver."
+                "this fit has no sums of squares: ADMM sums coefficients alone, and a private fit "
+                "tells nothing else. Fit with the exact solver, without noise."
             )
         return value

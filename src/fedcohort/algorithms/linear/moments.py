@@ -22,8 +22,8 @@ from fedcohort.algorithms.linear.steps import Products, products
 from fedcohort.arrays import Array
 from fedcohort.data.differences import check_differences
 from fedcohort.data.isolation import Columns
-from fedcohort.privacy.disclosure.records import effective
 from fedcohort.numerics.scaling import CONSTANT
+from fedcohort.privacy.disclosure.records import effective
 from fedcohort.protocol import DataError, Federation, NothingToLearn, Task, check_all_answered
 
 #: Σz² over Σ(z − mean)² above which sums are asked for again, about the means.

@@ -10,7 +10,8 @@ squares. With one, the covariance is the penalised (Bayesian) σ² A⁻¹: that 
 that it brings. The covariates take tr(S A⁻¹) degrees of freedom (Hastie, Tibshirani, Friedman,
 "The Elements of Statistical Learning", 2nd ed. 2009, section 3.4).
 
-Revealed: `Products`, once, as a sum over all sites. For ADMM see `training.admm`.
+Revealed: `Products`, once, as a sum over all sites. For ADMM see `training.admm`, for fits with
+noise `private`.
 """
 
 from __future__ import annotations
@@ -19,13 +20,14 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from fedcohort.algorithms.linear import private
 from fedcohort.algorithms.linear.admm import by_admm
 from fedcohort.algorithms.linear.model import LinearModel
 from fedcohort.algorithms.linear.moments import Moments, collect
 from fedcohort.algorithms.linear.settings import RidgeSettings
 from fedcohort.arrays import Array
 from fedcohort.numerics.blame import SINGULAR, collinear
-from fedcohort.protocol import Federation, SingularInformation, Task
+from fedcohort.protocol import Dp, Federation, SingularInformation, Task
 
 
 def fit(fed: Federation, config: RidgeSettings, task: Task) -> LinearModel:
@@ -40,6 +42,8 @@ def fit(fed: Federation, config: RidgeSettings, task: Task) -> LinearModel:
     if config.solver == "admm":
         return by_admm(fed, config, task, 0.0, config.penalty)
     next(fed.rounds(1))
+    if task.dp is not None:
+        return _privately(fed, config, task, task.dp)
     pool = collect(fed, task)
     m = pool.moments
     if not config.penalty and m.rows < (needed := len(task.features) + 1 + pool.least):
@@ -64,6 +68,23 @@ def fit(fed: Federation, config: RidgeSettings, task: Task) -> LinearModel:
         residual=residual,
         df=float((m.xx * inverse).sum()) if config.penalty else float(len(beta)),
         spread=with_intercept(inverse, m),
+    )
+
+
+def _privately(fed: Federation, config: RidgeSettings, task: Task, dp: Dp) -> LinearModel:
+    """Fit by noisy sums; nothing but coefficients is told."""
+    m, _ = private.collect(fed, config, task, dp)
+    beta = inverted(m, config.penalty, task.features) @ m.xy
+    objective = float(m.residual(beta)) / m.rows + config.penalty / 2 * float(beta @ beta)
+    fed.record(objective=objective)
+    return LinearModel(
+        features=task.features,
+        intercept=float(m.intercept(beta)),
+        coefficients=beta,
+        rows=0,
+        objective=objective,
+        iterations=1,
+        level=config.level,
     )
 
 

@@ -48,9 +48,9 @@ def section(run: Run) -> Section | None:
         "budget",
         "Privacy budget",
         "What did privacy cost?",
-        f"ε bounds how much more likely anything that left can be because one {unit}'s data were "
-        "in it: at most e^ε times, but for a chance of δ. Smaller is more private; what is spent "
-        "adds up over fits.",
+        f"ε bounds how much more likely anything that a fit told can be because one {unit}'s data "
+        "were in it: at most e^ε times, but for a chance of δ. Smaller is more private; what is "
+        "spent adds up over fits. Table 1 and the metrics are exact, and not covered.",
         body,
     )
 

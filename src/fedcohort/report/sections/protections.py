@@ -1,15 +1,30 @@
-"""Which protections were on, what each protects from, and what it does not."""
+"""Which protections were on, what each protects from and what it does not, and who tried them.
+
+What `fedcohort audit` found of this run stands below the table (`audit.json`, beside the results).
+"""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple, cast
 
+from fedcohort.protocol.errors import DataError
 from fedcohort.report import words
 from fedcohort.report.disclosure import Sent, federated, sent
-from fedcohort.report.markup import Markup, h, table
+from fedcohort.report.markup import Markup, h, p, table
 from fedcohort.report.run import Run
 from fedcohort.report.sections.base import Section
+
+#: Where `fedcohort audit` keeps what it found, and what each audit is called here.
+AUDITS = "audit.json"
+WHAT: Mapping[str, str] = {
+    "inversion": "Records from a message",
+    "membership": "Who was trained on",
+    "epsilon": "ε from below",
+    "linkage": "Patients from curves",
+}
 
 
 class _Row(NamedTuple):
@@ -36,8 +51,62 @@ def section(run: Run) -> Section | None:
         "Which protections were on?",
         "No protection helps against everything. Each row says where it ends; what they leave open "
         "is for agreements between hospitals to settle.",
-        table(head, body, spoken="Protections of the study", class_="wide"),
+        h(
+            "div",
+            table(head, body, spoken="Protections of the study", class_="wide"),
+            _tested(run),
+        ),
     )
+
+
+def _tested(run: Run) -> Markup:
+    """Return what the audits of this run found; where there are none, that nobody tried."""
+    found = _audits(run.folder / AUDITS)
+    if not found:
+        return p(
+            "No attack was tried on this run. ",
+            h("code", "fedcohort audit"),
+            " tries four of them on a run with simulated sites.",
+            class_="quiet",
+        )
+    titles = {a.name: a.title for a in run.arms}
+    rows = [
+        [
+            h("strong", WHAT[audit]),
+            titles.get(str(told.get("arm")), str(told.get("arm") or "the run")),
+            str(told.get("verdict") or ""),
+            h("span", "yes" if told.get("alarm") else "no", class_=_badge(told)),
+        ]
+        for audit, told in found.items()
+    ]
+    return h(
+        "div",
+        table(["Audit", "Of", "What was found", "Alarm"], rows, caption="Tested on this run"),
+        p("An attack that found nothing is no proof that none can.", class_="quiet"),
+    )
+
+
+def _badge(told: Mapping[str, Any]) -> str:
+    return "badge seen" if told.get("alarm") else "badge"
+
+
+def _audits(path: Path) -> dict[str, Mapping[str, Any]]:
+    """Return the findings by audit, in the order of `WHAT`; none where there is no file.
+
+    Raises
+    ------
+    DataError : the file cannot be read, or is no file of audits.
+    """
+    if not path.exists():
+        return {}
+    try:
+        content: Any = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        raise DataError(f"{path}: this file is damaged; move it away.") from None
+    if not isinstance(content, dict):
+        raise DataError(f"{path}: this is no file of audits; move it away.")
+    of = cast("dict[str, Any]", content)
+    return {audit: of[audit] for audit in WHAT if isinstance(of.get(audit), dict)}
 
 
 def _state(row: _Row) -> Markup:
@@ -77,15 +146,16 @@ def _noise(run: Run, lines: list[Sent]) -> _Row:
     how = "no noise was added"
     if noisy and asked:
         unit = "hospital" if asked.get("unit") == "site" else "patient"
-        how = f"ε {asked.get('epsilon')}, δ {asked.get('delta')}, of each {unit}, in each fit"
+        spent, chance = (words.number(asked.get(name)) for name in ("epsilon", "delta"))
+        how = f"ε {spent:g}, δ {chance:g}, of each {unit}, in each fit"
     return _Row(
         "Differential privacy",
         None if noisy and noisy < fits else bool(noisy),
         how,
-        "Anybody who has the model, or all that left, finding out whether one patient was in it, "
-        "or what that patient's record says beyond what others tell.",
-        "What a group has in common; what others' records tell of a patient; metrics, which are "
-        "exact counts of patients held out.",
+        "Anybody who has the model, or all that its fit told, finding out whether one patient was "
+        "in it, or what that patient's record says beyond what others tell.",
+        "What a group has in common; what others' records tell of a patient; Table 1, and metrics "
+        "of patients held out, which are exact counts.",
     )
 
 

@@ -33,6 +33,7 @@ from fedcohort.metrics import federated, federated_values, histogram, within_sit
 from fedcohort.metrics.brier import integrate
 from fedcohort.metrics.calibration import groups_of, solve_slope, varies, with_enough
 from fedcohort.protocol import Row, SiteUnavailable
+from fedcohort.protocol.errors import ReplyRejected
 from fedcohort.runtime.coordinator import Coordinator
 from fedcohort.study.deployed.judging import Own, Said, Seen, tell_own
 from fedcohort.study.deployed.yard import Yard, yard
@@ -100,7 +101,7 @@ def judge(fed: Coordinator, plan: Plan, outcome: Outcome, said: Said | Own) -> F
 
     Raises
     ------
-    SiteUnavailable : a site left between two calls.
+    SiteUnavailable : a site left between two calls; `ReplyRejected`, one answered in another form.
     """
     blind = fed.through(Seen("blind")).sum(federated.score_moments, centre=0.0)
     bins = max(2, min(BINS, int(blind.rows) // max(1, plan.min_cell)))
@@ -118,6 +119,12 @@ def judge(fed: Coordinator, plan: Plan, outcome: Outcome, said: Said | Own) -> F
             f"{', '.join(late)} left while the blind rows were judged, and metrics are of the same "
             f"sites throughout. Bring them back and --resume, or start again without them."
         )
+    for site, t in told.items():
+        if any(np.shape(part) for part in (t.value, t.error, t.told)):
+            raise ReplyRejected(
+                f"site {site!r} answered {tell_own.name} with arrays where single numbers belong. "
+                f"Check that both ends run the same version of fedcohort."
+            )
     own = {s: (float(t.value), float(t.error)) if t.told else None for s, t in told.items()}
     wanted = {m: metrics.get(m, math.nan) for m in plan.metrics}
     inside = {m: within[m] for m in plan.metrics if m in within}

@@ -25,8 +25,8 @@ from fedcohort.data.dictionary import Dictionary
 from fedcohort.data.frames import without
 from fedcohort.data.outcome import Binary, Category, Outcome, Survival
 from fedcohort.data.preprocess import check_roles, strata_levels
-from fedcohort.protocol import DataError, InputError, StudyError
-from fedcohort.study import evaluate, plan, yamlfile
+from fedcohort.protocol import DataError, InputError, StudyError, registry
+from fedcohort.study import evaluate, plan, private, yamlfile
 from fedcohort.study.plan import Plan
 
 #: The form of the text; another one is refused.
@@ -197,6 +197,10 @@ class Terms:
             try:
                 check_roles(self.dictionary, self.outcome, **roles)
                 strata_levels(self.dictionary, self.outcome, str(arm.settings.get("strata", "")))
+                if self.plan.privacy.dp is not None and arm.scope == "sites":
+                    private.check_dictionary(
+                        registry.find(arm.method), arm.configured(), self.dictionary, self.outcome
+                    )
             except InputError as error:
                 raise DataError(f"arm {arm.name!r}: {error}") from None
 

@@ -1,0 +1,197 @@
+"""What is shown of a noisy Table 1: arithmetic on what `private` released, at no further cost.
+
+As each variable's cells add up to n, n is the mean of these sums by the inverse of their variance;
+each variable's cells are then the nearest ones that are not negative and add up to n, made whole by
+the largest remainder. Mean and standard deviation follow from the moments. Quartiles are read off
+the noisy histogram, on a straight line in each cell, so they are no finer than it: no order
+statistic of records is ever asked for. What has so few known values that noise would drown it is
+not shown (`CLEAR`), and the rules of the exact table hide the rest: counts of 1 to `min_cell` − 1
+with those that would tell them, moments of fewer than 2 `min_cell` known values, quartiles of fewer
+than 4 `min_cell`. Noise alone would suffice for privacy; the rule stays because readers take a
+count of 3 for a fact.
+
+Revealed: nothing beyond `private.NoisyTable`.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from fedcohort.arrays import Array
+from fedcohort.data.describe import Reading
+from fedcohort.data.describe_bins import CELLS, Bars, safe_bins
+from fedcohort.data.summary import Summary
+from fedcohort.data.variable import Variable
+from fedcohort.privacy.disclosure.counts import hidden
+from fedcohort.privacy.disclosure.rounding import rounded, step
+from fedcohort.protocol import DataError
+
+#: A number is shown if its known values are this many standard deviations of a count's noise.
+CLEAR = 8.0
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where the parts of a `private.NoisyTable` stand.
+
+    Attributes
+    ----------
+    reading : of the variables.
+    low, high, bins : (c,), see `private.describe_privately`.
+    """
+
+    reading: Reading
+    low: Array
+    high: Array
+    bins: Array
+
+    @classmethod
+    def of(cls, reading: Reading) -> Layout:
+        """Return the layout that follows from the dictionary.
+
+        A whole number with no more than `CELLS` possible values has a cell for each.
+
+        Raises
+        ------
+        DataError : numbers without limits; all are named.
+        """
+        numbers = [_source(reading, v.name) for v in reading.view.numeric]
+        ends = [v.range if v.usual == (None, None) else v.usual for v in numbers]
+        open_ended = [v.name for v, e in zip(numbers, ends, strict=True) if None in e]
+        if open_ended:
+            many = len(open_ended) > 1
+            raise DataError(
+                f"column{'s' * many} {', '.join(map(repr, open_ended[:12]))} "
+                f"ha{'ve' if many else 's'} no range in the dictionary, and a private description "
+                f"counts within it. Give 'usual: [low, high]', what most patients have, or "
+                f"'feature: false'."
+            )
+        limits = np.array(ends, float).reshape(-1, 2)
+        span = limits[:, 1] - limits[:, 0] + 1
+        whole = np.array([v.type == "integer" for v in numbers], bool) & (span <= CELLS)
+        half = np.where(whole, 0.5, 0.0)
+        return cls(
+            reading,
+            limits[:, 0] - half,
+            limits[:, 1] + half,
+            np.where(whole, span, CELLS).astype(np.int64),
+        )
+
+    @property
+    def parts(self) -> int:
+        """K of `private`."""
+        return 2 * len(self.bins) + len(self.reading.n_levels)
+
+
+def _source(reading: Reading, name: str) -> Variable:
+    return next(v for v in reading.variables if v.name == name)
+
+
+@dataclass(frozen=True)
+class Shown:
+    """What is shown of a noisy table.
+
+    Attributes
+    ----------
+    summaries : of each variable, in order.
+    bars : histograms.
+    drowned : names of numbers that noise would drown.
+    noise : standard deviation of a count's noise, at most.
+    """
+
+    summaries: list[Summary]
+    bars: list[Bars]
+    drowned: list[str]
+    noise: float
+
+
+def read(layout: Layout, cells: Array, noise: float, *, min_cell: int, bars: bool) -> Shown:
+    """Return what is shown of noisy cells (d,); see the header."""
+    sizes: list[int] = []
+    for n in layout.bins.tolist():
+        sizes += [n + 1, 2]
+    sizes += [n + 1 for n in layout.reading.n_levels.tolist()]
+    parts = np.split(cells, np.cumsum(sizes)[:-1])
+    c = len(layout.bins)
+    raw = [*parts[: 2 * c : 2], *parts[2 * c :]]
+    precision = np.array([1.0 / len(part) for part in raw])
+    rows = max(round(float(precision @ [part.sum() for part in raw] / precision.sum())), 0)
+    counts = [whole(part, rows) for part in raw]
+    out = Shown([], [], [], noise)
+    for v in layout.reading.variables:
+        j = layout.reading.place[v.name]
+        one = _counted(v, layout.reading.levels[v.name], counts[j], min_cell)
+        if not one.levels:
+            known = rows - int(counts[j][0])
+            if known < CLEAR * noise:
+                out.drowned.append(v.name)
+            else:
+                one = _measured(layout, j, one, counts[j], parts[2 * j + 1], min_cell)
+                safe = safe_bins(counts[j][1:], rows, min_cell)
+                if bars and safe.any():
+                    out.bars.append(_bars(layout, j, v, safe))
+        out.summaries.append(one)
+    return out
+
+
+def whole(noisy: Array, total: int) -> Array:
+    """Return the nearest counts (k,) that are not negative, add up to `total`, and are whole."""
+    ordered = np.sort(noisy)[::-1]
+    over = (np.cumsum(ordered) - total) / np.arange(1, len(ordered) + 1)
+    positive = np.flatnonzero(ordered > over)
+    near = np.maximum(noisy - (over[positive[-1]] if len(positive) else over[0]), 0.0)
+    floor = np.floor(near + 1e-9)
+    left = round(total - float(floor.sum()))
+    most = np.argsort(floor - near, kind="stable")[: max(left, 0)]
+    floor[most] += 1
+    return floor.astype(np.int64)
+
+
+def _counted(v: Variable, levels: tuple[str, ...], cells: Array, m: int) -> Summary:
+    """Return a variable's counts, with small ones hidden; cells are of missing, then of levels."""
+    n = int(cells.sum())
+    told = cells if levels else np.array([cells[0], n - cells[0]])
+    gone = hidden(told, m)
+    shown = [None if g else int(x) for g, x in zip(gone, told, strict=True)]
+    return Summary(
+        v,
+        levels,
+        None,
+        None if 0 < n < m else n,
+        shown[0],
+        counts=tuple(shown[1:] if levels else ()),
+    )
+
+
+def _measured(layout: Layout, j: int, one: Summary, cells: Array, sums: Array, m: int) -> Summary:
+    """Return a number's summary with what is shown of its mean, sd and quartiles."""
+    known = int(cells[1:].sum())
+    low, high = float(layout.low[j]), float(layout.high[j])
+    middle, half = (low + high) / 2, (high - low) / 2
+    u, square = np.clip(sums * math.sqrt(2.0) / known, [-1.0, 0.0], 1.0).tolist()
+    sd = half * math.sqrt(max(square - u * u, 0.0) * known / max(known - 1, 1))
+    by = step(sd, known, 0.0)
+    if known >= 2 * m:
+        one = replace(one, mean=rounded(middle + half * u, by), sd=rounded(sd, by))
+    if known >= 4 * m:
+        edges = np.linspace(low, high, len(cells))
+        reached = np.r_[0.0, np.cumsum(cells[1:])] / known
+        q1, q2, q3 = (_at(reached, edges, share) for share in (0.25, 0.5, 0.75))
+        one = replace(one, quartiles=(rounded(q1, by), rounded(q2, by), rounded(q3, by)))
+    return one
+
+
+def _at(reached: Array, edges: Array, share: float) -> float:
+    """Return where a distribution that is straight between edges reaches a share."""
+    i = int(np.searchsorted(reached, share, side="left"))
+    i = min(max(i, 1), len(edges) - 1)
+    inside = (share - reached[i - 1]) / (reached[i] - reached[i - 1])
+    return float(edges[i - 1] + inside * (edges[i] - edges[i - 1]))
+
+
+def _bars(layout: Layout, j: int, v: Variable, counts: Array) -> Bars:
+    edges = np.linspace(layout.low[j], layout.high[j], len(counts) + 1)[1:-1]
+    return Bars(v.name, v.unit, tuple(np.round(edges, 12).tolist()), tuple(counts.tolist()))

@@ -1,0 +1,108 @@
+"""Linear methods with differential privacy: one noisy sum, and arithmetic on it.
+
+Asked for are the cross-products of `training.crossed`, once, with the sensitivity that is proved
+there. Everything else follows from them, so that it costs no more ε: weighted means and the sums of
+squares about them,
+
+    S, s, t of Σ w² (x, y)(x, y)ᵀ,  less the means,  times n/Σ w²                          (1)
+
+which take the place of those of `moments`; from these ridge is solved, and the lasso's whole path.
+A penalty that is not given is chosen along the path by the Bayesian information criterion, in which
+a coefficient is dearer by what it may fit of the noise: τ is the standard deviation of that of an
+entry beside the diagonal, r² the mean square of the residuals of the best β, and S̄ the mean of the
+diagonal of S. s − Sβ then has noise of τ² (1 + ‖β‖²) beside the records' own r² S̄, and the sum of
+squares falls in that proportion for nothing,
+
+    n log(Σ (y − ŷ)²/n) + log(n) df (1 + τ² (1 + ‖β‖²)/(r² S̄))                            (2)
+
+There are no standard errors: those of the records' spread would leave out the noise, which is most
+of it at small ε. Nor is a number of records told, or R².
+
+Revealed: `Products` once, with noise, as a sum over the sites.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+
+import numpy as np
+
+from fedcohort.algorithms.linear.moments import Moments
+from fedcohort.algorithms.linear.settings import PathSettings, RidgeSettings
+from fedcohort.protocol import Dp, Federation, Release, SettingError, Task
+from fedcohort.training.crossed import Told, ask, products_privately
+
+#: C, where the study says none.
+CLIPS = {"record": 1.5}
+
+
+def releases(config: RidgeSettings | PathSettings, dp: Dp) -> Sequence[Release]:
+    """Return the one release of a private fit.
+
+    Raises
+    ------
+    SettingError : settings without a private fit; or (ε, δ) cannot be met.
+    """
+    if dp.unit != "record":
+        raise SettingError(
+            f"dp.unit is {dp.unit!r}, and a linear model protects records; choose 'record'."
+        )
+    if config.solver != "exact":
+        raise SettingError(
+            f"setting 'solver' is {config.solver!r}, which has no private fit; choose 'exact'."
+        )
+    if isinstance(config, PathSettings) and config.asked[0] is None and config.rule == "1se":
+        raise SettingError(
+            "setting 'rule' is '1se', which holds records out, and a private fit asks once alone. "
+            "Choose 'bic', or give a penalty."
+        )
+    return _releases(dp)
+
+
+@lru_cache(maxsize=64)
+def _releases(dp: Dp) -> tuple[Release, ...]:
+    from fedcohort.privacy import accounting  # slow to import: only where noise is asked for
+
+    def make(z: float) -> tuple[Release, ...]:
+        return (Release(step=products_privately.name, noise=z),)
+
+    return make(accounting.calibrate(make, dp))
+
+
+def collect(
+    fed: Federation, config: RidgeSettings | PathSettings, task: Task, dp: Dp
+) -> tuple[Moments, float]:
+    """Return eq. (1), and by how much eq. (2) makes a coefficient dearer.
+
+    Raises
+    ------
+    DataError : as `training.crossed.ask`.
+    """
+    return read(ask(fed, task, releases(config, dp)[0], dp.norm))
+
+
+def read(told: Told) -> tuple[Moments, float]:
+    """Return what `collect` does of cross-products that are there."""
+    inner, right = told.inner, told.square[:-1, -1]
+    weight = float(inner[0, 0])
+    f = max(told.rows / weight, 1.0)
+    rows, tau = f * weight, f * told.noise
+    mean, middle = inner[0, 1:] / weight, float(right[0]) / weight
+    xx = f * (inner[1:, 1:] - weight * np.outer(mean, mean))
+    xx = (xx + xx.T) / 2
+    xy = f * (right[1:] - weight * mean * middle)
+    best = np.linalg.lstsq(xx, xy, rcond=None)[0]
+    # no fit can be better than the best, and noise would have it so
+    least = max(tau, 1e-12 * rows)
+    residual = max(f * (float(told.square[-1, -1]) - weight * middle**2) - float(xy @ best), least)
+    dearer = tau**2 / 2 * (1.0 + float(best @ best)) * rows / (residual * float(np.diag(xx).mean()))
+    scale = told.scale
+    return Moments(
+        rows=rows,
+        mean=mean,
+        middle=told.centre + scale * middle,
+        xx=xx,
+        xy=scale * xy,
+        yy=scale**2 * (float(xy @ best) + residual),
+    ), dearer

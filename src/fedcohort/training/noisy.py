@@ -1,0 +1,150 @@
+"""The coordinator's part of private training, by strategy: what it makes of noisy replies.
+
+It steps by the plan's optimiser, or by the server's rule, and returns the mean of the later half of
+its points, in which noise cancels (Polyak and Juditsky, 1992). No loss is told: the learning rate
+stays, and no round is best.
+
+    noisy_descent     one noisy gradient of all sites a round
+    noisy_averaging   the noisy mean of what each site's training changed (sites are protected)
+    noisy_visits      the mean of models that sites trained by noisy gradients
+    noisy_tour        one model, from site to site
+    noisy_members     a model of each site
+
+Revealed: what `training.private` says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+import torch
+
+from fedcohort.arrays import Array
+from fedcohort.models.network import network
+from fedcohort.protocol import Federation
+from fedcohort.training.course import Course, Schedule
+from fedcohort.training.local import penalise
+from fedcohort.training.optimisers import OPTIMISERS
+from fedcohort.training.plan import Plan
+from fedcohort.training.private import (
+    Draws,
+    LaterMean,
+    Left,
+    leave_privately,
+    move_privately,
+    pull_privately,
+    train_privately,
+)
+from fedcohort.training.server import Rule, Server
+
+
+def noisy_descent(
+    fed: Federation, plan: Plan, schedule: Schedule, theta: Array, draws: Draws
+) -> Course:
+    """Descend by noisy sums of gradients, from θ (P,); one step a round."""
+    net = network(plan.network, plan.dtype, plan.device)
+    net.load(theta)
+    optimiser = OPTIMISERS[plan.optimiser](net.theta)
+
+    def advance(theta: Array) -> Array:
+        pulled = fed.sum(pull_privately, theta=theta, plan=plan.text, **draws.asked)
+        net.load(theta)
+        expected = max(1, draws.groups * len(fed.answered))
+        net.grad.copy_(torch.from_numpy(pulled.gradient / expected))
+        penalise(net, plan)
+        optimiser.step(net.theta, net.grad, schedule.learning_rate)
+        return net.read()
+
+    return _follow(fed, schedule, theta, advance)
+
+
+def noisy_averaging(
+    fed: Federation, plan: Plan, schedule: Schedule, rule: Rule, server: Server, *, clip: float
+) -> Course:
+    """Train by rounds of local training and a noisy mean of what they changed."""
+    state = server
+
+    def advance(theta: Array) -> Array:
+        nonlocal state
+        moved = fed.sum(
+            move_privately, theta=theta, plan=plan.text, rate=schedule.learning_rate, clip=clip
+        )
+        state = rule(state, theta + moved.change / len(fed.answered))
+        return state.x
+
+    return _follow(fed, schedule, server.x, advance)
+
+
+def noisy_visits(
+    fed: Federation, plan: Plan, schedule: Schedule, rule: Rule, server: Server, draws: Draws
+) -> Course:
+    """Train by rounds of noisy steps at every site and the plain mean of their models."""
+    state = server
+
+    def advance(theta: Array) -> Array:
+        nonlocal state
+        left = fed.sum(
+            train_privately, theta=theta, plan=plan.text, rate=schedule.learning_rate, **draws.asked
+        )
+        state = rule(state, left.theta / len(fed.answered))
+        return state.x
+
+    return _follow(fed, schedule, server.x, advance)
+
+
+def noisy_tour(
+    fed: Federation,
+    plan: Plan,
+    schedule: Schedule,
+    theta: Array,
+    rng: np.random.Generator,
+    draws: Draws,
+) -> Course:
+    """Train one model from site to site by noisy steps, the order drawn anew in each round."""
+
+    def advance(theta: Array) -> Array:
+        came: list[str] = []
+        for name in rng.permutation(list(fed.sites)).tolist():
+            there = fed.only([str(name)]).optional()
+            for left in _left(there, plan, schedule, theta, draws, rounds=1).values():
+                theta = left.thetas[0]
+                came.append(str(name))
+        fed.enough(came)
+        return theta
+
+    return _follow(fed, schedule, theta, advance)
+
+
+def noisy_members(
+    fed: Federation, plan: Plan, schedule: Schedule, theta: Array, draws: Draws
+) -> tuple[Array, Array]:
+    """Train one model a site by noisy steps, each from θ (P,); see `strategies.ensemble`."""
+    members = _left(fed, plan, schedule, theta, draws, rounds=schedule.rounds)
+    thetas = np.stack([m.thetas for m in members.values()], axis=1)
+    return thetas, np.full(len(members), 1.0 / len(members))
+
+
+def _left(
+    fed: Federation, plan: Plan, schedule: Schedule, theta: Array, draws: Draws, *, rounds: int
+) -> Mapping[str, Left]:
+    keep = np.array(schedule.keep if rounds > 1 else (), int)
+    return fed.gather(
+        leave_privately, theta=theta, plan=plan.text, rate=schedule.learning_rate, **draws.asked,
+        rounds=rounds, keep=keep,
+    )  # fmt: skip
+
+
+def _follow(
+    fed: Federation, schedule: Schedule, theta: Array, advance: Callable[[Array], Array]
+) -> Course:
+    """Advance θ (P,) round by round; the result is the mean of the later half of the points."""
+    mean, kept = LaterMean(schedule.rounds), dict[int, Array]()
+    result = theta
+    for i in fed.rounds(schedule.rounds):
+        theta = advance(theta)
+        fed.record(learning_rate=schedule.learning_rate)
+        result = mean.add(theta)
+        if i + 1 in schedule.keep:
+            kept[i + 1] = result
+    return Course(result, schedule.rounds, kept)
