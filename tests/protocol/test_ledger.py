@@ -9,7 +9,8 @@ import numpy as np
 from fedcohort.protocol.ledger import Ledger
 
 KEYS = [
-    "call", "round", "step", "verb", "site", "fields", "min_cell", "masked", "mechanism", "epsilon", "delta",
+    "call", "round", "step", "verb", "site", "fields", "min_cell", "masked",
+    "mechanism", "epsilon", "delta",
 ]  # fmt: skip
 
 

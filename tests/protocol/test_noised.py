@@ -56,7 +56,10 @@ def forgetful(*, start: Array, steps: int) -> Generator[Array, Told, Path]:
 
 
 def with_default(
-    *, start: Array, steps: int, held: list[int] = [4711]  # noqa: B006
+    *,
+    start: Array,
+    steps: int,
+    held: list[int] = [4711],  # noqa: B006
 ) -> Generator[Array, Told, Path]:
     yield start
     return Path(np.array(held, float))
@@ -184,7 +187,7 @@ def test_answers_are_counted_one_by_one_and_a_reply_beyond_the_list_is_refused()
 @pytest.mark.parametrize(("steps", "count"), [(5, 12), (4, 3)])
 def test_a_reply_of_more_answers_than_the_study_says_is_refused(steps: int, count: int):
     site = host(np.zeros(3), count=count)
-    with pytest.raises(Refused, match="asks for more than . noisy answers") as caught:
+    with pytest.raises(Refused, match=r"asks for more than . noisy answers") as caught:
         ask(site, wander, start=np.zeros(3), steps=steps)
     assert caught.value.code == "budget"
 
