@@ -53,7 +53,7 @@ try:
     main()
 finally:
     here = {{name.split('.')[0] for name, module in sys.modules.items() if module is not None}}
-    print(sorted({{'nvflare', 'flwr', 'ray', 'cryptography'}} & here))
+    print(sorted({{'nvflare', 'flwr', 'ray'}} & here))
 """
 
 
@@ -78,7 +78,7 @@ def test_neither_engine_is_loaded_by_the_package_its_help_or_a_local_run(folder)
     for words in (["--help"], ["run", "tuned.yaml", "--out", "out", "--workers", "1"]):
         code, out, err = command(folder, *words)
         assert (code, out.splitlines()[-1]) == (0, "[]"), err
-    code = "import fedcohort, sys; print({'nvflare', 'flwr', 'cryptography'} & set(sys.modules))"
+    code = "import fedcohort, sys; print({'nvflare', 'flwr'} & set(sys.modules))"
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert said.stdout == "set()\n"
 
@@ -87,9 +87,7 @@ def test_neither_engine_is_loaded_by_the_package_its_help_or_a_local_run(folder)
     ("runtime", "gone", "title", "extra"),
     [
         ("flare", "nvflare", "NVIDIA FLARE", "flare"),
-        ("flare", "cryptography", "NVIDIA FLARE", "flare"),
         ("flower", "flwr", "Flower", "flower"),
-        ("flower", "cryptography", "Flower", "flower"),
         ("flower-sim", "flwr", "Flower", "flower"),
     ],
 )
@@ -114,7 +112,6 @@ def test_a_runtime_of_another_version_is_one_line(folder):
 
 @pytest.mark.parametrize(("engine", "gone"), [("flare", "nvflare"), ("flower", "flwr")])
 def test_kits_of_one_engine_meet_one_line_with_the_other(tmp_path, engine, gone):
-    pytest.importorskip("cryptography")
     from fedcohort.network.kits import Network
 
     network = Network.new(tmp_path / "net", sites=("a",), engine=engine)

@@ -193,3 +193,89 @@ def test_a_gradient_that_is_not_finite_counts_as_none():
     np.testing.assert_allclose(
         private.clipped(rows, 1.0), [[0.6, 0.8], [0.0, 0.0], [0.0, 0.0], [0.3, 0.4]]
     )
+
+
+# courses of noisy steps at a site -------------------------------------------------------
+
+
+def visited(step: Any, table: SurvivalTable, **change: Any) -> Any:
+    p = dataclasses.replace(plan(2), epochs=3, batches=2, optimiser="sgd")
+    asked = {"theta": initial(p.network, 0), "plan": p.text, "rate": 1.0, "groups": 4}
+    return step.run(site(table), **asked, clip=0.3, sampling=1.0, **change), asked, p
+
+
+@settings(max_examples=25, deadline=None)
+@given(n=st.integers(4, 14), seed=st.integers(0, 10_000), far=st.sampled_from([0.3, 30.0]))
+def test_one_record_s_part_of_every_answer_of_a_visit_is_within_what_the_step_states(
+    n: int, seed: int, far: float
+):
+    # the step as it is, asked where its course may come to, with the records' draws held fixed:
+    # a record that takes part in no answer (its covariates 0, its time the least, no death) is
+    # replaced by any other, which is one removed and one added
+    rng = np.random.default_rng(seed)
+    table = survival(n, 2, seed, far)
+    out, asked, _ = visited(private.train_privately, table)
+    for _ in range(3):
+        theta = rng.normal(0, far, len(asked["theta"]))
+        i = int(rng.integers(n))
+        x, time, event = (c.copy() for c in (table.x, table.time, table.event))
+        x[i], time[i], event[i] = rng.normal(0, 10 * far, 2), rng.integers(1, 6), True
+        other, _, _ = visited(private.train_privately, SurvivalTable(x, time, event))
+        out, _, _ = visited(private.train_privately, table)  # the same draws as the other's
+        here, there = out.ask(theta), other.ask(theta)
+        moved = np.linalg.norm(here.reply.gradient - there.reply.gradient)
+        assert here.sensitivity == there.sensitivity == {"gradient": 0.6}
+        assert moved <= here.sensitivity["gradient"] * ROUNDING
+
+
+@pytest.mark.parametrize("step", [private.train_privately, private.leave_privately])
+def test_a_visit_steps_along_its_answers_and_looks_at_nothing_else(step: Any):
+    more = {} if step is private.train_privately else {"rounds": 1, "keep": np.zeros(0, int)}
+    out, asked, p = visited(step, survival(30, 2, 0), **more)
+    rng, theta = np.random.default_rng(0), asked["theta"]
+    course, told, steps = out.course(**asked, clip=0.3, sampling=1.0, **more), None, 0
+    with pytest.raises(StopIteration) as end:
+        while True:
+            point = course.send(told)
+            np.testing.assert_allclose(point, theta, rtol=1e-12)
+            told = private.Pulled(rng.normal(0, 1, len(theta)))
+            theta, steps = theta - told.gradient / 4, steps + 1
+    assert steps == p.epochs * p.batches
+    reply = end.value.value
+    np.testing.assert_allclose(getattr(reply, "theta", None) if not more else reply.thetas[0], theta)
+
+
+def test_a_pull_towards_the_common_model_bends_a_visit_as_fedprox_says():
+    p = dataclasses.replace(plan(2), epochs=2, optimiser="sgd", mu=0.5)
+    start = initial(p.network, 1)
+    course = private.visit_course(theta=start, plan=p.text, rate=0.1, groups=1)
+    g = np.random.default_rng(1).normal(0, 1, (2, len(start)))
+    next(course)
+    course.send(private.Pulled(g[0]))
+    with pytest.raises(StopIteration) as end:
+        course.send(private.Pulled(g[1]))
+    first = start - 0.1 * g[0]
+    second = first - 0.1 * (g[1] + 0.5 * (first - start))
+    np.testing.assert_allclose(end.value.value.theta, second, rtol=1e-12)
+
+
+def test_mini_batches_are_samples_into_groups_of_the_same_size():
+    draws = private.Draws.dealt(128, 0.3, 0.8, 4)
+    assert (draws.groups, draws.clip, draws.sampling) == (32, 0.3, 0.2)
+    assert private.Draws.dealt(0, 1.0, 1.0, 2).groups == 0
+
+
+def test_rows_held_out_by_a_plan_are_trained_on_as_which_they_are_depends_on_how_many_there_are():
+    table, p = survival(40, 2, 3), plan(2)
+    cut = dataclasses.replace(p, validation_fraction=0.5)
+    theta = initial(p.network, 0)
+    asked = {"theta": theta, "groups": 5, "clip": 0.2, "sampling": 1.0}
+    a, b = (private.pull_privately.run(site(table), **asked, plan=q.text) for q in (p, cut))
+    np.testing.assert_array_equal(a.reply.gradient, b.reply.gradient)
+
+
+def test_the_result_is_the_mean_of_the_later_half_of_the_points():
+    points = np.random.default_rng(0).normal(0, 1, (7, 3))
+    mean = private.LaterMean(7)
+    last = [mean.add(x) for x in points][-1]
+    np.testing.assert_allclose(last, points[3:].mean(axis=0), rtol=1e-12)

@@ -11,8 +11,8 @@ LOCAL, DEPLOYED = ("local", "flower-sim"), ("flare", "flower")
 
 #: Runtimes that need more than fedcohort: the engine, its extra, and the packages of that.
 NEEDS = {
-    "flare": ("NVIDIA FLARE", "flare", ("nvflare", "cryptography")),
-    "flower": ("Flower", "flower", ("flwr", "cryptography")),
+    "flare": ("NVIDIA FLARE", "flare", ("nvflare",)),
+    "flower": ("Flower", "flower", ("flwr",)),
     "flower-sim": ("Flower", "flower", ("flwr",)),
 }
 

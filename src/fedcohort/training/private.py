@@ -161,7 +161,10 @@ def train_privately(
     clip: float,
     sampling: float,
 ) -> Noised[Trained]:
-    """Train from the common model by noisy gradients; other arguments as `pull_privately`."""
+    """Train from the common model by noisy gradients.
+
+    Arguments are those of `pull_privately`, besides.
+    """
     return Noised(_puller(site, plan, groups, clip, sampling), visit_course)
 
 
