@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 from decimal import Decimal
 from pathlib import Path
 from types import SimpleNamespace
@@ -180,3 +181,39 @@ def test_two_processes_that_admitted_a_call_each_give_no_answer_more_than_the_li
     with pytest.raises(Refused):
         nodes[0].take("h", "fresh", 4, 3)
     assert (nodes[0].taken("h", "pull_privately"), nodes[0].taken("h", "fresh")) == (3, 0)
+
+
+def test_noise_of_local_training_comes_from_the_system_and_all_of_it_is_counted(
+    hospital, monkeypatch: pytest.MonkeyPatch
+):
+    study = PRIVATE.replace("strategy: exact", "strategy: fedavg")
+    run = approved(hospital, study)
+    terms = hospital.terms(study, LIMITS)
+    design = bounded_design(terms.dictionary, terms.outcome)
+    plan = DEEPCOX.configure(terms.plan.arms[0].configured()).plan(len(design.features))
+    view = Seen("design", mark_of("design", design.spec), design.spec)
+    parcel = {
+        "theta": initial(plan.network, 0), "plan": plan.text, "rate": 1.0, "groups": 8,
+        "clip": 0.3, "sampling": 1.0,
+    }  # fmt: skip
+
+    def visit(number: int, history: str = "", **change: Any) -> tuple[dict, dict]:
+        given = {
+            "session": SESSION, "call": number, "step": "train_privately", "verb": "sum",
+            "view": view, "parcel": Parcel.of(parcel | change),
+        }  # fmt: skip
+        given |= {"history": history} if history else {}
+        return decode(hospital.node.handle(hospital.coordinator, request(run, **given)))
+
+    first, meta = visit(0)
+    assert meta["kind"] == "reply", meta
+    np.testing.assert_array_equal(first["theta"], visit(0)[0]["theta"])
+    # the same question anew, of which a seed would make the same answer
+    again, meta = visit(0, "h1")
+    assert meta["kind"] == "reply", meta
+    assert not np.array_equal(first["theta"], again["theta"])
+    with sqlite3.connect(hospital.state / "budget.sqlite") as db:
+        counts = [n for (n,) in db.execute("SELECT n FROM releases")]
+    assert counts == [plan.epochs, plan.epochs]
+    _, told = visit(1, sampling=0.5)
+    assert told["reason"] == "dp"

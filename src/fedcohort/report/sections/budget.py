@@ -97,8 +97,8 @@ def _releases(run: Run, arms: list[Arm]) -> Markup | None:
             )
     if not rows:
         return None
-    head = ["", "Reply", "Noise", "Times", "Noise over sensitivity", "Patients in each"]
-    caption = "What the accounting is over: each noisy reply of one fit"
+    head = ["", "Answer", "Noise", "Times", "Noise over sensitivity", "Patients in each"]
+    caption = "What the accounting is over: each noisy answer of one fit"
     return more("The noisy replies", table(head, rows, numeric=(3, 4, 5), caption=caption))
 
 
