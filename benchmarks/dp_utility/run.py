@@ -4,9 +4,10 @@
 
 Three simulated sites, four fifths of the rows for training. C-index of overall survival on the rest
 for `deepcox` (linear and with hidden units, strategies "exact" and "fedavg"), AUC of death within
-two years for `logistic`. Columns are the clinical ones, sex, and all cytogenetic and gene flags that
-at least 1 % of the rows carry. "inf" is the same fit without noise and with measured scales; the mean over seeds
-has a 95 % interval by Student's t: each seed draws the split, the sites and the noise anew.
+two years for `logistic`. Columns are the clinical ones, sex, and all cytogenetic and gene flags
+that at least 1 % of the rows carry. "inf" is the same fit without noise and with measured scales;
+the mean over seeds has a 95 % interval by Student's t: each seed draws the split, the sites and the
+noise anew.
 
 What is usual of the clinical columns is from haematology, not from the cohort. All settings are
 the methods' own; rounds, learning rate, groups and clip of private fits were chosen on seeds 0 to
