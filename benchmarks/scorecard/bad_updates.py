@@ -9,20 +9,21 @@ to DeepCox on the packaged sample gbsg2 with a quorum of a half and no masks. Th
     rejected    every lie was rejected with the site named, and the fit was finished without it
     out-voted   it was finished with the lie, by an aggregation other than mean, and the C-index is
                 within 0.02 of that without the liar, in the mean over five splits
-    heard       it was finished with the lie
+    heard       it was finished with the lie, or the fit came to no good end
 
-Ten kinds are impossible for an honest site and must be rejected under every strategy; scaled and
-constant updates as well, but for constant sums of `exact`, which have no bound (nor have its
-scaled sums: these are heard, and the row says that the target is not met); flips of labels and
-signs, which a hospital with other patients could have sent, must be out-voted by every robust
-aggregation, and are heard by all else. A stale reply is told in bytes alone: in one process there
-is no call to forge.
+The target is met where every lie is rejected. Ten kinds are impossible for an honest site, and
+rejected under every strategy. Flips of labels and signs, and constant sums of `exact` of an honest
+length, are what a hospital with other patients could have sent: robust aggregations can out-vote
+them, and strategies without a vote hear them. No check can tell them, so the target is not to be
+met; the row counts them all the same. A stale reply is told in bytes alone: in one process there is
+no call to forge.
 """
 
 from __future__ import annotations
 
 import logging
 import sys
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -119,51 +120,48 @@ def outcome(case: str, kind: str, *, as_bytes: bool) -> str:
     return "out-voted" if cost <= SLACK else f"{heard}; costs {cost:.3f})"
 
 
-def expected(case: str, kind: str) -> tuple[str, ...]:
-    """Return the outcomes that meet the target; () where no check can."""
-    if kind in IMPOSSIBLE:
-        return ("rejected",)
-    if kind in LARGE:
-        return () if (case, kind) == ("exact", "constant") else ("rejected", "out-voted")
-    return ("rejected", "out-voted") if case in ROBUST else ()
+def told_of(outcomes: Mapping[tuple[str, str, bool], str]) -> str:
+    """Return how many lies of which kinds came to what, by strategy, kind and way."""
+
+    def tally(what: str, kinds: Collection[str], cases: Collection[str], *good: str) -> str:
+        some = [o for (case, kind, _), o in outcomes.items() if kind in kinds and case in cases]
+        return f"{what} {sum(o in good for o in some)} of {len(some)} {' or '.join(good)}"
+
+    others = set(CASES) - set(ROBUST)
+    heard = [k for k, o in outcomes.items() if o not in ("rejected", "out-voted")]
+    large = sum(kind in LARGE for _, kind, _ in heard)
+    flips = sum(kind in PLAUSIBLE and case in others for case, kind, _ in heard)
+    return "; ".join(
+        (
+            tally(f"{len(IMPOSSIBLE)} impossible kinds:", IMPOSSIBLE, CASES, "rejected"),
+            tally("scaled and constant:", LARGE, CASES, "rejected", "out-voted"),
+            tally("flips under robust aggregations:", SAME, ROBUST, "rejected", "out-voted"),
+            tally("flips where there is no vote:", SAME, others, "rejected"),
+            f"{len(heard)} lies heard: {flips} flips where there is no vote, which no check tells "
+            f"from other patients, {large} scaled or constant, {len(heard) - flips - large} others",
+        )
+    )
 
 
 def measure() -> tuple[str, bool]:
     """Tell every lie under every strategy, in one process and in bytes."""
     logging.disable(logging.WARNING)
-    counts: dict[str, int] = {}
-    wrong: list[str] = []
-    beyond: list[str] = []
+    outcomes: dict[tuple[str, str, bool], str] = {}
     for case in CASES:
         for kind in KINDS:
             for as_bytes in (False, True):
                 if as_bytes if kind in SAME else (kind == "stale reply" and not as_bytes):
                     continue
-                found = outcome(case, kind, as_bytes=as_bytes)
-                word = found.split(" (")[0]
-                counts[word] = counts.get(word, 0) + 1
-                wanted = expected(case, kind)
-                where = f"{case}, {kind}, {'bytes' if as_bytes else 'in process'}: {found}"
-                if wanted and found not in wanted:
-                    wrong.append(where)
-                elif not wanted and found not in ("rejected", "out-voted"):
-                    beyond.append(where)
-    for line in (*wrong, *beyond):
-        print(line, file=sys.stderr)
-    told = ", ".join(f"{n} {word}" for word, n in sorted(counts.items()))
-    return (
-        f"{len(CASES)} strategies and aggregations, in one process and in bytes: {told}; of the "
-        f"{len(IMPOSSIBLE)} impossible kinds all but {_of(wrong, IMPOSSIBLE)} rejected with the "
-        f"site named and the fit finished; {len(wrong)} lies were heard that should not be, "
-        f"{len(beyond)} that no check tells from other patients (flips under mean, sequential, "
-        f"ensemble and exact; constant sums of exact)",
-        not wrong,
+                found = outcomes[case, kind, as_bytes] = outcome(case, kind, as_bytes=as_bytes)
+                if found not in ("rejected", "out-voted"):
+                    way = "bytes" if as_bytes else "in process"
+                    print(f"{case}, {kind}, {way}: {found}", file=sys.stderr)
+    text = (
+        f"{len(CASES)} strategies and aggregations, {len(outcomes)} lies in one process and in "
+        f"bytes, {sum(o == 'rejected' for o in outcomes.values())} rejected with the site named "
+        f"and the fit finished; {told_of(outcomes)}"
     )
-
-
-def _of(lines: list[str], kinds: Any) -> int:
-    """Return how many lines are about these kinds."""
-    return sum(any(f", {kind}, " in line for kind in kinds) for line in lines)
+    return text, all(o == "rejected" for o in outcomes.values())
 
 
 if __name__ == "__main__":

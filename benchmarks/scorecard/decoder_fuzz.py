@@ -54,7 +54,7 @@ from fedcohort.runtime.masked_calls import (
 )
 from fedcohort.runtime.site_end import SiteEnd
 from fedcohort.secure import messages
-from fedcohort.secure.ring import Layout
+from fedcohort.secure.layout import Layout
 from fedcohort.study.deployed.terms import Terms
 from hospital import Hospital, request
 

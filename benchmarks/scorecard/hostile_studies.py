@@ -277,14 +277,15 @@ def tried(made: Hospital, attempt: Body) -> str:
 
     body = attempt(made)
     opened: list[str] = []
-    table = made.node._table
-    made.node._table = lambda *a: opened.append("the table was opened") or table(*a)  # type: ignore[method-assign]
+    studies = made.node._studies
+    table = studies.table
+    studies.table = lambda *a: opened.append("the table was opened") or table(*a)  # type: ignore[method-assign]
     before, start = files(made), megabytes("VmRSS")
     forget_peak()
     with watched(made.folder) as seen:
         reply = made.node.handle(made.coordinator, body)
     grown = megabytes("VmHWM") - start
-    del made.node._table
+    del studies.table
     meta = decode(reply)[1]
     refused = meta.get("state") == "refused" or (meta["kind"], meta.get("code")) == (
         "error", "Refused",

@@ -104,7 +104,7 @@ def main() -> int:
     if unknown := sorted(set(given.rows) - set(ROWS)):
         parser.error(f"no such row: {', '.join(unknown)}; there are {', '.join(ROWS)}")
     asked = () if given.table else tuple(given.rows) or ROWS
-    known = {row["row"]: row for row in kept()}
+    new: dict[str, dict[str, Any] | None] = {}
     failed = list[str]()
     for row in asked:
         began = time.perf_counter()
@@ -112,12 +112,13 @@ def main() -> int:
         if found is None:
             failed.append(row)
             print(f"FAILED: {row}, after {time.perf_counter() - began:.0f} s", flush=True)
-            known.pop(row, None)  # what it once measured is no result of this version
+            new[row] = None  # what it once measured is no result of this version
             continue
-        known[row] = {**found, "on": machine(), "date": datetime.now(UTC).strftime("%Y-%m-%d")}
+        new[row] = {**found, "on": machine(), "date": datetime.now(UTC).strftime("%Y-%m-%d")}
         if not found["met"]:
             failed.append(row)
-    rows = [known[row] for row in ROWS if row in known]
+    known = {row["row"]: row for row in kept()} | new  # others may have measured meanwhile
+    rows = [found for row in ROWS if (found := known.get(row))]
     RESULTS.write_text(json.dumps(rows, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     PAGE.write_text(page(PAGE.read_text(encoding="utf-8"), rows), encoding="utf-8")
     print(f"{len(asked) - len(failed)} of {len(asked)} rows meet their target")

@@ -33,7 +33,7 @@ from fedcohort.training.plan import Plan
 from fedcohort.training.server import Server, fedavg
 from fedcohort.training.strategies import STEPS, averaging
 
-SITES, ROWS, FEATURES, EPOCHS, RATE = 8, 190, 70, 5, 0.01
+SITES, ROWS, FEATURES, EPOCHS, RATE, ROUNDS = 8, 190, 70, 5, 0.01, 100
 NET = Mlp(inputs=FEATURES, hidden=(8, 4), activation="tanh", intercept=False)
 PLAN = Plan(network=NET.spec, loss="cox", epochs=EPOCHS)
 

@@ -140,7 +140,7 @@ def test_no_fold_of_sites_is_one_site_or_has_few_deaths():
     for n_sites, groups in ((1, 5), (3, 5), (4, 2), (9, 4), (30, 5)):
         seen = overhear(table, n_sites=n_sites, penalty="auto", path=2)
         (question, sizes) = seen["fold_sizes"][-1]
-        at = list(dict(question["fold"]).values())
+        at = list(question["dealt"].values())
         assert len(sizes.deaths) == groups
         assert sizes.deaths.min() >= 5
         assert set(at) == {-1} or np.bincount(at).min() >= 2

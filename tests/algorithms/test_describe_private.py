@@ -231,3 +231,40 @@ def test_a_dictionary_that_was_drafted_from_the_records_is_refused():
         fc.fit(
             "describe", fc.simulate({"a": patients(90), "b": patients(80, 1)}), dp={"epsilon": 1}
         )
+
+
+def last_digit(shown: list[float]) -> float:
+    """Return the largest of 1, 2 and 5 times a power of ten of which all are multiples."""
+    steps = [k * 10.0**p for p in range(2, -7, -1) for k in (5, 2, 1)]
+    whole = (s for s in steps if all(abs(x / s - round(x / s)) < 1e-6 for x in shown))
+    return next(whole)
+
+
+@pytest.mark.parametrize(("epsilon", "n"), [(0.3, 6000), (1.0, 6000), (1.0, 1500)])
+@pytest.mark.parametrize("name", ["age", "visits"])
+@pytest.mark.parametrize("what", ["mean", "sd", "q25", "median", "q75"])
+def test_no_digit_is_shown_that_the_noise_does_not_carry(
+    epsilon: float, n: int, name: str, what: str
+):
+    """The truth is the same table without noise to speak of; digits are those of any seed."""
+    truth = {x["variable"]: x for x in described(1000, n).model.table}[name][what]
+    fits = [described(epsilon, n, seed) for seed in range(16)]
+    found = [{x["variable"]: x for x in f.model.table}[name][what] for f in fits]
+    shown = [x for x in found if x is not None]
+    assert len(shown) >= 8
+    off = np.sqrt(np.mean((np.array(shown) - truth) ** 2))
+    assert off <= 1.5 * last_digit(shown)
+
+
+def test_noise_above_half_of_a_standard_deviation_hides_a_number_and_says_so():
+    fits = [described(epsilon, 1500, seed=s) for epsilon in (0.05, 0.1) for s in range(4)]
+    fits += [described(1000, 1500)]
+    rule = "noise is more than half of its standard deviation"
+    lines = [[x for x in f.model.refusals if x["variable"] == "age"] for f in fits]
+    hidden = [{x["what"] for x in found if rule in x["rule"]} for found in lines]
+    assert any("quartiles" in h for h in hidden[:-1])
+    assert not hidden[-1]
+    for fit, gone in zip(fits, hidden, strict=True):
+        line = {x["variable"]: x for x in fit.model.table}["age"]
+        assert line["median"] is None or "quartiles" not in gone
+        assert line["mean"] is None or "mean and sd" not in gone

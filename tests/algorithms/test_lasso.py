@@ -126,7 +126,7 @@ def test_held_out_errors_by_centre_equal_fits_that_leave_the_centres_out():
     where = np.random.default_rng(1).choice(9, 442, p=[0.2] * 3 + [0.4 / 6] * 6)
     fed = spied(federation(parts := split(table, where), "lasso"))
     model = fit("lasso", parts, fed=fed, path=12)
-    of_site = np.array([fed.told["fold"][f"site-{k:03}"] for k in range(9)])
+    of_site = np.array([fed.told["dealt"][f"site-{k:03}"] for k in range(9)])
     n_folds = fed.told["n_folds"]
     assert sorted(np.unique(of_site)) == list(range(n_folds))
     path = model.path_

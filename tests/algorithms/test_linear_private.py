@@ -103,7 +103,7 @@ def test_at_the_largest_epsilon_a_fit_that_cuts_nothing_is_that_of_the_pooled_ta
     method: str, given: dict[str, Any], judge: Any
 ):
     fed, table = cohort(6000)
-    fit = fc.fit(method, fed, dp={"epsilon": 1000, "clip": 10}, **given)
+    fit = fc.fit(method, fed, dp={"epsilon": 1000, "clip": 10}, seed=0, **given)
     plain = judge.fit(table[NAMES], table.y)
     np.testing.assert_allclose(fit.model.coefficients, plain.coef_, atol=0.02)
     assert fit.model.intercept == pytest.approx(float(plain.intercept_), abs=0.02)
@@ -120,7 +120,7 @@ def test_estimates_come_nearer_to_the_truth_as_epsilon_grows(method: str):
 
 
 def test_the_penalty_is_chosen_from_the_one_release_and_leaves_out_what_has_no_effect():
-    fit = fc.fit("lasso", cohort(8000)[0], dp={"epsilon": 10})
+    fit = fc.fit("lasso", cohort(8000)[0], dp={"epsilon": 10}, seed=0)
     assert fit.model.path_.rule == "bic"
     assert fit.model.path_.penalties.shape == (100,)
     assert (fit.model.coefficients[3:] == 0).all()
@@ -144,7 +144,7 @@ def test_nothing_but_coefficients_is_told_and_a_saved_model_is_read_back(
     method: str, tmp_path: Path
 ):
     fed, table = cohort(600)
-    fit = fc.fit(method, fed, dp={"epsilon": 3})
+    fit = fc.fit(method, fed, dp={"epsilon": 3}, seed=0)
     assert set(fit.summary.columns) == {"covariate", "coefficient"}
     assert fit.model.rows == 0
     for name in ("standard_errors", "r2", "log_likelihood", "sigma2"):
@@ -156,7 +156,7 @@ def test_nothing_but_coefficients_is_told_and_a_saved_model_is_read_back(
 
 
 def test_the_ledger_and_the_fit_say_what_was_spent():
-    fit = fc.fit("ridge", cohort(600)[0], dp={"epsilon": 2, "delta": 1e-4})
+    fit = fc.fit("ridge", cohort(600)[0], dp={"epsilon": 2, "delta": 1e-4}, seed=0)
     assert set(fit.ledger.mechanism) == {"gaussian"}
     assert fit.run is not None
     assert fit.run.epsilon == pytest.approx(2.0, abs=0.01)
@@ -176,7 +176,7 @@ def test_settings_without_a_private_fit_are_refused_in_one_line(
     method: str, given: dict[str, Any], dp: dict[str, Any], text: str
 ):
     with pytest.raises(InputError, match=text) as caught:
-        fc.fit(method, cohort(300)[0], dp={"epsilon": 3, **dp}, **given)
+        fc.fit(method, cohort(300)[0], dp={"epsilon": 3, **dp}, seed=0, **given)
     assert "\n" not in str(caught.value)
 
 
@@ -185,7 +185,7 @@ def test_settings_without_a_private_fit_are_refused_in_one_line(
 def test_a_column_without_limits_in_the_dictionary_is_refused(method: str, name: str, text: str):
     fed, _ = cohort(300, spec=SPEC | {name: {"type": "number"}})
     with pytest.raises(DataError, match=f"{text}.*usual: .low, high.") as caught:
-        fc.fit(method, fed, dp={"epsilon": 3})
+        fc.fit(method, fed, dp={"epsilon": 3}, seed=0)
     assert "\n" not in str(caught.value)
 
 

@@ -16,7 +16,8 @@ from fedcohort.arrays import Array
 from fedcohort.data.dictionary import Dictionary
 from fedcohort.data.outcome import Binary, Continuous, Outcome, Survival
 from fedcohort.data.tables import LabelledTable, SurvivalTable
-from fedcohort.protocol import Fitted, Method, Task, registry
+from fedcohort.privacy.guard import SiteGuard
+from fedcohort.protocol import Dp, Fitted, Method, SettingError, Task, registry
 from fedcohort.protocol.host import Host
 from fedcohort.runtime.answers import Answers
 from fedcohort.runtime.coordinator import Coordinator
@@ -29,6 +30,7 @@ from fedcohort.runtime.remote import remote
 from fedcohort.runtime.site_end import SiteEnd
 from fedcohort.runtime.store import StateStore
 from fedcohort.secure.identity import Identity
+from fedcohort.study import private
 
 
 def in_process(hosts: Sequence[Host], folder: Path | None, **options: Any) -> Coordinator:
@@ -100,6 +102,12 @@ SMALL: dict[str, Any] = {"rounds": 3, "internal_epochs": 2, "keep_rounds": (1,)}
 #: Settings that a variant cannot do without, where a method has them.
 NEEDED: dict[tuple[str, Any], dict[str, Any]] = {("solver", "admm"): {"penalty": 0.1}}
 
+#: Families of `glm` with a private fit, by kind of task: they are named there.
+FAMILIES = {"regression": ("gaussian",), "classification": ("binomial",)}
+
+#: The outcomes that a private fit takes for usual, by kind of task.
+REACH = {"survival": (0.0, 3.0), "regression": (-5.0, 2.0), "classification": (0.0, 1.0)}
+
 #: Row counts that no model of three covariates has as a dimension.
 ROWS = {"a": 61, "b": 47, "c": 53}
 
@@ -116,15 +124,45 @@ class Case:
     method: str
     kind: str
     settings: tuple[tuple[str, Any], ...]
+    protects: str = ""  # "record" or "site" of a private fit
 
     def __str__(self) -> str:
         kind = [self.kind] if len(self.entry.tasks) > 1 else []
-        return " ".join([self.method, *kind, *(f"{k}={v}" for k, v in self.settings)])
+        dp = [f"protecting a {self.protects}"] if self.protects else []
+        return " ".join([self.method, *kind, *(f"{k}={v}" for k, v in self.settings), *dp])
 
     @property
     def entry(self) -> Method:
         """The method itself."""
         return registry.find(self.method)
+
+    @property
+    def dp(self) -> Dp | None:
+        """What a private fit is asked for."""
+        return Dp(epsilon=4.0, delta=1e-3, unit=self.protects) if self.protects else None
+
+    @property
+    def config(self) -> Any:
+        """The settings of its fit, which keep the suite fast."""
+        known = {f.name for f in dataclasses.fields(self.entry.settings)}
+        small = {**SMALL, **{k: v for s in self.settings for k, v in NEEDED.get(s, {}).items()}}
+        small = {k: v for k, v in small.items() if k in known}
+        return self.entry.configure({**small, **dict(self.settings)})
+
+
+def private_cases(kind: str) -> list[Case]:
+    """Return every variant for a kind of task that has a private fit, of records and of sites."""
+    found: list[Case] = []
+    families = [Case("glm", kind, (("family", f),)) for f in FAMILIES.get(kind, ())]
+    for case in [*cases(kind), *families]:
+        for unit in ("record", "site"):
+            one = dataclasses.replace(case, protects=unit)
+            try:
+                private.releases(one.entry, one.config, Dp(epsilon=4.0, delta=1e-3, unit=unit))
+            except SettingError:
+                continue
+            found.append(one)
+    return found
 
 
 def cases(kind: str) -> list[Case]:
@@ -195,12 +233,22 @@ def frame_of(table: Table) -> pd.DataFrame:
 def task_of(case: Case, seed: int) -> Task:
     """Return what a case's program is told."""
     kind, features = case.kind, ("u", "v", "w")
+    noise: dict[str, Any] = {}
+    if case.dp is not None:
+        noise = {"dp": case.dp.clipped(case.entry.clips), "reach": REACH[kind]}
     if not case.entry.raw:
         outcome = type(OUTCOMES[kind]).__name__.lower()
-        return Task(kind=kind, features=features, seed=seed, outcome=outcome)
-    known = Dictionary.from_dict({**dict.fromkeys(features, "number"), **TYPES.get(kind, {})})
+        return Task(kind=kind, features=features, seed=seed, outcome=outcome, **noise)
+    types = {**dict.fromkeys(features, "number"), **TYPES.get(kind, {})}
+    known = Dictionary.from_dict({c: _usual(t, kind) for c, t in types.items()} if noise else types)
     about = OUTCOMES.get(kind)
-    return Task(kind=kind, features=(), seed=seed, dictionary=known, outcome_of=about)
+    return Task(kind=kind, features=(), seed=seed, dictionary=known, outcome_of=about, **noise)
+
+
+def _usual(type_: str, kind: str) -> dict[str, Any]:
+    """Return a column of the dictionary with what is usual of it."""
+    usual = {"number": [0, 1], "time": list(REACH[kind])}
+    return {"type": type_} | ({"usual": usual[type_]} if type_ in usual else {})
 
 
 class Unreadable:
@@ -217,7 +265,17 @@ def hosts_of(case: Case, data: Mapping[str, Any], seed: int = 3) -> list[Host]:
         name: frame_of(table) if raw and not isinstance(table, Unreadable) else table
         for name, table in data.items()
     }
-    return [Host(name, table, case.entry.steps, seed) for name, table in seen.items()]
+    return [
+        Host(name, table, case.entry.steps, seed, guard=_guard(case, name, data[name], seed))
+        for name, table in seen.items()
+    ]
+
+
+def _guard(case: Case, site: str, table: Any, seed: int) -> SiteGuard | None:
+    """Return what guards a site of a private fit."""
+    if case.dp is None:
+        return None
+    return private.simulated_guard(site, len(table.x), case.entry, case.config, case.dp, seed)
 
 
 @dataclass(frozen=True)
@@ -241,19 +299,17 @@ def run(
     **options: Any,
 ) -> Run:
     """Fit a case; with a folder, with journal and states, resuming what is there."""
-    entry = case.entry
-    known = {f.name for f in dataclasses.fields(entry.settings)}
-    small = {**SMALL, **{k: v for s in case.settings for k, v in NEEDED.get(s, {}).items()}}
-    small = {k: v for k, v in small.items() if k in known}
-    config = entry.configure({**small, **dict(case.settings)})
     hosts = hosts_of(case, data or {name: tables(case.kind)[name] for name in order}, seed)
     journal = None
     if folder is not None:
         journal = Journal(folder / "journal")
         options |= {"journal": journal}
     fed = RUNTIMES[runtime](hosts, folder, **options)
+    if case.dp is not None:
+        listed = private.releases(case.entry, case.config, case.dp)
+        fed.accounted(private.Account(listed, case.dp))
     try:
-        model = entry.fit(fed, config, task_of(case, seed))
+        model = case.entry.fit(fed, case.config, task_of(case, seed))
     finally:
         if journal is not None:
             journal.close()

@@ -21,16 +21,29 @@ from conformance.cases import (
     Unreadable,
     cases,
     hosts_of,
+    private_cases,
     quiet,
     reference,
     run,
     tables,
 )
-from fedcohort.protocol import FedcohortError, NotSupported, SiteFailed, VerbRefused, registry
+from fedcohort.protocol import (
+    FedcohortError,
+    NotSupported,
+    Refused,
+    SiteFailed,
+    VerbRefused,
+    per_site,
+    registry,
+)
 from fedcohort.protocol.ledger import Ledger
+from fedcohort.runtime import coordinator
+from fedcohort.runtime.masked_end import MaskedEnd
 
 SURVIVAL = cases("survival")
 CASES = [case for kind in OUTCOMES for case in cases(kind)]
+NOISY = [case for kind in OUTCOMES for case in private_cases(kind)]
+every_private_case = pytest.mark.parametrize("case", NOISY, ids=str)
 every_case = pytest.mark.parametrize("case", CASES, ids=str)
 RISKS = [case for case in SURVIVAL if "predict_survival" in case.entry.gives]
 every_survival_case = pytest.mark.parametrize("case", RISKS, ids=str)
@@ -112,6 +125,100 @@ def test_masks_change_no_bit_and_the_ledger_says_so(case: Case, runtime):
         assert line.pop("masked") == (line["verb"] == "sum")
         assert was.pop("masked") is False
         assert line == was
+
+
+def other(value: Any) -> Any:
+    """Return another value than an argument's, of its own kind."""
+    if isinstance(value, np.ndarray):
+        if not value.size:
+            return np.zeros(1, value.dtype)
+        changed = value.copy()
+        changed.flat[0] = ~changed.flat[0] if value.dtype == bool else changed.flat[0] + 1
+        return changed
+    if isinstance(value, dict):
+        name = min(value)
+        return {**value, name: value[name] + 1}
+    if isinstance(value, bool):
+        return not value
+    if isinstance(value, (int, float)):
+        return value + 1
+    return f"{value}x" if isinstance(value, str) else 0
+
+
+@every_case
+def test_no_argument_of_a_masked_sum_can_be_another_at_one_site(case: Case, monkeypatch):
+    """But what a step says may differ; nobody helps to unmask what one site was asked alone."""
+    monkeypatch.setattr(coordinator, "check_alike", lambda step, arguments: None)
+    unmasked: list[str] = []
+    unmask = MaskedEnd._unmask
+    monkeypatch.setattr(
+        MaskedEnd, "_unmask", lambda end, body: unmasked.append("one") or unmask(end, body)
+    )
+    honest, tried = coordinator.Coordinator.sum, set[str]()
+
+    def hostile(fed: Any, step: Any, /, **asked: Any) -> Any:
+        for name, value in asked.items():
+            mark = f"{step.name}.{name}"
+            if mark in tried or name in step.apart:
+                continue
+            tried.add(mark)
+            before = len(unmasked)
+            for one in fed.sites:
+                told = {site: other(value) if site == one else value for site in fed.sites}
+                with pytest.raises((Refused, SiteFailed)) as error:
+                    honest(fed, step, **{**asked, name: per_site(told)})
+                # the first site's question is given out as everyone's, and it may break on it
+                assert one == fed.sites[0] or "otherwise than the other" in str(error.value)
+            assert len(unmasked) == before, mark
+        return honest(fed, step, **asked)
+
+    monkeypatch.setattr(coordinator.Coordinator, "sum", hostile)
+    ledger = [json.loads(line) for line in run(case, "remote, masked").ledger]
+    assert tried or not any(line["verb"] == "sum" for line in ledger)
+
+
+def test_there_are_private_fits_to_check():
+    assert {case.method for case in NOISY} == {
+        name for name in registry.names() if registry.find(name).private is not None
+    }
+    assert {case.protects for case in NOISY} == {"record", "site"}
+
+
+@every_private_case
+@pytest.mark.parametrize("runtime", ["local, masked", "remote, masked"])
+def test_masks_change_no_bit_of_a_private_fit_of_the_same_seed(case: Case, runtime):
+    """Each site adds its share of the noise, as in the exact sum of one process; see
+    `privacy.distributed`."""
+    found, plain = run(case, runtime), reference(case)
+    assert all_of(found) == all_of(plain)
+    assert found.history == plain.history
+    for line, was in zip(map(json.loads, found.ledger), map(json.loads, plain.ledger), strict=True):
+        assert line["mechanism"] == "gaussian"
+        assert line.pop("masked") == (line["verb"] == "sum")
+        assert was.pop("masked") is False
+        assert line == was
+
+
+def all_of(found: Any) -> Any:
+    """Return everything that a fitted model is."""
+    return found.arrays, json.dumps(found.model.meta())
+
+
+@every_private_case
+def test_in_an_exact_sum_a_site_adds_a_share_of_the_noise_and_in_a_plain_one_all_of_it(case: Case):
+    """Else equal arrays under masks could be those of a fit without noise."""
+    plain, exact = run(case, secure="false"), reference(case)
+    assert case.entry.private is not None
+    trains = case.entry.private(case.config, case.dp)[0]
+    steps = {step.name: step for step in case.entry.steps}
+    if steps[trains.step].verb == "sum" and trains.draws == 1:
+        assert all_of(plain) != all_of(exact)
+    assert all_of(run(case, seed=4)) != all_of(exact)
+
+
+@every_private_case
+def test_without_masks_each_site_adds_all_of_the_noise_on_every_runtime(case: Case):
+    assert all_of(run(case, "remote", secure="false")) == all_of(run(case, secure="false"))
 
 
 @every_case

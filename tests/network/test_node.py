@@ -484,17 +484,17 @@ def test_columns_that_the_study_does_not_name_never_reach_a_step(hospital):
     patients().assign(secret=1.0).to_csv(hospital.table, index=False)
     run = hospital.approved()
     hospital.call(run)
-    assert "secret" not in hospital.node._studies[run].table.frame.columns
+    assert "secret" not in hospital.node._studies.held[run].table.frame.columns
 
 
 def test_nothing_is_opened_before_a_study_is_approved(hospital, monkeypatch):
-    from fedcohort.network import node
+    from fedcohort.network import studies
 
     def never(*_):
         raise AssertionError("the table was opened")
 
     setting(hospital, approval="steward")
-    monkeypatch.setattr(node, "open_table", never)
+    monkeypatch.setattr(studies, "open_table", never)
     made = hospital.signed()
     assert hospital.offered(made)["state"] == "waiting"
     hospital.call(made.hash)

@@ -140,3 +140,58 @@ def test_a_private_study_says_its_epsilon_and_what_has_no_noise():
     text = words_of_noise(private)
     assert "epsilon 2, delta 0.0001 of each patient in each fit" in text
     assert "Table 1 and how well a model predicts are told without noise" in text
+
+
+PRIVATE = DICTIONARY.replace("ng/ml}", "ng/ml, usual: [0, 5]}").replace(
+    "{type: time, unit: days}", "{type: time, unit: days, usual: [0, 2000]}"
+)
+#: By strategy: what is protected, what is said of the step that trains, and the step.
+NOISY_ARMS = {
+    "exact": ("record", "the sum over sites of clipped gradients", "pull privately"),
+    "fedavg": ("record", "the sum over sites of their models, each trained on noisy gradients",
+               "train privately"),
+    "sequential": ("record", "one site's own model as it left it, which the coordinator sees",
+                   "leave privately"),
+    "fedprox": ("site", "the sum over sites of what training changed, clipped", "move privately"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("strategy", NOISY_ARMS)
+def test_of_a_private_arm_it_says_what_leaves_with_noise_and_nothing_of_the_fit_without(
+    hospital, strategy
+):
+    unit, said, step = NOISY_ARMS[strategy]
+    dp = Dp(epsilon=2.0, delta=1e-4, unit=unit)
+    study = STUDY.replace(
+        "method: cox, title: Cox regression", f"method: deepcox, strategy: {strategy}, rounds: 7"
+    ).replace("min_cell: 5", f"min_cell: 5, dp: {{epsilon: 2.0, delta: 1e-4, unit: {unit}}}")
+    text = told(hospital, study, PRIVATE)
+    method = registry.find("deepcox")
+    config = method.configure({"strategy": strategy, "rounds": 7})
+    leaves = text.split("What leaves:")[1].partition(" replies The coordinator")[0]
+    assert "noise" in leaves
+    assert said in leaves
+    assert method.private is not None
+    assert f"{method.private(config, dp)[0].replies} times" in leaves
+    assert ("deaths and exposures" in leaves) == (unit == "record")
+    assert method.reveals_with is not None
+    exact = " ".join(method.reveals_with(config).split())
+    assert exact not in text
+    asked = [w for w in ("pull", "train", "leave", "move") if f"- {w} privately (" in text]
+    assert asked == [step.split()[0]]
+    assert ("- hazards privately (" in text) == (unit == "record")
+
+
+def test_every_method_with_a_private_fit_says_what_leaves_in_it(hospital):
+    found = [m for m in map(registry.find, registry.names()) if m.private is not None]
+    assert {"deepcox", "logistic", "glm", "ridge", "lasso", "elastic_net", "describe"} <= {
+        m.name for m in found
+    }
+    for method in found:
+        given = {"family": "binomial"} if method.name == "glm" else {}
+        assert method.reveals_private is not None, method.name
+        text = method.revealed(method.configure(given), Dp(epsilon=2.0, delta=1e-4))
+        assert text.startswith("Only replies to which each site has added noise"), method.name
+        assert "sum over sites" in text, method.name
+        assert text.endswith("."), method.name
+        assert text != method.revealed(method.configure(given), None), method.name

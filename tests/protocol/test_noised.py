@@ -65,6 +65,13 @@ def with_default(
     return Path(np.array(held, float))
 
 
+def beyond_numbers(*, start: Array, steps: int) -> Generator[Array, Told, Path]:
+    """Reply the start and the largest number there is times the answer's sign."""
+    told = yield np.zeros(1)
+    with np.errstate(over="ignore"):
+        return Path(start + np.sign(told.value) * np.finfo(float).max)
+
+
 def asked(site: Site[Array, None]) -> Any:
     return lambda point: Private(Told(site.data + point), {"value": 2.0})
 
@@ -77,6 +84,11 @@ def wander(site: Site[Array, None], *, start: Array, steps: int) -> Noised[Path]
 @gathered
 def wander_alone(site: Site[Array, None], *, start: Array, steps: int) -> Noised[Path]:
     return Noised(asked(site), walk)
+
+
+@summed
+def overflows(site: Site[Array, None], *, start: Array, steps: int) -> Noised[Path]:
+    return Noised(asked(site), beyond_numbers)
 
 
 @summed
@@ -137,7 +149,7 @@ def fails_with_a_name(site: Site[Array, None], *, start: Array, steps: int) -> N
 
 
 STEPS = (
-    wander, wander_alone, changes_its_arguments, changes_the_point, hides_rows_in_its_course,
+    overflows, wander, wander_alone, changes_its_arguments, changes_the_point, hides_rows_in_its_course,
     hides_rows_in_a_default, replies_bare, says_private_and_replies_bare, answers_bare,
     forgets_the_sensitivity, fails_with_a_name,
 )  # fmt: skip
@@ -192,11 +204,28 @@ def test_a_reply_of_more_answers_than_the_study_says_is_refused(steps: int, coun
     assert caught.value.code == "budget"
 
 
-def test_fewer_answers_than_allowed_are_counted_as_they_are():
+def test_a_reply_counts_for_all_the_answers_that_it_may_have():
     site = host(np.zeros(3))
     ask(site, wander, start=np.zeros(3), steps=1)
     guard: Any = site._guard
-    assert guard.tally.taken("", "wander") == 1
+    assert guard.tally.taken("", "wander") == 4
+
+
+def test_a_call_that_fails_or_not_by_its_noise_has_spent_either_way():
+    # a step of the largest number times the noise: it overflows on one side of a threshold
+    site = host(np.zeros(1), count=80)
+    largest = np.finfo(float).max
+    failed = 0
+    for number in range(20):
+        try:
+            ask(site, overflows, number=number, start=np.array([largest]), steps=1)
+        except SiteFailed:
+            failed += 1
+    assert 0 < failed < 20  # so that its failing tells of the noise
+    guard: Any = site._guard
+    assert guard.tally.taken("", "overflows") == 80
+    with pytest.raises(Refused, match="has had its 20 replies of step overflows"):
+        ask(site, overflows, number=20, start=np.array([largest]), steps=1)
 
 
 def test_a_reply_without_a_single_noisy_answer_is_refused():
@@ -221,7 +250,7 @@ def test_a_step_that_would_reply_rows_without_noise_is_refused(step: Any, text: 
     assert caught.value.code == "dp"
     assert "4711" not in str(caught.value)
     guard: Any = site._guard
-    assert guard.tally.taken("", step.name) == 0
+    assert guard.tally.taken("", step.name) == 4  # it was let in, and looked at rows
 
 
 def test_a_step_that_is_declared_private_and_replies_bare_is_refused():

@@ -7,7 +7,7 @@ import pytest
 
 from fedcohort.protocol import DataError
 from fedcohort.report import plain_ledger, write
-from report import synthetic
+from report import depth, synthetic
 
 
 def page_of(folder):
@@ -37,7 +37,10 @@ def changed(folder, change, **results):
 
 @pytest.fixture
 def run(tmp_path):
-    return synthetic.make(tmp_path, repeats=2)
+    arms = ["isolated", "fedavg", "cox"]
+    return synthetic.make(
+        tmp_path, scenarios=["iid"], arms=arms, repeats=2, n_sites=3, change=depth.NONE
+    )
 
 
 def row(root, name):

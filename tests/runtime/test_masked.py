@@ -10,9 +10,11 @@ import numpy as np
 import pytest
 
 import toys
-from fedcohort.protocol import per_site
+from fedcohort.protocol import Site, message, per_site, summed
 from fedcohort.protocol.arguments import Parcel
 from fedcohort.protocol.errors import QuorumLost, Refused
+from fedcohort.protocol.host import Host
+from fedcohort.runtime import coordinator
 from fedcohort.runtime.answers import Answers
 from fedcohort.runtime.local import local
 from fedcohort.runtime.loopback import Fault, LoopbackLine
@@ -261,34 +263,92 @@ def test_a_call_is_revealed_for_one_set_of_sites_in_whatever_round_it_is_asked_a
                 ask(hostile.only("abc"))
 
 
-def test_a_site_that_is_asked_otherwise_than_the_others_gives_nothing(tmp_path):
+@pytest.fixture
+def careless(monkeypatch):
+    """A coordinator that does not look at what its own program asks."""
+    monkeypatch.setattr(coordinator, "check_alike", lambda step, arguments: None)
+
+
+@pytest.mark.parametrize("change", [{"centre": 1e9}, {"power": 2}, {"power": True}, {"power": "3"}])
+def test_a_site_that_is_asked_otherwise_than_the_others_gives_nothing(tmp_path, careless, change):
     """Else b, c and d would be asked where their replies are known, and a's alone is in the sum."""
     ward = Ward(tmp_path)
-    far = per_site({"a": 0.1, "b": 1e9, "c": 1e9, "d": 1e9})
+    alike = {"centre": 0.1, "power": 3}
+    apart = {k: per_site({"a": alike[k], **dict.fromkeys("bcd", v)}) for k, v in change.items()}
     with pytest.raises(Refused, match="otherwise than the other sites") as error:
-        ward.federation().sum(toys.moments, centre=far, power=3)
+        ward.federation().sum(toys.moments, **{**alike, **apart})
     assert error.value.code == "secure"
+    assert not {meta_of(reply)["kind"] for _, _, reply in ward.sent} & {"reply"}
+    assert "unmask" not in {meta_of(request)["kind"] for _, request, _ in ward.sent}
+
+
+def test_a_coordinator_says_at_once_what_a_step_cannot_be_asked_apart(tmp_path):
+    ward = Ward(tmp_path)
+    plain = local(toys.hosts({n: TABLES[n] for n in "ab"}, toys.NUMBERS))
     here = local(toys.hosts(TABLES, toys.NUMBERS), secure="true")
-    with pytest.raises(Refused, match="asked otherwise of some sites"):
-        here.sum(toys.moments, centre=far, power=3)
-    powers = per_site({"a": 3, "b": 3, "c": 2, "d": 3})  # a whole number, as of a fold
-    ward.federation().sum(toys.moments, centre=0.1, power=powers)
+    for fed in (ward.federation(), here, plain):
+        powers = per_site(dict.fromkeys(NAMES, 3))
+        with pytest.raises(Refused, match=r"moments is asked with another power.*apart=\('power',"):
+            fed.sum(toys.moments, centre=0.1, power=powers)
+    assert not ward.sent
 
 
-def test_what_sites_must_be_asked_alike_is_all_but_whole_numbers():
+def test_what_a_step_names_as_apart_may_differ_and_nothing_else(tmp_path):
+    hosts = {k: Host(k, TABLES[k], (shifted,)) for k in NAMES}
+    fed = local(list(hosts.values()), secure="true")
+    found = fed.sum(shifted, by=per_site({"a": 1, "b": 2, "c": 3, "d": 4}), twice=False)
+    rows = [len(TABLES[k]) for k in NAMES]
+    assert int(found.value) == sum(n * k for n, k in zip(rows, (1, 2, 3, 4), strict=True))
+    for odd in (0.5, "1", np.ones(1)):
+        with pytest.raises(Refused, match="another by"):
+            fed.sum(shifted, by=per_site({"a": odd, "b": 2, "c": 3, "d": 4}), twice=False)
+    with pytest.raises(Refused, match="another twice"):
+        fed.sum(shifted, by=1, twice=per_site(dict.fromkeys(NAMES, True)))
+
+
+@message
+class Shifted:
+    """One number, ()."""
+
+    value: Any
+
+
+@summed(apart=("by",))
+def shifted(site: Site[Any, None], *, by: int, twice: bool) -> Shifted:
+    """Rows times a number of the site's own."""
+    return Shifted(np.array(len(site.data) * by * (1 + twice)))
+
+
+def test_only_whole_numbers_and_yes_or_no_can_be_declared_apart():
+    def far(site: Site[Any, None], *, centre: float) -> Shifted:
+        return Shifted(np.array(centre))
+
+    with pytest.raises(TypeError, match="step far lets 'centre' differ by site"):
+        summed(apart=("centre",))(far)
+    with pytest.raises(TypeError, match="step far lets 'other' differ by site"):
+        summed(apart=("other",))(far)
+
+
+def test_what_sites_must_be_asked_alike_is_all_that_a_step_does_not_name():
     x = np.arange(3.0)
-    one = Parcel.of({"x": x, "rate": 0.5, "fold": 1, "fresh": True, "name": "n"})
-    first = about_of("step", "v", 2, one)
-    same = Parcel.of({"x": x.copy(), "rate": 0.5, "fold": 2, "fresh": False, "name": "n"})
-    assert about_of("step", "v", 2, same) == first
-    for change in ({"x": x + 1e-12}, {"x": x.reshape(3, 1)}, {"rate": 0.4}, {"name": "m"}):
-        told = {"x": x, "rate": 0.5, "fold": 1, "fresh": True, "name": "n"} | change
-        assert about_of("step", "v", 2, Parcel.of(told)) != first
+    given = {"x": x, "rate": 0.5, "fold": 1, "fresh": True, "name": "n", "deal": {"a": 0, "b": 1}}
+    one, apart = Parcel.of(given), ("fold", "fresh")
+    first = about_of("step", "v", 2, one, apart)
+    same = Parcel.of(given | {"x": x.copy(), "fold": 2, "fresh": False})
+    assert about_of("step", "v", 2, same, apart) == first
+    changes = (
+        {"x": x + 1e-12}, {"x": x.reshape(3, 1)}, {"rate": 0.4}, {"name": "m"}, {"fold": 1.0},
+        {"fold": "1"}, {"fresh": None}, {"deal": {"a": 1, "b": 1}}, {"deal": {"a": 0}},
+    )  # fmt: skip
+    for change in changes:
+        assert about_of("step", "v", 2, Parcel.of(given | change), apart) != first
+    for change in ({"fold": 2}, {"fresh": False}, {"fold": True}):
+        assert about_of("step", "v", 2, Parcel.of(given | change)) != about_of("step", "v", 2, one)
     odd = Parcel.of({"x": np.float64(np.nan), "y": [1, (2, {"z": np.zeros(())})], "m": np.bool_(1)})
     tree = json.loads(odd.text)
     assert about_of("s", None, 0, Parcel.read(tree, odd.arrays)) == about_of("s", None, 0, odd)
     heads = [("other", "v", 2), ("step", "w", 2), ("step", None, 2), ("step", "v", 3)]
-    assert all(about_of(*head, one) != first for head in heads)
+    assert all(about_of(*head, one, apart) != first for head in heads)
 
 
 def test_a_site_that_takes_no_weights_is_not_singled_out_by_them(tmp_path):

@@ -38,9 +38,10 @@ from fedcohort.protocol.views import mark_of
 from fedcohort.protocol.wire import decode, encode
 from fedcohort.runtime.answers import Answers
 from fedcohort.runtime.calls import Request
+from fedcohort.runtime.limits import Limits
 from fedcohort.runtime.loopback import LoopbackLine
 from fedcohort.runtime.remote import remote
-from fedcohort.runtime.site_end import SESSIONS, Left, Limits, SiteEnd
+from fedcohort.runtime.site_end import SESSIONS, Left, SiteEnd
 from toys import Draw
 from wired import STEPS, Nodes, meta_of
 

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from fedcohort.protocol.errors import Refused
 from fedcohort.secure import Layout, add, decode, encode, error, zeros
-from fedcohort.secure.ring import WIDE_FIELD, subtract
+from fedcohort.secure.layout import WIDE_FIELD
+from fedcohort.secure.ring import subtract
 
 #: By kind: words, fraction bits, and the numbers of a field that is of it.
 KINDS = {"fine": (3, 96, WIDE_FIELD + 1), "wide": (6, 128, 1)}

@@ -1,6 +1,7 @@
 """A model's free parameters are counted as they are, and a study of too few rows says so."""
 
 import json
+import warnings
 
 import numpy as np
 import pandas as pd
@@ -8,7 +9,9 @@ import pytest
 import yaml
 
 import fedcohort as fc
+from deployed_cases import frames_of, run_local, tables_of, terms_of
 from fedcohort.models.network import Mlp
+from fedcohort.report import write
 from fedcohort.study.free_parameters import crowded, free_parameters
 
 
@@ -56,3 +59,47 @@ def test_a_study_says_in_its_results_and_report_where_a_model_is_too_large(tmp_p
     assert bool(results["crowded"]) == says
     report = (tmp_path / "out" / "report.html").read_text()
     assert ("free parameters, and fewer than 10 rows" in report) == says
+
+
+def crowded_cohort(rows):
+    rng = np.random.default_rng(0)
+    frames = {}
+    for site in "pqr":
+        x = rng.normal(size=(rows, 4))
+        y = x[:, 0] + rng.normal(size=rows)
+        frames[site] = pd.DataFrame(x, columns=list("abcd")).assign(y=y)
+    return fc.simulate(frames, outcome=fc.Continuous("y"))
+
+
+def test_in_python_a_fit_of_too_few_rows_is_warned_of_and_one_of_enough_is_not():
+    with pytest.warns(UserWarning, match="fewer than 10 rows for each at 3 of 3 sites") as told:
+        fc.fit("ridge", crowded_cohort(30), penalty=0.1)
+    assert [str(w.message) for w in told] == [
+        "ridge: 4 free parameters, and fewer than 10 rows for each at 3 of 3 sites: the model may "
+        "hold single rows."
+    ]
+    assert told[0].filename == __file__
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        fc.fit("ridge", crowded_cohort(60), penalty=0.1)
+        fc.fit("ridge", crowded_cohort(30), penalty=0.1, strategy="isolated")
+
+
+def test_sites_that_do_not_show_their_rows_are_not_judged():
+    assert "1 of 2 sites" in crowded(12, [119, None, 300])
+    assert not crowded(12, [None, 300])
+
+
+@pytest.mark.parametrize(("hidden", "says"), [((8, 4), True), ((), False)])
+def test_a_deployed_study_says_it_as_a_simulated_one_does(tmp_path, hidden, says):
+    arms = f"[{{method: deepcox, name: net, rounds: 1, hidden: {list(hidden)}}}]"
+    terms = terms_of(tmp_path / "terms", "gbsg2", arms, bounds="[]")
+    found = run_local(terms, tables_of(terms, frames_of("gbsg2")), tmp_path / "out")
+    assert bool(found["crowded"]) == says
+    if says:
+        rows = [site["rows"] for site in found["scenarios"][0]["sites"]]
+        saved = fc.load(tmp_path / "out" / "models" / "net")
+        counted = free_parameters("deepcox", {"hidden": hidden}, len(saved.parts.design.features))
+        (note,) = found["crowded"]
+        assert (note["arm"], note["note"]) == ("net", crowded(counted, rows))
+    assert ("free parameters" in write(tmp_path / "out").read_text()) == says

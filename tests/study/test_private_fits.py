@@ -66,7 +66,7 @@ def test_a_larger_epsilon_orders_patients_better():
 
 
 def test_the_ledger_says_what_each_reply_had_spent_and_the_fit_what_it_cost():
-    fit = fc.fit("deepcox", cohort(), dp={"epsilon": 2, "delta": 1e-4}, **EXACT)
+    fit = fc.fit("deepcox", cohort(), dp={"epsilon": 2, "delta": 1e-4}, seed=0, **EXACT)
     lines = fit.ledger
     assert lines.step.unique().tolist() == ["pull_privately", "hazards_privately"]
     assert set(lines.mechanism) == {"gaussian"}
@@ -100,7 +100,7 @@ def test_rdp_agrees_with_what_is_claimed():
 def test_two_simulations_give_the_same_arrays(given: dict[str, Any]):
     given = dict(given)
     dp = {"epsilon": 3, "unit": given.pop("unit", "record")}
-    a, b = (fc.fit("deepcox", cohort(300), dp=dp, **given).model.arrays() for _ in range(2))
+    a, b = (fc.fit("deepcox", cohort(300), dp=dp, seed=0, **given).model.arrays() for _ in range(2))
     assert a.keys() == b.keys()
     for name in a:
         np.testing.assert_array_equal(a[name], b[name])
@@ -127,7 +127,7 @@ def test_a_sum_that_hides_its_parts_needs_less_noise_of_each_site(monkeypatch: p
 
     monkeypatch.setattr(private, "ridged", watch)
     for secure in ("false", "auto"):
-        fc.fit("glm", fed, secure_aggregation=secure, family="gaussian", dp=dp)
+        fc.fit("glm", fed, secure_aggregation=secure, family="gaussian", dp=dp, seed=0)
     assert seen[0] / seen[1] == pytest.approx(np.sqrt(2), rel=0.12)
 
 
@@ -135,7 +135,7 @@ def test_without_usual_times_a_private_model_predicts_risks_alone_and_is_read_ba
     frame = cohort(300).frames["s0"]
     plain = DICTIONARY["variables"] | {"time": {"type": "time"}}
     fed = fc.simulate({"a": frame}, outcome=OUTCOME, dictionary={"variables": plain})
-    fit = fc.fit("deepcox", fed, dp={"epsilon": 3}, **EXACT)
+    fit = fc.fit("deepcox", fed, dp={"epsilon": 3}, seed=0, **EXACT)
     with pytest.raises(NotSupported, match="no baseline hazard"):
         fit.predict_survival(table(5, 1), [1.0])
     fit.save(tmp_path / "model")
@@ -145,7 +145,7 @@ def test_without_usual_times_a_private_model_predicts_risks_alone_and_is_read_ba
 
 def test_a_private_baseline_gives_survival_near_the_truth_at_a_large_epsilon():
     dp = {"epsilon": 100, "clip": 0.3}
-    fit = fc.fit("deepcox", cohort(3000), dp=dp, **EXACT | {"dp_rounds": 60, "dp_groups": 200})
+    fit = fc.fit("deepcox", cohort(3000), dp=dp, seed=0, **EXACT | {"dp_rounds": 60, "dp_groups": 200})
     rows, times = table(500, 7), np.array([0.25, 0.5, 1.0, 2.0])
     truth = np.exp(-np.exp(rows[[f"x{j}" for j in range(4)]].to_numpy() @ BETA)[:, None] * times)
     found = fit.predict_survival(rows, times)
@@ -189,20 +189,20 @@ def test_what_cannot_be_private_is_refused_in_one_line_and_nothing_is_released(
     method: str, given: dict[str, Any], dp: dict[str, Any], text: str
 ):
     with pytest.raises(FedcohortError, match=text) as caught:
-        fc.fit(method, cohort(300), dp={"epsilon": 3, **dp}, **given)
+        fc.fit(method, cohort(300), dp={"epsilon": 3, **dp}, seed=0, **given)
     assert "\n" not in str(caught.value)
 
 
 def test_a_site_with_too_few_rows_is_named_and_nothing_is_released():
     with pytest.raises(FedcohortError, match="site 's0': it has fewer than 20 rows"):
-        fc.fit("deepcox", cohort(45), dp={"epsilon": 3}, **EXACT)
+        fc.fit("deepcox", cohort(45), dp={"epsilon": 3}, seed=0, **EXACT)
 
 
 def test_a_dictionary_that_was_drafted_from_records_is_refused():
     frame = table(90, 0).astype({"event": int})
     fed = fc.simulate({"a": frame[:45], "b": frame[45:]}, outcome=OUTCOME)
     with pytest.raises(InputError, match="drafted from the records"):
-        fc.fit("deepcox", fed, dp={"epsilon": 3}, **EXACT)
+        fc.fit("deepcox", fed, dp={"epsilon": 3}, seed=0, **EXACT)
 
 
 def test_columns_without_limits_are_named():
@@ -320,7 +320,7 @@ def test_tables_that_no_private_fit_can_be_made_of_are_refused_when_the_study_is
 @pytest.mark.parametrize("dp", [3, True, "3", [3], {"epsilon": "3"}, {"epsilon": 3, "eps": 1}])
 def test_what_is_no_epsilon_and_delta_is_refused_in_one_line(dp: Any):
     with pytest.raises(InputError, match=r"^dp(\.epsilon)? (is|has)") as caught:
-        fc.fit("deepcox", cohort(90), dp=dp, **EXACT)
+        fc.fit("deepcox", cohort(90), dp=dp, seed=0, **EXACT)
     assert "\n" not in str(caught.value)
 
 

@@ -53,7 +53,7 @@ def releases(epsilon: float = 3.0, **given: Any) -> tuple[Release, ...]:
 def test_two_simulations_give_the_same_arrays_and_another_seed_others(strategy: str):
     given = LINEAR | {"strategy": strategy, "keep_rounds": (1,), "dp_rounds": 2}
     dp = {"epsilon": 3}
-    a, b = (fc.fit("deepcox", cohort(), dp=dp, **given).model for _ in range(2))
+    a, b = (fc.fit("deepcox", cohort(), dp=dp, seed=0, **given).model for _ in range(2))
     assert a.arrays().keys() == b.arrays().keys()
     for name, values in a.arrays().items():
         np.testing.assert_array_equal(values, b.arrays()[name])
@@ -84,7 +84,7 @@ def test_the_epsilon_of_all_releases_is_dp_accounting_s_own(strategy: str, sampl
 @pytest.mark.parametrize("strategy", WITHIN)
 def test_every_release_of_the_list_is_made_and_the_ledger_ends_at_the_claim(strategy: str):
     dp = {"epsilon": 2, "delta": 1e-4}
-    fit = fc.fit("deepcox", cohort(), dp=dp, dp_rounds=3, strategy=strategy, **LINEAR)
+    fit = fc.fit("deepcox", cohort(), dp=dp, seed=0, dp_rounds=3, strategy=strategy, **LINEAR)
     lines, (trained, _) = fit.ledger, releases(2.0, dp_rounds=3, strategy=strategy)
     mine = lines[lines.step == trained.step]
     calls = mine.groupby("call").site.nunique() if "site" in mine else mine.groupby("call").size()
@@ -101,9 +101,9 @@ def test_a_larger_epsilon_orders_patients_better(strategy: str):
     test, scores = table(2000, 99), []
     for epsilon in (0.1, 1.5, 50.0):
         found = []
-        for seed in range(4):
+        for seed in range(2):
             fit = fc.fit(
-                "deepcox", cohort(1500, seed), seed=seed, dp={"epsilon": epsilon},
+                "deepcox", cohort(1000, seed), seed=seed, dp={"epsilon": epsilon},
                 strategy=strategy, **LINEAR | {"dp_groups": 128},
             )  # fmt: skip
             risk = fit.predict(test)
@@ -125,7 +125,7 @@ def test_fewer_steps_are_made_at_a_small_epsilon_whatever_the_data():
 
 def test_without_a_clip_a_method_s_own_is_taken(monkeypatch: pytest.MonkeyPatch):
     a, b = (
-        fc.fit("deepcox", cohort(), dp={"epsilon": 3, **clip}, **LINEAR).model.arrays()["thetas"]
+        fc.fit("deepcox", cohort(), dp={"epsilon": 3, **clip}, seed=0, **LINEAR).model.arrays()["thetas"]
         for clip in ({}, {"clip": DEEPCOX.clips["record"]})
     )
     np.testing.assert_array_equal(a, b)

@@ -1,5 +1,7 @@
 """The flat optimisers against torch.optim."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
@@ -8,7 +10,14 @@ from numpy.testing import assert_allclose
 from fedcohort.training.optimisers import OPTIMISERS
 
 
-@pytest.mark.parametrize(("name", "theirs"), [("adam", torch.optim.Adam), ("sgd", torch.optim.SGD)])
+THEIRS = {
+    "adam": torch.optim.Adam,
+    "sgd": torch.optim.SGD,
+    "momentum": partial(torch.optim.SGD, momentum=0.9),
+}
+
+
+@pytest.mark.parametrize(("name", "theirs"), THEIRS.items(), ids=THEIRS)
 def test_twenty_steps_are_those_of_torch(name, theirs):
     rng = np.random.default_rng(0)
     ours, mine = torch.zeros(30).double(), OPTIMISERS[name]
@@ -28,3 +37,40 @@ def test_adam_does_not_move_where_the_gradient_is_0():
     theta = torch.ones(3)
     OPTIMISERS["adam"](theta).step(theta, torch.zeros(3), 0.1)
     assert torch.equal(theta, torch.ones(3))
+
+
+def yogi(grads, rates):
+    """Zaheer et al. (2018), Algorithm 2, entry by entry, with the thesis's division by 1 − βᵗ."""
+    theta, m, v = (np.zeros(grads.shape[1]) for _ in range(3))
+    for t, (grad, rate) in enumerate(zip(grads, rates, strict=True), 1):
+        for i, g in enumerate(grad):
+            m[i] = 0.9 * m[i] + 0.1 * g
+            v[i] = v[i] - 0.001 * np.sign(v[i] - g**2) * g**2
+            step = m[i] / (1 - 0.9**t) / (np.sqrt(v[i] / (1 - 0.999**t)) + 1e-3)
+            theta[i] -= rate * step
+    return theta
+
+
+def test_yogi_is_the_papers_loop():
+    """Slopes shrink by a thousand on the way, so that v falls as well as rises."""
+    rng = np.random.default_rng(0)
+    grads = rng.normal(size=(60, 30)) * np.r_[np.ones(30), np.full(30, 1e-3)][:, None]
+    rates = 0.03 / np.arange(1, 61)
+    theta = torch.zeros(30).double()
+    optimiser = OPTIMISERS["yogi"](theta)
+    for grad, rate in zip(grads, rates, strict=True):
+        optimiser.step(theta, torch.from_numpy(grad), rate)
+    assert_allclose(theta.numpy(), yogi(grads, rates), rtol=1e-12, atol=1e-15)
+
+
+def test_yogis_second_moment_falls_slower_than_adams_after_a_large_slope():
+    """What the additive rule is for: v loses (1−β₂)∇² a step, not (1−β₂)v."""
+    left = {}
+    for name in ("adam", "yogi"):
+        theta = torch.zeros(1).double()
+        optimiser = OPTIMISERS[name](theta)
+        for g in (10.0, *[0.01] * 500):
+            optimiser.step(theta, torch.tensor([g]).double(), 0.0)
+        left[name] = float(optimiser._v)
+    assert left["yogi"] == pytest.approx(0.001 * (100 - 500 * 1e-4), rel=1e-9)
+    assert left["adam"] < 0.62 * left["yogi"]

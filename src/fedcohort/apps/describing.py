@@ -10,7 +10,6 @@ import csv
 import io
 import json
 import math
-import secrets
 import textwrap
 from collections.abc import Sequence
 from pathlib import Path
@@ -63,8 +62,8 @@ def described(
     by : the column of the groups.
     quantiles : shares besides the quartiles, such as "0.05,0.95".
     min_cell : 5, or what the study says, unless it is given.
-    epsilon, delta : of differential privacy; None without. The noise follows from a seed that is
-        drawn here and kept nowhere, so that it cannot be taken off, and two runs differ.
+    epsilon, delta : of differential privacy; None without. The noise comes from the system's
+        generator, so that it cannot be taken off, and two runs differ.
 
     Raises
     ------
@@ -87,7 +86,6 @@ def described(
     asked: dict[str, Any] = {"by": by, "quantiles": _shares(quantiles), "min_cell": m}
     if epsilon is not None:
         asked["dp"] = {"epsilon": epsilon, **({} if delta is None else {"delta": delta})}
-        asked["seed"] = secrets.randbits(256)
     return fit("describe", cohort, **asked).model
 
 

@@ -110,11 +110,12 @@ class Site:
                 elif not fixed:
                     exact = coins * (rng.random(m) < release.sampling)
                 call: Any = SimpleNamespace(
-                    step=SimpleNamespace(name=release.step, reply=object),
-                    number=number,
-                    history="audit",
+                    step=SimpleNamespace(name=release.step), number=number
                 )
-                noisy, _ = guard.protect(call, {"told": exact}, {"told": bound}, self.share)
+                source = guard.source(call)
+                noisy = guard.perturbed(
+                    release.step, source, {"told": exact}, {"told": bound}, self.share
+                )
                 found.append(noisy["told"] / (release.noise**2 * bound))
         return np.stack(found)
 

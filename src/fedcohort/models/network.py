@@ -24,32 +24,12 @@ import torch
 from torch import Tensor, nn
 
 from fedcohort.arrays import Array
+from fedcohort.models.autoencoder import Autoencoder
+from fedcohort.models.dec import Dec
+from fedcohort.models.layers import ACTIVATIONS, SeededDropout
 
 #: Value (a number) and slope (same shape) of a loss at a network's outputs (n,).
 Slope = Callable[[Array], tuple[float, Array]]
-
-ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
-    "tanh": nn.Tanh,
-    "relu": nn.ReLU,
-    "selu": nn.SELU,
-    "silu": nn.SiLU,
-}
-
-
-class SeededDropout(nn.Module):
-    """Dropout that draws from a generator of its own, never from torch's global one."""
-
-    def __init__(self, p: float):
-        super().__init__()
-        self.p = p
-        self.generator = torch.Generator()
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Keep each entry with probability 1 − p, scaled by 1/(1 − p); all of them in `eval`."""
-        if not self.training:
-            return x
-        kept = torch.rand(x.shape, generator=self.generator) >= self.p
-        return x * kept.to(x) / (1.0 - self.p)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,7 +71,7 @@ class Mlp:
 
 
 #: Kinds of network by the name in their spec: what builds one from the spec's other entries.
-NETWORKS: dict[str, Callable[..., Any]] = {"mlp": Mlp}
+NETWORKS: dict[str, Callable[..., Any]] = {"mlp": Mlp, "autoencoder": Autoencoder, "dec": Dec}
 
 
 class FlatNet:
@@ -160,6 +140,27 @@ class FlatNet:
             self.module.eval()
         return value
 
+    def descend(self, value: Callable[[nn.Module], Tensor], seed: int = 0) -> float:
+        """Write ∇θ of a value () of the module in training into `grad`; return the value.
+
+        Parameters
+        ----------
+        seed : what dropout draws from.
+        """
+        self.grad.zero_()
+        if self._dropouts:
+            self._sow(seed)
+        found = value(self.module)
+        found.backward()
+        if self._dropouts:
+            self.module.eval()
+        return found.item()
+
+    def compute(self, of: Callable[[nn.Module], Tensor]) -> Array:
+        """Return what a function makes of the module, nothing silent, without a slope."""
+        with torch.no_grad():
+            return _numpy(of(self.module))
+
     def jacobian(self, x: Tensor) -> Array:
         """Return ∇f(x_j) of each row of x (n, p), nothing silent: (n, P), float64."""
         named = {k: p.detach() for k, p in self.module.named_parameters()}
@@ -194,15 +195,14 @@ def _built(spec: str, dtype: str, device: str, thread: int) -> FlatNet:
 
 
 def initial(spec: str, seed: int) -> Array:
-    """Return a first θ (P,): Glorot's uniform weights, biases 0; a function of the seed alone."""
+    """Return a first θ (P,): Glorot's uniform weights, all else 0; a function of the seed alone."""
     net = network(spec)
     draws = np.random.default_rng((seed, 0x6E6574))
+    net.theta.zero_()
     with torch.no_grad():
         for layer in net.module.modules():
             if isinstance(layer, nn.Linear):
                 bound = math.sqrt(6.0 / sum(layer.weight.shape))
                 values = draws.uniform(-bound, bound, tuple(layer.weight.shape))
-                for p in layer.parameters():
-                    p.zero_()
                 layer.weight.copy_(torch.from_numpy(values))
     return net.read()

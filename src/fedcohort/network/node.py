@@ -20,7 +20,6 @@ import contextlib
 import itertools
 import threading
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -28,49 +27,30 @@ import fedcohort
 from fedcohort.network import desk as desks
 from fedcohort.network import node_log, stewards
 from fedcohort.network.budget import Budget
-from fedcohort.network.cohorts import Cohorts, parts
+from fedcohort.network.cohorts import Cohorts
 from fedcohort.network.desk import short
 from fedcohort.network.kits import Kit
 from fedcohort.network.node_ledger import NodeLedger
-from fedcohort.network.node_table import digest, open_table
 from fedcohort.network.offer import Offer
-from fedcohort.network.policy import Asked, Config
+from fedcohort.network.policy import Config
 from fedcohort.network.spending import Spending
+from fedcohort.network.studies import Studies, Study, by_steward
 from fedcohort.network.trust import Peer, Trust
-from fedcohort.privacy.disclosure.models import ROWS_EACH
 from fedcohort.protocol import Dp
-from fedcohort.protocol.errors import FedcohortError, Refused
+from fedcohort.protocol.errors import Refused
 from fedcohort.protocol.host import Host
 from fedcohort.protocol.wire import Malformed, decode, encode, head
 from fedcohort.runtime.answers import Answers
 from fedcohort.runtime.calls import NO_VIEW, Request, refusal_bytes
+from fedcohort.runtime.limits import Limits
 from fedcohort.runtime.line import LARGEST
 from fedcohort.runtime.masked_calls import STAGES
 from fedcohort.runtime.masked_end import ANY, FEW, NEVER, Keys, SumRule
-from fedcohort.runtime.site_end import Left, Limits, SiteEnd
+from fedcohort.runtime.site_end import Left, SiteEnd
 from fedcohort.runtime.whereabouts import where
 from fedcohort.secure.identity import Identity
 from fedcohort.study.deployed.few import is_few
 from fedcohort.study.deployed.sessions import open_session
-from fedcohort.study.deployed.table import SiteTable
-from fedcohort.study.deployed.terms import Terms
-from fedcohort.study.free_parameters import too_many
-
-#: Studies whose tables are held in memory at once.
-HELD = 2
-
-
-@dataclass
-class _Study:
-    """An offered study that this node has verified, and its table once it was opened."""
-
-    offer: Offer
-    terms: Terms
-    asked: Asked
-    lead: Peer
-    table: SiteTable | None = None
-    mark: str = ""
-    noted: bool = False
 
 
 class Node:
@@ -103,6 +83,9 @@ class Node:
         self._cohorts = Cohorts(
             self.state, self.config.data.name, policy.min_cell, policy.differencing
         )
+        self._studies = Studies(
+            kit.name, self.config, self._trust, self.desk, self._cohorts, self.log
+        )
         answers = self.state / "answers.sqlite"
         answers.touch(mode=0o600)
         self._answers = Answers(answers)
@@ -115,7 +98,6 @@ class Node:
             log=lambda line: self.log.warning("failed %s", line),
             sums=self._sum_rule,
         )
-        self._studies: dict[str, _Study] = {}
         self._runs: dict[str, tuple[bool, str | None]] = {}
         self._fresh: set[str] = set()
         self._lock, self._reading = threading.Lock(), threading.RLock()
@@ -178,7 +160,7 @@ class Node:
         if (set(arrays) == {"offer"}) == isinstance(text, str):
             raise Refused("malformed", "an offer is one text, called 'offer'.")
         blob = text.encode() if isinstance(text, str) else arrays["offer"].tobytes()
-        study = self._verified(Offer.from_bytes(blob))
+        study = self._studies.verified(Offer.from_bytes(blob))
         run = study.offer.hash
         try:
             return _standing(*self._standing(study, blob))
@@ -187,7 +169,7 @@ class Node:
             self._note_refusal(run, error)
             return _standing("refused", text, error.code)
 
-    def _standing(self, study: _Study, blob: bytes) -> tuple[str, str, str]:
+    def _standing(self, study: Study, blob: bytes) -> tuple[str, str, str]:
         """Return state, reason and code; an approved study is opened, so that calls may come."""
         run, plan = study.offer.hash, study.terms.plan
         self.config.policy.check(study.asked, study.lead.name)
@@ -205,10 +187,10 @@ class Node:
         if made is None:
             return desks.WAITING, "waiting for the data steward", "unapproved"
         if made.decision == desks.REFUSED:
-            raise _by_steward(made.reason)
+            raise by_steward(made.reason)
         with self._reading:
             study.table = None
-            self._table(run, study)
+            self._studies.table(run, study)
             open_, mark = self._run_of(run)
             if mark not in (None, study.mark):
                 self._end.close(run)  # the table is another: what was remembered of it is no use
@@ -218,32 +200,11 @@ class Node:
             self.log.info("approved %s %s, of %s", short(run), plan.study, lead.name)
         return desks.APPROVED, "", ""
 
-    def _verified(self, offer: Offer) -> _Study:
-        """Return a study whose signature, text and version are right.
-
-        Raises
-        ------
-        Refused : they are not.
-        """
-        lead = offer.verify(self._trust)
-        with self._lock:
-            known = self._studies.get(offer.hash)
-        if known is not None and known.lead == lead:
-            return known
-        try:
-            terms = Terms.from_json(offer.terms)
-            asked = Asked.of(terms.plan, terms.dictionary, terms.outcome)
-        except FedcohortError as error:
-            raise Refused("study", f"this version cannot run the study: {error}") from None
-        if terms.hash != offer.hash:
-            raise Refused("hash", "the study's text is not the one that its hash names.")
-        return _Study(offer, terms, asked, lead)
-
     # calls --------------------------------------------------------------------------------
 
     def _call(self, run: str, body: bytes) -> bytes:
         """Answer one call of an approved study."""
-        study = self._approved(run)
+        study = self._studies.approved(run)
         self.config.policy.check(study.asked, study.lead.name)
         if not self._run_of(run)[0]:
             raise Refused("closed", "the run of this study is over here; offer the study again.")
@@ -251,32 +212,14 @@ class Node:
         reply = self._end.handle(body)
         said = head(reply)
         if said.get("kind") == "error" and said.get("code") != NO_VIEW:
+            # that a call with noise failed may tell of the noise: it counts as one that was answered
+            session = "" if study.terms.plan.privacy.dp is None else head(body).get("session")
             with contextlib.suppress(OSError):
-                self._ledger.told(run, "error", str(said.get("code")), str(said.get("text")))
+                self._ledger.told(
+                    run, "error", str(said.get("code")), str(said.get("text")),
+                    session=session if isinstance(session, str) else "",
+                )  # fmt: skip
         return reply
-
-    def _approved(self, run: str) -> _Study:
-        """Return a study that may be called.
-
-        Raises
-        ------
-        Refused : it was not offered, waits, or was refused; or its text on the desk was changed.
-        """
-        if not desks.is_hash(run):
-            raise Refused("run", "a call names no study by its whole hash.")
-        made = self.desk.decision(run)
-        if made is None:
-            raise Refused("unapproved", f"the study {short(run)} is not approved at this site.")
-        if made.decision == desks.REFUSED:
-            raise _by_steward(made.reason)
-        with self._lock:
-            known = self._studies.get(run)
-        if known is None:
-            known = self._verified(Offer.from_bytes(self.desk.offer(run)))
-            if known.offer.hash != run:
-                raise Refused("hash", "the study on the desk is not the one of its hash.")
-            self._hold(run, known)
-        return known
 
     def _run_of(self, run: str) -> tuple[bool, str | None]:
         """Return whether a run is open, and the digest of the table that it began with."""
@@ -298,16 +241,16 @@ class Node:
         Refused : the study may not run, or the table is no longer the one that the run began with.
         VerbRefused : the study has no such session.
         """
-        study = self._approved(run)
+        study = self._studies.approved(run)
         with self._reading:
             try:
-                table = self._table(run, study)
+                table = self._studies.table(run, study)
                 if self._run_of(run)[1] != study.mark:
                     raise Refused(
                         "changed",
                         "the site's table changed since this run began; submit the study anew.",
                     )
-                self._note_cohort(run, study, table)
+                self._studies.note_cohort(run, study, table)
             except Refused as error:
                 raise Refused(error.code, self._named(str(error))) from None
             return open_session(
@@ -319,11 +262,11 @@ class Node:
         """Return where a private session counts what it spends of the data set's budget."""
         path = self.state / "budget.sqlite"
         budget = Budget(path, self.config.data.name, self.config.policy.budget)
-        return Spending(path, budget, run, session, dp)
+        return Spending(path, budget, run, session, dp, lambda: self._check_calls(run, session))
 
     def _sum_rule(self, run: str) -> SumRule:
         """Return how this site answers sums of a study: by its policy and the approved text."""
-        terms = self._approved(run).terms
+        terms = self._studies.approved(run).terms
         plain = {"true": NEVER, "false": ANY}.get(terms.plan.privacy.secure, FEW)
         if self.config.policy.secure_sum == "required":
             plain = NEVER
@@ -340,62 +283,6 @@ class Node:
         found = self.kit.membership()
         return Keys(Identity.from_bytes(found.secret), found.pinned)
 
-    def _table(self, run: str, study: _Study) -> SiteTable:
-        """Return the table as this study sees it, read once; `_reading` is held."""
-        if study.table is None:
-            data, policy = self.config.data, self.config.policy
-            try:
-                table = open_table(
-                    study.terms, self.kit.name, data, policy.min_rows, self._cohorts.key
-                )
-                self._cohorts.check(run, table.marks, parts(table), study.asked.min_cell)
-                self._check_parameters(run, table)
-                study.table, study.noted = table, False
-            except Refused as error:
-                self.desk.note_fit(run, (str(error),))
-                raise
-            study.mark = digest(study.table)
-            self.desk.note_fit(run, ())
-        self._hold(run, study)
-        return study.table
-
-    def _check_parameters(self, run: str, table: SiteTable) -> None:
-        """Hold the arms' free parameters against this site's training rows.
-
-        Raises
-        ------
-        Refused : they are too many, and the site's policy is to refuse that.
-        """
-        for arm, count in too_many(table):
-            if self.config.policy.parameters_per_row == "refuse":
-                raise Refused(
-                    "parameters",
-                    f"arm {arm!r} has about {count} free parameters, and this site has fewer than "
-                    f"{ROWS_EACH} rows for each (parameters_per_row). Choose fewer columns or a "
-                    f"smaller model.",
-                )
-            self.log.warning("crowded %s arm=%s parameters=%d", short(run), arm, count)
-
-    def _note_cohort(self, run: str, study: _Study, table: SiteTable) -> None:
-        """Note whom a study is over, before anything of it leaves; `_reading` is held.
-
-        Raises
-        ------
-        Refused : they are nearly those of another study, which was noted since the offer.
-        """
-        if not study.noted:
-            name, least = study.terms.plan.study, study.asked.min_cell
-            self._cohorts.note(run, name, table.marks, parts(table), least)
-            study.noted = True
-
-    def _hold(self, run: str, study: _Study) -> None:
-        """Keep a study in memory, and not too many."""
-        with self._lock:
-            self._studies.pop(run, None)
-            self._studies[run] = study
-            while len(self._studies) > HELD:
-                self._studies.pop(next(iter(self._studies)))
-
     def _left(self, left: Left) -> None:
         """Write a reply into the site's own ledger, before it leaves.
 
@@ -403,18 +290,22 @@ class Node:
         ------
         Refused : as many have left in this session as the site allows; this one does not.
         """
-        most = self.config.policy.max_calls
-        if self._ledger.count(left.run, left.session) >= most:
-            raise Refused(
-                "calls",
-                self._named(
-                    f"{most} replies have left in session {left.session} of this study, and no "
-                    f"more may (max_calls in node.toml)."
-                ),
-            )
+        self._check_calls(left.run, left.session)
         self._ledger.left(
             left.run, left.session, left.call, left.step, left.verb, left.fields, masked=left.masked
         )
+
+    def _check_calls(self, run: str, session: str) -> None:
+        """Refuse another call of a session that has had as many as this site allows."""
+        most = self.config.policy.max_calls
+        if self._ledger.count(run, session) >= most:
+            raise Refused(
+                "calls",
+                self._named(
+                    f"{most} replies have left in session {session} of this study, or failed where "
+                    f"it is private, and no more may (max_calls in node.toml)."
+                ),
+            )
 
     def _close(self, run: str, session: object, *, over: bool = False) -> bytes:
         """Forget a session, or end a run; one without a call yet only where it is surely `over`."""
@@ -424,8 +315,7 @@ class Node:
             name = session if isinstance(session, str) else None
             self._end.close(run, name)
             if name is None and self._run_of(run)[0] and (over or run not in self._fresh):
-                with self._lock:
-                    self._studies.pop(run, None)
+                self._studies.forget(run)
                 self._note_run(run, open_=False, table=None)
                 self.log.info("closed %s", short(run))
             self._ledger.sync()
@@ -448,12 +338,6 @@ class Node:
         self.log.warning("refused %s study=%s %s", error.code, short(run) or "-", text)
         with contextlib.suppress(OSError):
             self._ledger.told(run, "refused", error.code, text)
-
-
-def _by_steward(reason: str) -> Refused:
-    """Return the refusal that carries a steward's reason."""
-    said = f": {reason}" if reason else "; no reason was given"
-    return Refused("refused", f"the data steward refused the study{said}")
 
 
 def _standing(state: str, reason: str, code: str) -> bytes:

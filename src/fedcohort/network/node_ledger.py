@@ -2,7 +2,8 @@
 
     {"at", "run", "session", "call", "step", "verb", "fields": {name: {"shape", "dtype", "bytes"}},
      "masked"}
-    {"at", "run", "told": "refused", "code", "text"}      an answer in words
+    {"at", "run", "told": "refused", "code", "text"}      an answer in words; of a private study's
+                                                          call with its session, and "call": null
 
 Lines are appended and never changed. Each goes to the operating system at once, so that the
 death of the node loses none, and to the disk when a study ends and at least every few seconds, so
@@ -28,6 +29,8 @@ from fedcohort.report import words
 
 #: Seconds after which lines are on the disk at the latest.
 EVERY = 5.0
+#: Sessions' names, as `study.deployed.sessions` makes them.
+_NAME = re.compile("[a-z0-9-]{1,64}")
 
 
 class NodeLedger:
@@ -67,7 +70,10 @@ class NodeLedger:
         counts[session] += 1
 
     def count(self, run: str, session: str) -> int:
-        """Return how many replies have left in one session of a study, in all its attempts."""
+        """Return how many replies have left in one session of a study, in all its attempts.
+
+        An error that was `told` of a session counts as one.
+        """
         return self._counts_of(run)[session]
 
     def _counts_of(self, run: str) -> Counter[str]:
@@ -76,9 +82,17 @@ class NodeLedger:
                 self._counts[run] = Counter(_sessions(self._path, run))
             return self._counts[run]
 
-    def told(self, run: str, what: str, code: str, text: str) -> None:
-        """Note an answer in words, such as a refusal."""
-        self._write({"run": run, "told": what, "code": code, "text": text})
+    def told(self, run: str, what: str, code: str, text: str, *, session: str = "") -> None:
+        """Note an answer in words, such as a refusal; of a session, as one of its replies."""
+        if not _NAME.fullmatch(session):
+            self._write({"run": run, "told": what, "code": code, "text": text})
+            return
+        counts = self._counts_of(run)
+        self._write(
+            {"run": run, "session": session, "call": None, "told": what}
+            | {"code": code, "text": text}
+        )
+        counts[session] += 1
 
     def sync(self) -> None:
         """Put all lines on the disk."""

@@ -1,22 +1,24 @@
 """What one session of a private study has spent of a data set's budget, on the node's disk.
 
-The whole (ε, δ) of a fit is reserved at its first private call, before a row is looked at, and is
-spent from the first noisy reply on, before that leaves. Replies are counted by step in the same
-file, so that neither a restart of the node nor a second copy of it gives a fit more than its list.
+The whole (ε, δ) of a fit is reserved and spent at its first private call, before a row is looked
+at. Each call is counted then too, with all the noisy answers that its reply may be made of, in the
+same file, so that neither a restart of the node nor a second copy of it gives a fit more than its
+list. The order is: count, look at rows, draw noise, note, keep, answer. A call that fails on the way
+has spent what one that is answered does, as whether it fails may tell of the noise or of a row.
 
 A history is one attempt at a session (`runtime.answers`). A call that is asked again in its history
 is answered from the store, without new noise. Another history draws anew: it is another part of the
 study, which spends the whole amount again, or is refused.
 
-A reply that was counted and not kept, as in a power cut between the two, is lost: the fit then ends
-one reply short, and has to be started again.
+A reply that was counted and not kept, as after a failure or a power cut between the two, is lost:
+the fit then ends one reply short, and has to be started again.
 """
 
 from __future__ import annotations
 
 import contextlib
 import sqlite3
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -41,6 +43,7 @@ class Spending:
     budget : of the data set.
     study : hash of the study. session : the fit's.
     dp : what one fit costs.
+    allowed : raises `Refused` where the session may ask for nothing more; before anything is spent.
     """
 
     path: Path
@@ -48,9 +51,11 @@ class Spending:
     study: str
     session: str
     dp: Dp
+    allowed: Callable[[], None] = lambda: None
 
     def reserve(self, history: str) -> None:
         """See `Tally`."""
+        self.allowed()
         self.budget.reserve(self.study, self._part(history), self.dp.epsilon, self.dp.delta)
 
     def taken(self, history: str, step: str) -> int:

@@ -15,7 +15,7 @@ from fedcohort.data.dictionary import Dictionary
 from fedcohort.data.outcome import Binary, Category, Count, Outcome, Survival
 from fedcohort.data.variable import Variable
 from fedcohort.network.policy import COLUMN_SETTINGS
-from fedcohort.protocol import registry
+from fedcohort.protocol import Dp, registry
 from fedcohort.protocol.method import Method
 from fedcohort.report import words
 from fedcohort.study.arms import Arm
@@ -126,11 +126,11 @@ def _methods(plan: Plan) -> Iterator[str]:
             yield from _wrapped(
                 "", f"   Chosen by trying: {words.value(dict(arm.grid) | plan.space(arm))}."
             )
-        yield from _wrapped("", f"   What leaves: {_reveals(arm, method)}")
+        yield from _wrapped("", f"   What leaves: {_reveals(arm, method, plan.privacy.dp)}")
 
 
-def _reveals(arm: Arm, method: Method) -> str:
-    """Say in the method's words what leaves a site for one arm."""
+def _reveals(arm: Arm, method: Method, dp: Dp | None) -> str:
+    """Say in the method's words what leaves a site for one arm, with noise where it has any."""
     if arm.scope == "isolated":
         return (
             "to train, nothing: it is fitted to your rows alone, here. How well it predicts your "
@@ -138,9 +138,7 @@ def _reveals(arm: Arm, method: Method) -> str:
         )
     if arm.scope == "centralised":
         return "nothing: it would need all rows in one place, and is left out."
-    if method.reveals_with is None:
-        return method.reveals
-    return method.reveals_with(method.configure(arm.configured()))
+    return method.revealed(method.configure(arm.configured()), dp)
 
 
 def _steps(plan: Plan, outcome: Outcome | None) -> Iterator[str]:

@@ -5,7 +5,10 @@ a coordinator sends,
 
 * a step that is none of them is refused before a row is looked at, with every reply that is exact;
 * a step is answered as often as the list says, with the noise that the list says;
-* records are sampled with the probability that the list says: another one is refused;
+* records are sampled with the probability that the list says: another one is refused; so is any
+  argument that follows from the study (a plan, a rate, groups, a clipping norm) and comes otherwise;
+* a call counts whole from the moment it is let in, before a row is looked at: whether it then fails
+  may follow from the noise in it, or from a row, and so is an answer too;
 * what an argument chooses (a clipping norm, say) is in the sensitivity that the step states, and
   noise grows with it (`protocol.private.Private`).
 
@@ -14,13 +17,14 @@ Laplace). Gaussian: with Δ_f and σ_f = √k z Δ_f, the fields over their σ_f
 unit moves by at most √(Σ_f Δ_f²/σ_f²) = 1/z in L2: one release of multiplier z. Laplace: the same
 in L1.
 
-A site whose patients are n refuses a δ above 1/n: with δ = 1/n a mechanism that publishes one
-patient's record would pass. It refuses too to take part with fewer than `LEAST_ROWS` rows, whose
-noise would drown whatever they add.
+A site whose patients are n, all that the study has there, refuses a δ of a fit above 1/n: with such
+a δ a mechanism that publishes one patient's record would pass. It refuses too to take part with
+fewer than `LEAST_ROWS` rows to train on, whose noise would drown whatever they add.
 
 Steps draw (samples, groups) from the operating system's generator on a node, as the study's seed is
 the coordinator's: a sample that it could work out hides nobody. In a simulation all draws derive
-from the seed, so that two runs agree; what comes out of that must not be given away as private.
+from the seed and what the fit is (`stream`), so that two runs agree and two arms have noise of their
+own; what comes out of that must not be given away as private.
 
 Revealed: replies with noise; by a refusal, the rule; that n is below `LEAST_ROWS` or above 1/δ.
 """
@@ -34,6 +38,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Protocol, Self
+
+import numpy as np
 
 from fedcohort.arrays import Array
 from fedcohort.privacy.mechanisms import perturb
@@ -64,6 +70,8 @@ class Tally(Protocol):
 
     def take(self, history: str, step: str, n: int, most: int) -> None:
         """Count n more, which is kept before it returns; the amount reserved is spent now.
+
+        It is asked before any noise is drawn.
 
         Raises
         ------
@@ -107,8 +115,11 @@ class SiteGuard:
     site : its name. method : the method's.
     releases : all that the fit may release.
     dp : what the study asks for.
-    rows : n, of the site's table.
+    rows : that the site trains on.
     seed : of a simulation; None on a node.
+    patients : all rows that the study has at the site; `rows` where they are more.
+    held : step → argument → its value by the study; whatever else is sent is refused.
+    stream : what the fit is, in a simulation: fits that differ in it have other noise.
     """
 
     site: str
@@ -118,13 +129,23 @@ class SiteGuard:
     rows: int
     seed: int | None = None
     tally: Tally = field(default_factory=Counted)
+    patients: int = 0
+    held: Mapping[str, Mapping[str, Any]] = field(default_factory=dict[str, Mapping[str, Any]])
+    stream: str = ""
 
     @classmethod
     def simulated(
-        cls, site: str, method: str, releases: Sequence[Release], dp: Dp, rows: int, seed: int
+        cls,
+        site: str,
+        method: str,
+        releases: Sequence[Release],
+        dp: Dp,
+        rows: int,
+        seed: int,
+        **more: Any,
     ) -> Self:
         """Return a guard whose noise follows from the study's seed."""
-        return cls(site, method, tuple(releases), dp, rows, seed)
+        return cls(site, method, tuple(releases), dp, rows, seed, **more)
 
     def admit(self, call: Any, arguments: Mapping[str, Any]) -> None:
         """See `Guard`."""
@@ -137,7 +158,12 @@ class SiteGuard:
             raise self.refused(
                 f"step {step.name} is asked to sample records in another way than the study says."
             )
-        if self.tally.taken(call.history, step.name) >= release.count:
+        for name, value in self.held.get(step.name, {}).items():
+            if name not in arguments or not _same(arguments[name], value):
+                raise self.refused(
+                    f"step {step.name} is asked with another {name!r} than the study says."
+                )
+        if self.tally.taken(call.history, step.name) + _answers(release) > release.count:
             raise Refused(
                 "budget",
                 f"site {self.site!r}: the fit has had its {release.replies} "
@@ -145,6 +171,7 @@ class SiteGuard:
                 f"cost more than its epsilon. Start a new fit.",
             )
         self.tally.reserve(call.history)
+        self.tally.take(call.history, step.name, _answers(release), release.count)
 
     def check_table(self) -> None:
         """Refuse a table that is too small for a private fit, or too large for its δ.
@@ -160,7 +187,7 @@ class SiteGuard:
                 f"it has fewer than {LEAST_ROWS} rows, too few for a private fit. Leave the site "
                 f"out."
             )
-        if self.dp.delta * self.rows > 1.0:
+        if self.dp.delta * max(self.rows, self.patients) > 1.0:
             raise self.refused(
                 f"delta {self.dp.delta:g} is above one over its number of patients, so that one "
                 f"of them could be published whole. Lower privacy.dp.delta."
@@ -180,13 +207,13 @@ class SiteGuard:
         """See `Guard`."""
         coarse = parameters_of(call.step.reply)
         noisy = self.perturbed(call.step.name, self.source(call), reply, sensitivity, share, coarse)
-        return noisy, self.spend(call, 1)
+        return noisy, self.spent(call)
 
     def drawing(self, call: Any) -> SiteDrawing:
         """See `Guard`."""
-        release = self._release(call.step.name)
-        left = release.count - self.tally.taken(call.history, release.step)
-        return SiteDrawing(self, call, self.source(call), min(left, release.draws))
+        return SiteDrawing(
+            self, call, self.source(call), _answers(self._release(call.step.name))
+        )
 
     def perturbed(
         self,
@@ -225,23 +252,21 @@ class SiteGuard:
             )
         return release
 
-    def spend(self, call: Any, n: int) -> Spent:
-        """Count n noisy answers, and return what has been spent."""
-        name = call.step.name
-        self.tally.take(call.history, name, n, self._release(name).count)
+    def spent(self, call: Any) -> Spent:
+        """Return what has been spent, with all that `admit` counted."""
         so_far = [
             dataclasses.replace(r, count=n)
             for r in self.releases
             if (n := self.tally.taken(call.history, r.step))
         ]
         spent = cumulative(tuple(so_far), tuple(self.releases), self.dp)
-        return Spent(self._release(name).mechanism, spent, self.dp.delta)
+        return Spent(self._release(call.step.name).mechanism, spent, self.dp.delta)
 
     def source(self, call: Any) -> Source:
         """Return where the noise of a call comes from."""
         if self.seed is None:
             return Source.system()
-        return Source.seeded(self.seed, self.site, call.number, call.step.name)
+        return Source.seeded(self.seed, self.stream, self.site, call.number, call.step.name)
 
     def refused(self, text: str) -> Refused:
         """Return the error of a rule that is broken."""
@@ -252,8 +277,8 @@ class SiteGuard:
 class SiteDrawing:
     """The noisy answers of one call; see `protocol.private.Drawing`.
 
-    All come from one stream of noise, and are counted when the reply is complete: until then
-    nothing of them leaves, so that a call that fails has released nothing.
+    All come from one stream of noise. `SiteGuard.admit` counted them before the first, as many as a
+    reply may be made of, so that a call that fails has spent what one that is answered does.
 
     Attributes
     ----------
@@ -289,7 +314,23 @@ class SiteDrawing:
             raise self.guard.refused(
                 f"step {self.call.step.name} gave a reply without a single noisy answer."
             )
-        return self.guard.spend(self.call, self.drawn)
+        return self.guard.spent(self.call)
+
+
+def _answers(release: Release) -> int:
+    """Return how many noisy answers one reply counts for."""
+    return min(release.draws, release.count)
+
+
+def _same(asked: Any, value: Any) -> bool:
+    """Return whether an argument is what the study says; arrays agree in type and shape too."""
+    if isinstance(value, np.ndarray):
+        return (
+            isinstance(asked, np.ndarray)
+            and asked.dtype == value.dtype
+            and np.array_equal(asked, value)
+        )
+    return not isinstance(asked, np.ndarray) and bool(asked == value)
 
 
 @lru_cache(maxsize=4096)

@@ -103,6 +103,13 @@ class Arguments:
         self._common = None if apart else Parcel.of(given)
         self._own = {s: Parcel.of(at(s, given)) for s in sites} if apart else {}
 
+    @classmethod
+    def received(cls, parcels: Mapping[str, Parcel]) -> Arguments:
+        """Return what another process of this machine took apart, by site."""
+        made = cls({}, ())
+        made._common, made._own = None, dict(parcels)
+        return made
+
     def _parcel(self, site: str) -> Parcel:
         return self._own[site] if self._common is None else self._common
 

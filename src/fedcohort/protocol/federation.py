@@ -151,7 +151,7 @@ class PerSite(dict[str, Any]):
 def per_site(values: Mapping[str, T]) -> T:
     """Stand-in for one argument whose value differs by site, e.g. a personalised model.
 
-    Of a masked sum only whole numbers, and yes or no, may differ, e.g. a site's fold.
+    Of a sum only those may differ that the step names as `apart`.
     """
     return cast(T, PerSite(values))
 

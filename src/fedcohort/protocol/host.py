@@ -24,7 +24,7 @@ from fedcohort.protocol.federation import View
 from fedcohort.protocol.message import checked, packed
 from fedcohort.protocol.private import Drawing, Guard, Noised, Private, Spent
 from fedcohort.protocol.step import Keep, Site, Step, entropy
-from fedcohort.protocol.updates import check_sense
+from fedcohort.protocol.updates import Fit, check_sense
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,8 @@ class Call:
     """One question to the sites: what is asked, under which verb, and its number in the run.
 
     `share` is the least number of sites in a sum whose parts nobody sees, or 1; `history` names
-    the attempt that a call over a network belongs to.
+    the attempt that a call over a network belongs to. `among` has the sites whose sum hides each of
+    them, which is masked where it leaves; none where the sum is of too few.
     """
 
     number: int
@@ -43,6 +44,7 @@ class Call:
     round: int = 0
     share: int = 1
     history: str = ""
+    among: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -176,7 +178,7 @@ class Host:
         widen = step.verb == "sum"
         reply = checked(out, step.reply, self.name, step.name, widen=widen)
         check_sense(self.name, call.number, step, reply, arguments)
-        return Answer(reply, state)
+        return Answer(Fit(reply), state)
 
     def _noisy(
         self, step: Step[..., Any], call: Call, arguments: Mapping[str, Any], guard: Guard

@@ -13,7 +13,7 @@ import difflib
 import types
 import typing
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Self, cast
 
@@ -27,6 +27,12 @@ from fedcohort.protocol.step import Step
 
 #: One row of a fit's summary: a name and numbers, e.g. covariate, coefficient, standard error.
 Row = dict[str, Any]
+
+
+#: What a fit with differential privacy reveals, of whatever method.
+NOISY = (
+    "Only replies to which each site has added noise; nothing exact of a row that is trained on."
+)
 
 
 def setting(default: Any, doc: str, unit: str = "", choices: Sequence[Any] = ()) -> Any:
@@ -181,6 +187,10 @@ class Method:
     model : the class of the fitted model, for loading from disk.
     steps : every site step that the program asks for, whatever the settings.
     asks : settings → those of `steps` that a fit with them can ask for; None for all.
+    bounds : (settings, task) → by argument, or ``step.argument``, the values that a fit with them
+        can give to arguments of its steps that are whole numbers, yes or no, or text; a site of an
+        approved study refuses others. What means the same in all methods (`min_cell`, `seed`, ...)
+        need not be there. The task's features are () where a step is asked without a design.
     gives : names of the `Fitted` methods that the model supports.
     preprocess : this method's defaults for the preprocessing.
     design : (settings, dictionary, outcome) → the design, where the method makes one that nothing
@@ -193,8 +203,14 @@ class Method:
         take no table (no `predict` and the like).
     visible : settings → the setting, as written, with which the coordinator must see single replies
         that a sum would hide; "" without.
+    over : (settings, number of sites) → None, or it raises `SettingError` where a fit with them
+        needs another number: the setting, the sites there are and those needed. None where any do.
     private : (settings, what was asked for) → every release of a differentially private fit; None
         where the method has no such fit. Raises `SettingError` for settings without one.
+    reveals_private : (settings, what was asked for) → what leaves a site in a private fit, in plain
+        words; None says that replies have noise, and no more.
+    held : (settings, task) → step → argument → the value that it has in every call of a private
+        fit: what follows from the study, which a site demands.
     clips : what is protected → C, the norm that private fits cut to unless the study says another.
     """
 
@@ -216,9 +232,13 @@ class Method:
     entries: bool = False
     ranks: Callable[[Any], bool] | None = None
     asks: Callable[[Any], Iterable[Step[..., Any]]] | None = None
+    bounds: Callable[[Any, Task], Mapping[str, Collection[Any]]] | None = None
     visible: Callable[[Any], str] | None = None
+    over: Callable[[Any, int], None] | None = None
     private: Callable[[Any, Dp], Sequence[Release]] | None = None
+    reveals_private: Callable[[Any, Dp], str] | None = None
     clips: Mapping[str, float] = field(default_factory=dict[str, float])
+    held: Callable[[Any, Task], Mapping[str, Mapping[str, Any]]] | None = None
 
     #: Settings of every method, which the caller handles before the program runs.
     COMMON: ClassVar[frozenset[str]] = frozenset({"scale", "impute", "winsorise", "pool_levels"})
@@ -249,6 +269,30 @@ class Method:
             return self.steps
         wanted = {step.run for step in self.asks(config)}
         return tuple(step for step in self.steps if step.run in wanted)
+
+    def check_sites(self, config: Any, sites: int) -> None:
+        """Refuse settings that so many sites are too few for.
+
+        Raises
+        ------
+        SettingError : the setting, the sites there are, and those needed.
+        """
+        if self.over is not None:
+            self.over(config, sites)
+
+    def revealed(self, config: Any, dp: Dp | None) -> str:
+        """Return in plain words what leaves a site in a fit, which may be a private one.
+
+        Parameters
+        ----------
+        config : the settings of the fit.
+        dp : what a private fit was asked for; None of any other.
+        """
+        if dp is not None:
+            asked = dp.clipped(self.clips)
+            told = "" if self.reveals_private is None else self.reveals_private(config, asked)
+            return " ".join(filter(None, (NOISY, told)))
+        return self.reveals if self.reveals_with is None else self.reveals_with(config)
 
     def configure(self, given: Mapping[str, Any]) -> Any:
         """Build the settings object from what a user typed.

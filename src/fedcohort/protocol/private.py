@@ -181,7 +181,7 @@ def threshold(sites: int) -> int:
 
 
 class Drawing(Protocol):
-    """The noisy answers of one call, counted."""
+    """The noisy answers of one call, no more than were counted when it was let in."""
 
     def draw(
         self, answer: dict[str, Array], sensitivity: Mapping[str, float] | None
@@ -195,7 +195,7 @@ class Drawing(Protocol):
         ...
 
     def close(self) -> Spent:
-        """Count what was drawn, before the reply leaves; return what has been spent.
+        """Return what has been spent, before the reply leaves.
 
         Raises
         ------
@@ -208,7 +208,9 @@ class Guard(Protocol):
     """A site's half of a private fit: adds noise, counts, refuses."""
 
     def admit(self, call: Any, arguments: Mapping[str, Any]) -> None:
-        """Refuse a call that is none of the fit's releases, before a row is looked at.
+        """Count a call of the fit's releases, before a row is looked at, and refuse any other.
+
+        Whatever fails afterwards has been spent.
 
         Raises
         ------
@@ -234,7 +236,7 @@ class Guard(Protocol):
         sensitivity: Mapping[str, float] | None,
         share: int,
     ) -> tuple[dict[str, Array], Spent | None]:
-        """Return a reply that may leave.
+        """Return a reply that may leave, and what has been spent with it.
 
         Parameters
         ----------

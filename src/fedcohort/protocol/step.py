@@ -7,6 +7,10 @@ coordinator may learn from it, and the site enforces that:
 * ``@gathered``  each site's reply is revealed.
 
 Asking for more than a step allows is a type error, and a refusal at the site.
+
+All sites of a sum are asked alike: a site that is asked something else than the others could be
+alone with what it tells. A step that needs an argument which differs by site (`per_site`) names it,
+``@summed(apart=("fresh",))``; it can be a whole number, or yes or no.
 """
 
 from __future__ import annotations
@@ -15,7 +19,17 @@ import inspect
 import typing
 from collections.abc import Callable
 from dataclasses import dataclass, field, is_dataclass
-from typing import Any, ClassVar, Concatenate, Generic, ParamSpec, TypeVar, overload
+from functools import partial
+from typing import (
+    Any,
+    ClassVar,
+    Concatenate,
+    Generic,
+    ParamSpec,
+    Protocol,
+    TypeVar,
+    overload,
+)
 
 import numpy as np
 
@@ -82,9 +96,11 @@ class Step(Generic[P, R]):
     keeps : whether it leaves a state.
     private : whether its reply leaves a site with noise alone (`Private`, `Noised`).
     noised : whether its reply is made of several noisy answers (`Noised`).
+    apart : the arguments that may differ between the sites of a sum.
     """
 
     run: Callable[..., Any]
+    apart: tuple[str, ...] = ()
     name: str = field(init=False)
     reply: type[Any] = field(init=False)
     state: type[Any] | None = field(init=False)
@@ -108,6 +124,11 @@ class Step(Generic[P, R]):
                     f"step {name} declares to return {returns}; a step returns a @message, "
                     f"Private or Noised of one, or Keep of two. Correct its return annotation."
                 )
+        if odd := [a for a in self.apart if hints.get(a) not in (bool, int)]:
+            raise TypeError(
+                f"step {name} lets {odd[0]!r} differ by site, which is no argument of type int or "
+                f"bool. Others are the same at all sites of a sum."
+            )
         made = {
             "name": name, "reply": reply, "state": state, "keeps": keeps, "private": private,
             "noised": noised,
@@ -138,6 +159,28 @@ class Gathered(Step[P, R]):
     verb = "gather"
 
 
+class _Marking(Protocol):
+    """What `summed` with arguments returns: the decorator."""
+
+    @overload
+    def __call__(
+        self, fn: Callable[Concatenate[Site[Data, State], P], Keep[R, Kept]], /
+    ) -> Summed[P, R]: ...
+    @overload
+    def __call__(
+        self, fn: Callable[Concatenate[Site[Data, State], P], Private[R]], /
+    ) -> Summed[P, R]: ...
+    @overload
+    def __call__(
+        self, fn: Callable[Concatenate[Site[Data, State], P], Noised[R]], /
+    ) -> Summed[P, R]: ...
+    @overload
+    def __call__(self, fn: Callable[Concatenate[Site[Data, State], P], R], /) -> Summed[P, R]: ...
+    def __call__(self, fn: Callable[..., Any], /) -> Summed[..., Any]:
+        """Mark a step."""
+        ...
+
+
 @overload
 def summed(fn: Callable[Concatenate[Site[Data, State], P], Keep[R, Kept]], /) -> Summed[P, R]: ...
 @overload
@@ -146,8 +189,17 @@ def summed(fn: Callable[Concatenate[Site[Data, State], P], Private[R]], /) -> Su
 def summed(fn: Callable[Concatenate[Site[Data, State], P], Noised[R]], /) -> Summed[P, R]: ...
 @overload
 def summed(fn: Callable[Concatenate[Site[Data, State], P], R], /) -> Summed[P, R]: ...
-def summed(fn: Callable[..., Any], /) -> Summed[..., Any]:
-    """Mark a site step of which only the sum over sites may be revealed."""
+@overload
+def summed(*, apart: tuple[str, ...]) -> _Marking: ...
+def summed(fn: Callable[..., Any] | None = None, /, *, apart: tuple[str, ...] = ()) -> Any:
+    """Mark a site step of which only the sum over sites may be revealed.
+
+    Parameters
+    ----------
+    apart : the arguments that may differ by site; see the header of this module.
+    """
+    if fn is None:
+        return partial(Summed[..., Any], apart=apart)
     return Summed(fn)
 
 

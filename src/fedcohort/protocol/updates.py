@@ -42,6 +42,13 @@ FAR, FEWEST = 6.0, 3
 Form = tuple[tuple[tuple[int, ...], str], ...]
 
 
+class Fit(dict[str, Array]):
+    """A reply that a host of this very process has checked, field by field: once is enough.
+
+    What comes over a line, from a store, or from whatever stands between, is a plain dictionary.
+    """
+
+
 def check(
     site: str,
     number: int,

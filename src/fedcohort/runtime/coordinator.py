@@ -17,7 +17,7 @@ import time
 import zlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ParamSpec, Protocol, Self, TypeVar
+from typing import Any, ParamSpec, Protocol, Self, TypeVar, runtime_checkable
 
 from fedcohort.arrays import Array
 from fedcohort.protocol.arguments import Arguments
@@ -28,12 +28,12 @@ from fedcohort.protocol.errors import (
     SettingError,
     SiteUnavailable,
 )
-from fedcohort.protocol.federation import View
+from fedcohort.protocol.federation import PerSite, View
 from fedcohort.protocol.host import Call
 from fedcohort.protocol.ledger import Ledger
 from fedcohort.protocol.private import Spent, threshold
 from fedcohort.protocol.step import Gathered, Step, Summed
-from fedcohort.runtime.intake import Intake
+from fedcohort.runtime.intake import Intake, Part
 from fedcohort.runtime.journal import Entry, Journal
 from fedcohort.secure.messages import FEWEST
 
@@ -90,6 +90,17 @@ class Transport(Protocol):
         ------
         JournalMismatch : a site has lost that state, or is ahead of the journal.
         """
+        ...
+
+
+@runtime_checkable
+class Adding(Protocol):
+    """A transport that adds replies where they are made, to the bits of their exact sum."""
+
+    def add(
+        self, call: Call, to: Sequence[str], weights: Mapping[str, float]
+    ) -> Iterable[Part]:
+        """Return the sums of some sites' replies each, of all sites of `to` together."""
         ...
 
 
@@ -315,9 +326,12 @@ class Coordinator:
                 f"{step.name} leaves each site with noise, and a weighted sum of it has other "
                 f"noise than the fit is accounted for. Ask for the sum without weights.",
             )
+        if verb == "sum":
+            check_alike(step, arguments)
         given = Arguments(arguments, self._sites)
         share = threshold(len(self._sites)) if step.private and verb == "sum" and self._exact else 1
-        call = Call(number, step, verb, self._view, given, run.round, share)
+        among = tuple(self._sites) if verb == "sum" and self._exact else ()
+        call = Call(number, step, verb, self._view, given, run.round, share, among=among)
         mark = 0 if run.journal is None else self._mark(call, weights)
         entry = None if run.journal is None else run.journal.replay(number, mark)
         if entry is None:
@@ -360,8 +374,14 @@ class Coordinator:
             return self._total(call, weights)
         exact = len(self._sites) if self._exact else 0
         intake = Intake(call, weights, exact=exact if call.verb == "sum" else 0)
-        for site, reply in self._run.transport.ask(call, self._sites):
-            intake.take(site, reply)
+        transport = self._run.transport
+        if exact and call.verb == "sum" and isinstance(transport, Adding):
+            for part in transport.add(call, self._sites, weights):
+                intake.join(part)
+            intake.sort(self._sites)
+        else:
+            for site, reply in transport.ask(call, self._sites):
+                intake.take(site, reply)
         replies, present, odd = intake.close(), intake.present, intake.rejected
         for why in odd.values():
             _log.warning("%s", why)
@@ -446,3 +466,23 @@ class Coordinator:
         text = f"{call.step.name} {call.verb} {self._sites} {sorted(weights.items())} {view}"
         text += self._run.secure
         return call.arguments.checksum(zlib.crc32(text.encode()))
+
+
+def check_alike(step: Step[..., Any], arguments: Mapping[str, Any]) -> None:
+    """Refuse what sites of a network would refuse: a sum of answers to different questions.
+
+    Raises
+    ------
+    Refused : "secure".
+    """
+    for name, value in arguments.items():
+        if not isinstance(value, PerSite):
+            continue
+        kinds = {type(v) for v in value.values()}
+        if name not in step.apart or not kinds <= {bool, int}:
+            raise Refused(
+                "secure",
+                f"{step.name} is asked with another {name} at some sites, which would be alone in "
+                f"the sum. Give all sites one value, or, if it is a whole number or yes or no, "
+                f"declare the step @summed(apart=({name!r},)).",
+            )

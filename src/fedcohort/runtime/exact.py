@@ -17,7 +17,7 @@ import numpy as np
 from fedcohort.arrays import Array
 from fedcohort.protocol.errors import Refused
 from fedcohort.secure import ring
-from fedcohort.secure.ring import Layout
+from fedcohort.secure.layout import Layout
 
 #: Replies of at most this many numbers are encoded together.
 SMALL = 4096
@@ -67,18 +67,54 @@ class ExactTotal:
             return {}
         return ring.decode(self._total, self._layout)
 
+    def words(self) -> tuple[Layout, Array]:
+        """Return the sums so far as they are added, for `join`; it uses them up."""
+        few, self._few = self._few, []
+        for one in few:
+            self._add(*one)
+        assert self._layout is not None
+        assert self._total is not None
+        return self._layout, self._total
+
+    def join(self, layout: Layout, words: Array) -> None:
+        """Add what `words` of the sum over other sites returned.
+
+        Parameters
+        ----------
+        words : of that layout; they are not changed.
+        """
+        few, self._few = self._few, []
+        for one in few:
+            self._add(*one)
+        if self._total is None or self._layout is None:
+            self._layout, self._total = layout, words.copy()
+        elif layout == self._layout:
+            ring.add(self._total, words, layout)
+        else:
+            given = self._widened(ring.decode(words, layout))
+            assert self._layout is not None
+            ring.add(self._total, ring.encode(given, self._layout, n=1), self._layout)
+
+    def _widened(self, arrays: Mapping[str, Array]) -> Mapping[str, Array]:
+        """Bring numbers and the sum so far into one layout: whole here and real there is real."""
+        assert self._layout is not None
+        assert self._total is not None
+        held = ring.decode(self._total, self._layout)
+        types = {k: np.promote_types(a.dtype, held[k].dtype) for k, a in arrays.items()}
+        arrays = {k: a.astype(types[k]) for k, a in arrays.items()}
+        held = {k: a.astype(types[k]) for k, a in held.items()}
+        layout = Layout.of(arrays, weighted=self._weighted, coarse=self._coarse)
+        if layout != self._layout:
+            self._total = ring.encode(held, layout, n=1)
+        self._layout = layout
+        return arrays
+
     def _add(self, site: str, arrays: Mapping[str, Array], weight: float) -> None:
         """Encode one reply and add it."""
         layout = Layout.of(arrays, weighted=self._weighted, coarse=self._coarse)
         if self._layout is not None and layout != self._layout and self._total is not None:
-            # what is whole at one site and real at another is real
-            held = ring.decode(self._total, self._layout)
-            types = {k: np.promote_types(a.dtype, held[k].dtype) for k, a in arrays.items()}
-            arrays = {k: a.astype(types[k]) for k, a in arrays.items()}
-            held = {k: a.astype(types[k]) for k, a in held.items()}
-            layout = Layout.of(arrays, weighted=self._weighted, coarse=self._coarse)
-            if layout != self._layout:
-                self._total = ring.encode(held, layout, n=1)
+            arrays = self._widened(arrays)
+            layout = self._layout
         self._layout = layout
         try:
             words = ring.encode(arrays, layout, n=self._n, weight=weight)

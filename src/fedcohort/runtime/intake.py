@@ -8,7 +8,8 @@ a model are kept until all have come.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from fedcohort.arrays import Array
 from fedcohort.protocol import updates
@@ -16,6 +17,24 @@ from fedcohort.protocol.errors import ReplyRejected, SiteUnavailable
 from fedcohort.protocol.host import Call
 from fedcohort.protocol.message import Total, parameters_of
 from fedcohort.runtime.exact import ExactTotal
+from fedcohort.secure.layout import Layout
+
+
+@dataclass(frozen=True)
+class Part:
+    """An exact sum over some of the sites.
+
+    Attributes
+    ----------
+    forms : of the replies in it, by site.
+    rejected, missing : as of an `Intake`.
+    totals : for each form of reply, its words in their layout.
+    """
+
+    forms: Mapping[str, updates.Form]
+    rejected: Mapping[str, str]
+    missing: Sequence[str]
+    totals: Mapping[updates.Form, tuple[Layout, Array]]
 
 
 class Intake:
@@ -61,9 +80,12 @@ class Intake:
             self._drop(site, reply)
             return
         call = self._call
-        asked = call.arguments.at(site) if updates.heeds(call.step.reply) else {}
+        new = not isinstance(reply, updates.Fit)
+        heeds = updates.heeds(call.step.reply) and (new or self._moves)
+        asked = call.arguments.at(site) if heeds else {}
         try:
-            updates.check(site, call.number, call.step, reply, asked)
+            if new:
+                updates.check(site, call.number, call.step, reply, asked)
         except ReplyRejected as error:
             self._drop(site, error)
             return
@@ -76,6 +98,27 @@ class Intake:
             self._kept[site] = reply
         else:
             self._add(site, reply)
+
+    def part(self) -> Part:
+        """Return all of an exact sum so far, for `join`."""
+        totals: dict[updates.Form, tuple[Layout, Array]] = {}
+        for form, total in self._totals.items():
+            assert isinstance(total, ExactTotal)
+            totals[form] = total.words()
+        return Part(dict(self._forms), dict(self.rejected), self.missing, totals)
+
+    def join(self, part: Part) -> None:
+        """Take what `part` of the sum over other sites returned."""
+        self.present += part.forms
+        self._forms.update(part.forms)
+        self.missing += part.missing
+        self.rejected.update(part.rejected)
+        for form, (layout, words) in part.totals.items():
+            self._total(form).join(layout, words)
+
+    def sort(self, sites: Sequence[str]) -> None:
+        """Let the sites `present` stand in this order."""
+        self.present.sort(key=list(sites).index)
 
     def close(self) -> tuple[dict[str, Array], ...]:
         """Return the sum alone, or each reply of those `present`, after comparing the sites.
@@ -97,12 +140,19 @@ class Intake:
 
     def _add(self, site: str, reply: dict[str, Array]) -> None:
         form = self._forms[site]
-        if form not in self._totals:
-            coarse = parameters_of(self._call.step.reply)
-            exact = ExactTotal(self._exact, weighted=bool(self._weights), coarse=coarse)
-            self._totals[form] = exact if self._exact else Total()
-        total = self._totals[form]
+        if form not in self._totals and not self._exact:
+            self._totals[form] = Total()
+        total = self._total(form) if self._exact else self._totals[form]
         total.add(site, reply, self._weights.get(site, 1.0))
+
+    def _total(self, form: updates.Form) -> ExactTotal:
+        """Return the exact sum of replies of a form."""
+        total = self._totals.get(form)
+        if not isinstance(total, ExactTotal):
+            coarse = parameters_of(self._call.step.reply)
+            total = ExactTotal(self._exact, weighted=bool(self._weights), coarse=coarse)
+            self._totals[form] = total
+        return total
 
     def _leave(self, odd: Mapping[str, ReplyRejected]) -> None:
         for site, error in odd.items():

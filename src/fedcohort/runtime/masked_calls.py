@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -28,7 +28,9 @@ from fedcohort.protocol.errors import FedcohortError, Refused
 from fedcohort.protocol.host import Call
 from fedcohort.protocol.wire import Malformed, decode, encode
 from fedcohort.runtime.calls import NAME, NO_VIEW, odd, refusal_of
-from fedcohort.secure.messages import SLOTS, Asked, Masked, Post, digest
+from fedcohort.secure.context import digest
+from fedcohort.secure.messages import Asked, Masked, Post
+from fedcohort.secure.strict import SLOTS
 
 #: The kinds of a stage, in their order.
 STAGES = ("keys", "shares", "sign", "unmask")
@@ -211,14 +213,19 @@ def question_of(history: str, call: int) -> str:
     return digest("call", history, call)
 
 
-def about_of(step: str, view: str | None, round_: int, parcel: Parcel) -> str:
+def about_of(
+    step: str, view: str | None, round_: int, parcel: Parcel, apart: Collection[str] = ()
+) -> str:
     """Return the digest of what all sites of a masked sum must be asked alike.
 
-    That is all but whole numbers and yes or no among the arguments, which may differ by site, as
-    the fold that a site is in (`per_site`). A site whose view, or whose arrays, were others than
-    those of its neighbours would be alone with what it tells.
+    That is all but the arguments that the step itself lets differ by site, where they are whole
+    numbers, or yes or no (`Step.apart`). A site that is asked anything else than its neighbours
+    would be alone with what it tells: with folds, thresholds or points of its own, say.
     """
-    own = {name: None if type(v) in (bool, int) else v for name, v in parcel.tree.items()}
+    own = {
+        name: {"apart": 0} if name in apart and type(v) in (bool, int) else v  # no tree holds that
+        for name, v in parcel.tree.items()
+    }
     shapes = [(a.dtype.str, a.shape) for a in parcel.arrays]
     told = json.dumps(["about", step, view, round_, own, shapes], sort_keys=True)  # may hold NaN
     found = hashlib.sha256(hashlib.sha256(told.encode()).digest())

@@ -38,11 +38,13 @@ from fedcohort.runtime.masked_calls import (
     said_bytes,
 )
 from fedcohort.secure import ring
+from fedcohort.secure.context import Context, digest
 from fedcohort.secure.identity import Identity
+from fedcohort.secure.layout import Layout
 from fedcohort.secure.member import Member
-from fedcohort.secure.messages import FEWEST, MEMBERS, Ballot, Context, Roll, Survivors, digest
-from fedcohort.secure.ring import Layout
+from fedcohort.secure.messages import FEWEST, Ballot, Roll, Survivors
 from fedcohort.secure.rule import ThresholdRule
+from fedcohort.secure.strict import MEMBERS
 
 #: Whether a site answers a sum that is not masked: always; where it knows that fewer than three
 #: sites are asked, who cannot hide one another; never.
@@ -70,7 +72,7 @@ class SumRule:
     is_few : of "few", whether a request is for one over fewer than three sites, by what the site
         itself knows of its network and of the study.
     weights : whether it takes part in sums whose replies the coordinator gives public weights: one
-        site can be given a hundred times the weight of the others (`secure.messages`).
+        site can be given a hundred times the weight of the others (`secure.roll`).
     least : the fewest sites of a masked sum, by the site's own policy; 3 at least.
     rehearsed : whether plain sums stand for masked ones, in a simulation, where there is nobody to
         hide from: a site of a private fit adds its share of the noise alone, as if they were.
@@ -194,10 +196,34 @@ class MaskedEnd:
         """Refuse a masked call before its step is run, where the keys for it are not here."""
         self._member(part.asked.epoch)
 
+    def check_alike(self, request: Request, part: Part, apart: Collection[str]) -> None:
+        """Refuse a call that is asked otherwise than of the other sites, before its step is run.
+
+        Parameters
+        ----------
+        apart : arguments that may differ (`Step.apart`).
+
+        Raises
+        ------
+        Refused : "secure".
+        """
+        asked = part.asked
+        if asked.digest != question_of(request.history, request.call):
+            raise Refused("secure", f"site {self._site!r}: the sum is for another call than asked.")
+        seen = None if request.view is None else request.view.mark
+        about = about_of(request.step, seen, request.round, request.parcel, apart)
+        if asked.about != about:
+            raise Refused(
+                "secure",
+                f"site {self._site!r} is asked {request.step:.62} otherwise than the other sites, "
+                f"and would be alone in the sum. Between sites only what the step names as apart "
+                f"may differ.",
+            )
+
     def mask(
         self, request: Request, part: Part, arrays: Mapping[str, Array], coarse: Collection[str]
     ) -> Given:
-        """Return a reply under masks.
+        """Return a reply under masks, to a call that `check_alike` found to be asked of all.
 
         Parameters
         ----------
@@ -208,16 +234,6 @@ class MaskedEnd:
         Refused : as `stage`; or a number that is beyond the range of an exact sum.
         """
         member, asked = self._member(part.asked.epoch), part.asked
-        if asked.digest != question_of(request.history, request.call):
-            raise Refused("secure", f"site {self._site!r}: the sum is for another call than asked.")
-        seen = None if request.view is None else request.view.mark
-        if asked.about != about_of(request.step, seen, request.round, request.parcel):
-            raise Refused(
-                "secure",
-                f"site {self._site!r} is asked {request.step:.62} otherwise than the other sites, "
-                f"and would be alone in the sum. Between sites only whole numbers, and yes or no, "
-                f"may differ (per_site).",
-            )
         wide = {
             k: a.astype(np.float64) if k in part.floats and a.dtype.kind != "f" else a
             for k, a in arrays.items()

@@ -19,14 +19,15 @@ from fedcohort.protocol.host import Call
 from fedcohort.protocol.message import parameters_of
 from fedcohort.protocol.updates import form, strangers
 from fedcohort.runtime.journal import Entry
-from fedcohort.runtime.masked_calls import about_of, question_of, slots_of
+from fedcohort.runtime.masked_calls import question_of, slots_of
 from fedcohort.secure import ring
+from fedcohort.secure.context import Context
 from fedcohort.secure.exchange import exchange, prepare
 from fedcohort.secure.gathering import Gathering
 from fedcohort.secure.identity import Identity
+from fedcohort.secure.layout import Layout
 from fedcohort.secure.member import Member
-from fedcohort.secure.messages import FEWEST, Context
-from fedcohort.secure.ring import Layout
+from fedcohort.secure.messages import FEWEST
 
 
 class LocalMasks:
@@ -53,7 +54,6 @@ class LocalMasks:
     ) -> Entry:
         """Return the sum of the replies, each of which its own member masks; see `Transport`."""
         roster, odd = tuple(to), dict[str, str]()
-        _check_alike(call, roster)
         found: dict[str, dict[str, Array]] = {}
         for site, reply in replies:
             if isinstance(reply, ReplyRejected):
@@ -93,22 +93,6 @@ class LocalMasks:
             self._made += 1
             known = self._epochs[roster] = prepare(members, made)
         return known, members
-
-
-def _check_alike(call: Call, roster: Sequence[str]) -> None:
-    """Refuse what sites of a network would refuse: a sum of answers to different questions.
-
-    Raises
-    ------
-    Refused : "secure".
-    """
-    parcels = {id(p): p for p in map(call.arguments.parcel, roster)}
-    if len({about_of(call.step.name, None, call.round, p) for p in parcels.values()}) > 1:
-        raise Refused(
-            "secure",
-            f"{call.step.name} is asked otherwise of some sites, which would be alone in the "
-            f"masked sum. Between sites only whole numbers, and yes or no, may differ (per_site).",
-        )
 
 
 def _encoded(

@@ -45,9 +45,11 @@ from fedcohort.runtime.masked_calls import (
     slots_of,
 )
 from fedcohort.secure import ring
-from fedcohort.secure.gathering import Gathering, Summing
-from fedcohort.secure.messages import Advert, Answer, Context, Sealed, Signed
-from fedcohort.secure.ring import Layout
+from fedcohort.secure.context import Context
+from fedcohort.secure.gathering import Gathering
+from fedcohort.secure.layout import Layout
+from fedcohort.secure.messages import Advert, Answer, Sealed, Signed
+from fedcohort.secure.summing import Summing
 
 if TYPE_CHECKING:
     from fedcohort.runtime.remote import RemoteTransport
@@ -193,7 +195,7 @@ class MaskedSums:
         requests = transport.requests(call, len(members))
         question = question_of(history, call.number)
         one = call.arguments.parcel(members[0])
-        about = about_of(call.step.name, requests.mark or None, call.round, one)
+        about = about_of(call.step.name, requests.mark or None, call.round, one, call.step.apart)
         summing = epoch.gathering.begin(question, members, weights or None, about)
         parts: dict[str, Part] = {}
         for site in members:

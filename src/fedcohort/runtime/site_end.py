@@ -9,73 +9,37 @@ with the new state before it leaves. So
 * steps are pure functions of (seed, site, call, state, arguments), so any retry is bit-equal;
 * a sum leaves masked where the site's own rule says so, whoever asks otherwise (`masked_end`).
 
-What leaves: replies, each noted first, and refusals. A refusal tells what the request, the rules or
-the reply's declared shape tells; where an error arose beside records, its class, the step, and a
-number under which this site's own log tells where in the program it arose. The log has the text of
-errors that this package raised, which hold names and rules alone; no other.
+What leaves: replies, each noted first, and refusals (`refusals`).
 """
 
 from __future__ import annotations
 
-import secrets
-import sqlite3
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Generator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
 from fedcohort.arrays import Array
-from fedcohort.protocol import errors, views
+from fedcohort.protocol import views
 from fedcohort.protocol.arguments import Arguments
-from fedcohort.protocol.errors import (
-    FedcohortError,
-    JournalMismatch,
-    Refused,
-    SiteFailed,
-    VerbRefused,
-)
+from fedcohort.protocol.errors import JournalMismatch, Refused
 from fedcohort.protocol.federation import View
 from fedcohort.protocol.host import Call, Host
 from fedcohort.protocol.message import parameters_of
 from fedcohort.protocol.wire import Malformed, decode, encode, head
 from fedcohort.runtime.answers import Answers, Kept
 from fedcohort.runtime.calls import NO_VIEW, Request, Seen, refusal_bytes, reply_bytes
-from fedcohort.runtime.line import LARGEST
+from fedcohort.runtime.limits import Limits
 from fedcohort.runtime.masked_calls import STAGES, Stage, part_bytes
 from fedcohort.runtime.masked_end import MaskedEnd, SumRule, check_sum, share_of
-from fedcohort.runtime.whereabouts import where
+from fedcohort.runtime.refusals import Refusals, disk
 
 #: Sessions whose data is held ready, and views.
 SESSIONS, VIEWS = 4, 8
 
-#: The classes of error that a refusal may name; `Refused` says a reason besides.
-_CODES = frozenset(
-    name
-    for name, kind in vars(errors).items()
-    if isinstance(kind, type) and issubclass(kind, FedcohortError) and kind is not Refused
-)
-
 _NOTHING = Arguments(MappingProxyType({}), ())
-
-
-@dataclass(frozen=True)
-class Limits:
-    """What a node lets through, whatever a study says.
-
-    Attributes
-    ----------
-    request_bytes, reply_bytes : the largest request and reply.
-    max_numbers : the most array elements of a reply; None: any number.
-    min_cell : the smallest `min_cell` that a step may be asked with.
-    """
-
-    request_bytes: int = LARGEST
-    reply_bytes: int = LARGEST
-    max_numbers: int | None = None
-    min_cell: int = 1
 
 
 @dataclass(frozen=True)
@@ -100,19 +64,6 @@ class Left:
 
 class _Lacks(Exception):
     """The view's text is not here: it is asked for."""
-
-
-class _Disk(Exception):
-    """What must be on the disk before a reply leaves could not be written, or read."""
-
-
-@contextmanager
-def _disk() -> Generator[None]:
-    """Tell a fault of the disk from one of a step or a table, which may be an `OSError` as well."""
-    try:
-        yield
-    except (sqlite3.Error, OSError) as error:
-        raise _Disk(type(error).__name__) from error
 
 
 class _Session:
@@ -167,7 +118,7 @@ class SiteEnd:
         self._answers = answers
         self._limits = limits or Limits()
         self._note = note
-        self._log = log
+        self._refusals = Refusals(site, log)
         self._sums = sums
         self._lock = threading.Lock()
         self._sessions: OrderedDict[tuple[str, str], _Session] = OrderedDict()
@@ -187,13 +138,13 @@ class SiteEnd:
             session = self._session(request.run, request.session)
             with session.lock:
                 if isinstance(request, Stage):
-                    with _disk():
+                    with disk():
                         return self._masks(session, request).stage(request)
                 return self._answer(session, request)
         except _Lacks:
             return refusal_bytes(NO_VIEW, "the text of the view is asked for")
         except Exception as error:
-            return self._refusal(error, request)
+            return self._refusals.of(error, request)
 
     def _is_stage(self, body: bytes) -> bool:
         """Return whether a request says that it is a stage of a masked sum."""
@@ -233,10 +184,12 @@ class SiteEnd:
         masks = None if part is None else self._masks(session, request)
         if part is not None and masks is not None:
             masks.check(part)
-        reply = self._reply(session, request, share)
+            masks.check_alike(request, part, step.apart)
+        among = () if part is None else part.asked.members
+        reply = self._reply(session, request, share, among)
         if part is None or masks is None:
             return reply
-        with _disk():
+        with disk():
             made = masks.mask(request, part, decode(reply)[0], parameters_of(step.reply))
         return part_bytes(request.history, request.call, made)
 
@@ -250,13 +203,15 @@ class SiteEnd:
             session.masks = MaskedEnd(self.site, rule, key, self._answers)
         return session.masks
 
-    def _reply(self, session: _Session, request: Request, share: int) -> bytes:
+    def _reply(
+        self, session: _Session, request: Request, share: int, among: tuple[str, ...]
+    ) -> bytes:
         """Return a call's reply as it is, from the store or made now."""
         if session.host is None:
             session.host = self._open(request.run, request.session)
         host, key = session.host, (request.run, request.session, request.history)
         if session.history != request.history:
-            with _disk():
+            with disk():
                 session.kept = self._answers.calls(*key)
             session.history, session.state, session.last = request.history, None, None
         digest = request.digest()
@@ -269,22 +224,22 @@ class SiteEnd:
         step = host.step(request.step)
         call = Call(
             request.call, step, request.verb, self._view(request.view), _NOTHING, request.round,
-            share=share, history=request.history,
+            share=share, history=request.history, among=among,
         )  # fmt: skip
         arguments = request.parcel.open()
-        self._check_min_cell(arguments)
+        self._limits.check_min_cell(self.site, arguments)
         host.state = self._state(session, request)
         answer = host.answer(call, arguments)
         reply = reply_bytes(request.history, request.call, answer.reply)
-        self._check_reply(request, answer.reply, reply)
+        self._limits.check_reply(self.site, request.step, answer.reply, reply)
         if self._note is not None:
-            with _disk():
+            with disk():
                 self._note(_left(request, answer.reply))
         if answer.state is None and answer.spent is None:
             session.last = (digest, reply)
             return reply
         kept = Kept(digest, reply, encode(answer.state or {}))  # noise is never drawn twice
-        with _disk():
+        with disk():
             self._answers.save(*key, request.call, request.base, kept)
         stay = {n: k for n, k in session.kept.items() if n > request.call or n == request.base}
         session.kept = {**stay, request.call: digest}
@@ -336,83 +291,15 @@ class SiteEnd:
 
     def _load(self, key: tuple[str, str, str], call: int) -> Kept | None:
         """Return what is kept of a call; None as well where it is damaged, as if it were lost."""
-        with _disk():
+        with disk():
             kept = self._answers.load(*key, call)
         try:
             for record in () if kept is None else (kept.reply, kept.state):
                 decode(record)
         except Malformed:
-            self._write(f"what is kept of call {call} is damaged on this site's disk")
+            self._refusals.write(f"what is kept of call {call} is damaged on this site's disk")
             return None
         return kept
-
-    def _check_min_cell(self, arguments: Mapping[str, Any]) -> None:
-        asked = arguments.get("min_cell", self._limits.min_cell)
-        if type(asked) not in (int, float) or not asked >= self._limits.min_cell:
-            raise Refused(
-                "min_cell",
-                f"site {self.site!r} tells of no cell below {self._limits.min_cell} patients, and "
-                f"is asked with a smaller min_cell. Raise privacy.min_cell of the study.",
-            )
-
-    def _check_reply(self, request: Request, arrays: Mapping[str, Array], reply: bytes) -> None:
-        most, numbers = self._limits.max_numbers, sum(a.size for a in arrays.values())
-        if most is not None and numbers > most:
-            raise Refused(
-                "max_parameters",
-                f"step {request.step} would tell {numbers} numbers of site {self.site!r}, whose "
-                f"node lets out {most} at most (max_parameters). Choose a smaller model.",
-            )
-        if len(reply) > self._limits.reply_bytes:
-            raise Refused(
-                "oversized",
-                f"step {request.step} would send {len(reply)} bytes from site {self.site!r}, whose "
-                f"node sends {self._limits.reply_bytes} at most. Choose a smaller model.",
-            )
-
-    # refusals -------------------------------------------------------------------------
-
-    def _refusal(self, error: Exception, request: Request | Stage | None) -> bytes:
-        """Return what is told of an error, and log where it arose."""
-        name = type(error).__name__
-        step = "a request"
-        if request is not None:
-            asked = isinstance(request, Request)
-            step = f"step {request.step!r:.62}" if asked else f"{request.kind} of a masked sum"
-        call = request.call if isinstance(request, Request) else "-"
-        number = secrets.token_hex(4)
-        self._write(f"{number} {step}, call {call}: {where(error)}")
-        if isinstance(error, Refused) and not error.near_data:
-            return refusal_bytes("Refused", str(error), error.code)
-        rules = (VerbRefused, JournalMismatch, SiteFailed)
-        if isinstance(error, rules) and name in _CODES and not error.near_data:
-            return refusal_bytes(name, f"{error} ({number} in the site's log)")
-        if isinstance(error, _Disk):  # ends the run, which can be resumed; no fit has failed
-            cure = "Make room there and --resume."
-            if str(error) == sqlite3.DatabaseError.__name__:
-                cure = (
-                    "That store is damaged: stop the node, move state/answers.sqlite away from its "
-                    "kit, and start the study again without --resume."
-                )
-            return refusal_bytes(
-                "Refused",
-                f"site {self.site!r} could not keep its answer to {step} on its disk ({error}); "
-                f"nothing left and its state is as before. Its log has more under {number}. {cure}",
-                "disk",
-            )
-        code = name if isinstance(error, FedcohortError) and name in _CODES else "SiteFailed"
-        return refusal_bytes(
-            code,
-            f"site {self.site!r} failed in {step} ({name}). What it said stays there, as it may "
-            f"hold a record; its log has more under {number}.",
-        )
-
-    def _write(self, line: str) -> None:
-        if self._log is not None:
-            try:
-                self._log("".join(c if c.isprintable() else "?" for c in line))
-            except Exception:  # a log that is full stops no answer
-                return
 
 
 def _left(request: Request, arrays: Mapping[str, Array]) -> Left:

@@ -1,7 +1,8 @@
 """Sums over sites that tell the total and nothing else.
 
-A site has a `Member`, the coordinator a `Gathering` for each epoch; what passes between them are
-the messages of `messages`. Among three sites in one process, every stage in one call:
+A site has a `Member`, the coordinator a `Gathering` for each epoch and a `Summing` for each call;
+what passes between them are the messages of `messages`. Among three sites in one process, every
+stage in one call:
 
     names = ("north", "south", "west")
     identities = {name: Identity.new() for name in names}
@@ -18,13 +19,15 @@ the messages of `messages`. Among three sites in one process, every stage in one
 Without masks the same bits: `add` the vectors, and `decode`.
 """
 
+from fedcohort.secure.context import Context, digest
 from fedcohort.secure.exchange import exchange, prepare
-from fedcohort.secure.gathering import Gathering, Summing
+from fedcohort.secure.gathering import Gathering
 from fedcohort.secure.identity import Identity, verify
+from fedcohort.secure.layout import Layout
 from fedcohort.secure.member import Member
-from fedcohort.secure.messages import Context, digest
-from fedcohort.secure.ring import Layout, add, decode, encode, error, zeros
+from fedcohort.secure.ring import add, decode, encode, error, zeros
 from fedcohort.secure.rule import InMemory, Settled, ThresholdRule
+from fedcohort.secure.summing import Summing
 
 __all__ = [
     "Context",

@@ -11,7 +11,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from fedcohort.arrays import Array
-from fedcohort.secure.gathering import Gathering, Summing
+from fedcohort.secure.gathering import Gathering
+from fedcohort.secure.layout import Layout
 from fedcohort.secure.member import Member
 from fedcohort.secure.messages import (
     Advert,
@@ -25,7 +26,7 @@ from fedcohort.secure.messages import (
     Signed,
     Survivors,
 )
-from fedcohort.secure.ring import Layout
+from fedcohort.secure.summing import Summing
 
 #: The stages, in their order, at which `absent` is asked.
 STAGES = ("keys", "shares", "mask", "sign", "unmask")

@@ -8,7 +8,7 @@ from __future__ import annotations
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
-from fedcohort.secure.messages import refused
+from fedcohort.secure.context import refused
 
 
 class Identity:

@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from fedcohort.arrays import Array
-from fedcohort.secure.messages import refused
+from fedcohort.secure.context import refused
 
 #: Bytes of a seed that is shared among the members, and of a key.
 SEED, KEY = 16, 32

@@ -15,8 +15,10 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from fedcohort.arrays import Array
 from fedcohort.secure import keystream
-from fedcohort.secure.messages import Asked, digest
-from fedcohort.secure.ring import Layout, add, subtract
+from fedcohort.secure.context import digest
+from fedcohort.secure.layout import Layout
+from fedcohort.secure.messages import Asked
+from fedcohort.secure.ring import add, subtract
 
 
 @dataclass(frozen=True)

@@ -26,80 +26,38 @@ no lock; its owner lets calls take turns.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 
 import numpy as np
-from cryptography.exceptions import InvalidTag
-from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
-from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
 from fedcohort.arrays import Array
 from fedcohort.protocol.errors import Refused
-from fedcohort.secure import keystream, masks, shares
+from fedcohort.secure import keystream, masks
+from fedcohort.secure.context import Context, digest, refused
+from fedcohort.secure.epoch import Epoch, Slot
 from fedcohort.secure.identity import Identity, verify
-from fedcohort.secure.keystream import SEED, erase
+from fedcohort.secure.keystream import SEED
+from fedcohort.secure.layout import Layout
 from fedcohort.secure.messages import (
     FEWEST,
-    SLOTS,
     Advert,
     Answer,
     Asked,
     Ballot,
-    Context,
     Masked,
     Post,
     Roll,
     Sealed,
     Signed,
     Survivors,
-    canonical,
-    check_weights,
-    digest,
-    refused,
     slot_text,
 )
-from fedcohort.secure.ring import Layout, add
-from fedcohort.secure.roll import check_roll, check_survivors
+from fedcohort.secure.ring import add
+from fedcohort.secure.roll import check_roll, check_survivors, check_weights
 from fedcohort.secure.rule import InMemory, Settled, ThresholdRule, terms
+from fedcohort.secure.strict import SLOTS
 
 #: Epochs whose secrets a site holds at a time: the one in use and the next.
 EPOCHS = 2
-
-
-@dataclass
-class _Slot:
-    """A slot that was masked. `said`, what was signed of it, and `answer` are set by the stages."""
-
-    asked: Asked
-    layout: Layout
-    vector: bytes
-    said: Survivors | None = None
-    text: bytes = b""
-    signature: bytes = b""
-    answer: Answer | None = None
-
-
-@dataclass
-class _Epoch:
-    """A site's secrets of an epoch, one each a slot, and what others entrusted to it."""
-
-    letter_key: X25519PrivateKey
-    key_seeds: list[bytearray]
-    self_seeds: list[bytearray]
-    advert: Advert
-    roll: Roll | None = None
-    mark: bytes = b""
-    sealed: Sealed | None = None
-    held: dict[str, bytearray] = field(default_factory=dict[str, bytearray])
-    slots: dict[int, _Slot] = field(default_factory=dict[int, _Slot])
-
-    def erase(self, slot: int) -> None:
-        """Overwrite the secrets of a slot: the site's own, and its shares of the others'."""
-        erase(self.key_seeds[slot])
-        erase(self.self_seeds[slot])
-        for held in self.held.values():
-            held[2 * SEED * slot : 2 * SEED * (slot + 1)] = bytes(2 * SEED)
 
 
 class Member:
@@ -137,7 +95,7 @@ class Member:
         self._identity = identity
         self._context = context
         self._settled: Settled = InMemory() if settled is None else settled
-        self._epochs: dict[int, _Epoch] = {}
+        self._epochs: dict[int, Epoch] = {}
         self._last = -1
         self._seen: set[bytes] = set()
 
@@ -166,23 +124,9 @@ class Member:
         self._last = epoch
         for old in sorted(self._epochs)[: -(EPOCHS - 1)]:
             self._forget(old)
-        letter_key = X25519PrivateKey.generate()
-        key_seeds = [keystream.fresh_seed() for _ in range(slots)]
-        self_seeds = [keystream.fresh_seed() for _ in range(slots)]
-        salt = self._context.salt
-        advert = Advert(
-            self.name,
-            epoch,
-            self.threshold,
-            keystream.public_bytes(letter_key),
-            tuple([masks.public_key(seed, salt) for seed in key_seeds]),
-            tuple([masks.seal(s, salt, self.name, epoch, i) for i, s in enumerate(self_seeds)]),
-            bytes(64),
-        )
-        signature = self._identity.sign(advert.text(self._context))
-        advert = replace(advert, signature=signature)
-        self._epochs[epoch] = _Epoch(letter_key, key_seeds, self_seeds, advert)
-        return advert
+        who = (self.name, self._identity, self._context)
+        self._epochs[epoch] = Epoch.drawn(*who, self.threshold, epoch, slots)
+        return self._epochs[epoch].advert
 
     def share(self, roll: Roll) -> Sealed:
         """Check all members' adverts, and return shares of this site's secrets, encrypted to each.
@@ -207,7 +151,7 @@ class Member:
             name = next(a.name for a in roll.adverts if used & {a.letter_key, *a.mask_keys})
             raise refused(f"site {name!r} advertises a key that was used before. Leave it out.")
         self._seen |= keys
-        letters = self._letters(at, roll, mark)
+        letters = at.letters(roll, mark)
         at.roll, at.mark, at.sealed = roll, mark, Sealed(self.name, roll.epoch, letters)
         return at.sealed
 
@@ -237,8 +181,8 @@ class Member:
             or (known.asked, known.layout, known.vector) != (asked, layout, fingerprint)
         ):
             raise refused(f"slot {asked.slot} of epoch {asked.epoch} was used. Take the next one.")
-        self._open(at, roll, post, asked)
-        at.slots[asked.slot] = known or _Slot(asked, layout, fingerprint)
+        at.open(roll, post, asked)
+        at.slots[asked.slot] = known or Slot(asked, layout, fingerprint)
         bound = masks.binding(at.mark, asked, layout)
         total = np.array(vector)
         seed, key_seed = at.self_seeds[asked.slot], at.key_seeds[asked.slot]
@@ -333,7 +277,7 @@ class Member:
 
     # parts ----------------------------------------------------------------------------
 
-    def _epoch(self, epoch: int) -> _Epoch:
+    def _epoch(self, epoch: int) -> Epoch:
         at = self._epochs.get(epoch)
         if at is None:
             raise refused(
@@ -342,14 +286,14 @@ class Member:
             )
         return at
 
-    def _slot(self, epoch: int, number: int) -> tuple[_Epoch, _Slot]:
+    def _slot(self, epoch: int, number: int) -> tuple[Epoch, Slot]:
         at = self._epoch(epoch)
         slot = at.slots.get(number)
         if slot is None:
             raise refused(f"site {self.name!r} has no reply in slot {number} of epoch {epoch}.")
         return at, slot
 
-    def _needed(self, at: _Epoch) -> int:
+    def _needed(self, at: Epoch) -> int:
         return self.threshold if at.roll is None else at.roll.threshold
 
     def _question(self, asked: Asked) -> str:
@@ -366,56 +310,8 @@ class Member:
         for slot in range(len(at.key_seeds)):
             at.erase(slot)
 
-    def _letters(self, at: _Epoch, roll: Roll, mark: bytes) -> dict[str, bytes]:
-        """Return the letters to the other members, and keep the shares that are for this site."""
-        n, t = len(roll.names), roll.threshold
-        seeds = [s for pair in zip(at.self_seeds, at.key_seeds, strict=True) for s in pair]
-        texts = shares.split_all(seeds, t, n)
-        letters: dict[str, bytes] = {}
-        for name, text in zip(roll.names, texts, strict=True):
-            if name == self.name:
-                at.held[name] = text
-                continue
-            box = self._box(at, roll.by_name[name], mark, self.name, name)
-            letters[name] = box.encrypt(bytes(12), bytes(text), self._about(at, self.name, name))
-            erase(text)
-        return letters
-
-    def _box(self, at: _Epoch, peer: Advert, mark: bytes, sender: str, to: str) -> ChaCha20Poly1305:
-        """Return the cipher of the one letter from a site to another: its nonce may be 0."""
-        secret = keystream.agree(at.letter_key, peer.letter_key, peer.name)
-        return ChaCha20Poly1305(keystream.derive(secret, mark, "letter", sender, to))
-
-    def _about(self, at: _Epoch, sender: str, to: str) -> bytes:
-        c, slots = self._context, len(at.advert.mask_keys)
-        return canonical([c.run, c.session, c.history, at.advert.epoch, [0, slots], sender, to])
-
-    def _open(self, at: _Epoch, roll: Roll, post: Post | None, asked: Asked) -> None:
-        """Open the letters of members that are not open yet."""
-        letters: Mapping[str, bytes] = {}
-        if post is not None:
-            if post.epoch != asked.epoch:
-                raise refused(f"letters of epoch {post.epoch} with a call of epoch {asked.epoch}.")
-            letters = post.letters
-        for name in asked.members:
-            if name in at.held:
-                continue
-            if name not in letters:
-                raise refused(f"site {self.name!r} has no letter of member {name!r}.")
-            box = self._box(at, roll.by_name[name], at.mark, name, self.name)
-            try:
-                text = box.decrypt(bytes(12), letters[name], self._about(at, name, self.name))
-            except InvalidTag:
-                text = b""
-            if len(text) != 2 * SEED * len(at.advert.mask_keys):
-                raise refused(
-                    f"the letter of site {name!r} to {self.name!r} is not sound: changed, short, "
-                    f"or of another run, session, history, epoch or roll. Leave {name!r} out."
-                )
-            at.held[name] = bytearray(text)
-
     def _check_asked(
-        self, asked: Asked, at: _Epoch, roll: Roll, vector: Array, layout: Layout
+        self, asked: Asked, at: Epoch, roll: Roll, vector: Array, layout: Layout
     ) -> None:
         members = asked.members
         if not 0 <= asked.slot < len(at.advert.mask_keys):

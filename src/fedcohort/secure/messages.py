@@ -1,4 +1,4 @@
-"""What sites and coordinator tell each other to form a masked sum, and how it is read, strictly.
+"""What sites and coordinator tell each other to form a masked sum: a table of messages.
 
     once an epoch of B slots        Advert ->   Roll <-   Sealed ->   Post <-
     once a call, which takes a slot Asked <-    Masked -> Survivors <- Signed -> Ballot <- Answer ->
@@ -13,69 +13,33 @@ members, weights, survivors and dropped (`slot_text`).
 
 from __future__ import annotations
 
-import hashlib
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, cast
+from typing import Any
 
 from fedcohort.arrays import Array
-from fedcohort.protocol.errors import Refused
-from fedcohort.secure.ring import Layout
+from fedcohort.secure.context import Context, canonical, digest
+from fedcohort.secure.layout import Layout
+from fedcohort.secure.strict import (
+    MEMBERS,
+    as_bytes,
+    as_count,
+    as_keys,
+    as_list,
+    as_mapping,
+    as_names,
+    as_number,
+    as_parts,
+    as_pieces,
+    as_text,
+    hexed,
+)
 
-#: The most slots of an epoch, and sites of a sum.
-SLOTS, MEMBERS = 256, 128
-_CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=False).encode
 #: The fewest sites whose replies a masked sum may hold.
 FEWEST = 3
 #: A digest of nothing.
 NOTHING = "0" * 64
-#: The largest weight. A reply that is out of range under its weight is refused, which tells the
-#: coordinator that it is large: under weights of any size it could find out how large.
-HEAVIEST = 2.0**24
-
-
-def refused(text: str) -> Refused:
-    """Return the error of this package."""
-    return Refused("secure", text)
-
-
-def digest(*parts: Any) -> str:
-    """Return a SHA-256 digest, in hex, of JSON-able parts."""
-    return hashlib.sha256(canonical(parts)).hexdigest()
-
-
-def canonical(value: Any) -> bytes:
-    """Return the one text of a JSON-able value."""
-    return _CANONICAL(value).encode()
-
-
-@dataclass(frozen=True)
-class Context:
-    """Where keys and masks belong; nothing made under one context is of use under another.
-
-    Attributes
-    ----------
-    run, session, history : of the calls, as in their requests.
-    roster : the public identity keys of all sites of the study, by name; pinned.
-    """
-
-    run: str
-    session: str
-    history: str
-    roster: Mapping[str, bytes]
-
-    @cached_property
-    def mark(self) -> str:
-        """The digest of all of it."""
-        roster = {name: key.hex() for name, key in self.roster.items()}
-        return digest("fedcohort secure sum 1", self.run, self.session, self.history, roster)
-
-    @cached_property
-    def salt(self) -> bytes:
-        """The same as bytes, for keys that are made before the members are known."""
-        return bytes.fromhex(self.mark)
 
 
 @dataclass(frozen=True)
@@ -118,17 +82,17 @@ class Advert:
     @staticmethod
     def from_meta(meta: Any) -> Advert:
         """Read it."""
-        m = _keys(
+        m = as_keys(
             meta, "name", "epoch", "threshold", "letter_key", "mask_keys", "seals", "signature"
         )
         return Advert(
-            _text(m["name"]),
-            _count(m["epoch"]),
-            _count(m["threshold"], MEMBERS),
-            _bytes(m["letter_key"], 32),
-            _split(m["mask_keys"]),
-            _split(m["seals"]),
-            _bytes(m["signature"], 64),
+            as_text(m["name"]),
+            as_count(m["epoch"]),
+            as_count(m["threshold"], MEMBERS),
+            as_bytes(m["letter_key"], 32),
+            as_pieces(m["mask_keys"]),
+            as_pieces(m["seals"]),
+            as_bytes(m["signature"], 64),
         )
 
 
@@ -163,9 +127,9 @@ class Roll:
     @staticmethod
     def from_meta(meta: Any) -> Roll:
         """Read it."""
-        m = _keys(meta, "epoch", "threshold", "adverts")
-        adverts = tuple([Advert.from_meta(a) for a in _list(m["adverts"])])
-        return Roll(_count(m["epoch"]), _count(m["threshold"], MEMBERS), adverts)
+        m = as_keys(meta, "epoch", "threshold", "adverts")
+        adverts = tuple([Advert.from_meta(a) for a in as_list(m["adverts"])])
+        return Roll(as_count(m["epoch"]), as_count(m["threshold"], MEMBERS), adverts)
 
 
 @dataclass(frozen=True)
@@ -178,13 +142,13 @@ class Sealed:
 
     def to_meta(self) -> dict[str, Any]:
         """Return it for JSON."""
-        return {"name": self.name, "epoch": self.epoch, "letters": _hexed(self.letters)}
+        return {"name": self.name, "epoch": self.epoch, "letters": hexed(self.letters)}
 
     @staticmethod
     def from_meta(meta: Any) -> Sealed:
         """Read it."""
-        m = _keys(meta, "name", "epoch", "letters")
-        return Sealed(_text(m["name"]), _count(m["epoch"]), _mapped(m["letters"]))
+        m = as_keys(meta, "name", "epoch", "letters")
+        return Sealed(as_text(m["name"]), as_count(m["epoch"]), as_parts(m["letters"]))
 
 
 @dataclass(frozen=True)
@@ -196,13 +160,13 @@ class Post:
 
     def to_meta(self) -> dict[str, Any]:
         """Return it for JSON."""
-        return {"epoch": self.epoch, "letters": _hexed(self.letters)}
+        return {"epoch": self.epoch, "letters": hexed(self.letters)}
 
     @staticmethod
     def from_meta(meta: Any) -> Post:
         """Read it."""
-        m = _keys(meta, "epoch", "letters")
-        return Post(_count(m["epoch"]), _mapped(m["letters"]))
+        m = as_keys(meta, "epoch", "letters")
+        return Post(as_count(m["epoch"]), as_parts(m["letters"]))
 
 
 @dataclass(frozen=True)
@@ -245,13 +209,13 @@ class Asked:
     @staticmethod
     def from_meta(meta: Any) -> Asked:
         """Read it."""
-        m = _keys(meta, "epoch", "slot", "digest", "members", "weights", "about")
+        m = as_keys(meta, "epoch", "slot", "digest", "members", "weights", "about")
         weights = m["weights"]
         if weights is not None:
-            weights = {_text(k): _number(v) for k, v in _dict(weights).items()}
-        names = _names(m["members"])
-        told = _text(m["digest"]), names, weights, _bytes(m["about"], 32).hex()
-        return Asked(_count(m["epoch"]), _count(m["slot"]), *told)
+            weights = {as_text(k): as_number(v) for k, v in as_mapping(weights).items()}
+        names = as_names(m["members"])
+        told = as_text(m["digest"]), names, weights, as_bytes(m["about"], 32).hex()
+        return Asked(as_count(m["epoch"]), as_count(m["slot"]), *told)
 
 
 @dataclass(frozen=True)
@@ -281,9 +245,9 @@ class Masked:
     @staticmethod
     def from_meta(meta: Any, vector: Array) -> Masked:
         """Read it."""
-        m = _keys(meta, "name", "epoch", "slot", "layout")
+        m = as_keys(meta, "name", "epoch", "slot", "layout")
         layout = Layout.from_meta(m["layout"])
-        return Masked(_text(m["name"]), _count(m["epoch"]), _count(m["slot"]), layout, vector)
+        return Masked(as_text(m["name"]), as_count(m["epoch"]), as_count(m["slot"]), layout, vector)
 
 
 @dataclass(frozen=True)
@@ -307,9 +271,9 @@ class Survivors:
     @staticmethod
     def from_meta(meta: Any) -> Survivors:
         """Read it."""
-        m = _keys(meta, "epoch", "slot", "survivors", "dropped")
-        survivors, dropped = _names(m["survivors"]), _names(m["dropped"])
-        return Survivors(_count(m["epoch"]), _count(m["slot"]), survivors, dropped)
+        m = as_keys(meta, "epoch", "slot", "survivors", "dropped")
+        survivors, dropped = as_names(m["survivors"]), as_names(m["dropped"])
+        return Survivors(as_count(m["epoch"]), as_count(m["slot"]), survivors, dropped)
 
 
 @dataclass(frozen=True)
@@ -333,9 +297,9 @@ class Signed:
     @staticmethod
     def from_meta(meta: Any) -> Signed:
         """Read it."""
-        m = _keys(meta, "name", "epoch", "slot", "signature")
-        name, signature = _text(m["name"]), _bytes(m["signature"], 64)
-        return Signed(name, _count(m["epoch"]), _count(m["slot"]), signature)
+        m = as_keys(meta, "name", "epoch", "slot", "signature")
+        name, signature = as_text(m["name"]), as_bytes(m["signature"], 64)
+        return Signed(name, as_count(m["epoch"]), as_count(m["slot"]), signature)
 
 
 @dataclass(frozen=True)
@@ -348,13 +312,13 @@ class Ballot:
 
     def to_meta(self) -> dict[str, Any]:
         """Return it for JSON."""
-        return {"epoch": self.epoch, "slot": self.slot, "signatures": _hexed(self.signatures)}
+        return {"epoch": self.epoch, "slot": self.slot, "signatures": hexed(self.signatures)}
 
     @staticmethod
     def from_meta(meta: Any) -> Ballot:
         """Read it."""
-        m = _keys(meta, "epoch", "slot", "signatures")
-        return Ballot(_count(m["epoch"]), _count(m["slot"]), _mapped(m["signatures"], 64))
+        m = as_keys(meta, "epoch", "slot", "signatures")
+        return Ballot(as_count(m["epoch"]), as_count(m["slot"]), as_parts(m["signatures"], 64))
 
 
 @dataclass(frozen=True)
@@ -379,16 +343,16 @@ class Answer:
             "name": self.name,
             "epoch": self.epoch,
             "slot": self.slot,
-            "self_masks": _hexed(self.self_masks),
-            "mask_keys": _hexed(self.mask_keys),
+            "self_masks": hexed(self.self_masks),
+            "mask_keys": hexed(self.mask_keys),
         }
 
     @staticmethod
     def from_meta(meta: Any) -> Answer:
         """Read it."""
-        m = _keys(meta, "name", "epoch", "slot", "self_masks", "mask_keys")
-        seeds, keys = _mapped(m["self_masks"], 16), _mapped(m["mask_keys"], 16)
-        return Answer(_text(m["name"]), _count(m["epoch"]), _count(m["slot"]), seeds, keys)
+        m = as_keys(meta, "name", "epoch", "slot", "self_masks", "mask_keys")
+        seeds, keys = as_parts(m["self_masks"], 16), as_parts(m["mask_keys"], 16)
+        return Answer(as_text(m["name"]), as_count(m["epoch"]), as_count(m["slot"]), seeds, keys)
 
 
 def slot_text(
@@ -402,103 +366,3 @@ def slot_text(
     """
     content = [asked.to_meta(), layout.to_meta(), sorted(said.survivors), sorted(said.dropped)]
     return canonical(["slot", context.mark, roll.hex(), content])
-
-
-def check_weights(weights: Mapping[str, float] | None, names: Sequence[str]) -> None:
-    """Check that at least three of these sites have a part in a weighted sum.
-
-    Raises
-    ------
-    Refused : a weight that is below 0 or above `HEAVIEST`, or fewer than three of at least 1 % of
-        the largest.
-    """
-    if weights is None:
-        return
-    used = [weights[name] for name in names]
-    if not all(0.0 <= w <= HEAVIEST for w in used):
-        raise refused(
-            f"a weight is negative, not finite or above {HEAVIEST:.3g}. Give each site a weight "
-            f"above 0; only their ratios matter, so divide by their sum."
-        )
-    heavy = sum(w > 0.0 and w >= 0.01 * max(used) for w in used)
-    if heavy < FEWEST:
-        raise refused(
-            f"{heavy} sites weigh at least 1 % of the largest weight; a masked sum needs {FEWEST}. "
-            f"Weigh sites alike, or leave small ones out of the study."
-        )
-
-
-# reading ------------------------------------------------------------------------------
-
-
-def _malformed(what: str) -> Refused:
-    return refused(f"a message of the masked sum is malformed: {what}. Update both ends.")
-
-
-def _keys(meta: Any, *keys: str) -> dict[str, Any]:
-    if not isinstance(meta, dict) or meta.keys() != set(keys):
-        raise _malformed(f"not the keys {', '.join(keys)}")
-    return cast("dict[str, Any]", meta)
-
-
-def _dict(value: Any) -> dict[Any, Any]:
-    if not isinstance(value, dict) or len(value) > MEMBERS:
-        raise _malformed("no mapping by site")
-    return cast("dict[Any, Any]", value)
-
-
-def _list(value: Any) -> list[Any]:
-    if not isinstance(value, list) or len(value) > MEMBERS:
-        raise _malformed("no list of sites")
-    return cast("list[Any]", value)
-
-
-def _text(value: Any) -> str:
-    if type(value) is not str or not 0 < len(value) <= 256:
-        raise _malformed("a name or digest that is none")
-    return value
-
-
-def _names(value: Any) -> tuple[str, ...]:
-    return tuple([_text(v) for v in _list(value)])
-
-
-def _count(value: Any, most: int = 2**53) -> int:
-    if type(value) is not int or not 0 <= value <= most:
-        raise _malformed("a count out of range")
-    return value
-
-
-def _number(value: Any) -> float:
-    if type(value) not in (int, float) or not abs(value) < 1e300:  # an int may be beyond floats
-        raise _malformed("a weight that is no number")
-    return float(value)
-
-
-def _bytes(value: Any, size: int | None = None) -> bytes:
-    try:
-        if type(value) is not str or (size is not None and len(value) != 2 * size):
-            raise ValueError
-        found = bytes.fromhex(value)  # which passes over blanks: what it gave is short then
-        if 2 * len(found) != len(value):
-            raise ValueError
-        return found
-    except ValueError:
-        length = "bytes" if size is None else f"{size} bytes"
-        raise _malformed(f"not {length} in hex") from None
-
-
-def _split(value: Any) -> tuple[bytes, ...]:
-    """Read pieces of 32 bytes, one a slot."""
-    whole = _bytes(value)
-    if not 0 < len(whole) <= 32 * SLOTS or len(whole) % 32:
-        raise _malformed("keys that are not of 32 bytes, one for each slot")
-    return tuple([whole[i : i + 32] for i in range(0, len(whole), 32)])
-
-
-def _hexed(parts: Mapping[str, bytes]) -> dict[str, str]:
-    return {name: part.hex() for name, part in parts.items()}
-
-
-def _mapped(value: Any, size: int | None = None) -> dict[str, bytes]:
-    return {_text(name): _bytes(part, size) for name, part in _dict(value).items()}

@@ -7,9 +7,7 @@ A reply becomes one vector of 64-bit words. With n sites and x the number that a
     fine        k = round(2^96 x)     three words, in Z/2^192, with carries  |Σ x| < 2^95
     wide        k = round(2^128 x)    six words, in Z/2^384, with carries    |Σ x| < 2^255
 
-Negative k are in two's complement. Floats are wide; in fields of more than 4096 numbers they are
-fine, and coarse where the message declares that the field holds the parameters of a model, of which
-there may be millions (`protocol.message`).
+Negative k are in two's complement. Which kind a field is, `layout` says.
 
 Each rounding is off by at most half a unit, so the sum of n sites by at most n·2^-29, n·2^-97 or
 n·2^-129 (`error`); what `decode` returns is besides rounded to a float, to within one unit in its
@@ -22,217 +20,22 @@ here: a refusal names a field and the limit.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property, lru_cache
-from typing import Any
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 
 from fedcohort.arrays import Array
 from fedcohort.protocol.errors import Refused
-from fedcohort.protocol.message import DTYPES, PARAMETER_BITS
+from fedcohort.secure.layout import COARSE, FLOATS, Block, Field, Layout, as_float
 
-#: The most numbers of a float field that is held in six words.
-WIDE_FIELD = 4096
-#: Words and fraction bits of a float, by kind of field.
-COARSE, FINE, WIDE = (1, PARAMETER_BITS), (3, 96), (6, 128)
-_FLOATS = {"coarse": COARSE, "fine": FINE, "wide": WIDE}
-#: Kinds of more than one word, in the order in which they stand in a vector.
-_LONG = ("fine", "wide")
 #: The most sites of a sum.
 SITES = 2**15
 
 _WORD = np.dtype("<u8")
-_KINDS = {dtype.str[1:] for dtype in DTYPES}
 #: A float beyond which (exclusive) the absolute value of a sum must not lie, by kind of field.
 _RANGE = {"int": 2.0**63, "uint": 2.0**64} | {
-    kind: 2.0 ** (64 * words - 1 - bits) for kind, (words, bits) in _FLOATS.items()
+    kind: 2.0 ** (64 * words - 1 - bits) for kind, (words, bits) in FLOATS.items()
 }
-#: The most fields of a reply: layouts that a peer tells are kept, so they must be small.
-FIELDS = 1024
-
-
-@dataclass(frozen=True)
-class Field:
-    """One array of a reply.
-
-    Attributes
-    ----------
-    dtype : of the array at the sites, as "f8".
-    kind : "int", "uint", "coarse", "fine" or "wide".
-    """
-
-    name: str
-    shape: tuple[int, ...]
-    dtype: str
-    kind: str
-
-    @cached_property
-    def size(self) -> int:
-        """Numbers in the array."""
-        return math.prod(self.shape)
-
-
-@dataclass(frozen=True)
-class Block:
-    """Fields of one kind in a vector: the lowest words of all numbers, then the next, and so on.
-
-    Attributes
-    ----------
-    start : of the block in the vector.
-    places : its fields, with their numbers' places among all of the block.
-    """
-
-    kind: str
-    start: int
-    places: tuple[tuple[Field, int, int], ...]
-
-    @cached_property
-    def size(self) -> int:
-        """Numbers in the block."""
-        return self.places[-1][2]
-
-    @cached_property
-    def stop(self) -> int:
-        """Where the block ends in the vector."""
-        return self.start + self.size * _FLOATS[self.kind][0]
-
-    def of(self, vector: Array) -> Array:
-        """Return the block's part of a vector: (words, numbers), the lowest words first."""
-        return vector[self.start : self.stop].reshape(_FLOATS[self.kind][0], self.size)
-
-    def fields(self, x: Array) -> dict[str, Array]:
-        """Return the block's numbers (m,) as arrays by field."""
-        return {
-            field.name: _as_float(x[start:stop], field).reshape(field.shape)
-            for field, start, stop in self.places
-        }
-
-
-@dataclass(frozen=True)
-class Layout:
-    """Where each field of a reply stands in the vector: one-word fields, fine ones, wide ones.
-
-    Attributes
-    ----------
-    fields : in the order of the reply.
-    weighted : whether sites multiply by a weight, under which integers become floats.
-    """
-
-    fields: tuple[Field, ...]
-    weighted: bool = False
-
-    @staticmethod
-    def of(
-        arrays: Mapping[str, Array], *, weighted: bool = False, coarse: Collection[str] = ()
-    ) -> Layout:
-        """Return the layout of a reply.
-
-        Parameters
-        ----------
-        arrays : as `checked` returns them.
-        coarse : names of the fields that hold parameters of a model; see `message`.
-
-        Raises
-        ------
-        Refused : an array that does not hold numbers.
-        """
-        named = tuple(
-            [(name, a.dtype.str[1:], a.shape, name in coarse) for name, a in arrays.items()]
-        )
-        return _layout(named, weighted)
-
-    @cached_property
-    def ones(self) -> tuple[tuple[Field, int, int], ...]:
-        """One-word fields, with the words between which each lies."""
-        return _places([f for f in self.fields if f.kind not in _LONG])
-
-    @cached_property
-    def blocks(self) -> tuple[Block, ...]:
-        """The fields of several words, one block for each kind that there is."""
-        found: list[Block] = []
-        start = self.single
-        for kind in _LONG:
-            if places := _places([f for f in self.fields if f.kind == kind]):
-                found.append(Block(kind, start, places))
-                start = found[-1].stop
-        return tuple(found)
-
-    @cached_property
-    def single(self) -> int:
-        """Words of the one-word fields."""
-        return sum(f.size for f, _, _ in self.ones)
-
-    @cached_property
-    def words(self) -> int:
-        """Length of the vector."""
-        return self.blocks[-1].stop if self.blocks else self.single
-
-    @cached_property
-    def shapes(self) -> dict[str, tuple[str, tuple[int, ...]]]:
-        """By field, dtype and shape."""
-        return {f.name: (f.dtype, f.shape) for f in self.fields}
-
-    def to_meta(self) -> dict[str, Any]:
-        """Return what `from_meta` reads, for JSON."""
-        fields = [[f.name, f.dtype, list(f.shape), f.kind == "coarse"] for f in self.fields]
-        return {"weighted": self.weighted, "fields": fields}
-
-    @staticmethod
-    def from_meta(meta: Any) -> Layout:
-        """Return the layout that `to_meta` told.
-
-        Raises
-        ------
-        Refused : it is none.
-        """
-        try:
-            weighted, fields = meta["weighted"], meta["fields"]
-            named = tuple([(name, dtype, tuple(shape), own) for name, dtype, shape, own in fields])
-            sound = type(weighted) is bool and len(named) <= FIELDS
-            sound = sound and all(
-                type(name) is str
-                and len(name) <= 256
-                and len(shape) <= 32
-                and dtype in _KINDS
-                and all(type(n) is int and 0 <= n < 2**40 for n in shape)
-                and type(own) is bool
-                for name, dtype, shape, own in named
-            )
-        except (TypeError, ValueError, KeyError):
-            sound, named, weighted = False, (), False
-        if not sound or len({name for name, *_ in named}) != len(named):
-            raise Refused("secure", "a masked reply's layout is malformed. Update both ends.")
-        return _layout(named, weighted)
-
-
-def _places(fields: Sequence[Field]) -> tuple[tuple[Field, int, int], ...]:
-    places: list[tuple[Field, int, int]] = []
-    start = 0
-    for f in fields:
-        places.append((f, start, start + f.size))
-        start += f.size
-    return tuple(places)
-
-
-@lru_cache(256)
-def _layout(named: tuple[tuple[str, str, tuple[int, ...], bool], ...], weighted: bool) -> Layout:
-    fields: list[Field] = []
-    for name, dtype, shape, coarse in named:
-        if dtype not in _KINDS:
-            raise Refused(
-                "secure",
-                f"field {name!r} has dtype {dtype}, which cannot be summed exactly. Convert it to "
-                f"float64 or int64.",
-            )
-        if dtype[0] == "f" or weighted:
-            long = "coarse" if coarse else "fine"
-            kind = long if math.prod(shape) > WIDE_FIELD else "wide"
-        else:
-            kind = "uint" if dtype == "u8" else "int"
-        fields.append(Field(name, shape, dtype, kind))
-    return Layout(tuple(fields), weighted)
 
 
 def encode(arrays: Mapping[str, Array], layout: Layout, *, n: int, weight: float = 1.0) -> Array:
@@ -312,7 +115,7 @@ def _encode_long(x: Array, block: Block, n: int, out: Array) -> None:
         for field, start, stop in block.places:
             if field.size and not rest[start:stop].max() < limit:
                 raise _beyond(field, n)
-    write(rest, _FLOATS[block.kind][1], out)
+    write(rest, FLOATS[block.kind][1], out)
     below = x < 0.0
     if below.any():
         _negate(out, below)
@@ -341,7 +144,7 @@ def fewest(most: float, kind: str, n: int) -> tuple[int, int] | None:
     Where that is fewer words than those of the kind, the others would only repeat the sign.
     None: beyond the range of the kind, or not finite.
     """
-    words, bits = _FLOATS[kind]
+    words, bits = FLOATS[kind]
     if not most < _RANGE[kind] / n:
         return None
     used = -(-(bits + 2 + math.frexp(n * most)[1]) // 64)
@@ -413,16 +216,12 @@ def decode(total: Array, layout: Layout) -> dict[str, Array]:
         elif field.kind == "uint":
             a = a.astype(np.uint64)
         else:
-            a = _as_float(a.view(np.int64) * 2.0 ** -COARSE[1], field)
+            a = as_float(a.view(np.int64) * 2.0 ** -COARSE[1], field)
         arrays[field.name] = a.reshape(field.shape)
     for block in layout.blocks:
-        x = read(block.of(total).copy(), _FLOATS[block.kind][1])
+        x = read(block.of(total).copy(), FLOATS[block.kind][1])
         arrays |= block.fields(x)
     return arrays
-
-
-def _as_float(a: Array, field: Field) -> Array:
-    return a.astype(np.float32 if field.dtype == "f4" else np.float64)
 
 
 def read(block: Array, bits: int) -> Array:
@@ -442,5 +241,5 @@ def error(layout: Layout, n: int) -> dict[str, float]:
 
     Before it is rounded to a float, and without the rounding of weight times reply at a site.
     """
-    units = {kind: 2.0 ** -(bits + 1) for kind, (_, bits) in _FLOATS.items()}
+    units = {kind: 2.0 ** -(bits + 1) for kind, (_, bits) in FLOATS.items()}
     return {field.name: n * units.get(field.kind, 0.0) for field in layout.fields}

@@ -1,11 +1,16 @@
-"""Checks of who takes part, alike at a site and at the coordinator."""
+"""Checks of who takes part, and with what weight, alike at a site and at the coordinator."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
+from fedcohort.secure.context import Context, refused
 from fedcohort.secure.identity import verify
-from fedcohort.secure.messages import FEWEST, Advert, Context, Roll, Survivors, refused
+from fedcohort.secure.messages import FEWEST, Advert, Roll, Survivors
+
+#: The largest weight. A reply that is out of range under its weight is refused, which tells the
+#: coordinator that it is large: under weights of any size it could find out how large.
+HEAVIEST = 2.0**24
 
 
 def check_advert(advert: Advert, context: Context, epoch: int, slots: int) -> None:
@@ -74,3 +79,27 @@ def check_survivors(said: Survivors, members: Sequence[str], threshold: int) -> 
     needed = max(FEWEST, threshold)
     if len(said.survivors) < needed:
         raise refused(f"{len(said.survivors)} survivors; a masked sum needs {needed}.")
+
+
+def check_weights(weights: Mapping[str, float] | None, names: Sequence[str]) -> None:
+    """Check that at least three of these sites have a part in a weighted sum.
+
+    Raises
+    ------
+    Refused : a weight that is below 0 or above `HEAVIEST`, or fewer than three of at least 1 % of
+        the largest.
+    """
+    if weights is None:
+        return
+    used = [weights[name] for name in names]
+    if not all(0.0 <= w <= HEAVIEST for w in used):
+        raise refused(
+            f"a weight is negative, not finite or above {HEAVIEST:.3g}. Give each site a weight "
+            f"above 0; only their ratios matter, so divide by their sum."
+        )
+    heavy = sum(w > 0.0 and w >= 0.01 * max(used) for w in used)
+    if heavy < FEWEST:
+        raise refused(
+            f"{heavy} sites weigh at least 1 % of the largest weight; a masked sum needs {FEWEST}. "
+            f"Weigh sites alike, or leave small ones out of the study."
+        )

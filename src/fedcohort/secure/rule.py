@@ -13,7 +13,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from fedcohort.secure.messages import FEWEST, MEMBERS, digest, refused
+from fedcohort.secure.context import digest, refused
+from fedcohort.secure.messages import FEWEST
+from fedcohort.secure.strict import MEMBERS
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,8 +15,9 @@ import numpy as np
 from Crypto.Protocol.SecretSharing import Shamir
 
 from fedcohort.secure import field
+from fedcohort.secure.context import refused
 from fedcohort.secure.keystream import SEED
-from fedcohort.secure.messages import MEMBERS, refused
+from fedcohort.secure.strict import MEMBERS
 
 
 def split(secret: bytes | bytearray, threshold: int, n: int) -> list[bytes]:

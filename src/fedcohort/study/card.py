@@ -15,6 +15,7 @@ import fedcohort
 from fedcohort.protocol import registry
 from fedcohort.report import modelling, words
 from fedcohort.report.sections import parameters
+from fedcohort.study import private
 from fedcohort.study.arms import Arm
 from fedcohort.study.plan import Plan
 
@@ -46,6 +47,7 @@ def card(plan: Plan, arm: Arm, results: Mapping[str, Any]) -> str:
         _centres(results, arm, first),
         _effects(results, arm, first),
         f"## What left the sites\n\n{declared['reveals']}",
+        _privacy(plan, arm, results),
         _use(arm, results),
         "## Settings\n\n" + "\n".join(f"- {k}: {words.value(v)}" for k, v in shown.items()),
         "## Limits\n\n"
@@ -104,6 +106,25 @@ def _what(
             f"- Role in the study: {declared['role']}",
             f"- Seed: {plan.seed}; fedcohort {fedcohort.__version__}",
         ]
+    )
+
+
+def _privacy(plan: Plan, arm: Arm, results: Mapping[str, Any]) -> str:
+    """Return what bounds what the model tells of one patient; "" of a model without noise."""
+    dp = plan.privacy.dp
+    if dp is None or arm.scope != "sites":
+        return ""
+    method = registry.find(arm.method)
+    said = private.told(method, method.configure(arm.configured()), dp, results["noise"])
+    unit = "hospital" if dp.unit == "site" else "patient"
+    warning = (
+        "\n\n**Whoever knows the seed, which stands above, can take the noise off. Do not give "
+        "this model away as private.**"
+    )
+    return (
+        f"## Privacy\n\n- ε {dp.epsilon:g}, δ {dp.delta:g} of one {unit}, for this fit\n"
+        f"- Mechanism: {said['mechanism']}\n"
+        f"- {said['note'][0].upper()}{said['note'][1:]}" + warning * (said["noise"] == "seed")
     )
 
 

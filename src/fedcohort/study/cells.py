@@ -34,12 +34,13 @@ from fedcohort.protocol import (
 )
 from fedcohort.protocol.ledger import Ledger
 from fedcohort.runtime.coordinator import Progress
-from fedcohort.study import evaluate, saved, tune
+from fedcohort.study import evaluate, private, saved, tune
 from fedcohort.study.arms import Arm
+from fedcohort.study.cautions import told_if_crowded, told_if_drowned
 from fedcohort.study.details import details
 from fedcohort.study.engine import Problem, Run, Trail, fit_once
-from fedcohort.study.free_parameters import crowded, free_parameters
 from fedcohort.study.layout import Laid, Table, lay_out, seed_of
+from fedcohort.study.missing import stretches
 from fedcohort.study.parameters import parameters
 from fedcohort.study.plan import Plan, Scenario
 from fedcohort.study.rows import (
@@ -112,6 +113,7 @@ class _Job:
     laid : its sites and test rows.
     scratch : where its journals are.
     lines : the ledger's lines so far, which are kept if it fails.
+    missing : which replies its calls lacked so far, as results.json has it.
     """
 
     cell: Cell
@@ -120,6 +122,7 @@ class _Job:
     laid: Laid
     scratch: Path
     lines: list[str]
+    missing: list[dict[str, Any]]
     tell: Tell
 
 
@@ -174,11 +177,12 @@ class Workshop:
         self._cells.mkdir(parents=True, exist_ok=True)
         began = time.perf_counter()
         lines: list[str] = []
+        missing: list[dict[str, Any]] = []
         found: dict[str, Any]
         try:
             laid = self._lay_out(scenario, cell.repeat)
             work = self._tune if cell.kind == "tune" else self._fit
-            found = work(_Job(cell, arm, scenario, laid, scratch, lines, tell))
+            found = work(_Job(cell, arm, scenario, laid, scratch, lines, missing, tell))
             found["status"] = "done"
         except FedcohortError as error:
             found = {"status": f"failed: {error}"}
@@ -188,6 +192,7 @@ class Workshop:
             if self.debug:
                 raise
             found = {"status": f"failed: {defect(error)}"}
+        found["missing"] = missing
         found["seconds"] = round(time.perf_counter() - began, 3)
         write_text(self.ledger(cell), "".join(lines))
         write_text(self._cells / f"{cell.name}.json", json.dumps(found, allow_nan=False))
@@ -209,6 +214,7 @@ class Workshop:
         finally:
             if arm.scope == "sites":
                 job.lines.extend(_tagged(job, tuner.ledger, {0: "tune"}))
+                job.missing.extend(tuner.missing)
         tried = [{"settings": s, "score": c} for s, c in best.tried]
         return {"chosen": best.chosen, "score": best.score, "tried": tried}
 
@@ -219,6 +225,9 @@ class Workshop:
         chosen = self._chosen(cell)
         judge = evaluate.judge_of(laid.problem, laid.test)
         parts = _parts(laid.problem, arm.scope)
+        first = cell.repeat == 0 and cell.scenario == 0
+        rows_by_site = [len(frame) for frame in laid.problem.frames.values()]
+        noise = told_if_drowned(arm, chosen, laid.problem.dp, rows_by_site) if first else []
         runs: dict[str, Run] = {}
         weights = self._draws[:, laid.test_rows]
         draws: list[dict[str, Array]] = []
@@ -258,6 +267,7 @@ class Workshop:
             finally:
                 if arm.scope == "sites":
                     job.lines.extend(_tagged(job, trail.ledger.lines, trail.phases))
+                    job.missing.extend(stretches(trail.missing, trail.rejected, "fit"))
             runs[site] = run
             said = judge.predicted(run, self.plan.metrics)
             metrics = judge.metrics(said, self.plan.metrics)
@@ -275,15 +285,15 @@ class Workshop:
             run = next(iter(runs.values()))
             rows += self._site_rows(run, judge, laid)
             found |= self._details(cell, run, judge)
-            if cell.repeat == 0 and cell.scenario == 0:
+            if first:
                 found["pooled"] = pooled_levels(run, arm, self.plan.min_cell)
                 left_out = run.design.dropped.items()
                 found["dropped"] = [{"column": c, "reason": why} for c, why in left_out]
-                if arm.scope == "sites" and (note := _crowded(run, arm, chosen, parts["all"])):
-                    found["crowded"] = [{"note": note}]
+                found["crowded"] = told_if_crowded(run, arm, chosen, rows_by_site)
+                found["drowned"] = noise
             if cell.repeat == 0:
                 found |= details(run, laid, self.plan, seed_of(self.plan, cell.repeat))
-        if arm.scope == "sites" and cell.repeat == 0 and cell.scenario == 0:
+        if arm.scope == "sites" and first:
             self._save(arm, job.scenario, runs["all"])
         return found
 
@@ -323,22 +333,19 @@ class Workshop:
 
     def _save(self, arm: Arm, scenario: Scenario, run: Run) -> None:
         """Write the first repeat's model of the first scenario."""
-        notes = {
+        notes: dict[str, Any] = {
             "study": self.plan.study,
             "arm": arm.name,
             "scenario": scenario.name,
             "repeat": 0,
             "trained_on": f"{1 - self.plan.test_fraction:.0%} of the rows",
         }
+        if arm.scope == "sites" and (dp := self.plan.privacy.dp) is not None:
+            method = registry.find(arm.method)
+            config = method.configure(arm.configured())
+            notes["privacy"] = private.told(method, config, dp, "seed")
         parts = saved.Saved.of(arm.method, run.model, run.design, self._table.dictionary, notes)
         saved.write(self._models / arm.name, parts)
-
-
-def _crowded(run: Run, arm: Arm, chosen: Mapping[str, Any], problem: Problem) -> str:
-    """Say whether a model has too many free parameters for some sites' rows."""
-    features = len(run.design.features) - bool(run.design.offset)
-    n = free_parameters(arm.method, arm.configured(chosen), features)
-    return crowded(n, map(len, problem.frames.values()))
 
 
 def model_facts(

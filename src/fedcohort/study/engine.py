@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +49,9 @@ class Problem:
     runtime : "local", or "flower-sim": how the sites of this process are reached.
     secure : how sums are formed over three or more sites; see `study.privacy`.
     dp : differential privacy of each fit; None without.
+    patients : of a site, all rows that the study has there, blind ones too, where that is known.
+    scenario : which layout of the rows this is; private fits of two have noise of their own.
+    noise : "seed" where noise follows from a fit's seed, "system" where nobody can draw it again.
     """
 
     frames: Frames
@@ -59,6 +62,9 @@ class Problem:
     runtime: str = "local"
     secure: str = "auto"
     dp: Dp | None = None
+    patients: Mapping[str, int] = field(default_factory=dict[str, int])
+    scenario: str = ""
+    noise: str = "seed"
 
     @property
     def kind(self) -> str:
@@ -127,10 +133,13 @@ class Trail:
     ----------
     ledger : every line of it.
     n_preprocess : how many of the first lines are the preprocessing's; None until it is done.
+    missing, rejected : which calls lack which sites' replies; of those that came, why.
     """
 
     ledger: Ledger
     n_preprocess: int | None = None
+    missing: list[tuple[int, str]] = field(default_factory=list[tuple[int, str]])
+    rejected: dict[tuple[int, str], str] = field(default_factory=dict[tuple[int, str], str])
 
     @property
     def phases(self) -> dict[int, str]:
@@ -168,17 +177,21 @@ def fit_once(
     config = method.configure(settings)
     checked_secure(problem.secure, len(problem.frames))
     check_visible(problem.secure, method, config)
+    method.check_sites(config, len(problem.frames))
     _check_entry(problem.outcome, method)
     if problem.dp is not None:
         private.releases(method, config, problem.dp)
         rows = {name: len(frame) for name, frame in problem.frames.items()}
         private.check_tables(
-            method, settings, problem.dp, problem.dictionary, problem.outcome, rows
-        )
+            method, settings, problem.dp, problem.dictionary, problem.outcome, rows,
+            problem.patients,
+        )  # fmt: skip
     steps = (*preprocess.STEPS, *method.steps)
     hosts = [
-        Host(name, frame, steps, seed, guard=_guard(problem, name, method, config, seed))
-        for name, frame in problem.frames.items()
+        Host(name, frame, steps, seed, guard=guard)
+        for (name, frame), guard in zip(
+            problem.frames.items(), _guards(problem, method, config, seed), strict=True
+        )
     ]
     trail = trail or Trail(Ledger(problem.min_cell))
     if journal:
@@ -189,7 +202,10 @@ def fit_once(
     states = journal.with_suffix(".states") if journal else None
     try:
         with _reached(problem, hosts, trail.ledger, book, states, observer) as fed:
-            return fit_over(fed, problem, method, settings, table, seed, trail)
+            try:
+                return fit_over(fed, problem, method, settings, table, seed, trail)
+            finally:
+                trail.missing, trail.rejected = list(fed.missing), dict(fed.rejected)
     finally:
         if book:
             book.close()
@@ -249,6 +265,7 @@ def fit_over(
     """
     config = method.configure(settings)
     check_visible(problem.secure, method, config)
+    method.check_sites(config, len(fed.sites))
     _check_entry(problem.outcome, method)
     trail = trail or Trail(fed.ledger)
     account = None
@@ -276,12 +293,31 @@ def fit_over(
     return Run(model, design, fed.history, trail.ledger, private.epsilon_of(account))
 
 
-def _guard(problem: Problem, site: str, method: Method, config: Any, seed: int) -> SiteGuard | None:
-    """Return what guards a site in a private fit."""
+def _guards(
+    problem: Problem, method: Method, config: Any, seed: int
+) -> Sequence[SiteGuard | None]:
+    """Return what guards each site in a private fit."""
     if problem.dp is None:
-        return None
-    rows = len(problem.frames[site])
-    return private.simulated_guard(site, rows, method, config, problem.dp, seed)
+        return [None] * len(problem.frames)
+    held = private.held(method, config, problem.dp, problem.dictionary, problem.outcome)
+    return [
+        private.simulated_guard(
+            site, len(frame), method, config, problem.dp,
+            seed if problem.noise == "seed" else None,
+            patients=problem.patients.get(site, 0), demanded=held, scenario=problem.scenario,
+        )
+        for site, frame in problem.frames.items()
+    ]  # fmt: skip
+
+
+def told_of_noise(
+    method: Method, settings: Mapping[str, Any], problem: Problem
+) -> dict[str, dict[str, Any]]:
+    """Return the note on noise that goes with a fit's model; empty without noise."""
+    if problem.dp is None:
+        return {}
+    config = method.configure(settings)
+    return {"privacy": private.told(method, config, problem.dp, problem.noise)}
 
 
 def _check_entry(outcome: Outcome | None, method: Method) -> None:

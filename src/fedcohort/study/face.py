@@ -37,7 +37,9 @@ from fedcohort.protocol import (
 )
 from fedcohort.study import fit_lines, saved
 from fedcohort.study.arms import BOUNDS, PREPROCESS
-from fedcohort.study.engine import Problem, Run, fit_once
+from fedcohort.study.drowned import drowned
+from fedcohort.study.engine import Problem, Run, fit_once, told_of_noise
+from fedcohort.study.free_parameters import crowded, free_parameters
 from fedcohort.study.privacy import FEWEST, checked_secure
 from fedcohort.study.yamlfile import nearest
 
@@ -175,7 +177,8 @@ class Fit:
         rounds = 0 if self.run is None else self.run.rounds
         design = self.parts.design
         names = design.features[:-1] if design.offset else design.features
-        return fit_lines.about(self.method, sites, rounds, names, design.offset)
+        private = self.parts.notes.get("privacy") or {}
+        return fit_lines.about(self.method, sites, rounds, names, design.offset, private)
 
     @property
     def model(self) -> Any:
@@ -302,8 +305,9 @@ def fit(
     secure_aggregation : how sums over three or more sites are formed: "auto" (exactly), "true"
         (masked by the real protocol between the sites of this process), or "false" (as floats).
     dp : differential privacy of the fit: {"epsilon": 3, "delta": 1e-5}, with "unit" "record" or
-        "site" and a "clip"; None without. Noise follows from the seed here, so that two runs agree:
-        what comes out must not be given away as private.
+        "site" and a "clip"; None without. Where no `seed` is given here, noise comes from the
+        system's generator. With one it follows from that, so that two runs agree: what comes out
+        must not be given away as private. The fit says which of them.
     settings : the method's, plus ``scale``, ``impute``, ``winsorise`` and ``pool_levels`` for the
         preprocessing.
         ``strategy="isolated"`` fits each site alone, ``"centralised"`` all rows as one table; both
@@ -317,6 +321,7 @@ def fit(
     """
     entry = registry.find(str(method))
     _check_call(fed, seed, quorum, min_cell)
+    noise = "system" if seed is None else "seed"
     seed = fed.seed if seed is None else seed
     table = dict(entry.preprocess)
     for key, known in PREPROCESS.items():
@@ -342,17 +347,26 @@ def fit(
         quorum,
         secure="auto" if bound and secure == "true" else secure,
         dp=asked,
+        noise=noise,
     )
     if problem.kind not in entry.tasks:
         raise SettingError(fit_lines.serves(entry, fed.outcome))
 
     def once(part: Problem, given: Mapping[str, Any]) -> Fit:
         run = fit_once(part, entry, given, table, seed)
-        parts = saved.Saved.of(method, run.model, run.design, problem.dictionary, {})
+        notes = told_of_noise(entry, given, part)
+        parts = saved.Saved.of(method, run.model, run.design, problem.dictionary, notes)
         return Fit(method, dict(given), parts, run)
 
     if not bound:
-        return _warned(once(problem, settings), fed)
+        rows = [len(frame) for frame in fed.frames.values()]
+        if note := drowned(entry, entry.configure(settings), asked, _units(asked, rows)):
+            warnings.warn(f"{method}: {note}.", UserWarning, stacklevel=2)
+        made = once(problem, settings)
+        features = len(made.parts.design.features) - bool(made.parts.design.offset)
+        if note := crowded(free_parameters(entry.name, settings, features), rows):
+            warnings.warn(f"{method}: {note}.", UserWarning, stacklevel=2)
+        return _warned(made, fed)
     scope = settings.pop("strategy")
     given = {**entry.alone, **settings}
     if scope == "centralised":
@@ -384,6 +398,11 @@ def _private(dp: Mapping[str, Any] | Literal[False] | None, fed: Cohort, bound: 
             "from the records. Give simulate(...) a dictionary."
         )
     return Dp.of(dp)
+
+
+def _units(dp: Dp | None, rows: Sequence[int]) -> int:
+    """Return how many of what a private fit protects there are."""
+    return len(rows) if dp is not None and dp.unit == "site" else sum(rows)
 
 
 def _warned(fit: Fit, fed: Cohort) -> Fit:

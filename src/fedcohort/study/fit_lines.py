@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from fedcohort.data.dictionary import Dictionary
 from fedcohort.data.outcome import Outcome
@@ -18,14 +19,28 @@ OUTCOMES: Mapping[str, str] = {
 }
 
 
-def about(method: str, sites: int, rounds: int, features: Sequence[str], offset: str = "") -> str:
-    """Return what a fit is; `sites` is 0 where that is not known any more."""
+def about(
+    method: str,
+    sites: int,
+    rounds: int,
+    features: Sequence[str],
+    offset: str = "",
+    private: Mapping[str, Any] | None = None,
+) -> str:
+    """Return what a fit is; `sites` is 0 where that is not known any more.
+
+    Parameters
+    ----------
+    private : of a private fit, `study.private.told`.
+    """
     told = [f"<Fit of {method}"]
     told += [_many(sites, "site"), _many(rounds, "round")] if sites else []
     if features:
         more = ", …" if len(features) > FEW else ""
         told.append(f"{_many(len(features), 'feature')}: {', '.join(features[:FEW])}{more}")
     told += [f"offset {offset}"] if offset else []
+    if private:
+        told.append(f"ε {private['epsilon']:g}, δ {private['delta']:g}, {private['note']}")
     return f"{', '.join(told)}>"
 
 

@@ -58,18 +58,18 @@ def too_many(table: SiteTable) -> Iterator[tuple[str, int]]:
             yield arm.name, n
 
 
-def crowded(parameters: int, rows: Iterable[int]) -> str:
+def crowded(parameters: int, rows: Iterable[int | None]) -> str:
     """Say at how many sites there are too few rows for a model's parameters; "" if at none.
 
     Parameters
     ----------
-    rows : of each site, to train on.
+    rows : of each site, to train on; None of one that does not show them, which is not judged.
     """
-    every = list(rows)
-    few = sum(parameters > most_parameters(n) for n in every)
+    known = [n for n in rows if n is not None]
+    few = sum(parameters > most_parameters(n) for n in known)
     if not few:
         return ""
     return (
         f"{parameters} free parameters, and fewer than {ROWS_EACH} rows for each at {few} of "
-        f"{len(every)} sites: the model may hold single rows"
+        f"{len(known)} sites: the model may hold single rows"
     )

@@ -22,6 +22,7 @@ from fedcohort.protocol import DataError, InputError, SettingError, registry
 from fedcohort.study import private
 from fedcohort.study.engine import Problem
 from fedcohort.study.exclusion import Stage, exclude
+from fedcohort.study.few_sites import check_sites
 from fedcohort.study.opening import opened
 from fedcohort.study.plan import Plan, Scenario
 from fedcohort.study.privacy import check_visible, checked_secure
@@ -230,7 +231,9 @@ def lay_out(plan: Plan, table: Table, scenario: Scenario, repeat: int) -> Laid:
         assert table.site is not None
         site = table.site[~mask]
         frames = {str(s): train[site == s].reset_index(drop=True) for s in np.unique(site)}
+        patients = {str(s): int((table.site == s).sum()) for s in np.unique(site)}
     else:
+        patients = {}  # the blind rows are no site's
         frames = partition(
             train,
             scenario.rule,
@@ -241,6 +244,7 @@ def lay_out(plan: Plan, table: Table, scenario: Scenario, repeat: int) -> Laid:
         )
     if any(arm.scope == "sites" for arm in plan.arms):
         checked_secure(plan.privacy.secure, len(frames))
+    check_sites(plan, len(frames))
     for arm in (arm for arm in plan.arms if arm.scope == "sites"):
         method = registry.find(arm.method)
         check_visible(plan.privacy.secure, method, method.configure(arm.configured()))
@@ -248,8 +252,9 @@ def lay_out(plan: Plan, table: Table, scenario: Scenario, repeat: int) -> Laid:
             rows = {name: len(frame) for name, frame in frames.items()}
             try:
                 private.check_tables(
-                    method, arm.configured(), plan.privacy.dp, table.dictionary, table.outcome, rows
-                )
+                    method, arm.configured(), plan.privacy.dp, table.dictionary, table.outcome,
+                    rows, patients,
+                )  # fmt: skip
             except InputError as error:
                 raise DataError(f"arm {arm.name!r}: {error}") from None
     problem = Problem(
@@ -260,6 +265,8 @@ def lay_out(plan: Plan, table: Table, scenario: Scenario, repeat: int) -> Laid:
         plan.quorum,
         secure=plan.privacy.secure,
         dp=plan.privacy.dp,
+        patients=patients,
+        scenario=scenario.name,
     )
     natural = scenario.rule == "natural" and table.site is not None
     return Laid(

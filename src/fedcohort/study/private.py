@@ -2,9 +2,9 @@
 
 Both ends call `releases` with the approved study's method, settings and (ε, δ), and get one list.
 
-ε is that of one fit: its training, and its preprocessing, which takes scales and fills from the
-dictionary's ranges and costs nothing. A study of R repeats fits R times, and its rows spend R ε at
-most. How a model does on rows held out is told as exact counts under the disclosure rules, in which
+(ε, δ) is that of one fit: its training, and its preprocessing, which takes scales and fills from the
+dictionary's ranges and costs nothing. A study of R repeats fits R times, and its rows spend R ε
+and R δ at most; a site holds the δ of each fit against its patients, and its budget the sum. How a model does on rows held out is told as exact counts under the disclosure rules, in which
 patients who were held out are not covered by ε; nor are Table 1 and the sites' counts. The bounds
 of a study are fitted without noise.
 
@@ -22,7 +22,16 @@ from fedcohort.data.design import Design
 from fedcohort.data.dictionary import Dictionary
 from fedcohort.data.outcome import Outcome
 from fedcohort.privacy.guard import SiteGuard, cumulative
-from fedcohort.protocol import Dp, Method, NotSupported, Release, SettingError, Spent, registry
+from fedcohort.protocol import (
+    Dp,
+    Method,
+    NotSupported,
+    Release,
+    SettingError,
+    Spent,
+    Task,
+    registry,
+)
 from fedcohort.protocol.errors import Refused
 
 
@@ -53,11 +62,80 @@ def those_with_private_fits() -> tuple[str, ...]:
     return tuple(found)
 
 
+def held(
+    method: Method, config: Any, dp: Dp, dictionary: Dictionary, outcome: Outcome | None
+) -> Mapping[str, Mapping[str, Any]]:
+    """Return by step the arguments that follow from the study, which every site demands.
+
+    Raises
+    ------
+    DataError, SettingError : see `design`; a raw method's own, of its dictionary.
+    """
+    if method.held is None:
+        return {}
+    if method.raw:
+        features = ()
+    elif method.design is not None:
+        features = method.design(config, dictionary, outcome).features
+    else:
+        features = design(config, dictionary, outcome).features
+    task = Task(
+        kind="latent" if outcome is None else outcome.kind,
+        features=features,
+        dictionary=dictionary if method.raw else None,
+        outcome_of=outcome if method.raw else None,
+        dp=dp.clipped(method.clips),
+        reach=reach_of(dictionary, outcome),
+    )
+    return method.held(config, task)
+
+
 def simulated_guard(
-    site: str, rows: int, method: Method, config: Any, dp: Dp, seed: int
+    site: str,
+    rows: int,
+    method: Method,
+    config: Any,
+    dp: Dp,
+    seed: int | None,
+    *,
+    patients: int = 0,
+    demanded: Mapping[str, Mapping[str, Any]] | None = None,
+    scenario: str = "",
 ) -> SiteGuard:
-    """Return the guard of a site in this process; its noise follows from the seed."""
-    return SiteGuard.simulated(site, method.name, releases(method, config, dp), dp, rows, seed)
+    """Return the guard of a site in this process.
+
+    Parameters
+    ----------
+    seed : what its noise follows from, with the fit's method, settings and scenario, so that no two
+        arms have the same; None for the system's generator, as on a node.
+    patients, demanded : `patients` and `held` of `SiteGuard`.
+    """
+    told = repr((method.name, config, dp, scenario))
+    return SiteGuard(
+        site, method.name, releases(method, config, dp), dp, rows, seed,
+        patients=patients, held=demanded or {}, stream=told,
+    )  # fmt: skip
+
+
+#: Where the noise of a fit came from, and what that means for who gets the model.
+NOISE: Mapping[str, str] = {
+    "seed": "noise from a known seed: a simulation, not for release",
+    "system": "noise from the system's generator, which nobody can draw again",
+}
+
+
+def told(method: Method, config: Any, dp: Dp, noise: str) -> dict[str, Any]:
+    """Return what goes with the model of a private fit, as JSON-able values.
+
+    Parameters
+    ----------
+    noise : "seed" or "system", where it came from.
+    """
+    found = sorted({r.mechanism for r in releases(method, config, dp)})
+    return {
+        "epsilon": dp.epsilon, "delta": dp.delta, "unit": dp.unit,
+        "mechanism": " and ".join(found), "noise": noise, "note": NOISE[noise],
+    }  # fmt: skip
 
 
 def check_sites(dp: Dp, sites: int) -> None:
@@ -108,12 +186,13 @@ def check_tables(
     dictionary: Dictionary,
     outcome: Outcome | None,
     rows: Mapping[str, int],
+    patients: Mapping[str, int] | None = None,
 ) -> None:
     """Refuse, before anything is computed, tables of which a private fit cannot be made.
 
     Parameters
     ----------
-    rows : of each site's table.
+    rows : that each site trains on. patients : all rows of each in the study; `rows` without.
 
     Raises
     ------
@@ -124,7 +203,8 @@ def check_tables(
     check_dictionary(method, settings, dictionary, outcome)
     for site, n in rows.items():
         try:
-            SiteGuard.simulated(site, method.name, (), dp, n, 0).check_table()
+            every = (patients or rows).get(site, n)
+            SiteGuard(site, method.name, (), dp, n, 0, patients=every).check_table()
         except Refused as refused:
             raise SettingError(str(refused)) from None
 

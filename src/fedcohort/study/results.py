@@ -12,7 +12,7 @@ import json
 import os
 import platform
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -52,7 +52,7 @@ PACKAGES = (
 LISTED = (
     "coefficients", "parameters", "proportional_hazards", "calibration", "over_time", "risk_groups",
     "by_centre", "heterogeneity", "importance", "roc", "residuals", "pooled", "dropped",
-    "crowded",
+    "crowded", "drowned",
 )  # fmt: skip
 
 
@@ -125,6 +125,7 @@ def write_all(shop: Shelf, about: About, out: Path, seconds: float, command: str
         "comparisons": comparisons_of(plan, shown),
         "cohort": about.cohort,
         **listed,
+        "missing": list(_missing(shop)),
         "tuning": _tuning(shop),
         "evaluate": {
             "test_fraction": plan.test_fraction,
@@ -138,6 +139,7 @@ def write_all(shop: Shelf, about: About, out: Path, seconds: float, command: str
         "preprocess": dict(plan.content.get("preprocess") or {}),
         "privacy": plan.privacy.content,
         "releases": _released(plan),
+        "noise": None if plan.privacy.dp is None else "seed",
         "command": command,
         "seconds": round(seconds, 1),
         **about.more,
@@ -242,12 +244,6 @@ def _centre(row: Mapping[str, Any], test: Shown) -> dict[str, Any]:
     return {**row, "n": test.rows[row["site"]], "events": test.events[row["site"]]}
 
 
-#: What a fit with differential privacy reveals, of whatever method.
-PRIVATELY = (
-    "Only replies to which each site has added noise; nothing exact of a row that was trained on."
-)
-
-
 def _released(plan: Plan) -> dict[str, Any]:
     """Return the noisy replies of one fit of each arm with differential privacy."""
     dp = plan.privacy.dp
@@ -271,19 +267,13 @@ def _declared(plan: Plan, arm: Arm) -> dict[str, Any]:
         "role": ROLE[arm.scope],
         "settings": _settings(plan, arm, method),
         "reveals": {
-            "sites": PRIVATELY if plan.privacy.dp else _reveals(method, arm),
+            "sites": method.revealed(method.configure(arm.configured()), plan.privacy.dp),
             "isolated": "To train, nothing leaves a site: each hospital fits its own rows. Its "
             "model is judged on held-back rows, and not kept.",
             "centralised": "Everything: all rows in one place. A bound, not a proposal.",
         }[arm.scope],
         "steps": step_words((*preprocess.STEPS, *method.steps)) if arm.scope == "sites" else {},
     }
-
-
-def _reveals(method: Method, arm: Arm) -> str:
-    if method.reveals_with is None:
-        return method.reveals
-    return method.reveals_with(method.configure(arm.configured()))
 
 
 def _settings(plan: Plan, arm: Arm, method: Method) -> dict[str, Any]:
@@ -307,6 +297,15 @@ def _tuning(shop: Shelf) -> list[dict[str, Any]]:
         for cell in cells_of(plan)[0]
         if (found := shop.result(cell)) is not None
     ]
+
+
+def _missing(shop: Shelf) -> Iterator[dict[str, Any]]:
+    """Yield which sites were missing from which calls, by arm, scenario and repeat."""
+    plan = shop.plan
+    for cell in (c for cells in cells_of(plan) for c in cells):
+        names = {"arm": plan.arms[cell.arm].name, "scenario": plan.scenarios[cell.scenario].name}
+        for row in (shop.result(cell) or {}).get("missing", ()):
+            yield {**names, "repeat": cell.repeat, **row}
 
 
 # files --------------------------------------------------------------------------------

@@ -28,6 +28,7 @@ from fedcohort.protocol.ledger import Ledger
 from fedcohort.study import evaluate
 from fedcohort.study.arms import Arm
 from fedcohort.study.engine import Problem, Run, Trail, fit_once
+from fedcohort.study.missing import stretches
 from fedcohort.study.plan import Plan
 from fedcohort.study.space import Choice, space_of
 
@@ -75,6 +76,10 @@ class Tuner:
     ----------
     work : folder for journals, so that a killed tuning goes on where it was.
     tell : called with (fits done, fits in all).
+
+    Attributes
+    ----------
+    ledger, missing : what left the sites so far, and which replies were missing (`study.missing`).
     """
 
     def __init__(self, problem: Problem, arm: Arm, seed: int, work: Path, tell: Tell):
@@ -86,6 +91,7 @@ class Tuner:
         self._fits = 0
         self._groups = list(_groups(problem, arm, seed))
         self.ledger: list[str] = []
+        self.missing: list[dict[str, Any]] = []
         if not any(self._groups):
             raise FedcohortError("no site has the rows and events that choosing settings takes.")
 
@@ -134,6 +140,7 @@ class Tuner:
             )  # fmt: skip
         finally:
             self.ledger += trail.ledger.lines
+            self.missing += stretches(trail.missing, trail.rejected, "tune")
 
 
 def _at(model: Fitted, rounds: tuple[int, ...]) -> Iterable[Fitted]:

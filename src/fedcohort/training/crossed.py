@@ -24,7 +24,9 @@ Revealed: `Products` once, with noise, as a sum over the sites.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -95,30 +97,43 @@ class Told:
         return max(whole, float(inner[0, 0]) / min(1.0, self.clip) ** 2, 1.0)
 
 
+def demanded(task: Task, clip: float) -> Mapping[str, Mapping[str, Any]]:
+    """Return the step's arguments, which follow from the study; none where nothing is asked for.
+
+    Parameters
+    ----------
+    clip : C; what no record reaches is lowered to √(1 + p), which is free.
+    """
+    if task.reach is None:
+        return {}
+    low, high = task.reach
+    centre, scale = (low + high) / 2.0, (high - low) / 2.0
+    clip = min(clip, math.sqrt(1.0 + len(task.features)))
+    return {products_privately.name: {"centre": centre, "scale": scale, "clip": clip}}
+
+
 def ask(fed: Federation, task: Task, release: Release, clip: float) -> Told:
     """Ask for the cross-products, once.
 
     Parameters
     ----------
     release : of this step, by the study.
-    clip : C; what no record reaches is lowered to √(1 + p), which is free.
+    clip : C, see `demanded`.
 
     Raises
     ------
     DataError : there are no covariates; or the outcome has no usual values.
     """
-    p = len(task.features)
-    if not p:
+    if not task.features:
         raise DataError("there are no covariates; name at least one column besides the outcome.")
     if task.reach is None:
         raise DataError(
             "the outcome has no range in the dictionary, and a private fit scales it by that. Give "
             "it 'usual: [low, high]', what most patients have."
         )
-    low, high = task.reach
-    centre, scale = (low + high) / 2.0, (high - low) / 2.0
-    clip = min(clip, math.sqrt(1.0 + p))
-    told = fed.sum(products_privately, centre=centre, scale=scale, clip=clip)
+    asked = demanded(task, clip)[products_privately.name]
+    centre, scale, clip = asked["centre"], asked["scale"], asked["clip"]
+    told = fed.sum(products_privately, **asked)
     noise = release.noise * sensitivity(clip) * math.sqrt(len(fed.sites))
     return Told(unpacked(told.upper), noise, centre, scale, clip)
 

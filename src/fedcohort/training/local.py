@@ -1,7 +1,7 @@
 """A site's local training: a pure function of (parameter vector, rows, entropy).
 
 Nothing is remembered from one visit to the next: the optimiser starts afresh, and whatever is
-drawn (mini-batches, dropout) is drawn from the entropy given. So sites can be trained in any
+drawn (mini-batches, dropout, noise) is drawn from the entropy given. So sites can be trained in any
 order, in any process, or stacked.
 """
 
@@ -30,22 +30,22 @@ def train(
     theta : θ₀ (P,).
     rows : the site's own; without any, or without a death for a Cox loss, nothing is learned.
     rate : learning rate.
-    entropy : what mini-batches and dropout are drawn from.
+    entropy : what mini-batches, dropout and noise are drawn from.
 
     Returns
     -------
     theta : θ (P,).
     loss : averaged loss with its penalty on all rows, at θ₀.
     """
-    if not rows.loss.informative:
+    if not rows.informative:
         return theta, 0.0
     net = network(plan.network, plan.dtype, plan.device)
     net.load(theta)
     start = net.theta.clone() if plan.mu else None
     optimiser = OPTIMISERS[plan.optimiser](net.theta)
-    loss = None if plan.batches == 1 else evaluate(theta, rows, plan)
+    loss = None if plan.parts(len(rows.x)) == 1 else evaluate(theta, rows, plan)
     for part, seed in _steps(net, rows, plan, entropy):
-        value = net.pull(part.x, part.loss, seed) + penalise(net, plan)
+        value = part.pull(net, seed) + penalise(net, plan)
         if start is not None:
             net.grad.add_(net.theta - start, alpha=plan.mu)
         optimiser.step(net.theta, net.grad, rate)
@@ -57,8 +57,7 @@ def evaluate(theta: Array, rows: Rows, plan: Plan) -> float:
     """Return the averaged loss of θ (P,) on all rows, with its penalty."""
     net = network(plan.network, plan.dtype, plan.device)
     net.load(theta)
-    value, _ = rows.loss(net.outputs(rows.x)) if rows.loss.informative else (0.0, None)
-    return value + penalise(net, plan)
+    return rows.value(net) + penalise(net, plan)
 
 
 def penalise(net: FlatNet, plan: Plan) -> float:
@@ -82,14 +81,15 @@ def penalise(net: FlatNet, plan: Plan) -> float:
 def _steps(
     net: FlatNet, rows: Rows, plan: Plan, entropy: tuple[int, ...]
 ) -> Iterable[tuple[Rows, int]]:
-    """Return the rows of each training step, and its seed for dropout."""
-    if plan.batches == 1 and not net.draws:
+    """Return the rows of each training step, and its seed for dropout and noise."""
+    batches = plan.parts(len(rows.x))
+    if batches == 1 and not (net.draws or rows.draws):
         return repeat((rows, 0), plan.epochs)
     rng = np.random.default_rng(entropy)
     return (
         (part, int(rng.integers(2**31)))
         for _ in range(plan.epochs)
-        for part in _dealt(rows, plan.batches, rng)
+        for part in _dealt(rows, batches, rng)
     )
 
 
@@ -100,5 +100,5 @@ def _dealt(rows: Rows, batches: int, rng: np.random.Generator) -> Iterator[Rows]
         return
     for part in np.array_split(rng.permutation(len(rows.x)), batches):
         batch = rows.take(np.sort(part))
-        if batch.loss.informative:
+        if batch.informative:
             yield batch

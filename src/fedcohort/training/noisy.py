@@ -128,11 +128,15 @@ def noisy_members(
 def _left(
     fed: Federation, plan: Plan, schedule: Schedule, theta: Array, draws: Draws, *, rounds: int
 ) -> Mapping[str, Left]:
-    keep = np.array(schedule.keep if rounds > 1 else (), int)
     return fed.gather(
         leave_privately, theta=theta, plan=plan.text, rate=schedule.learning_rate, **draws.asked,
-        rounds=rounds, keep=keep,
+        rounds=rounds, keep=kept(schedule, rounds),
     )  # fmt: skip
+
+
+def kept(schedule: Schedule, rounds: int) -> Array:
+    """Return the rounds (k,) after which a site that trains so many by itself keeps its model."""
+    return np.array(schedule.keep if rounds > 1 else (), np.int64)
 
 
 def _follow(

@@ -1,8 +1,8 @@
 """Optimisers of one flat vector, in place.
 
-Their arithmetic is that of `torch.optim`, to the last bit but one; their state is two vectors.
-On a vector of a few hundred numbers, an `Adam` step of torch's own costs 2–3 times as much, all
-of it bookkeeping.
+Their arithmetic is that of `torch.optim`, to the last bit but one; their state is at most two
+vectors. On a vector of a few hundred numbers, an `Adam` step of torch's own costs 2–3 times as
+much, all of it bookkeeping.
 """
 
 from __future__ import annotations
@@ -56,5 +56,53 @@ class Adam:
         theta.addcdiv_(self._m, root, value=-rate / (1.0 - self.beta1**self._t))
 
 
+class Momentum:
+    """θ ← θ − ηb,  b ← 0.9b + ∇, from b = 0, as `torch.optim.SGD(momentum=0.9)`."""
+
+    decay = 0.9
+
+    def __init__(self, theta: Tensor):
+        self._b = torch.zeros_like(theta)
+
+    def step(self, theta: Tensor, grad: Tensor, rate: float) -> None:
+        """Change θ (P,) in place."""
+        self._b.mul_(self.decay).add_(grad)
+        theta.sub_(self._b, alpha=rate)
+
+
+class Yogi:
+    """Zaheer et al., "Adaptive methods for nonconvex optimization", NeurIPS 2018.
+
+    m ← β₁m + (1−β₁)∇,  v ← v − (1−β₂) sign(v − ∇²) ∇²,
+    θ ← θ − η (m/(1−β₁ᵗ)) / (√(v/(1−β₂ᵗ)) + ε),  β₁ = 0.9, β₂ = 0.999, ε = 0.001, v from 0
+
+    Thesis 003, eqs. 2.13 to 2.17, of which 2.14 and 2.16 are corrected: as printed, v decays as in
+    Adam, and its bias is that of m. ε is the one of Zaheer et al., section 5, and stands beside the
+    root; the thesis has 1e-8 under it. Without the division by 1−βᵗ, as in Zaheer et al., the first
+    steps would depend on where v starts.
+    """
+
+    beta1, beta2, epsilon = 0.9, 0.999, 1e-3
+
+    def __init__(self, theta: Tensor):
+        self._m = torch.zeros_like(theta)
+        self._v = torch.zeros_like(theta)
+        self._t = 0
+
+    def step(self, theta: Tensor, grad: Tensor, rate: float) -> None:
+        """Change θ (P,) in place."""
+        self._t += 1
+        self._m.lerp_(grad, 1.0 - self.beta1)
+        square = grad.square()
+        self._v.addcmul_(torch.sign(self._v - square), square, value=self.beta2 - 1.0)
+        root = self._v.sqrt().div_(math.sqrt(1.0 - self.beta2**self._t)).add_(self.epsilon)
+        theta.addcdiv_(self._m, root, value=-rate / (1.0 - self.beta1**self._t))
+
+
 #: Optimisers by the name users type.
-OPTIMISERS: Mapping[str, Callable[[Tensor], Optimiser]] = {"adam": Adam, "sgd": Sgd}
+OPTIMISERS: Mapping[str, Callable[[Tensor], Optimiser]] = {
+    "adam": Adam,
+    "sgd": Sgd,
+    "momentum": Momentum,
+    "yogi": Yogi,
+}

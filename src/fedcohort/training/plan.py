@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
@@ -15,9 +16,11 @@ class Plan:
     Attributes
     ----------
     network : the spec of the network, see `models.network`.
-    loss : its name in `models.losses.LOSSES`.
+    loss : its name in `models.losses.LOSSES`, or the spec of an objective, see
+        `models.objectives.loss_of`.
     epochs : passes over the site's rows in one visit.
     batches : parts that the rows are dealt into in each pass; 1 trains on all at once.
+    batch_size : most rows of a part; where it is above 0, `batches` counts for nothing.
     optimiser : its name in `training.optimisers.OPTIMISERS`; it starts afresh in each visit.
     l1, l2 : λ₁ ≥ 0 and λ₂ ≥ 0, added to the averaged loss as λ₁‖W‖₁ + ½λ₂‖W‖², where W are the
         weights of the first layer.
@@ -37,6 +40,11 @@ class Plan:
     validation_fraction: float = 0.0
     dtype: str = "float64"
     device: str = "cpu"
+    batch_size: int = 0
+
+    def parts(self, rows: float) -> int:
+        """Return how many parts so many rows are dealt into: at least 1."""
+        return max(1, math.ceil(rows / self.batch_size)) if self.batch_size else self.batches
 
     @cached_property
     def text(self) -> str:

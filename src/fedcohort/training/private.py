@@ -271,7 +271,7 @@ def clipped_sum(theta: Array, rows: Rows, plan: Plan, labels: Array, clip: float
     outputs = net.outputs(rows.x)
     total = np.zeros(len(theta))
     for members in _blocks(labels):
-        slopes = [_slope(rows.loss.take(group), outputs[group]) for group in members]
+        slopes = [_slope(rows.plain.take(group), outputs[group]) for group in members]
         every = torch.from_numpy(np.concatenate(members)).to(rows.x.device)
         pulls = net.jacobian(rows.x[every]) * np.concatenate(slopes)[:, None]
         starts = np.cumsum([0, *map(len, members[:-1])])

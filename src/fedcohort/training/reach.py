@@ -10,7 +10,15 @@ so that S steps from a fresh start move a model of P parameters, whatever the ro
 
     ‖θ_k − θ‖ ≤ η √P Σ_{t ≤ S} c_t                                                          (2)
 
-c_1 = 1 and c_5 = 1.01. Plain gradient descent has no such bound.
+c_1 = 1 and c_5 = 1.01. Yogi (Zaheer et al. 2018) has other v: with β₂ ≥ ½, v_t ≥ β₂ v_{t−1} and
+v_t ≥ (1−β₂) g_t², whichever sign is taken. So g_i² ≤ v_t β₂^(i−t)/(1−β₂), and with r = β₁/√β₂
+
+    |m̂| ≤ (1−β₁)/(1−β₁ᵗ) · (1−rᵗ)/(1−r) · √((1−β₂ᵗ)/(1−β₂)) √v̂ = c_t √v̂                   (3)
+
+c_1 = 1 and c_5 = 2.24. Plain gradient descent, and that with momentum, have no such bound.
+
+S depends on the rows where a plan has a batch size: it is that of the rows that the site says it
+has, which is held against nothing here.
 
 Nothing is revealed: these are checks of what a site replied.
 """
@@ -18,14 +26,14 @@ Nothing is revealed: these are checks of what a site replied.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
 from fedcohort.arrays import Array
-from fedcohort.training.optimisers import Adam
+from fedcohort.training.optimisers import Adam, Yogi
 from fedcohort.training.plan import Plan
 
 #: What is said of a reply that has an effect and no rows.
@@ -34,11 +42,14 @@ WEIGHTLESS = "a model that was trained on no rows. A site without rows leaves th
 #: Room for rounding in `leap`: a part of the bound, and of the model's own length.
 ROOM, ROUNDING = 0.01, 1e-5
 
+#: Steps after which c_t is below its limit, and near it.
+SETTLED = 20_000
+
 
 def length(step: Array) -> float:
     """Return ‖step‖; infinite where it is beyond floating point."""
-    with np.errstate(over="ignore", invalid="ignore"):
-        return float(np.linalg.norm(step))
+    with np.errstate(over="ignore"):
+        return math.sqrt(step.dot(step))
 
 
 def misfit(theta: Array, wanted: Array, rows: Array, loss: Array) -> str:
@@ -58,41 +69,59 @@ def misfit(theta: Array, wanted: Array, rows: Array, loss: Array) -> str:
     return ""
 
 
-def leap(moved: float, asked: Mapping[str, Any], visits: int = 1) -> str:
+def leap(moved: float, asked: Mapping[str, Any], rows: Array, visits: int = 1) -> str:
     """Return "" where training can have moved a model so far, by eq. (2).
 
     Parameters
     ----------
     moved : ‖θ_k − θ‖.
     asked : theta (P,), plan and rate of the call.
+    rows : number () of rows that the site says it trained on.
     visits : how often the optimiser started afresh.
     """
     theta: Array = asked["theta"]
-    most = visits * reach(Plan.of(asked["plan"]), asked["rate"], theta.size)
+    most = visits * reach(Plan.of(asked["plan"]), asked["rate"], theta.size, float(rows))
     most_rounded = (1 + ROOM) * most + ROUNDING
     if moved <= most_rounded or moved <= most_rounded + ROUNDING * length(theta):
         return ""
     return f"an update longer than its {visits} visit(s) of training can make it ({most:.3g})."
 
 
-def reach(plan: Plan, rate: float, size: int) -> float:
+def reach(plan: Plan, rate: float, size: int, rows: float = 0.0) -> float:
     """Return the bound of eq. (2) on one visit; infinite where there is none.
 
     Parameters
     ----------
-    rate : η > 0. size : P.
+    rate : η > 0. size : P. rows : that are trained on.
     """
-    if plan.optimiser != "adam":
+    stride = _STRIDES.get(plan.optimiser)
+    if stride is None:
         return math.inf
-    return rate * math.sqrt(size) * _strides(plan.epochs * plan.batches)
+    return rate * math.sqrt(size) * _strides(stride, plan.epochs * plan.parts(rows))
 
 
 @lru_cache(maxsize=64)
-def _strides(steps: int) -> float:
-    """Return Σ_{t ≤ steps} c_t, eq. (1)."""
+def _strides(stride: Callable[[Array], Array], steps: int) -> float:
+    """Return Σ_{t ≤ steps} c_t; from `SETTLED` steps on, c_t is taken as its limit."""
+    exact = stride(np.arange(1, min(steps, SETTLED) + 1, dtype=float)).sum()
+    return float(exact + max(0, steps - SETTLED) * stride(np.array([np.inf]))[0])
+
+
+def _adam(t: Array) -> Array:
+    """Return c_t of eq. (1)."""
     # With w_i²/u_i = ((1−β₁)/(1−β₁ᵗ))² (1−β₂ᵗ)/(1−β₂) qᵗ⁻ⁱ, q = β₁²/β₂, the sum is geometric.
     b1, b2 = Adam.beta1, Adam.beta2
     q = b1**2 / b2
-    t = np.arange(1, steps + 1, dtype=float)
     squares = ((1 - b1) / (1 - b1**t)) ** 2 * (1 - b2**t) / (1 - b2) * (1 - q**t) / (1 - q)
-    return float(np.sqrt(squares).sum())
+    return np.sqrt(squares)
+
+
+def _yogi(t: Array) -> Array:
+    """Return c_t of eq. (3)."""
+    b1, b2 = Yogi.beta1, Yogi.beta2
+    r = b1 / math.sqrt(b2)
+    means = (1 - b1) / (1 - b1**t) * (1 - r**t) / (1 - r)
+    return means * np.sqrt((1 - b2**t) / (1 - b2))
+
+
+_STRIDES: Mapping[str, Callable[[Array], Array]] = {"adam": _adam, "yogi": _yogi}

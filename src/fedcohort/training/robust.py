@@ -30,6 +30,7 @@ cannot go with masked sums.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -137,7 +138,8 @@ class Aggregation:
             )
         if self.name == "trimmed_mean" and 2 * self._cut(sites) >= sites:
             raise SettingError(
-                f"setting 'trim' is {self.trim!r}, which leaves none of {sites} sites; give less."
+                f"setting 'trim' is {self.trim!r}, which leaves none of {sites} sites; it needs "
+                f"{self._more(sites)} sites. Give less, or let more sites take part."
             )
 
     def __call__(self, thetas: Array, rows: Array, start: Array, caught: int = 0) -> Array:
@@ -165,6 +167,15 @@ class Aggregation:
     def _cut(self, sites: int) -> int:
         """Return b of eq. (2)."""
         return math.ceil(self.trim * sites - 1e-9)
+
+    def _more(self, sites: int) -> int:
+        """Return the least number above `sites` of which eq. (2) leaves one.
+
+        Of 2m + 1 it leaves one where β (2m + 1) ≤ m: where m ≥ β/(1 − 2β), so that fewer than
+        2β/(1 − 2β) need no look.
+        """
+        low = math.floor(2 * self.trim / (1 - 2 * self.trim)) - 1
+        return next(n for n in itertools.count(max(sites + 1, low)) if 2 * self._cut(n) < n)
 
     def _trimmed(self, thetas: Array) -> Array:
         """Return eq. (2); where some sites have no vote, at least one of the others is left."""

@@ -2,7 +2,8 @@
 
 Preparing (moving x to the device, sorting death times, choosing the held-out rows) costs as much
 as several training steps, and the table is the same object in every call of a fit. So what was
-prepared is remembered for as long as that table's outcome array lives, and no longer.
+prepared is remembered for as long as that table's outcome array lives (x, where there is none), and
+no longer.
 """
 
 from __future__ import annotations
@@ -17,10 +18,15 @@ import torch
 from torch import Tensor
 
 from fedcohort.arrays import Array
-from fedcohort.models.losses import LOSSES, Loss
+from fedcohort.models.losses import Loss
+from fedcohort.models.network import FlatNet
+from fedcohort.models.objectives import Objective, loss_of
 from fedcohort.training.plan import Plan
 
 T = TypeVar("T")
+
+#: Rows that an objective is computed of at a time: activations are held for so many.
+BLOCK = 8192
 
 _TAG = 0x68656C64
 
@@ -30,7 +36,51 @@ class Rows:
     """Some rows of a table: ``x`` (n, p) on the device, and their loss."""
 
     x: Tensor
-    loss: Loss
+    loss: Loss | Objective
+
+    @property
+    def informative(self) -> bool:
+        """Whether they can teach anything."""
+        return self.loss.informative and len(self.x) > 0
+
+    @property
+    def draws(self) -> bool:
+        """Whether their loss draws random numbers in a training step."""
+        return isinstance(self.loss, Objective) and self.loss.draws
+
+    @property
+    def plain(self) -> Loss:
+        """Return the loss, where it is a slope at the outputs.
+
+        Raises
+        ------
+        TypeError : it is an objective, which has no slope of one row.
+        """
+        if isinstance(self.loss, Objective):
+            raise TypeError("an objective has no slope at a network's outputs.")
+        return self.loss
+
+    def pull(self, net: FlatNet, seed: int = 0) -> float:
+        """Write the averaged loss's ∇θ into `net.grad`; return the loss, drawn from the seed."""
+        loss, x = self.loss, self.x
+        if isinstance(loss, Objective):
+            return net.descend(lambda module: loss(module, x, seed), seed)
+        return net.pull(x, loss, seed)
+
+    def value(self, net: FlatNet) -> float:
+        """Return the averaged loss, nothing silent and without noise; 0 of rows that teach none.
+
+        An objective is summed over blocks of `BLOCK` rows, being a mean over rows.
+        """
+        if not self.informative:
+            return 0.0
+        loss, n = self.loss, len(self.x)
+        if not isinstance(loss, Objective):
+            return loss(net.outputs(self.x))[0]
+        if n <= BLOCK:
+            return float(net.compute(lambda module: loss(module, self.x)))
+        parts = [self.take(part) for part in np.array_split(np.arange(n), -(-n // BLOCK))]
+        return sum(len(part.x) / n * part.value(net) for part in parts)
 
     def take(self, rows: Array) -> Rows:
         """Return some of these rows, given by number."""
@@ -47,7 +97,11 @@ def rows_of(table: Any, plan: Plan, entropy: tuple[int, ...], held_out: bool = F
         if fraction:
             rows = chosen(len(table.x), fraction, entropy)[held_out]
             part = type(table)(*(None if column is None else column[rows] for column in table))
-        return Rows(tensor(part.x, plan), LOSSES[plan.loss](part))
+        x = tensor(part.x, plan)
+        # Where x is itself the anchor of what is remembered, nothing remembered may hold it.
+        anchored = part is table and len(table) == 1 and x.dtype is torch.float64
+        x = x.clone() if anchored else x
+        return Rows(x, loss_of(plan.loss, part))
 
     return remembered(table, key, make)
 
@@ -72,7 +126,7 @@ def tensor(x: Array, plan: Plan) -> Tensor:
 
 @dataclass
 class _Memory:
-    outcome: weakref.ref[Array]
+    anchor: weakref.ref[Array]
     kept: dict[Hashable, tuple[Any, Any]]
 
 
@@ -82,16 +136,18 @@ _memories: dict[int, _Memory] = {}
 def remembered(table: Any, key: Hashable, make: Callable[[], T]) -> T:
     """Return what `make` gave for this table and key before, or make it now.
 
-    The table's first outcome array is the anchor: when it is collected, so is all that was made
-    from it. What `make` returns must not hold that array itself.
+    The table's first outcome array is the anchor, or x where it has no outcome: when it is
+    collected, so is all that was made from it. What `make` returns must not hold that array itself.
     """
-    x, outcome, *rest = table
-    memory = _memories.get(id(outcome))
-    if memory is None or memory.outcome() is not outcome:
-        number = id(outcome)
-        gone = weakref.ref(outcome, lambda _: _memories.pop(number, None))
+    x, *outcomes = table
+    anchor, *rest = outcomes if outcomes else [x]
+    held = (x, *rest) if outcomes else ()
+    memory = _memories.get(id(anchor))
+    if memory is None or memory.anchor() is not anchor:
+        number = id(anchor)
+        gone = weakref.ref(anchor, lambda _: _memories.pop(number, None))
         memory = _memories[number] = _Memory(gone, {})
-    full = (key, id(x), *map(id, rest))
+    full = (key, *map(id, held))
     if full not in memory.kept:
-        memory.kept[full] = ((x, *rest), make())
+        memory.kept[full] = (held, make())
     return memory.kept[full][1]

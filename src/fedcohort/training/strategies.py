@@ -15,13 +15,15 @@ members of an ensemble see to that themselves.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from fedcohort.arrays import Array
 from fedcohort.protocol import Federation, Site, gathered, message, summed
+from fedcohort.protocol.step import Gathered, Summed
 from fedcohort.protocol.updates import count_fault
 from fedcohort.training.course import Course, HeldOut, Schedule, follow
 from fedcohort.training.local import evaluate, train
@@ -46,7 +48,7 @@ class Update:
             return why
         if not self.rows and (self.theta.any() or self.loss):
             return WEIGHTLESS
-        return leap(self.moved(asked), asked)
+        return leap(self.moved(asked), asked, self.rows)
 
     def moved(self, asked: Mapping[str, Any]) -> float:
         """Return ‖θ_k − θ‖."""
@@ -67,7 +69,7 @@ class Visit:
             return why
         if not self.rows and ((self.theta != asked["theta"]).any() or self.loss):
             return WEIGHTLESS
-        return leap(self.moved(asked), asked)
+        return leap(self.moved(asked), asked, self.rows)
 
     def moved(self, asked: Mapping[str, Any]) -> float:
         """Return ‖θ_k − θ‖."""
@@ -94,7 +96,8 @@ class Member:
             return why
         if not self.weight and ((self.thetas != wanted).any() or self.loss):
             return WEIGHTLESS
-        return leap(max(map(length, self.thetas - wanted)), asked, asked["rounds"])
+        far = max(map(length, self.thetas - wanted))
+        return leap(far, asked, self.weight, asked["rounds"])
 
     def moved(self, asked: Mapping[str, Any]) -> float:
         """Return ‖θ_k − θ‖ of the last model."""
@@ -162,11 +165,31 @@ def train_alone(
 
     course = follow(schedule, theta, advance, held_out=lambda t: evaluate(t, held_out, p))
     thetas = np.stack([course.theta, *(course.kept.get(r, course.theta) for r in schedule.keep)])
-    weight = float(len(rows.x)) if rows.loss.informative else 0.0
+    weight = float(len(rows.x)) if rows.informative else 0.0
     return Member(thetas, np.array(weight), np.array(losses[-1] if losses else 0.0))
 
 
 # coordinator --------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Visits:
+    """The steps that `averaging` trains by, with the arguments of `train_here` and more.
+
+    Attributes
+    ----------
+    sum : its reply is an `Update`.
+    gather : the same training, and a `Visit`, for an aggregation that sees each site's model.
+    given : θ (P,) → the further arguments of both, asked anew in each round.
+    """
+
+    sum: Summed[..., Update] = train_here
+    gather: Gathered[..., Visit] = visit
+    given: Callable[[Array], Mapping[str, Any]] = lambda theta: {}
+
+
+#: Training by the plan alone.
+PLAIN = Visits()
 
 
 def averaging(
@@ -177,12 +200,14 @@ def averaging(
     server: Server,
     held_out: HeldOut,
     centre: Aggregation = MEAN,
+    visits: Visits = PLAIN,
 ) -> Course:
     """Train by rounds of local training and a mean, from `server.x`.
 
     Parameters
     ----------
     centre : what is taken for the mean; all but the plain one see each site's model.
+    visits : the steps that sites train by.
 
     Raises
     ------
@@ -193,7 +218,8 @@ def averaging(
 
     def robustly(theta: Array, rate: float) -> tuple[Array, float]:
         nonlocal state
-        left = fed.gather(visit, theta=theta, plan=plan.text, rate=rate).values()
+        more = visits.given(theta)
+        left = fed.gather(visits.gather, theta=theta, plan=plan.text, rate=rate, **more).values()
         rows = np.array([float(v.rows) for v in left])
         thetas = np.stack([v.theta for v in left])
         state = rule(state, centre(thetas, rows, theta, caught=len(fed.refused)))
@@ -203,7 +229,8 @@ def averaging(
         nonlocal state
         if not centre.plain:
             return robustly(theta, rate)
-        total = fed.sum(train_here, theta=theta, plan=plan.text, rate=rate)
+        more = visits.given(theta)
+        total = fed.sum(visits.sum, theta=theta, plan=plan.text, rate=rate, **more)
         n = max(float(total.rows), 1.0)
         if total.rows:
             state = rule(state, total.theta / n)

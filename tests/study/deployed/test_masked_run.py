@@ -8,10 +8,11 @@ import pytest
 
 from deployed_cases import frames_of, tables_of, terms_of
 from fedcohort.runtime.answers import Answers
+from fedcohort.runtime.limits import Limits
 from fedcohort.runtime.loopback import LoopbackLine
 from fedcohort.runtime.masked_end import NEVER, Keys, SumRule
 from fedcohort.runtime.remote import remote
-from fedcohort.runtime.site_end import Limits, SiteEnd
+from fedcohort.runtime.site_end import SiteEnd
 from fedcohort.secure.identity import Identity
 from fedcohort.study.deployed import open_session, run
 

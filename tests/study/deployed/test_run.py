@@ -138,7 +138,7 @@ def test_sites_that_a_quorum_goes_on_without_stand_in_the_results(tmp_path):
         return session == "fit-r0000-a01" and call in (9, 10, 12) and site == "oslo"
 
     found = run_local(terms, tables_of(terms, frames_of("gbsg2")), tmp_path / "out", absent=absent)
-    head = {"arm": "deepcox", "repeat": 0, "phase": "fit", "site": "oslo"}
+    head = {"arm": "deepcox", "scenario": "network", "repeat": 0, "phase": "fit", "site": "oslo"}
     assert found["missing"] == [
         {**head, "calls": 2, "first": 9, "last": 10},
         {**head, "calls": 1, "first": 12, "last": 12},

@@ -1,6 +1,6 @@
 """Cox regression: shared or stratified baseline, both tie rules, elastic net, weights, entries."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from fedcohort.algorithms.cox import own_steps, steps
@@ -10,7 +10,7 @@ from fedcohort.algorithms.cox.program import fit
 from fedcohort.algorithms.cox.settings import CoxSettings
 from fedcohort.algorithms.cox.steps import STEPS as COX_STEPS
 from fedcohort.data import timegrid
-from fedcohort.protocol import Method, Step
+from fedcohort.protocol import Method, Step, Task
 
 _ONCE = (
     "Only sums over all sites: once how many records differ in each column, and how far (not on "
@@ -67,6 +67,17 @@ def asks(config: CoxSettings) -> Iterator[Step[..., Any]]:
     yield from timegrid.asks(config.time_grid)
 
 
+def bounds(config: CoxSettings, task: Task) -> Mapping[str, Collection[Any]]:
+    """Return what the steps of a fit with these settings are asked with (`Method.bounds`)."""
+    return {
+        "ties": (config.ties,),
+        "link": ("log",),
+        "explained": (False,),
+        "folds": range(1, config.n_folds + 1),
+        "without": range(config.n_folds),
+    }
+
+
 METHOD = Method(
     name="cox",
     title="Cox proportional hazards, exactly as on the pooled table",
@@ -79,6 +90,7 @@ METHOD = Method(
     model=CoxModel,
     steps=(*COX_STEPS, *OWN_STEPS, *timegrid.STEPS),
     asks=asks,
+    bounds=bounds,
     gives=frozenset(
         {"predict", "predict_survival", "summary", "parameters", "proportional_hazards"}
     ),

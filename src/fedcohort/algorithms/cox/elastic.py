@@ -25,6 +25,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -34,10 +35,11 @@ from fedcohort.algorithms.cox.likelihood import (
     Ground,
     StratifiedBaseline,
 )
-from fedcohort.algorithms.cox.own_steps import BY_ROW, fold_likelihood, fold_sizes, held_out
+from fedcohort.algorithms.cox.own_steps import fold_likelihood, fold_sizes, held_out
 from fedcohort.algorithms.cox.settings import CoxSettings
 from fedcohort.arrays import Array
-from fedcohort.protocol import Federation, NothingToLearn, Row, Task, check_all_answered, per_site
+from fedcohort.data.folds import BY_ROW
+from fedcohort.protocol import Federation, NothingToLearn, Row, Task, check_all_answered
 
 #: Longest step at the end of a fit that only serves the choice, in log hazard ratio per SD.
 ROUGH = 1e-4
@@ -122,16 +124,20 @@ def penalties(score: Array, ground: Ground, config: CoxSettings) -> Array:
 
 @dataclass(frozen=True)
 class Folds:
-    """How rows are dealt: each site's fold or `BY_ROW`, and the weight and deaths of each fold."""
+    """How rows are dealt: each site's fold or `BY_ROW`, and the weight and deaths of each fold.
+
+    ``least`` is the fewest records of a fold that a site tells of.
+    """
 
     at: Mapping[str, int]
     weight: Array
     deaths: Array
+    least: int
 
     @property
-    def question(self) -> dict[str, int]:
+    def question(self) -> dict[str, Any]:
         """What the sites are told."""
-        return {"fold": per_site(dict(self.at)), "folds": len(self.weight)}
+        return {"dealt": dict(self.at), "folds": len(self.weight), "min_cell": self.least}
 
 
 def deal(fed: Federation, config: CoxSettings, task: Task) -> Folds:
@@ -140,18 +146,19 @@ def deal(fed: Federation, config: CoxSettings, task: Task) -> Folds:
     Raises
     ------
     NothingToLearn : there are too few deaths for two such folds.
+    Refused : of two sites, one has fewer than `min_cell` records in a fold.
     """
-    sites = fed.sites
+    sites, least = fed.sites, task.min_cell if len(fed.sites) > 1 else 1
     groups = min(len(sites) // 2, config.n_folds)
     if config.folds == "centre" and groups >= 2:
         dealt = task.rng.permutation(len(sites)) % groups
-        folds = _sized(fed, dict(zip(sites, dealt.tolist(), strict=True)), groups)
+        folds = _sized(fed, dict(zip(sites, dealt.tolist(), strict=True)), groups, least)
         if folds.deaths.min() >= task.min_cell:
             return folds
     each = dict.fromkeys(sites, BY_ROW)
-    deaths = float(_sized(fed, each, 1).deaths[0])
+    deaths = float(_sized(fed, each, 1, least).deaths[0])
     count = min(config.n_folds, int(deaths // (2 * task.min_cell)))
-    if count >= 2 and (folds := _sized(fed, each, count)).deaths.min() >= task.min_cell:
+    if count >= 2 and (folds := _sized(fed, each, count, least)).deaths.min() >= task.min_cell:
         return folds
     raise NothingToLearn(
         f"folds for penalty 'auto' would hold too few of the {deaths:.0f} events, fewer than "
@@ -159,10 +166,10 @@ def deal(fed: Federation, config: CoxSettings, task: Task) -> Folds:
     )
 
 
-def _sized(fed: Federation, at: Mapping[str, int], count: int) -> Folds:
-    sizes = fed.sum(fold_sizes, fold=per_site(dict(at)), folds=count)
+def _sized(fed: Federation, at: Mapping[str, int], count: int, least: int) -> Folds:
+    sizes = fed.sum(fold_sizes, dealt=dict(at), folds=count, min_cell=least)
     check_all_answered(fed)
-    return Folds(at, sizes.weight, sizes.deaths)
+    return Folds(at, sizes.weight, sizes.deaths, least)
 
 
 class _WithoutFold(StratifiedBaseline):

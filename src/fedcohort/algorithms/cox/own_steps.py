@@ -3,15 +3,19 @@
 With strata, each stratum has its own at each site.
 
 No risk set of several sites is seen, and none of a single site: what a site replies is summed over
-its own risk sets before it is summed over sites.
+its own risk sets before it is summed over sites. All sites are told how all are dealt into folds,
+and look at their own records in each (`data.folds`).
 """
 
 from __future__ import annotations
+
+from collections.abc import Mapping
 
 import numpy as np
 
 from fedcohort.algorithms.cox.placing import SurvivalSite, own_grid, placed, weights
 from fedcohort.arrays import Array
+from fedcohort.data.folds import BY_ROW, check_rows, own_fold
 from fedcohort.data.tables import SurvivalTable
 from fedcohort.numerics.coxph import at_risk, pooled
 from fedcohort.numerics.proportional import pooled_trend
@@ -72,10 +76,6 @@ class HeldOut:
     """ℓ of all records less ℓ without those that a fit was made without (L,), for L penalties."""
 
     log_likelihood: Array
-
-
-#: As a site's fold: each of its records has its own.
-BY_ROW = -1
 
 
 @summed
@@ -183,9 +183,14 @@ def _intervals(own: Array, sizes: Array | None, times: Array, blocks: Array) -> 
 
 
 @summed
-def fold_sizes(site: SurvivalSite, *, fold: int, folds: int) -> Sizes:
-    """Count the deaths of each fold."""
-    table, at = site.data, folds_of(site.data, fold, folds)
+def fold_sizes(site: SurvivalSite, *, dealt: Mapping[str, int], folds: int, min_cell: int) -> Sizes:
+    """Count the deaths of each fold.
+
+    Raises
+    ------
+    Refused : a deal that would tell of one site, or of fewer than `min_cell` records.
+    """
+    table, at = site.data, _dealt(site, dealt, folds, min_cell)
     return Sizes(
         np.bincount(at, np.asarray(table.event, float), minlength=folds),
         np.bincount(at, weights(table), minlength=folds),
@@ -200,12 +205,18 @@ def fold_likelihood(
     scale: Array,
     beta: Array,
     ties: str,
-    fold: int,
+    dealt: Mapping[str, int],
     folds: int,
+    min_cell: int,
     without: int,
 ) -> OwnLikelihood:
-    """Sum the likelihood under each site's own baseline, without the records of one fold."""
-    rest = _rows(site.data, folds_of(site.data, fold, folds) != without)
+    """Sum the likelihood under each site's own baseline, without the records of one fold.
+
+    Raises
+    ------
+    Refused : as of `fold_sizes`.
+    """
+    rest = _rows(site.data, _dealt(site, dealt, folds, min_cell) != without)
     return _own_likelihood(rest, centre, scale, beta, ties)
 
 
@@ -217,20 +228,32 @@ def held_out(
     scale: Array,
     betas: Array,
     ties: str,
-    fold: int,
+    dealt: Mapping[str, int],
     folds: int,
+    min_cell: int,
 ) -> HeldOut:
     """Sum over folds by how much those left out lower the log-likelihood, under own baselines.
 
     At the coefficients of the fits without them, β (folds, L, p).
+
+    Raises
+    ------
+    Refused : as of `fold_sizes`.
     """
-    at, every = folds_of(site.data, fold, folds), site.data
+    at, every = _dealt(site, dealt, folds, min_cell), site.data
     total = np.zeros(betas.shape[1])
     for k in np.unique(at).tolist():
         for table, sign in ((every, 1), (_rows(every, at != k), -1)):
             records = placed(table, *own_grid(table), centre, scale)
             total += [sign * pooled(records, beta, ties).log_likelihood for beta in betas[k]]
     return HeldOut(total)
+
+
+def _dealt(site: SurvivalSite, dealt: Mapping[str, int], folds: int, min_cell: int) -> Array:
+    """Return the fold of each record (n,), of a deal that tells of enough of them."""
+    at = folds_of(site.data, own_fold(site.name, dealt, folds, min_cell), folds)
+    check_rows(site.name, at, dealt, min_cell)
+    return at
 
 
 def folds_of(table: SurvivalTable, fold: int, folds: int) -> Array:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+from typing import Any
+
 from fedcohort.algorithms.deepcox import private
 from fedcohort.algorithms.deepcox.model import DeepCoxModel
 from fedcohort.algorithms.deepcox.program import STEPS, asks, fit
 from fedcohort.algorithms.deepcox.settings import DeepCoxSettings
-from fedcohort.protocol import Method
+from fedcohort.protocol import Method, Task
 
 AVERAGED = "each round, the sum over sites of their models, weighted by rows"
 SEEN = "each round, every site's own model, which the coordinator sees: no masked sum can hide it"
@@ -33,6 +37,24 @@ def visible(config: DeepCoxSettings) -> str:
     return "" if config.centre.plain else f"aggregation: {config.aggregation}"
 
 
+def over(config: DeepCoxSettings, sites: int) -> None:
+    """Refuse an aggregation that so many sites are too few for."""
+    config.centre.check(sites)
+
+
+def bounds(config: DeepCoxSettings, task: Task) -> Mapping[str, Collection[Any]]:
+    """Return what the steps of a fit with these settings are asked with (`Method.bounds`)."""
+    plan, schedule = config.plan(len(task.features)), config.schedule
+    return {
+        "plan": (plan.text, replace(plan, validation_fraction=0.0).text),
+        "held_out": (False, True),
+        "draw": range(-1, schedule.rounds),
+        "rounds": (schedule.rounds,),
+        "lr_rule": (schedule.lr_rule,),
+        "patience": (-1 if schedule.patience is None else schedule.patience,),
+    }
+
+
 METHOD = Method(
     name="deepcox",
     title="Cox regression with a neural network as the log risk",
@@ -49,9 +71,13 @@ METHOD = Method(
     model=DeepCoxModel,
     steps=STEPS,
     asks=asks,
+    bounds=bounds,
     visible=visible,
+    over=over,
     private=private.releases,
+    reveals_private=private.reveals,
     clips=private.CLIPS,
+    held=private.held,
     gives=frozenset({"predict", "predict_survival", "at_round"}),
     preprocess={"scale": "minmax", "impute": "median"},
     alone={"strategy": "exact", "time_grid": "exact", "aggregation": "mean"},

@@ -28,9 +28,10 @@ with noise, as a sum over the sites.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 
@@ -43,6 +44,7 @@ from fedcohort.numerics.survival import Baseline
 from fedcohort.protocol import (
     Dp,
     Federation,
+    InputError,
     Private,
     Release,
     SettingError,
@@ -89,7 +91,13 @@ def hazards_privately(
     """Count deaths and sum exposures in equal parts of the time up to `horizon`, eq. (1).
 
     f = Σ_m weights_m f_m, with thetas (M, P).
+
+    Raises
+    ------
+    InputError : the horizon is no number above 0.
     """
+    if not (math.isfinite(horizon) and horizon > 0):
+        raise InputError("the horizon of a baseline hazard must be a number above 0.")
     p = Plan.of(plan)
     net, x = network(p.network, p.dtype, p.device), tensor(site.data.x, p)
     f = np.zeros(len(x))
@@ -102,14 +110,19 @@ def hazards_privately(
 
 
 def record_hazards(f: Array, time: Array, event: Array, horizon: float) -> Array:
-    """Return each record's part of eq. (1): (n, 2 INTERVALS)."""
+    """Return each record's part of eq. (1): (n, 2 INTERVALS); 0 of one that is not finite.
+
+    Whatever a record or the horizon is, its part has a norm of √(1 + INTERVALS) at most.
+    """
     width = horizon / INTERVALS
     starts = width * np.arange(INTERVALS)
-    share = np.clip((time[:, None] - starts) / width, 0.0, 1.0)
-    k = np.ceil(time / width) - 1
-    died = (k[:, None] == np.arange(INTERVALS)) & np.asarray(event, bool)[:, None]
-    weight = np.exp(np.minimum(f, BOUND) - BOUND)
-    return np.column_stack([died.astype(float), weight[:, None] * share])
+    with np.errstate(all="ignore"):
+        share = np.clip((time[:, None] - starts) / width, 0.0, 1.0)
+        k = np.ceil(time / width) - 1
+        weight = np.exp(np.minimum(f, BOUND) - BOUND)
+        died = (k[:, None] == np.arange(INTERVALS)) & np.asarray(event, bool)[:, None]
+        parts = np.column_stack([died.astype(float), weight[:, None] * share])
+    return np.where(np.isfinite(parts).all(axis=1, keepdims=True), parts, 0.0)
 
 
 STEPS = (hazards_privately, *private.STEPS)
@@ -152,6 +165,32 @@ def releases(config: DeepCoxSettings, dp: Dp) -> Sequence[Release]:
     return _releases(step.name, count, draws, draws_of(config, dp).sampling, dp)
 
 
+#: What the step that trains tells where records are protected, by strategy; the others average.
+TOLD = {
+    "exact": "the sum over sites of clipped gradients of random groups of records",
+    "sequential": "one site's own model as it left it, which the coordinator sees, trained on "
+    "noisy gradients alone",
+    "ensemble": "every site's own model, which the coordinator sees, trained on noisy gradients "
+    "alone",
+}
+
+
+def reveals(config: DeepCoxSettings, dp: Dp) -> str:
+    """Say in plain words what leaves a site in a private fit."""
+    trained = releases(config, dp)[0]
+    times = "Once" if trained.replies == 1 else f"{trained.replies} times"
+    if dp.unit == "site":
+        return f"{times}, the sum over sites of what training changed, clipped, with noise."
+    told = TOLD.get(
+        config.strategy, "the sum over sites of their models, each trained on noisy gradients alone"
+    )
+    how = ", with noise" if config.strategy == "exact" else f" ({trained.count} at each site)"
+    return (
+        f"{times}, {told}{how}. Where the dictionary says which times are usual, once a sum over "
+        f"sites of deaths and exposures in {INTERVALS} parts of them, with noise."
+    )
+
+
 def rounds_of(config: DeepCoxSettings, dp: Dp) -> int:
     """Return the rounds of a private fit: as set, or at most as many as ε pays for.
 
@@ -173,6 +212,39 @@ def draws_of(config: DeepCoxSettings, dp: Dp) -> private.Draws:
     """Return how a site draws records in each noisy step."""
     batches = 1 if config.strategy == "exact" else config.internal_batches
     return private.Draws.dealt(config.dp_groups, dp.norm, config.dp_sampling, batches)
+
+
+def asked_of(config: DeepCoxSettings, dp: Dp, features: int) -> tuple[Plan, Schedule]:
+    """Return what is asked of each site, and how long and how fast: by the study alone."""
+    plan, rounds = config.plan(features), rounds_of(config, dp)
+    keep = tuple(r for r in config.schedule.keep if r < rounds)
+    schedule = replace(config.schedule, rounds=rounds, keep=keep)
+    if dp.unit == "record":
+        # plain steps: noise cancels in their sum, and Adam's are as long where all is noise
+        plan = replace(plan, optimiser="sgd")
+        schedule = replace(schedule, learning_rate=config.dp_learning_rate / dp.norm)
+    return plan, schedule
+
+
+def held(config: DeepCoxSettings, task: Task) -> Mapping[str, Mapping[str, Any]]:
+    """Return by step the arguments that a site demands: all but models and their weights."""
+    assert task.dp is not None
+    plan, schedule = asked_of(config, task.dp, len(task.features))
+    drawn = {"plan": plan.text, **draws_of(config, task.dp).asked}
+    rate = schedule.learning_rate
+    alone = config.strategy == "ensemble"
+    return {
+        private.pull_privately.name: drawn,
+        private.train_privately.name: {**drawn, "rate": rate},
+        private.leave_privately.name: {
+            **drawn, "rate": rate, "rounds": schedule.rounds if alone else 1,
+            "keep": noisy.kept(schedule, schedule.rounds if alone else 1),
+        },
+        private.move_privately.name: {"plan": plan.text, "rate": rate, "clip": task.dp.norm},
+        hazards_privately.name: {
+            "plan": plan.text, "horizon": None if task.reach is None else task.reach[1],
+        },
+    }  # fmt: skip
 
 
 @lru_cache(maxsize=64)
@@ -197,13 +269,8 @@ def fit(fed: Federation, config: DeepCoxSettings, task: Task, dp: Dp) -> DeepCox
     ------
     Refused : a site does not take part: it has too few rows, or its budget is spent.
     """
-    plan, rounds = config.plan(len(task.features)), rounds_of(config, dp)
-    keep = tuple(r for r in config.schedule.keep if r < rounds)
-    schedule = replace(config.schedule, rounds=rounds, keep=keep)
-    if dp.unit == "record":
-        # plain steps: noise cancels in their sum, and Adam's are as long where all is noise
-        plan = replace(plan, optimiser="sgd")
-        schedule = replace(schedule, learning_rate=config.dp_learning_rate / dp.norm)
+    plan, schedule = asked_of(config, dp, len(task.features))
+    rounds, keep = schedule.rounds, schedule.keep
     theta = initial(plan.network, task.seed)
     weights = np.ones(1)
     if config.strategy == "ensemble":

@@ -15,6 +15,12 @@ see errata.) Per optimiser step, over all sites:
 which is the gradient of the pooled ℓ, whatever the split. The shift c, the same at all sites, is
 the mean log risk of the step before; it cancels, and keeps e^f within floating point.
 
+A gradient (3) has no bound that holds for any data. Its terms are residuals of a martingale: where
+the model fits a site no worse than others, their sum grows as √n_k with the site's n_k rows. So
+where single replies are seen, ‖∇‖/√(n_k + 10) is compared between sites (`protocol.updates`); the
+honest spread that this rests on is in docs/robustness.md. What a site can still say is a gradient
+of an honest length in a wrong direction, or a longer one with more rows in all its replies.
+
 Revealed, beside what `data.timegrid` and the strategy reveal (see `training.strategies`):
 `Deaths`, at most once for each of the rows trained on, held out, and all; `RiskSums` and `Pull`
 every round of "exact"; `RiskSums` of the rows held out every round where a patience is set, once
@@ -43,6 +49,7 @@ from fedcohort.numerics.survival import Baseline
 from fedcohort.protocol import (
     Federation,
     NotConverged,
+    ReplyRejected,
     Site,
     SiteUnavailable,
     Step,
@@ -56,6 +63,7 @@ from fedcohort.training.course import Course, HeldOut, Schedule, follow
 from fedcohort.training.local import penalise
 from fedcohort.training.optimisers import OPTIMISERS
 from fedcohort.training.plan import Plan
+from fedcohort.training.reach import length
 from fedcohort.training.rows import chosen, remembered, rows_of
 from fedcohort.training.server import RULES
 
@@ -92,14 +100,23 @@ class RiskSums:
 
 @message(parameters=["gradient"])
 class Pull:
-    """∇(−ℓ) (P,), eq. (3)."""
+    """∇(−ℓ) (P,), eq. (3), and n_k, the number of rows that it is over."""
 
     gradient: Array
+    rows: Array
 
     def fault(self, asked: Mapping[str, Any]) -> str:
         """Return what is wrong with one site's reply; see `protocol.updates`."""
-        fits = self.gradient.shape == asked["theta"].shape
-        return "" if fits else "a gradient of another shape than the model that it was sent."
+        theta: Array = asked["theta"]
+        if self.gradient.shape != theta.shape or self.gradient.dtype != theta.dtype:
+            return "a gradient of another shape or type than the model that it was sent."
+        if self.rows.shape or self.rows.dtype != np.float64:
+            return "rows that are not one real number."
+        return "a gradient over no rows." * bool(not self.rows and self.gradient.any())
+
+    def moved(self, asked: Mapping[str, Any]) -> float:
+        """Return ‖∇‖/√(n_k + `FEW`), by which sites of any size are alike; see the header."""
+        return length(self.gradient) / math.sqrt(float(self.rows) + FEW)
 
 
 # site ---------------------------------------------------------------------------------
@@ -170,7 +187,7 @@ def pull(
         return 0.0, risk.hazard(increments) * risk.weights(f, shift) - risk.dies
 
     net.pull(rows_of(site.data, p, site.entropy).x, slope, _seed(site, draw) if draw >= 0 else 0)
-    return Pull(net.gradient())
+    return Pull(net.gradient(), np.array(float(len(risk.dies))))
 
 
 def _risk_sets(
@@ -254,6 +271,7 @@ def exact(
                 times=times, plan=plan.text, draw=draw,
             )  # fmt: skip
             if pool.settled():
+                _check_same_rows(pool.events, slope)
                 return risk, slope
 
     def advance(theta: Array, rate: float) -> tuple[Array, float]:
@@ -369,10 +387,24 @@ def _check_all_answered(fed: Federation) -> None:
         )
 
 
+def _check_same_rows(events: Deaths, slope: Pull) -> None:
+    """Refuse a gradient over other rows than those whose deaths were counted."""
+    if slope.rows != events.rows:
+        raise ReplyRejected(
+            f"the gradients are over {float(slope.rows):g} rows and the deaths of "
+            f"{float(events.rows):g}, at the same sites: one of them changed its table, or says "
+            f"what is not so. Only the sums are known, so it has no name. Ask the sites, and start "
+            f"again without it."
+        )
+
+
 def _ratio(d: Array, s0: Array) -> Array:
     """Return d/S_0 (T,), 0 where nobody died."""
     return np.divide(d, s0, out=np.zeros(len(d)), where=d > 0)
 
+
+#: Rows that count beside a site's own where gradients are compared: among few, one may be far out.
+FEW = 10.0
 
 #: The largest mean log risk: beyond it, e^f is no number.
 LARGEST = 500.0

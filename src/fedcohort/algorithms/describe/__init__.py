@@ -2,7 +2,7 @@
 
 from fedcohort.algorithms.describe import private
 from fedcohort.algorithms.describe.model import Description
-from fedcohort.algorithms.describe.program import DescribeSettings, fit
+from fedcohort.algorithms.describe.program import DescribeSettings, bounds, fit, held
 from fedcohort.data.describe import describe_columns, describe_quantiles
 from fedcohort.data.describe_bins import count_bins
 from fedcohort.data.describe_groups import describe_by_group
@@ -39,7 +39,10 @@ METHOD = Method(
     model=Description,
     steps=(*EXACT, private.describe_privately),
     asks=lambda _: EXACT,
+    bounds=bounds,
     private=private.releases,
+    reveals_private=private.reveals,
+    held=held,
     gives=frozenset({"summary"}),
     raw=True,
 )

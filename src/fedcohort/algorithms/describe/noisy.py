@@ -4,7 +4,17 @@ As each variable's cells add up to n, n is the mean of these sums by the inverse
 each variable's cells are then the nearest ones that are not negative and add up to n, made whole by
 the largest remainder. Mean and standard deviation follow from the moments. Quartiles are read off
 the noisy histogram, on a straight line in each cell, so they are no finer than it: no order
-statistic of records is ever asked for. What has so few known values that noise would drown it is
+statistic of records is ever asked for.
+
+How far the noise reaches, with σ a cell's, n known values of a variance v = q − u² in half widths, j
+of B cells below a quartile at which the share is F, and s the deviation of n:
+
+    SE(u) = √(2σ² + u²s²)/n,  SE(q) = √(2σ² + q²s²)/n,  SE(√v) = √(SE(q)² + 4u²SE(u)²)/(2√v)   (1)
+    SE(F) = σ √(j(1 − F)² + (B − j)F²)/n                                                       (2)
+
+and of a quartile half of the way between where F − SE(F) and F + SE(F) are reached. A number is
+rounded to a step that is no finer than its standard error, and not shown where that is above
+`LOUD` of the standard deviation, as it would then say nothing of the patients. What has so few known values that noise would drown it is
 not shown (`CLEAR`), and the rules of the exact table hide the rest: counts of 1 to `min_cell` − 1
 with those that would tell them, moments of fewer than 2 `min_cell` known values, quartiles of fewer
 than 4 `min_cell`. Noise alone would suffice for privacy; the rule stays because readers take a
@@ -16,7 +26,7 @@ Revealed: nothing beyond `private.NoisyTable`.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -26,11 +36,14 @@ from fedcohort.data.describe_bins import CELLS, Bars, safe_bins
 from fedcohort.data.summary import Summary
 from fedcohort.data.variable import Variable
 from fedcohort.privacy.disclosure.counts import hidden
-from fedcohort.privacy.disclosure.rounding import rounded, step
+from fedcohort.privacy.disclosure.rounding import round_number, rounded, step
 from fedcohort.protocol import DataError
 
 #: A number is shown if its known values are this many standard deviations of a count's noise.
 CLEAR = 8.0
+#: Nothing is shown of which the noise is more than this part of the standard deviation.
+LOUD = 0.5
+QUARTERS = (0.25, 0.5, 0.75)
 
 
 @dataclass(frozen=True)
@@ -99,6 +112,7 @@ class Shown:
     summaries : of each variable, in order.
     bars : histograms.
     drowned : names of numbers that noise would drown.
+    loud : (number, what of it) that is hidden as its noise is above `LOUD`.
     noise : standard deviation of a count's noise, at most.
     """
 
@@ -106,6 +120,7 @@ class Shown:
     bars: list[Bars]
     drowned: list[str]
     noise: float
+    loud: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
 
 
 def read(layout: Layout, cells: Array, noise: float, *, min_cell: int, bars: bool) -> Shown:
@@ -129,7 +144,10 @@ def read(layout: Layout, cells: Array, noise: float, *, min_cell: int, bars: boo
             if known < CLEAR * noise:
                 out.drowned.append(v.name)
             else:
-                one = _measured(layout, j, one, counts[j], parts[2 * j + 1], min_cell)
+                deviation = noise * math.sqrt(1.0 + 1.0 / float(precision.sum()))
+                told = _Told(counts[j], parts[2 * j + 1], noise, deviation)
+                one, loud = _measured(layout, j, one, told, min_cell)
+                out.loud.extend((v.name, what) for what in loud)
                 safe = safe_bins(counts[j][1:], rows, min_cell)
                 if bars and safe.any():
                     out.bars.append(_bars(layout, j, v, safe))
@@ -166,26 +184,77 @@ def _counted(v: Variable, levels: tuple[str, ...], cells: Array, m: int) -> Summ
     )
 
 
-def _measured(layout: Layout, j: int, one: Summary, cells: Array, sums: Array, m: int) -> Summary:
-    """Return a number's summary with what is shown of its mean, sd and quartiles."""
+@dataclass(frozen=True)
+class _Told:
+    """What is known of one number: whole cells, the first of missing values, and noisy moments.
+
+    Attributes
+    ----------
+    noise : σ. deviation : s, of how many values are known.
+    """
+
+    cells: Array
+    sums: Array
+    noise: float
+    deviation: float
+
+
+def _measured(
+    layout: Layout, j: int, one: Summary, told: _Told, m: int
+) -> tuple[Summary, list[str]]:
+    """Return a number's summary with what is shown of its mean, sd and quartiles; what is loud."""
+    cells = told.cells
     known = int(cells[1:].sum())
     low, high = float(layout.low[j]), float(layout.high[j])
     middle, half = (low + high) / 2, (high - low) / 2
-    u, square = np.clip(sums * math.sqrt(2.0) / known, [-1.0, 0.0], 1.0).tolist()
-    sd = half * math.sqrt(max(square - u * u, 0.0) * known / max(known - 1, 1))
-    by = step(sd, known, 0.0)
+    u, square = np.clip(told.sums * math.sqrt(2.0) / known, [-1.0, 0.0], 1.0).tolist()
+    spread = math.sqrt(max(square - u * u, 0.0) * known / max(known - 1, 1))
+    sd = half * spread
+    by, loud = step(sd, known, 0.0), list[str]()
     if known >= 2 * m:
-        one = replace(one, mean=rounded(middle + half * u, by), sd=rounded(sd, by))
+        errors = [half * e for e in errors_of(u, square, spread, known, told)]
+        if max(errors) > LOUD * sd:
+            loud.append("mean and sd")
+        else:
+            steps = [max(by, round_number(e)) for e in errors]
+            mean = rounded(middle + half * u, steps[0])
+            one = replace(one, mean=mean, sd=rounded(sd, steps[1]))
     if known >= 4 * m:
         edges = np.linspace(low, high, len(cells))
         reached = np.r_[0.0, np.cumsum(cells[1:])] / known
-        q1, q2, q3 = (_at(reached, edges, share) for share in (0.25, 0.5, 0.75))
-        one = replace(one, quartiles=(rounded(q1, by), rounded(q2, by), rounded(q3, by)))
-    return one
+        found = [_quartile(reached, edges, share, told.noise / known) for share in QUARTERS]
+        worst = max(e for _, e in found)
+        if worst > LOUD * sd:
+            loud.append("quartiles")
+        else:
+            q1, q2, q3 = (rounded(q, max(by, round_number(worst))) for q, _ in found)
+            one = replace(one, quartiles=(q1, q2, q3))
+    return one, loud
+
+
+def errors_of(u: float, square: float, spread: float, n: int, told: _Told) -> tuple[float, float]:
+    """Return the standard errors by noise of mean and sd, in half widths, eq. (1)."""
+    own, of_n = 2.0 * told.noise**2, told.deviation**2
+    mean = math.sqrt(own + u * u * of_n) / n
+    squares = math.sqrt(own + square * square * of_n) / n
+    if spread <= 0:
+        return mean, math.inf
+    return mean, math.hypot(squares, 2.0 * u * mean) / (2.0 * spread)
+
+
+def _quartile(reached: Array, edges: Array, share: float, noise: float) -> tuple[float, float]:
+    """Return a quartile and its standard error by noise; `noise` is σ/n, eq. (2)."""
+    cells = len(edges) - 1
+    below = int(np.searchsorted(reached, share, side="left"))
+    error = noise * math.sqrt(below * (1.0 - share) ** 2 + (cells - below) * share**2)
+    ends = [_at(reached, edges, min(max(share + e, 0.0), 1.0)) for e in (-error, error)]
+    return _at(reached, edges, share), (ends[1] - ends[0]) / 2.0
 
 
 def _at(reached: Array, edges: Array, share: float) -> float:
     """Return where a distribution that is straight between edges reaches a share."""
+    if share <= 0.0:
+        return float(edges[0])
     i = int(np.searchsorted(reached, share, side="left"))
     i = min(max(i, 1), len(edges) - 1)
     inside = (share - reached[i - 1]) / (reached[i] - reached[i - 1])

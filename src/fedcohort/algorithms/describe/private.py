@@ -108,6 +108,12 @@ def releases(config: DescribeSettings, dp: Dp) -> Sequence[Release]:
     return _releases(dp)
 
 
+def reveals(config: DescribeSettings, dp: Dp) -> str:
+    """Say in plain words what leaves a site in a private description, whatever the settings."""
+    del config, dp
+    return "Once, one sum over sites of counts of levels and cells, and of moments of numbers."
+
+
 @lru_cache(maxsize=64)
 def _releases(dp: Dp) -> tuple[Release, ...]:
     from fedcohort.privacy import accounting  # slow to import: only where noise is asked for
@@ -116,6 +122,16 @@ def _releases(dp: Dp) -> tuple[Release, ...]:
         return (Release(step=describe_privately.name, noise=z),)
 
     return make(accounting.calibrate(make, dp))
+
+
+def asked_of(layout: Layout) -> dict[str, Array]:
+    """Return the step's arguments, which follow from the dictionary."""
+    return {
+        "low": layout.low,
+        "high": layout.high,
+        "bins": layout.bins,
+        "n_levels": layout.reading.n_levels,
+    }
 
 
 def described(
@@ -128,9 +144,6 @@ def described(
     DataError : numbers without limits in the dictionary.
     """
     layout = Layout.of(reading)
-    told = fed.through(reading.view).sum(
-        describe_privately,
-        low=layout.low, high=layout.high, bins=layout.bins, n_levels=reading.n_levels,
-    )  # fmt: skip
+    told = fed.through(reading.view).sum(describe_privately, **asked_of(layout))
     noise = release.noise * math.sqrt(layout.parts * len(fed.sites))
     return read(layout, told.cells, noise, min_cell=min_cell, bars=bars)

@@ -11,8 +11,9 @@ Revealed: `SiteTable` and, where asked for, `SiteQuantiles` and `GroupTables`, o
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import cast
+from typing import Any, cast
 
 from fedcohort.algorithms.describe import private
 from fedcohort.algorithms.describe.lines import lines
@@ -140,6 +141,15 @@ def fit(fed: Federation, config: DescribeSettings, task: Task) -> Description:
     )
 
 
+def bounds(config: DescribeSettings, task: Task) -> Mapping[str, Collection[Any]]:
+    """Return what the steps of a fit with these settings are asked with (`Method.bounds`)."""
+    if not config.by:
+        return {"by": ()}
+    known = cast("Dictionary", task.dictionary)
+    reading = Reading(_described(known, cast("Outcome | None", task.outcome_of), config.by))
+    return {"by": (reading.place[config.by] - len(reading.view.numeric),)}
+
+
 def _privately(
     fed: Federation, config: DescribeSettings, reading: Reading, min_cell: int, dp: Dp
 ) -> Description:
@@ -157,11 +167,19 @@ def _privately(
         histograms=tuple(found.bars),
         correlation=None,
         suppressed=n_hidden,
-        refusals=tuple(of_noise(found.summaries, found.drowned, min_cell)),
+        refusals=tuple(of_noise(found.summaries, found.drowned, found.loud, min_cell)),
         noise=found.noise,
         epsilon=dp.epsilon,
         delta=dp.delta,
     )
+
+
+def held(config: DescribeSettings, task: Task) -> Mapping[str, Mapping[str, Any]]:
+    """Return by step the arguments that a site demands of a private description: all of them."""
+    known = cast("Dictionary", task.dictionary)
+    reading = Reading(_described(known, cast("Outcome | None", task.outcome_of), config.by))
+    asked = private.asked_of(private.Layout.of(reading))
+    return {private.describe_privately.name: asked}
 
 
 def _described(known: Dictionary, outcome: Outcome | None, by: str) -> list[Variable]:

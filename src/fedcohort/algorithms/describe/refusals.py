@@ -56,9 +56,22 @@ def of_pairs(found: Correlation | None, min_cell: int) -> list[Row]:
     return [_row(f"{a} × {b}", None, None, "correlation", rules[w]) for (a, b), w in pairs.items()]
 
 
-def of_noise(summaries: Iterable[Summary], drowned: Iterable[str], min_cell: int) -> list[Row]:
-    """Return what is hidden in a private Table 1."""
-    m, few = min_cell, set(drowned)
+LOUD = "noise is more than half of its standard deviation; a larger epsilon shows it"
+
+
+def of_noise(
+    summaries: Iterable[Summary],
+    drowned: Iterable[str],
+    loud: Iterable[tuple[str, str]],
+    min_cell: int,
+) -> list[Row]:
+    """Return what is hidden in a private Table 1.
+
+    Parameters
+    ----------
+    drowned, loud : see `noisy.Shown`.
+    """
+    m, few, noisy = min_cell, set(drowned), set(loud)
     small = f"a noisy count of 1 to {m - 1}, or one of the next larger"
     out: list[Row] = []
     for s in summaries:
@@ -66,7 +79,8 @@ def of_noise(summaries: Iterable[Summary], drowned: Iterable[str], min_cell: int
         number = "so few known values that noise would drown it"
         if name not in few:
             number = f"fewer than {2 * m} known values; of quartiles, {4 * m}"
-        rules = {"mean and sd": number, "quartiles": number}
+        numbers = ("mean and sd", "quartiles")
+        rules = {what: LOUD if (name, what) in noisy else number for what in numbers}
         out += [_row(name, None, None, what, rules.get(what, small)) for what, g in _gone(s) if g]
         if name in few:
             out.append(_row(name, None, None, "histogram", number))

@@ -1,12 +1,12 @@
 """Generalised linear models by one program: `glm`, and its best known case, `logistic`."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from fedcohort.algorithms.glm import private
 from fedcohort.algorithms.glm.logistic import LogisticModel
 from fedcohort.algorithms.glm.model import GlmModel
-from fedcohort.algorithms.glm.program import BOUNDED, fit, fit_logistic
+from fedcohort.algorithms.glm.program import BOUNDED, LOGIT, family_of, fit, fit_logistic
 from fedcohort.algorithms.glm.settings import GlmSettings, LogisticSettings
 from fedcohort.algorithms.glm.steps import (
     STEPS,
@@ -18,7 +18,7 @@ from fedcohort.algorithms.glm.steps import (
     totals,
 )
 from fedcohort.numerics.families import FAMILIES
-from fedcohort.protocol import Method, Step
+from fedcohort.protocol import Method, Step, Task
 from fedcohort.training import admm
 
 _ONCE = (
@@ -58,6 +58,19 @@ def asks_of_logistic(config: LogisticSettings) -> Iterator[Step[..., Any]]:
         yield from (isolation, differences, totals, curvature)
 
 
+def bounds(config: GlmSettings, task: Task) -> Mapping[str, Collection[Any]]:
+    """Return what the steps of a fit with these settings are asked with (`Method.bounds`)."""
+    family = family_of(config, task)
+    counted = family.name in ("binomial", "poisson")
+    return {"family": (family.name,), "link": (family.link,), "explained": (not counted,)}
+
+
+def bounds_of_logistic(config: LogisticSettings, task: Task) -> Mapping[str, Collection[Any]]:
+    """Return what the steps of a fit with these settings are asked with (`Method.bounds`)."""
+    own = {"family": (LOGIT.name,), "link": (LOGIT.link,), "explained": (False,)}
+    return {**admm.bounds(config, "logistic"), **own}
+
+
 METHOD = Method(
     name="glm",
     title="Generalised linear models, exactly as on the pooled table",
@@ -73,8 +86,11 @@ METHOD = Method(
     model=GlmModel,
     steps=(*STEPS, *private.STEPS),
     asks=asks,
+    bounds=bounds,
     private=private.releases,
+    reveals_private=private.reveals,
     clips=private.CLIPS,
+    held=private.held,
     gives=frozenset({"predict", "summary", "parameters"}),
     preprocess={"scale": "none", "impute": "median"},
 )
@@ -92,8 +108,11 @@ LOGISTIC = Method(
     model=LogisticModel,
     steps=(*STEPS, *admm.STEPS, *private.STEPS),
     asks=asks_of_logistic,
+    bounds=bounds_of_logistic,
     private=private.releases,
+    reveals_private=private.reveals,
     clips=private.CLIPS,
+    held=private.held,
     gives=frozenset({"predict", "summary", "parameters"}),
     preprocess={"scale": "none", "impute": "median"},
 )

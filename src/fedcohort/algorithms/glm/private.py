@@ -23,8 +23,9 @@ Revealed: `Products` once or `Score` T times, with noise, as sums over the sites
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 
@@ -44,7 +45,7 @@ from fedcohort.protocol import (
     message,
     summed,
 )
-from fedcohort.training.crossed import ask, lifted, products_privately
+from fedcohort.training.crossed import ask, demanded, lifted, products_privately
 from fedcohort.training.server import Server, fedadam
 
 #: Learning rate and constants of FedAdam's rule, on covariates within [−1, 1].
@@ -105,15 +106,14 @@ def releases(config: Scored, dp: Dp) -> Sequence[Release]:
             f"dp.unit is {dp.unit!r}, and a generalised linear model protects records; choose "
             f"'record'."
         )
+    family = family_of(config)
     if isinstance(config, LogisticSettings):
         if config.solver != "exact":
             raise SettingError(
                 f"setting 'solver' of method 'logistic' is {config.solver!r}, which has no private "
                 f"fit; choose 'exact'."
             )
-        family = "binomial"
     else:
-        family = config.family
         if family not in ("gaussian", *SCORED):
             raise SettingError(
                 f"setting 'family' of method 'glm' is {family!r}; a private fit needs one of "
@@ -125,6 +125,28 @@ def releases(config: Scored, dp: Dp) -> Sequence[Release]:
                 f"{CANONICAL[family]!r} alone for family {family!r}."
             )
     return _releases(family, config.dp_rounds, dp)
+
+
+def family_of(config: Scored) -> str:
+    """Return the family by its name."""
+    return "binomial" if isinstance(config, LogisticSettings) else config.family
+
+
+def held(config: Scored, task: Task) -> Mapping[str, Mapping[str, Any]]:
+    """Return by step the arguments that a site demands: all but the coefficients."""
+    assert task.dp is not None
+    return {
+        score_privately.name: {"family": family_of(config), "clip": task.dp.norm},
+        **demanded(task, task.dp.norm),
+    }
+
+
+def reveals(config: Scored, dp: Dp) -> str:
+    """Say in plain words what leaves a site in a private fit."""
+    (release,) = releases(config, dp)
+    if release.step == products_privately.name:
+        return "Once, the sum over sites of cross-products of the covariates and the outcome."
+    return f"{release.count} times, the sum over sites of clipped scores of the records."
 
 
 @lru_cache(maxsize=64)

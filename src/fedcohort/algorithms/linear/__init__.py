@@ -1,6 +1,6 @@
 """Linear models for a real-valued outcome: ridge and least squares, lasso, elastic net."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from fedcohort.algorithms.linear import lasso, private, ridge
@@ -14,7 +14,7 @@ from fedcohort.algorithms.linear.settings import (
 )
 from fedcohort.algorithms.linear.steps import STEPS as PRODUCTS
 from fedcohort.algorithms.linear.steps import differences, fold_products, isolation, products
-from fedcohort.protocol import Method, Step
+from fedcohort.protocol import Method, Step, Task
 from fedcohort.training import admm
 from fedcohort.training.crossed import products_privately
 
@@ -52,14 +52,28 @@ def asks(config: RidgeSettings | PathSettings) -> Iterator[Step[..., Any]]:
         yield fold_products
 
 
+def bounds(config: RidgeSettings | PathSettings, task: Task) -> Mapping[str, Collection[Any]]:
+    """Return what the steps of a fit with these settings are asked with (`Method.bounds`)."""
+    most = config.n_folds if isinstance(config, PathSettings) else 0
+    return {
+        **admm.bounds(config, "squared"),
+        "link": ("",),
+        "explained": (True,),
+        "n_folds": range(2, most + 1),
+    }
+
+
 _SHARED: dict[str, Any] = {
     "tasks": ("regression",),
     "reveals_with": reveals_with,
     "model": LinearModel,
     "steps": (*PRODUCTS, *admm.STEPS, products_privately),
     "asks": asks,
+    "bounds": bounds,
     "private": private.releases,
+    "reveals_private": private.reveals,
     "clips": private.CLIPS,
+    "held": private.held,
     "gives": frozenset({"predict", "summary", "parameters"}),
     "preprocess": {"scale": "none", "impute": "median"},
 }

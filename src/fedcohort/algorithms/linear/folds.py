@@ -8,7 +8,8 @@ of fold f, the coefficients β_f come from Σ_g P_g − P_f, and their error on 
 
 as in glmnet (Friedman, Hastie, Tibshirani, J. Stat. Software 33(1), 2010).
 
-A fold of one site would show that site's cross-products. So over several sites a fold has two or
+A fold of one site would show that site's cross-products; each site refuses one (`data.folds`). So
+over several sites a fold has two or
 more, or is of rows of all sites; and there are so few folds that on average each holds `PER_FOLD` ×
 `min_cell` rows, also of those that tell about a covariate (`cells`). What a fold then holds is
 looked at in the sums themselves.
@@ -24,9 +25,10 @@ import numpy as np
 from fedcohort.algorithms.linear.cells import called, check_cells, telling
 from fedcohort.algorithms.linear.moments import Moments, Pool
 from fedcohort.algorithms.linear.settings import PathSettings
-from fedcohort.algorithms.linear.steps import BY_ROW, Products, fold_products
+from fedcohort.algorithms.linear.steps import Products, fold_products
 from fedcohort.arrays import Array
-from fedcohort.protocol import NothingToLearn, Task, check_all_answered, per_site
+from fedcohort.data.folds import BY_ROW
+from fedcohort.protocol import NothingToLearn, Task, check_all_answered
 
 #: On average a fold has so many times `min_cell` rows. Of 15 expected, fewer than 5 are met in 1 of
 #: 1,200 folds.
@@ -76,6 +78,7 @@ def fold(pool: Pool, config: PathSettings, task: Task) -> Folded:
     Raises
     ------
     NothingToLearn : a fold would hold too few rows, or does.
+    Refused : of two sites, one has fewer than `min_cell` rows in a fold.
     SiteUnavailable : a site left.
     """
     kind, count = _plan(pool, config, task.features)
@@ -86,9 +89,10 @@ def fold(pool: Pool, config: PathSettings, task: Task) -> Folded:
         fold_products,
         origin=pool.origin,
         centre=m.centre,
-        fold=per_site({site: int(k) for site, k in zip(sites, dealt, strict=True)}),
+        dealt={site: int(k) for site, k in zip(sites, dealt, strict=True)},
         n_folds=count,
         seed=task.seed,
+        min_cell=pool.least,
     )
     check_all_answered(pool.fed)
     rarest = telling(told, pool.origin, m.centre, pool.least)

@@ -23,15 +23,16 @@ Revealed: `Products` once, with noise, as a sum over the sites.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 
 from fedcohort.algorithms.linear.moments import Moments
 from fedcohort.algorithms.linear.settings import PathSettings, RidgeSettings
 from fedcohort.protocol import Dp, Federation, Release, SettingError, Task
-from fedcohort.training.crossed import Told, ask, products_privately
+from fedcohort.training.crossed import Told, ask, demanded, products_privately
 
 #: C, where the study says none.
 CLIPS = {"record": 1.5}
@@ -58,6 +59,19 @@ def releases(config: RidgeSettings | PathSettings, dp: Dp) -> Sequence[Release]:
             "Choose 'bic', or give a penalty."
         )
     return _releases(dp)
+
+
+def held(config: RidgeSettings | PathSettings, task: Task) -> Mapping[str, Mapping[str, Any]]:
+    """Return by step the arguments that a site demands: all of them, whatever the settings."""
+    del config
+    assert task.dp is not None
+    return demanded(task, task.dp.norm)
+
+
+def reveals(config: RidgeSettings | PathSettings, dp: Dp) -> str:
+    """Say in plain words what leaves a site in a private fit, whatever the settings."""
+    del config, dp
+    return "Once, the sum over sites of cross-products of the covariates and the outcome."
 
 
 @lru_cache(maxsize=64)

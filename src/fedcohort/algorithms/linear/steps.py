@@ -5,15 +5,19 @@ With z = (x, y) − centre, over the rows of a site, or over those of each fold:
     n,   Σ z,   Σ z zᵀ                                                                     (1)
 
 A row's fold is its site's, or a hash of the row's own values and of the seed: it depends neither on
-the order of the rows nor on the site that holds them.
+the order of the rows nor on the site that holds them. All sites are told how all are dealt, and
+look at their own rows in each fold (`data.folds`).
 """
 
 from __future__ import annotations
+
+from collections.abc import Mapping
 
 import numpy as np
 
 from fedcohort.arrays import Array
 from fedcohort.data.differences import differences
+from fedcohort.data.folds import BY_ROW, check_rows, own_fold
 from fedcohort.data.isolation import FARTHEST, isolation
 from fedcohort.data.tables import LabelledTable
 from fedcohort.numerics.residuals import own_powers
@@ -25,8 +29,6 @@ STEP, FIRST, SECOND = (
 )
 #: A site sums over no more folds than these, which would come near to single rows.
 MOST_FOLDS = 20
-#: As a site's fold: each row has its own.
-BY_ROW = -1
 
 
 @message
@@ -62,20 +64,31 @@ def products(site: LabelledSite, *, origin: Array, centre: Array) -> Products:
 
 @summed
 def fold_products(
-    site: LabelledSite, *, origin: Array, centre: Array, fold: int, n_folds: int, seed: int
+    site: LabelledSite,
+    *,
+    origin: Array,
+    centre: Array,
+    dealt: Mapping[str, int],
+    n_folds: int,
+    seed: int,
+    min_cell: int,
 ) -> Products:
     """Sum the cross-products of each fold of rows.
 
-    All of this site's rows are in `fold`, or, with `BY_ROW`, each is by a hash of its values.
+    All rows of a site are in its fold of `dealt`, or, with `BY_ROW`, each is by a hash of its
+    values.
 
     Raises
     ------
     SettingError : more than `MOST_FOLDS` folds.
+    Refused : a deal that would tell of one site, or of fewer than `min_cell` rows.
     """
     if n_folds > MOST_FOLDS:
         raise SettingError(f"{n_folds} folds are asked for; give at most {MOST_FOLDS}.")
     rows = _joined(site.data)
+    fold = own_fold(site.name, dealt, n_folds, min_cell)
     place = hashed(rows, seed) % np.uint64(n_folds) if fold == BY_ROW else np.full(len(rows), fold)
+    check_rows(site.name, place, dealt, min_cell)
     nothing = np.zeros((2, rows.shape[1]))
     parts = [_products(rows[place == k], origin, centre, nothing) for k in range(n_folds)]
     names = Products.__dataclass_fields__

@@ -1,10 +1,13 @@
 """Meta-analysis of regressions that each site fits by itself."""
 
+from collections.abc import Collection, Mapping
+from typing import Any
+
 from fedcohort.algorithms.meta_analysis.model import MetaModel
-from fedcohort.algorithms.meta_analysis.program import fit
+from fedcohort.algorithms.meta_analysis.program import fit, model_of
 from fedcohort.algorithms.meta_analysis.settings import MetaSettings
 from fedcohort.algorithms.meta_analysis.steps import STEPS
-from fedcohort.protocol import Method
+from fedcohort.protocol import Method, Task
 
 _OWN = (
     "Each site's own coefficients and standard errors, once; or, where they could be those of "
@@ -18,6 +21,18 @@ def reveals_with(config: MetaSettings) -> str:
     return _OWN + _FULL * (config.pool == "multivariate")
 
 
+def bounds(config: MetaSettings, task: Task) -> Mapping[str, Collection[Any]]:
+    """Return what the step of a fit with these settings is asked with (`Method.bounds`)."""
+    family, link = model_of(config, task)
+    return {
+        "family": (family,),
+        "link": (link,),
+        "ties": (config.ties,),
+        "full": (config.pool == "multivariate",),
+        "max_rounds": (config.max_rounds,),
+    }
+
+
 METHOD = Method(
     name="meta_analysis",
     title="Meta-analysis of regressions that each site fits by itself",
@@ -29,6 +44,7 @@ METHOD = Method(
     fit=fit,
     model=MetaModel,
     steps=STEPS,
+    bounds=bounds,
     gives=frozenset({"predict", "summary", "parameters"}),
     preprocess={"scale": "none", "impute": "median"},
     alone={"pool": "fixed"},

@@ -1,10 +1,14 @@
 """Regression with a random intercept for each site: linear, logistic, Poisson."""
 
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from fedcohort.algorithms.mixed.ground import LINKS, family_of
 from fedcohort.algorithms.mixed.model import MixedModel
 from fedcohort.algorithms.mixed.program import fit
 from fedcohort.algorithms.mixed.settings import MixedSettings
 from fedcohort.algorithms.mixed.steps import STEPS
-from fedcohort.protocol import Method
+from fedcohort.protocol import Method, Task
 
 _SUMS = (
     "Only sums over all sites: once how many records differ in each column, and how far; the "
@@ -22,6 +26,18 @@ def reveals_with(config: MixedSettings) -> str:
     return _SUMS + _EFFECTS * config.site_effects
 
 
+def bounds(config: MixedSettings, task: Task) -> Mapping[str, Collection[Any]]:
+    """Return what the steps of a fit with these settings are asked with (`Method.bounds`)."""
+    family = family_of(config.family, task)
+    gaussian = family == "gaussian"
+    return {
+        "family": (family,),
+        "link": (LINKS.get(family, "identity"),),
+        "explained": (gaussian,),
+        **({} if gaussian else {"least": (1,)}),  # of these no site's own sums are told
+    }
+
+
 METHOD = Method(
     name="mixed",
     title="Regression with a random intercept for each site",
@@ -33,6 +49,7 @@ METHOD = Method(
     fit=fit,
     model=MixedModel,
     steps=STEPS,
+    bounds=bounds,
     gives=frozenset({"predict", "summary", "parameters"}),
     preprocess={"scale": "none", "impute": "median"},
 )

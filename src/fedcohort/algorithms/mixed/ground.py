@@ -28,6 +28,8 @@ from fedcohort.protocol import (
 
 #: Fewer sites than this say little about how sites differ.
 FEW = 5
+#: By which an offset acts, where it is not added to the outcome's mean.
+LINKS = {"binomial": "logit", "poisson": "log"}
 #: What a value that a family cannot have breaks.
 RULES = {
     "gaussian": ("is infinite", "Correct or drop them."),
@@ -150,7 +152,7 @@ def survey(fed: Federation, config: MixedSettings, task: Task) -> Ground:
     family = family_of(config.family, task)
     cell = max(task.min_cell, 1) if len(fed.sites) > 1 else 1
     least = cell if family == "gaussian" else 1
-    link = {"binomial": "logit", "poisson": "log"}.get(family, "identity")
+    link = LINKS.get(family, "identity")
     fed, columns = check_columns_apart(fed, task, link, counted=family != "gaussian")
     total = fed.sum(totals, family=family, offset=task.offset, least=least)
     check_all_answered(fed)

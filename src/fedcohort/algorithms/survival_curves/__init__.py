@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -23,7 +24,7 @@ from fedcohort.data import timegrid
 from fedcohort.data.design import Design
 from fedcohort.data.dictionary import Dictionary
 from fedcohort.data.outcome import Outcome
-from fedcohort.protocol import Method, SettingError
+from fedcohort.protocol import Method, SettingError, Task
 
 _PROTECTED = (
     "Only sums over all sites: records and deaths of each group; deaths by time once, for the "
@@ -55,6 +56,11 @@ def _design_of_groups(config: Any, dictionary: Dictionary, outcome: Outcome | No
     return design_of(config.by, dictionary, outcome)
 
 
+def bounds(config: Any, task: Task) -> Mapping[str, Collection[Any]]:
+    """Return what the steps of a fit with these settings are asked with (`Method.bounds`)."""
+    return {"groups": (len(task.features) if config.by else 0,)}
+
+
 METHOD = Method(
     name="kaplan_meier",
     title="Survival of all patients, or of groups, with intervals and numbers at risk",
@@ -67,6 +73,7 @@ METHOD = Method(
     model=CurvesModel,
     steps=(*CURVE_STEPS, *timegrid.STEPS),
     gives=frozenset({"predict", "predict_survival", "summary", "curves"}),
+    bounds=bounds,
     design=_design,
     ranks=_ranks,
     alone={"time_grid": "exact"},

@@ -1,11 +1,20 @@
 """Linear support vector machine over sites, with probabilities by Platt's rule."""
 
+from collections.abc import Collection, Mapping
+from typing import Any
+
 from fedcohort.algorithms.svm.model import SvmModel
 from fedcohort.algorithms.svm.program import SvmSettings, fit
 from fedcohort.algorithms.svm.steps import STEPS
 from fedcohort.data.isolation import isolation
-from fedcohort.protocol import Method
+from fedcohort.protocol import Method, Task
 from fedcohort.training import admm
+
+
+def bounds(config: SvmSettings, task: Task) -> Mapping[str, Collection[Any]]:
+    """Return what the steps of a fit with these settings are asked with (`Method.bounds`)."""
+    return {**admm.bounds(config, "hinge"), "link": ("",), "explained": (False,)}
+
 
 METHOD = Method(
     name="svm",
@@ -25,6 +34,7 @@ METHOD = Method(
     fit=fit,
     model=SvmModel,
     steps=(isolation, *admm.STEPS, *STEPS),
+    bounds=bounds,
     gives=frozenset({"predict", "summary", "parameters"}),
     preprocess={"scale": "none", "impute": "median"},
 )

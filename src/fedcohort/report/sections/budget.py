@@ -1,4 +1,7 @@
-"""What privacy cost: ε and δ of one fit and of the study; a paper's claim where it differs."""
+"""What privacy cost: ε and δ of one fit and of the study; a paper's claim where it differs.
+
+Arms whose fits have no noise, such as the bounds of a study, are named: ε says nothing of them.
+"""
 
 from __future__ import annotations
 
@@ -42,6 +45,7 @@ def section(run: Run) -> Section | None:
         "div",
         table(head, rows, numeric=(1, 2, 3), caption=f"Privacy spent; δ {delta:g} in each fit"),
         p(_reading(run, unit, every, n * delta), class_="quiet"),
+        _without(run, [a for a in run.arms if not costs[a.name]]),
         _releases(run, arms),
     )
     return Section(
@@ -64,10 +68,10 @@ def _epsilons(run: Run, arm: Arm) -> list[float]:
 def _reading(run: Run, unit: str, epsilon: float, delta: float) -> str:
     """Return how the totals are to be read."""
     told = (
-        f"All fits of this study together are within ε {_number(epsilon)} and δ {delta:.2g} for "
+        f"All fits with noise together are within ε {_number(epsilon)} and δ {delta:.2g} for "
         f"each {unit} (sums over fits: the simplest bound that always holds). "
     )
-    if run.deployed:
+    if run.deployed and run.results.get("noise") != "seed":
         return told + (
             "Each node keeps an account of all studies on its data set, refuses what would "
             "overspend, and shows it by “fedcohort node budget”."
@@ -75,6 +79,19 @@ def _reading(run: Run, unit: str, epsilon: float, delta: float) -> str:
     return told + (
         "The noise of a simulation is drawn from the study's seed, so that it can be repeated: "
         "whoever knows the seed can take it away. Do not publish this run's models as private."
+    )
+
+
+def _without(run: Run, arms: list[Arm]) -> Markup | None:
+    """Return which arms have no noise, whose numbers stand beside the others'."""
+    fitted = {str(row.get("arm")) for row in run.rows("arms")}
+    names = [a.title for a in arms if a.name in fitted]
+    if not names:
+        return None
+    return p(
+        f"Without noise, and not within this ε: {', '.join(names)}. Their results stand beside the "
+        "others in this report; whoever sees them learns what no ε bounds.",
+        class_="warning",
     )
 
 

@@ -116,7 +116,7 @@ def caveats(run: Run, arm: Arm | None) -> list[str]:
             "The study was run once. Without repeats there are no intervals, and small "
             "differences may be chance."
         )
-    out += _deployed(run)
+    out += [*_deployed(run), *_missing(run), *_drowned(run)]
     for a in run.arms:
         reasons = run.failures(a.name)
         if reasons:
@@ -166,6 +166,11 @@ def _deployed(run: Run) -> list[str]:
             out.append(f"“{run.lower.title}”: {note}")
     absent = run.mapping("network").get("absent") or {}
     out += [f"{site} takes no part ({str(why).rstrip('.')})." for site, why in absent.items()]
+    return out
+
+
+def _missing(run: Run) -> list[str]:
+    """Return whose replies were left out of which arm, how often, and why."""
     titles = {a.name: a.title for a in run.arms}
     gone: dict[tuple[str, str], int] = {}
     odd: dict[tuple[str, str], tuple[int, str]] = {}
@@ -175,7 +180,7 @@ def _deployed(run: Run) -> list[str]:
             odd[key] = (odd.get(key, (0, ""))[0] + int(row["calls"]), str(why))
         else:
             gone[key] = gone.get(key, 0) + int(row["calls"])
-    out += [
+    out = [
         f"{words.of(n, 'reply', 'replies')} of {site} to “{titles.get(arm, arm)}” "
         f"{'was' if n == 1 else 'were'} rejected and left out: {why}"
         for (site, arm), (n, why) in sorted(odd.items())
@@ -186,6 +191,17 @@ def _deployed(run: Run) -> list[str]:
         for (site, arm), n in sorted(gone.items())
     ]
     return out
+
+
+def _drowned(run: Run) -> list[str]:
+    """Return which private fits can hold nothing but noise."""
+    titles = {a.name: a.title for a in run.arms}
+    return list(
+        dict.fromkeys(
+            f"“{titles.get(str(row['arm']), row['arm'])}” is no more than noise: {row['note']}."
+            for row in run.rows("drowned")
+        )
+    )
 
 
 def _sentences(reasons: list[str]) -> str:

@@ -18,6 +18,7 @@ from fedcohort.data.outcome import Binary, Outcome, Survival
 from fedcohort.metrics import federated, federated_values, within_sites
 from fedcohort.protocol import registry
 from fedcohort.protocol.step import Step
+from fedcohort.study import private
 from fedcohort.study.arms import Arm
 from fedcohort.study.deployed import counting, holding, judging
 from fedcohort.study.plan import Plan
@@ -47,7 +48,9 @@ def of_fit(plan: Plan, arm: Arm) -> Steps:
     """Return what fits of an arm may ask, whatever of its settings are tried."""
     method = registry.find(arm.method)
     if plan.privacy.dp is not None:
-        return tuple(s for s in method.steps if s.private)
+        listed = private.releases(method, method.configure(arm.configured()), plan.privacy.dp)
+        names = {release.step for release in listed}
+        return tuple(s for s in method.steps if s.name in names)
     # what is proposed of a space is not known beforehand
     asked = method.steps if plan.space(arm) else _of_grid(arm)
     if method.raw or method.design is not None:

@@ -31,8 +31,9 @@ from fedcohort.protocol.errors import QuorumLost
 from fedcohort.protocol.ledger import Ledger
 from fedcohort.runtime.coordinator import Coordinator, Progress
 from fedcohort.runtime.journal import Journal
-from fedcohort.study import saved, tune
+from fedcohort.study import private, saved, tune
 from fedcohort.study.arms import Arm
+from fedcohort.study.cautions import told_if_crowded, told_if_drowned
 from fedcohort.study.cells import (
     Cell,
     defect,
@@ -46,14 +47,17 @@ from fedcohort.study.deployed import evaluation
 from fedcohort.study.deployed.evaluation import Found
 from fedcohort.study.deployed.judging import Own, Said
 from fedcohort.study.deployed.sessions import Session
-from fedcohort.study.deployed.sites import Sites
+from fedcohort.study.deployed.sites import Sites, noise_of
 from fedcohort.study.deployed.table import Unfit
 from fedcohort.study.deployed.terms import Terms
 from fedcohort.study.deployed.tuning import NetworkTuner
 from fedcohort.study.engine import Problem, Run, Trail, fit_over
 from fedcohort.study.layout import seed_of
+from fedcohort.study.missing import stretches
 from fedcohort.study.rows import plain, row_of
 
+#: The name of the piece that meets the sites.
+COHORT = "cohort"
 #: What ends a run, so that it can go on later, rather than fail an arm.
 ENDS = (SiteUnavailable, JournalMismatch, Refused, Unfit)
 #: Called after each call of a session with the session's name.
@@ -238,6 +242,12 @@ class Workshop:
             raise FedcohortError("its tuning failed; " + found.get("status", ""))
         return found["chosen"]
 
+    def _rows(self) -> list[int | None]:
+        """Return the first repeat's training rows of each site; None where they are not shown."""
+        met = self.note(COHORT) or {}
+        rows: dict[str, int | None] = met.get("halves", [[{}, {}]])[0][0]
+        return [rows.get(site) for site in self._sites.names]
+
     def _fit(self, cell: Cell, arm: Arm, made: _Made) -> dict[str, Any]:
         """Fit an arm over the sites and judge it."""
         made.sessions += [Session(kind, cell.repeat, cell.arm) for kind in ("fit", "judge")]
@@ -246,6 +256,9 @@ class Workshop:
         about = Problem(
             {}, terms.dictionary, terms.outcome, plan.min_cell, plan.quorum, dp=plan.privacy.dp
         )
+        chosen, rows_by_site = self._chosen(cell), self._rows()
+        dp = plan.privacy.dp if cell.repeat == 0 else None  # it is said once
+        noise = told_if_drowned(arm, chosen, dp, rows_by_site)
         began = time.perf_counter()
         with self.session(Session("fit", cell.repeat, cell.arm)) as open_:
             try:
@@ -253,7 +266,7 @@ class Workshop:
                     open_.fed,
                     about,
                     method,
-                    arm.configured(self._chosen(cell)),
+                    arm.configured(chosen),
                     arm.preprocess,
                     seed_of(plan, cell.repeat),
                     open_.trail,
@@ -282,6 +295,8 @@ class Workshop:
             found["dropped"] = [
                 {"column": c, "reason": why} for c, why in run.design.dropped.items()
             ]
+            found["crowded"] = told_if_crowded(run, arm, chosen, rows_by_site)
+            found["drowned"] = noise
             self._save(arm, scenario, run)
         return found
 
@@ -307,17 +322,8 @@ class Workshop:
         """Keep a session's ledger, and which sites were missing from which of its calls."""
         arm, scenario = self.plan.arms[cell.arm], self.plan.scenarios[0].name
         made.lines += tagged(open_.trail.ledger.lines, arm.name, scenario, cell.repeat, phases)
-        calls: dict[tuple[str, bool], list[int]] = {}
-        odd = open_.fed.rejected
-        for call, site in open_.fed.missing:
-            calls.setdefault((site, (call, site) in odd), []).append(call)
         phase = list(phases.values())[-1]
-        made.missing += [  # a row for each stretch of calls, so that it says which they were
-            {"phase": phase, "site": site, "calls": len(n), "first": n[0], "last": n[-1]}
-            | ({"rejected": odd[n[0], site]} if rejected else {})
-            for (site, rejected), missed in sorted(calls.items())
-            for n in _stretches(missed)
-        ]
+        made.missing += stretches(open_.fed.missing, open_.fed.rejected, phase)
 
     # what is kept ---------------------------------------------------------------------
 
@@ -358,23 +364,16 @@ class Workshop:
     def _save(self, arm: Arm, scenario: str, run: Run) -> None:
         """Write the first repeat's model."""
         share = 1 - self.plan.test_fraction
-        notes = {
+        notes: dict[str, Any] = {
             "study": self.plan.study,
             "arm": arm.name,
             "scenario": scenario,
             "repeat": 0,
             "trained_on": f"{share:.0%} of the rows",
         }
+        if (dp := self.plan.privacy.dp) is not None:
+            method = registry.find(arm.method)
+            config = method.configure(arm.configured())
+            notes["privacy"] = private.told(method, config, dp, noise_of(self._sites))
         parts = saved.Saved.of(arm.method, run.model, run.design, self.terms.dictionary, notes)
         saved.write(self._models / arm.name, parts)
-
-
-def _stretches(calls: list[int]) -> list[list[int]]:
-    """Return numbers that rise as lists of which each has no gap."""
-    found: list[list[int]] = []
-    for call in calls:
-        if found and call == found[-1][-1] + 1:
-            found[-1].append(call)
-        else:
-            found.append([call])
-    return found

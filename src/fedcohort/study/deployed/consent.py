@@ -3,15 +3,16 @@
 A steward approves settings. They say which steps there are (`asking`); what the coordinator sends
 with a step is held against them at the site too, for each call, before a row is looked at:
 
-    thresholds  `min_cell` and `least` are not below the study's, numbers are rounded if approved
+    arguments   whole numbers, yes or no, and texts are those that the study's settings give: its
+                `min_cell` exactly, its seed, folds, families, options (`bounds`)
     views       of kinds that the session has; a preprocessing names the columns, types, outcome,
                 classes, roles and options of the study; limits, knots, pooled levels and a joint
                 distribution only where an option asks for them
     sessions    of tuning, no more than there are candidates and folds
     noise       of a private fit, by `privacy.guard`; its preprocessing follows from the dictionary
 
-Numbers are the coordinator's to choose: where limits lie, at which coefficients sums are formed.
-A site cannot know them beforehand; `docs/network-threats.md` says what that means.
+Real numbers are the coordinator's to choose: where limits lie, at which coefficients sums are
+formed. A site cannot know them beforehand; `docs/network-threats.md` says what that means.
 
 Revealed: by a refusal, the rule.
 """
@@ -31,10 +32,11 @@ from fedcohort.data.encode import Encoding
 from fedcohort.data.preprocess import bounded_design, strata_levels
 from fedcohort.data.preprocess.iterative import IncompleteView
 from fedcohort.data.variable import Variable
-from fedcohort.protocol import Refused, registry
+from fedcohort.protocol import registry
 from fedcohort.protocol.federation import View
 from fedcohort.protocol.host import Call
 from fedcohort.study.arms import MOST_TRIALS, Arm
+from fedcohort.study.deployed.bounds import Bounds, beyond
 from fedcohort.study.deployed.judging import Own, Said, Seen
 from fedcohort.study.deployed.terms import Terms
 from fedcohort.study.tune import ROW_FOLDS
@@ -53,8 +55,6 @@ VIEWS: Mapping[str, tuple[type[Any], ...]] = {
 DEFAULTS: Mapping[str, Any] = {
     "scale": "none", "impute": "median", "winsorise": 0.0, "pool_levels": 0,
 }  # fmt: skip
-#: Methods whose step counts records of a site by themselves only in some families.
-_WITHOUT_LEAST = {"mixed": "gaussian"}
 #: More sites than a network has.
 MOST_SITES = 1000
 
@@ -67,11 +67,13 @@ class Consent:
     ----------
     kind : of the session.
     arm : whose session it is; None of those without.
+    seed : of the session's repeat.
     """
 
     terms: Terms
     kind: str
     arm: Arm | None = None
+    seed: int = 0
     _seen: list[View] = field(default_factory=list[View], repr=False)
 
     def __call__(self, call: Call, arguments: Mapping[str, Any]) -> None:
@@ -81,7 +83,7 @@ class Consent:
         ------
         Refused : "beyond", and in what the call goes beyond the study.
         """
-        self._check_thresholds(arguments)
+        self._bounds.check(call, arguments)
         if call.view is not None and not any(call.view is seen for seen in self._seen):
             self._check_view(call.view)
             self._seen[:] = [call.view]
@@ -101,21 +103,9 @@ class Consent:
     def _setting(self, name: str) -> Any:
         return getattr(self._config, name, None) if self.arm is not None else None
 
-    def _check_thresholds(self, arguments: Mapping[str, Any]) -> None:
-        least = self.terms.plan.min_cell
-        for name in ("min_cell", "least"):
-            asked = arguments.get(name, least)
-            if name == "least" and self._counts_no_site:
-                continue
-            if type(asked) not in (int, float) or not asked >= least:
-                raise beyond(f"{name} is below its privacy.min_cell of {least}")
-        if arguments.get("rounding", True) is not True and self._setting("rounding") is not False:
-            raise beyond("numbers without rounding are asked for")
-
-    @property
-    def _counts_no_site(self) -> bool:
-        family = _WITHOUT_LEAST.get(self.arm.method) if self.arm is not None else None
-        return family is not None and self._setting("family") != family
+    @cached_property
+    def _bounds(self) -> Bounds:
+        return Bounds(self.terms, self.kind, self.arm, self.seed)
 
     # views ----------------------------------------------------------------------------
 
@@ -229,11 +219,6 @@ class Consent:
         self._check(asked.joint is None or joint, "impute is not 'iterative'")
         for c in asked.columns:
             self._check_column(c)
-
-
-def beyond(what: str) -> Refused:
-    """Return the refusal of a call that goes beyond the study."""
-    return Refused("beyond", f"the coordinator asks for more than the approved study: {what}.")
 
 
 def most_numbers(kind: str, arm: Arm, trials: object) -> int:

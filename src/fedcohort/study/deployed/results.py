@@ -1,4 +1,4 @@
-"""What a deployed study's files say of its data, and of who was missing.
+"""What a deployed study's files say of its data.
 
 Everything about patients comes from two sessions: Table 1 (`data.describe`) and `counting`. Where a
 site hides its own events, those of all sites are hidden, also in Table 1.
@@ -18,17 +18,15 @@ import yaml
 from fedcohort.data import describe, preprocess
 from fedcohort.data.outcome import Survival
 from fedcohort.protocol import SiteUnavailable, registry
-from fedcohort.study.cells import Cell, cells_of, tagged, write_text
+from fedcohort.study.cells import tagged, write_text
 from fedcohort.study.counts import Shown
 from fedcohort.study.deployed import counting, evaluation, judging
-from fedcohort.study.deployed.cells import Workshop
+from fedcohort.study.deployed.cells import COHORT, Workshop
 from fedcohort.study.deployed.sessions import Session
-from fedcohort.study.deployed.sites import Sites
+from fedcohort.study.deployed.sites import Sites, noise_of
 from fedcohort.study.results import About, mark_of, outcome_told, scenario_told, write_all
 from fedcohort.study.step_words import step_words
 
-#: The name of the piece that meets the sites.
-COHORT = "cohort"
 #: How the lower bound is judged, for the report.
 ALONE = (
     "Its blind rows are compared within each hospital, since every hospital has a model of its own."
@@ -124,8 +122,8 @@ def write(shop: Workshop, sites: Sites, out: Path, seconds: float, command: str)
                 "sites": list(sites.names),
                 "absent": dict(sites.absent),
             },
-            "missing": list(_missing(shop)),
             "left_out": [vars(arm) for arm in terms.left_out],
+            "noise": None if plan.privacy.dp is None else noise_of(sites),
         },
         intervals="repeats",
         exactness=evaluation.exactness(terms.outcome, plan.metrics),
@@ -156,18 +154,3 @@ def _declared(shop: Workshop) -> dict[str, dict[str, Any]]:
             "note": ALONE,
         }
     return found
-
-
-def _missing(shop: Workshop) -> list[dict[str, Any]]:
-    """Return which sites were missing from which calls, by arm and repeat."""
-    rows: list[dict[str, Any]] = []
-    for cells in cells_of(shop.plan):
-        for cell in cells:
-            rows += _of(shop, cell)
-    return rows
-
-
-def _of(shop: Workshop, cell: Cell) -> list[dict[str, Any]]:
-    found = shop.result(cell) or {}
-    head = {"arm": shop.plan.arms[cell.arm].name, "repeat": cell.repeat}
-    return [{**head, **row} for row in found.get("missing", ())]

@@ -28,6 +28,7 @@ from fedcohort.study.deployed import results
 from fedcohort.study.deployed.cells import Workshop
 from fedcohort.study.deployed.sites import Sites
 from fedcohort.study.deployed.terms import Terms
+from fedcohort.study.few_sites import check_sites
 from fedcohort.study.lock import locked
 from fedcohort.study.privacy import checked_secure
 from fedcohort.study.runner import WORK
@@ -75,11 +76,13 @@ def run(
         another process works there.
     SiteUnavailable : too few sites answered; bring them back and resume.
     DataError : a site's table does not fit the study; nothing was computed.
-    SettingError : sums shall be masked, and fewer than three sites take part.
+    SettingError : sums shall be masked, and fewer than three sites take part; or a setting of an
+        arm needs more sites than there are.
     FedcohortError : a site does not accept the study, or the disk is full; what was done is kept.
     """
     began = time.monotonic()
     checked_secure(terms.plan.privacy.secure, len(sites.names))
+    check_sites(terms.plan, len(sites.names))
     runner.open_folder(out, resume)
     with locked(out / WORK / "lock"):
         _claim(terms, sites, out, resume)

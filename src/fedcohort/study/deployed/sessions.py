@@ -132,7 +132,7 @@ def open_session(
         consent = Consent(terms, asked.kind)
         return Host(table.site, table, counting.STEPS, plan.seed, consent)
     seed, arm = seed_of(plan, asked.repeat), plan.arms[asked.arm]
-    consent = Consent(terms, asked.kind, arm)
+    consent = Consent(terms, asked.kind, arm, seed)
     if asked.kind == "alone":
         mine = Alone.of(table, asked.repeat, arm, least)
         return Host(table.site, mine, asking.of_judge(terms.outcome), seed, consent)
@@ -142,7 +142,7 @@ def open_session(
         if asked.kind == "tune" and arm.folds == "row-kfold":
             fold = hashed(train, seed) % ROW_FOLDS
             train = train[fold != asked.number % ROW_FOLDS].reset_index(drop=True)
-        guard = _guard(terms, arm, table.site, len(train), session, spending, seed)
+        guard = _guard(terms, arm, table, len(train), session, spending, seed)
         return Host(table.site, train, asking.of_fit(plan, arm), seed, consent, guard)
     known = (terms.outcome, terms.dictionary, arm.method, least)
     if asked.kind == "score":
@@ -156,7 +156,7 @@ def open_session(
 def _guard(
     terms: Terms,
     arm: Arm,
-    site: str,
+    table: SiteTable,
     rows: int,
     session: str,
     spending: Callable[[str, Dp], Tally] | None,
@@ -168,7 +168,14 @@ def _guard(
         return None
     method = registry.find(arm.method)
     config = method.configure(arm.configured())
+    held = private.held(method, config, dp, terms.dictionary, terms.outcome)
     if spending is None:
-        return private.simulated_guard(site, rows, method, config, dp, seed)
+        return private.simulated_guard(
+            table.site, rows, method, config, dp, seed,
+            patients=len(table.frame), demanded=held, scenario=terms.plan.scenarios[0].name,
+        )  # fmt: skip
     releases = tuple(private.releases(method, config, dp))
-    return SiteGuard(site, method.name, releases, dp, rows, None, spending(session, dp))
+    return SiteGuard(
+        table.site, method.name, releases, dp, rows, None, spending(session, dp),
+        patients=len(table.frame), held=held,
+    )  # fmt: skip

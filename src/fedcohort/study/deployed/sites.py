@@ -54,6 +54,11 @@ class Sites(Protocol):
         ...
 
 
+def noise_of(sites: Sites) -> str:
+    """Return where the noise of private fits comes from: "seed" in a rehearsal, else "system"."""
+    return "seed" if isinstance(sites, LocalSites) else "system"
+
+
 class LocalSites:
     """Sites in this process.
 

@@ -151,7 +151,7 @@ def admm_smoothed(
     )
 
 
-@summed
+@summed(apart=("fresh",))
 def admm_round(
     site: Site[LabelledTable, Memory | None],
     *,

@@ -1,0 +1,154 @@
+"""Stacked autoencoders, tied and untied.
+
+The encoder is x → h_1 → … → z, the decoder goes the same widths back. Thesis 003 (deep embedded
+clustering of MDS), section 2.1.1: in the tied one the decoder's weights are the encoder's
+transposed, with biases of their own, and nothing bends the bottleneck:
+
+    h_l = g(W_l h_{l−1} + b_l),   z = W_L h_{L−1} + b_L                                    (1)
+    h̃_{l−1} = g(W_lᵀ h̃_l + c_l),  h̃_L = z,  y = g_out(W_1ᵀ h̃_1 + c_1)                     (2)
+
+Dropout is on the hidden units of both sides: neither on x, which is the input noise's work
+(`models.reconstruction.Noise`), nor on z (thesis, section 4.1.1: none after the bottleneck).
+
+θ holds W_1, b_1, …, W_L, b_L; then, tied, c_L, …, c_1, or, untied, V_L, c_L, …, V_1, c_1.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from fedcohort.models.layers import CURVES, SeededDropout
+
+#: Widths of the published encoders, hidden layers first and the latent space last, of (p, k):
+#: "dec", "curves" and "google" of thesis 003, section 4.1.1; "small" of D6.2, section 7.4.1.
+ARCHITECTURES: Mapping[str, Callable[[int, int], tuple[int, ...]]] = {
+    "dec": lambda p, k: (500, 500, 2000, 10),
+    "curves": lambda p, k: (400, 200, 100, 50, 25, 6),
+    "google": lambda p, k: (1000, 500, 250, 10),
+    "small": lambda p, k: (26, 26, 100, k),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Autoencoder:
+    """An autoencoder of p inputs.
+
+    Attributes
+    ----------
+    inputs : p.
+    widths : of the hidden layers, then d of the latent space.
+    tied : whether the decoder's weights are the encoder's transposed.
+    activation : g of eqs. (1) and (2), a name in `layers.CURVES`.
+    output : g_out of eq. (2), a name in `layers.CURVES`.
+    dropout : probability that a hidden unit is silent in a training step.
+    unit_norm : whether z is divided by ‖z‖, before it is decoded or clustered.
+    bottleneck : activation of z. Other than "linear" only in the pairs of layer-wise pretraining,
+        whose code is a hidden layer of the whole (`models.stacking`); then dropout is on it too.
+    """
+
+    kind: ClassVar[str] = "autoencoder"
+
+    inputs: int
+    widths: tuple[int, ...] = (500, 500, 2000, 10)
+    tied: bool = True
+    activation: str = "relu"
+    output: str = "relu"
+    dropout: float = 0.0
+    unit_norm: bool = False
+    bottleneck: str = "linear"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "widths", tuple(self.widths))
+
+    @property
+    def spec(self) -> str:
+        """JSON text that determines the network."""
+        return json.dumps({"kind": self.kind, **dataclasses.asdict(self)}, sort_keys=True)
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Return p, the hidden widths, d."""
+        return (self.inputs, *self.widths)
+
+    @property
+    def size(self) -> int:
+        """Return P, the length of θ (of the autoencoder alone)."""
+        return sum(map(len, self.slices()))
+
+    def slices(self) -> list[range]:
+        """Return where W_1, b_1, …, W_L, b_L and then the decoder's parameters stand in θ."""
+        shapes = [n for a, b in pairwise(self.sizes) for n in (a * b, b)]
+        for b, a in pairwise(self.sizes[::-1]):
+            shapes += [a] if self.tied else [a * b, a]
+        ends = np.cumsum([0, *shapes]).tolist()
+        return [range(a, b) for a, b in pairwise(ends)]
+
+    def build(self) -> AutoencoderNet:
+        """Return the module, its parameters not yet set."""
+        return AutoencoderNet(self)
+
+
+class AutoencoderNet(nn.Module):
+    """Module of eqs. (1) and (2)."""
+
+    def __init__(self, a: Autoencoder):
+        super().__init__()
+        self._activation, self._output = CURVES[a.activation], CURVES[a.output]
+        self._bottleneck, self._unit_norm = CURVES[a.bottleneck], a.unit_norm
+        self.encoder = nn.ModuleList(
+            nn.utils.skip_init(nn.Linear, n, m) for n, m in pairwise(a.sizes)
+        )
+        back = list(pairwise(a.sizes[::-1]))
+        self.decoder = nn.ModuleList(
+            _Back(m) if a.tied else nn.utils.skip_init(nn.Linear, n, m) for n, m in back
+        )
+        hidden, drop = len(a.widths) - 1, a.dropout > 0
+        self.silent = nn.ModuleList(SeededDropout(a.dropout) for _ in range(2 * hidden * drop))
+        code = SeededDropout(a.dropout) if drop and a.bottleneck != "linear" else nn.Identity()
+        self.silent_code = code
+
+    def encode(self, x: Tensor) -> Tensor:
+        """Return z (n, d) of x (n, p), eq. (1)."""
+        last = len(self.encoder) - 1
+        for k, layer in enumerate(self.encoder):
+            x = layer(x)
+            x = self._hidden(x, k) if k < last else self._bottleneck(x)
+        return functional.normalize(x, dim=1) if self._unit_norm else x
+
+    def decode(self, z: Tensor) -> Tensor:
+        """Return y (n, p) of z (n, d), eq. (2)."""
+        last = len(self.decoder) - 1
+        z = self.silent_code(z)
+        for k, (layer, ahead) in enumerate(zip(self.decoder, reversed(self.encoder), strict=True)):
+            z = layer(z, ahead.weight) if isinstance(layer, _Back) else layer(z)
+            z = self._hidden(z, last + k) if k < last else self._output(z)
+        return z
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return y (n, p) of x (n, p)."""
+        return self.decode(self.encode(x))
+
+    def _hidden(self, h: Tensor, k: int) -> Tensor:
+        h = self._activation(h)
+        return self.silent[k](h) if len(self.silent) else h
+
+
+class _Back(nn.Module):
+    """h ↦ hW + c: the way back through a layer of the encoder, with a bias c (m,) of its own."""
+
+    def __init__(self, m: int):
+        super().__init__()
+        self.bias = nn.Parameter(torch.empty(m))
+
+    def forward(self, h: Tensor, weight: Tensor) -> Tensor:
+        return functional.linear(h, weight.t(), self.bias)

@@ -1,0 +1,39 @@
+"""What networks are built of: activations, and dropout that draws from its own generator."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import torch
+from torch import Tensor, nn
+
+#: Activations of a perceptron, by the name users type.
+ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
+    "tanh": nn.Tanh,
+    "relu": nn.ReLU,
+    "selu": nn.SELU,
+    "silu": nn.SiLU,
+}
+
+#: Activations of an autoencoder, by the name users type.
+CURVES: Mapping[str, Callable[[Tensor], Tensor]] = {
+    "relu": torch.relu,
+    "sigmoid": torch.sigmoid,
+    "linear": lambda x: x,
+}
+
+
+class SeededDropout(nn.Module):
+    """Dropout that draws from a generator of its own, never from torch's global one."""
+
+    def __init__(self, p: float):
+        super().__init__()
+        self.p = p
+        self.generator = torch.Generator()
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Keep each entry with probability 1 − p, scaled by 1/(1 − p); all of them in `eval`."""
+        if not self.training:
+            return x
+        kept = torch.rand(x.shape, generator=self.generator) >= self.p
+        return x * kept.to(x) / (1.0 - self.p)

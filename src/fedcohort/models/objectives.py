@@ -1,0 +1,145 @@
+"""Objectives: what a network is trained for where the loss is more than a slope at its outputs.
+
+A `Loss` (`models.losses`) sees a network's outputs (n,), and gives their slope. An `Objective` has
+the module itself, and torch finds the slope. Both are built from a plan's `loss` by `loss_of`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Self, cast
+
+import torch
+from torch import Tensor, nn
+
+from fedcohort.arrays import Array
+from fedcohort.models.dec import DecNet
+from fedcohort.models.losses import LOSSES, Loss
+from fedcohort.models.reconstruction import Noise, mixed
+
+
+class Objective(ABC):
+    """What training asks of an objective."""
+
+    @property
+    def informative(self) -> bool:
+        """Whether its rows can teach anything; those without rows are not asked."""
+        return True
+
+    @property
+    def draws(self) -> bool:
+        """Whether a training step draws random numbers beside those of the network's dropout."""
+        return False
+
+    @abstractmethod
+    def __call__(self, module: nn.Module, x: Tensor, seed: int | None = None) -> Tensor:
+        """Return the value (), averaged over the rows of x (n, p).
+
+        Parameters
+        ----------
+        seed : of a training step, which all draws are from; None draws nothing.
+        """
+
+    @abstractmethod
+    def take(self, rows: Array) -> Self:
+        """Return the objective of some of the rows, given by number."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reconstruction(Objective):
+    """Eq. (1) of `models.reconstruction`, from inputs with noise.
+
+    Attributes
+    ----------
+    beta : β in [0, 1]; above 0 the network's output must be a probability (a sigmoid).
+    noise : of the inputs in training; what is reconstructed has none.
+    """
+
+    beta: float = 0.0
+    noise: Noise = Noise()  # noqa: RUF009  frozen, so that all may share it
+
+    @property
+    def spec(self) -> str:
+        """JSON text that determines the objective, for a plan's `loss`."""
+        return json.dumps({"kind": "reconstruction", **dataclasses.asdict(self)}, sort_keys=True)
+
+    @property
+    def draws(self) -> bool:
+        """Whether a training step draws random numbers."""
+        return self.noise.draws
+
+    def __call__(self, module: nn.Module, x: Tensor, seed: int | None = None) -> Tensor:
+        """Return the value (), averaged over the rows of x (n, p)."""
+        seen = x if seed is None else self.noise(x, seed)
+        return mixed(module(seen), x, self.beta)
+
+    def take(self, rows: Array) -> Self:
+        """Return itself: rows are all alike to it."""
+        return self
+
+
+@dataclass(frozen=True)
+class KlObjective(Objective):
+    """KL(P‖Q)/n + γL: thesis 003, eq. 2.19, averaged; with γ > 0 the decoder is kept.
+
+    The second term is IDEC's (Guo et al., IJCAI 2017, eq. 7), who write L + KL/γ. Of a module of
+    kind "dec"; P is held fixed. Dropout is the module's own: without it, the spec says 0.
+
+    Attributes
+    ----------
+    targets : P (n, k), on the network's device, in its type.
+    gamma : γ ≥ 0; 0 is DEC, which leaves the decoder of an untied network as it was.
+    reconstruction : L, without its noise.
+    """
+
+    targets: Tensor
+    gamma: float = 0.0
+    reconstruction: Reconstruction = Reconstruction()
+
+    def __call__(self, module: nn.Module, x: Tensor, seed: int | None = None) -> Tensor:
+        """Return the value (), averaged over the rows of x (n, p)."""
+        net = cast("DecNet", module)
+        z = net.encode(x)
+        p = self.targets
+        value = (torch.xlogy(p, p) - p * net.log_assign(z)).sum() / len(x)
+        if self.gamma:
+            value = value + self.gamma * mixed(net.decode(z), x, self.reconstruction.beta)
+        return value
+
+    def take(self, rows: Array) -> Self:
+        """Return the objective of some of the rows, given by number."""
+        at = torch.from_numpy(rows).to(self.targets.device)
+        return dataclasses.replace(self, targets=self.targets[at])
+
+
+def _reconstruction(entries: Mapping[str, Any]) -> Reconstruction:
+    noise = dict(entries["noise"])
+    noise["frequencies"] = tuple(noise["frequencies"])
+    return Reconstruction(beta=entries["beta"], noise=Noise(**noise))
+
+
+#: Objectives by the kind in their spec: what builds one from the spec.
+OBJECTIVES: Mapping[str, Callable[[Mapping[str, Any]], Objective]] = {
+    "reconstruction": _reconstruction,
+}
+
+
+def loss_of(text: str, table: Any) -> Loss | Objective:
+    """Return the loss of a table.
+
+    Parameters
+    ----------
+    text : a name in `losses.LOSSES`, or the spec of an objective, a JSON text with its kind.
+    """
+    return _objective(text) if text.startswith("{") else LOSSES[text](table)
+
+
+@lru_cache(maxsize=64)
+def _objective(text: str) -> Objective:
+    entries = json.loads(text)
+    return OBJECTIVES[entries["kind"]](entries)

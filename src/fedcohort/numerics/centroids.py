@@ -1,0 +1,202 @@
+"""Centroids: which is nearest, k-means of weighted points, aggregation of sites' centroids.
+
+Lloyd, IEEE Trans. Inf. Theory 28(2), 1982; Arthur and Vassilvitskii, SODA 2007 (k-means++). With
+points x_i of weight w_i, centroids μ_j and l(i) the nearest of them,
+
+    W = Σ_i w_i ‖x_i − μ_l(i)‖²,   μ_j ← Σ_{i: l(i)=j} w_i x_i / Σ_{i: l(i)=j} w_i          (1)
+
+Aggregations of m centroids of all sites to k: thesis 003, section 2.1.2.
+
+Two partitions of the same rows are compared by their table of counts f_ij, of rows in cluster i of
+the one and j of the other: adjusted Rand index (Hubert and Arabie, J. Classification 2, 1985), and
+the fewest rows that a union of clusters of the one and a union of the other's do not share, but
+some. A table is a graph, with clusters as nodes and f as weights of edges; two unions are two sides
+of it; and the rows that they do not share are the cut between them. So that number is the least cut
+of a connected part (Stoer and Wagner, J. ACM 44(4), 1997). Sums over the clusters of both then tell
+nothing about fewer rows: any difference of them has at least so many in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+from scipy.sparse.csgraph import connected_components
+
+from fedcohort.arrays import Array
+
+#: Squared distances that differ by less than this part of their terms are a tie.
+TIE = 1e-12
+
+#: Rows whose distances are worked out at a time.
+PART = 8192
+
+
+def nearest(x: Array, centroids: Array) -> Array:
+    """Return the nearest of centroids (k, d) to each row of x (n, d): (n,); of a tie the first.
+
+    Ties are told with a tolerance, so that the order and the number of rows decide none.
+    """
+    found = np.empty(len(x), np.intp)
+    about = centroids.mean(axis=0)
+    c = centroids - about
+    own = (c**2).sum(axis=1)
+    for start in range(0, len(x), PART):
+        z = x[start : start + PART] - about
+        d = own - 2.0 * z @ c.T
+        slack = TIE * ((z**2).sum(axis=1) + own.max())
+        found[start : start + PART] = (d <= (d.min(axis=1) + slack)[:, None]).argmax(axis=1)
+    return found
+
+
+def apart(x: Array, centroids: Array) -> Array:
+    """Return the squared distance of each row of x (n, d) to each centroid (k, d): (n, k)."""
+    return np.stack([((x - c) ** 2).sum(axis=1) for c in centroids], axis=1)
+
+
+def spread_out(points: Array, weights: Array, k: int, rng: np.random.Generator) -> Array:
+    """Return k of points (m, d) as k-means++ draws them, with weights (m,): (k, d).
+
+    A point is drawn in proportion to its weight times its squared distance to those drawn before.
+    """
+    chosen = [int(rng.choice(len(points), p=weights / weights.sum()))]
+    left = ((points - points[chosen[0]]) ** 2).sum(axis=1)
+    while len(chosen) < k:
+        mass = weights * left
+        mass[chosen] = 0.0
+        if not mass.any():
+            mass = np.ones(len(points))
+            mass[chosen] = 0.0
+        chosen.append(int(rng.choice(len(points), p=mass / mass.sum())))
+        left = np.minimum(left, ((points - points[chosen[-1]]) ** 2).sum(axis=1))
+    return points[chosen]
+
+
+def weighted_kmeans(
+    points: Array,
+    weights: Array,
+    k: int,
+    rng: np.random.Generator,
+    *,
+    restarts: int = 25,
+    rounds: int = 100,
+) -> tuple[Array, float]:
+    """Return centroids (k, d) of the least W, eq. (1), of several starts, and W.
+
+    Parameters
+    ----------
+    points, weights : (m, d) and (m,) > 0, with m ≥ k.
+
+    Raises
+    ------
+    ValueError : fewer points than clusters.
+    """
+    _enough(len(points), k)
+    best, least = points[:k], np.inf
+    for _ in range(restarts):
+        at = spread_out(points, weights, k, rng)
+        for _ in range(rounds):
+            before, label = at.copy(), nearest(points, at)
+            for j in range(k):
+                if (own := label == j).any():
+                    at[j] = np.average(points[own], axis=0, weights=weights[own])
+            if np.array_equal(at, before):
+                break
+        value = float(weights @ apart(points, at).min(axis=1))
+        if value < least:
+            best, least = at, value
+    return best, least
+
+
+def max_min(centroids: Array, sizes: Array, k: int, rng: np.random.Generator) -> Array:
+    """Return k of centroids (m, d): one at random, then each time the farthest from those chosen.
+
+    The thesis takes the first centroid of a site at random; as k-means gives clusters in no order,
+    this is any of all.
+    """
+    _enough(len(centroids), k)
+    chosen = [int(rng.integers(len(centroids)))]
+    while len(chosen) < k:
+        far = apart(centroids, centroids[chosen]).min(axis=1)
+        far[chosen] = -1.0
+        chosen.append(int(far.argmax()))
+    return centroids[chosen]
+
+
+def random(centroids: Array, sizes: Array, k: int, rng: np.random.Generator) -> Array:
+    """Return k of centroids (m, d) at random, none twice."""
+    _enough(len(centroids), k)
+    return centroids[rng.choice(len(centroids), k, replace=False)]
+
+
+def random_weighted(centroids: Array, sizes: Array, k: int, rng: np.random.Generator) -> Array:
+    """Return k of centroids (m, d), drawn in proportion to their rows, sizes (m,), none twice."""
+    _enough(len(centroids), k)
+    return centroids[rng.choice(len(centroids), k, replace=False, p=sizes / sizes.sum())]
+
+
+def double_kmeans(centroids: Array, sizes: Array, k: int, rng: np.random.Generator) -> Array:
+    """Return k-means of centroids (m, d), each as often as it has rows, sizes (m,): (k, d)."""
+    return weighted_kmeans(centroids, np.asarray(sizes, float), k, rng)[0]
+
+
+#: Aggregations by name: (centroids (m, d), their rows (m,), k, rng) → (k, d).
+AGGREGATIONS: Mapping[str, Callable[[Array, Array, int, np.random.Generator], Array]] = {
+    "max_min": max_min,
+    "random": random,
+    "random_weighted": random_weighted,
+    "double_kmeans": double_kmeans,
+}
+
+
+def _enough(points: int, k: int) -> None:
+    if points < k:
+        raise ValueError(f"{points} centroids give no {k} clusters.")
+
+
+def adjusted_rand(table: Array) -> float:
+    """Return the adjusted Rand index of two partitions from their table of counts (a, b)."""
+
+    def pairs(counts: Array) -> float:
+        return float((counts * (counts - 1.0)).sum() / 2.0)
+
+    same, rows, columns = pairs(table), pairs(table.sum(axis=1)), pairs(table.sum(axis=0))
+    every = pairs(table.sum(keepdims=True))
+    expected = rows * columns / every if every else 0.0
+    most = (rows + columns) / 2.0
+    return 1.0 if most == expected else (same - expected) / (most - expected)
+
+
+def least_difference(table: Array) -> float:
+    """Return the fewest rows, above 0, that unions of clusters of two partitions do not share.
+
+    table : f (a, b) ≥ 0, rows by cluster of the one and the other; infinite where all are 0.
+    """
+    a, b = table.shape
+    graph = np.zeros((a + b, a + b))
+    graph[:a, a:], graph[a:, :a] = table, table.T
+    parts, part = connected_components(graph > 0, directed=False)
+    cuts = (_least_cut(graph[np.ix_(own, own)]) for own in (part == p for p in range(parts)))
+    return min(cuts, default=np.inf)
+
+
+def _least_cut(graph: Array) -> float:
+    """Return the least weight between two sides of a connected graph (v, v)."""
+    g, least = graph.copy(), np.inf
+    while len(g) > 1:
+        tied, added = g[0].copy(), [0]
+        outside = np.ones(len(g), bool)
+        outside[0] = False
+        while outside.any():
+            new = int(np.where(outside, tied, -1.0).argmax())
+            outside[new] = False
+            added.append(new)
+            if outside.any():
+                tied = tied + g[new]
+        before, last = added[-2], added[-1]
+        least = min(least, float(g[last].sum() - g[last, last]))
+        g[before] += g[last]
+        g[:, before] += g[:, last]
+        g[before, before] = 0.0
+        g = np.delete(np.delete(g, last, axis=0), last, axis=1)
+    return least

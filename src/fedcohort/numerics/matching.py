@@ -1,0 +1,39 @@
+"""Which cluster is which class: the best one-to-one matching of labels (Hungarian method).
+
+Kuhn, Naval Res. Logist. Q. 2, 1955; solved by `scipy.optimize.linear_sum_assignment`. Of a table of
+counts f_ij, of rows with label i and class j, the matching M is the one-to-one choice of cells with
+the largest
+
+    Σ_{(i,j) ∈ M} f_ij                                                                      (1)
+
+Labels have no order, so "cluster 2" means nothing until it is matched.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy.optimize import linear_sum_assignment
+
+from fedcohort.arrays import Array
+
+#: Stands for a label without a partner, where one side has more labels than the other.
+NONE = -1
+
+
+def matching(table: Array) -> Array:
+    """Return the partner of each label, eq. (1): (k,) integers; `NONE` where there is none.
+
+    Parameters
+    ----------
+    table : f (k, l), rows of each label in each class.
+    """
+    rows, columns = linear_sum_assignment(np.asarray(table), maximize=True)
+    partner = np.full(len(table), NONE)
+    partner[rows] = columns
+    return partner
+
+
+def matched(table: Array) -> float:
+    """Return the count of eq. (1), of rows that the best matching of a table (k, l) puts right."""
+    table = np.asarray(table)
+    return float(table[linear_sum_assignment(table, maximize=True)].sum())

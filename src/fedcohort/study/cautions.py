@@ -1,0 +1,58 @@
+"""What a study says of a fit that its rows do not bear: too many parameters, too much noise.
+
+Both stand in results.json, each with the name of its arm, and in the report; what there is to say
+of noise is known before the fit, and is logged then.
+
+Revealed: nothing beside what `free_parameters` and `drowned` say.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from fedcohort.protocol import Dp, registry
+from fedcohort.study.arms import Arm
+from fedcohort.study.drowned import drowned
+from fedcohort.study.engine import Run
+from fedcohort.study.free_parameters import crowded, free_parameters
+
+_log = logging.getLogger(__name__)
+
+
+def told_if_crowded(
+    run: Run, arm: Arm, chosen: Mapping[str, Any], rows: Iterable[int | None]
+) -> list[dict[str, str]]:
+    """Return a note where a model has too many free parameters for some sites' rows.
+
+    Parameters
+    ----------
+    rows : of each site, to train on; None of one that does not show them.
+    """
+    if arm.scope != "sites":
+        return []
+    features = len(run.design.features) - bool(run.design.offset)
+    note = crowded(free_parameters(arm.method, arm.configured(chosen), features), rows)
+    return [{"note": note}] if note else []
+
+
+def told_if_drowned(
+    arm: Arm, chosen: Mapping[str, Any], dp: Dp | None, rows: Iterable[int | None]
+) -> list[dict[str, str]]:
+    """Return a note where a fit's noise is more than its records outweigh, and log it.
+
+    Parameters
+    ----------
+    dp : what the fit is asked for; None without noise.
+    rows : as `told_if_crowded`; where one is not shown, nothing is said.
+    """
+    every = list(rows)
+    if dp is None or arm.scope != "sites" or None in every:
+        return []
+    units = len(every) if dp.unit == "site" else sum(n or 0 for n in every)
+    method = registry.find(arm.method)
+    note = drowned(method, method.configure(arm.configured(chosen)), dp, units)
+    if note:
+        _log.warning("arm %s: %s", arm.name, note)
+    return [{"note": note}] if note else []

@@ -1,0 +1,46 @@
+"""Which sites' replies a fit's calls lack, and why: what results.json says of it.
+
+A reply is missing where a site did not answer, or where what it answered is not fit to be used
+(`protocol.updates`), which is said with the reason. A row is made for each stretch of calls, so
+that it says which they were.
+
+Revealed: names of sites and numbers of calls, and of a rejected reply which rule it broke.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+Call = tuple[int, str]
+
+
+def stretches(
+    missing: Iterable[Call], rejected: Mapping[Call, str], phase: str
+) -> Iterator[dict[str, Any]]:
+    """Yield a row for each site and stretch of calls that lack its reply.
+
+    Parameters
+    ----------
+    missing : number of the call, and the site.
+    rejected : of those, why the reply that came was not fit to be used.
+    phase : of the study, such as "fit".
+    """
+    calls: dict[tuple[str, bool], list[int]] = {}
+    for call, site in missing:
+        calls.setdefault((site, (call, site) in rejected), []).append(call)
+    for (site, odd), missed in sorted(calls.items()):
+        for n in _runs(missed):
+            row = {"phase": phase, "site": site, "calls": len(n), "first": n[0], "last": n[-1]}
+            yield row | ({"rejected": rejected[n[0], site]} if odd else {})
+
+
+def _runs(calls: list[int]) -> list[list[int]]:
+    """Return numbers that rise as lists of which each has no gap."""
+    found: list[list[int]] = []
+    for call in calls:
+        if found and call == found[-1][-1] + 1:
+            found[-1].append(call)
+        else:
+            found.append([call])
+    return found

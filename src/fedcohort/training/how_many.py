@@ -1,0 +1,137 @@
+"""How many clusters there are: by the gap statistic, or by agreement when sites are left out.
+
+Tibshirani, Walther, Hastie, JRSS B 63(2), 2001. With W_k of k clusters of all sites' points, and
+W*_kb of the b-th of B reference tables without clusters,
+
+    Gap(k) = (1/B) Σ_b log W*_kb − log W_k,   s_k = sd_b(log W*_kb) √(1 + 1/B)               (1)
+
+the number is the least k with Gap(k) ≥ Gap(k+1) − s_{k+1}, or else that of the largest gap. The
+coordinator draws reference tables: uniform in a box along the principal axes, which has the
+variances of the points (a box of the same variance in the place of their range, which would tell
+extreme records; this moves all gaps alike); or, where all values are 0 and 1, independent columns
+with the frequencies of ones.
+
+Consensus: for each k, and each site left out, all rows are labelled by the centroids of all sites
+and by those of the others; the number is the k of the largest mean adjusted Rand index, at least 2.
+
+Revealed, besides what each fit reveals: `Moments` with products, once, for gaps. For a consensus
+`Moments` and the sums of each round over all sites but one, from which that one's sums
+follow; a site with fewer rows than `least` is never left out.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+import numpy as np
+from sklearn.cluster import KMeans
+
+from fedcohort.arrays import Array
+from fedcohort.numerics.centroids import adjusted_rand
+from fedcohort.protocol import Row, SettingError
+from fedcohort.training.lloyd import Found
+from fedcohort.training.partition import Cells, count
+from fedcohort.training.points import PLAIN, Space
+from fedcohort.training.seeding import Cloud, cloud
+
+#: Reference tables B, the most rows of one, and the starts of k-means on it.
+REFERENCES, ROWS, STARTS = 20, 1000, 3
+
+#: (points of some sites, k) → the clusters found.
+Fit = Callable[[Cloud, int], Found]
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The number of clusters, how each did, and its clusters.
+
+    Attributes
+    ----------
+    k : the number chosen.
+    table : a row per number, with k and what it was judged by.
+    found : the clusters by number.
+    """
+
+    k: int
+    table: list[Row]
+    found: dict[int, Found]
+
+
+def by_gap(whole: Cloud, numbers: Sequence[int], fit: Fit, rng: np.random.Generator) -> Choice:
+    """Return the number of clusters by eq. (1).
+
+    Parameters
+    ----------
+    whole : with the covariance.
+    numbers : consecutive, ascending.
+    fit : asked for each of them, with `whole`.
+    """
+    tables = [_reference(whole, rng) for _ in range(REFERENCES)]
+    draws = [int(rng.integers(2**31)) for _ in tables]
+    found: dict[int, Found] = {}
+    table: list[Row] = []
+    for k in numbers:
+        found[k] = fit(whole, k)
+        drawn = np.array([_within(t, k, seed) for t, seed in zip(tables, draws, strict=True)])
+        own = math.log(max(found[k].inertia / whole.rows, math.ulp(0.0)))
+        error = float(drawn.std()) * math.sqrt(1.0 + 1.0 / REFERENCES)
+        table.append({"k": k, "gap": float(drawn.mean()) - own, "error": error})
+    for now, after in zip(table, table[1:], strict=False):
+        if now["gap"] >= after["gap"] - after["error"]:
+            return Choice(now["k"], table, found)
+    return Choice(max(table, key=lambda row: row["gap"])["k"], table, found)
+
+
+def _reference(whole: Cloud, rng: np.random.Generator) -> Array:
+    """Return a table without clusters (n, d)."""
+    n, d = min(whole.rows, ROWS), len(whole.mean)
+    if whole.binary.all():
+        return (rng.random((n, d)) < whole.mean).astype(float)
+    variances, axes = np.linalg.eigh(whole.covariance)
+    sides = np.sqrt(3.0 * np.maximum(variances, 0.0))
+    return whole.mean + (rng.uniform(-1.0, 1.0, (n, d)) * sides) @ axes.T
+
+
+def _within(x: Array, k: int, seed: int) -> float:
+    """Return log (W_k / n) of a reference table."""
+    k = min(k, len(np.unique(x, axis=0)))
+    fit = KMeans(k, n_init=cast("Any", STARTS), random_state=seed).fit(x)
+    return math.log(max(float(cast("Any", fit.inertia_)) / len(x), math.ulp(0.0)))
+
+
+def by_consensus(
+    whole: Cloud, numbers: Sequence[int], fit: Fit, *, least: int, space: Space = PLAIN
+) -> Choice:
+    """Return the number of clusters on which sites agree most, as each is left out.
+
+    Raises
+    ------
+    SettingError : fewer than three sites have `least` rows or more, or no number is above 1.
+    """
+    fed = whole.fed
+    left: list[Cloud] = []
+    for site in fed.sites if len(fed.sites) > 2 else ():
+        rest = fed.only(s for s in fed.sites if s != site)
+        rows = int(count(rest, Cells.around(whole.mean[None]), None, space).rows)
+        if whole.rows - rows >= least and rows >= least:
+            left.append(cloud(rest, space, least=least))
+    numbers = [k for k in numbers if k > 1]
+    if len(left) < 3 or not numbers:
+        raise SettingError(
+            f"a consensus needs three sites of {least} rows or more, and numbers of clusters above "
+            f"1; {len(left)} sites have these. Choose by 'gap', or give n_clusters."
+        )
+    found: dict[int, Found] = {}
+    table: list[Row] = []
+    for k in numbers:
+        found[k] = fit(whole, k)
+        all_in = Cells.around(found[k].centroids)
+        agreed: list[float] = []
+        for rest in left:
+            cells = Cells.around(fit(rest, k).centroids)
+            agreed.append(adjusted_rand(count(fed, cells, all_in, space).flow))
+        table.append({"k": k, "agreement": float(np.mean(agreed)), "least": min(agreed)})
+    return Choice(max(table, key=lambda row: row["agreement"])["k"], table, found)

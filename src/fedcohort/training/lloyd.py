@@ -1,0 +1,280 @@
+"""k-means over sites, in any space: Lloyd's rounds from sums, and never one over few patients.
+
+Lloyd, IEEE Trans. Inf. Theory 28(2), 1982. With the points z of all sites' rows, l(z) the nearest
+centroid, and S_j those with l(z) = j,
+
+    W = Σ_z ‖z − μ_l(z)‖²,   μ_j ← μ_j + Σ_{S_j} (z − μ_j) / |S_j|                          (1)
+
+which is what a pooled table would give, however its rows are split. A sum over few rows is these
+rows, and so is a difference of two sums. So sites first count, and the coordinator asks for
+sums only if no row can be singled out of them, with m = `least`:
+
+    size    each of the clusters has m rows, and all clusters are asked for: a sum over a small one
+            would be the total less the others'. A small one is dropped, and in its place the
+            cluster of the largest W_j is split, by a draw of its variance;
+    moves   rows go from one cluster to another only where m or more of them would: others stay
+            where they are, until no such move is left;
+    unions  no unions of these clusters and of those last summed differ by fewer than m rows, but
+            some (`numerics.centroids.least_difference`). Where they would, the rounds end.
+
+So with m > 1 fewer than m rows of each pair of clusters may not be where the pooled table's rounds
+would have them. With one site m is 1, and nothing is held back. Not looked at: what rounds further
+apart, or several fits, tell together.
+
+Revealed: `Near` and `Sums` (`training.partition`) in each round, as sums over all sites. A site
+that leaves ends the fit.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedcohort.arrays import Array
+from fedcohort.numerics.centroids import least_difference
+from fedcohort.protocol import DataError, Federation, check_all_answered
+from fedcohort.training.partition import Cells, Near, count, count_near, sum_near
+from fedcohort.training.points import PLAIN, Space
+
+#: Every step that the rounds ask for.
+STEPS = (count_near, sum_near)
+
+
+@dataclass(frozen=True)
+class Found:
+    """What Lloyd's rounds came to.
+
+    Attributes
+    ----------
+    centroids : μ (k, d), in the space.
+    counts : (k,) rows nearest to each.
+    variance : (k, d) of each coordinate within the clusters last summed, about their means.
+    inertia : W of the clusters last summed, about their centroids.
+    rounds : of sums.
+    converged : whether no move is left, or no centroid moves more than `tol`; else rounds are over.
+    moving : rows nearer to another cluster's centroid, that too few others would go along with.
+    dropped : clusters that stayed empty, or below `least`.
+    sites : names of those that took part.
+    """
+
+    centroids: Array
+    counts: Array
+    variance: Array
+    inertia: float
+    rounds: int
+    converged: bool
+    moving: int
+    dropped: int
+    sites: tuple[str, ...]
+
+
+def lloyd(
+    fed: Federation,
+    start: Array,
+    space: Space = PLAIN,
+    *,
+    rng: np.random.Generator,
+    least: int = 5,
+    rounds: int = 300,
+    tol: float = 0.0,
+    reseeds: int = 5,
+    centre: Callable[[Array], Array] | None = None,
+    counted: bool = False,
+) -> Found:
+    """Follow Lloyd's rounds, eq. (1), from centroids (k, d).
+
+    Parameters
+    ----------
+    least : m, the fewest rows that a sum, or a difference of two, may be over; with one site 1.
+    rounds : the most of them.
+    tol : end where Σ_j of the squared moves of the centroids is at most this part of a coordinate's
+        mean variance within clusters; 0 goes on until no row moves.
+    reseeds : how often it is tried to split others in the place of small clusters.
+    centre : means (k, d) → the centroids to take instead, e.g. the nearest modes.
+    counted : whether rounds are the run's own, to be told and recorded.
+
+    Raises
+    ------
+    DataError : fewer than m rows in all.
+    SiteUnavailable : a site left after the first call.
+    """
+    return _Rounds(fed, space, start, rng, least, tol, reseeds, centre).run(rounds, counted)
+
+
+class _Rounds:
+    """The state of Lloyd's rounds.
+
+    Attributes
+    ----------
+    at : centroids now: those to start from, then those of `asked`, but for clusters dropped.
+    variance, weight : (k, d) and (k,), within the clusters that `at` is of, and their rows.
+    asked : the partition last summed; None before the first.
+    """
+
+    def __init__(
+        self,
+        fed: Federation,
+        space: Space,
+        start: Array,
+        rng: np.random.Generator,
+        least: int,
+        tol: float,
+        reseeds: int,
+        centre: Callable[[Array], Array] | None,
+    ):
+        self.fed, self.space, self.rng, self.tol = fed, space, rng, tol
+        self.least = max(least, 1) if len(fed.sites) > 1 else 1
+        self.reseeds, self.centre = reseeds, centre
+        self.at = np.array(start, float)
+        self.k = len(start)
+        self.asked: Cells | None = None
+        self.variance, self.weight = np.zeros(self.at.shape), np.zeros(self.k, np.int64)
+        self.inertia, self.moving = math.nan, 0
+
+    def run(self, most: int, counted: bool) -> Found:
+        """Return what the rounds come to."""
+        self._open()
+        done, converged = 0, False
+        for _ in self.fed.rounds(most) if counted else range(most):
+            cells = self._next()
+            if cells is None:
+                converged = True
+                break
+            shift = self._sum(cells)
+            done += 1
+            if counted:
+                self.fed.record(inertia=self.inertia)
+            if self.tol > 0 and shift <= self.tol * float(self.variance.mean()):
+                converged = True
+                break
+        counts = self._sound().counts
+        return Found(
+            self.at, counts, self.variance, self.inertia, done, converged, self.moving,
+            self.k - len(self.at), tuple(self.fed.sites),
+        )  # fmt: skip
+
+    def _open(self) -> None:
+        """Ask how many rows there are; who does not answer takes no part."""
+        now = Cells.around(self.at[:1])
+        near = self.fed.sum(
+            count_near, path=now.path, moves=now.moves, before=now.path[:0],
+            moves_before=now.moves, **self.space.given,
+        )  # fmt: skip
+        self.fed = self.fed.only(self.fed.answered)
+        if near.rows < self.least:
+            raise DataError(
+                f"{int(near.rows)} rows in all are too few to cluster; sums need {self.least}. "
+                f"Add sites."
+            )
+
+    def _next(self) -> Cells | None:
+        """Return the partition to sum next; None where there is none that may be, or need be."""
+        if self.asked is None:
+            self._sound()
+            return Cells.around(self.at)
+        if len(self.at) < self.k and self.reseeds and (cells := self._split()):
+            return cells
+        if self.asked.clusters == len(self.at):
+            may, flow, held = self._moves(self.asked)
+            if (flow.sum(axis=0) >= self.least).all():
+                self.moving = held
+                if not (flow - np.diag(flow.diagonal())).any() or self._gives_away(flow):
+                    return None
+                return self.asked.then(self.at, may) if held else Cells.around(self.at)
+        flow = self._sound().flow
+        self.moving = _moving(flow)
+        return None if self._gives_away(flow) else Cells.around(self.at)
+
+    def _moves(self, asked: Cells) -> tuple[Array, Array, int]:
+        """Return which moves may be (k, k), the rows by move (k, k), and those held back."""
+        k = len(self.at)
+        tried = asked.then(self.at, np.ones((k, k), np.bool_))
+        flow = count(self.fed, tried, asked, self.space).flow
+        may = (flow >= self.least) | np.eye(k, dtype=np.bool_)
+        held = np.where(may, 0, flow)
+        return may, flow - held + np.diag(held.sum(axis=1)), int(held.sum())
+
+    def _sound(self) -> Near:
+        """Return counts of clusters none of which is small, after small ones were dropped."""
+        while True:
+            near = count(self.fed, Cells.around(self.at), self.asked, self.space)
+            small = near.counts < self.least
+            if not small.any():
+                return near
+            kept = np.ones(len(self.at), bool)
+            kept[np.argsort(near.counts, kind="stable")[: (int(small.sum()) + 1) // 2]] = False
+            self.at, self.variance, self.weight = (
+                a[kept] for a in (self.at, self.variance, self.weight)
+            )
+
+    def _split(self) -> Cells | None:
+        """Return clusters, those of the largest W_j split; None where that may not be."""
+        self.reseeds -= 1
+        at, weight = self.at, self.weight * self.variance.sum(axis=1)
+        for big in np.argsort(-weight, kind="stable")[: self.k - len(at)]:
+            draw = self.rng.standard_normal(at.shape[1]) * np.sqrt(self.variance[big])
+            at = np.vstack([at, at[big] - draw / 2])
+            at[big] += draw / 2
+        near = count(self.fed, Cells.around(at), self.asked, self.space)
+        if (near.counts < self.least).any() or self._gives_away(near.flow):
+            return None
+        self.at = at
+        return Cells.around(at)
+
+    def _gives_away(self, flow: Array) -> bool:
+        """Return whether sums now, less those before, would be over few rows."""
+        return self.least > 1 and least_difference(flow) < self.least
+
+    def _sum(self, cells: Cells) -> float:
+        """Ask for sums, move the centroids; return Σ of the squares of their moves."""
+        told = self.fed.sum(
+            sum_near, path=cells.path, moves=cells.moves, about=self.at, unscaled=False,
+            **self.space.given,
+        )  # fmt: skip
+        check_all_answered(self.fed)
+        self.asked, was = cells, self.at
+        step = told.drift / told.counts[:, None]
+        mean = was + step
+        self.at = mean if self.centre is None else self.centre(mean)
+        self.weight = told.counts
+        self.variance = np.maximum(told.squares / told.counts[:, None] - step**2, 0.0)
+        off = ((self.at - mean) ** 2).sum(axis=1)
+        self.inertia = float(told.counts @ (self.variance.sum(axis=1) + off))
+        return float(((self.at - was) ** 2).sum())
+
+
+def _moving(flow: Array) -> int:
+    """Return the rows outside the largest part of each cluster, of the one side or the other."""
+    kept = min(flow.max(axis=1).sum(), flow.max(axis=0).sum())
+    return int(flow.sum() - kept)
+
+
+def unscaled(fed: Federation, found: Found, space: Space) -> tuple[Array, Array]:
+    """Return means and variances (k, d), before the space's scale, of the clusters `found`.
+
+    For the l1 and l2 scales these are one more sum, of the clusters as they are now.
+
+    Raises
+    ------
+    SiteUnavailable : a site of the rounds is away.
+    """
+    if space.scale == "none":
+        return found.centroids, found.variance
+    if space.scale == "standard":
+        shift, spread = space.frame
+        return shift + found.centroids * spread, found.variance * spread**2
+    fed = fed.only(found.sites)
+    told = fed.sum(
+        sum_near,
+        path=found.centroids[None],
+        moves=Cells.around(found.centroids).moves,
+        about=np.zeros(found.centroids.shape),
+        unscaled=True,
+        **space.given,
+    )
+    check_all_answered(fed)
+    mean = told.drift / told.counts[:, None]
+    return mean, np.maximum(told.squares / told.counts[:, None] - mean**2, 0.0)

@@ -1,0 +1,156 @@
+"""Rows as points of a space in which they are clustered: columns, levels, or a network's latent.
+
+A point is z = f(x) of a row x, with f none or the encoder of a network at θ; or, of columns of
+levels, 1/√2 for the level that a row has and 0 for the others, so that the squared distance of two
+rows is the number of columns in which they differ. Then, where asked for, it is scaled:
+
+    standard  (z − shift) / spread        l1  z / Σ_j |z_j|        l2  z / ‖z‖               (1)
+
+where a point at 0 stays there. A site works its points out once for each space.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import weakref
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from fedcohort.arrays import Array
+from fedcohort.protocol import DataError
+
+#: Names of the scalings, the plain one first.
+SCALES = ("none", "standard", "l1", "l2")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Space:
+    """Where rows are points.
+
+    Attributes
+    ----------
+    network, theta : the spec of a network that encodes, and its θ (P,); "" for the columns of x.
+    dtype, device : where and in which type it computes.
+    scale : of `SCALES`, eq. (1).
+    frame : (2, d), shift and spread of the standard scale; (0, 0) of others.
+    groups : (p,), the number of the variable whose level each column of x is; (0,) where columns
+        are numbers. A row without any of the levels has the variable's first, that no column has.
+    """
+
+    network: str = ""
+    theta: Array = field(default_factory=lambda: np.zeros(0))
+    dtype: str = "float64"
+    device: str = "cpu"
+    scale: str = "none"
+    frame: Array = field(default_factory=lambda: np.zeros((0, 0)))
+    groups: Array = field(default_factory=lambda: np.zeros(0, np.int64))
+
+    @property
+    def text(self) -> str:
+        """What determines the space besides its arrays, for a step's argument."""
+        return json.dumps([self.network, self.dtype, self.device, self.scale])
+
+    @property
+    def given(self) -> dict[str, Any]:
+        """The arguments by which a step knows the space."""
+        arrays = {"theta": self.theta, "frame": self.frame, "groups": self.groups}
+        return {"space": self.text, **arrays}
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether points are the rows themselves."""
+        return not self.network and self.scale == "none" and not len(self.groups)
+
+    @classmethod
+    def of(cls, space: str, theta: Array, frame: Array, groups: Array) -> Space:
+        """Return the space that a step was given."""
+        network, dtype, device, scale = json.loads(space)
+        return cls(
+            network=network, theta=theta, dtype=dtype, device=device, scale=scale, frame=frame,
+            groups=groups,
+        )  # fmt: skip
+
+    def points(self, x: Array) -> Array:
+        """Return the points of rows x (n, p): (n, d), float64."""
+        z = np.asarray(x, np.float64)
+        if len(self.groups):
+            z = _levels(z, self.groups)
+        if self.network:
+            z = _encoded(z, self)
+        return self.scaled(z)
+
+    def scaled(self, z: Array) -> Array:
+        """Return eq. (1) of z (n, d)."""
+        if self.scale == "standard":
+            return (z - self.frame[0]) / self.frame[1]
+        if self.scale == "none":
+            return z
+        size = np.abs(z).sum(axis=1) if self.scale == "l1" else np.linalg.norm(z, axis=1)
+        return z / np.where(size > 0, size, 1.0)[:, None]
+
+
+#: The columns of x as they are.
+PLAIN = Space()
+
+
+def _levels(x: Array, groups: Array) -> Array:
+    """Return 1/√2 for the level that each row has, of each group's first and then its columns."""
+    hot = [
+        part
+        for g in np.unique(groups)
+        for part in (1.0 - x[:, groups == g].sum(axis=1, keepdims=True), x[:, groups == g])
+    ]
+    return np.hstack(hot) / math.sqrt(2.0)
+
+
+def _encoded(x: Array, space: Space) -> Array:
+    import torch
+
+    from fedcohort.models.network import network
+
+    net = network(space.network, space.dtype, space.device)
+    net.load(space.theta)
+    with torch.no_grad():
+        rows = torch.from_numpy(np.ascontiguousarray(x)).to(net.theta)
+        module: Any = net.module
+        return module.encode(rows).cpu().numpy().astype(np.float64)
+
+
+@dataclass
+class _Memory:
+    x: weakref.ref[Array]
+    key: str
+    z: Array
+
+
+_memories: dict[int, _Memory] = {}
+
+
+def points_of(x: Array, space: str, theta: Array, frame: Array, groups: Array) -> Array:
+    """Return the points (n, d) of a site's x (n, p), from memory if they were the latest asked for.
+
+    Raises
+    ------
+    DataError : a value that is not finite; the column is named by its number.
+    """
+    if len(odd := np.flatnonzero(~np.isfinite(x).all(axis=0))):
+        raise DataError(
+            f"column {int(odd[0]) + 1} of the features has missing or infinite values, which have "
+            f"no distance. Let the preprocessing impute them."
+        )
+    here = Space.of(space, theta, frame, groups)
+    if here.is_plain:
+        return x
+    mark = hashlib.sha256(space.encode())
+    for a in (theta, frame, groups):
+        mark.update(a.tobytes())
+    key, number = mark.hexdigest(), id(x)
+    known = _memories.get(number)
+    if known is None or known.x() is not x or known.key != key:
+        gone = weakref.ref(x, lambda _: _memories.pop(number, None))
+        known = _memories[number] = _Memory(gone, key, here.points(x))
+    return known.z

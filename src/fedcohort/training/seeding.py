@@ -1,0 +1,271 @@
+"""Where Lloyd's rounds over sites start: from counts alone, or from each site's own centroids.
+
+candidates  The coordinator draws points from a normal with the mean and variances of all sites'
+            points. Sites count the rows nearest to each. It draws the next ones beside these, in
+            proportion to the counts, with a smaller variance; and so on. The last ones, weighed by
+            their counts, are clustered by k-means (`numerics.centroids.weighted_kmeans`). This is
+            done several times, and the centroids with the least W are taken.
+sites       Each site clusters its own rows; the coordinator puts the sites' centroids together by
+            one of `numerics.centroids.AGGREGATIONS` (thesis 003, section 2.1.2).
+
+Revealed: `Moments` once, as a sum over all sites, and `Near` of each set of candidates, which is
+counts and W; or else `OwnCentroids` of each site, once: means and sizes of its clusters, none of
+fewer rows than `least`. A row of a smaller cluster is counted with the nearest other one, so that
+the site's total less its clusters leaves none; a site with fewer rows in all sends nothing, and
+takes no part in what follows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, cast
+
+import numpy as np
+from sklearn.cluster import KMeans
+
+from fedcohort.arrays import Array
+from fedcohort.numerics.centroids import AGGREGATIONS, nearest, weighted_kmeans
+from fedcohort.protocol import (
+    DataError,
+    Federation,
+    SettingError,
+    Site,
+    check_all_answered,
+    gathered,
+    message,
+    summed,
+)
+from fedcohort.training.partition import Cells, count
+from fedcohort.training.points import PLAIN, Space, points_of
+
+#: Candidates for each cluster, the fewest of them, how often they are drawn, and the part of the
+#: standard deviation that is left each time.
+CANDIDATES, FEWEST, DRAWS, SHRINK = 10, 100, 4, 0.5
+#: How often all of this is done; the start with the least W is taken.
+TRIES = 5
+#: Σ (z − origin)² over Σ (z − mean)² above which sums are asked for again, about the mean.
+LOST = 1e7
+
+
+@message
+class Moments:
+    """Rows () of d coordinates: Σ (z − origin) (d,), its squares (d,), its products or (0, 0).
+
+    ``fractions`` (d,) counts the sites where some value is neither 0 nor 1.
+    """
+
+    rows: Array
+    drift: Array
+    squares: Array
+    inner: Array
+    fractions: Array
+
+
+@message
+class OwnCentroids:
+    """A site's own centroids (c, d), and the rows of each (c,)."""
+
+    centroids: Array
+    sizes: Array
+
+
+@summed
+def sum_points(
+    site: Site[Any, None],
+    *,
+    origin: Array,
+    products: bool,
+    space: str,
+    theta: Array,
+    frame: Array,
+    groups: Array,
+) -> Moments:
+    """Sum all points, their squares and, where asked for, their products."""
+    z = points_of(site.data.x, space, theta, frame, groups)
+    fractions = ((z != 0.0) & (z != 1.0)).any(axis=0).astype(np.int64)
+    off = z - (origin if len(origin) else np.zeros(z.shape[1]))
+    inner = off.T @ off if products else np.zeros((0, 0))
+    return Moments(np.array(len(z)), off.sum(axis=0), (off**2).sum(axis=0), inner, fractions)
+
+
+@gathered
+def own_centroids(
+    site: Site[Any, None],
+    *,
+    k: int,
+    restarts: int,
+    least: int,
+    space: str,
+    theta: Array,
+    frame: Array,
+    groups: Array,
+) -> OwnCentroids:
+    """Cluster the site's own rows, and return centroids of clusters that are not small."""
+    z = points_of(site.data.x, space, theta, frame, groups)
+    if len(z) < max(least, 1):
+        return OwnCentroids(np.zeros((0, z.shape[1])), np.zeros(0, np.int64))
+    k = min(k, len(np.unique(z, axis=0)))
+    own = KMeans(k, n_init=cast("Any", restarts), random_state=site.seed % 2**32).fit(z)
+    at: Array = own.cluster_centers_
+    while True:
+        label = nearest(z, at)
+        sizes = np.bincount(label, minlength=len(at))
+        if sizes.min() >= least:
+            break
+        at = np.delete(at, int(sizes.argmin()), axis=0)
+    means = np.array([z[label == j].mean(axis=0) for j in range(len(at))])
+    return OwnCentroids(means, sizes.astype(np.int64))
+
+
+STEPS = (sum_points, own_centroids)
+
+
+@dataclass(frozen=True)
+class Cloud:
+    """All sites' points.
+
+    Attributes
+    ----------
+    fed : the sites that answered.
+    rows : n.
+    mean, variance : (d,); the variance has the divisor n.
+    covariance : (d, d), with the divisor n; (0, 0) where it was not asked for.
+    binary : (d,) whether all values of a coordinate are 0 or 1.
+    """
+
+    fed: Federation
+    rows: int
+    mean: Array
+    variance: Array
+    covariance: Array
+    binary: Array
+
+
+def cloud(
+    fed: Federation, space: Space = PLAIN, *, least: int, origin: Array | None = None,
+    products: bool = False,
+) -> Cloud:  # fmt: skip
+    """Ask for the moments of all sites' points; twice where `origin` (d,) is far from the mean.
+
+    Raises
+    ------
+    DataError : fewer than `least` rows in all, of several sites, or none.
+    SiteUnavailable : a site left between the two.
+    """
+    about = np.zeros(0) if origin is None else origin
+    told = fed.sum(sum_points, origin=about, products=products, **space.given)
+    fed = fed.only(fed.answered)
+    n = int(told.rows)
+    if n < max(least if len(fed.sites) > 1 else 1, 1):
+        raise DataError(
+            f"{n} rows in all are too few to cluster; sums need {least}. Add sites or rows."
+        )
+    about = about if len(about) else np.zeros(len(told.drift))
+    shift = told.drift / n
+    if (told.squares > LOST * np.maximum(told.squares - n * shift**2, 0.0)).any() and shift.any():
+        about = about + shift
+        told = fed.sum(sum_points, origin=about, products=products, **space.given)
+        check_all_answered(fed)
+        shift = told.drift / n
+    inner = told.inner / n - np.outer(shift, shift) if products else told.inner
+    variance = np.maximum(told.squares / n - shift**2, 0.0)
+    return Cloud(fed, n, about + shift, variance, inner, told.fractions == 0)
+
+
+def standard(fed: Federation, space: Space, *, least: int) -> Space:
+    """Return the space with the standard scale, by the moments of all sites' points.
+
+    A coordinate that does not vary keeps its unit.
+    """
+    plain = replace(space, scale="none", frame=np.zeros((0, 0)))
+    whole = cloud(fed, plain, least=least)
+    spread = np.sqrt(whole.variance)
+    spread = np.where(spread > 1e-12 * (1.0 + np.abs(whole.mean)), spread, 1.0)
+    return replace(space, scale="standard", frame=np.stack([whole.mean, spread]))
+
+
+def from_candidates(
+    whole: Cloud,
+    k: int,
+    space: Space = PLAIN,
+    *,
+    rng: np.random.Generator,
+    restarts: int = 25,
+) -> Array:
+    """Return centroids (k, d) to start from, by counts of rows nearest to points that are drawn.
+
+    Parameters
+    ----------
+    whole : of the same space; its sites are asked.
+    restarts : starts of the k-means of candidates, at the coordinator.
+
+    Raises
+    ------
+    SiteUnavailable : one of the sites is away.
+    """
+    best, least = whole.mean[None], np.inf
+    for _ in range(TRIES):
+        at = _drawn(whole, k, space, rng, restarts)
+        within = float(count(whole.fed, Cells.around(at), None, space).within)
+        if within < least:
+            best, least = at, within
+    return best
+
+
+def _drawn(whole: Cloud, k: int, space: Space, rng: np.random.Generator, restarts: int) -> Array:
+    fed, d = whole.fed, len(whole.mean)
+    m = max(CANDIDATES * k, FEWEST)
+    spread = np.sqrt(whole.variance)
+    at = whole.mean + rng.standard_normal((m, d)) * spread
+    counts = _counted(fed, at, space)
+    for _ in range(DRAWS):
+        spread = SHRINK * spread
+        beside = at[rng.choice(m, m, p=counts / counts.sum())]
+        at = np.vstack([at, beside + rng.standard_normal((m, d)) * spread])
+        counts = _counted(fed, at, space)
+        best = np.argsort(-counts, kind="stable")[:m]
+        at, counts = at[best], counts[best]
+    at, counts = at[counts > 0], counts[counts > 0].astype(float)
+    if len(at) < k:
+        more = rng.standard_normal((k - len(at), d)) * np.sqrt(whole.variance)
+        return np.vstack([at, whole.mean + more])
+    return weighted_kmeans(at, counts, k, rng, restarts=restarts)[0]
+
+
+def _counted(fed: Federation, at: Array, space: Space) -> Array:
+    return count(fed, Cells.around(at), None, space).counts
+
+
+def from_sites(
+    fed: Federation,
+    k: int,
+    space: Space = PLAIN,
+    *,
+    rng: np.random.Generator,
+    least: int,
+    restarts: int = 25,
+    aggregation: str = "double_kmeans",
+) -> tuple[Array, Federation]:
+    """Return centroids (k, d) from those of each site, and the sites that sent some.
+
+    Parameters
+    ----------
+    aggregation : of `AGGREGATIONS`.
+    least : as in `lloyd`.
+
+    Raises
+    ------
+    SettingError : all sites' centroids together are fewer than k.
+    """
+    least = least if len(fed.sites) > 1 else 1
+    told = fed.gather(own_centroids, k=k, restarts=restarts, least=least, **space.given)
+    found = {site: own for site, own in sorted(told.items()) if len(own.sizes)}
+    many = sum(len(own.sizes) for own in found.values())
+    if many < k:
+        raise SettingError(
+            f"setting 'n_clusters' is {k}, and the sites found {many} clusters of {least} rows or "
+            f"more. Give fewer clusters, or add sites."
+        )
+    centroids = np.vstack([own.centroids for own in found.values()])
+    sizes = np.concatenate([own.sizes for own in found.values()]).astype(float)
+    return AGGREGATIONS[aggregation](centroids, sizes, k, rng), fed.only(found)
