@@ -108,7 +108,7 @@ def score(table: pd.DataFrame, name: str, epsilon: float, seed: int) -> float:
     dp, given = {"epsilon": epsilon, "delta": DELTA}, noisy
     if np.isinf(epsilon):
         dp, given = None, plain
-    found = fc.fit(method, fed, dp=dp, seed=0, **given).predict(test)
+    found = fc.fit(method, fed, dp=dp, seed=seed, **given).predict(test)
     if survival:
         return harrell(found, test.time.to_numpy(), test.event.to_numpy())
     return float(roc_auc_score(test.died, found))

@@ -17,6 +17,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -52,7 +53,9 @@ def tables(seed: int = 0) -> dict[str, FeatureTable]:
     rng = np.random.default_rng(seed)
     chance = rng.beta(0.5, 2.0, (5, COLUMNS))
     return {
-        f"site{k}": FeatureTable((rng.random((ROWS, COLUMNS)) < chance[rng.integers(5, size=ROWS)]) * 1.0)
+        f"site{k}": FeatureTable(
+            (rng.random((ROWS, COLUMNS)) < chance[rng.integers(5, size=ROWS)]) * 1.0
+        )
         for k in range(SITES)
     }
 
@@ -67,7 +70,7 @@ def module() -> nn.Module:
     """Return the autoencoder as most scripts write it."""
     widths = (COLUMNS, 500, 500, 2000, 10, 2000, 500, 500, COLUMNS)
     layers: list[nn.Module] = []
-    for k, (a, b) in enumerate(zip(widths, widths[1:], strict=False)):
+    for k, (a, b) in enumerate(pairwise(widths)):
         layers += [nn.Linear(a, b)] + ([] if k in (3, 7) else [nn.ReLU()])
     return nn.Sequential(*layers)
 
@@ -104,7 +107,6 @@ def flat(sites: dict[str, FeatureTable], rounds: int) -> Array:
         total = np.zeros_like(theta)
         for name, x in ready.items():
             net.load(theta)
-            net.compute(lambda m, x=x: LOSS(m, x))
             momentum = Momentum(net.theta)
             for part in dealt(name, i):
                 net.descend(lambda m, batch=x[part]: LOSS(m, batch))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -29,6 +30,7 @@ from fedcohort.runtime.masked_end import FEW, Keys, SumRule
 from fedcohort.runtime.remote import remote
 from fedcohort.runtime.site_end import SiteEnd
 from fedcohort.runtime.store import StateStore
+from fedcohort.runtime.workers import DividedTransport
 from fedcohort.secure.identity import Identity
 from fedcohort.study import private
 
@@ -37,6 +39,14 @@ def in_process(hosts: Sequence[Host], folder: Path | None, **options: Any) -> Co
     """Return the reference; with a folder, states are kept in it."""
     store = None if folder is None else StateStore(folder / "states")
     return local(hosts, store=store, **options)
+
+
+def among_workers(hosts: Sequence[Host], folder: Path | None, **options: Any) -> Coordinator:
+    """Return sites that are divided among two forks of this process from the first call on."""
+    store = None if folder is None else StateStore(folder / "states")
+    masks, absent = options.get("secure") == "true", options.pop("absent", None)
+    split = DividedTransport(hosts, store, absent, masks, workers=2, start=-math.inf)
+    return Coordinator(split, **options)
 
 
 def ends(hosts: Sequence[Host], folder: Path | None) -> dict[str, Answering]:
@@ -88,6 +98,7 @@ ENGINES = {"flare": "nvflare", "flower": "flwr", "flower over TLS": "flwr"}
 RUNTIMES: dict[str, Callable[..., Coordinator]] = {
     "local": in_process,
     "remote": over_bytes,
+    "workers": among_workers,
     "local, masked": lambda *given, **options: in_process(*given, secure="true", **options),
     "remote, masked": masked,
     **{engine: over(engine) for engine in ENGINES},
@@ -275,7 +286,11 @@ def _guard(case: Case, site: str, table: Any, seed: int) -> SiteGuard | None:
     """Return what guards a site of a private fit."""
     if case.dp is None:
         return None
-    return private.simulated_guard(site, len(table.x), case.entry, case.config, case.dp, seed)
+    assert case.entry.held is not None
+    demanded = case.entry.held(case.config, task_of(case, seed))
+    return private.simulated_guard(
+        site, len(table.x), case.entry, case.config, case.dp, seed, demanded=demanded
+    )
 
 
 @dataclass(frozen=True)

@@ -47,7 +47,7 @@ every_private_case = pytest.mark.parametrize("case", NOISY, ids=str)
 every_case = pytest.mark.parametrize("case", CASES, ids=str)
 RISKS = [case for case in SURVIVAL if "predict_survival" in case.entry.gives]
 every_survival_case = pytest.mark.parametrize("case", RISKS, ids=str)
-every_runtime = pytest.mark.parametrize("runtime", ["local", "remote"])
+every_runtime = pytest.mark.parametrize("runtime", ["local", "remote", "workers"])
 
 
 def by_engine(*names: str) -> list[Any]:
@@ -65,7 +65,9 @@ def by_engine(*names: str) -> list[Any]:
 
 
 every_engine = pytest.mark.parametrize("runtime", by_engine("flare", "flower"))
-everywhere = pytest.mark.parametrize("runtime", ["local", "remote", *by_engine("flare", "flower")])
+everywhere = pytest.mark.parametrize(
+    "runtime", ["local", "remote", "workers", *by_engine("flare", "flower")]
+)
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -218,7 +220,14 @@ def test_in_an_exact_sum_a_site_adds_a_share_of_the_noise_and_in_a_plain_one_all
 
 @every_private_case
 def test_without_masks_each_site_adds_all_of_the_noise_on_every_runtime(case: Case):
-    assert all_of(run(case, "remote", secure="false")) == all_of(run(case, secure="false"))
+    plain = all_of(run(case, secure="false"))
+    assert all_of(run(case, "remote", secure="false")) == plain
+    assert all_of(run(case, "workers", secure="false")) == plain
+
+
+@every_private_case
+def test_sites_among_workers_draw_the_noise_that_they_draw_in_one_process(case: Case):
+    same(run(case, "workers"), reference(case))
 
 
 @every_case

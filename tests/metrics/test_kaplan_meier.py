@@ -17,6 +17,7 @@ from fedcohort.metrics.kaplan_meier import (
     followed,
     group_leavers,
     kaplan_meier,
+    life_table,
     round_time,
     round_times,
     shown_at_risk,
@@ -105,7 +106,7 @@ def test_who_ends_at_a_time_is_still_at_risk_at_it():
     digits=st.integers(0, 3),
     rate=st.floats(0, 1),
 )
-def test_no_step_of_a_shown_curve_is_of_few_events_and_its_points_lie_on_the_curve(
+def test_no_step_of_a_shown_curve_is_of_few_events_and_it_is_the_curve_of_its_cells(
     seed, n, least, digits, rate
 ):
     rng = np.random.default_rng(seed)
@@ -115,10 +116,51 @@ def test_no_step_of_a_shown_curve_is_of_few_events_and_its_points_lie_on_the_cur
     steps = np.histogram(time[event], np.r_[-1, got.times + 1e-9])[0][1:]
     assert set(steps[steps < least]) <= {0}
     assert len(got.times) <= 101
+    if least > 1:
+        beyond = (time[event] > got.times[-1] + 1e-9).sum() if len(got.times) > 1 else 0
+        assert beyond == 0 or beyond >= least
     if len(got.times) > 1:
         assert (time >= got.times[-1]).sum() >= least
-        fitted = KaplanMeierFitter().fit(time, event)
-        assert_allclose(got.survival, fitted.predict(got.times), atol=1e-12)
+        if least == 1:
+            fitted = KaplanMeierFitter().fit(time, event)
+            assert_allclose(got.survival, fitted.predict(got.times), atol=1e-12)
+
+
+def test_a_shown_curve_is_near_that_of_all_records():
+    rng = np.random.default_rng(4)
+    died, left = rng.exponential(900, 400), rng.uniform(200, 2500, 400)
+    time, event = np.ceil(np.minimum(died, left)), died <= left
+    got = shown_curve(time, event, 5)
+    fitted = KaplanMeierFitter().fit(time, event)
+    assert len(got.times) > 20
+    assert_allclose(got.survival, fitted.predict(got.times), atol=0.02)
+
+
+def test_a_life_table_by_hand_tells_few_censored_late_and_no_few_that_are_left():
+    # 40 people; cells (0, 10], (10, 20], (20, 30] of 6, 8, 5 deaths and 3, 4, 2 censored. With 5,
+    # the 3 wait for the 4 and the 2 for ever: n is 40, 34, 19; 7 leave within the second cell.
+    table = life_table(np.array([10, 20, 30]), np.array([6, 8, 5]), np.array([3, 4, 2]), 40, 5)
+    first, second, third = 1 - 6 / 40, 1 - 8 / (34 - 3.5), 1 - 5 / 19
+    want = np.cumprod([first, second, third])
+    assert_allclose(table.survival, want, rtol=1e-14)
+    variance = 6 / (40 * 34) + 8 / (30.5 * 22.5) + 5 / (19 * 14)
+    spread = 1.959963984540054 * math.sqrt(variance) / -math.log(want[-1])
+    assert_allclose([table.low[-1], table.high[-1]], want[-1] ** np.exp([spread, -spread]))
+    # of 24 people, 24 - 19 - 7 would be two: the 7 wait as well
+    few = life_table(np.array([10, 20, 30]), np.array([6, 8, 5]), np.array([3, 4, 2]), 28, 5)
+    assert_allclose(few.survival, np.cumprod([1 - 6 / 28, 1 - 8 / 22, 1 - 5 / 14]), rtol=1e-14)
+
+
+def test_where_few_were_censored_does_not_show():
+    """Any of four leaves at any time before the last: the curve is the same to the last digit."""
+    rng = np.random.default_rng(1)
+    time, event = np.r_[np.arange(1.0, 81.0), np.full(30, 90.0)], np.arange(110) < 80
+    curves = set()
+    for _ in range(10):
+        moved = time.copy()
+        moved[80:84] = rng.uniform(1, 79, 4)
+        curves.add(np.stack(shown_curve(moved, event, 5)).tobytes())
+    assert len(curves) == 1
 
 
 def test_events_too_few_for_a_last_step_join_the_step_before():
@@ -127,7 +169,8 @@ def test_events_too_few_for_a_last_step_join_the_step_before():
     assert_array_equal(np.diff(every.survival) < 0, [True] * 10 + [False])
     steps = shown_curve(time, event, 4)  # deaths 1–13; 17–37, of which 33 and 37 would be two
     assert_array_equal(steps.times, [0, 13, 37])
-    assert_allclose(steps.survival[1:], every.survival[[4, 10]])
+    # of 13, 9 are censored; then 18, which wait since else 3 would be left
+    assert_allclose(steps.survival[1:], np.cumprod([1 - 4 / (40 - 4.5), 1 - 6 / 27]))
     assert steps.times[-1] == 37  # where four are still at risk
 
 

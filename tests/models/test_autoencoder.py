@@ -21,7 +21,7 @@ def some(n=9, p=6, seed=0):
 
 
 def by_hand(theta, x, a):
-    """z and y of one flat vector: encoder weights and biases, then the decoder's, by eqs. 1 and 2."""
+    """z and y by eqs. (1) and (2); θ holds the encoder's weights and biases, then the decoder's."""
     at = 0
 
     def next_(*shape):
@@ -134,7 +134,7 @@ def test_dropout_silences_hidden_units_and_neither_inputs_nor_the_code():
 
 
 def test_dropout_keeps_the_expected_value_of_what_a_layer_sees():
-    """Without a bend at the output the mean over draws is the silent-free one of a linear decoder."""
+    """Of a network without a bend: the mean over draws is what it gives with nothing silent."""
     a = Autoencoder(inputs=6, widths=(50, 3), dropout=0.3, activation="linear", output="linear")
     net, x = network(a.spec), some(2)
     net.load(drawn(a))

@@ -154,16 +154,16 @@ def test_the_objectives_gradient_is_its_slope(gamma):
     assert_allclose(net.gradient(), slopes, rtol=1e-5, atol=1e-9)
 
 
-def test_without_a_reconstruction_term_the_untied_decoder_is_left_alone_and_with_one_it_is_not():
+@pytest.mark.parametrize("gamma", [0.0, 0.7])
+def test_the_untied_decoder_is_left_alone_but_for_a_reconstruction_term(gamma):
     half = 6 * 5 + 5 + 5 * 3 + 3
-    for gamma in (0.0, 0.7):
-        net, _, _, x, _, objective = placed(gamma, tied=False)
-        plain = net.descend(lambda m, kl=objective: KlObjective(kl.targets)(m, x))
-        value = net.descend(lambda m, kl=objective: kl(m, x))
-        assert bool(net.gradient()[half:-12].any()) == bool(gamma)
-        assert net.gradient()[-12:].any()
-        rebuilt = net.compute(lambda m: mixed(m(x), x, 0.0))
-        assert value == pytest.approx(plain + gamma * float(rebuilt), rel=1e-12)
+    net, _, _, x, _, objective = placed(gamma, tied=False)
+    plain = net.descend(lambda m: KlObjective(objective.targets)(m, x))
+    value = net.descend(lambda m: objective(m, x))
+    assert bool(net.gradient()[half:-12].any()) == bool(gamma)
+    assert net.gradient()[-12:].any()
+    rebuilt = net.compute(lambda m: mixed(m(x), x, 0.0))
+    assert value == pytest.approx(plain + gamma * float(rebuilt), rel=1e-12)
 
 
 def test_a_target_of_0_costs_nothing():

@@ -144,6 +144,32 @@ def test_a_lost_or_damaged_secret_is_said_in_one_line(tmp_path):
         Cohorts(tmp_path, "patients", 5)
 
 
+def test_a_ledger_that_notes_studies_gets_no_new_secret(tmp_path):
+    """Else the same patients have other marks, and 98 of 100 pass."""
+    key = Cohorts(tmp_path, "patients", 5).key
+    (tmp_path / "cohorts.key").unlink()
+    assert Cohorts(tmp_path, "patients", 5).key != key, "nothing is noted yet"
+    of(Cohorts(tmp_path, "patients", 5), "a", range(100))
+    (tmp_path / "cohorts.key").unlink()
+    for data in ("patients", "others"):
+        with pytest.raises(InputError, match=r"is gone, and cohorts\.sqlite beside it") as error:
+            Cohorts(tmp_path, data, 5)
+        assert "\n" not in str(error.value)
+    assert not (tmp_path / "cohorts.key").exists()
+
+
+def test_a_ledger_that_is_no_data_base_is_said_in_one_line(tmp_path):
+    Cohorts(tmp_path, "patients", 5)
+    (tmp_path / "cohorts.sqlite").write_bytes(b"no data base" * 100)
+    with pytest.raises(InputError, match="cannot be used as the cohort ledger"):
+        Cohorts(tmp_path, "patients", 5)
+
+
+def test_what_is_noted_outlasts_a_loss_of_power(tmp_path):
+    with Cohorts(tmp_path, "patients", 5)._opened() as db:
+        assert db.execute("PRAGMA synchronous").fetchone() == (3,)  # EXTRA
+
+
 # who a patient is -----------------------------------------------------------------------
 
 

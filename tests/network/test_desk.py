@@ -164,3 +164,53 @@ def test_a_run_is_noted_and_a_damaged_note_reads_as_closed(tmp_path):
     assert made.run(ONE) == (True, "d1")
     (tmp_path / "desk" / ONE / "run.json").write_text('{"open": tr')
     assert made.run(ONE) == (False, None)
+
+
+def signing(tmp_path):
+    made = desk(tmp_path, lambda text, signature, certificate, by: signature == text[-30:])
+    return made, lambda text: (text[-30:], b"c")
+
+
+def test_an_approval_does_not_come_back_when_the_refusal_is_cut_off(tmp_path):
+    made, sign = signing(tmp_path)
+    put(made)
+    made.decide(ONE, APPROVED, "anna", sign=sign)
+    made.decide(ONE, REFUSED, "anna", "no", sign=sign)
+    path = tmp_path / "desk" / ONE / "decisions.jsonl"
+    path.write_text(path.read_text().splitlines()[0] + "\n")
+    for node in (made, signing(tmp_path)[0]):  # and after a restart
+        found = node.decision(ONE)
+        assert found.decision == REFUSED
+        assert found.reason.startswith("decision 2 on this study was seen, and 1 is now the last")
+        assert node.entry(ONE).state == REFUSED
+    path.unlink()
+    assert made.entry(ONE).state == WAITING
+    again = made.decide(ONE, APPROVED, "anna", sign=sign)
+    assert (again.number, made.decision(ONE)) == (3, again)
+
+
+def test_a_decision_seen_by_the_node_alone_counts_as_seen(tmp_path):
+    """A steward's command may be killed behind the line and before the number is noted."""
+    made, sign = signing(tmp_path)
+    put(made)
+    made.decide(ONE, APPROVED, "anna", sign=sign)
+    first = (tmp_path / "desk" / ONE / "decisions.jsonl").read_text()
+    made.decide(ONE, REFUSED, "anna", sign=sign)
+    (tmp_path / "decided.sqlite").unlink()
+    assert signing(tmp_path)[0].decision(ONE).decision == REFUSED
+    (tmp_path / "desk" / ONE / "decisions.jsonl").write_text(first)
+    assert signing(tmp_path)[0].decision(ONE).decision == REFUSED
+
+
+def test_a_line_without_a_signature_that_counts_raises_no_number(tmp_path):
+    made, sign = signing(tmp_path)
+    put(made)
+    desk(tmp_path).decide(ONE, REFUSED, "otto")
+    desk(tmp_path).decide(ONE, REFUSED, "otto")
+    desk(tmp_path).entry(ONE)
+    assert made.entry(ONE).state == WAITING
+    assert made.decide(ONE, APPROVED, "anna", sign=sign).number == 1
+    (tmp_path / "decided.sqlite").write_bytes(b"no data base" * 100)
+    with pytest.raises(InputError, match=r"decided.sqlite cannot be used") as error:
+        signing(tmp_path)[0].decision(ONE)
+    assert "\n" not in str(error.value)

@@ -10,7 +10,6 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import pytest
 
 from fedcohort.network.lead import Status
 from fedcohort.protocol import FedcohortError, Refused, per_site
@@ -86,10 +85,8 @@ def test_no_folds_are_found_in_which_a_site_is_alone_with_one_patient(tmp_path, 
         {"dealt": {"north": -1, "south": -1}}, {"min_cell": 1},
         {"seed": per_site({"north": 67, "south": 3, "west": 3})},
     ]  # fmt: skip
-    told = answers_to(
-        tmp_path, monkeypatch, {**REGRESSION, "arms": arms}, {"fold_products": asks}
-    )
-    refused(told["fold_products"], "beyond", "secure", "folds")
+    told = answers_to(tmp_path, monkeypatch, {**REGRESSION, "arms": arms}, {"fold_products": asks})
+    refused(told["fold_products"], "beyond", "secure", "min_cell")
 
 
 def test_no_likelihood_is_without_a_fold_that_the_study_has_not(tmp_path, monkeypatch):
@@ -103,7 +100,7 @@ def test_no_likelihood_is_without_a_fold_that_the_study_has_not(tmp_path, monkey
     told = answers_to(
         tmp_path, monkeypatch, {"arms": arms}, {"fold_likelihood": asks, "fold_sizes": asks[:1]}
     )
-    refused(told["fold_likelihood"], "beyond", "secure")
+    refused(told["fold_likelihood"], "beyond", "secure", "min_cell")
     refused(told["fold_sizes"], "beyond")
 
 
@@ -117,7 +114,7 @@ THRESHOLDS = [
 def test_no_threshold_that_empties_the_other_sites_parts_is_taken(tmp_path, monkeypatch):
     """With 10¹² records as the least, two sites of three added nothing to the sum."""
     study = {**REGRESSION, "arms": [{"method": "mixed", "scale": "none"}]}
-    asks = dict.fromkeys(("totals", "products"), [{"least": value} for value in THRESHOLDS])
+    asks = {step: [{"least": v} for v in THRESHOLDS] for step in ("totals", "products")}
     told = answers_to(tmp_path, monkeypatch, study, asks)
     assert set(told) == set(asks)
     for answers in told.values():

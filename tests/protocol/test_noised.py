@@ -149,9 +149,9 @@ def fails_with_a_name(site: Site[Array, None], *, start: Array, steps: int) -> N
 
 
 STEPS = (
-    overflows, wander, wander_alone, changes_its_arguments, changes_the_point, hides_rows_in_its_course,
-    hides_rows_in_a_default, replies_bare, says_private_and_replies_bare, answers_bare,
-    forgets_the_sensitivity, fails_with_a_name,
+    overflows, wander, wander_alone, changes_its_arguments, changes_the_point,
+    hides_rows_in_its_course, hides_rows_in_a_default, replies_bare,
+    says_private_and_replies_bare, answers_bare, forgets_the_sensitivity, fails_with_a_name,
 )  # fmt: skip
 
 

@@ -105,6 +105,9 @@ def test_the_budget_is_what_all_fits_spent_together(run):
     assert "ε 3, by eq. 7" in told
     assert "4.25" in told and "12" in told
     assert "Do not publish this run" in told
+    assert f"All fits with noise together are within ε {1.5 * n:.3g}" in told
+    bare = told.partition("Without noise, and not within this ε: ")[2].partition(".")[0]
+    assert bare == "Each hospital alone, Model averaging"
     assert "Differential privacy in part" in row(root, "Differential privacy")
     assert "with discrete gaussian noise" in text_of(section(root, "left"))
     assert "with discrete_gaussian noise" in " ".join(" ".join(plain_ledger(run)).split())

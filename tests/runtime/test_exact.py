@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
+
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedcohort.protocol.errors import Refused
 from fedcohort.runtime.exact import SMALL, ExactTotal
+from fedcohort.runtime.masked_local import _encoded
 from fedcohort.secure.layout import WIDE_FIELD, Layout
 from fedcohort.secure.ring import add, decode, encode, zeros
 
@@ -62,6 +65,69 @@ def replies(draw):
 @given(given=replies())
 def test_small_replies_together_give_the_bits_of_the_ring(given):
     assert_same_bits(added(*given), by_the_ring(*given))
+
+
+WHOLE = st.integers(-(2**60), 2**60)
+
+
+@st.composite
+def mixed(draw):
+    """Replies of which some fields are whole at some sites and real at others, small or large."""
+    k = draw(st.integers(2, 6))
+    size = draw(st.sampled_from([2, SMALL + 1]))
+    coarse = draw(st.sampled_from([(), ("theta",)]))
+
+    def field(whole: st.SearchStrategy[int]) -> np.ndarray:
+        kind = draw(st.sampled_from(["f8", "f4", "i8", "i4", "u8"]))
+        if kind == "u8":
+            return np.array(abs(draw(whole)), kind)
+        if kind == "i8":
+            return np.array(draw(whole), kind)
+        if kind == "i4":
+            return np.array(draw(st.integers(-9, 2**20)), kind)
+        return np.array(draw(st.sampled_from([0.5, -1.0, 1e5, 2.0**-60, -0.0])), kind)
+
+    many = [
+        {
+            "x": np.array([draw(st.sampled_from([1.0, 2.0**-60, -1.0, 2.0**60]))]),
+            "n": field(WHOLE),
+            "theta": np.full(size, field(st.integers(-(2**20), 2**20))),
+        }
+        for _ in range(k)
+    ]
+    return many, coarse, draw(st.permutations(range(k)))
+
+
+def fraction_sum(parts):
+    """The sum of whole and real numbers, by fractions."""
+    return float(sum((Fraction(p.item()) for p in parts), Fraction(0)))
+
+
+@settings(max_examples=150, deadline=None)
+@given(given=mixed())
+def test_what_is_whole_here_and_real_there_has_one_sum_in_any_order_masked_or_not(given):
+    many, coarse, order = given
+    found = added(many, len(many), None, coarse)
+    assert_same_bits(added([many[i] for i in order], len(many), None, coarse), found)
+    layout, vectors = _encoded({str(i): r for i, r in enumerate(many)}, len(many), {}, coarse)
+    total = zeros(layout)
+    for vector in vectors.values():
+        add(total, vector, layout)
+    assert_same_bits(found, decode(total, layout))
+    assert found["x"].item() == fraction_sum([r["x"] for r in many])
+    if found["n"].dtype == np.float64:
+        assert found["n"].item() == pytest.approx(fraction_sum([r["n"] for r in many]), rel=3e-16)
+    two = [ExactTotal(len(many), weighted=False, coarse=coarse) for _ in "ab"]
+    for i, reply in enumerate(many):
+        two[i % 2].add(str(i), reply, 1.0)
+    two[0].join(*two[1].words())
+    assert_same_bits(two[0].arrays, found)
+
+
+def test_a_whole_number_too_large_for_a_coarse_field_is_refused_by_its_site():
+    many = [{"theta": np.full(SMALL + 1, 0.5)}, {"theta": np.full(SMALL + 1, 2**40)}]
+    with pytest.raises(Refused, match=r"site 'site1'.*'theta' holds a number"):
+        added(many, 3, None, ("theta",))
 
 
 @pytest.mark.parametrize("coarse", [(), ("theta",)])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +19,10 @@ from fedcohort.runtime import coordinator
 from fedcohort.runtime.answers import Answers
 from fedcohort.runtime.local import local
 from fedcohort.runtime.loopback import Fault, LoopbackLine
-from fedcohort.runtime.masked_calls import about_of
+from fedcohort.runtime.masked_calls import Stage, about_of
 from fedcohort.runtime.masked_end import ANY, FEW, NEVER, Keys, SumRule
 from fedcohort.runtime.remote import remote
-from fedcohort.runtime.site_end import SiteEnd
+from fedcohort.runtime.site_end import SESSIONS, SiteEnd
 from fedcohort.secure.identity import Identity
 from wired import STEPS, journey, meta_of
 
@@ -182,6 +183,33 @@ def test_a_coordinator_that_was_killed_after_the_unmasking_gets_the_same_sites_a
     again = ward.federation()
     again._run.transport.head = one._run.transport.head
     assert ask(again) == expected(*NAMES)
+
+
+def test_who_signed_has_it_on_the_disk_before_the_signature_leaves(tmp_path):
+    """Each site that signs, also one that is then not asked to unmask, and whatever happens."""
+    ward = Ward(tmp_path)
+    noted: dict[str, list[str]] = {}
+
+    def fault(site: str, kind: str) -> Fault | None:
+        if kind == "unmask":  # nobody is asked to: the coordinator dies here
+            for name in NAMES:
+                with sqlite3.connect(tmp_path / f"{name}.sqlite") as db:
+                    rows = db.execute("SELECT sites FROM revealed").fetchall()
+                noted[name] = [s for (text,) in rows for s in json.loads(text)]
+        return Fault.DOWN if kind == "unmask" else None
+
+    ward.fault = fault
+    first = ward.federation()
+    with pytest.raises(QuorumLost):
+        ask(first)
+    assert noted == {name: list(NAMES) for name in NAMES}
+    for name in NAMES:
+        ward.start(name)
+    ward.fault = lambda site, kind: None
+    again = ward.federation(quorum=0.0)
+    again._run.transport.head = first._run.transport.head  # the same history
+    with pytest.raises(QuorumLost, match="was revealed for a, b, c, d"):
+        ask(again.only("abc"))
 
 
 @pytest.mark.parametrize(("plain", "sites", "known", "fine"), [
@@ -349,6 +377,59 @@ def test_what_sites_must_be_asked_alike_is_all_that_a_step_does_not_name():
     assert about_of("s", None, 0, Parcel.read(tree, odd.arrays)) == about_of("s", None, 0, odd)
     heads = [("other", "v", 2), ("step", "w", 2), ("step", None, 2), ("step", "v", 3)]
     assert all(about_of(*head, one, apart) != first for head in heads)
+
+
+def seeds_of(end: SiteEnd) -> list[Any]:
+    """Return every seed that a node's sessions hold, the arrays of bytes themselves."""
+    found: list[Any] = []
+    for session in end._sessions.values():
+        for member in session.masks._members.values() if session.masks else ():
+            for epoch in member._epochs.values():
+                found += [*epoch.self_seeds, *epoch.key_seeds]
+    return found
+
+
+def test_the_seeds_of_a_session_that_is_closed_are_overwritten(tmp_path):
+    ward = Ward(tmp_path)
+    ask(ward.federation())
+    seeds = seeds_of(ward.ends["a"])
+    assert any(map(any, seeds))
+    ward.ends["a"].close("r")
+    assert not any(map(any, seeds))
+
+
+def test_the_seeds_of_a_session_that_makes_room_for_others_are_overwritten(tmp_path):
+    ward = Ward(tmp_path)
+    ask(ward.federation())
+    seeds = seeds_of(ward.ends["a"])
+    for k in range(SESSIONS):
+        ward.ends["a"]._session("r", f"another{k}")
+    assert not any(map(any, seeds))
+
+
+def test_a_session_that_is_closed_while_a_call_is_at_it_is_overwritten_after_the_call(tmp_path):
+    ward = Ward(tmp_path)
+    ask(ward.federation())
+    end = ward.ends["a"]
+    seeds, (session,) = seeds_of(end), end._sessions.values()
+    with session.lock:
+        end.close("r")
+        assert any(map(any, seeds))
+    session.clear()  # as `handle` does at the end of each call
+    assert not any(map(any, seeds))
+
+
+@pytest.mark.parametrize("epoch", [2**63, 2**70, -1, True, 1.0])
+def test_an_epoch_that_no_number_of_eight_bytes_holds_does_not_end_the_later_ones(tmp_path, epoch):
+    end = Ward(tmp_path).ends["a"]
+
+    def keys(epoch: Any) -> dict[str, Any]:
+        body = {"roster": list(NAMES), "epoch": epoch, "slots": 4}
+        return meta_of(end.handle(Stage("keys", "r", "s", "h", body).to_bytes()))
+
+    told = keys(epoch)
+    assert (told["kind"], told["reason"]) == ("error", "secure"), told
+    assert keys(5)["kind"] == "said"
 
 
 def test_a_site_that_takes_no_weights_is_not_singled_out_by_them(tmp_path):

@@ -294,8 +294,8 @@ def test_a_slot_is_signed_for_one_set_of_survivors():
         members["site0"].sign(less)
 
 
-def test_of_two_slots_signed_for_one_question_only_the_first_is_unmasked():
-    members, gathering, summing, ballot = signed(5)
+def test_of_two_slots_for_one_question_only_the_first_is_signed():
+    members, gathering, summing, _ = signed(5)
     again = gathering.begin(summing.asked.digest)
     vector = encode({"x": np.zeros(2)}, summing.layout, n=5)
     for name in again.asked.members:
@@ -303,11 +303,36 @@ def test_of_two_slots_signed_for_one_question_only_the_first_is_unmasked():
         if name != "site4":
             again.add(sent)
     said = again.survivors()
-    for name in said.survivors:
-        again.add_signature(members[name].sign(said))
-    members["site0"].unmask(ballot)
-    with pytest.raises(Refused, match="answered for other sites"):
-        members["site0"].unmask(again.ballot())
+    for name in said.survivors:  # nothing is unmasked yet
+        with pytest.raises(Refused, match="answered for other sites"):
+            members[name].sign(said)
+
+
+def test_a_site_that_signed_and_was_never_asked_to_unmask_signs_for_no_others_after_a_crash():
+    context, kept = a_context(4), {f"site{i}": InMemory() for i in range(4)}
+    layout = Layout.of({"x": np.zeros(2)})
+    vector = encode({"x": np.ones(2)}, layout, n=4)
+    for epoch, gone in enumerate((None, "site3")):
+        members = {}  # a restart: only what was kept is left
+        for name, book in kept.items():
+            members[name] = some_members(4, context, settled=book)[name]
+        gathering = Gathering(context, epoch, 1)
+        for member in members.values():
+            gathering.add_advert(member.advertise(epoch, 1))
+        for member in members.values():
+            gathering.add_shares(member.share(gathering.roll()))
+        summing = gathering.begin(digest("q"))
+        for name, member in members.items():
+            masked = member.mask(summing.asked, vector, layout, gathering.post(name))
+            if name != gone:
+                summing.add(masked)
+        said = summing.survivors()
+        for name in said.survivors:
+            if gone is None:
+                members[name].sign(said)
+            else:
+                with pytest.raises(Refused, match="answered for other sites"):
+                    members[name].sign(said)
 
 
 def test_a_restarted_site_draws_new_secrets_for_the_same_epoch_and_no_old_roll_takes_it_back():

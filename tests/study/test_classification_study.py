@@ -188,9 +188,9 @@ def test_a_judge_of_some_rows_judges_those_rows(problem):
         ),
         (
             "task: classification",
-            "task: clustering",
-            "s.yaml, line 2, task: no method serves clustering yet; this version has survival, "
-            "classification, regression.",
+            "task: imputation",
+            "s.yaml, line 2, task: no method serves imputation yet; this version has survival, "
+            "classification, regression, clustering.",
         ),
         (
             "method: logistic, l2: 0.01",

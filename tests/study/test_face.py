@@ -97,8 +97,8 @@ def test_what_a_method_cannot_give_names_those_which_can():
     fit = fc.fit("deepcox", fc.simulate(three_sites(gbsg2()), outcome=OUTCOME), rounds=2)
     with pytest.raises(fc.NotSupported, match=r"no summary; these methods can: cox"):
         _ = fit.summary
-    with pytest.raises(fc.NotSupported, match="no sample; no installed method can"):
-        fit.sample(3)
+    with pytest.raises(fc.NotSupported, match="no impute; no installed method can"):
+        fit.impute(gbsg2())
 
 
 def test_isolated_sites_have_a_fit_each_and_centralised_has_one():

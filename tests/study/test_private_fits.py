@@ -145,7 +145,9 @@ def test_without_usual_times_a_private_model_predicts_risks_alone_and_is_read_ba
 
 def test_a_private_baseline_gives_survival_near_the_truth_at_a_large_epsilon():
     dp = {"epsilon": 100, "clip": 0.3}
-    fit = fc.fit("deepcox", cohort(3000), dp=dp, seed=0, **EXACT | {"dp_rounds": 60, "dp_groups": 200})
+    fit = fc.fit(
+        "deepcox", cohort(3000), dp=dp, seed=0, **EXACT | {"dp_rounds": 60, "dp_groups": 200}
+    )
     rows, times = table(500, 7), np.array([0.25, 0.5, 1.0, 2.0])
     truth = np.exp(-np.exp(rows[[f"x{j}" for j in range(4)]].to_numpy() @ BETA)[:, None] * times)
     found = fit.predict_survival(rows, times)

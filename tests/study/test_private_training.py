@@ -125,7 +125,9 @@ def test_fewer_steps_are_made_at_a_small_epsilon_whatever_the_data():
 
 def test_without_a_clip_a_method_s_own_is_taken(monkeypatch: pytest.MonkeyPatch):
     a, b = (
-        fc.fit("deepcox", cohort(), dp={"epsilon": 3, **clip}, seed=0, **LINEAR).model.arrays()["thetas"]
+        fc.fit("deepcox", cohort(), dp={"epsilon": 3, **clip}, seed=0, **LINEAR).model.arrays()[
+            "thetas"
+        ]
         for clip in ({}, {"clip": DEEPCOX.clips["record"]})
     )
     np.testing.assert_array_equal(a, b)

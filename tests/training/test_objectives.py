@@ -124,7 +124,9 @@ def test_a_robust_centre_gathers_by_the_same_visits():
 # batches and noise -------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("n", "size", "parts"), [(200, 64, 4), (200, 100, 2), (7, 64, 1), (0, 8, 1)])
+@pytest.mark.parametrize(
+    ("n", "size", "parts"), [(200, 64, 4), (200, 100, 2), (7, 64, 1), (0, 8, 1)]
+)
 def test_a_batch_size_deals_rows_into_as_few_parts_as_it_allows(n, size, parts):
     plan = replace(PLAN, batch_size=size)
     assert plan.parts(n) == parts
@@ -133,7 +135,7 @@ def test_a_batch_size_deals_rows_into_as_few_parts_as_it_allows(n, size, parts):
     assert np.array_equal(trained(DIGITS[:n], plan)[0], initial(NET, 0)) == (n == 0)
 
 
-def test_the_loss_returned_is_that_of_the_vector_given_without_noise():
+def test_what_is_evaluated_has_no_noise():
     noise = Noise(kind="flip", rate=0.4, frequencies=tuple(DIGITS.mean(axis=0)))
     plan = replace(PLAN, batch_size=50, loss=Reconstruction(noise=noise).spec)
     rows = rows_of(FeatureTable(DIGITS), plan, ENTROPY)
@@ -141,7 +143,17 @@ def test_the_loss_returned_is_that_of_the_vector_given_without_noise():
     net.load(initial(NET, 0))
     expected = float(((net.compute(lambda m: m(rows.x)) - DIGITS) ** 2).mean())
     assert evaluate(initial(NET, 0), rows, plan) == pytest.approx(expected, rel=1e-12)
-    assert trained(DIGITS, plan)[1] == pytest.approx(expected, rel=1e-12)
+
+
+def test_in_parts_the_loss_returned_is_the_mean_over_those_of_the_first_epoch():
+    """At a rate of 0 each part is seen at the same vector, so that it is that over all rows."""
+    for epochs in (1, 3):
+        plan = replace(PLAN, batch_size=60, epochs=epochs)
+        at_once = evaluate(initial(NET, 0), rows_of(FeatureTable(DIGITS), plan, ENTROPY), plan)
+        assert trained(DIGITS, plan, rate=0.0)[1] == pytest.approx(at_once, rel=1e-12)
+        assert trained(DIGITS, plan, rate=0.5)[1] < at_once
+        first = trained(DIGITS, replace(plan, epochs=1), rate=0.5)[1]
+        assert trained(DIGITS, plan, rate=0.5)[1] == pytest.approx(first, rel=1e-12)
 
 
 @pytest.mark.parametrize("batch_size", [0, 64])

@@ -9,7 +9,6 @@ from numpy.testing import assert_allclose
 
 from fedcohort.training.optimisers import OPTIMISERS
 
-
 THEIRS = {
     "adam": torch.optim.Adam,
     "sgd": torch.optim.SGD,
@@ -46,7 +45,7 @@ def yogi(grads, rates):
         for i, g in enumerate(grad):
             m[i] = 0.9 * m[i] + 0.1 * g
             v[i] = v[i] - 0.001 * np.sign(v[i] - g**2) * g**2
-            step = m[i] / (1 - 0.9**t) / (np.sqrt(v[i] / (1 - 0.999**t)) + 1e-3)
+            step = m[i] / (1 - 0.9**t) / (np.sqrt(v[i] / (1 - 0.999**t)) + 1e-8)
             theta[i] -= rate * step
     return theta
 

@@ -109,9 +109,7 @@ class Site:
                     exact = self._gradients(coins, release, groups, rng)
                 elif not fixed:
                     exact = coins * (rng.random(m) < release.sampling)
-                call: Any = SimpleNamespace(
-                    step=SimpleNamespace(name=release.step), number=number
-                )
+                call: Any = SimpleNamespace(step=SimpleNamespace(name=release.step), number=number)
                 source = guard.source(call)
                 noisy = guard.perturbed(
                     release.step, source, {"told": exact}, {"told": bound}, self.share

@@ -7,7 +7,9 @@ S_m(t) = Σ_{j∈R(t)} f_j^m e^{b f_j},
     U(b) = Σ_deaths f − Σ_t d_t S_1/S_0,     I(b) = Σ_t d_t [S_2/S_0 − (S_1/S_0)²]          (1)
 
 Groups: the mean of predicted survival at a horizon, beside Kaplan–Meier, in each quantile group.
-Neighbours are joined until a group's deaths by then and survivors are each none, or enough.
+Neighbours are joined until a group's deaths by then and survivors are each none, or enough. Where
+fewer than m are not told, observed survival is the life table's in cells of m deaths or more
+(`kaplan_meier`, eq. 5), from whose value no smaller count follows.
 
 D-calibration (Haider et al., JMLR 21, 2020): if predicted curves S_i are right, S_i(T_i) is uniform
 on (0, 1). A death counts in the bin that holds S_i(t_i); a censored record is spread evenly over
@@ -28,8 +30,9 @@ from scipy.special import chdtrc
 
 from fedcohort.arrays import Array
 from fedcohort.metrics.censoring import Leavers, at_risk, product_limit
+from fedcohort.metrics.kaplan_meier import life_table
 from fedcohort.numerics.survival import count_at, dies_on_grid, risk_set_sums, slots
-from fedcohort.privacy.disclosure.steps import joined, step_sums
+from fedcohort.privacy.disclosure.steps import joined, merged, step_sums
 from fedcohort.protocol.message import message
 
 #: How often Newton's method may step, and the information below which no slope is found.
@@ -160,10 +163,14 @@ def group_sums(predicted: Array, time: Array, event: Array, edges: Array, grid: 
     return GroupSums(np.bincount(group, predicted, minlength=g), deaths, censored)
 
 
-def groups_of(sums: GroupSums) -> Groups:
+def groups_of(sums: GroupSums, at_least: int = 1) -> Groups:
     """Return the groups that hold any record.
 
     Observed survival is nan where a group's follow-up ends before the horizon.
+
+    Parameters
+    ----------
+    at_least : with more than 1, by the life table; `sums` are joined `with_enough`.
     """
     counts = Leavers(sums.deaths, sums.censored)
     risk = at_risk(counts)
@@ -171,20 +178,32 @@ def groups_of(sums: GroupSums) -> Groups:
     alive = product_limit(sums.deaths, risk)[:, -2]
     followed = (risk[:, -2] > 0) | (alive == 0)
     n = risk[:, 0]
+    if at_least > 1:
+        rows = zip(sums.deaths[:, :-1], sums.censored[:, :-1], n, strict=True)
+        alive = np.array([_observed(*row, at_least) for row in rows])
     mean = np.divide(sums.predicted, n, out=np.zeros(len(n)), where=filled)
     return Groups(mean[filled], np.where(followed, alive, np.nan)[filled], n[filled])
+
+
+def _observed(deaths: Array, censored: Array, n: float, at_least: int) -> float:
+    """Return survival at the end of a grid (T,) from cells of `at_least` deaths or more."""
+    ends = merged(deaths, at_least)
+    if not len(ends):
+        return 1.0
+    died, lost = (np.diff(np.cumsum(c)[ends], prepend=0) for c in (deaths, censored))
+    return float(life_table(ends, died, lost, n, at_least).survival[-1])
 
 
 def with_enough(sums: GroupSums, at_least: int) -> GroupSums:
     """Return the sums of groups joined with their neighbours, so that none shows few people.
 
-    In each, those who died by the horizon, those alive at it and all of them are 0, or `at_least`
-    or more; no group is left where all records are too few.
+    In each, those who died by the horizon, those alive at it, all and all but the dead are 0, or
+    `at_least` or more; no group is left where all records are too few.
     """
     risk = at_risk(Leavers(sums.deaths, sums.censored))
     died = sums.deaths[:, :-1].sum(axis=1)
     alive = risk[:, -2] - sums.deaths[:, -2]
-    ends = joined(np.stack([died, alive, risk[:, 0]], axis=1), at_least)
+    ends = joined(np.stack([died, alive, risk[:, 0], risk[:, 0] - died], axis=1), at_least)
     return GroupSums(*(step_sums(s, ends) for s in (sums.predicted, sums.deaths, sums.censored)))
 
 
@@ -204,7 +223,8 @@ def calibration_groups(
     edges = np.unique(np.quantile(predicted, levels)) if len(predicted) else levels[:0]
     time = np.asarray(time, float)
     grid = np.unique(np.r_[time[time < horizon], horizon])
-    return groups_of(with_enough(group_sums(predicted, time, event, edges, grid), at_least))
+    sums = with_enough(group_sums(predicted, time, event, edges, grid), at_least)
+    return groups_of(sums, at_least)
 
 
 # D-calibration ----------------------------------------------------------------------------

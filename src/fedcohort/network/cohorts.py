@@ -17,7 +17,8 @@ A patient is known by an HMAC-SHA256 of the cells that the site's own dictionary
 or else of all cells of the row at the source, whatever a study reads of it, under a secret of the
 node in a file of its own; rows that are alike are told apart by their order. What is kept are these
 digests, numbered, and the sets as bits: no cell, and without the secret nobody can confirm a guess
-at one. It is on the disk (SQLite, synchronous=FULL) before anything leaves.
+at one. It is on the disk (SQLite, synchronous=EXTRA) before anything leaves. Without
+the secret a ledger knows nobody: where studies are noted and it is gone, the node does not start.
 
 Allowed are the same set again, and sets that differ by m patients or more. Not compared are the
 different sets of one study: no one beside the site knows which rows its seed draws. The same set of
@@ -109,13 +110,13 @@ class Cohorts:
 
     Raises
     ------
-    InputError : the secret cannot be read.
+    InputError : the secret cannot be read, or it is gone and studies are noted.
     """
 
     def __init__(self, folder: Path, dataset: str, least: int, rule: str = "refuse"):
         self._path, self._dataset = folder / "cohorts.sqlite", dataset
         self._least, self._rule = least, rule
-        self.key = _secret(folder / "cohorts.key")
+        self.key = _secret(folder / "cohorts.key", new=not self._notes())
 
     def check(self, study: str, marks: Sequence[bytes], sets: Mapping[str, Array], least: int = 1):
         """Hold a study's sets against those of other studies; nothing is noted.
@@ -219,6 +220,19 @@ class Cohorts:
         )
         return np.array([known.get(mark, 0) for mark in marks], np.int64)
 
+    def _notes(self) -> bool:
+        """Return whether a study of any data set is noted."""
+        if not self._path.exists():
+            return False
+        try:
+            with self._opened() as db:
+                return db.execute("SELECT 1 FROM cohorts LIMIT 1").fetchone() is not None
+        except sqlite3.DatabaseError as error:
+            raise InputError(
+                f"{self._path} cannot be used as the cohort ledger ({type(error).__name__}). Bring "
+                f"back the one that the node had; without it no earlier study can be compared."
+            ) from None
+
     @contextlib.contextmanager
     def _opened(self) -> Generator[sqlite3.Connection]:
         """Yield a connection that is closed afterwards."""
@@ -226,7 +240,8 @@ class Cohorts:
             self._path.touch(mode=0o600)
         db = sqlite3.connect(self._path, timeout=30.0, isolation_level=None)
         try:
-            db.execute("PRAGMA synchronous = FULL")
+            # EXTRA: the removal of the journal, which is the commit, outlasts a loss of power too
+            db.execute("PRAGMA synchronous = EXTRA")
             for table in _TABLES:
                 db.execute(table)
             yield db
@@ -254,13 +269,23 @@ def _differ(a: Array, b: Array) -> int:
     return int(np.unpackbits(apart).sum())
 
 
-def _secret(path: Path) -> bytes:
+def _secret(path: Path, *, new: bool) -> bytes:
     """Return the node's secret, made once.
+
+    Parameters
+    ----------
+    new : whether it may be made.
 
     Raises
     ------
-    InputError : the file cannot be read or made, or is no such secret.
+    InputError : the file cannot be read or made, is no such secret, or is gone and may not be made.
     """
+    if not new and not path.exists():
+        raise InputError(
+            f"{path}: the secret of the cohort ledger is gone, and cohorts.sqlite beside it notes "
+            f"studies. Bring back the one that the node had; without it no earlier study can be "
+            f"compared."
+        )
     try:
         if not path.exists():
             half = path.with_suffix(f".{secrets.token_hex(4)}")
@@ -271,6 +296,11 @@ def _secret(path: Path) -> bytes:
             with contextlib.suppress(FileExistsError):
                 os.link(half, path)
             half.unlink()
+            folder = os.open(path.parent, os.O_RDONLY)
+            try:
+                os.fsync(folder)
+            finally:
+                os.close(folder)
         key = path.read_bytes()
     except OSError as error:
         raise InputError(

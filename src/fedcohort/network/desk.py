@@ -9,9 +9,12 @@ One folder a study, in files that the running node and the steward's commands re
     fit.json         what of the site's table does not fit: columns and rules
     run.json         whether its run is open, and a digest of the table that it began with
 
+and, beside the desk's folder, `decided.sqlite`: the highest number of each study's signed decisions
+
 Where the policy asks for a steward, a decision counts only with the signature of a steward of this
 site over (network, site, study, number, decision, reason, time): who can write these files
-cannot approve a study, and an old approval does not come back after a refusal.
+cannot approve a study. A decision of a lower number than the highest that was seen does not count:
+whoever cuts the last lines off brings no old approval back, unless they write `decided.sqlite` too.
 No file holds a cell of the table.
 """
 
@@ -20,6 +23,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import sqlite3
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -47,6 +51,8 @@ SHOWN, SHORTEST = 12, 4
 _HASH = re.compile(r"[0-9a-f]{64}")
 #: A longer file of decisions was not written by these commands.
 _MOST_BYTES = 1 << 22
+
+_DECIDED = "CREATE TABLE IF NOT EXISTS decided (study TEXT PRIMARY KEY, number INTEGER NOT NULL)"
 
 #: (text that was signed, signature, certificate, name of the signer) → whether it counts.
 Verify = Callable[[bytes, bytes, bytes, str], bool]
@@ -128,6 +134,7 @@ class Desk:
     def __init__(self, folder: Path, network: str, site: str, verify: Verify | None):
         self._folder, self._network, self._site = folder, network, site
         self._verify = verify
+        self._highest = folder.with_name("decided.sqlite")
         self._read: dict[str, tuple[tuple[int, int, int], Decision | None]] = {}
 
     # studies ------------------------------------------------------------------------------
@@ -235,6 +242,7 @@ class Desk:
         if len(reason) > LONGEST_REASON or not reason.isprintable():
             raise InputError(f"a reason is one line of at most {LONGEST_REASON} characters.")
         last = max((d.number for d in self._valid(study)), default=0)
+        last = max(last, self._decided(study))
         made = Decision(last + 1, decision, reason, by, now())
         if sign is not None:
             signature, certificate = sign(made.signed(self._network, self._site, study))
@@ -248,10 +256,15 @@ class Desk:
             )
         path = place / "decisions.jsonl"
         _append(path, json.dumps(asdict(made)))
+        if self._verify is not None:
+            self._decided(study, made.number)
         return made
 
     def decision(self, study: str) -> Decision | None:
-        """Return the decision that counts now; None while the study waits."""
+        """Return the decision that counts now; None while the study waits.
+
+        It is a refusal, which says so, where a later one was seen than the file has now.
+        """
         try:
             stat = (self._place(study) / "decisions.jsonl").stat()
         except FileNotFoundError:
@@ -260,8 +273,52 @@ class Desk:
         known = self._read.get(study)
         if known is None or known[0] != mark:
             made = max(self._valid(study), key=lambda d: d.number, default=None)
-            known = self._read[study] = (mark, made)
+            known = self._read[study] = (mark, made and self._latest(study, made))
         return known[1]
+
+    def _latest(self, study: str, made: Decision) -> Decision:
+        """Return the last decision on file, or a refusal where it is not the last that was seen."""
+        if self._verify is None:
+            return made
+        seen = self._decided(study, made.number)
+        if made.number == seen:
+            return made
+        missing = (
+            f"decision {seen} on this study was seen, and {made.number} is now the last that "
+            f"counts in its decisions.jsonl. Bring the file back, or decide anew."
+        )
+        return Decision(seen, REFUSED, missing, POLICY, now())
+
+    def _decided(self, study: str, number: int = 0) -> int:
+        """Note the number of a decision that counts; return the highest one of the study.
+
+        Raises
+        ------
+        InputError : the file of these numbers is damaged.
+        """
+        if not self._highest.exists():
+            if not number:
+                return 0
+            self._highest.touch(mode=0o600)
+        db = sqlite3.connect(self._highest, timeout=30.0, isolation_level=None)
+        try:
+            db.execute("PRAGMA synchronous = EXTRA")
+            db.execute(_DECIDED)
+            if number:
+                db.execute(
+                    "INSERT INTO decided VALUES (?, ?) ON CONFLICT (study) DO UPDATE "
+                    "SET number = excluded.number WHERE excluded.number > number",
+                    (study, number),
+                )
+            found = db.execute("SELECT number FROM decided WHERE study = ?", (study,)).fetchone()
+        except sqlite3.DatabaseError as error:
+            raise InputError(
+                f"{self._highest} cannot be used ({type(error).__name__}): it says which decisions "
+                f"were seen. Bring back the one that the node had."
+            ) from None
+        finally:
+            db.close()
+        return 0 if found is None else int(found[0])
 
     def _valid(self, study: str) -> list[Decision]:
         """Return the decisions on file that count, the first where a number stands twice."""

@@ -212,7 +212,7 @@ class Node:
         reply = self._end.handle(body)
         said = head(reply)
         if said.get("kind") == "error" and said.get("code") != NO_VIEW:
-            # that a call with noise failed may tell of the noise: it counts as one that was answered
+            # that a call with noise failed may tell of the noise: it counts as an answered one
             session = "" if study.terms.plan.privacy.dp is None else head(body).get("session")
             with contextlib.suppress(OSError):
                 self._ledger.told(

@@ -105,7 +105,8 @@ class Policy:
 
     Attributes
     ----------
-    max_calls : replies that leave in one session of a study, such as one fit, in all attempts.
+    max_calls : replies that leave in one session of a study, such as one fit, in all attempts; with
+        the calls that failed, where the fit is private.
     secure_sum_sites : the fewest sites of a masked sum, whatever roster a coordinator names.
     parameters_per_row : whether a model with more free parameters than a tenth of the site's rows
         is refused, or the run's report says so.

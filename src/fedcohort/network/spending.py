@@ -3,8 +3,8 @@
 The whole (ε, δ) of a fit is reserved and spent at its first private call, before a row is looked
 at. Each call is counted then too, with all the noisy answers that its reply may be made of, in the
 same file, so that neither a restart of the node nor a second copy of it gives a fit more than its
-list. The order is: count, look at rows, draw noise, note, keep, answer. A call that fails on the way
-has spent what one that is answered does, as whether it fails may tell of the noise or of a row.
+list. The order is: count, look at rows, draw noise, note, keep, answer. A call that fails on the
+way has spent what one that is answered does, as whether it fails may tell of the noise or of a row.
 
 A history is one attempt at a session (`runtime.answers`). A call that is asked again in its history
 is answered from the store, without new noise. Another history draws anew: it is another part of the

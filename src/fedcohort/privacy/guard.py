@@ -6,7 +6,7 @@ a coordinator sends,
 * a step that is none of them is refused before a row is looked at, with every reply that is exact;
 * a step is answered as often as the list says, with the noise that the list says;
 * records are sampled with the probability that the list says: another one is refused; so is any
-  argument that follows from the study (a plan, a rate, groups, a clipping norm) and comes otherwise;
+  argument that follows from the study (a plan, a rate, groups, a clip) and comes otherwise;
 * a call counts whole from the moment it is let in, before a row is looked at: whether it then fails
   may follow from the noise in it, or from a row, and so is an answer too;
 * what an argument chooses (a clipping norm, say) is in the sensitivity that the step states, and
@@ -23,8 +23,8 @@ fewer than `LEAST_ROWS` rows to train on, whose noise would drown whatever they 
 
 Steps draw (samples, groups) from the operating system's generator on a node, as the study's seed is
 the coordinator's: a sample that it could work out hides nobody. In a simulation all draws derive
-from the seed and what the fit is (`stream`), so that two runs agree and two arms have noise of their
-own; what comes out of that must not be given away as private.
+from the seed and what the fit is (`stream`), so that two runs agree and two arms have noise of
+their own; what comes out of that must not be given away as private.
 
 Revealed: replies with noise; by a refusal, the rule; that n is below `LEAST_ROWS` or above 1/δ.
 """
@@ -211,9 +211,7 @@ class SiteGuard:
 
     def drawing(self, call: Any) -> SiteDrawing:
         """See `Guard`."""
-        return SiteDrawing(
-            self, call, self.source(call), _answers(self._release(call.step.name))
-        )
+        return SiteDrawing(self, call, self.source(call), _answers(self._release(call.step.name)))
 
     def perturbed(
         self,
@@ -266,7 +264,8 @@ class SiteGuard:
         """Return where the noise of a call comes from."""
         if self.seed is None:
             return Source.system()
-        return Source.seeded(self.seed, self.stream, self.site, call.number, call.step.name)
+        stream = (self.stream,) * bool(self.stream)
+        return Source.seeded(self.seed, *stream, self.site, call.number, call.step.name)
 
     def refused(self, text: str) -> Refused:
         """Return the error of a rule that is broken."""

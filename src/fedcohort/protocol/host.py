@@ -128,25 +128,12 @@ class Host:
             )
         return step
 
-    def _named(self, view: View | None) -> Any:
-        """Return what `data_through` does; an error about the data names the site."""
-        try:
-            return self.data_through(view)
-        except DataError as error:
-            where = f"site {self.name!r}"
-            if str(error).startswith(where):
-                raise
-            raise type(error)(f"{where}: {error}") from error
-
-    def answer(self, call: Call, arguments: Mapping[str, Any]) -> Answer:
-        """Run one step on this site's data.
+    def agreed(self, call: Call) -> Step[..., Any]:
+        """Return the step that a call asks for, where this site agreed to it with that verb.
 
         Raises
         ------
-        VerbRefused : the step is unknown here, or may not be revealed in the way asked.
-        SiteFailed : the step broke, or its reply may not leave the site; the message names the
-            kind of failure, never its text, which may hold a patient's value.
-        Refused : the call goes beyond what the site agreed to.
+        VerbRefused : it did not.
         """
         step = self.step(call.step.name)
         if step.run is not call.step.run:
@@ -159,6 +146,34 @@ class Host:
                 f"site {self.name!r} refuses {call.verb}({step.name}): only the {step.verb} of "
                 f"{step.name} may be revealed. Call fed.{step.verb}({step.name}, ...) instead."
             )
+        return step
+
+    def _named(self, view: View | None) -> Any:
+        """Return what `data_through` does; an error about the data names the site."""
+        try:
+            return self.data_through(view)
+        except DataError as error:
+            where = f"site {self.name!r}"
+            if str(error).startswith(where):
+                raise
+            raise type(error)(f"{where}: {error}") from error
+
+    def answer(self, call: Call, arguments: Mapping[str, Any], *, lent: bool = False) -> Answer:
+        """Run one step on this site's data.
+
+        Parameters
+        ----------
+        lent : for a caller who has read a reply without a state before the next step runs, in this
+            process: its large arrays may be the step's own.
+
+        Raises
+        ------
+        VerbRefused : the step is unknown here, or may not be revealed in the way asked.
+        SiteFailed : the step broke, or its reply may not leave the site; the message names the
+            kind of failure, never its text, which may hold a patient's value.
+        Refused : the call goes beyond what the site agreed to.
+        """
+        step = self.agreed(call)
         if self._consent is not None:
             self._consent(call, arguments)
         if self._guard is not None:
@@ -176,7 +191,8 @@ class Host:
             state = packed(out.state, step.state or type(None), self.name, step.name)
             out = out.reply
         widen = step.verb == "sum"
-        reply = checked(out, step.reply, self.name, step.name, widen=widen)
+        lent = lent and state is None
+        reply = checked(out, step.reply, self.name, step.name, widen=widen, lent=lent)
         check_sense(self.name, call.number, step, reply, arguments)
         return Answer(Fit(reply), state)
 

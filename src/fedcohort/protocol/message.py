@@ -22,6 +22,9 @@ T = TypeVar("T")
 DTYPES = frozenset(np.dtype(name) for name in ("f4", "f8", "i4", "i8", "u8", "b1"))
 
 
+#: From so many numbers up, arrays are looked at, and lent, without a copy where that is safe.
+LARGE = 4096
+
 #: Fraction bits to which a sum of parameters of models is formed, where it is exact.
 PARAMETER_BITS = 28
 
@@ -61,17 +64,33 @@ def _outline(msg: Any) -> str:
     return f"{type(msg).__name__}({', '.join(fields)})"
 
 
-def to_arrays(msg: Any) -> dict[str, Array]:
+def to_arrays(msg: Any, *, lent: bool = False) -> dict[str, Array]:
     """Return the fields of a message by name, each as an array of its own in C order.
 
     Copies: what crosses between a site and the coordinator shares no memory with either, and
     is laid out alike whether it came from a step, from the wire or from a journal.
+
+    Parameters
+    ----------
+    lent : for a reader who is done with them before the next step runs: large arrays in C order
+        are then not copied.
     """
-    return {k: np.array(getattr(msg, k), order="C") for k in type(msg).__dataclass_fields__}
+    found: dict[str, Array] = {}
+    for name in type(msg).__dataclass_fields__:
+        a = getattr(msg, name)
+        keeps = lent and type(a) is np.ndarray and a.size > LARGE
+        found[name] = np.asarray(a, order="C") if keeps else np.array(a, order="C")
+    return found
 
 
-def packed(msg: Any, declared: type[Any], site: str, step: str) -> dict[str, Array]:
+def packed(
+    msg: Any, declared: type[Any], site: str, step: str, *, lent: bool = False
+) -> dict[str, Array]:
     """Return the arrays of a message that a step made.
+
+    Parameters
+    ----------
+    lent : see `to_arrays`.
 
     Raises
     ------
@@ -84,7 +103,7 @@ def packed(msg: Any, declared: type[Any], site: str, step: str) -> dict[str, Arr
             f"{declared.__name__}. Correct the step's return annotation or its return value."
         )
     try:
-        arrays = to_arrays(msg)
+        arrays = to_arrays(msg, lent=lent)
     except (TypeError, ValueError) as error:
         raise SiteFailed(
             f"site {site!r} answered {step} with a {declared.__name__} that has a field which is "
@@ -100,7 +119,13 @@ def packed(msg: Any, declared: type[Any], site: str, step: str) -> dict[str, Arr
 
 
 def checked(
-    msg: Any, declared: type[Any], site: str, step: str, *, widen: bool = False
+    msg: Any,
+    declared: type[Any],
+    site: str,
+    step: str,
+    *,
+    widen: bool = False,
+    lent: bool = False,
 ) -> dict[str, Array]:
     """Return the arrays of a reply that is fit to leave a site.
 
@@ -108,12 +133,13 @@ def checked(
     ----------
     widen : return booleans and short integers as int64, as they are summed, so that a field of
         flags sums to a count, and no count wraps around.
+    lent : see `to_arrays`.
 
     Raises
     ------
     SiteFailed, ReplyRejected : as `packed`; the latter also for a number that is not finite.
     """
-    arrays = packed(msg, declared, site, step)
+    arrays = packed(msg, declared, site, step, lent=lent)
     for name, a in arrays.items():
         if a.dtype.kind != "f":
             arrays[name] = a.astype(np.int64) if widen and a.dtype.kind in "bi" else a
@@ -128,7 +154,14 @@ def checked(
 
 def all_finite(a: Array) -> bool:
     """Return whether all numbers are finite."""
-    return bool(np.isfinite(a).all()) if a.ndim else math.isfinite(a.item())
+    if not a.ndim:
+        return math.isfinite(a.item())
+    if a.size > LARGE and a.flags.c_contiguous:
+        flat = a.ravel()
+        with np.errstate(all="ignore"):
+            if math.isfinite(flat.dot(flat)):  # else a number is not, or the sum is beyond floats
+                return True
+    return bool(np.isfinite(a).all())
 
 
 class Total:

@@ -31,7 +31,8 @@ Row = dict[str, Any]
 
 #: What a fit with differential privacy reveals, of whatever method.
 NOISY = (
-    "Only replies to which each site has added noise; nothing exact of a row that is trained on."
+    "Only replies to which each site has added noise: a fit tells nothing exact of a row that it "
+    "is trained on. Table 1 of a study, and its counts of rows and events, are exact and apart."
 )
 
 
@@ -133,6 +134,17 @@ class Fitted(ABC):
     def transform(self, x: Array) -> Array:
         """Return the latent coordinates of each row of x (n, p): (n, q)."""
         raise NotSupported("transform")
+
+    def memberships(self, x: Array) -> Array:
+        """Return how far each row of x (n, p) belongs to each of k clusters: (n, k), rows add to 1.
+
+        Labels are in the order of the clusters: `predict` gives numbers of columns.
+        """
+        raise NotSupported("memberships")
+
+    def reconstruct(self, x: Array) -> Array:
+        """Return what is left of each row of x (n, p) after it went through the model: (n, p)."""
+        raise NotSupported("reconstruct")
 
     def sample(self, n: int, rng: np.random.Generator) -> Array:
         """Return n synthetic rows: (n, p)."""

@@ -40,6 +40,11 @@ def encode(arrays: Mapping[str, Array], meta: Mapping[str, Any] | None = None) -
     ------
     Malformed : an array of another dtype than those that may leave a site.
     """
+    return b"".join(parts_of(arrays, meta))
+
+
+def parts_of(arrays: Mapping[str, Array], meta: Mapping[str, Any] | None = None) -> list[Any]:
+    """Return what `encode` does, in parts: of large arrays, their own memory."""
     parts = {name: np.asarray(a, order="C") for name, a in arrays.items()}
     for name, a in parts.items():
         if a.dtype not in DTYPES:
@@ -55,7 +60,7 @@ def encode(arrays: Mapping[str, Array], meta: Mapping[str, Any] | None = None) -
     mark = 0
     for part in body:
         mark = zlib.crc32(part, mark)
-    return b"".join([*body, struct.pack("<I", mark)])
+    return [*body, struct.pack("<I", mark)]
 
 
 def decode(

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import mmap
 from collections.abc import Mapping
-from multiprocessing.connection import Connection
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -55,21 +55,42 @@ class Arena:
         return np.ndarray(shape, np.dtype(dtype), self._memory, start)
 
 
-def pack(arrays: Mapping[str, Array], meta: Mapping[str, Any], arena: Arena) -> bytes:
-    """Return named arrays and a JSON-able `meta` as a record, large arrays laid into the arena."""
-    small: dict[str, Array] = {}
-    large: dict[str, Any] = {}
-    for name, a in arrays.items():
-        start = arena.lay(a) if a.nbytes >= LARGE else None
-        if start is None:
-            small[name] = a
-        else:
-            large[name] = [start, a.dtype.str, list(a.shape)]
-    return encode(small, {"names": list(arrays), "large": large, "meta": dict(meta)})
+@dataclass(frozen=True)
+class Laid:
+    """Named arrays, the large of them laid into an arena.
+
+    Attributes
+    ----------
+    names : of all, in their order.
+    small : those that go with the record.
+    large : by name, where each begins in the arena, its type and its shape.
+    """
+
+    names: list[str]
+    small: Mapping[str, Array]
+    large: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, arrays: Mapping[str, Array], arena: Arena) -> Laid:
+        """Lay arrays into an arena, as far as it has room."""
+        small: dict[str, Array] = {}
+        large: dict[str, Any] = {}
+        for name, a in arrays.items():
+            start = arena.lay(a) if a.nbytes >= LARGE else None
+            if start is None:
+                small[name] = a
+            else:
+                large[name] = [start, a.dtype.str, list(a.shape)]
+        return cls(list(arrays), small, large)
+
+    def record(self, meta: Mapping[str, Any]) -> bytes:
+        """Return the record that tells them, with a JSON-able `meta`."""
+        about = {"names": self.names, "large": self.large, "meta": dict(meta)}
+        return encode(self.small, about)
 
 
 def unpack(record: bytes, arena: Arena) -> tuple[dict[str, Array], dict[str, Any]]:
-    """Return the arrays and the meta of a record; large arrays are views into the arena."""
+    """Return the arrays and the meta of a record; large arrays are read-only views."""
     small, about = decode(record)
     arrays = {
         name: small[name] if name in small else _found(arena, *about["large"][name])
@@ -82,10 +103,3 @@ def _found(arena: Arena, start: int, dtype: str, shape: list[int]) -> Array:
     a = arena.view(start, dtype, tuple(shape))
     a.flags.writeable = False
     return a
-
-
-def send(
-    line: Connection, arrays: Mapping[str, Array], meta: Mapping[str, Any], arena: Arena
-) -> None:
-    """Send a record; see `pack`."""
-    line.send_bytes(pack(arrays, meta, arena))

@@ -99,8 +99,8 @@ class Adding(Protocol):
 
     def add(
         self, call: Call, to: Sequence[str], weights: Mapping[str, float]
-    ) -> Iterable[Part]:
-        """Return the sums of some sites' replies each, of all sites of `to` together."""
+    ) -> Iterable[Part] | None:
+        """Return sums of some sites' replies each, together of all of `to`; None: ask instead."""
         ...
 
 
@@ -375,13 +375,16 @@ class Coordinator:
         exact = len(self._sites) if self._exact else 0
         intake = Intake(call, weights, exact=exact if call.verb == "sum" else 0)
         transport = self._run.transport
+        parts = None
         if exact and call.verb == "sum" and isinstance(transport, Adding):
-            for part in transport.add(call, self._sites, weights):
-                intake.join(part)
-            intake.sort(self._sites)
-        else:
+            parts = transport.add(call, self._sites, weights)
+        if parts is None:
             for site, reply in transport.ask(call, self._sites):
                 intake.take(site, reply)
+        else:
+            for part in parts:
+                intake.join(part)
+            intake.sort(self._sites)
         replies, present, odd = intake.close(), intake.present, intake.rejected
         for why in odd.values():
             _log.warning("%s", why)

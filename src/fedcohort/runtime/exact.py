@@ -91,36 +91,38 @@ class ExactTotal:
         elif layout == self._layout:
             ring.add(self._total, words, layout)
         else:
-            given = self._widened(ring.decode(words, layout))
-            assert self._layout is not None
-            ring.add(self._total, ring.encode(given, self._layout, n=1), self._layout)
+            words = self._widened(words, layout, 1)
+            ring.add(self._total, words, self._layout)
 
-    def _widened(self, arrays: Mapping[str, Array]) -> Mapping[str, Array]:
-        """Bring numbers and the sum so far into one layout: whole here and real there is real."""
+    def _widened(self, words: Array, layout: Layout, n: int) -> Array:
+        """Bring the sum so far into one layout with a vector, and return that in it.
+
+        What is whole at one site and real at another is real; no number changes (`ring.convert`).
+        """
         assert self._layout is not None
         assert self._total is not None
-        held = ring.decode(self._total, self._layout)
-        types = {k: np.promote_types(a.dtype, held[k].dtype) for k, a in arrays.items()}
-        arrays = {k: a.astype(types[k]) for k, a in arrays.items()}
-        held = {k: a.astype(types[k]) for k, a in held.items()}
-        layout = Layout.of(arrays, weighted=self._weighted, coarse=self._coarse)
-        if layout != self._layout:
-            self._total = ring.encode(held, layout, n=1)
-        self._layout = layout
-        return arrays
+        both = self._layout.joined(layout, self._coarse)
+        if both != self._layout:
+            self._total = ring.convert(self._total, self._layout, both)
+        self._layout = both
+        return ring.convert(words, layout, both, n=n)
 
     def _add(self, site: str, arrays: Mapping[str, Array], weight: float) -> None:
         """Encode one reply and add it."""
         layout = Layout.of(arrays, weighted=self._weighted, coarse=self._coarse)
-        if self._layout is not None and layout != self._layout and self._total is not None:
-            arrays = self._widened(arrays)
-            layout = self._layout
-        self._layout = layout
         try:
+            if layout == self._layout and self._total is not None:
+                ring.collect(self._total, arrays, layout, n=self._n, weight=weight)
+                return
             words = ring.encode(arrays, layout, n=self._n, weight=weight)
+            if self._layout is None or self._total is None:
+                self._layout, self._total = layout, words
+                return
+            if layout != self._layout:
+                words = self._widened(words, layout, self._n)
         except Refused as error:
             raise Refused(error.code, f"site {site!r}: {error}") from None
-        self._total = words if self._total is None else ring.add(self._total, words, layout)
+        ring.add(self._total, words, self._layout)
 
     def _together(
         self, few: list[tuple[str, Mapping[str, Array], float]]

@@ -23,7 +23,7 @@ from typing import Any
 
 from fedcohort.arrays import Array
 from fedcohort.protocol.errors import JournalMismatch, SiteUnavailable
-from fedcohort.protocol.wire import Malformed, decode, encode
+from fedcohort.protocol.wire import Malformed, decode, parts_of
 
 #: Seconds that a result may wait before it is handed to the operating system.
 PATIENCE = 0.2
@@ -132,8 +132,9 @@ class Journal:
             meta["rejected"] = dict(entry.rejected)
         if entry.masked:
             meta["masked"] = True
-        record = encode(arrays, meta)
-        self._file.write(struct.pack("<Q", len(record)) + record)
+        parts = parts_of(arrays, meta)
+        size = sum(memoryview(part).nbytes for part in parts)
+        self._file.writelines((struct.pack("<Q", size), *parts))
         if time.monotonic() - self._flushed > PATIENCE:
             self.flush()
 

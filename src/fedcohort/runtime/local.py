@@ -72,6 +72,23 @@ class LocalTransport:
         self, call: Call, to: Sequence[str]
     ) -> Iterator[tuple[str, dict[str, Array] | SiteUnavailable]]:
         """See `Transport`."""
+        yield from self.here(call, to)
+
+    def host(self, site: str) -> Host:
+        """Return the host of a site."""
+        return self._hosts[site]
+
+    def here(
+        self, call: Call, to: Sequence[str], kept: Mapping[str, int] | None = None
+    ) -> Iterator[tuple[str, dict[str, Array] | SiteUnavailable]]:
+        """Yield each site's reply from this process.
+
+        Parameters
+        ----------
+        kept : as `resume` was told, where another process keeps it up to date.
+        """
+        if kept is not None:
+            self._kept = kept
         for name in to:
             if self._absent is not None and self._absent(call.number, name):
                 yield name, SiteUnavailable(f"site {name!r} did not answer {call.step.name}.")
@@ -87,7 +104,9 @@ class LocalTransport:
             return latest.reply
         if self._kept is not None and latest is not None and self._kept.get(host.name) != number:
             self._undo(host, self._kept.get(host.name))
-        answer = host.answer(call, call.arguments.at(host.name))
+        # An exact sum has added a large reply before the next site is asked (`Intake`).
+        lent = bool(call.among) and self._masks is None
+        answer = host.answer(call, call.arguments.at(host.name), lent=lent)
         if answer.state is not None:
             if self._store is not None:
                 self._store.save(host.name, call.number, answer)

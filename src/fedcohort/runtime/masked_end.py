@@ -3,9 +3,9 @@
 A node answers a sum masked or not at all, by a rule of its own (`SumRule`) that a coordinator has
 no part in: how many sites it says that it asks is held against what the site knows. An epoch's keys
 live in memory alone: a node that was restarted says that they are lost, and the call is asked again
-in a new epoch, on the same base. That a call was revealed, and for which sites, is on the disk
-before a share leaves: with another set of sites the same call would tell one of them apart, so it
-is revealed again for just those.
+in a new epoch, on the same base. For which sites a call is revealed is on the disk of each of them
+before its signature on these leaves, and so before any share: with another set of sites the same
+call would tell one of them apart, so it is revealed again for just those.
 
 The roster of a sum is the sites that the coordinator asks, each with the key that this site's own
 kit has of it. What leaves: public keys, sealed shares, words that are uniform without the masks, a
@@ -20,8 +20,6 @@ from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
-
-import numpy as np
 
 from fedcohort.arrays import Array
 from fedcohort.protocol.errors import Refused
@@ -49,6 +47,8 @@ from fedcohort.secure.strict import MEMBERS
 #: Whether a site answers a sum that is not masked: always; where it knows that fewer than three
 #: sites are asked, who cannot hide one another; never.
 ANY, FEW, NEVER = "any", "few", "never"
+#: Epochs are numbers below this one.
+EPOCHS = 2**63
 #: Rosters whose keys are held at a time, and answers to stages, for requests that are repeated.
 ROSTERS, SAID = 4, 64
 
@@ -234,14 +234,13 @@ class MaskedEnd:
         Refused : as `stage`; or a number that is beyond the range of an exact sum.
         """
         member, asked = self._member(part.asked.epoch), part.asked
-        wide = {
-            k: a.astype(np.float64) if k in part.floats and a.dtype.kind != "f" else a
-            for k, a in arrays.items()
-        }
         self._check_weights(asked.weights or {})
-        layout = Layout.of(wide, weighted=asked.weights is not None, coarse=coarse)
+        own = Layout.of(arrays, weighted=asked.weights is not None, coarse=coarse)
         weight = 1.0 if asked.weights is None else asked.weights.get(self._site, 0.0)
-        words = ring.encode(wide, layout, n=len(asked.members), weight=weight)
+        words = ring.encode(arrays, own, n=len(asked.members), weight=weight)
+        layout = own.with_floats(part.floats, coarse)
+        if layout != own:
+            words = ring.convert(words, own, layout, n=len(asked.members))
         masked = member.mask(asked, words, layout, part.post)
         known = self._answers.revealed(*self.key[:2], member.question(asked))
         return Given(masked, None if known is None else known[1])
@@ -250,6 +249,8 @@ class MaskedEnd:
         """Overwrite all secrets."""
         for member in self._members.values():
             member.close()
+        self._members.clear()
+        self._epochs.clear()
 
     def _check_weights(self, weights: Mapping[str, float]) -> None:
         """Hold weights against those that the session's sums had before, and note new ones.
@@ -287,8 +288,10 @@ class MaskedEnd:
         """Draw keys for an epoch among some sites."""
         names, epoch, slots = (body.get(k) for k in ("roster", "epoch", "slots"))
         known = set(body) == {"roster", "epoch", "slots"} and isinstance(names, list)
-        if not known or type(epoch) is not int or type(slots) is not int:
+        known = known and type(epoch) is int and type(slots) is int and 0 <= epoch < EPOCHS
+        if not known:
             raise Refused("secure", "a request for keys of no known form. Update both ends.")
+        epoch, slots = cast("tuple[int, int]", (epoch, slots))
         roster = tuple(str(name) for name in cast("list[object]", names)[: MEMBERS + 1])
         if self._rule is None:
             raise Refused(
@@ -309,8 +312,10 @@ class MaskedEnd:
 
     def _sign(self, body: Mapping[str, Any]) -> dict[str, Any]:
         said = Survivors.from_meta(body)
-        signed = self._member(said.epoch).sign(said)
-        self._survivors[said.epoch, said.slot] = tuple(sorted(said.survivors))
+        member = self._member(said.epoch)
+        self._book.sites = tuple(sorted(said.survivors))
+        signed = member.sign(said)
+        self._survivors[said.epoch, said.slot] = self._book.sites
         return signed.to_meta()
 
     def _unmask(self, body: Mapping[str, Any]) -> dict[str, Any]:

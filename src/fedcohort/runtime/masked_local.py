@@ -8,13 +8,12 @@ Revealed to the coordinator: the sum, and which sites are in it.
 
 from __future__ import annotations
 
+import functools
 import secrets
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
-import numpy as np
-
 from fedcohort.arrays import Array
-from fedcohort.protocol.errors import QuorumLost, Refused, ReplyRejected, SiteUnavailable
+from fedcohort.protocol.errors import QuorumLost, ReplyRejected, SiteUnavailable
 from fedcohort.protocol.host import Call
 from fedcohort.protocol.message import parameters_of
 from fedcohort.protocol.updates import form, strangers
@@ -102,11 +101,13 @@ def _encoded(
     coarse: Collection[str],
 ) -> tuple[Layout, dict[str, Array]]:
     """Return the layout of all replies, and each as words; whole and real numbers become real."""
-    kinds = [{k: a.dtype for k, a in reply.items()} for reply in found.values()]
-    types = {k: np.result_type(*(kind[k] for kind in kinds)) for k in kinds[0]}
-    wide = {s: {k: a.astype(types[k]) for k, a in reply.items()} for s, reply in found.items()}
-    layout = Layout.of(next(iter(wide.values())), weighted=bool(weights), coarse=coarse)
-    return layout, {
-        site: ring.encode(reply, layout, n=n, weight=weights.get(site, 1.0))
-        for site, reply in wide.items()
-    }
+    weighted = bool(weights)
+    own = {s: Layout.of(a, weighted=weighted, coarse=coarse) for s, a in found.items()}
+    layout = functools.reduce(lambda one, other: one.joined(other, coarse), own.values())
+    vectors: dict[str, Array] = {}
+    for site, reply in found.items():
+        words = ring.encode(reply, own[site], n=n, weight=weights.get(site, 1.0))
+        if own[site] != layout:
+            words = ring.convert(words, own[site], layout, n=n)
+        vectors[site] = words
+    return layout, vectors

@@ -75,6 +75,8 @@ class _Session:
     kept : its calls that are kept, and the digests of their requests.
     state : a call, and the state that it left.
     last : the latest call that changed no state: digest and reply.
+    masks : its half of masked sums.
+    over : whether it was dropped: whoever is at it overwrites its secrets at the end.
     """
 
     def __init__(self) -> None:
@@ -85,6 +87,22 @@ class _Session:
         self.state: tuple[int, dict[str, Array]] | None = None
         self.last: tuple[bytes, bytes] | None = None
         self.masks: MaskedEnd | None = None
+        self.over = False
+
+    def drop(self) -> None:
+        """Overwrite its secrets, now or as soon as the call that is at it is answered."""
+        self.over = True
+        self.clear()
+
+    def clear(self) -> None:
+        """Overwrite the secrets of a session that was dropped, unless a call is at it."""
+        if self.over and self.lock.acquire(blocking=False):
+            try:
+                if self.masks is not None:
+                    self.masks.close()
+                self.masks = None
+            finally:
+                self.lock.release()
 
 
 class SiteEnd:
@@ -136,11 +154,14 @@ class SiteEnd:
             except Malformed as error:
                 raise Refused("malformed", f"site {self.site!r} was sent {error}") from None
             session = self._session(request.run, request.session)
-            with session.lock:
-                if isinstance(request, Stage):
-                    with disk():
-                        return self._masks(session, request).stage(request)
-                return self._answer(session, request)
+            try:
+                with session.lock:
+                    if isinstance(request, Stage):
+                        with disk():
+                            return self._masks(session, request).stage(request)
+                    return self._answer(session, request)
+            finally:
+                session.clear()
         except _Lacks:
             return refusal_bytes(NO_VIEW, "the text of the view is asked for")
         except Exception as error:
@@ -158,8 +179,10 @@ class SiteEnd:
     def close(self, run: str, session: str | None = None) -> None:
         """Forget a session, or all of a run: it is over."""
         with self._lock:
-            for key in [k for k in self._sessions if k[0] == run and session in (None, k[1])]:
-                del self._sessions[key]
+            ended = [k for k in self._sessions if k[0] == run and session in (None, k[1])]
+            dropped = [self._sessions.pop(key) for key in ended]
+        for one in dropped:
+            one.drop()
         self._answers.forget(run, session)
 
     # one call -------------------------------------------------------------------------
@@ -168,9 +191,12 @@ class SiteEnd:
         with self._lock:
             session = self._sessions.setdefault((run, name), _Session())
             self._sessions.move_to_end((run, name))
-            while len(self._sessions) > SESSIONS:
-                self._sessions.popitem(last=False)
-            return session
+            dropped = [
+                self._sessions.popitem(last=False)[1] for _ in range(len(self._sessions) - SESSIONS)
+            ]
+        for one in dropped:
+            one.drop()
+        return session
 
     def _answer(self, session: _Session, request: Request) -> bytes:
         """Return a call's reply, masked where it is asked so, if the site's rule allows it."""

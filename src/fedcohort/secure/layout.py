@@ -125,6 +125,36 @@ class Layout:
         )
         return _layout(named, weighted)
 
+    def joined(self, other: Layout, coarse: Collection[str] = ()) -> Layout:
+        """Return the layout of replies of both, of equal fields: whole here and real there is real.
+
+        Parameters
+        ----------
+        coarse : as `of` has it.
+        """
+        pairs = zip(self.fields, other.fields, strict=True)
+        named = tuple(
+            [
+                (f.name, np.promote_types(f.dtype, g.dtype).str[1:], f.shape, f.name in coarse)
+                for f, g in pairs
+            ]
+        )
+        return _layout(named, self.weighted)
+
+    def with_floats(self, names: Collection[str], coarse: Collection[str] = ()) -> Layout:
+        """Return the layout in which some fields, if they are whole, are real.
+
+        Parameters
+        ----------
+        coarse : as `of` has it.
+        """
+
+        def dtype(f: Field) -> str:
+            return "f8" if f.name in names and f.dtype[0] != "f" else f.dtype
+
+        named = tuple([(f.name, dtype(f), f.shape, f.name in coarse) for f in self.fields])
+        return _layout(named, self.weighted)
+
     @cached_property
     def ones(self) -> tuple[tuple[Field, int, int], ...]:
         """One-word fields, with the words between which each lies."""

@@ -121,11 +121,12 @@ class Member:
                 f"epoch {epoch} is over at site {self.name!r}, which is at {self._last}. Ask for a "
                 f"later one."
             )
+        who = (self.name, self._identity, self._context)
+        made = Epoch.drawn(*who, self.threshold, epoch, slots)
         self._last = epoch
         for old in sorted(self._epochs)[: -(EPOCHS - 1)]:
             self._forget(old)
-        who = (self.name, self._identity, self._context)
-        self._epochs[epoch] = Epoch.drawn(*who, self.threshold, epoch, slots)
+        self._epochs[epoch] = made
         return self._epochs[epoch].advert
 
     def share(self, roll: Roll) -> Sealed:
@@ -197,6 +198,9 @@ class Member:
     def sign(self, said: Survivors) -> Signed:
         """Return this site's signature on who is in the total.
 
+        It is settled before the signature leaves, whether or not this site is asked to unmask: with
+        enough other signatures the sum is had without it.
+
         Raises
         ------
         Refused : a slot that this site has not masked, or has signed for others; lists that
@@ -211,7 +215,7 @@ class Member:
             raise refused(f"site {self.name!r} sent its reply and is not among the survivors.")
         check_weights(slot.asked.weights, said.survivors)
         wanted = terms(said.survivors, slot.asked.weights)
-        if self._settled.get(self._question(slot.asked)) not in (None, wanted):
+        if self._settled.settle(self._question(slot.asked), wanted) != wanted:
             raise self._other_terms()
         if slot.said is None:
             slot.text = slot_text(self._context, at.mark, slot.asked, slot.layout, said)

@@ -31,6 +31,9 @@ from fedcohort.secure.layout import COARSE, FLOATS, Block, Field, Layout, as_flo
 #: The most sites of a sum.
 SITES = 2**15
 
+#: Coarse numbers that are encoded at a time: 256 KiB, which stay near the processor.
+CHUNK = 2**15
+
 _WORD = np.dtype("<u8")
 #: A float beyond which (exclusive) the absolute value of a sum must not lie, by kind of field.
 _RANGE = {"int": 2.0**63, "uint": 2.0**64} | {
@@ -52,6 +55,35 @@ def encode(arrays: Mapping[str, Array], layout: Layout, *, n: int, weight: float
     Refused : another field, shape or type than in the layout; a number that is not finite or is
         beyond its range.
     """
+    _check(arrays, layout, n, weight)
+    out = np.empty(layout.words, _WORD)
+    for field, start, stop in layout.ones:
+        _encode_one(arrays[field.name], field, n, weight, out[start:stop])
+    for block, x in _floats(arrays, layout, weight):
+        _encode_long(x, block, n, block.of(out))
+    return out
+
+
+def collect(
+    total: Array, arrays: Mapping[str, Array], layout: Layout, *, n: int, weight: float = 1.0
+) -> Array:
+    """Add a reply to a total, in place: `encode` and `add`, without a vector in between.
+
+    Parameters and what is raised are those of `encode`; the total is then of no use.
+    """
+    _check(arrays, layout, n, weight)
+    for field, start, stop in layout.ones:
+        _encode_one(arrays[field.name], field, n, weight, total[start:stop], onto=True)
+    for block, x in _floats(arrays, layout, weight):
+        words = block.of(total)
+        one = np.empty(words.shape, _WORD)
+        _encode_long(x, block, n, one)
+        _plus(words, one)
+    return total
+
+
+def _check(arrays: Mapping[str, Array], layout: Layout, n: int, weight: float) -> None:
+    """Refuse what is no reply of a layout, or no sum that can be formed."""
     if not 1 <= n <= SITES:
         raise Refused("secure", f"a sum of {n} replies; one of 1 to {SITES} can be formed.")
     if weight != 1.0 and not layout.weighted:
@@ -59,9 +91,12 @@ def encode(arrays: Mapping[str, Array], layout: Layout, *, n: int, weight: float
     found = {name: (a.dtype.str[1:], a.shape) for name, a in arrays.items()}
     if found != layout.shapes:
         raise Refused("secure", f"a reply of {_outline(found)}, not {_outline(layout.shapes)}.")
-    out = np.empty(layout.words, _WORD)
-    for field, start, stop in layout.ones:
-        _encode_one(arrays[field.name], field, n, weight, out[start:stop])
+
+
+def _floats(
+    arrays: Mapping[str, Array], layout: Layout, weight: float
+) -> Iterator[tuple[Block, Array]]:
+    """Return the numbers of each block that has any, weighted."""
     for block in layout.blocks:
         parts = [arrays[field.name].ravel() for field, _, _ in block.places]
         x = parts[0] if len(parts) == 1 else np.concatenate(parts, dtype=np.float64)
@@ -71,8 +106,7 @@ def encode(arrays: Mapping[str, Array], layout: Layout, *, n: int, weight: float
             with np.errstate(over="ignore"):
                 x = x * weight
         if x.size:
-            _encode_long(x, block, n, block.of(out))
-    return out
+            yield block, x
 
 
 def _outline(shapes: Mapping[str, tuple[str, tuple[int, ...]]]) -> str:
@@ -88,23 +122,43 @@ def _beyond(field: Field, n: int) -> Refused:
     )
 
 
-def _encode_one(a: Array, field: Field, n: int, weight: float, out: Array) -> None:
-    """Write a one-word field."""
+def _encode_one(
+    a: Array, field: Field, n: int, weight: float, out: Array, *, onto: bool = False
+) -> None:
+    """Write a one-word field, or add it to what is there."""
     if not a.size:
         return
     if field.kind == "coarse":
-        with np.errstate(over="ignore"):
-            x = np.multiply(a.ravel(), weight * 2.0 ** COARSE[1], dtype=np.float64)
-        limit = 2.0**63 / n
-        if not (x.max() < limit and x.min() > -limit):
-            raise _beyond(field, n)
-        out[:] = np.rint(x, out=x).astype(np.int64).view(_WORD)
+        _encode_coarse(a.ravel(), field, n, weight, out.view(np.int64), onto)
         return
     most = (2**64 - 1) // n if field.kind == "uint" else (2**63 - 1) // n
     if n > 1 and (int(a.max()) > most or int(a.min()) < -most):
         raise _beyond(field, n)
     wide = a.ravel().astype(np.uint64 if field.kind == "uint" else np.int64, copy=False)
-    out[:] = wide.view(_WORD)
+    if onto:
+        out += wide.view(_WORD)
+    else:
+        out[:] = wide.view(_WORD)
+
+
+def _encode_coarse(a: Array, field: Field, n: int, weight: float, out: Array, onto: bool) -> None:
+    """Write coarse numbers (m,), as many at a time as the processor holds, or add them."""
+    limit, unit = 2.0**63 / n, weight * 2.0 ** COARSE[1]
+    room = np.empty(min(CHUNK, a.size))
+    whole = np.empty(len(room), np.int64)
+    for start in range(0, a.size, CHUNK):
+        here = out[start : start + CHUNK]
+        x, k = room[: here.size], whole[: here.size]
+        with np.errstate(over="ignore"):
+            np.multiply(a[start : start + CHUNK], unit, out=x, dtype=np.float64)
+        if not (x.max() < limit and x.min() > -limit):
+            raise _beyond(field, n)
+        np.rint(x, out=x)
+        if onto:
+            k[:] = x
+            here += k
+        else:
+            here[:] = x
 
 
 def _encode_long(x: Array, block: Block, n: int, out: Array) -> None:
@@ -169,15 +223,20 @@ def add(total: Array, vector: Array, layout: Layout) -> Array:
     """Add a vector to a total, in place, each number in its ring; return the total."""
     total[: layout.single] += vector[: layout.single]
     for mine, its in _pairs(total, vector, layout):
-        mine += its
-        carry, above = (mine < its)[:-1], mine[1:]
-        above += carry
-        carry &= above == 0  # of numbers that are all but uniform, hardly ever: row by row then
-        if carry.any():
-            for i in range(1, len(above)):
-                above[i] += carry[i - 1]
-                carry[i] |= carry[i - 1] & (above[i] == 0)
+        _plus(mine, its)
     return total
+
+
+def _plus(mine: Array, its: Array) -> None:
+    """Add numbers (words, m) of a ring to others, in place."""
+    mine += its
+    carry, above = (mine < its)[:-1], mine[1:]
+    above += carry
+    carry &= above == 0  # of numbers that are all but uniform, hardly ever: row by row then
+    if carry.any():
+        for i in range(1, len(above)):
+            above[i] += carry[i - 1]
+            carry[i] |= carry[i - 1] & (above[i] == 0)
 
 
 def subtract(total: Array, vector: Array, layout: Layout) -> Array:
@@ -222,6 +281,65 @@ def decode(total: Array, layout: Layout) -> dict[str, Array]:
         x = read(block.of(total).copy(), FLOATS[block.kind][1])
         arrays |= block.fields(x)
     return arrays
+
+
+def convert(vector: Array, layout: Layout, wanted: Layout, *, n: int = 1) -> Array:
+    """Return a vector in another layout, where what was whole may be real; no number changes.
+
+    So replies that are whole at one site and real at another have one sum, in whatever order they
+    are added. Only a field of coarse numbers cannot hold every whole one.
+
+    Parameters
+    ----------
+    wanted : of the same fields and shapes.
+    n : the most vectors that are summed.
+
+    Raises
+    ------
+    Refused : other fields or shapes, a field that was real and would be whole, or whole numbers
+        beyond the range of a coarse field.
+    """
+    kinds = {f.name: f.kind for f in layout.fields}
+    if [(f.name, f.shape) for f in layout.fields] != [(f.name, f.shape) for f in wanted.fields]:
+        raise Refused(
+            "secure", f"a reply of {_outline(layout.shapes)}, not {_outline(wanted.shapes)}."
+        )
+    out = np.zeros(wanted.words, _WORD)
+    given, made = _views(vector, layout), _views(out, wanted)
+    for field in wanted.fields:
+        was = kinds[field.name]
+        if was == field.kind:
+            made[field.name][...] = given[field.name]
+        elif was in FLOATS or field.kind not in FLOATS:
+            raise Refused("secure", f"field {field.name!r} is of kind {was}, not {field.kind}.")
+        else:
+            _scale(given[field.name][0], was == "int", field, n, made[field.name])
+    return out
+
+
+def _views(vector: Array, layout: Layout) -> dict[str, Array]:
+    """Return each field's words (words, numbers) in a vector, the lowest first."""
+    found = {f.name: vector[start:stop][None] for f, start, stop in layout.ones}
+    for block in layout.blocks:
+        words = block.of(vector)
+        found |= {f.name: words[:, start:stop] for f, start, stop in block.places}
+    return found
+
+
+def _scale(whole: Array, signed: bool, field: Field, n: int, out: Array) -> None:
+    """Write whole numbers (m,), of one word, times 2^bits as words (words, m)."""
+    words, bits = FLOATS[field.kind]
+    if words == 1:
+        x = whole.view(np.int64) if signed else whole
+        if x.size and not max(abs(int(x.max())), abs(int(x.min()))) < _RANGE[field.kind] / n:
+            raise _beyond(field, n)
+    above = whole.view(np.int64) >> 63 if signed else np.zeros(len(whole), np.int64)
+    parts = [whole, *[above.view(_WORD)] * words]
+    skip, shift = divmod(bits, 64)
+    for i in range(skip, words):
+        out[i] = parts[i - skip] << np.uint64(shift)
+        if shift and i > skip:
+            out[i] |= parts[i - skip - 1] >> np.uint64(64 - shift)
 
 
 def read(block: Array, bits: int) -> Array:

@@ -53,7 +53,10 @@ class ThresholdRule:
 
 
 class Settled(Protocol):
-    """What a site keeps, over restarts: for which sites and weights a question was answered."""
+    """What a site keeps, over restarts: for which sites and weights a question is answered.
+
+    It is written when the site signs these, before the signature leaves.
+    """
 
     def get(self, question: str) -> str | None:
         """Return the terms of a question's first answer; None: it was not answered."""

@@ -124,7 +124,9 @@ def _privacy(plan: Plan, arm: Arm, results: Mapping[str, Any]) -> str:
     return (
         f"## Privacy\n\n- ε {dp.epsilon:g}, δ {dp.delta:g} of one {unit}, for this fit\n"
         f"- Mechanism: {said['mechanism']}\n"
-        f"- {said['note'][0].upper()}{said['note'][1:]}" + warning * (said["noise"] == "seed")
+        f"- {said['note'][0].upper()}{said['note'][1:]}\n"
+        "- Not covered: Table 1 and the counts of rows and events, exact of all rows that were "
+        "analysed; metrics, exact of rows held out" + warning * (said["noise"] == "seed")
     )
 
 

@@ -26,6 +26,7 @@ from fedcohort.data.dictionary import Dictionary
 from fedcohort.metrics import resampled
 from fedcohort.protocol import (
     FedcohortError,
+    InputError,
     Method,
     NotConverged,
     NothingToLearn,
@@ -37,13 +38,17 @@ from fedcohort.runtime.coordinator import Progress
 from fedcohort.study import evaluate, private, saved, tune
 from fedcohort.study.arms import Arm
 from fedcohort.study.cautions import told_if_crowded, told_if_drowned
+from fedcohort.study.clusters import cluster_rows
 from fedcohort.study.details import details
 from fedcohort.study.engine import Problem, Run, Trail, fit_once
+from fedcohort.study.judges.clusters import Clusters, Grouped
 from fedcohort.study.layout import Laid, Table, lay_out, seed_of
 from fedcohort.study.missing import stretches
 from fedcohort.study.parameters import parameters
 from fedcohort.study.plan import Plan, Scenario
 from fedcohort.study.rows import (
+    ALL,
+    LABELS,
     mean_draws,
     mean_row,
     no_model_draws,
@@ -154,6 +159,7 @@ class Workshop:
         self._models = models
         self.debug = debug
         self.runtime = runtime
+        self.workers = 1
 
     def result(self, cell: Cell) -> dict[str, Any] | None:
         """Return what a cell gave, or None if it is not complete."""
@@ -167,8 +173,8 @@ class Workshop:
     def do(self, cell: Cell, tell: Tell) -> None:
         """Do one cell and write what it gave; a method's own failure is a result as well.
 
-        So is a defect, that what is finished outlives it. A full disk or memory is not: the cell
-        can be done later.
+        So is a defect, that what is finished outlives it. A full disk or memory is not, nor is a
+        lost worker: the cell can be done later.
         """
         plan = self.plan
         arm, scenario = plan.arms[cell.arm], plan.scenarios[cell.scenario]
@@ -184,10 +190,10 @@ class Workshop:
             work = self._tune if cell.kind == "tune" else self._fit
             found = work(_Job(cell, arm, scenario, laid, scratch, lines, missing, tell))
             found["status"] = "done"
-        except FedcohortError as error:
-            found = {"status": f"failed: {error}"}
         except (OSError, MemoryError):
             raise
+        except FedcohortError as error:
+            found = {"status": f"failed: {error}"}
         except Exception as error:
             if self.debug:
                 raise
@@ -200,7 +206,9 @@ class Workshop:
 
     def _lay_out(self, scenario: Scenario, repeat: int) -> Laid:
         laid = lay_out(self.plan, self._table, scenario, repeat)
-        return replace(laid, problem=replace(laid.problem, runtime=self.runtime))
+        return replace(
+            laid, problem=replace(laid.problem, runtime=self.runtime, workers=self.workers)
+        )
 
     # tuning ---------------------------------------------------------------------------
 
@@ -223,7 +231,7 @@ class Workshop:
     def _fit(self, job: _Job) -> dict[str, Any]:
         cell, arm, laid = job.cell, job.arm, job.laid
         chosen = self._chosen(cell)
-        judge = evaluate.judge_of(laid.problem, laid.test)
+        judge = evaluate.judge_of(laid.problem, laid.test, seed_of(self.plan, cell.repeat))
         parts = _parts(laid.problem, arm.scope)
         first = cell.repeat == 0 and cell.scenario == 0
         rows_by_site = [len(frame) for frame in laid.problem.frames.values()]
@@ -233,6 +241,7 @@ class Workshop:
         draws: list[dict[str, Array]] = []
         rows: list[dict[str, Any]] = []
         history: list[dict[str, Any]] = []
+        labels: dict[str, list[int]] = {}
 
         def unlearnt(own: str) -> None:
             """Count a site as chance: its own rows give no model."""
@@ -242,6 +251,7 @@ class Workshop:
             draws.append(no_model_draws(len(weights), known, wanted))
 
         for i, (site, problem) in enumerate(parts.items()):
+            last = i == len(parts) - 1
             started = time.perf_counter()
             own = site if arm.scope == "isolated" else None
             if own is not None and not judge.can_learn(problem):
@@ -264,21 +274,31 @@ class Workshop:
                     raise
                 unlearnt(own)
                 continue
+            except InputError:  # such as more groups than a small hospital's rows can make
+                if own is None or not isinstance(judge, Clusters) or (last and not runs):
+                    raise
+                unlearnt(own)
+                continue
             finally:
                 if arm.scope == "sites":
                     job.lines.extend(_tagged(job, trail.ledger.lines, trail.phases))
                     job.missing.extend(stretches(trail.missing, trail.rejected, "fit"))
             runs[site] = run
-            said = judge.predicted(run, self.plan.metrics)
-            metrics = judge.metrics(said, self.plan.metrics)
+            mine = evaluate.taught(judge, problem)
+            said = mine.predicted(run, self.plan.metrics)
+            metrics = mine.metrics(said, self.plan.metrics)
             if own and laid.test_site is not None:
-                metrics |= _own(run, judge, laid.test_site, own)
+                metrics |= _own(run, mine, laid.test_site, own)
+            if isinstance(said, Grouped):
+                labels[own or ALL] = said.labels.tolist()
             seconds = time.perf_counter() - started
             rows.append(row_of(run, own, metrics, seconds, *traffic(run, problem, arm.scope)))
-            draws.append(judge.draws(said, weights, self.plan.metrics))
+            draws.append(mine.draws(said, weights, self.plan.metrics))
             if own is None:
                 history += [{"site": None, **row} for row in run.history]
         found: dict[str, Any] = {"rows": rows, "history": history, "draws": mean_draws(draws)}
+        if labels:
+            found[LABELS] = labels
         if arm.scope == "isolated":
             rows.append(mean_row(rows))
         else:
@@ -293,6 +313,8 @@ class Workshop:
                 found["drowned"] = noise
             if cell.repeat == 0:
                 found |= details(run, laid, self.plan, seed_of(self.plan, cell.repeat))
+                if isinstance(judge, Clusters):
+                    found |= cluster_rows(run, judge, laid, seed_of(self.plan, cell.repeat))
         if arm.scope == "sites" and first:
             self._save(arm, job.scenario, runs["all"])
         return found

@@ -96,7 +96,9 @@ def _over_time(
     run: Run, laid: Laid, blind: Ranked, outcome: Survival, plan: Plan, seed: int
 ) -> Iterator[Row]:
     """Yield AUC and Brier score at common times; all arms of a repeat share times and draws."""
-    train = survival_of(laid.problem.pooled().frames["pooled"], outcome)
+    train = (blind.time, blind.event)
+    if laid.problem.dp is None:
+        train = survival_of(laid.problem.pooled().frames["pooled"], outcome)
     span = evaluation_times(*train, blind.time, blind.event)
     low, high = over_time.shown_span(blind.time, blind.event, plan.min_cell)
     if not len(span) or math.isnan(low):
@@ -135,7 +137,7 @@ def _groups(blind: Ranked, group: Array, k: int, names: Array, min_cell: int) ->
     events = shown_parts(np.bincount(group, blind.event).astype(int), min_cell, n)
     events = events if None not in events else [None] * len(events)
     at = round_times(0.0, float(blind.time.max()), AT_RISK)
-    at, left = shown_at_risk(group, blind.time, at, min_cell)
+    at, left = shown_at_risk(group, blind.time, at, min_cell, blind.event)
     shown_groups: list[Row] = []
     for g, name in enumerate(names):
         time, event = blind.time[group == g], blind.event[group == g]

@@ -27,8 +27,8 @@ from fedcohort.protocol.ledger import Ledger
 from fedcohort.protocol.private import Dp
 from fedcohort.runtime.coordinator import Coordinator, Progress
 from fedcohort.runtime.journal import Journal
-from fedcohort.runtime.local import local
 from fedcohort.runtime.store import StateStore
+from fedcohort.runtime.workers import divided
 from fedcohort.study import private
 from fedcohort.study.privacy import check_visible, checked_secure
 
@@ -52,6 +52,9 @@ class Problem:
     patients : of a site, all rows that the study has there, blind ones too, where that is known.
     scenario : which layout of the rows this is; private fits of two have noise of their own.
     noise : "seed" where noise follows from a fit's seed, "system" where nobody can draw it again.
+    aside : an outcome that only judges: no fit sees its columns.
+    task : the kind of task, where it does not follow from the outcome.
+    workers : processes that the sites of one fit may be divided among; see `runtime.workers`.
     """
 
     frames: Frames
@@ -65,10 +68,15 @@ class Problem:
     patients: Mapping[str, int] = field(default_factory=dict[str, int])
     scenario: str = ""
     noise: str = "seed"
+    aside: Outcome | None = None
+    task: str = ""
+    workers: int = 1
 
     @property
     def kind(self) -> str:
         """The kind of task."""
+        if self.task:
+            return self.task
         return "latent" if self.outcome is None else self.outcome.kind
 
     @property
@@ -92,6 +100,24 @@ class Problem:
             return dataclasses.replace(self, frames=frames)
         secure = "auto" if self.secure == "true" else self.secure
         return dataclasses.replace(self, frames=frames, secure=secure, dp=None)
+
+    def of_clusters(self) -> Problem:
+        """Return the problem of finding groups; an outcome, if there is one, only judges them."""
+        aside = self.outcome or self.aside
+        return dataclasses.replace(self, task="clustering", outcome=None, aside=aside)
+
+    def learnt(self) -> Problem:
+        """Return the problem as a fit sees it: without the columns of an outcome that only judges.
+
+        They are in no table and in no dictionary that a method could look at.
+        """
+        if self.aside is None:
+            return self
+        taken = self.aside.columns
+        frames = {s: f.drop(columns=list(taken), errors="ignore") for s, f in self.frames.items()}
+        known = {k: v for k, v in self.dictionary.variables.items() if k not in taken}
+        dictionary = dataclasses.replace(self.dictionary, variables=known)
+        return dataclasses.replace(self, frames=frames, dictionary=dictionary, aside=None)
 
     def pooled(self) -> Problem:
         """Return the problem of one table that holds all rows."""
@@ -174,6 +200,7 @@ def fit_once(
     SettingError : a setting that the method does not know or cannot use.
     FedcohortError : whatever the method raises on purpose.
     """
+    problem = problem.learnt()
     config = method.configure(settings)
     checked_secure(problem.secure, len(problem.frames))
     check_visible(problem.secure, method, config)
@@ -235,15 +262,17 @@ def _reached(
         ) as fed:
             yield fed
         return
-    yield local(
+    with divided(
         hosts,
+        workers=problem.workers,
         quorum=problem.quorum,
         ledger=ledger,
         journal=journal,
         store=None if states is None else StateStore(states),
         observer=observer,
         secure=problem.secure,
-    )
+    ) as fed:
+        yield fed
 
 
 def fit_over(
@@ -293,9 +322,7 @@ def fit_over(
     return Run(model, design, fed.history, trail.ledger, private.epsilon_of(account))
 
 
-def _guards(
-    problem: Problem, method: Method, config: Any, seed: int
-) -> Sequence[SiteGuard | None]:
+def _guards(problem: Problem, method: Method, config: Any, seed: int) -> Sequence[SiteGuard | None]:
     """Return what guards each site in a private fit."""
     if problem.dp is None:
         return [None] * len(problem.frames)

@@ -7,6 +7,7 @@ besides predictions, and is the same for every arm of a repeat:
     survival         `Yardstick`: train_time, train_event, test, time, event, times, tau, horizon
     classification   `Labels`: test, y (n,) 0/1; of a binary outcome
     regression       `Values`: test, y (n,), usual; of a continuous outcome or a count
+    clustering       `Clusters`: test, train; an outcome that no fit has seen, or none
 
 All know `min_cell`: of fewer patients nothing is shown by itself.
 """
@@ -26,19 +27,26 @@ from fedcohort.protocol import SettingError
 from fedcohort.study.engine import Problem
 from fedcohort.study.judges.base import Judge
 from fedcohort.study.judges.classification import Labels
+from fedcohort.study.judges.clusters import Clusters
 from fedcohort.study.judges.regression import Values
 from fedcohort.study.judges.survival import Yardstick
 
-__all__ = ["Judge", "Labels", "Values", "Yardstick", "check", "judge_of", "score"]
+__all__ = [
+    "Clusters", "Judge", "Labels", "Values", "Yardstick", "check", "judge_of", "score", "taught",
+]  # fmt: skip
 
 
-def check(outcome: Outcome | None) -> None:
+def check(outcome: Outcome | None, task: str = "") -> None:
     """Refuse an outcome that nothing can judge.
 
     Raises
     ------
-    SettingError : it is a category of several classes, or there is none.
+    SettingError : it is a category of several classes, or there is none; of clusters, a number.
     """
+    if task == "clustering":
+        if isinstance(outcome, (Continuous, Count)):
+            raise SettingError("clusters are judged by survival or by classes, not by a number.")
+        return
     if not isinstance(outcome, (Survival, Binary, Continuous, Count)):
         kind = "no outcome" if outcome is None else f"a {type(outcome).__name__.lower()} outcome"
         raise SettingError(
@@ -47,22 +55,36 @@ def check(outcome: Outcome | None) -> None:
         )
 
 
-def judge_of(problem: Problem, test: pd.DataFrame) -> Judge:
+def judge_of(problem: Problem, test: pd.DataFrame, seed: int = 0) -> Judge:
     """Return the judge of test rows; `problem` holds the training rows, at all sites.
+
+    Of a private study nothing is taken of the training rows, of which every exact number would be
+    beyond its ε: the test rows say where they are followed, and what is usual.
+
+    Parameters
+    ----------
+    seed : what its own draws derive from.
 
     Raises
     ------
     SettingError : nothing can judge the outcome.
     """
+    if problem.kind == "clustering":
+        return Clusters.of(problem, test, seed)
     outcome = problem.outcome
     check(outcome)
     if isinstance(outcome, (Survival, Continuous, Count)):
-        train = problem.pooled().frames["pooled"]
+        train = problem.pooled().frames["pooled"] if problem.dp is None else test
         if isinstance(outcome, Survival):
             return Yardstick.of(train, test, outcome, problem.min_cell)
         return Values.of(train, test, outcome, problem.min_cell)
     assert isinstance(outcome, Binary)
     return Labels.of(test, outcome, problem.dictionary, problem.min_cell)
+
+
+def taught(judge: Judge, problem: Problem) -> Judge:
+    """Return the judge of a model of these training rows, such as those of one site alone."""
+    return judge.taught(problem) if isinstance(judge, Clusters) else judge
 
 
 def score(problem: Problem, rows: pd.DataFrame, said: Array) -> float:

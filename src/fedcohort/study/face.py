@@ -219,6 +219,15 @@ class Fit:
         """Return latent coordinates: (n, q)."""
         return self._give("transform", self._x(table))
 
+    def memberships(self, table: Any) -> Array:
+        """Return how far each row belongs to each cluster: (n, k), rows add to 1."""
+        return self._give("memberships", self._x(table))
+
+    def reconstruct(self, table: Any) -> pd.DataFrame:
+        """Return each row's features as they come back from the model, in the model's scale."""
+        rows = self._give("reconstruct", self._x(table))
+        return pd.DataFrame(rows, columns=list(self.parts.design.features))
+
     def sample(self, n: int, seed: int = 0) -> pd.DataFrame:
         """Return n synthetic rows."""
         rows = self._give("sample", n, np.random.default_rng(seed))
@@ -292,6 +301,7 @@ def fit(
     min_cell: int = 5,
     secure_aggregation: str | bool = "auto",
     dp: Mapping[str, Any] | Literal[False] | None = None,
+    workers: int = 1,
     **settings: Any,
 ) -> Fit:
     """Fit a registered method over the sites.
@@ -308,6 +318,8 @@ def fit(
         "site" and a "clip"; None without. Where no `seed` is given here, noise comes from the
         system's generator. With one it follows from that, so that two runs agree: what comes out
         must not be given away as private. The fit says which of them.
+    workers : processes that the sites may be divided among, where their calls are long enough for
+        that to be faster; the same fit, to the last bit, as with one thread in this process.
     settings : the method's, plus ``scale``, ``impute``, ``winsorise`` and ``pool_levels`` for the
         preprocessing.
         ``strategy="isolated"`` fits each site alone, ``"centralised"`` all rows as one table; both
@@ -320,7 +332,7 @@ def fit(
     FedcohortError : whatever the method raises on purpose.
     """
     entry = registry.find(str(method))
-    _check_call(fed, seed, quorum, min_cell)
+    _check_call(fed, seed, quorum, min_cell, workers)
     noise = "system" if seed is None else "seed"
     seed = fed.seed if seed is None else seed
     table = dict(entry.preprocess)
@@ -348,7 +360,10 @@ def fit(
         secure="auto" if bound and secure == "true" else secure,
         dp=asked,
         noise=noise,
+        workers=workers,
     )
+    if problem.kind not in entry.tasks and "clustering" in entry.tasks:
+        problem = problem.of_clusters()
     if problem.kind not in entry.tasks:
         raise SettingError(fit_lines.serves(entry, fed.outcome))
 
@@ -413,13 +428,14 @@ def _warned(fit: Fit, fed: Cohort) -> Fit:
     return fit
 
 
-def _check_call(fed: Any, seed: Any, quorum: Any, min_cell: Any) -> None:
+def _check_call(fed: Any, seed: Any, quorum: Any, min_cell: Any, workers: Any) -> None:
     """Raise `SettingError` for what a slip in a notebook gives `fit`."""
     if not isinstance(fed, Cohort):
         kind = type(fed).__name__
         raise SettingError(f"fit needs what simulate(...) returns, not {kind}.")
     seed = fed.seed if seed is None else seed
-    for name, value, low in (("seed", seed, 0), ("min_cell", min_cell, 1)):
+    whole = (("seed", seed, 0), ("min_cell", min_cell, 1), ("workers", workers, 1))
+    for name, value, low in whole:
         if not isinstance(value, int) or isinstance(value, bool) or value < low:
             raise SettingError(f"{name} is {value!r}; give a whole number of at least {low}.")
     if not isinstance(quorum, (int, float)) or isinstance(quorum, bool) or not 0 < quorum <= 1:

@@ -12,7 +12,7 @@ import pandas as pd
 from fedcohort.arrays import Array
 from fedcohort.data import checks, sources
 from fedcohort.data.dictionary import Dictionary
-from fedcohort.data.frames import site_names
+from fedcohort.data.frames import site_names, without
 from fedcohort.data.outcome import Binary, Continuous, Count, Outcome, Survival
 from fedcohort.data.partition import partition
 from fedcohort.data.preprocess import check_roles, strata_levels
@@ -82,7 +82,10 @@ def load(plan: Plan, data: Any = None) -> Table:
         )
     source, dictionary, outcome = found.source, found.dictionary, found.outcome
     known = with_outcome(dictionary, outcome)
-    checks.check_sheets(found.sheets, outcome, known, natural=found.natural)
+    groups = plan.task == "clustering"
+    checks.check_sheets(found.sheets, outcome, known, natural=found.natural, eventless=groups)
+    if groups:
+        dictionary = _without_marked(dictionary, found.marked, outcome)
     frame, site = _rows(plan, source)
     frame, site, flow = exclude(frame, site, outcome, plan.exclude, plan.source)
     if not dictionary.features(outcome):
@@ -93,10 +96,23 @@ def load(plan: Plan, data: Any = None) -> Table:
     _check_roles(plan, dictionary, outcome)
     natural = _natural(plan, site)
     n_sites = plan.n_sites or natural
-    _enough(plan, frame, outcome, n_sites)
+    _enough(plan, frame, None if groups else outcome, n_sites)
     return Table(
         frame, site, dictionary, outcome, n_sites, source.description, source.licence, flow
     )
+
+
+def _without_marked(
+    dictionary: Dictionary, marked: tuple[str, ...], outcome: Outcome | None
+) -> Dictionary:
+    """Return a dictionary without the columns of an outcome that the study did not name.
+
+    Groups that were made from an outcome would tell of it, and seem to predict it.
+    """
+    named = () if outcome is None else outcome.columns
+    for name in marked:
+        dictionary = dictionary if name in named else without(dictionary, name)
+    return dictionary
 
 
 def _check_roles(plan: Plan, dictionary: Dictionary, outcome: Outcome | None) -> None:
@@ -220,7 +236,8 @@ class Laid:
 def test_rows(plan: Plan, table: Table, repeat: int) -> Array:
     """Return which rows of the table (n,) are the blind test rows of one repeat."""
     rng = np.random.default_rng((plan.seed, repeat, 0x7465))
-    return stratified(strata(table.frame, table.outcome, table.site), plan.test_fraction, rng)
+    by = None if plan.task == "clustering" else table.outcome  # no part of groups depends on it
+    return stratified(strata(table.frame, by, table.site), plan.test_fraction, rng)
 
 
 def lay_out(plan: Plan, table: Table, scenario: Scenario, repeat: int) -> Laid:
@@ -268,6 +285,7 @@ def lay_out(plan: Plan, table: Table, scenario: Scenario, repeat: int) -> Laid:
         patients=patients,
         scenario=scenario.name,
     )
+    problem = problem.of_clusters() if plan.task == "clustering" else problem
     natural = scenario.rule == "natural" and table.site is not None
     return Laid(
         problem,

@@ -31,6 +31,7 @@ class Opened:
     natural : whether the tables have sites of their own.
     sheets : one a table, with the rows that `data.exclude` leaves.
     drafted : whether the dictionary was made from the rows, as nobody gave one.
+    marked : columns of the outcome that the dictionary marks, or the sample has.
     """
 
     source: sources.Source
@@ -39,6 +40,7 @@ class Opened:
     natural: bool
     sheets: tuple[Sheet, ...]
     drafted: bool = False
+    marked: tuple[str, ...] = ()
 
 
 def opened(plan: Plan, data: Any = None) -> Opened:
@@ -64,7 +66,9 @@ def opened(plan: Plan, data: Any = None) -> Opened:
     natural = isinstance(source.frames, dict) or plan.site_column is not None
     sheets = tuple(_sheets(plan, source, dictionary, outcome))
     known_columns = without(dictionary, plan.site_column)
-    return Opened(source, known_columns, outcome, natural, sheets, drafted)
+    marked = _marked(source, known)
+    taken = () if marked is None else marked.columns
+    return Opened(source, known_columns, outcome, natural, sheets, drafted, taken)
 
 
 def _source(plan: Plan, known: Dictionary | None) -> sources.Source:
@@ -83,11 +87,15 @@ def _formed(source: sources.Source, dictionary: Dictionary) -> sources.Source:
 def _outcome(plan: Plan, source: sources.Source, known: Dictionary | None) -> Outcome | None:
     """Return the outcome of the study file, else that of the dictionary, else of the sample.
 
+    Clusters are judged by an outcome that the file names, and by no other.
+
     Raises
     ------
     DataError : it does not fit the task, or nobody names one where the task needs one.
     """
-    outcome = plan.outcome or (known.outcome() if known is not None else None) or source.outcome
+    outcome = plan.outcome or _marked(source, known)
+    if plan.task == "clustering":
+        return plan.outcome
     if outcome is None and plan.task in ("survival", "classification", "regression"):
         raise DataError(
             f"{plan.dictionary or plan.source}: no column is of type 'time' and none of type "
@@ -99,6 +107,11 @@ def _outcome(plan: Plan, source: sources.Source, known: Dictionary | None) -> Ou
             f"{plan.task}; name another task, or the 'outcome'."
         )
     return outcome
+
+
+def _marked(source: sources.Source, known: Dictionary | None) -> Outcome | None:
+    """Return the outcome that a dictionary marks, or a sample has."""
+    return (known.outcome() if known is not None else None) or source.outcome
 
 
 def _sheets(

@@ -17,6 +17,7 @@ from fedcohort.metrics import intervals
 from fedcohort.study.arms import Arm
 from fedcohort.study.cells import Cell, cells_of
 from fedcohort.study.plan import Plan
+from fedcohort.study.rows import UNDRAWN
 
 
 class Shelf(Protocol):
@@ -104,7 +105,7 @@ def summary_of(plan: Plan, shown: list[Found], by: str) -> list[dict[str, Any]]:
             table = np.array(draws, float)
             mean = table.mean(axis=0) if len(table) else np.empty(0)
             low, high = intervals.percentile_interval(mean)
-            if by == "repeats" and metric != "d_calibration_p":
+            if by == "repeats" and metric not in UNDRAWN:
                 values = [by_repeat[r] for r in sorted(by_repeat)]
                 p = intervals.paired(values, np.zeros(len(values)), ratio)
                 low, high = p.low, p.high

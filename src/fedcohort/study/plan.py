@@ -14,7 +14,7 @@ from typing import Any, cast
 from fedcohort.data.outcome import Binary, Category, Continuous, Count, Outcome, Survival
 from fedcohort.data.sql import is_url, problem_of_query, problem_of_url
 from fedcohort.protocol import Dp, SettingError, registry
-from fedcohort.study import privacy
+from fedcohort.study import clustering, privacy
 from fedcohort.study.arms import PREPROCESS, Arm, arms_of, preprocess_value, tuning
 from fedcohort.study.exclusion import REASONS
 from fedcohort.study.privacy import Privacy
@@ -39,6 +39,7 @@ METRICS: Mapping[str, tuple[str, ...]] = {
     "regression": (
         "r2", "rmse", "mae", "calibration_slope", "calibration_intercept", "poisson_deviance",
     ),
+    "clustering": clustering.METRICS,
 }  # fmt: skip
 #: Metrics of counts alone.
 OF_COUNTS = ("poisson_deviance",)
@@ -135,6 +136,8 @@ def check(doc: Document, base: Path, *, network: bool = False) -> Plan:
         for key, value in reader.mapping(("preprocess",), tuple(PREPROCESS)).items()
     }
     tune = tuning(reader)
+    if task == "clustering":
+        clustering.check(doc, tune, network=network)
     reader.mapping(("evaluate",), ("test_fraction", "repeats", "draws", "metrics"))
     found = privacy.read(reader)
     arms = arms_of(reader, task, preprocess, tune)
@@ -157,7 +160,7 @@ def check(doc: Document, base: Path, *, network: bool = False) -> Plan:
         test_fraction=reader.number(("evaluate", "test_fraction"), 0.25, 0.0, 1.0, open_ends=True),
         repeats=reader.whole(("evaluate", "repeats"), 5, low=1, high=MOST_REPEATS),
         draws=reader.whole(("evaluate", "draws"), 200, low=2, high=MOST_DRAWS),
-        metrics=_metrics(reader, task, outcome),
+        metrics=_metrics(reader, task, outcome, arms),
         tune=tune,
         min_cell=found.min_cell,
         privacy=found,
@@ -203,9 +206,12 @@ def _outcome(reader: Reader, task: str, source: str) -> Outcome | None:
         reader.mapping(where, ("time", "event", "entry"), required=("time", "event"))
         entry = reader.text((*where, "entry"), "")
         return Survival(reader.text((*where, "time")), reader.text((*where, "event")), entry)
+    if task == "clustering" and "time" in reader.mapping(where, ("time", "event", "y", "type")):
+        reader.mapping(where, ("time", "event"), required=("time", "event"))
+        return Survival(reader.text((*where, "time")), reader.text((*where, "event")))
     reader.mapping(where, ("y", "type"), required=("y",))
     y = reader.text((*where, "y"))
-    if task == "classification":
+    if task in ("classification", "clustering"):
         kind = reader.choice((*where, "type"), ("binary", "category"), "binary")
         return Binary(y) if kind == "binary" else Category(y)
     kind = reader.choice((*where, "type"), ("continuous", "count"), "continuous")
@@ -260,12 +266,16 @@ def _exclude(reader: Reader, task: str) -> tuple[str, ...]:
     return tuple(reason for reason in known if reason in asked)
 
 
-def _metrics(reader: Reader, task: str, outcome: Outcome | None) -> tuple[str, ...]:
+def _metrics(
+    reader: Reader, task: str, outcome: Outcome | None, arms: tuple[Arm, ...]
+) -> tuple[str, ...]:
     """Return the metrics that are asked for; all of the outcome's by default."""
     where: Where = ("evaluate", "metrics")
     asked = reader.get(where)
     counts = isinstance(outcome, Count)
     known = tuple(m for m in METRICS[task] if counts or m not in OF_COUNTS)
+    if task == "clustering":
+        known = clustering.metrics_of(outcome, arms)
     if asked is None:
         return known
     for i, metric in enumerate(cast("list[Any]", asked) if isinstance(asked, list) else ()):

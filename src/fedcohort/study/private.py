@@ -2,11 +2,12 @@
 
 Both ends call `releases` with the approved study's method, settings and (ε, δ), and get one list.
 
-(ε, δ) is that of one fit: its training, and its preprocessing, which takes scales and fills from the
-dictionary's ranges and costs nothing. A study of R repeats fits R times, and its rows spend R ε
-and R δ at most; a site holds the δ of each fit against its patients, and its budget the sum. How a model does on rows held out is told as exact counts under the disclosure rules, in which
-patients who were held out are not covered by ε; nor are Table 1 and the sites' counts. The bounds
-of a study are fitted without noise.
+(ε, δ) is that of one fit: its training, and its preprocessing, which takes scales and fills from
+the dictionary's ranges and costs nothing. A study of R repeats fits R times, and its rows spend R ε
+and R δ at most; a site holds the δ of each fit against its patients, and its budget the sum. How a
+model does on rows held out is told as exact counts under the disclosure rules, in which patients
+who were held out are not covered by ε; nor are Table 1 and the sites' counts. The bounds of a study
+are fitted without noise.
 
 Revealed: nothing; this is made from a study's text alone.
 """
@@ -110,7 +111,7 @@ def simulated_guard(
         arms have the same; None for the system's generator, as on a node.
     patients, demanded : `patients` and `held` of `SiteGuard`.
     """
-    told = repr((method.name, config, dp, scenario))
+    told = repr((method.name, config, dp.clipped(method.clips), scenario))
     return SiteGuard(
         site, method.name, releases(method, config, dp), dp, rows, seed,
         patients=patients, held=demanded or {}, stream=told,

@@ -24,7 +24,8 @@ from fedcohort.data import preprocess
 from fedcohort.data.dictionary import Dictionary
 from fedcohort.data.outcome import Continuous, Count, Outcome, Survival
 from fedcohort.protocol import Method, registry
-from fedcohort.study import private
+from fedcohort.study import clusters, private
+from fedcohort.study.agreement import with_agreement
 from fedcohort.study.arms import Arm
 from fedcohort.study.card import card
 from fedcohort.study.cells import Workshop, cells_of, write_text
@@ -104,10 +105,11 @@ def write(shop: Workshop, table: Table, out: Path, seconds: float, command: str)
 def write_all(shop: Shelf, about: About, out: Path, seconds: float, command: str) -> dict[str, Any]:
     """Write the files of a finished study, given what is said of its data."""
     plan = shop.plan
-    shown = collect(shop)
+    shown = with_agreement(collect(shop)) if "agreement" in plan.metrics else collect(shop)
     by_draws = about.intervals == "draws"
     rows = list(rows_of(shown))
-    listed = {key: list(tagged(shown, key)) for key in LISTED}
+    keys = (*LISTED, *clusters.KEYS) if plan.task == "clustering" else LISTED
+    listed = {key: list(tagged(shown, key)) for key in keys}
     listed["by_centre"] = [_centre(row, about.test) for row in listed["by_centre"]]
     results: dict[str, Any] = {
         "schema": 1,

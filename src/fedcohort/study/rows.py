@@ -15,6 +15,10 @@ import pandas as pd
 from fedcohort.arrays import Array
 from fedcohort.study.engine import Problem, Run
 
+#: Metrics without draws of a bootstrap: rows that it repeats look miscalibrated, or more apart.
+UNDRAWN = ("d_calibration_p", "log_rank_p", "smallest_share", "agreement")
+#: Where a piece of a study of clusters has the blind rows' labels: by site, or of `ALL`.
+LABELS, ALL = "labels", "all"
 #: What is said of a hospital whose own rows give no model.
 NO_MODEL = "its own rows give no model"
 
@@ -78,7 +82,7 @@ def no_model_draws(
 ) -> dict[str, Array]:
     """Return the bootstrap of a site without a model: chance (draws,), or nothing."""
     nothing = np.full(draws, np.nan)
-    return {m: unlearnt.get(m, nothing) for m in wanted if m != "d_calibration_p"}
+    return {m: unlearnt.get(m, nothing) for m in wanted if m not in UNDRAWN}
 
 
 def mean_draws(draws: list[dict[str, Array]]) -> dict[str, list[float | None]]:

@@ -200,12 +200,14 @@ def _do(shop: Workshop, table: Table, cells: list[Cell], workers: int, out: Path
     """Do cells; yield (name, rounds) on the way and (name, None) when one is complete."""
     if not cells:
         return
+    spare = 1 if shop.debug else max(1, workers // len(cells))
     if workers <= 1 or len(cells) == 1:
+        shop.workers = spare
         yield from _here(shop, cells)
         return
     context = multiprocessing.get_context("spawn")
     news: Any = context.Queue()
-    given = (shop.plan, table, str(out), shop.debug, shop.runtime, news)
+    given = (shop.plan, table, str(out), shop.debug, shop.runtime, spare, news)
     pool = ProcessPoolExecutor(min(workers, len(cells)), context, _start, given)
     waiting: dict[Future[None], Cell] = {pool.submit(_work, cell): cell for cell in cells}
     try:
@@ -259,7 +261,9 @@ _shop: Workshop | None = None
 _news: Any = None
 
 
-def _start(plan: Plan, table: Table, out: str, debug: bool, runtime: str, news: Any) -> None:
+def _start(
+    plan: Plan, table: Table, out: str, debug: bool, runtime: str, spare: int, news: Any
+) -> None:
     """Set a worker up with a study; one thread each, since the cells are the parallelism."""
     global _shop, _news
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -268,6 +272,7 @@ def _start(plan: Plan, table: Table, out: str, debug: bool, runtime: str, news: 
         os.environ[name] = "1"
     folder = Path(out)
     _shop = Workshop(plan, table, folder / WORK, folder / "models", debug, runtime)
+    _shop.workers = spare
     _news = news
 
 

@@ -110,7 +110,7 @@ class Study:
         checked = plan.check(doc, path.parent)
         table = layout.load(checked, data)
         try:
-            evaluate.check(table.outcome)
+            evaluate.check(table.outcome, checked.task)
         except InputError as error:
             raise doc.error(("data",), str(error)) from None
         for i, scenario in enumerate(checked.scenarios):

@@ -24,6 +24,7 @@ import pandas as pd
 
 from fedcohort.arrays import Array
 from fedcohort.protocol import FedcohortError, Fitted, Method, SettingError, registry
+from fedcohort.protocol.errors import WorkerLost
 from fedcohort.protocol.ledger import Ledger
 from fedcohort.study import evaluate
 from fedcohort.study.arms import Arm
@@ -114,7 +115,7 @@ class Tuner:
             for problem, rows in group:
                 try:
                     run = self._fit(problem, given)
-                except SettingError:
+                except (SettingError, WorkerLost):
                     raise
                 except FedcohortError:
                     return [None] * len(totals)

@@ -24,6 +24,9 @@ Advance = Callable[[Array, float], tuple[Array, float]]
 #: θ (P,) → its loss on the rows held out.
 HeldOut = Callable[[Array], float]
 
+#: θ (P,) → whether no further round is needed.
+Enough = Callable[[Array], bool]
+
 FLOOR = 0.001
 
 
@@ -38,6 +41,7 @@ class Schedule:
     lr_rule : "d62", eq. (1), or "constant".
     patience : stop after so many rounds without a better held-out loss; None never stops early.
     keep : numbers of rounds after which the result so far is kept.
+    named : what the history calls the loss.
     """
 
     rounds: int
@@ -45,6 +49,7 @@ class Schedule:
     lr_rule: str = "d62"
     patience: int | None = None
     keep: tuple[int, ...] = ()
+    named: str = "loss"
 
 
 @dataclass(frozen=True)
@@ -78,6 +83,7 @@ def follow(
     held_out: HeldOut,
     rounds: Callable[[int], Iterable[int]] = range,
     record: Callable[..., None] | None = None,
+    enough: Enough | None = None,
 ) -> Course:
     """Advance θ (P,) round by round until the schedule ends.
 
@@ -85,15 +91,18 @@ def follow(
     ----------
     held_out : asked only where there is a patience.
     rounds, record : those of the federation, where there is one.
+    enough : asked before each round whether to end without it.
     """
     rate, last = schedule.learning_rate, math.inf
     best, best_loss, best_round = theta, math.inf, 0
     kept: dict[int, Array] = {}
     done = 0
     for i in rounds(schedule.rounds):
+        if enough is not None and enough(theta):
+            break
         theta, loss = advance(theta, rate)
         done = i + 1
-        values = {"loss": loss, "learning_rate": rate}
+        values = {schedule.named: loss, "learning_rate": rate}
         if schedule.patience is None:
             best = theta
         else:

@@ -98,14 +98,14 @@ class Told:
 
 
 def demanded(task: Task, clip: float) -> Mapping[str, Mapping[str, Any]]:
-    """Return the step's arguments, which follow from the study; none where nothing is asked for.
+    """Return the step's arguments, which follow from the study; None where it cannot be asked.
 
     Parameters
     ----------
     clip : C; what no record reaches is lowered to √(1 + p), which is free.
     """
     if task.reach is None:
-        return {}
+        return {products_privately.name: dict.fromkeys(("centre", "scale", "clip"))}
     low, high = task.reach
     centre, scale = (low + high) / 2.0, (high - low) / 2.0
     clip = min(clip, math.sqrt(1.0 + len(task.features)))

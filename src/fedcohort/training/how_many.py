@@ -5,14 +5,17 @@ W*_kb of the b-th of B reference tables without clusters,
 
     Gap(k) = (1/B) Σ_b log W*_kb − log W_k,   s_k = sd_b(log W*_kb) √(1 + 1/B)               (1)
 
-the number is the least k with Gap(k) ≥ Gap(k+1) − s_{k+1}, or else that of the largest gap. The
-coordinator draws reference tables: uniform in a box along the principal axes, which has the
-variances of the points (a box of the same variance in the place of their range, which would tell
-extreme records; this moves all gaps alike); or, where all values are 0 and 1, independent columns
-with the frequencies of ones.
+the number is the least k with Gap(k) ≥ Gap(l) − s_l, where l is that of the largest gap: Dudoit
+and Fridlyand, Genome Biology 3(7), 2002. Tibshirani's own, l = k + 1, ends at 1 where clusters lie
+in groups. The coordinator draws reference tables: uniform in a box along the principal axes,
+which has the variances of the points (and not their range, which would tell extreme records; this
+moves all gaps alike); or, where all values are 0 and 1, independent columns with the frequencies of
+ones.
 
 Consensus: for each k, and each site left out, all rows are labelled by the centroids of all sites
-and by those of the others; the number is the k of the largest mean adjusted Rand index, at least 2.
+and by those of the others. The number is the largest k, 2 or more, of which the mean adjusted Rand
+index is within `MARGIN` of the best: where clusters are clear, fewer agree as well. That there is
+one cluster it cannot find.
 
 Revealed, besides what each fit reveals: `Moments` with products, once, for gaps. For a consensus
 `Moments` and the sums of each round over all sites but one, from which that one's sums
@@ -39,6 +42,9 @@ from fedcohort.training.seeding import Cloud, cloud
 
 #: Reference tables B, the most rows of one, and the starts of k-means on it.
 REFERENCES, ROWS, STARTS = 20, 1000, 3
+
+#: Mean adjusted Rand indices that differ by no more than this agree as well.
+MARGIN = 0.02
 
 #: (points of some sites, k) → the clusters found.
 Fit = Callable[[Cloud, int], Found]
@@ -79,10 +85,9 @@ def by_gap(whole: Cloud, numbers: Sequence[int], fit: Fit, rng: np.random.Genera
         own = math.log(max(found[k].inertia / whole.rows, math.ulp(0.0)))
         error = float(drawn.std()) * math.sqrt(1.0 + 1.0 / REFERENCES)
         table.append({"k": k, "gap": float(drawn.mean()) - own, "error": error})
-    for now, after in zip(table, table[1:], strict=False):
-        if now["gap"] >= after["gap"] - after["error"]:
-            return Choice(now["k"], table, found)
-    return Choice(max(table, key=lambda row: row["gap"])["k"], table, found)
+    best = max(table, key=lambda row: row["gap"])
+    k = next(row["k"] for row in table if row["gap"] >= best["gap"] - best["error"])
+    return Choice(k, table, found)
 
 
 def _reference(whole: Cloud, rng: np.random.Generator) -> Array:
@@ -134,4 +139,6 @@ def by_consensus(
             cells = Cells.around(fit(rest, k).centroids)
             agreed.append(adjusted_rand(count(fed, cells, all_in, space).flow))
         table.append({"k": k, "agreement": float(np.mean(agreed)), "least": min(agreed)})
-    return Choice(max(table, key=lambda row: row["agreement"])["k"], table, found)
+    best = max(row["agreement"] for row in table)
+    k = max(row["k"] for row in table if row["agreement"] >= best - MARGIN)
+    return Choice(k, table, found)

@@ -108,16 +108,12 @@ def _levels(x: Array, groups: Array) -> Array:
 
 
 def _encoded(x: Array, space: Space) -> Array:
-    import torch
-
+    from fedcohort.models.latent import encoded  # torch, which plain columns do without
     from fedcohort.models.network import network
 
     net = network(space.network, space.dtype, space.device)
     net.load(space.theta)
-    with torch.no_grad():
-        rows = torch.from_numpy(np.ascontiguousarray(x)).to(net.theta)
-        module: Any = net.module
-        return module.encode(rows).cpu().numpy().astype(np.float64)
+    return encoded(net, x).astype(np.float64)
 
 
 @dataclass

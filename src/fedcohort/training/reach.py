@@ -69,18 +69,23 @@ def misfit(theta: Array, wanted: Array, rows: Array, loss: Array) -> str:
     return ""
 
 
-def leap(moved: float, asked: Mapping[str, Any], rows: Array, visits: int = 1) -> str:
+def leap(
+    length_of: Callable[[], float], asked: Mapping[str, Any], rows: Array, visits: int = 1
+) -> str:
     """Return "" where training can have moved a model so far, by eq. (2).
 
     Parameters
     ----------
-    moved : ‖θ_k − θ‖.
+    length_of : gives ‖θ_k − θ‖; asked only where there is a bound.
     asked : theta (P,), plan and rate of the call.
     rows : number () of rows that the site says it trained on.
     visits : how often the optimiser started afresh.
     """
     theta: Array = asked["theta"]
     most = visits * reach(Plan.of(asked["plan"]), asked["rate"], theta.size, float(rows))
+    if math.isinf(most):
+        return ""
+    moved = length_of()
     most_rounded = (1 + ROOM) * most + ROUNDING
     if moved <= most_rounded or moved <= most_rounded + ROUNDING * length(theta):
         return ""

@@ -49,6 +49,11 @@ class Rows:
         return isinstance(self.loss, Objective) and self.loss.draws
 
     @property
+    def additive(self) -> bool:
+        """Whether their averaged loss is the mean of that of their parts."""
+        return isinstance(self.loss, Objective)
+
+    @property
     def plain(self) -> Loss:
         """Return the loss, where it is a slope at the outputs.
 

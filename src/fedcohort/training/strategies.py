@@ -25,7 +25,7 @@ from fedcohort.arrays import Array
 from fedcohort.protocol import Federation, Site, gathered, message, summed
 from fedcohort.protocol.step import Gathered, Summed
 from fedcohort.protocol.updates import count_fault
-from fedcohort.training.course import Course, HeldOut, Schedule, follow
+from fedcohort.training.course import Course, Enough, HeldOut, Schedule, follow
 from fedcohort.training.local import evaluate, train
 from fedcohort.training.plan import Plan
 from fedcohort.training.reach import WEIGHTLESS, leap, length, misfit
@@ -36,7 +36,7 @@ from fedcohort.training.server import Rule, Server
 
 @message(parameters=["theta"])
 class Update:
-    """One site's part in a mean of models: n_k θ_k (P,), n_k, n_k loss_k at the θ given."""
+    """One site's part in a mean of models: n_k θ_k (P,), n_k, n_k loss_k; see `local.train`."""
 
     theta: Array
     rows: Array
@@ -48,7 +48,7 @@ class Update:
             return why
         if not self.rows and (self.theta.any() or self.loss):
             return WEIGHTLESS
-        return leap(self.moved(asked), asked, self.rows)
+        return leap(lambda: self.moved(asked), asked, self.rows)
 
     def moved(self, asked: Mapping[str, Any]) -> float:
         """Return ‖θ_k − θ‖."""
@@ -57,7 +57,7 @@ class Update:
 
 @message
 class Visit:
-    """The model as a site left it: θ (P,), and n_k, n_k loss_k at the θ given."""
+    """The model as a site left it: θ (P,), and n_k, n_k loss_k; see `local.train`."""
 
     theta: Array
     rows: Array
@@ -69,7 +69,7 @@ class Visit:
             return why
         if not self.rows and ((self.theta != asked["theta"]).any() or self.loss):
             return WEIGHTLESS
-        return leap(self.moved(asked), asked, self.rows)
+        return leap(lambda: self.moved(asked), asked, self.rows)
 
     def moved(self, asked: Mapping[str, Any]) -> float:
         """Return ‖θ_k − θ‖."""
@@ -96,7 +96,10 @@ class Member:
             return why
         if not self.weight and ((self.thetas != wanted).any() or self.loss):
             return WEIGHTLESS
-        far = max(map(length, self.thetas - wanted))
+
+        def far() -> float:
+            return max(map(length, self.thetas - wanted))
+
         return leap(far, asked, self.weight, asked["rounds"])
 
     def moved(self, asked: Mapping[str, Any]) -> float:
@@ -119,8 +122,10 @@ def _trained(
 @summed
 def train_here(site: Site[Any, None], *, theta: Array, plan: str, rate: float) -> Update:
     """Train from the common model; reply only what a mean over sites needs."""
-    theta, loss, n = _trained(site, theta, plan, rate)
-    return Update(n * theta, np.array(float(n)), np.array(n * loss))
+    left, loss, n = _trained(site, theta, plan, rate)
+    # What training left is this call's own, unless it is the θ that was given.
+    scaled = np.multiply(left, n, out=None if left is theta else left)
+    return Update(scaled, np.array(float(n)), np.array(n * loss))
 
 
 @gathered
@@ -201,6 +206,7 @@ def averaging(
     held_out: HeldOut,
     centre: Aggregation = MEAN,
     visits: Visits = PLAIN,
+    enough: Enough | None = None,
 ) -> Course:
     """Train by rounds of local training and a mean, from `server.x`.
 
@@ -208,6 +214,7 @@ def averaging(
     ----------
     centre : what is taken for the mean; all but the plain one see each site's model.
     visits : the steps that sites train by.
+    enough : asked before each round whether to end without it, and before `visits.given`.
 
     Raises
     ------
@@ -237,8 +244,9 @@ def averaging(
         return state.x, float(total.loss) / n
 
     return follow(
-        schedule, server.x, advance, held_out=held_out, rounds=fed.rounds, record=fed.record
-    )
+        schedule, server.x, advance, held_out=held_out, rounds=fed.rounds, record=fed.record,
+        enough=enough,
+    )  # fmt: skip
 
 
 def sequential(

@@ -30,12 +30,25 @@ SURVIVAL = [
     "{method: deepcox, strategy: exact, rounds: 2, hidden: [4], time_grid: exact}",
     "{method: kaplan_meier, by: tgrade}",
     "{method: kaplan_meier, time_grid: exact}",
+    "{method: nelson_aalen, by: menostat}",
+    "{method: cox, penalty: auto, path: 3, n_folds: 3, ties: breslow}",
+    "{method: deepcox, strategy: exact, rounds: 2, hidden: [4], dropout: 0.1, patience: 2}",
+    "{method: deepcox, strategy: fedavg, rounds: 2, hidden: [4], patience: 1}",
+    "{method: deepcox, strategy: fedprox, rounds: 2, hidden: [4], aggregation: median}",
 ]
 OTHERS = [
     ("breast_cancer", "{method: logistic, scale: standard, l2: 0.1}"),
     ("breast_cancer", "{method: svm, scale: minmax, max_rounds: 30}"),
     ("diabetes", "{method: ridge, scale: quantile}"),
     ("diabetes", "{method: lasso, scale: standard}"),
+    ("breast_cancer", "{method: logistic, scale: standard, solver: admm, l2: 0.1}"),
+    ("breast_cancer", "{method: glm, scale: standard, l2: 0.1}"),
+    ("diabetes", "{method: lasso, folds: rows, n_folds: 4}"),
+    ("diabetes", "{method: elastic_net, rule: bic}"),
+    ("diabetes", "{method: ridge, solver: admm, penalty: 0.1, weighting: sites}"),
+    ("diabetes", "{method: lasso, solver: admm, penalty: 0.1, local: subgradient}"),
+    ("diabetes", "{method: meta_analysis, pool: multivariate}"),
+    ("diabetes", "{method: mixed, scale: standard, site_effects: true}"),
     ("diabetes", "{method: mixed, scale: standard}"),
     ("diabetes", "{method: glm, scale: standard, weights: age}"),
 ]
@@ -65,3 +78,39 @@ def test_other_outcomes_are_consented_to(tmp_path, sample):
     arms = [arm for name, arm in OTHERS if name == sample]
     found = statuses(tmp_path, sample, named(arms), bounds="[]", task=task)
     assert found == {f"a{i}": "done" for i in range(len(arms))}
+
+
+@pytest.mark.parametrize("method", ["meta_analysis", "mixed"])
+def test_where_classes_are_told_apart_the_method_says_so_and_no_site_refuses(tmp_path, method):
+    arm = f"{{method: {method}, scale: standard}}"
+    (said,) = statuses(
+        tmp_path, "breast_cancer", named([arm]), bounds="[]", task="classification"
+    ).values()
+    assert "tell the outcomes apart" in said or "are told apart without error" in said
+
+
+TUNED = [
+    ("diabetes", "{method: lasso, folds: rows}", "{by: row-kfold, grid: {n_folds: [3, 6]}}"),
+    ("diabetes", "{method: glm}", "{by: centre-kfold, grid: {l2: [0.1, 1.0]}}"),
+    ("gbsg2", "{method: cox, penalty: auto, path: 3}", "{by: row-kfold, grid: {n_folds: [2, 3]}}"),
+    ("gbsg2", "{method: cox}", "{by: row-kfold, grid: {strata: ['', menostat]}}"),
+    (
+        "gbsg2",
+        "{method: deepcox, strategy: exact}",
+        "{by: row-kfold, grid: {rounds: [1, 3], hidden: [[3], [4]], l2: [0.0, 0.1]}}",
+    ),
+    (
+        "gbsg2",
+        "{method: deepcox, strategy: fedavg, rounds: 2, hidden: [3]}",
+        "{by: row-kfold, trials: 2, space: {l2: [0.001, 1.0, log], internal_epochs: [1, 4]}}",
+    ),
+]
+
+
+@pytest.mark.parametrize("case", TUNED, ids=lambda case: " ".join(case))
+def test_settings_that_are_tried_are_consented_to(tmp_path, case):
+    sample, arm, tune = case
+    task = {"diabetes": "regression", "gbsg2": "survival"}[sample]
+    assert statuses(tmp_path, sample, named([arm]), bounds="[]", task=task, tune=tune) == {
+        "a0": "done"
+    }

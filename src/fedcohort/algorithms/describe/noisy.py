@@ -6,19 +6,19 @@ the largest remainder. Mean and standard deviation follow from the moments. Quar
 the noisy histogram, on a straight line in each cell, so they are no finer than it: no order
 statistic of records is ever asked for.
 
-How far the noise reaches, with σ a cell's, n known values of a variance v = q − u² in half widths, j
-of B cells below a quartile at which the share is F, and s the deviation of n:
+How far the noise reaches, with σ a cell's, n known values of a variance v = q − u² in half widths,
+j of B cells below a quartile at which the share is F, and s the deviation of n:
 
     SE(u) = √(2σ² + u²s²)/n,  SE(q) = √(2σ² + q²s²)/n,  SE(√v) = √(SE(q)² + 4u²SE(u)²)/(2√v)   (1)
     SE(F) = σ √(j(1 − F)² + (B − j)F²)/n                                                       (2)
 
 and of a quartile half of the way between where F − SE(F) and F + SE(F) are reached. A number is
 rounded to a step that is no finer than its standard error, and not shown where that is above
-`LOUD` of the standard deviation, as it would then say nothing of the patients. What has so few known values that noise would drown it is
-not shown (`CLEAR`), and the rules of the exact table hide the rest: counts of 1 to `min_cell` − 1
-with those that would tell them, moments of fewer than 2 `min_cell` known values, quartiles of fewer
-than 4 `min_cell`. Noise alone would suffice for privacy; the rule stays because readers take a
-count of 3 for a fact.
+`LOUD` of the standard deviation, as it would then say nothing of the patients. What has so few
+known values that noise would drown it is not shown (`CLEAR`), and the rules of the exact table hide
+the rest: counts of 1 to `min_cell` − 1 with those that would tell them, moments of fewer than
+2 `min_cell` known values, quartiles of fewer than 4 `min_cell`. Noise alone would suffice for
+privacy; the rule stays because readers take a count of 3 for a fact.
 
 Revealed: nothing beyond `private.NoisyTable`.
 """

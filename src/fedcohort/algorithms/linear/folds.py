@@ -9,10 +9,9 @@ of fold f, the coefficients β_f come from Σ_g P_g − P_f, and their error on 
 as in glmnet (Friedman, Hastie, Tibshirani, J. Stat. Software 33(1), 2010).
 
 A fold of one site would show that site's cross-products; each site refuses one (`data.folds`). So
-over several sites a fold has two or
-more, or is of rows of all sites; and there are so few folds that on average each holds `PER_FOLD` ×
-`min_cell` rows, also of those that tell about a covariate (`cells`). What a fold then holds is
-looked at in the sums themselves.
+over several sites a fold has two or more, or is of rows of all sites; and there are so few folds
+that on average each holds `PER_FOLD` × `min_cell` rows (of two sites, twice as many), also of those
+that tell about a covariate (`cells`). What a fold then holds is looked at in the sums themselves.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from fedcohort.algorithms.linear.moments import Moments, Pool
 from fedcohort.algorithms.linear.settings import PathSettings
 from fedcohort.algorithms.linear.steps import Products, fold_products
 from fedcohort.arrays import Array
-from fedcohort.data.folds import BY_ROW
+from fedcohort.data.folds import BY_ROW, HIDDEN
 from fedcohort.protocol import NothingToLearn, Task, check_all_answered
 
 #: On average a fold has so many times `min_cell` rows. Of 15 expected, fewer than 5 are met in 1 of
@@ -116,13 +115,15 @@ def _plan(pool: Pool, config: PathSettings, names: Sequence[str]) -> tuple[str, 
     kind = "centre" if config.folds == "centre" and groups >= 2 else "rows"
     rarest = np.where(pool.rarest > 0, pool.rarest, pool.moments.rows)
     fewest = divmod(int(np.argmin(rarest)), len(rarest))
-    safe = int(rarest[fewest]) // (PER_FOLD * pool.least) if pool.least > 1 else pool.moments.rows
+    sharing = len(pool.fed.sites) if len(pool.fed.sites) < HIDDEN else 1  # each looks at its own
+    most = PER_FOLD * pool.least * sharing
+    safe = int(rarest[fewest]) // most if pool.least > 1 else pool.moments.rows
     count = int(min(config.n_folds, safe, groups if kind == "centre" else pool.moments.rows // 2))
     if count < 2:
         about = " and ".join(dict.fromkeys(called(names, k) for k in fewest))
         raise NothingToLearn(
             f"folds for penalty 'auto' would hold too few records that tell about {about}: fewer "
-            f"than {2 * PER_FOLD * pool.least} in all. Set rule 'bic', which holds nothing out, or "
+            f"than {2 * most} in all. Set rule 'bic', which holds nothing out, or "
             f"give a penalty."
         )
     return kind, count

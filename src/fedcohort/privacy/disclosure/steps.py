@@ -36,6 +36,26 @@ def merged(counts: Array, at_least: int) -> Array:
     return np.array(ends, np.int64)
 
 
+def late(counts: Array, at_least: int, of: float) -> Array:
+    """Return counts (m,) told late: fewer than `at_least` wait for those of the cells after them.
+
+    So do the last ones, where fewer of all `of` people would be left than that.
+
+    Returns
+    -------
+    told : (m,), each 0 or `at_least` or more; those that still wait at the end are in none.
+    """
+    told = np.zeros(len(counts), np.int64)
+    held = 0
+    for i, count in enumerate(np.asarray(counts, np.int64).tolist()):
+        held += count
+        if held >= at_least:
+            told[i], held = held, 0
+    if told.any() and 0 < of - told.sum() < at_least:
+        told[np.flatnonzero(told)[-1]] = 0
+    return told
+
+
 def joined(cells: Array, at_least: int, size: int = 1) -> Array:
     """Return where to cut rows of counts (m, c) in steps in which none is of few people.
 

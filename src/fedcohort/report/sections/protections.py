@@ -154,8 +154,9 @@ def _noise(run: Run, lines: list[Sent]) -> _Row:
         how,
         "Anybody who has the model, or all that its fit told, finding out whether one patient was "
         "in it, or what that patient's record says beyond what others tell.",
-        "What a group has in common; what others' records tell of a patient; Table 1, and metrics "
-        "of patients held out, which are exact counts.",
+        "What a group has in common; what others' records tell of a patient; Table 1 and the "
+        "counts of patients and events, which are exact, also of patients trained on; metrics of "
+        "patients held out, which are exact.",
     )
 
 

@@ -237,6 +237,14 @@ def _stratum(bounds: Bounds, call: Call) -> Values:
     return range(-1, max(bounds.strata) if bounds.kind in ("fit", "tune") else 0)
 
 
+def _first(bounds: Bounds, call: Call) -> Values:
+    return (0,)
+
+
+def _bins(bounds: Bounds, call: Call) -> Values:
+    return (BINS,)
+
+
 #: Arguments that mean the same in every step.
 _COMMON: Mapping[str, Callable[[Bounds, Call], Values]] = {
     "min_cell": lambda b, _: (b.terms.plan.min_cell,),
@@ -250,8 +258,8 @@ _COMMON: Mapping[str, Callable[[Bounds, Call], Values]] = {
     "fold": lambda b, _: b.folds,
     "model": lambda b, _: range(b.models),
     "models": lambda b, _: range(1, b.models + 1),
-    "column": lambda *_: (0,),
-    "bins": lambda *_: (BINS,),
+    "column": _first,
+    "bins": _bins,
 }
 
 

@@ -9,7 +9,8 @@ with a step is held against them at the site too, for each call, before a row is
                 classes, roles and options of the study; limits, knots, pooled levels and a joint
                 distribution only where an option asks for them
     sessions    of tuning, no more than there are candidates and folds
-    noise       of a private fit, by `privacy.guard`; its preprocessing follows from the dictionary
+    noise       of a private fit, by `privacy.guard`; its preprocessing follows from the dictionary,
+                and its judge sees blind rows alone
 
 Real numbers are the coordinator's to choose: where limits lie, at which coefficients sums are
 formed. A site cannot know them beforehand; `docs/network-threats.md` says what that means.
@@ -124,6 +125,9 @@ class Consent:
             self._check_design(view)
         elif isinstance(view, Said):
             self._check_design(view.design)
+        elif isinstance(view, Seen):
+            fine = self.terms.plan.privacy.dp is None or view.half == "blind"
+            self._check(fine, "exact sums over rows that a private fit is trained on")
 
     def _check(self, fine: bool, what: str) -> None:
         if not fine:

@@ -166,7 +166,7 @@ def _survival(
     fed: Coordinator, plan: Plan, said: Said | Own, bins: int
 ) -> tuple[dict[str, float], dict[str, float], list[Row]]:
     """Return the metrics of risks and curves, those within sites, and groups of similar ones."""
-    y = yard(fed, plan.min_cell)
+    y = yard(fed, plan.min_cell, private=plan.privacy.dp is not None)
     wanted = set(plan.metrics)
     if not len(y.grid):
         return {}, {}, []
@@ -229,7 +229,7 @@ def _groups(fed: Coordinator, plan: Plan, said: Said, y: Yard) -> list[Row]:
     edges = federated.federated_risk_edges(scored, bins=GROUPS)
     grid = np.unique(np.r_[y.grid[y.grid < y.horizon], y.horizon])
     sums = scored.sum(federated.sum_groups, column=0, edges=edges, grid=grid)
-    groups = groups_of(with_enough(sums, plan.min_cell))
+    groups = groups_of(with_enough(sums, plan.min_cell), plan.min_cell)
     return [
         {"time": y.horizon, "group": i, "predicted": float(p), "n": int(n)}
         | {"observed": float(o) if np.isfinite(o) else None}

@@ -9,7 +9,6 @@ Revealed: `Held`, once a candidate, only as a sum over sites; before that, that 
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 
@@ -19,7 +18,7 @@ from fedcohort.metrics import classification
 from fedcohort.metrics.concordance import comparable_pairs
 from fedcohort.protocol.message import message
 from fedcohort.protocol.step import Keep, Site, summed
-from fedcohort.study.deployed.judging import Judged
+from fedcohort.study.deployed.judging import Judged, Rows
 
 #: Stands for all rows, where a whole site is left out.
 WHOLE = -1
@@ -79,9 +78,12 @@ def hold(
 
 
 @summed
-def tell_held(site: Site[Any, Held | None], *, models: int) -> Held:
-    """What the site has kept of all its folds."""
-    return site.state or nothing(models)
+def tell_held(site: Site[Rows, Held | None], *, models: int) -> Held:
+    """What the site has kept of all its folds; nothing where they are of too few rows to tell."""
+    held = site.state
+    if held is None or 0 < held.rows < site.data.least:
+        return nothing(models)
+    return held
 
 
 STEPS = (hold, tell_held)

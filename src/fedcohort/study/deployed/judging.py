@@ -4,7 +4,7 @@ A judge's federation holds `Rows`, a repeat's two halves. The coordinator never 
 a view, which says which half, by which model, at which times:
 
     Seen    the outcome alone: of training rows for the censoring, of blind rows for the times, of
-            all rows for the cells of time
+            all rows for the cells of time; in a private study of blind rows alone
     Said    what a model says of the blind rows; the model travels as arrays, meta and design
     Own     the same by the site's own model, which the site has fitted itself and keeps (`alone`)
 

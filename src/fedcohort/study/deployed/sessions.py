@@ -3,7 +3,8 @@
     describe            Table 1, once
     count               rows and events of each site as they may be shown, once
     fit-r0003-a01       arm 1 of repeat 3: its steps see the training rows
-    judge-r0003-a01     its model on the blind rows; for censoring, the training rows' outcome
+    judge-r0003-a01     its model on the blind rows; for censoring, the training rows' outcome,
+                        but in a private study
     alone-r0003-a00     each site fits its own training rows by itself, and is judged on its own
     tune-r0003-a01-n00007   the 8th fit that tries settings; with row-kfold without the rows of a
                             fold, 7 modulo their number

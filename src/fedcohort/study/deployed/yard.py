@@ -6,9 +6,12 @@ censoring, are read off these counts, deaths and censorings being spread evenly 
 
     G(t_k) = Π_{l ≤ k} (1 − c_l / (n_l − d_l/2)),  falling by equal factors inside a cell      (1)
 
-Where risks are told too, cells are joined to intervals which each hold `min_cell` deaths.
+Of a private study only blind rows are counted, whose censoring then is G: an exact sum over rows
+that are trained on would be beyond its ε. Where risks are told too, cells are joined to intervals
+which each hold `min_cell` deaths.
 
-Revealed: as sums over sites, what `data.timegrid` does of all rows, and `Leavers` of either half.
+Revealed: as sums over sites, what `data.timegrid` does of all rows, and `Leavers` of either half;
+of a private study both of the blind rows alone.
 """
 
 from __future__ import annotations
@@ -39,7 +42,7 @@ class Yard:
 
     Attributes
     ----------
-    followed : G of the training rows.
+    followed : G of the training rows; of the blind ones in a private study.
     grid : (T,) ends of intervals of `min_cell` deaths of the blind rows; empty where nobody died.
     weight : (T+1,) mean of 1(t < τ)/G(t)² over the deaths of each interval, for Uno's C.
     times : (m,) where curves are judged.
@@ -54,13 +57,19 @@ class Yard:
     horizon: float
 
 
-def yard(fed: Coordinator, min_cell: int) -> Yard:
-    """Count the outcomes of training and blind rows by cells of time, and read off the rest."""
-    cells = _cells(time_grid(fed.through(Seen(ALL)), "protected", min_cell))
-    train, blind = (
-        fed.through(Seen(half)).sum(federated.count_leavers, grid=cells)
-        for half in ("train", "blind")
-    )
+def yard(fed: Coordinator, min_cell: int, *, private: bool = False) -> Yard:
+    """Count the outcomes of training and blind rows by cells of time, and read off the rest.
+
+    Parameters
+    ----------
+    private : whether training rows are let be, and the blind ones stand for them.
+    """
+    every = "blind" if private else ALL
+    cells = _cells(time_grid(fed.through(Seen(every)), "protected", min_cell))
+    blind = fed.through(Seen("blind")).sum(federated.count_leavers, grid=cells)
+    train = blind
+    if not private:
+        train = fed.through(Seen("train")).sum(federated.count_leavers, grid=cells)
     (tau,) = _quantiles(train.deaths, cells, (0.9,))
     followed = falling(cells, train)
     (middle,) = _quantiles(train.deaths + blind.deaths, cells, (0.5,))

@@ -37,7 +37,8 @@ class Values:
     ----------
     test : the blind rows.
     y : (n,).
-    usual : mean outcome of all training rows: what is said of everybody where nothing is learnt.
+    usual : mean outcome of all training rows, in a private study of the test rows: what is said of
+        everybody where nothing is learnt.
     min_cell : of fewer rows nothing is shown.
     """
 

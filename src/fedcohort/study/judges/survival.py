@@ -43,7 +43,8 @@ class Yardstick:
 
     Attributes
     ----------
-    train_time, train_event : of all training rows, for the censoring distribution.
+    train_time, train_event : of all training rows, for the censoring distribution; of the test rows
+        in a private study, as are ``tau`` and ``horizon`` then.
     test : the blind rows.
     time, event : their outcome.
     times : (m,) where the Brier score is evaluated, inside the follow-up.
@@ -72,11 +73,12 @@ class Yardstick:
         a, b = (np.asarray(train[c], float) for c in (outcome.time, outcome.event))
         t, e = (np.asarray(test[c], float) for c in (outcome.time, outcome.event))
         seen, died = b > 0, e > 0
+        ends = a[seen] if seen.any() else a
         return cls(
             a, seen, test, t, died,
             brier.evaluation_times(a, seen, t, died),
-            float(np.quantile(a[seen], 0.9)),
-            round_time(float(np.median(a[seen])), float(a.max())),
+            float(np.quantile(ends, 0.9)),
+            round_time(float(np.median(ends)), float(a.max())),
             min_cell,
         )  # fmt: skip
 

@@ -1,0 +1,139 @@
+"""Deep embedded clustering over sites: patients grouped in the latent space of an autoencoder."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+from typing import Any
+
+from fedcohort.algorithms.deep_clustering.model import DeepClusters
+from fedcohort.algorithms.deep_clustering.program import fit
+from fedcohort.algorithms.deep_clustering.settings import DeepClusteringSettings
+from fedcohort.algorithms.deep_clustering.steps import (
+    STEPS,
+    held_out_loss,
+    look_at_columns,
+    rebuild,
+    rebuild_seen,
+    refine,
+    refine_seen,
+    soft_frequencies,
+)
+from fedcohort.models.stacking import lower, objectives, pairs
+from fedcohort.protocol import Method, SettingError, Step, Task
+from fedcohort.training import layerwise, lloyd, seeding
+from fedcohort.training.points import Space
+
+SUMS = (
+    "as sums over sites: once, totals of the columns; each round, models weighted by rows, and how "
+    "far rows belong to each cluster; and once, rows, means and variances of the clusters"
+)
+SEEN = "each round, every site's own model, which the coordinator sees: no masked sum can hide it"
+LLOYD = "k-means of latent points: counts of rows near to drawn points, and sums over clusters"
+OWN = (
+    "once, centroids and sizes of every site's own clusters of latent points, none of fewer rows "
+    "than min_cell, which the coordinator sees"
+)
+LEFT_OUT = "the same sums over all sites but each one, from which that one's own follow"
+
+
+def reveals_with(config: DeepClusteringSettings) -> str:
+    """Say in plain words what leaves a site with these settings."""
+    told = [SUMS if config.centre.plain else f"{SEEN}; the rest {SUMS}"]
+    auto = config.n_clusters == "auto"
+    if config.centroids == "lloyd" or auto:
+        told.append(LLOYD + (", for each number of clusters" if auto else ""))
+    if config.centroids != "lloyd":
+        told.append(OWN)
+    if auto and config.choose == "consensus":
+        told.append(LEFT_OUT)
+    text = "; ".join(told) + "."
+    return text[0].upper() + text[1:]
+
+
+def visible(config: DeepClusteringSettings) -> str:
+    """Return the setting for which the coordinator sees single sites."""
+    if not config.centre.plain:
+        return f"aggregation: {config.aggregation}"
+    if config.centroids != "lloyd":
+        return f"centroids: {config.centroids}"
+    return (
+        "choose: consensus" if config.n_clusters == "auto" and config.choose == "consensus" else ""
+    )
+
+
+def over(config: DeepClusteringSettings, sites: int) -> None:
+    """Refuse an aggregation, or a consensus, that so many sites are too few for."""
+    config.centre.check(sites)
+    if config.n_clusters == "auto" and config.choose == "consensus" and sites < 3:
+        raise SettingError(
+            f"setting 'choose' is 'consensus', which needs 3 sites; there are {sites}. Use gap."
+        )
+
+
+def asks(config: DeepClusteringSettings) -> tuple[Step[..., Any], ...]:
+    """Return the steps that a fit with these settings can ask for."""
+    plain = config.centre.plain
+    found: list[Step[..., Any]] = [look_at_columns, soft_frequencies, *lloyd.STEPS]
+    found += [rebuild, refine] if plain else [rebuild_seen, refine_seen]
+    if config.patience is not None:
+        found.append(held_out_loss)
+    if config.pretrain == "layerwise":
+        found.append(layerwise.train_pair if plain else layerwise.visit_pair)
+    if config.centroids != "lloyd":
+        found.append(seeding.own_centroids)
+    auto = config.n_clusters == "auto"
+    if config.centroids == "lloyd" or auto or config.latent_scale == "standard":
+        found.append(seeding.sum_points)
+    return tuple(found)
+
+
+def bounds(config: DeepClusteringSettings, task: Task) -> Mapping[str, Collection[Any]]:
+    """Return what the steps of a fit with these settings are asked with (`Method.bounds`)."""
+    p, most = len(task.features), config.numbers[-1]
+    plan, whole = config.plan(p), config.autoencoder(p)
+    made = zip(pairs(whole), objectives(whole, config.reconstruction), strict=True)
+    small = (replace(plan, network=pair.spec, loss=goal.spec) for pair, goal in made)
+    plans = [plan, *small, *(config.cluster_plan(p, k) for k in range(1, most + 1))]
+    spaces = (
+        Space(network=plan.network, dtype=config.dtype, device=config.device, scale=scale)
+        for scale in ("none", config.latent_scale)
+    )
+    return {
+        "plan": tuple(one.text for one in plans),
+        "below": tuple(lower(whole, n).spec for n in range(1, len(whole.widths))),
+        "space": tuple(space.text for space in spaces),
+        "k": config.numbers,
+        "restarts": (config.restarts,),
+        "products": (False, True),
+        "unscaled": (False, True),
+    }
+
+
+METHOD = Method(
+    name="deep_clustering",
+    title="deep embedded clustering: groups in the latent space of an autoencoder",
+    tasks=("clustering",),
+    paper=(
+        "Xie, Girshick, Farhadi, ICML 2016; Guo et al., IJCAI 2017 (IDEC); federated on patients "
+        "with MDS: GenoMed4All, thesis on unsupervised clustering by federated learning"
+    ),
+    reveals=(
+        f"{SUMS[0].upper()}{SUMS[1:]}; centroids: lloyd: {LLOYD}; other centroids: {OWN}; an "
+        f"aggregation other than mean: {SEEN}; choose: consensus: {LEFT_OUT}."
+    ),
+    reveals_with=reveals_with,
+    settings=DeepClusteringSettings,
+    fit=fit,
+    model=DeepClusters,
+    steps=(*STEPS, *layerwise.STEPS, *seeding.STEPS, *lloyd.STEPS),
+    asks=asks,
+    bounds=bounds,
+    visible=visible,
+    over=over,
+    gives=frozenset({"predict", "memberships", "transform", "reconstruct", "sample", "summary"}),
+    preprocess={"scale": "minmax", "impute": "mean"},
+    alone={"aggregation": "mean", "choose": "gap"},
+)
+
+__all__ = ["METHOD", "DeepClusteringSettings", "DeepClusters"]

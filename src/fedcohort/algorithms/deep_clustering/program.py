@@ -1,0 +1,293 @@
+"""Deep embedded clustering over sites: an autoencoder, then centroids in its latent space.
+
+Xie et al., ICML 2016; on MDS patients and federated: thesis 003 (GenoMed4All), sections 2.1.1 and
+2.1.2; with reconstruction kept in phase 2: Guo et al., "Improved deep embedded clustering", IJCAI
+2017. q, P and f are those of `models.dec`, the losses those of `models.objectives`:
+
+    phase 1   min_θ  (1−β) MSE + β (Dice + BCE)               by rounds of local training     (1)
+    between   μ      k-means in the latent space              by sums, or from sites' own     (2)
+    phase 2   min_θμ KL(P‖Q)/n + γ (1),  P from f             by rounds of local training     (3)
+
+In phase 2 each round begins with a sum: f_j = Σ_i q_ij over the rows of all sites, so that every
+site's P is that of the pooled table. It ends when fewer than `tol` of all labels change between two
+rounds. With one local step a round of plain gradient descent on all rows, and means weighted by
+rows, the rounds are those of pooled training. With ``target: site`` f is each site's own, as in the
+thesis, and they are not.
+
+Clusters with fewer than `min_cell` rows, or none, are given up, the smallest first, and their rows
+counted with the nearest of the others. Means and variances within the clusters that are left make
+synthetic rows.
+
+Revealed: what `steps` says; `Near` and `Sums` of latent points (`training.partition`) once at the
+end, and with ``centroids: lloyd`` in the rounds of k-means, all as sums over all sites; with other
+centroids `OwnCentroids` of each site, once (`training.seeding`). With ``n_clusters: auto`` what
+`training.how_many` says, and with ``pretrain: layerwise`` what `training.layerwise` says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from fedcohort.algorithms.deep_clustering.model import DeepClusters
+from fedcohort.algorithms.deep_clustering.settings import DeepClusteringSettings
+from fedcohort.algorithms.deep_clustering.steps import (
+    Columns,
+    held_out_loss,
+    look_at_columns,
+    rebuild,
+    rebuild_seen,
+    refine,
+    refine_seen,
+    soft_frequencies,
+)
+from fedcohort.arrays import Array
+from fedcohort.models.network import initial
+from fedcohort.protocol import DataError, Federation, Row, SettingError, Task, check_all_answered
+from fedcohort.training import layerwise
+from fedcohort.training.how_many import by_consensus, by_gap
+from fedcohort.training.lloyd import Found, lloyd, unscaled
+from fedcohort.training.partition import Cells, sum_near
+from fedcohort.training.points import Space
+from fedcohort.training.seeding import Cloud, cloud, from_candidates, from_sites, standard
+from fedcohort.training.server import RULES
+from fedcohort.training.strategies import Visits, averaging
+
+#: Decimals, in units of the largest coordinate, in which centroids differ that are not one.
+DECIMALS = 9
+
+#: Starts of k-means by sums, of which the best is taken.
+STARTS = 5
+
+
+def fit(fed: Federation, config: DeepClusteringSettings, task: Task) -> DeepClusters:
+    """Train an autoencoder, find centroids in its latent space, and sharpen both.
+
+    Raises
+    ------
+    DataError : no columns, or one that cannot be used, by name; or fewer rows than `min_cell`.
+    SettingError : more clusters than the rows allow; or fewer sites than the aggregation needs.
+    SiteUnavailable : a call fell below the quorum; or a site left during k-means.
+    """
+    columns = fed.sum(look_at_columns)
+    binary = check_columns(columns, config, task, least_of(fed, task))
+    theta = reconstruct(fed, config, task, columns)
+    mu, k, numbers = centroids(fed, config, task, theta)
+    theta, mu, settled = sharpen(fed, config, task, theta, mu)
+    last = within(fed, config, task, theta, mu)
+    return DeepClusters(
+        features=task.features,
+        network=config.dec(len(task.features), len(last.counts)).spec,
+        theta=np.concatenate([theta, last.centroids.ravel()]),
+        means=last.means,
+        variances=last.variances,
+        counts=last.counts,
+        binary=binary,
+        dtype=config.dtype,
+        asked=k,
+        settled=settled,
+        numbers=numbers,
+    )
+
+
+def least_of(fed: Federation, task: Task) -> int:
+    """Return the fewest rows that a sum may be over: of one site alone, one."""
+    return max(task.min_cell, 1) if len(fed.sites) > 1 else 1
+
+
+def check_columns(seen: Columns, config: DeepClusteringSettings, task: Task, least: int) -> bool:
+    """Return whether columns count as zeros and ones, after checking that they can be used.
+
+    Raises
+    ------
+    DataError : no columns, too few rows, missing values, or values that the settings exclude.
+    SettingError : more clusters than the rows allow.
+    """
+    if not task.features:
+        raise DataError("there are no columns to cluster by; name at least one.")
+
+    def first(at: Array) -> str:
+        return repr(task.features[int(np.flatnonzero(at)[0])])
+
+    rows, k = int(seen.rows), config.numbers[0]
+    if seen.missing.any():
+        raise DataError(
+            f"column {first(seen.missing)} has missing or infinite values, which no network takes. "
+            f"Let the preprocessing impute them."
+        )
+    if rows < least:
+        raise DataError(f"{rows} rows in all are too few to cluster; sums need {least}. Add sites.")
+    if k * least > rows:
+        raise SettingError(
+            f"setting 'n_clusters' is {config.n_clusters}, and {rows} rows make at most "
+            f"{rows // least} clusters of {least}. Give fewer, or add sites."
+        )
+    if config.beta and seen.outside.any():
+        raise DataError(
+            f"column {first(seen.outside)} has values below 0 or above 1, and a 'beta' above 0 "
+            f"compares probabilities. Set scale: minmax, or beta: 0."
+        )
+    odd = seen.outside + seen.fractions > 0
+    needs = "binary: true" if config.binary is True else "noise: flip"
+    if odd.any() and (config.binary is True or config.noise == "flip"):
+        raise DataError(
+            f"column {first(odd)} has other values than 0 and 1, which {needs} needs. Leave the "
+            f"column out, or that setting."
+        )
+    return not odd.any() if config.binary == "auto" else config.binary
+
+
+def reconstruct(
+    fed: Federation, config: DeepClusteringSettings, task: Task, columns: Columns
+) -> Array:
+    """Return θ (P,) of the autoencoder after phase 1, eq. (1)."""
+    p, rule, centre = len(task.features), RULES[config.strategy], config.centre
+    plan, schedule = config.plan(p), config.schedule
+    flips = config.noise == "flip"
+    given = {"frequencies": columns.totals / columns.rows if flips else np.zeros(0)}
+    visits = Visits(rebuild, rebuild_seen, lambda theta: given)
+
+    def held_out(theta: Array) -> float:
+        told = fed.sum(held_out_loss, theta=theta, plan=plan.text)
+        return float(told.loss) / max(float(told.rows), 1.0)
+
+    theta = initial(plan.network, task.seed)
+    if config.pretrain == "layerwise":
+        theta = layerwise.pretrain(
+            fed, config.autoencoder(p), config.reconstruction, plan, schedule, rule, config.server,
+            task.seed, centre, visits,
+        )  # fmt: skip
+    start = config.server(theta)
+    return averaging(fed, plan, schedule, rule, start, held_out, centre, visits).theta
+
+
+def centroids(
+    fed: Federation, config: DeepClusteringSettings, task: Task, theta: Array
+) -> tuple[Array, int, tuple[Row, ...]]:
+    """Return centroids μ to start phase 2 from, their number, and what it was chosen by.
+
+    They are fewer where k-means by sums gave some up.
+
+    Raises
+    ------
+    SettingError : sites' own centroids are fewer than k, or at fewer places.
+    """
+    rng, least = task.rng, least_of(fed, task)
+    space = latent(config, task, theta)
+    if config.latent_scale == "standard":
+        space = standard(fed, space, least=least)
+    space = replace(space, scale=config.latent_scale)
+
+    def by_sums(whole: Cloud, k: int) -> Found:
+        tries: list[Found] = []
+        for _ in range(STARTS):
+            start = from_candidates(whole, k, space, rng=rng, restarts=config.restarts)
+            tries.append(lloyd(whole.fed, start, space, rng=rng, least=least))
+        return min(tries, key=lambda found: (found.dropped, found.inertia))
+
+    k, numbers, found = config.numbers[0], (), None
+    if config.n_clusters == "auto":
+        whole = cloud(fed, space, least=least, products=config.choose == "gap")
+        possible = [k for k in config.numbers if k * least <= whole.rows]
+        if config.choose == "gap":
+            choice = by_gap(whole, possible, by_sums, rng)
+        else:
+            choice = by_consensus(whole, possible, by_sums, least=least, space=space)
+        k, numbers, found = choice.k, tuple(choice.table), choice.found[choice.k]
+    if config.centroids == "lloyd":
+        found = found or by_sums(cloud(fed, space, least=least), k)
+    else:
+        at, _ = from_sites(
+            fed, k, space, rng=rng, least=least, restarts=config.restarts,
+            aggregation=config.centroids,
+        )  # fmt: skip
+        check_places(at)
+        if config.latent_scale == "none":
+            return at, k, numbers
+        found = lloyd(fed, at, space, rng=rng, least=least, rounds=0)
+    return unscaled(fed, found, space)[0], k, numbers
+
+
+def check_places(at: Array) -> None:
+    """Refuse centroids (k, d) some of which are the same.
+
+    Raises
+    ------
+    SettingError : how many there are, and how many differ.
+    """
+    size = float(np.abs(at).max()) or 1.0
+    places = len(np.unique(np.round(at / size, DECIMALS), axis=0))
+    if places < len(at):
+        raise SettingError(
+            f"setting 'n_clusters' is {len(at)}, and the sites' centroids are at {places} places "
+            f"alone: few rows differ. Give at most {places} clusters."
+        )
+
+
+def latent(config: DeepClusteringSettings, task: Task, theta: Array) -> Space:
+    """Return the latent space of the autoencoder at θ (P,)."""
+    network = config.plan(len(task.features)).network
+    return Space(network=network, theta=theta, dtype=config.dtype, device=config.device)
+
+
+def sharpen(
+    fed: Federation, config: DeepClusteringSettings, task: Task, theta: Array, mu: Array
+) -> tuple[Array, Array, bool]:
+    """Return θ (P,) and μ (k, d) after phase 2, eq. (3), and whether labels had settled."""
+    plan = config.cluster_plan(len(task.features), len(mu))
+    start = config.server(np.concatenate([theta, mu.ravel()]))
+    frequencies, asked, settled = np.zeros(0), 0, False
+
+    def enough(both: Array) -> bool:
+        nonlocal frequencies, asked, settled
+        told = fed.sum(soft_frequencies, theta=both, plan=plan.text)
+        share = float(told.changed) / max(float(told.rows), 1.0)
+        if asked:
+            fed.record(changed=share)
+        frequencies, asked, settled = told.frequencies, asked + 1, share < config.tol
+        return settled
+
+    def given(both: Array) -> Mapping[str, Any]:
+        f = frequencies if config.target == "global" else np.zeros(0)
+        return {"frequencies": f, "gamma": config.gamma}
+
+    course = averaging(
+        fed, plan, config.cluster_schedule, RULES[config.strategy], start, _never, config.centre,
+        Visits(refine, refine_seen, given), enough,
+    )  # fmt: skip
+    return course.theta[: len(theta)], course.theta[len(theta) :].reshape(mu.shape), settled
+
+
+def _never(theta: Array) -> float:
+    raise AssertionError("phase 2 has no patience, and asks for no held-out loss.")
+
+
+@dataclass(frozen=True)
+class Within:
+    """The clusters in the latent space, by size: μ, means and variances (k, d), and rows (k,)."""
+
+    centroids: Array
+    means: Array
+    variances: Array
+    counts: Array
+
+
+def within(
+    fed: Federation, config: DeepClusteringSettings, task: Task, theta: Array, mu: Array
+) -> Within:
+    """Return what clusters are like, those of few rows given up; see the header."""
+    space, least = latent(config, task, theta), least_of(fed, task)
+    found = lloyd(fed, mu, space, rng=task.rng, least=least, rounds=0)
+    order = np.argsort(-found.counts, kind="stable")
+    mu, fed = found.centroids[order], fed.only(found.sites)
+    told = fed.sum(
+        sum_near, path=mu[None], moves=Cells.around(mu).moves, about=mu, unscaled=False,
+        **space.given,
+    )  # fmt: skip
+    check_all_answered(fed)
+    off = told.drift / told.counts[:, None]
+    variances = np.maximum(told.squares / told.counts[:, None] - off**2, 0.0)
+    return Within(mu, mu + off, variances, told.counts)

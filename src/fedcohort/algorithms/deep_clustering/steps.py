@@ -1,0 +1,242 @@
+"""What sites do in deep clustering.
+
+Revealed, only as sums over all sites: `Columns` once, `HeldOut` every round of phase 1 where there
+is a patience, `Soft` every round of phase 2, and `Update` every round of both. With an aggregation
+that withstands sites which lie, `Visit` of each site in the place of `Update`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from hashlib import blake2b
+from typing import Any, cast
+
+import numpy as np
+import torch
+
+from fedcohort.arrays import Array
+from fedcohort.models.dec import DecNet, target
+from fedcohort.models.network import network
+from fedcohort.models.objectives import KlObjective, Reconstruction
+from fedcohort.protocol import Keep, Site, gathered, message, summed
+from fedcohort.protocol.updates import count_fault
+from fedcohort.training.local import evaluate, train
+from fedcohort.training.plan import Plan
+from fedcohort.training.rows import BLOCK, Rows, remembered, rows_of
+from fedcohort.training.strategies import Update, Visit
+
+#: Part of a site's rows by which memberships may fail to add up to them, in float32.
+SLACK = 1e-3
+
+
+@message
+class Columns:
+    """Rows (), Σ x of what is finite (p,); and sites, by column (p,).
+
+    ``missing``: sites with a value that is not finite; ``outside``: with one below 0 or above 1;
+    ``fractions``: with two or more between 0 and 1. One is what filled missing zeros and ones.
+    """
+
+    rows: Array
+    totals: Array
+    missing: Array
+    outside: Array
+    fractions: Array
+
+
+@message
+class HeldOut:
+    """n_k, and n_k times the loss, of the rows held out."""
+
+    rows: Array
+    loss: Array
+
+
+@message
+class Soft:
+    """Σ q (k,), rows by cluster (k,), rows whose cluster is another than before (), and rows ()."""
+
+    frequencies: Array
+    counts: Array
+    changed: Array
+    rows: Array
+
+    def fault(self, asked: Mapping[str, Any]) -> str:
+        """Return what is wrong with one site's reply; see `protocol.updates`."""
+        f, n = self.frequencies, float(self.rows)
+        if f.ndim != 1 or self.counts.shape != f.shape or self.changed.shape:
+            return "other shapes than a number for each cluster."
+        if why := count_fault("counts", self.counts) or count_fault("changed", self.changed):
+            return why
+        even = self.counts.sum() == n and self.changed <= n
+        if not even or (f < 0).any() or abs(f.sum() - n) > SLACK * max(n, 1.0):
+            return "memberships, or labels, of another number of rows than it has."
+        return ""
+
+
+@message
+class Labels:
+    """What a site keeps: the cluster of each of its rows (n,) when it was last asked."""
+
+    labels: Array
+
+
+@summed
+def look_at_columns(site: Site[Any, Any]) -> Columns:
+    """Sum each column, and say whether its values are zeros and ones."""
+    x: Array = site.data.x
+    known = np.isfinite(x)
+    held = np.where(known, x, 0.0)
+    between = (held > 0) & (held < 1)
+    low = np.where(between, held, 1.0).min(axis=0, initial=1.0)
+    high = np.where(between, held, 0.0).max(axis=0, initial=0.0)
+    outside = ((held < 0) | (held > 1)).any(axis=0)
+    missing, outside, several = np.stack([(~known).any(axis=0), outside, low < high]).astype(int)
+    return Columns(np.array(len(x)), held.sum(axis=0), missing, outside, several)
+
+
+def _noisy(site: Site[Any, Any], plan: Plan, frequencies: Array) -> Rows:
+    """Return the rows of phase 1, with the frequencies that flips are drawn with."""
+    rows = rows_of(site.data, plan, site.entropy)
+    if not len(frequencies):
+        return rows
+    objective = cast("Reconstruction", rows.loss)
+    noise = replace(objective.noise, frequencies=tuple(frequencies.tolist()))
+    return Rows(rows.x, replace(objective, noise=noise))
+
+
+def _rebuilt(
+    site: Site[Any, Any], theta: Array, plan: str, rate: float, frequencies: Array
+) -> tuple[Array, float, int]:
+    p = Plan.of(plan)
+    rows = _noisy(site, p, frequencies)
+    theta, loss = train(theta, rows, p, rate, site.entropy)
+    return theta, loss, len(rows.x)
+
+
+@summed
+def rebuild(
+    site: Site[Any, Any], *, theta: Array, plan: str, rate: float, frequencies: Array
+) -> Update:
+    """Train the autoencoder from the shared one; reply only what a mean over sites needs.
+
+    Parameters
+    ----------
+    frequencies : of ones in each column (p,), of all sites, for flips; (0,) without.
+    """
+    theta, loss, n = _rebuilt(site, theta, plan, rate, frequencies)
+    return Update(n * theta, np.array(float(n)), np.array(n * loss))
+
+
+@gathered
+def rebuild_seen(
+    site: Site[Any, Any], *, theta: Array, plan: str, rate: float, frequencies: Array
+) -> Visit:
+    """Train the autoencoder as ever; reply it, for an aggregation that sees each site's."""
+    theta, loss, n = _rebuilt(site, theta, plan, rate, frequencies)
+    return Visit(theta, np.array(float(n)), np.array(n * loss))
+
+
+@summed
+def held_out_loss(site: Site[Any, Any], *, theta: Array, plan: str) -> HeldOut:
+    """Sum the loss of the rows held out, without noise."""
+    p = Plan.of(plan)
+    rows = rows_of(site.data, p, site.entropy, held_out=True)
+    n = len(rows.x)
+    return HeldOut(np.array(n), np.array(n * evaluate(theta, rows, p)))
+
+
+def _assigned(site: Site[Any, Any], theta: Array, plan: Plan) -> tuple[Rows, Array]:
+    """Return the rows, and q (n, k) of them, float64; only the latest is remembered."""
+    rows = rows_of(site.data, plan, site.entropy)
+    key = ("soft", plan.network, plan.dtype, plan.device)
+    latest: dict[bytes, Array] = remembered(site.data, key, dict)
+    digest = blake2b(theta.tobytes()).digest()
+    if digest not in latest:
+        net = network(plan.network, plan.dtype, plan.device)
+        net.load(theta)
+        parts: list[Array] = []
+        for start in range(0, max(len(rows.x), 1), BLOCK):
+            part = rows.x[start : start + BLOCK]
+
+            def memberships(module: Any, part: torch.Tensor = part) -> torch.Tensor:
+                dec = cast("DecNet", module)
+                return dec.log_assign(dec.encode(part)).exp()
+
+            parts.append(net.compute(memberships).astype(np.float64))
+        latest.clear()
+        latest[digest] = np.concatenate(parts)
+    return rows, latest[digest]
+
+
+@summed
+def soft_frequencies(
+    site: Site[Any, Labels | None], *, theta: Array, plan: str
+) -> Keep[Soft, Labels]:
+    """Sum how far rows belong to each cluster, and count those that went to another one."""
+    _, q = _assigned(site, theta, Plan.of(plan))
+    labels = q.argmax(axis=1)
+    known = site.state is not None and len(site.state.labels) == len(labels)
+    before = site.state.labels if site.state is not None and known else np.full(len(labels), -1)
+    counts = np.bincount(labels, minlength=q.shape[1]).astype(np.int64)
+    changed = np.array(int((labels != before).sum()))
+    soft = Soft(q.sum(axis=0), counts, changed, np.array(len(labels)))
+    return Keep(soft, Labels(labels.astype(np.int64)))
+
+
+def _refined(
+    site: Site[Any, Any],
+    theta: Array,
+    plan: str,
+    rate: float,
+    frequencies: Array,
+    gamma: float,
+) -> tuple[Array, float, int]:
+    p = Plan.of(plan)
+    rows, q = _assigned(site, theta, p)
+    f = frequencies if len(frequencies) else q.sum(axis=0)
+    aims = torch.from_numpy(target(q, f)).to(rows.x)
+    objective = KlObjective(aims, gamma, cast("Reconstruction", rows.loss))
+    theta, loss = train(theta, Rows(rows.x, objective), p, rate, site.entropy)
+    return theta, loss, len(rows.x)
+
+
+@summed
+def refine(
+    site: Site[Any, Any],
+    *,
+    theta: Array,
+    plan: str,
+    rate: float,
+    frequencies: Array,
+    gamma: float,
+) -> Update:
+    """Train encoder and centroids towards sharper memberships of the same clusters.
+
+    Parameters
+    ----------
+    frequencies : f (k,) of all sites' rows; (0,) takes the site's own.
+    """
+    theta, loss, n = _refined(site, theta, plan, rate, frequencies, gamma)
+    return Update(n * theta, np.array(float(n)), np.array(n * loss))
+
+
+@gathered
+def refine_seen(
+    site: Site[Any, Any],
+    *,
+    theta: Array,
+    plan: str,
+    rate: float,
+    frequencies: Array,
+    gamma: float,
+) -> Visit:
+    """Refine as ever; reply the model itself, for an aggregation that sees each site's."""
+    theta, loss, n = _refined(site, theta, plan, rate, frequencies, gamma)
+    return Visit(theta, np.array(float(n)), np.array(n * loss))
+
+
+STEPS = (
+    look_at_columns, rebuild, rebuild_seen, held_out_loss, soft_frequencies, refine, refine_seen,
+)  # fmt: skip

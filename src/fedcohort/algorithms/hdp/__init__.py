@@ -1,0 +1,27 @@
+"""Hierarchical Dirichlet process over sites: topics of rows of zeros and ones."""
+
+from fedcohort.algorithms.hdp.model import TopicModel
+from fedcohort.algorithms.hdp.program import HdpSettings, fit
+from fedcohort.algorithms.hdp.topics import STEPS
+from fedcohort.protocol import Method
+from fedcohort.training.seeding import sum_points
+
+METHOD = Method(
+    name="hdp",
+    title="Topics of columns of zeros and ones, their number inferred: each site's, put together",
+    tasks=("clustering",),
+    paper="Teh, Jordan, Beal, Blei, JASA 101(476), 2006",
+    reveals=(
+        "Of each site, once, its own topics (a probability for each column) and the rows of each, "
+        "none of fewer rows than min_cell. As sums over all sites, the number of rows, totals and "
+        "squares of columns, and the rows of each cluster."
+    ),
+    settings=HdpSettings,
+    fit=fit,
+    model=TopicModel,
+    steps=(sum_points, *STEPS),
+    gives=frozenset({"predict", "transform", "summary"}),
+    preprocess={"scale": "none", "impute": "median"},
+)
+
+__all__ = ["METHOD", "HdpSettings", "TopicModel", "fit"]

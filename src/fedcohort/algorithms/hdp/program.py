@@ -1,0 +1,135 @@
+"""Hierarchical Dirichlet process over sites: each site's own topics, put together by k-means.
+
+The model and its sampler are those of `topics`. Each site infers how many topics its rows have, and
+what they are. The coordinator clusters all sites' topics, each weighed by its rows, and takes the
+weighted mean of each cluster of topics for a topic of all sites. That is no fit of one model to all
+rows: a topic that is rare at every site is found at none. With one site it is the sampler's result.
+
+Revealed: `Moments` once and `Labelled` once or a few times, as sums over all sites; `Topics` of
+each site, once, of topics of `min_cell` rows or more.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from fedcohort.algorithms.hdp.model import TopicModel
+from fedcohort.algorithms.hdp.topics import Topics, count_topics, own_topics
+from fedcohort.arrays import Array
+from fedcohort.numerics.centroids import nearest, weighted_kmeans
+from fedcohort.protocol import (
+    DataError,
+    Federation,
+    SettingError,
+    Task,
+    check_all_answered,
+    check_settings,
+    setting,
+)
+from fedcohort.training.seeding import cloud
+
+
+@dataclass(frozen=True, kw_only=True)
+class HdpSettings:
+    """Settings of `hdp`."""
+
+    n_clusters: int | Literal["auto"] = setting(
+        "auto", "how many topics of all sites there are; auto for as many as one site has at most"
+    )
+    iterations: int = setting(500, "sweeps of Gibbs sampling at each site")
+    alpha: float = setting(0.1, "concentration of a row's shares around the site's")
+    gamma: float = setting(0.1, "concentration of the site's shares")
+    eta: float = setting(0.5, "concentration of a topic's columns: less gives more topics")
+
+    def __post_init__(self) -> None:
+        k = self.n_clusters
+        positive = ((n, 0 < getattr(self, n) < np.inf) for n in ("alpha", "gamma", "eta"))
+        check_settings(
+            self,
+            ("n_clusters", k == "auto" or k >= 1, "auto or a whole number from 1 up"),
+            ("iterations", self.iterations >= 1, "a whole number from 1 up"),
+            *((name, fine, "a number above 0") for name, fine in positive),
+            method="hdp",
+        )
+
+
+def fit(fed: Federation, config: HdpSettings, task: Task) -> TopicModel:
+    """Find topics at each site, and put them together.
+
+    Raises
+    ------
+    DataError : no features, a feature with other values than 0 and 1, or no topic of `min_cell`
+        rows at any site.
+    SettingError : more topics asked for than sites have.
+    SiteUnavailable : a site left after the first call.
+    """
+    if not task.features:
+        raise DataError("there are no columns to cluster by; name at least one.")
+    whole = cloud(fed, least=task.min_cell)
+    for name, binary in zip(task.features, whole.binary, strict=True):
+        if not binary:
+            raise DataError(
+                f"column {name!r} has other values than 0 and 1, and hdp takes these alone. Leave "
+                f"it out, make classes of it, or use kmeans."
+            )
+    fed = whole.fed
+    least = task.min_cell if len(fed.sites) > 1 else 1
+    next(iter(fed.rounds(1)))
+    told = fed.gather(
+        own_topics, iterations=config.iterations, alpha=config.alpha, gamma=config.gamma,
+        eta=config.eta, least=least,
+    )  # fmt: skip
+    check_all_answered(fed)
+    topics, weights = together(told, config.n_clusters, least, task.rng)
+    while True:
+        found = fed.sum(count_topics, topics=topics, weights=weights, concentration=config.alpha)
+        check_all_answered(fed)
+        if found.counts.min() >= least or len(topics) == 1:
+            break
+        kept = np.arange(len(topics)) != found.counts.argmin()
+        topics, weights = topics[kept], weights[kept] / weights[kept].sum()
+    fed.record(topics=float(len(topics)))
+    order = np.argsort(-found.counts, kind="stable")
+    return TopicModel(
+        features=task.features,
+        topics=topics[order],
+        weights=weights[order],
+        counts=found.counts[order],
+        blank=int(found.blank),
+        alpha=config.alpha,
+    )
+
+
+def together(
+    told: dict[str, Topics], k: int | str, least: int, rng: np.random.Generator
+) -> tuple[Array, Array]:
+    """Return topics of all sites (k, p) and their shares of rows (k,).
+
+    Raises
+    ------
+    DataError : no site has a topic.
+    SettingError : all sites have fewer than k.
+    """
+    replies = [own for _, own in sorted(told.items())]
+    topics = np.vstack([own.topics for own in replies])
+    sizes = np.concatenate([own.sizes for own in replies]).astype(float)
+    if not len(sizes):
+        raise DataError(
+            f"no site has a topic of {least} rows or more. Let larger sites take part, or use "
+            f"kmodes."
+        )
+    number = max(len(own.sizes) for own in replies) if k == "auto" else int(k)
+    if len(sizes) < number:
+        raise SettingError(
+            f"setting 'n_clusters' is {number}, and the sites found {len(sizes)} topics of {least} "
+            f"rows or more. Give fewer, or auto."
+        )
+    if len(sizes) == number:
+        return topics, sizes / sizes.sum()
+    centroids, _ = weighted_kmeans(topics, sizes, number, rng)
+    label = nearest(topics, centroids)
+    rows = np.bincount(label, weights=sizes, minlength=number)
+    return centroids[rows > 0], rows[rows > 0] / sizes.sum()

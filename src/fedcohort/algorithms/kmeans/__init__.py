@@ -1,0 +1,86 @@
+"""k-means and k-modes over sites."""
+
+from __future__ import annotations
+
+from fedcohort.algorithms.kmeans.model import Clusters
+from fedcohort.algorithms.kmeans.program import fit_means, fit_modes
+from fedcohort.algorithms.kmeans.settings import MeansSettings, ModesSettings
+from fedcohort.protocol import Method, SettingError
+from fedcohort.training import lloyd, seeding
+
+STEPS = (*seeding.STEPS, *lloyd.STEPS)
+ROUNDS = (
+    "Only sums over all sites: once the number of rows, their totals and squares; the number of "
+    "rows nearest to each of some hundred points that the coordinator draws; and in each round the "
+    "rows of each cluster, how many went from one to another, and the totals and squares of their "
+    "values, over clusters of min_cell rows or more, and where no difference to the round before "
+    "is over fewer."
+)
+OWN = " Of each site, once: its own clusters' means and sizes, none of fewer rows than min_cell."
+
+
+def _told(config: MeansSettings | ModesSettings) -> str:
+    """Return what leaves a site with given settings."""
+    told = ROUNDS + (OWN if config.seeding == "sites" else "")
+    if not isinstance(config, MeansSettings) or config.n_clusters != "auto":
+        return told
+    if config.choose == "gap":
+        return told + " All of this for each number of clusters, and once products of columns."
+    return told + (
+        " All of this for each number of clusters, and again over all sites but each one, from "
+        "which that site's own totals follow."
+    )
+
+
+def _visible(config: MeansSettings | ModesSettings) -> str:
+    """Return the setting with which the coordinator sees single sites."""
+    if isinstance(config, MeansSettings) and config.n_clusters == "auto":
+        return "choose: consensus" if config.choose == "consensus" else ""
+    return "seeding: sites" if config.seeding == "sites" else ""
+
+
+def _over(config: MeansSettings, sites: int) -> None:
+    """Refuse a consensus of too few sites."""
+    if config.n_clusters == "auto" and config.choose == "consensus" and sites < 3:
+        raise SettingError(
+            f"setting 'choose' is 'consensus', which needs 3 sites; there are {sites}. Use gap."
+        )
+
+
+KMEANS = Method(
+    name="kmeans",
+    title="k-means clusters, those of the pooled table; their number given or chosen",
+    tasks=("clustering",),
+    paper=(
+        "Lloyd, IEEE Trans. Inf. Theory 28(2), 1982; Tibshirani, Walther, Hastie, JRSS B 63(2), "
+        "2001 (gap statistic)"
+    ),
+    reveals=ROUNDS,
+    reveals_with=_told,
+    settings=MeansSettings,
+    fit=fit_means,
+    model=Clusters,
+    steps=STEPS,
+    gives=frozenset({"predict", "transform", "summary"}),
+    preprocess={"scale": "standard", "impute": "median"},
+    alone={"choose": "gap"},
+    visible=_visible,
+    over=_over,
+)
+KMODES = Method(
+    name="kmodes",
+    title="k-modes clusters of columns with levels, by the number of columns that differ",
+    tasks=("clustering",),
+    paper="Huang, Data Mining and Knowledge Discovery 2, 1998",
+    reveals=ROUNDS,
+    reveals_with=_told,
+    settings=ModesSettings,
+    fit=fit_modes,
+    model=Clusters,
+    steps=STEPS,
+    gives=frozenset({"predict", "transform", "summary"}),
+    preprocess={"scale": "none", "impute": "median"},
+    visible=_visible,
+)
+
+__all__ = ["KMEANS", "KMODES", "Clusters", "MeansSettings", "ModesSettings"]

@@ -1,0 +1,112 @@
+"""Clusters by their centroids, or by their modes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fedcohort.arrays import Array
+from fedcohort.numerics.centroids import nearest
+from fedcohort.protocol import Fitted, Row
+from fedcohort.training.points import Space
+
+
+@dataclass(frozen=True, eq=False)
+class Clusters(Fitted):
+    """A row is of the cluster of the nearest centroid; clusters are numbered by size, from 0.
+
+    Attributes
+    ----------
+    features : names of the columns of x, in order (p,).
+    centroids : μ (k, p), in the units of x; of modes, 1 for the level of each column, else 0.
+    counts : (k,) rows of each cluster in the fit.
+    variance : (k, p) of each feature within clusters.
+    groups : (p,) the variable that each column of x is a level of; (0,) of `kmeans`.
+    inertia : Σ of squared distances of rows to their centroids; of modes, Σ of mismatches.
+    rounds, converged : of Lloyd's rounds.
+    moving : rows nearer to another cluster's centroid that stay where they are, see `lloyd`.
+    dropped : clusters that were asked for and could not be had.
+    numbers : what the number of clusters was chosen by, a row per number; empty if it was given.
+    """
+
+    features: tuple[str, ...]
+    centroids: Array
+    counts: Array
+    variance: Array
+    groups: Array
+    inertia: float
+    rounds: int
+    converged: bool
+    moving: int
+    dropped: int
+    numbers: tuple[Row, ...] = ()
+
+    @property
+    def cluster_centers_(self) -> Array:
+        """The centroids μ (k, p), under scikit-learn's name."""
+        return self.centroids
+
+    @property
+    def inertia_(self) -> float:
+        """The sum of squares within clusters, under scikit-learn's name."""
+        return self.inertia
+
+    @property
+    def n_iter_(self) -> int:
+        """The rounds, under scikit-learn's name."""
+        return self.rounds
+
+    def predict(self, x: Array) -> Array:
+        """Return the number of the cluster of each row of x (n, p): (n,), from 0."""
+        space = Space(groups=self.groups)
+        return nearest(space.points(np.asarray(x, float)), space.points(self.centroids))
+
+    def transform(self, x: Array) -> Array:
+        """Return the distance of each row of x (n, p) to each centroid: (n, k).
+
+        Of modes, the number of columns that differ.
+        """
+        space = Space(groups=self.groups)
+        z, at = space.points(np.asarray(x, float)), space.points(self.centroids)
+        squares = np.stack([((z - c) ** 2).sum(axis=1) for c in at], axis=1)
+        return np.rint(squares) if len(self.groups) else np.sqrt(squares)
+
+    def summary(self) -> list[Row]:
+        """Return a row per cluster: its number, rows, share of all rows, and its centroid."""
+        whole = self.counts.sum()
+        return [
+            {"cluster": j, "n": int(n), "share": float(n / whole)}
+            | dict(zip(self.features, at.tolist(), strict=True))
+            for j, (n, at) in enumerate(zip(self.counts, self.centroids, strict=True))
+        ]
+
+    def arrays(self) -> dict[str, Array]:
+        """Return centroids, counts, variances and groups."""
+        return {
+            "centroids": self.centroids,
+            "counts": self.counts,
+            "variance": self.variance,
+            "groups": self.groups,
+        }
+
+    def meta(self) -> dict[str, Any]:
+        """Return names, how the fit ended, and how the number of clusters was chosen."""
+        return {
+            "features": list(self.features),
+            "inertia": self.inertia,
+            "rounds": self.rounds,
+            "converged": self.converged,
+            "moving": self.moving,
+            "dropped": self.dropped,
+            "numbers": list(self.numbers),
+        }
+
+    @classmethod
+    def restore(cls, arrays: Mapping[str, Array], meta: Mapping[str, Any]) -> Clusters:
+        """Rebuild the model from what `arrays` and `meta` returned."""
+        known: dict[str, Any] = {**meta, **arrays}
+        known |= {k: tuple(meta[k]) for k in ("features", "numbers")}
+        return cls(**known)

@@ -1,0 +1,231 @@
+"""k-means and k-modes over sites: the clusters of the pooled table, from counts and sums.
+
+k-means: Lloyd, 1982, by `training.lloyd`; the number of clusters by `training.how_many`. k-modes:
+Huang, Data Mining and Knowledge Discovery 2, 1998, with the modes made anew after each pass over
+all rows: the distance of a row to a mode is the number of columns in which they differ, and
+
+    mode of cluster j in column a = the level that most of its rows have                    (1)
+
+the first of several. That is Lloyd's with each level as a coordinate, and the nearest modes in the
+place of means: counts of levels in clusters are all that is summed.
+
+Revealed, only as sums over all sites: `Moments`, once, of modes twice; `Near` of candidates; `Near`
+and `Sums` in each round, over clusters of `min_cell` rows or more, and so that differences of two
+rounds are not over fewer. With ``seeding: sites`` `OwnCentroids` of each site. With ``n_clusters:
+auto`` all of this for each number that is tried, and what `how_many` says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from fedcohort.algorithms.kmeans.model import Clusters
+from fedcohort.algorithms.kmeans.settings import MeansSettings, ModesSettings
+from fedcohort.arrays import Array
+from fedcohort.protocol import (
+    DataError,
+    Federation,
+    Row,
+    SettingError,
+    Task,
+    check_all_answered,
+)
+from fedcohort.training.how_many import by_consensus, by_gap
+from fedcohort.training.lloyd import Found, lloyd
+from fedcohort.training.points import PLAIN, Space
+from fedcohort.training.seeding import Cloud, cloud, from_candidates, from_sites
+
+#: Shares of levels that differ by less than this are a tie.
+EVEN = 1e-9
+
+
+def fit_means(fed: Federation, config: MeansSettings, task: Task) -> Clusters:
+    """Cluster all sites' rows by k-means.
+
+    Raises
+    ------
+    DataError : no features, or fewer rows than `min_cell`.
+    SettingError : more clusters than rows allow, or than sites' own centroids.
+    SiteUnavailable : a site left after the first call.
+    """
+    _check_features(task)
+    auto = config.n_clusters == "auto"
+    whole = cloud(
+        fed, least=task.min_cell, origin=task.origin, products=auto and config.choose == "gap"
+    )
+    if not auto:
+        found = _clusters(whole, config, int(config.n_clusters), task, PLAIN, None)
+        return _model(found, task.features, found.centroids, found.variance)
+    rng = task.rng
+    least = _least(whole.fed, task)
+    numbers = [k for k in config.numbers if k * least <= whole.rows]
+
+    def fit(part: Cloud, k: int) -> Found:
+        start = from_candidates(part, k, rng=rng, restarts=config.restarts)
+        return lloyd(
+            part.fed, start, rng=rng, least=least, rounds=config.rounds, tol=config.tol
+        )  # fmt: skip
+
+    if not numbers:
+        raise SettingError(
+            f"setting 'k_range' begins with {config.k_range[0]} clusters, and {whole.rows} rows "
+            f"are too few for these. Begin with fewer."
+        )
+    next(iter(fed.rounds(1)))
+    if config.choose == "gap":
+        choice = by_gap(whole, numbers, fit, rng)
+    else:
+        choice = by_consensus(whole, numbers, fit, least=least)
+    for row in choice.table:
+        fed.record(**{k: float(v) for k, v in row.items()})
+    found = choice.found[choice.k]
+    return _model(found, task.features, found.centroids, found.variance, choice.table)
+
+
+def fit_modes(fed: Federation, config: ModesSettings, task: Task) -> Clusters:
+    """Cluster all sites' rows by k-modes.
+
+    Raises
+    ------
+    DataError : a feature that is a number, no features, or fewer rows than `min_cell`.
+    SettingError, SiteUnavailable : as `fit_means`.
+    """
+    _check_features(task)
+    groups = groups_of(task.features)
+    whole = cloud(fed, least=task.min_cell)
+    space = Space(groups=groups)
+    points = cloud(whole.fed, space, least=task.min_cell)
+    check_all_answered(whole.fed)
+    check_levels(whole, points, groups, task.features)
+    found = _clusters(points, config, config.n_clusters, task, space, modes_of(groups))
+    first = first_levels(groups)
+    keep = ~first
+    modes = np.rint(found.centroids[:, keep] * np.sqrt(2.0))
+    return _model(
+        found, task.features, modes, found.variance[:, keep] * 2.0,
+        groups=groups,
+    )  # fmt: skip
+
+
+def groups_of(features: tuple[str, ...]) -> Array:
+    """Return the number of the variable that each feature is a level of (p,).
+
+    A design calls the column of a level "variable=level".
+    """
+    names = [name.partition("=")[0] for name in features]
+    place = {name: i for i, name in enumerate(dict.fromkeys(names))}
+    return np.array([place[name] for name in names], np.int64)
+
+
+def check_levels(whole: Cloud, points: Cloud, groups: Array, features: tuple[str, ...]) -> None:
+    """Refuse columns that are no levels: other values than 0 and 1, or two levels in one row.
+
+    Raises
+    ------
+    DataError : the first such column, or variable.
+    """
+    for name, binary in zip(features, whole.binary, strict=True):
+        if not binary:
+            raise DataError(
+                f"column {name!r} has other values than 0 and 1, and kmodes takes levels alone. "
+                f"Leave it out, make classes of it, or use kmeans."
+            )
+    starts = np.flatnonzero(first_levels(groups))
+    squares = np.add.reduceat(points.variance + points.mean**2, starts)
+    if len(odd := np.flatnonzero(np.abs(squares - 0.5) * points.rows > 0.25)):
+        name = features[int(np.flatnonzero(groups == odd[0])[0])].partition("=")[0]
+        raise DataError(
+            f"rows have two levels of {name!r} at once, as columns are named. Rename columns so "
+            f"that '=' stands only between a variable and its level."
+        )
+
+
+def first_levels(groups: Array) -> Array:
+    """Return which coordinates of the points stand for a variable's first level, (p + groups,)."""
+    return np.concatenate([np.arange((groups == g).sum() + 1) == 0 for g in np.unique(groups)])
+
+
+def modes_of(groups: Array) -> Callable[[Array], Array]:
+    """Return the function from means (k, d) of points to modes (k, d), eq. (1)."""
+    starts = np.flatnonzero(first_levels(groups))
+    ends = [*starts[1:].tolist(), len(groups) + len(starts)]
+
+    def modes(means: Array) -> Array:
+        out = np.zeros(means.shape)
+        for start, end in zip(starts, ends, strict=True):
+            part = means[:, start:end]
+            likeliest = (part >= part.max(axis=1, keepdims=True) - EVEN).argmax(axis=1)
+            out[np.arange(len(means)), start + likeliest] = np.sqrt(0.5)
+        return out
+
+    return modes
+
+
+def _clusters(
+    whole: Cloud,
+    config: MeansSettings | ModesSettings,
+    k: int,
+    task: Task,
+    space: Space,
+    centre: Callable[[Array], Array] | None,
+) -> Found:
+    fed, rng, least = whole.fed, task.rng, _least(whole.fed, task)
+    if k * least > whole.rows:
+        raise SettingError(
+            f"setting 'n_clusters' is {k}, and {whole.rows} rows make at most "
+            f"{whole.rows // least} clusters of {least}. Give fewer."
+        )
+    if config.seeding == "sites":
+        start, fed = from_sites(
+            fed, k, space, rng=rng, least=least, restarts=config.restarts,
+            aggregation=config.aggregation,
+        )  # fmt: skip
+    else:
+        start = from_candidates(whole, k, space, rng=rng, restarts=config.restarts)
+    return lloyd(
+        fed,
+        start if centre is None else centre(start),
+        space,
+        rng=rng,
+        least=least,
+        rounds=config.rounds,
+        tol=config.tol,
+        centre=centre,
+        counted=True,
+    )
+
+
+def _least(fed: Federation, task: Task) -> int:
+    return task.min_cell if len(fed.sites) > 1 else 1
+
+
+def _check_features(task: Task) -> None:
+    if not task.features:
+        raise DataError("there are no columns to cluster by; name at least one.")
+
+
+def _model(
+    found: Found,
+    features: tuple[str, ...],
+    centroids: Array,
+    variance: Array,
+    numbers: list[Row] | None = None,
+    groups: Array | None = None,
+) -> Clusters:
+    """Return the model, with clusters by size."""
+    order = np.argsort(-found.counts, kind="stable")
+    return Clusters(
+        features=features,
+        centroids=centroids[order],
+        counts=found.counts[order],
+        variance=variance[order],
+        groups=np.zeros(0, np.int64) if groups is None else groups,
+        inertia=found.inertia,
+        rounds=found.rounds,
+        converged=found.converged,
+        moving=found.moving,
+        dropped=found.dropped,
+        numbers=tuple(numbers or ()),
+    )

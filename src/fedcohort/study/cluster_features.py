@@ -1,0 +1,179 @@
+"""What sets a cluster apart: each feature in the cluster against all other patients.
+
+Of a level, or of a 0/1 column, with a of n patients in the cluster and c of r in the rest, the odds
+ratio with 0.5 added to every cell, and its interval by the logit (Haldane, Ann. Hum. Genet. 20,
+1956; Gart, Biometrika 53, 1966); p is Fisher's exact one, so that it and the interval may differ
+near 0.05:
+
+    log OR ± z √(1/(a+½) + 1/(n−a+½) + 1/(c+½) + 1/(r−c+½)),  OR = (a+½)(r−c+½)/((n−a+½)(c+½))  (1)
+
+Of a number, the standardised mean difference d with its interval (Hedges & Olkin, Statistical
+Methods for Meta-Analysis, 1985, ch. 5), and Welch's p:
+
+    d = (x̄ − ȳ)/s,  s² the variances pooled,   d ± z √((n + r)/(n r) + d²/(2(n + r)))          (2)
+
+q is p by Benjamini & Hochberg (J. R. Stat. Soc. B 57, 1995) over all tests, clusters times
+features; a test that is hidden counts there as p = 1, so that no q tells of it.
+
+**The clusters were made from these features.** So p and q put them in order and say how far one is
+above noise; they do not prove that there are clusters, and of random groups that were cut from the
+same rows they would be small as well.
+
+Revealed: of the training rows nothing that the disclosure rules hide: a level is shown of all
+clusters for which `hidden_levels` shows it, and a number where both means are (`ShownNumber`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+from scipy.special import ndtri
+from scipy.stats import false_discovery_control, fisher_exact, ttest_ind
+
+from fedcohort.arrays import Array
+from fedcohort.data.columns import NumberColumn
+from fedcohort.data.design import Design
+from fedcohort.data.shown_number import ShownNumber
+from fedcohort.privacy.disclosure.groups import hidden_levels
+from fedcohort.protocol import Row
+
+#: Half the width of an interval of 95 %.
+Z = float(ndtri(0.975))
+#: Digits of what is computed from numbers: more would tell how many there are.
+DIGITS = 2
+
+
+class Levels(NamedTuple):
+    """A column of levels: its ``features``' names, and each row's level (n,), −1 where missing.
+
+    A feature is the level of its place; the first of two levels has none.
+    """
+
+    features: tuple[str | None, ...]
+    codes: Array
+
+
+class Number(NamedTuple):
+    """A column of numbers: its ``feature`` and values (n,), NaN where missing."""
+
+    feature: str
+    values: Array
+
+
+def columns(design: Design, frame: pd.DataFrame) -> Iterator[Levels | Number]:
+    """Yield a table's columns as they are, neither filled nor scaled."""
+    encoded = design.encoding(frame)
+    numbers, codes = iter(encoded.numbers), iter(encoded.codes)
+    for column in design.columns:
+        if not isinstance(column, NumberColumn):
+            names = [f"{column.name}={level}" for level in column.kept]
+            shown = (None, names[1]) if len(names) == 2 else tuple(names)
+            yield Levels(shown, column.read(next(codes)))
+        elif column.type == "binary":
+            value = next(numbers)
+            code = np.where(np.isnan(value), -1, value > 0.5).astype(np.int64)
+            yield Levels((None, column.name), code)
+        else:
+            yield Number(column.name, next(numbers))
+
+
+def feature_rows(
+    design: Design, frame: pd.DataFrame, labels: Array, shown: Array, min_cell: int
+) -> list[Row]:
+    """Return a row for each cluster and feature; numbers are None where they are hidden.
+
+    Parameters
+    ----------
+    labels : (n,) clusters, integers in [0, k).
+    shown : (k,) bool, clusters whose size may be shown.
+    """
+    rows: list[Row] = []
+    for column in columns(design, frame):
+        if isinstance(column, Levels):
+            rows += _of_levels(column, labels, shown, min_cell)
+        else:
+            rows += _of_number(column, labels, shown, min_cell)
+    rows.sort(key=lambda row: row["cluster"])
+    if rows:
+        p = [1.0 if row["p"] is None else float(row["p"]) for row in rows]
+        for row, q in zip(rows, false_discovery_control(p), strict=True):
+            row["q"] = None if row["p"] is None else float(q)
+    return rows
+
+
+def _of_levels(column: Levels, labels: Array, shown: Array, min_cell: int) -> list[Row]:
+    """Return eq. (1) for each level and cluster."""
+    k, last = len(shown), len(column.features)
+    table = np.zeros((k, last + 1), np.int64)
+    np.add.at(table, (labels, column.codes), 1)  # −1, a missing level, is the last
+    rows_hidden, levels_hidden = hidden_levels(table, min_cell)
+    known = table[:, :last].sum(axis=1)
+    found: list[Row] = []
+    for level, feature in enumerate(column.features):
+        if feature is None:
+            continue
+        total = int(table[:, level].sum())
+        for c in range(k):
+            told = shown[c] and not (rows_hidden[c] or levels_hidden.any())
+            a, n = int(table[c, level]), int(known[c])
+            rest = total - a, int(known.sum()) - n
+            told = told and n > 0 and rest[1] > 0
+            numbers: Row = odds(a, n, *rest) if told else dict.fromkeys(_ODDS)
+            found.append({"cluster": c, "feature": feature, "kind": "share", **numbers})
+    return found
+
+
+#: Of a level.
+_ODDS = ("share", "rest", "odds_ratio", "difference", "low", "high", "p")
+
+
+def odds(a: int, n: int, c: int, r: int) -> Row:
+    """Return eq. (1) of a of n in the cluster and c of r in the rest, n and r above 0."""
+    cells = np.array([a, n - a, c, r - c]) + 0.5
+    middle = float(np.log(cells[0] * cells[3] / (cells[1] * cells[2])))
+    spread = Z * math.sqrt(float((1 / cells).sum()))
+    return {
+        "share": a / n,
+        "rest": c / r,
+        "odds_ratio": math.exp(middle),
+        "difference": None,
+        "low": math.exp(middle - spread),
+        "high": math.exp(middle + spread),
+        "p": float(fisher_exact(np.array([[a, n - a], [c, r - c]])).pvalue),
+    }
+
+
+def _of_number(column: Number, labels: Array, shown: Array, min_cell: int) -> list[Row]:
+    """Return eq. (2) for each cluster."""
+    found: list[Row] = []
+    for c in range(len(shown)):
+        parts = [column.values[labels == c], column.values[labels != c]]
+        means = [ShownNumber.of(part, min_cell).mean for part in parts]
+        numbers: Row = dict.fromkeys(_ODDS)
+        if shown[c] and None not in means:
+            numbers = {"share": means[0], "rest": means[1], **difference(*parts)}
+        found.append({"cluster": c, "feature": column.feature, "kind": "mean", **numbers})
+    return found
+
+
+def difference(inside: Array, outside: Array) -> Row:
+    """Return eq. (2) of values in the cluster and in the rest, NaN where missing."""
+    x, y = (v[~np.isnan(v)] for v in (inside, outside))
+    n, r = len(x), len(y)
+    pooled = ((n - 1) * x.var(ddof=1) + (r - 1) * y.var(ddof=1)) / (n + r - 2)
+    numbers: Row = dict.fromkeys(("odds_ratio", "difference", "low", "high", "p"))
+    if not pooled > 0:
+        return numbers
+    d = float((x.mean() - y.mean()) / math.sqrt(pooled))
+    spread = Z * math.sqrt((n + r) / (n * r) + d * d / (2 * (n + r)))
+    p = float(ttest_ind(x, y, equal_var=False).pvalue)
+    return numbers | {
+        "difference": round(d, DIGITS),
+        "low": round(d - spread, DIGITS),
+        "high": round(d + spread, DIGITS),
+        "p": float(f"{p:.{DIGITS}g}"),
+    }

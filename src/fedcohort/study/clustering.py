@@ -1,0 +1,58 @@
+"""What a study of clusters may ask for: by which metrics, and what it cannot do.
+
+Its outcome only judges. So metrics that look at it are there where the file names one, those of
+reconstruction where a method reconstructs, and the agreement with pooled data where these are a
+bound.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from fedcohort.data.outcome import Outcome
+from fedcohort.protocol import registry
+from fedcohort.study.arms import Arm
+from fedcohort.study.yamlfile import Document
+
+#: All that clusters are judged by; the first leads the report.
+METRICS = (
+    "silhouette", "calinski_harabasz", "cycle_accuracy", "reconstruction", "smallest_share",
+    "c_index", "log_rank_p", "accuracy", "ari", "nmi", "agreement",
+)  # fmt: skip
+#: Those that take an outcome, by its kind; a model that reconstructs; a pooled bound.
+OF_OUTCOME: Mapping[str, tuple[str, ...]] = {
+    "survival": ("c_index", "log_rank_p"), "classification": ("accuracy", "ari", "nmi"),
+}  # fmt: skip
+OF_MODELS, OF_BOUND = ("cycle_accuracy", "reconstruction"), ("agreement",)
+
+
+def check(doc: Document, tune: Mapping[str, Any], *, network: bool) -> None:
+    """Refuse what a study of clusters cannot do.
+
+    Raises
+    ------
+    StudyError : it would be tuned, by an outcome that no fit may see; or rows stay at their sites.
+    """
+    if tune:
+        raise doc.error(
+            ("tune",),
+            "clusters have no outcome to tune by. Give the settings, such as n_clusters, or list "
+            "several arms.",
+        )
+    if network:
+        raise doc.error(
+            ("task",),
+            "a study of clustering cannot be judged where rows stay at their sites yet. Run it on "
+            "a simulated copy, or fit the method with fedcohort.fit.",
+        )
+
+
+def metrics_of(outcome: Outcome | None, arms: tuple[Arm, ...]) -> tuple[str, ...]:
+    """Return the metrics that outcome, methods and bounds have an answer to."""
+    gives = {what for arm in arms for what in registry.find(arm.method).gives}
+    kind = "" if outcome is None else outcome.kind
+    apart = {m for k, names in OF_OUTCOME.items() if k != kind for m in names}
+    apart |= set() if "reconstruct" in gives else set(OF_MODELS)
+    apart |= set() if any(arm.scope == "centralised" for arm in arms) else set(OF_BOUND)
+    return tuple(m for m in METRICS if m not in apart)

@@ -1,0 +1,130 @@
+"""Greedy layer-wise pretraining of an autoencoder over sites; see `models.stacking`.
+
+Each pair of layers is trained by `strategies.averaging`, on what the pairs before it, which stand
+by then, make of a site's rows. Revealed: `Update` of one pair every round, only as a sum over the
+sites; with a robust aggregation, `Visit` of each site every round.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from hashlib import blake2b
+from typing import Any
+
+import numpy as np
+import torch
+
+from fedcohort.arrays import Array
+from fedcohort.models.autoencoder import Autoencoder
+from fedcohort.models.latent import encoded
+from fedcohort.models.network import initial, network
+from fedcohort.models.objectives import Reconstruction, loss_of
+from fedcohort.models.stacking import lower, objectives, pairs, stack
+from fedcohort.protocol import Federation, Site, gathered, summed
+from fedcohort.training.course import Schedule
+from fedcohort.training.local import train
+from fedcohort.training.plan import Plan
+from fedcohort.training.robust import MEAN, Aggregation
+from fedcohort.training.rows import Rows, remembered, tensor
+from fedcohort.training.server import Rule, Server
+from fedcohort.training.strategies import PLAIN, Update, Visit, Visits, averaging
+
+
+def _trained(
+    site: Site[Any, None], theta: Array, plan: str, rate: float, below: str, weights: Array
+) -> tuple[Array, float, int]:
+    p = Plan.of(plan)
+    rows = Rows(_seen(site, p, below, weights), loss_of(p.loss, site.data))
+    theta, loss = train(theta, rows, p, rate, site.entropy)
+    return theta, loss, len(rows.x)
+
+
+def _seen(site: Site[Any, None], plan: Plan, below: str, weights: Array) -> torch.Tensor:
+    """Return what the layers below make of the rows; only the latest is remembered."""
+    latest: dict[bytes, torch.Tensor] = remembered(
+        site.data, ("below", plan.dtype, plan.device), dict
+    )
+    digest = blake2b(weights.tobytes() + below.encode()).digest()
+    if digest not in latest:
+        net = network(below, plan.dtype, plan.device)
+        net.load(weights)
+        latest.clear()
+        latest[digest] = torch.from_numpy(encoded(net, tensor(site.data.x, plan))).to(net.theta)
+    return latest[digest]
+
+
+@summed
+def train_pair(
+    site: Site[Any, None], *, theta: Array, plan: str, rate: float, below: str, weights: Array
+) -> Update:
+    """Train a pair from the common one.
+
+    Parameters
+    ----------
+    below, weights : spec and θ of the layers below it.
+    """
+    theta, loss, n = _trained(site, theta, plan, rate, below, weights)
+    return Update(n * theta, np.array(float(n)), np.array(n * loss))
+
+
+@gathered
+def visit_pair(
+    site: Site[Any, None], *, theta: Array, plan: str, rate: float, below: str, weights: Array
+) -> Visit:
+    """Train a pair as `train_pair` does; reply the pair itself, for a robust aggregation."""
+    theta, loss, n = _trained(site, theta, plan, rate, below, weights)
+    return Visit(theta, np.array(float(n)), np.array(n * loss))
+
+
+def pretrain(
+    fed: Federation,
+    autoencoder: Autoencoder,
+    objective: Reconstruction,
+    plan: Plan,
+    schedule: Schedule,
+    rule: Rule,
+    server: Callable[[Array], Server],
+    seed: int,
+    centre: Aggregation = MEAN,
+    visits: Visits = PLAIN,
+) -> Array:
+    """Return θ (P,) of an autoencoder whose pairs were trained one after the other.
+
+    Parameters
+    ----------
+    objective : of the first pair; see `stacking.objectives` for the others.
+    plan : its network and loss count for nothing here.
+    schedule : of each pair; without patience, and nothing is kept on the way.
+    server : θ → the server's state before the first round of a pair.
+    seed : of the pairs' first weights.
+    visits : the steps that train the pair of the data.
+
+    Raises
+    ------
+    SettingError : there are fewer sites than `centre` needs.
+    """
+    once = replace(schedule, patience=None, keep=())
+    thetas: list[Array] = []
+    goals = objectives(autoencoder, objective)
+    for k, (pair, goal) in enumerate(zip(pairs(autoencoder), goals, strict=True)):
+        theta = initial(pair.spec, seed + k)
+        asked = replace(plan, network=pair.spec, loss=goal.spec)
+        by = _visits(autoencoder, thetas) if k else visits
+        course = averaging(fed, asked, once, rule, server(theta), _never, centre, by)
+        thetas.append(course.theta)
+    return stack(autoencoder, thetas)
+
+
+def _visits(autoencoder: Autoencoder, thetas: list[Array]) -> Visits:
+    """Return the steps that train the pair above those that stand."""
+    under = lower(autoencoder, len(thetas))
+    more: Mapping[str, Any] = {"below": under.spec, "weights": stack(under, thetas)}
+    return Visits(train_pair, visit_pair, lambda theta: more)
+
+
+def _never(theta: Array) -> float:
+    raise AssertionError("a schedule without patience asks for no held-out loss.")
+
+
+STEPS = (train_pair, visit_pair)
