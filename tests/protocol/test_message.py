@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
 from fedcohort.protocol import SiteFailed, message
-from fedcohort.protocol.message import Total, checked, to_arrays
+from fedcohort.protocol.message import LARGE, Total, all_finite, checked, to_arrays
 
 
 @message
@@ -140,3 +140,24 @@ def test_unequal_shapes_are_refused_naming_the_site_even_where_numpy_would_broad
     total.add("a", {"v": np.zeros((2, 3))}, 1.0)
     with pytest.raises(SiteFailed, match=r"'v' has shape \(3,\) at site 'b' and \(2, 3\)"):
         total.add("b", {"v": np.zeros(3)}, 1.0)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+def test_large_arrays_are_finite_unless_a_number_is_not_even_where_squares_are_beyond(bad, dtype):
+    a = np.full((3, 5000), np.finfo(dtype).max, dtype)
+    assert all_finite(a)
+    assert all_finite(a.T)
+    a[2, 4999] = bad
+    assert not all_finite(a)
+    assert not all_finite(a.T)
+
+
+def test_of_what_is_lent_only_large_arrays_in_c_order_are_not_copied():
+    rows, columns = np.zeros((3, LARGE)), np.zeros((3, LARGE), order="F")
+    small = np.zeros(LARGE)
+    for a, shared in ((rows, True), (columns, False), (small, False)):
+        lent = to_arrays(Other(a), lent=True)["a"]
+        assert lent.flags.c_contiguous
+        assert np.shares_memory(lent, a) == shared
+        assert not np.shares_memory(to_arrays(Other(a))["a"], a)

@@ -203,6 +203,22 @@ def test_workers_that_are_started_in_the_middle_go_on_with_the_sites_states(tmp_
     assert found.residuals.tobytes() == whole.residuals.tobytes()
 
 
+@summed
+def scratch(site: Site[Array, None]) -> Model:
+    """Reply memory that the next site's step writes over."""
+    site.data[:] += 1.0
+    return Model(site.data, site.data[:9000], np.array(1.0))
+
+
+@pytest.mark.parametrize("secure", ["auto", "true", "false"])
+def test_sites_may_reply_one_and_the_same_memory_however_sums_are_formed(secure):
+    """1 + 2 + … + 7 = 28: each reply has been read before the next site's step runs."""
+    shared = np.zeros(20_000)
+    fed = local(toys.hosts(dict.fromkeys(SITES, shared), (scratch,)), secure=secure)
+    total = fed.sum(scratch)
+    assert set(total.theta.tolist()) == set(total.fine.tolist()) == {28.0}
+
+
 # when -----------------------------------------------------------------------------------
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from fedcohort.protocol.errors import Refused
 from fedcohort.secure import Layout, add, decode, encode, error, zeros
 from fedcohort.secure.layout import WIDE_FIELD
-from fedcohort.secure.ring import subtract
+from fedcohort.secure.ring import CHUNK, collect, subtract
 
 #: By kind: words, fraction bits, and the numbers of a field that is of it.
 KINDS = {"fine": (3, 96, WIDE_FIELD + 1), "wide": (6, 128, 1)}
@@ -87,6 +87,40 @@ def test_adding_and_taking_away_are_those_of_the_ring(a, b):
     plus, minus = add(words(a), words(b), layout), subtract(words(a), words(b), layout)
     assert np.array_equal(plus, words((a + b) % 2**384))
     assert np.array_equal(minus, words((a - b) % 2**384))
+
+
+@given(seed=st.integers(0, 99), weight=st.sampled_from([1.0, 0.3]), single=st.booleans())
+def test_collecting_a_reply_is_encoding_and_adding_it_to_every_word(seed, weight, single):
+    """Coarse numbers in more than one piece, and their words are those of Python's integers."""
+    rng = np.random.default_rng(seed)
+    reply = {
+        "theta": rng.normal(scale=2.0**20, size=2 * CHUNK + 17).astype("f4" if single else "f8"),
+        "fine": rng.normal(size=WIDE_FIELD + 1),
+        "wide": rng.normal(size=(2, 3)),
+        "count": rng.integers(-(2**40), 2**40, size=5),
+    }
+    layout = Layout.of(reply, weighted=weight != 1.0, coarse=["theta"])
+    total = encode(reply, layout, n=3, weight=weight)
+    wanted = add(total.copy(), total, layout)
+    assert collect(total, reply, layout, n=3, weight=weight).tobytes() == wanted.tobytes()
+    start = layout.ones[0][1]
+    for i in (0, CHUNK - 1, CHUNK, 2 * CHUNK + 16):
+        x = Fraction(float(reply["theta"][i]) * (weight * 2.0**28))
+        assert int(wanted[start + i]) == 2 * round(x) % 2**64
+
+
+@pytest.mark.parametrize("at", [0, CHUNK, 2 * CHUNK + 16])
+@pytest.mark.parametrize("x", [np.nan, np.inf, -(2.0**34), 2.0**34])
+def test_a_coarse_number_beyond_the_range_is_refused_wherever_it_stands(at, x):
+    reply = {"theta": np.zeros(2 * CHUNK + 17)}
+    reply["theta"][at] = x
+    layout = Layout.of(reply, coarse=["theta"])
+    for send in (
+        lambda: encode(reply, layout, n=2),
+        lambda: collect(zeros(layout), reply, layout, n=2),
+    ):
+        with pytest.raises(Refused, match="^field 'theta' holds a number that is not finite or"):
+            send()
 
 
 def test_fields_of_all_types_and_shapes_come_back_in_order():

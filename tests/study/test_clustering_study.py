@@ -15,6 +15,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from sklearn import metrics as reference
 
 import fedcohort as fc
+from fedcohort.audit.linkage import linkage, published
 from fedcohort.data import sources
 from fedcohort.data.outcome import Binary, Category, Continuous, Outcome, Survival
 from fedcohort.protocol import NotSupported, StudyError, registry
@@ -103,6 +104,14 @@ def test_nothing_of_few_patients_is_shown(done):
     assert all(row["n"] >= 10 for row in content["cluster_map"])
     labels = json.dumps(content)
     assert '"labels"' not in labels
+
+
+def test_no_curve_of_a_cluster_singles_a_patient_out(done):
+    outcome, results = done
+    found = linkage(results.content)
+    arms = {arm for arm, *_ in (c.name.split(",") for c in published(results.content))}
+    assert arms == ({"groups", "two", "centralised"} if outcome == SURVIVAL else set())
+    assert not found.alarm, found.lines
 
 
 # the outcome ------------------------------------------------------------------------------

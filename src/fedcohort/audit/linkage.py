@@ -124,7 +124,7 @@ def linkage(
 
 
 def published(results: Mapping[str, Any], arm: str = "") -> Iterator[Published]:
-    """Yield every curve of a run's results that has numbers: of groups by predicted risk."""
+    """Yield every curve of a run's results that has numbers: of groups by risk, of clusters."""
     for row in cast("Iterable[Mapping[str, Any]]", results.get("risk_groups") or ()):
         if arm and row.get("arm") != arm:
             continue
@@ -133,6 +133,18 @@ def published(results: Mapping[str, Any], arm: str = "") -> Iterator[Published]:
             curve = np.array([[p[0], p[1]] for p in group["curve"]], float).reshape(-1, 2)
             at = np.array(group["at_risk"], float).reshape(-1, 2)
             yield Published(name, curve[:, 0], curve[:, 1], at[:, 0], at[:, 1])
+    by_cluster: dict[str, list[Mapping[str, Any]]] = {}
+    for row in cast("Iterable[Mapping[str, Any]]", results.get("cluster_curves") or ()):
+        if not arm or row.get("arm") == arm:
+            name = f"{row.get('arm')}, {row.get('scenario')}: cluster {row['cluster']}"
+            by_cluster.setdefault(name, []).append(row)
+    for name, rows in by_cluster.items():
+        parts = [
+            np.array([[r["time"], r[key]] for r in rows if r[key] is not None], float)
+            for key in ("survival", "at_risk")
+        ]
+        curve, at = (part.reshape(-1, 2) for part in parts)
+        yield Published(name, curve[:, 0], curve[:, 1], at[:, 0], at[:, 1])
 
 
 def of_rows(rows: Sequence[Mapping[str, Any]], value: str = "survival") -> list[Published]:

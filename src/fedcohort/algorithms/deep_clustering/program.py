@@ -60,7 +60,7 @@ from fedcohort.training.strategies import Visits, averaging
 DECIMALS = 9
 
 #: Starts of k-means by sums, of which the best is taken.
-STARTS = 5
+STARTS = 3
 
 
 def fit(fed: Federation, config: DeepClusteringSettings, task: Task) -> DeepClusters:
