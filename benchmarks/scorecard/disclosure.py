@@ -155,7 +155,7 @@ def kaplan_meier() -> tuple[int, int]:
             curves, thin = curves + 1, thin + len(thin_intervals(one, 5))
         time, event = table["time"].to_numpy(), table["event"].to_numpy(bool)
         group = (table["a"] > table["a"].median()).to_numpy(int)
-        at, left = shown_at_risk(group, time, round_times(0.0, float(time.max()), 8), 5)
+        at, left = shown_at_risk(group, time, round_times(0.0, float(time.max()), 8), 5, event)
         shown = [
             {
                 "label": str(g),

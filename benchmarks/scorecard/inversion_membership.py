@@ -69,7 +69,7 @@ def measure() -> tuple[str, bool]:
         f"largest AUC {said(private)}; planted overfit: {said(planted)}"
     )
     works = min(at8) >= 1 and small >= 1 and planted["auc"] > 0.6 and planted["low"] > 0.5
-    return text, stolen == 0 and private["auc"] <= 0.55 and private["low"] <= 0.5 and works
+    return text, stolen == 0 and private["high"] <= 0.55 and works
 
 
 def of_defaults() -> int:

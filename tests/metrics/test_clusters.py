@@ -12,6 +12,7 @@ from sklearn.metrics import (
     adjusted_rand_score,
     calinski_harabasz_score,
     normalized_mutual_info_score,
+    pairwise_distances,
     silhouette_samples,
     silhouette_score,
 )
@@ -109,16 +110,36 @@ def test_the_silhouette_equals_scikit_learns(distance, n, k, seed):
 
 
 @pytest.mark.parametrize("distance", clusters.DISTANCES)
-def test_draws_of_the_silhouette_are_of_rows_that_are_repeated(distance, monkeypatch):
+def test_draws_of_the_silhouette_are_of_rows_that_are_repeated_but_are_none_of_their_own_rest(
+    distance, monkeypatch
+):
     monkeypatch.setattr(clusters, "BLOCK", 500)  # several blocks of draws
     x, labels, _ = cohort(30, 3, 4, binary=distance == "cosine")
     x[:, 0] = 1.0  # scikit-learn has copies of a row of zeros apart, by the cosine
     weights = resampled.multiplicities(30, 8, np.random.default_rng(6))
     found = clusters.silhouette(x, labels, distance, weights)
+    apart = pairwise_distances(x, metric=distance)
     for w, value in zip(weights, found, strict=True):
-        rows = np.repeat(np.arange(30), w)
-        want = silhouette_score(x[rows], labels[rows], metric=distance)
-        assert_allclose(value, want, atol=1e-9)
+        each = [_of_one(i, apart, labels, w) for i in np.flatnonzero(w)]
+        assert_allclose(value, np.average(each, weights=w[w > 0]), atol=1e-9)
+
+
+def _of_one(i, apart, labels, w):
+    """Rousseeuw's s(i), with each other row as often as it was drawn."""
+    rest = [j for j in range(len(w)) if labels[j] == labels[i] and j != i and w[j]]
+    if not rest:
+        return 0.0
+    a = np.average(apart[i, rest], weights=w[rest])
+    others = [l for l in set(labels[w > 0]) if l != labels[i]]
+    b = min(np.average(apart[i, labels == l], weights=w[labels == l]) for l in others)
+    return (b - a) / max(a, b)
+
+
+def test_draws_of_the_silhouette_are_about_that_of_the_rows_drawn_from():
+    x, labels, _ = cohort(60, 3, 1)
+    weights = resampled.multiplicities(60, 400, np.random.default_rng(0))
+    draws = clusters.silhouette(x, labels, "euclidean", weights)
+    assert abs(np.mean(draws) - clusters.silhouette(x, labels)) < 3 * np.std(draws) / 20 + 0.01
 
 
 def test_a_draw_without_a_second_cluster_has_no_silhouette():

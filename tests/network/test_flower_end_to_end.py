@@ -1,5 +1,6 @@
 """A network on Flower by the real commands: the local result, and what a kill does to it: nothing.
 
+Slow: `make chaos` runs it. The conformance suite has every method over Flower's messages with TLS.
 The arms are quickstart's of `deepcox` (fedavg) and `cox`, of fewer rounds than in the test on
 FLARE: a call takes ten times as long. `benchmarks/network/run.py --engine flower` has the others.
 """
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 
 pytest.importorskip("flwr")
+pytestmark = pytest.mark.slow
 
 from command_line import without_times
 from fedcohort.study.deployed import LocalSites, SiteTable, Terms

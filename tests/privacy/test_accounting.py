@@ -155,7 +155,7 @@ def test_nothing_released_costs_nothing():
     assert epsilon([release(count=0)], 1e-5) == 0
 
 
-@pytest.mark.parametrize("eps", [0.05, 0.5, 1.0, 3.0, 8.0])
+@pytest.mark.parametrize("eps", [0.05, 1.0, 8.0])
 @pytest.mark.parametrize(
     "setting",
     [

@@ -4,7 +4,7 @@ import pytest
 
 from fedcohort.report import comparing, write
 from fedcohort.report.comparison import Comparison
-from report import depth, synthetic
+from report import depth, grouped, synthetic
 from report.browser import PROGRAM, Browser
 
 pytestmark = pytest.mark.skipif(PROGRAM is None, reason="no Chromium on the PATH")
@@ -58,13 +58,20 @@ def compared(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
+def groups(tmp_path_factory):
+    """A page of clusters, at hospitals with long names."""
+    folder = grouped.make(tmp_path_factory.mktemp("groups"), site_name=NAME)
+    return write(folder)
+
+
+@pytest.fixture(scope="module")
 def browser(tmp_path_factory):
     with Browser(tmp_path_factory.mktemp("profile")) as found:
         yield found
 
 
 @pytest.mark.parametrize(("width", "drawing"), [(360, "narrow"), (768, "wide"), (1440, "wide")])
-@pytest.mark.parametrize("which", ["page", "compared"])
+@pytest.mark.parametrize("which", ["page", "compared", "groups"])
 def test_page_fits_every_width_and_the_console_stays_silent(
     browser, request, which, width, drawing
 ):

@@ -119,7 +119,7 @@ def test_a_coarse_number_beyond_the_range_is_refused_wherever_it_stands(at, x):
         lambda: encode(reply, layout, n=2),
         lambda: collect(zeros(layout), reply, layout, n=2),
     ):
-        with pytest.raises(Refused, match="^field 'theta' holds a number that is not finite or"):
+        with pytest.raises(Refused, match=r"^field 'theta' holds a number"):
             send()
 
 

@@ -15,6 +15,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from sklearn import metrics as reference
 
 import fedcohort as fc
+from fedcohort.apps.predictions import predict
 from fedcohort.audit.linkage import linkage, published
 from fedcohort.data import sources
 from fedcohort.data.outcome import Binary, Category, Continuous, Outcome, Survival
@@ -92,6 +93,19 @@ def test_the_report_is_written_and_every_list_has_its_arms(done):
     for key in KEYS:
         arms = {row["arm"] for row in results.content[key]}
         assert arms == (set() if key in empty else {"groups", "two", "centralised"}), key
+
+
+def test_a_saved_model_gives_clusters_of_a_table_without_the_outcome(done, tmp_path):
+    outcome, results = done
+    frame = shuffled(()).drop(columns=["time", "cens"])
+    model = results.folder / "models" / "groups"
+    found = fc.load(model).predict(frame)
+    assert set(found) == {0, 1, 2}
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    told = predict(model, str(tmp_path / "t.csv")).table
+    assert told["cluster"].tolist() == found.tolist()
+    said = "no fit has seen it" in (results.folder / "models" / "groups" / "card.md").read_text()
+    assert said == (outcome != "null")
 
 
 def test_nothing_of_few_patients_is_shown(done):

@@ -25,7 +25,13 @@ def test_a_networks_parameters_are_those_that_torch_counts(features, hidden):
 
 def test_a_regression_has_one_for_each_column_and_a_curve_none():
     assert free_parameters("cox", {}, 12) == 12
-    assert free_parameters("kaplan_meier", {}, 0) == 0
+    assert free_parameters("kaplan_meier", {}, 3) == free_parameters("log_rank", {}, 3) == 0
+
+
+def test_clusters_have_one_for_each_centroid_and_column():
+    assert free_parameters("kmeans", {"n_clusters": 4}, 6) == 24
+    assert free_parameters("kmeans", {"n_clusters": "auto", "k_range": (2, 5)}, 6) == 30
+    assert free_parameters("kmodes", {"n_clusters": 2}, 6) == 12
 
 
 def test_sites_with_a_tenth_as_many_rows_are_counted_and_none_is_named():

@@ -57,3 +57,17 @@ def test_a_kept_round_is_what_a_shorter_training_would_have_given():
     for rounds in (1, 4, 5):
         shorter, _ = run([1.0] * rounds, held_out, patience=4)
         assert course.kept[rounds][0] == shorter.theta[0]
+
+
+def test_a_training_ends_before_a_round_that_is_not_needed_and_names_its_loss():
+    told = []
+    course = follow(
+        Schedule(rounds=9, learning_rate=0.1, named="divergence"),
+        np.zeros(1),
+        lambda theta, rate: (theta + 1, 2.0),
+        held_out=lambda theta: 0.0,
+        record=lambda **values: told.append(values),
+        enough=lambda theta: theta[0] == 3,
+    )
+    assert course.theta[0] == course.rounds == 3
+    assert [row["divergence"] for row in told] == [2.0] * 3

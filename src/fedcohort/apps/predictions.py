@@ -118,8 +118,10 @@ def predict(
         raise StudyError(f"--id {join}: there is such a column already: {', '.join(known)}.")
     out: dict[str, Any] = {"row": np.arange(1, len(frame) + 1), **keys}
     for name, values in found.items():
-        out[name] = np.full(len(frame), np.nan, values.dtype if not bad.any() else None)
-        out[name][~bad] = values
+        out[name] = values
+        if bad.any():
+            out[name] = np.full(len(frame), np.nan)
+            out[name][~bad] = values
     return Predictions(pd.DataFrame(out), tuple(f"{where}: {w}" for w in [*warnings, *late]))
 
 
@@ -202,7 +204,7 @@ def _out_of_range(design: Design, dictionary: Dictionary, frame: pd.DataFrame) -
 def _predicted(fit: Fit, frame: pd.DataFrame, times: Array) -> tuple[dict[str, Array], list[str]]:
     """Return columns of predictions (n,) by name, and warnings about the times."""
     outcome = fit.parts.design.outcome
-    name = "value"
+    name = "cluster" if "clustering" in registry.find(fit.method).tasks else "value"
     for kind, word in ((Survival, "risk"), (Binary, "probability"), (Category, "label")):
         if isinstance(outcome, kind):
             name = word

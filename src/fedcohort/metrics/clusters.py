@@ -21,7 +21,8 @@ By itself, with d the distance, μ_l a cluster's mean, n_l its rows and μ the m
 
 Counts, and the sums of (5) and (6), add up over sites. (4) compares rows of all sites, and does
 not. Every metric takes rows that count m times, as a bootstrap draws them: it is that of the rows
-repeated.
+repeated, but for (4), where a row's own copies are none of the rest of its cluster: at distance 0,
+they would make every draw look better than the rows drawn from.
 
 Revealed: nothing by itself; what a caller sums over sites.
 """
@@ -154,13 +155,14 @@ def _silhouettes(apart: Array, own: Array, k: int, weights: Array) -> Array:
     rows = np.arange(n)
     inside = to[rows, :, own].T
     among = size[:, own]
-    a = np.divide(inside, among - 1, out=np.zeros_like(inside), where=among > 1)
+    others = among - weights
+    a = np.divide(inside, others, out=np.zeros_like(inside), where=others > 0)
     mean = np.full(to.shape, np.inf)
     np.divide(to, size[None], out=mean, where=np.broadcast_to(size > 0, to.shape))
     mean[rows, :, own] = np.inf
     b = mean.min(axis=2).T
     most = np.maximum(a, b)
-    told = (among > 1) & np.isfinite(b) & (most > 0)
+    told = (others > 0) & np.isfinite(b) & (most > 0)
     s = np.divide(b - a, most, out=np.zeros_like(a), where=told)
     several = (size > 0).sum(axis=1) > 1
     whole = np.where(several, weights.sum(axis=1), 0.0)

@@ -196,6 +196,28 @@ def shown_curve(time: Array, event: Array, at_least: int) -> Survival:
     return _shown(np.asarray(time, float), np.asarray(event, bool), at_least).curve
 
 
+def shown_counts(grid: Array, counts: Leavers, at_least: int) -> Survival:
+    """Return the curve that may be shown of records that are counted on a grid (T,).
+
+    Parameters
+    ----------
+    counts : (T+1,), of all sites together.
+
+    Returns
+    -------
+    curve : as `shown_curve`; its points are some of the grid's.
+    """
+    start = Survival(*(np.array([v]) for v in (0.0, 1.0, 1.0, 1.0)))
+    n = int(counts.deaths.sum() + counts.censored.sum())
+    last = int((at_risk(counts)[1:] >= max(at_least, 1)).sum())  # so many times have m behind them
+    deaths, censored = (np.r_[c[:last], c[last:].sum()] for c in (counts.deaths, counts.censored))
+    cuts = _cuts(Leavers(deaths, censored), at_least)
+    if n < at_least or not last or not len(cuts):
+        return start
+    died, gone = (np.diff(np.cumsum(c)[cuts], prepend=0) for c in (deaths, censored))
+    return _from(start, life_table(grid[cuts], died, gone, n, at_least), np.arange(len(cuts)))
+
+
 class _Shown(NamedTuple):
     """A shown curve, and how many are ``left`` (k,) before and after each of its cells."""
 

@@ -20,7 +20,7 @@ from fedcohort.protocol.method import Method
 from fedcohort.report import words
 from fedcohort.study.arms import Arm
 from fedcohort.study.deployed import asking
-from fedcohort.study.deployed.terms import Terms
+from fedcohort.study.deployed.terms import CLUSTERING, Terms
 from fedcohort.study.plan import Plan
 from fedcohort.study.step_words import plain_words
 
@@ -50,7 +50,7 @@ def in_words(
         *_wrapped("hash", terms.hash),
         *_wrapped("asked by", lead + f", {organisation}" * bool(organisation)),
         *_wrapped("question", plan.question or "the study gives none"),
-        *_wrapped("predicted", _outcome(outcome, dictionary)),
+        *_sought(plan, outcome, dictionary),
         *_columns(plan, dictionary, outcome),
         *_methods(plan),
         *_steps(plan, outcome),
@@ -60,6 +60,20 @@ def in_words(
         *_wrapped("noise", _noise(plan)),
         *_written(),
     ]
+
+
+def _sought(plan: Plan, outcome: Outcome | None, dictionary: Dictionary) -> Iterator[str]:
+    """Say what is predicted, or what groups are judged by."""
+    if plan.task != CLUSTERING:
+        yield from _wrapped("predicted", _outcome(outcome, dictionary))
+        return
+    said = "groups of patients who are alike; nothing is predicted."
+    if outcome is not None:
+        said += (
+            f" Groups are judged by {_outcome(outcome, dictionary)}; that is looked at once they "
+            f"are found, and has no part in them."
+        )
+    yield from _wrapped("sought", said)
 
 
 def _outcome(outcome: Outcome | None, dictionary: Dictionary) -> str:
@@ -95,10 +109,11 @@ def _columns(plan: Plan, dictionary: Dictionary, outcome: Outcome | None) -> Ite
         v for v in dictionary.variables.values()
         if v not in used and v.name not in taken and v.name not in special
     ]  # fmt: skip
-    yield from _wrapped("columns", f"{words.of(len(used), 'column')} to predict from:")
+    use = "group by" if plan.task == CLUSTERING else "predict from"
+    yield from _wrapped("columns", f"{words.of(len(used), 'column')} to {use}:")
     yield from _wrapped("", "; ".join(_variable(v) for v in used) + "." if used else "none.")
-    for name, use in special.items():
-        yield from _wrapped("", f"{name!r} is used as the {use}.")
+    for name, role in special.items():
+        yield from _wrapped("", f"{name!r} is used as the {role}.")
     if rest:
         listed = "; ".join(_variable(v) for v in rest)
         yield from _wrapped("", f"Only checked, or counted from, in no model: {listed}.")
@@ -133,7 +148,7 @@ def _reveals(arm: Arm, method: Method, dp: Dp | None) -> str:
     """Say in the method's words what leaves a site for one arm, with noise where it has any."""
     if arm.scope == "isolated":
         return (
-            "to train, nothing: it is fitted to your rows alone, here. How well it predicts your "
+            "to train, nothing: it is fitted to your rows alone, here. How good it is on your "
             "held-back rows is told."
         )
     if arm.scope == "centralised":

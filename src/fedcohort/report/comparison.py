@@ -112,7 +112,8 @@ class Comparison:
         for run, same in list(zip(self.runs, self.same_patients, strict=True))[1:]:
             sign = words.metric(metric).sign or 1
             ours, theirs = (r.values(arm, scenario, metric) for r in (run, first))
-            d = paired(ours, theirs, run.test_fraction, sign) if same else None
+            may = same and not words.metric(metric).is_p
+            d = paired(ours, theirs, run.test_fraction, sign) if may else None
             against.append(d if d is not None and math.isfinite(d.value) else None)
         found = tuple(run.summary(arm, scenario, metric) for run in self.runs)
         return Line(scenario, arm, title, metric, found, tuple(against))

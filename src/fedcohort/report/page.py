@@ -20,6 +20,12 @@ from fedcohort.report.sections import (
     calibration,
     centres,
     checklist,
+    cluster_confusion,
+    cluster_features,
+    cluster_images,
+    cluster_map,
+    cluster_survival,
+    clusters,
     coefficients,
     cohort,
     cost,
@@ -41,6 +47,12 @@ from fedcohort.report.sections.base import Section
 
 #: In the order of the page; one that has nothing to show returns None.
 SECTIONS: Sequence[Callable[[Run], Section | None]] = (
+    clusters.section,
+    cluster_features.section,
+    cluster_survival.section,
+    cluster_confusion.section,
+    cluster_map.section,
+    cluster_images.section,
     bounds.section,
     sites.section,
     cohort.section,

@@ -152,7 +152,9 @@ class Run:
         asked = [str(m) for m in self.mapping("evaluate").get("metrics") or ()]
         found = [m for s in self.rows("summary") if not (m := str(s["metric"])).endswith("_own")]
         names = list(dict.fromkeys((*asked, *found)))
-        return sorted(names, key=lambda m: m != "c_index")
+        # Groups are not made to rank risks, and a p-value leads nothing.
+        leads = "" if self.task == "clustering" else "c_index"
+        return sorted(names, key=lambda m: (words.metric(m).is_p, m != leads))
 
     @property
     def task(self) -> str:
@@ -173,7 +175,7 @@ class Run:
 
     def known(self, metric: str | None = None) -> words.Metric:
         """Return what is known of a metric, by default the leading one, in this run's unit."""
-        found = words.metric(metric or self.metric)
+        found = words.metric(metric or self.metric, self.task)
         return replace(found, unit=self.unit, digits=self._digits) if found.in_unit else found
 
     @property

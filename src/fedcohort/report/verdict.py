@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from fedcohort.report import words
+from fedcohort.report import cluster_verdict, words
 from fedcohort.report.run import Arm, Run, mean
 from fedcohort.report.share import Share
 from fedcohort.report.words import fixed
@@ -52,8 +52,10 @@ def judge(run: Run, arm: Arm, scenario: str) -> Verdict:
 def leading(run: Run) -> Arm | None:
     """Return the arm the page leads with: most scenarios answered, then the highest mean share.
 
-    Without bounds, the best mean of the leading metric.
+    Without bounds, the best mean of the leading metric; of clusters, as `cluster_verdict` says.
     """
+    if run.task == "clustering":
+        return cluster_verdict.leading(run)
     sign = run.known().sign or 1
 
     def rank(arm: Arm) -> tuple[int, float, float]:
@@ -77,6 +79,8 @@ def answer(run: Run) -> str:
             if failed
             else "No arm of this study trains together: only the bounds are shown."
         )
+    if run.task == "clustering":
+        return cluster_verdict.answer(run, arm)
     verdicts = [judge(run, arm, c) for c in run.scenarios]
     shown = [v for v in verdicts if v.kind != MISSING]
     if all(v.kind == ALONE for v in shown):

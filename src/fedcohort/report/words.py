@@ -1,153 +1,16 @@
-"""How the page says things: numbers as a medical journal prints them, metrics in plain words."""
+"""How the page says things: numbers as a medical journal prints them, counts, titles."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from fedcohort.report.known import METRICS as METRICS
+from fedcohort.report.known import Metric as Metric
+from fedcohort.report.known import metric as metric
+
 MISSING = "–"
-
-
-@dataclass(frozen=True)
-class Metric:
-    """What a reader needs to know of a metric.
-
-    Attributes
-    ----------
-    label : as printed.
-    plain : one sentence for a clinician.
-    sign : 1 where more is better, −1 where less is, 0 where neither.
-    chance : the value that a model without any information has, where there is one.
-    in_unit : whether it is in the unit of the outcome.
-    unit : that unit, where the run knows it.
-    digits : decimals that are printed.
-    """
-
-    label: str
-    plain: str
-    sign: int = 1
-    chance: float | None = None
-    in_unit: bool = False
-    unit: str = ""
-    digits: int = 3
-
-    @property
-    def axis(self) -> str:
-        """The label with the unit, as an axis or a head of a table has it."""
-        return f"{self.label}, {self.unit}" if self.unit else self.label
-
-    @property
-    def after(self) -> str:
-        """The unit as it stands behind a number in a sentence."""
-        return f" {self.unit}" if self.unit else ""
-
-
-METRICS: Mapping[str, Metric] = {
-    "c_index": Metric(
-        "C-index",
-        "Of two patients, how often the one with the higher predicted risk has the event first: "
-        "0.5 is chance, 1 is always.",
-        chance=0.5,
-    ),
-    "c_index_own": Metric(
-        "C-index, own patients",
-        "The C-index of a model among the held-back patients of one hospital only.",
-        chance=0.5,
-    ),
-    "uno_c": Metric(
-        "Uno's C",
-        "The same question as the C-index, corrected for patients who left the study early.",
-        chance=0.5,
-    ),
-    "ibs": Metric(
-        "Brier score",
-        "Mean squared distance between predicted survival and what happened, over follow-up: "
-        "0 is perfect, lower is better.",
-        sign=-1,
-    ),
-    "calibration_slope": Metric(
-        "Calibration slope",
-        "1 when predictions are spread as much as they should be; below 1 they are too extreme, "
-        "above 1 too timid.",
-        sign=0,
-    ),
-    "d_calibration_p": Metric(
-        "D-calibration p",
-        "Test of whether predicted survival curves agree with what happened; a small p says that "
-        "they do not.",
-        sign=0,
-    ),
-    "auc": Metric(
-        "AUC",
-        "Of two patients, one with and one without the outcome, how often the one who has it got "
-        "the higher probability: 0.5 is chance, 1 is always.",
-        chance=0.5,
-    ),
-    "auc_own": Metric(
-        "AUC, own patients",
-        "The AUC of a model among the held-back patients of one hospital only.",
-        chance=0.5,
-    ),
-    "accuracy": Metric(
-        "Accuracy",
-        "Share of patients who are told right when a probability above one half means yes. "
-        "Compare it with the share of the more frequent outcome.",
-    ),
-    "brier": Metric(
-        "Brier score",
-        "Mean squared distance between predicted probability and what happened: 0 is perfect, one "
-        "half for everybody gives 0.25, lower is better.",
-        sign=-1,
-        chance=0.25,
-    ),
-    "log_loss": Metric(
-        "Log loss",
-        "How surprised the probabilities were by what happened: 0 is perfect, one half for "
-        "everybody gives 0.693, lower is better.",
-        sign=-1,
-        chance=0.693,
-    ),
-    "r2": Metric(
-        "R²",
-        "How much of the variance of the outcome among blind patients the predictions explain: 1 "
-        "is all, 0 is what their own mean would do, and below 0 is worse than that.",
-        chance=0.0,
-    ),
-    "r2_own": Metric(
-        "R², own patients",
-        "The R² of a model among the held-back patients of one hospital only.",
-        chance=0.0,
-    ),
-    "rmse": Metric(
-        "RMSE",
-        "Root mean squared error, the size of a typical error in the unit of the outcome, where "
-        "large ones weigh more: 0 is perfect, lower is better.",
-        sign=-1,
-        in_unit=True,
-    ),
-    "mae": Metric(
-        "Mean absolute error",
-        "By how much predictions are off on average, in the unit of the outcome: 0 is perfect, "
-        "lower is better.",
-        sign=-1,
-        in_unit=True,
-    ),
-    "calibration_intercept": Metric(
-        "Calibration intercept",
-        "What was seen less what was predicted, on average, in the unit of the outcome: 0 is "
-        "right, above 0 predictions are too low.",
-        sign=0,
-        in_unit=True,
-    ),
-    "poisson_deviance": Metric(
-        "Poisson deviance",
-        "Mean distance between predicted and seen counts, on the scale of a Poisson likelihood: 0 "
-        "is perfect, lower is better.",
-        sign=-1,
-    ),
-}
 
 
 #: Plain titles of what a study file names, for studies that give no title of their own.
@@ -173,11 +36,6 @@ def title(name: str, given: Any = None, task: str = "survival") -> str:
     if name == "by-outcome" and task != "survival":
         return "Hospitals differ in the outcome"
     return TITLES.get(name, bare)
-
-
-def metric(name: str) -> Metric:
-    """Return what is known of a metric; an unknown one is printed by its name."""
-    return METRICS.get(name) or Metric(name.replace("_", " "), "")
 
 
 def number(value: Any) -> float:
@@ -304,6 +162,17 @@ def duration(value: Any) -> str:
     if minutes < 100:
         return f"{minutes} min {rest} s"
     return f"{minutes // 60} h {minutes % 60} min"
+
+
+_SPELT = (
+    "no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven",
+    "twelve",
+)  # fmt: skip
+
+
+def spelt(n: int) -> str:
+    """Return a small count as a word, a larger one in figures."""
+    return _SPELT[n] if n < len(_SPELT) else count(n)
 
 
 def inline(label: str) -> str:

@@ -192,6 +192,7 @@ class Coordinator:
         if not 0 <= quorum <= 1:
             raise SettingError(f"quorum is {quorum!r}; give a fraction of the sites, 0 to 1.")
         self._run = _Run(transport, ledger or Ledger(), journal, observer, secure)
+        self._adding = transport if isinstance(transport, Adding) else None
         self._sites = tuple(sorted(transport.sites))
         self._quorum = quorum
         self._weights: Mapping[str, float] = {}
@@ -376,8 +377,8 @@ class Coordinator:
         intake = Intake(call, weights, exact=exact if call.verb == "sum" else 0)
         transport = self._run.transport
         parts = None
-        if exact and call.verb == "sum" and isinstance(transport, Adding):
-            parts = transport.add(call, self._sites, weights)
+        if exact and call.verb == "sum" and self._adding is not None:
+            parts = self._adding.add(call, self._sites, weights)
         if parts is None:
             for site, reply in transport.ask(call, self._sites):
                 intake.take(site, reply)

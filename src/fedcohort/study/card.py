@@ -102,7 +102,8 @@ def _what(
             f"- Trained on: {source}, the training rows "
             f"of the first repeat ({share:.0f} % of {data['rows']} rows{held})",
             f"- Outcome: {', '.join(_outcome(results)) or 'none'}"
-            + (f" ({unit})" if (unit := results["outcome"].get("unit")) else ""),
+            + (f" ({unit})" if (unit := results["outcome"].get("unit")) else "")
+            + (" (judges the clusters; no fit has seen it)" if _judges(results) else ""),
             f"- Role in the study: {declared['role']}",
             f"- Seed: {plan.seed}; fedcohort {fedcohort.__version__}",
         ]
@@ -265,12 +266,18 @@ def _level(results: Mapping[str, Any], arm: Arm) -> str:
     return parameters.coverage(declared["settings"])
 
 
+def _judges(results: Mapping[str, Any]) -> bool:
+    """Return whether there is an outcome that only judges."""
+    return results["task"] == "clustering" and bool(results["outcome"]["columns"])
+
+
 def _use(arm: Arm, results: Mapping[str, Any]) -> str:
     """Return how the model is applied."""
     what = {
         "survival": "risk score, median survival time and survival curve",
         "classification": "probability",
         "regression": "predicted value",
+        "clustering": "cluster",
     }.get(str(results["task"]), "prediction")
     return (
         f"## Use\n\n    fedcohort predict models/{arm.name} PATIENTS.csv\n\n"

@@ -32,7 +32,7 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 from scipy.special import ndtri
-from scipy.stats import false_discovery_control, fisher_exact, ttest_ind
+from scipy.stats import false_discovery_control, fisher_exact, ttest_ind_from_stats
 
 from fedcohort.arrays import Array
 from fedcohort.data.columns import NumberColumn
@@ -97,6 +97,11 @@ def feature_rows(
             rows += _of_levels(column, labels, shown, min_cell)
         else:
             rows += _of_number(column, labels, shown, min_cell)
+    return adjusted(rows)
+
+
+def adjusted(rows: list[Row]) -> list[Row]:
+    """Return rows by cluster, with q of all of them."""
     rows.sort(key=lambda row: row["cluster"])
     if rows:
         p = [1.0 if row["p"] is None else float(row["p"]) for row in rows]
@@ -106,14 +111,27 @@ def feature_rows(
 
 
 def _of_levels(column: Levels, labels: Array, shown: Array, min_cell: int) -> list[Row]:
-    """Return eq. (1) for each level and cluster."""
-    k, last = len(shown), len(column.features)
-    table = np.zeros((k, last + 1), np.int64)
+    """Count levels, and return eq. (1) for each level and cluster."""
+    table = np.zeros((len(shown), len(column.features) + 1), np.int64)
     np.add.at(table, (labels, column.codes), 1)  # −1, a missing level, is the last
+    return level_rows(column.features, table, shown, min_cell)
+
+
+def level_rows(
+    features: tuple[str | None, ...], table: Array, shown: Array, min_cell: int
+) -> list[Row]:
+    """Return eq. (1) for each level and cluster.
+
+    Parameters
+    ----------
+    features : (l,), as `Levels` has them.
+    table : (k, l + 1) rows by cluster and level, those where it is missing last.
+    """
+    k, last = len(shown), len(features)
     rows_hidden, levels_hidden = hidden_levels(table, min_cell)
     known = table[:, :last].sum(axis=1)
     found: list[Row] = []
-    for level, feature in enumerate(column.features):
+    for level, feature in enumerate(features):
         if feature is None:
             continue
         total = int(table[:, level].sum())
@@ -122,13 +140,13 @@ def _of_levels(column: Levels, labels: Array, shown: Array, min_cell: int) -> li
             a, n = int(table[c, level]), int(known[c])
             rest = total - a, int(known.sum()) - n
             told = told and n > 0 and rest[1] > 0
-            numbers: Row = odds(a, n, *rest) if told else dict.fromkeys(_ODDS)
+            numbers: Row = odds(a, n, *rest) if told else dict.fromkeys(ODDS)
             found.append({"cluster": c, "feature": feature, "kind": "share", **numbers})
     return found
 
 
-#: Of a level.
-_ODDS = ("share", "rest", "odds_ratio", "difference", "low", "high", "p")
+#: What a row has besides its names and q.
+ODDS = ("share", "rest", "odds_ratio", "difference", "low", "high", "p")
 
 
 def odds(a: int, n: int, c: int, r: int) -> Row:
@@ -153,7 +171,7 @@ def _of_number(column: Number, labels: Array, shown: Array, min_cell: int) -> li
     for c in range(len(shown)):
         parts = [column.values[labels == c], column.values[labels != c]]
         means = [ShownNumber.of(part, min_cell).mean for part in parts]
-        numbers: Row = dict.fromkeys(_ODDS)
+        numbers: Row = dict.fromkeys(ODDS)
         if shown[c] and None not in means:
             numbers = {"share": means[0], "rest": means[1], **difference(*parts)}
         found.append({"cluster": c, "feature": column.feature, "kind": "mean", **numbers})
@@ -162,15 +180,29 @@ def _of_number(column: Number, labels: Array, shown: Array, min_cell: int) -> li
 
 def difference(inside: Array, outside: Array) -> Row:
     """Return eq. (2) of values in the cluster and in the rest, NaN where missing."""
-    x, y = (v[~np.isnan(v)] for v in (inside, outside))
-    n, r = len(x), len(y)
-    pooled = ((n - 1) * x.var(ddof=1) + (r - 1) * y.var(ddof=1)) / (n + r - 2)
+    parts = (v[~np.isnan(v)] for v in (inside, outside))
+    return apart(*(Told(len(v), float(v.mean()), float(v.std(ddof=1))) for v in parts))
+
+
+class Told(NamedTuple):
+    """How many values there are, their mean, and their sd with n − 1."""
+
+    n: int
+    mean: float
+    sd: float
+
+
+def apart(x: Told, y: Told) -> Row:
+    """Return eq. (2) from what is told of the values in the cluster and in the rest."""
+    n, r = x.n, y.n
+    pooled = ((n - 1) * x.sd**2 + (r - 1) * y.sd**2) / (n + r - 2)
     numbers: Row = dict.fromkeys(("odds_ratio", "difference", "low", "high", "p"))
     if not pooled > 0:
         return numbers
-    d = float((x.mean() - y.mean()) / math.sqrt(pooled))
+    d = (x.mean - y.mean) / math.sqrt(pooled)
     spread = Z * math.sqrt((n + r) / (n * r) + d * d / (2 * (n + r)))
-    p = float(ttest_ind(x, y, equal_var=False).pvalue)
+    test = ttest_ind_from_stats(x.mean, x.sd, n, y.mean, y.sd, r, equal_var=False)
+    p = float(test.pvalue)  # pyright: ignore[reportAttributeAccessIssue]
     return numbers | {
         "difference": round(d, DIGITS),
         "low": round(d - spread, DIGITS),

@@ -44,11 +44,15 @@ def components(z: Array) -> tuple[Array, Array]:
     """
     n = max(1, len(z))
     mean = z.sum(axis=0) / n
-    moments = (z - mean).T @ (z - mean) / n
-    axes = np.linalg.eigh(moments)[1][:, ::-1][:, :2]
+    return mean, main_axes((z - mean).T @ (z - mean) / n)
+
+
+def main_axes(covariance: Array) -> Array:
+    """Return the axes of `components` of a covariance (d, d): (d, 2)."""
+    axes = np.linalg.eigh(covariance)[1][:, ::-1][:, :2]
     axes = np.pad(axes, ((0, 0), (0, 2 - axes.shape[1])))
     largest = np.take_along_axis(axes, np.abs(axes).argmax(axis=0)[None], axis=0)
-    return mean, axes * np.where(largest < 0, -1.0, 1.0)
+    return axes * np.where(largest < 0, -1.0, 1.0)
 
 
 def map_rows(
@@ -73,43 +77,55 @@ def map_rows(
     site, names = sites
     found: list[Row] = []
     for c in np.flatnonzero(shown):
-        found += _ellipse(at[labels == c], None, int(c), min_cell)
+        found += ellipse(at[labels == c], None, int(c), min_cell)
         for j, name in enumerate(names):
             if cells[c, j]:
-                found += _ellipse(at[(labels == c) & (site == name)], name, int(c), min_cell)
+                found += ellipse(at[(labels == c) & (site == name)], name, int(c), min_cell)
     return found
 
 
-def _ellipse(at: Array, site: str | None, cluster: int, min_cell: int) -> list[Row]:
+def ellipse(at: Array, site: str | None, cluster: int, min_cell: int) -> list[Row]:
     """Return mean and spread of points (n, 2), or nothing where they are too few."""
     if len(at) < 2 * max(min_cell, 1):
         return []
     middle = [ShownNumber.of(at[:, j], min_cell).mean if at[:, j].any() else 0.0 for j in (0, 1)]
     if None in middle:
         return []
-    values, axes = np.linalg.eigh(np.cov(at.T))
+    return [placed(middle, np.cov(at.T), site, cluster, len(at))]
+
+
+def placed(
+    middle: list[float | None], covariance: Array, site: str | None, cluster: int, n: int
+) -> Row:
+    """Return a row of the map.
+
+    Parameters
+    ----------
+    middle : rounded mean (2,); `covariance` (2, 2) with n − 1.
+    """
+    values, axes = np.linalg.eigh(covariance)
     short, long = np.sqrt(np.maximum(values, 0.0))
     turned = math.degrees(math.atan2(axes[1, 1], axes[0, 1])) % 180.0
-    return [
-        {"space": "pca", "site": site, "cluster": cluster, "x": middle[0], "y": middle[1]}
-        | {"sx": _round(long), "sy": _round(short), "angle": float(round(turned)), "n": len(at)}
-    ]
+    return {
+        "space": "pca", "site": site, "cluster": cluster, "x": middle[0], "y": middle[1],
+        "sx": _round(long), "sy": _round(short), "angle": float(round(turned)), "n": n,
+    }  # fmt: skip
 
 
 def _round(value: float) -> float:
     return float(f"{value:.{DIGITS}g}")
 
 
-def image_rows(run: Run, x: Array, shown: Array, seed: int) -> list[Row]:
+def image_rows(run: Run, fits: bool, shown: Array, seed: int) -> list[Row]:
     """Return synthetic patients of each cluster; none where the model has no `sample`.
 
     Parameters
     ----------
-    x : training rows (n, p); pictures are of features from 0 to 1.
+    fits : whether all features are from 0 to 1, as pictures are.
     shown : (k,) bool, clusters that are shown.
     seed : what the patients are drawn by.
     """
-    if not len(x) or x.min() < 0 or x.max() > 1:
+    if not fits:
         return []
     rng, k = np.random.default_rng((seed, 0x696D6167)), len(shown)
     found: list[list[Array]] = [[] for _ in range(k)]
@@ -121,7 +137,8 @@ def image_rows(run: Run, x: Array, shown: Array, seed: int) -> list[Row]:
                     found[c].append(row)
             if all(len(rows) == PATIENTS for rows in found):
                 break
-    features, shape = list(run.design.features), list(shape_of(x.shape[1]))
+    features = list(run.design.features)
+    shape = list(shape_of(len(features)))
     return [
         {"cluster": c, "patient": i, "values": np.round(row, 3).tolist()}
         | {"features": features, "shape": shape}

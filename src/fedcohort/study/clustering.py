@@ -25,26 +25,25 @@ OF_OUTCOME: Mapping[str, tuple[str, ...]] = {
     "survival": ("c_index", "log_rank_p"), "classification": ("accuracy", "ari", "nmi"),
 }  # fmt: skip
 OF_MODELS, OF_BOUND = ("cycle_accuracy", "reconstruction"), ("agreement",)
+#: What stands for a metric where rows stay at their sites; None for nothing. A silhouette compares
+#: all pairs of rows, and pooled clusters take all rows.
+OVER_NETWORK: Mapping[str, str | None] = {
+    "silhouette": "simplified_silhouette", "agreement": None,
+}  # fmt: skip
 
 
-def check(doc: Document, tune: Mapping[str, Any], *, network: bool) -> None:
+def check(doc: Document, tune: Mapping[str, Any]) -> None:
     """Refuse what a study of clusters cannot do.
 
     Raises
     ------
-    StudyError : it would be tuned, by an outcome that no fit may see; or rows stay at their sites.
+    StudyError : it would be tuned, by an outcome that no fit may see.
     """
     if tune:
         raise doc.error(
             ("tune",),
             "clusters have no outcome to tune by. Give the settings, such as n_clusters, or list "
             "several arms.",
-        )
-    if network:
-        raise doc.error(
-            ("task",),
-            "a study of clustering cannot be judged where rows stay at their sites yet. Run it on "
-            "a simulated copy, or fit the method with fedcohort.fit.",
         )
 
 
@@ -56,3 +55,9 @@ def metrics_of(outcome: Outcome | None, arms: tuple[Arm, ...]) -> tuple[str, ...
     apart |= set() if "reconstruct" in gives else set(OF_MODELS)
     apart |= set() if any(arm.scope == "centralised" for arm in arms) else set(OF_BOUND)
     return tuple(m for m in METRICS if m not in apart)
+
+
+def over_network(metrics: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the metrics of a study whose rows stay at their sites, in the place of these."""
+    found = (OVER_NETWORK.get(m, m) for m in metrics)
+    return tuple(m for m in found if m is not None)

@@ -82,7 +82,8 @@ def cluster_rows(run: Run, judge: Clusters, laid: Laid, seed: int) -> dict[str, 
         plain(row) for row in feature_rows(run.design, judge.train, labels, told, m)
     ]
     found["cluster_map"] = map_rows(latent(run, x), labels, (site, names), told, cells, m)
-    found["cluster_images"] = image_rows(run, x, told, seed)
+    fits = len(x) > 0 and bool((x >= 0).all() and (x <= 1).all())
+    found["cluster_images"] = image_rows(run, fits, told, seed)
     if (seen := judge.survival) is not None:
         found["cluster_curves"] = _curves(blind, *seen, m)
         found["cluster_log_rank"] = _log_rank(blind, *seen)

@@ -4,8 +4,10 @@ A regression has one for each column of x; a perceptron of widths p, h₁, …, 
 
     Σ_i (w_i + 1) w_{i+1},   w = (p, h₁, …, h_k, 1)                                         (1)
 
-An intercept, a baseline hazard and what a method adds for sites count for nothing: a site's rows
-bear them many times. Penalties are not looked at. `privacy.disclosure.models` has the rule.
+Settings of other models say it themselves, by a method ``free_parameters(features)``; curves and
+tables have none. An intercept, a baseline hazard and what a method adds for sites count for
+nothing: a site's rows bear them many times. Penalties are not looked at.
+`privacy.disclosure.models` has the rule.
 
 Revealed: how many sites have too few rows, where a report says so.
 """
@@ -28,7 +30,12 @@ if TYPE_CHECKING:
 
 def free_parameters(method: str, settings: dict[str, Any], features: int) -> int:
     """Return the free parameters of a model of so many columns of x."""
-    config: Any = registry.find(method).configure(settings)
+    known = registry.find(method)
+    config: Any = known.configure(settings)
+    if "curves" in known.gives or not {"predict", "transform"} & known.gives:
+        return 0
+    if hasattr(config, "free_parameters"):
+        return config.free_parameters(features)
     hidden: Sequence[int] = getattr(config, "hidden", ())
     if not hidden or not features:
         return features

@@ -137,12 +137,20 @@ def check(doc: Document, base: Path, *, network: bool = False) -> Plan:
     }
     tune = tuning(reader)
     if task == "clustering":
-        clustering.check(doc, tune, network=network)
+        clustering.check(doc, tune)
     reader.mapping(("evaluate",), ("test_fraction", "repeats", "draws", "metrics"))
     found = privacy.read(reader)
     arms = arms_of(reader, task, preprocess, tune)
     if found.dp is not None:
         _check_private(reader, found.dp, arms, tune)
+    metrics = _metrics(reader, task, outcome, arms)
+    if network and task == "clustering":
+        metrics = clustering.over_network(metrics)
+        if not metrics:
+            raise doc.error(
+                ("evaluate", "metrics"),
+                "none of these can be computed where rows stay at their sites; ask for silhouette.",
+            )
     return Plan(
         study=study,
         question=reader.text(("question",), ""),
@@ -160,7 +168,7 @@ def check(doc: Document, base: Path, *, network: bool = False) -> Plan:
         test_fraction=reader.number(("evaluate", "test_fraction"), 0.25, 0.0, 1.0, open_ends=True),
         repeats=reader.whole(("evaluate", "repeats"), 5, low=1, high=MOST_REPEATS),
         draws=reader.whole(("evaluate", "draws"), 200, low=2, high=MOST_DRAWS),
-        metrics=_metrics(reader, task, outcome, arms),
+        metrics=metrics,
         tune=tune,
         min_cell=found.min_cell,
         privacy=found,

@@ -72,7 +72,7 @@ def train_pair(
 def visit_pair(
     site: Site[Any, None], *, theta: Array, plan: str, rate: float, below: str, weights: Array
 ) -> Visit:
-    """Train a pair as `train_pair` does; reply the pair itself, for a robust aggregation."""
+    """Train a pair likewise; reply the pair itself, for a robust aggregation."""
     theta, loss, n = _trained(site, theta, plan, rate, below, weights)
     return Visit(theta, np.array(float(n)), np.array(n * loss))
 

@@ -18,7 +18,7 @@ import numpy as np
 from fedcohort.arrays import Array
 from fedcohort.numerics.centroids import nearest
 from fedcohort.protocol import Federation, Site, check_all_answered, message, summed
-from fedcohort.training.points import Space, points_of
+from fedcohort.training.points import Kept, Space, points_at
 
 
 @message
@@ -57,7 +57,7 @@ def labels(z: Array, path: Array, moves: Array) -> Array:
 
 @summed
 def count_near(
-    site: Site[Any, None],
+    site: Site[Any, Kept | None],
     *,
     path: Array,
     moves: Array,
@@ -69,7 +69,7 @@ def count_near(
     groups: Array,
 ) -> Near:
     """Count the rows of each cluster, and of each that was before."""
-    z = points_of(site.data.x, space, theta, frame, groups)
+    z = points_at(site, space, theta, frame, groups)
     label = labels(z, path, moves)
     k, b = path.shape[1], before.shape[1] if len(before) else 0
     flow = np.zeros((b, k), np.int64)
@@ -82,7 +82,7 @@ def count_near(
 
 @summed
 def sum_near(
-    site: Site[Any, None],
+    site: Site[Any, Kept | None],
     *,
     path: Array,
     moves: Array,
@@ -97,11 +97,11 @@ def sum_near(
 
     unscaled : sum the points as they are before the space's scale, which still says what is near.
     """
-    z = points_of(site.data.x, space, theta, frame, groups)
+    z = points_at(site, space, theta, frame, groups)
     label = labels(z, path, moves)
     if unscaled:
         plain = replace(Space.of(space, theta, frame, groups), scale="none", frame=np.zeros((0, 0)))
-        z = points_of(site.data.x, **plain.given)
+        z = points_at(site, **plain.given)
     drift, squares = np.zeros(about.shape), np.zeros(about.shape)
     for j, at in enumerate(about):
         own = z[label == j] - at

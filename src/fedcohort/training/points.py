@@ -6,7 +6,11 @@ rows is the number of columns in which they differ. Then, where asked for, it is
 
     standard  (z − shift) / spread        l1  z / Σ_j |z_j|        l2  z / ‖z‖               (1)
 
-where a point at 0 stays there. A site works its points out once for each space.
+where a point at 0 stays there. A site works its points out once for each space. The θ of a wide
+network is much longer than a question about its points: sites can be told it once (`place`), and
+keep the points from then on.
+
+Revealed by `place`: how many rows there are, as a sum over all sites.
 """
 
 from __future__ import annotations
@@ -15,13 +19,13 @@ import hashlib
 import json
 import math
 import weakref
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from fedcohort.arrays import Array
-from fedcohort.protocol import DataError
+from fedcohort.protocol import DataError, Federation, Keep, Site, message, summed
 
 #: Names of the scalings, the plain one first.
 SCALES = ("none", "standard", "l1", "l2")
@@ -39,6 +43,7 @@ class Space:
     frame : (2, d), shift and spread of the standard scale; (0, 0) of others.
     groups : (p,), the number of the variable whose level each column of x is; (0,) where columns
         are numbers. A row without any of the levels has the variable's first, that no column has.
+    kept : whether sites keep the network's points (`placed`), so that steps are not told θ.
     """
 
     network: str = ""
@@ -48,16 +53,18 @@ class Space:
     scale: str = "none"
     frame: Array = field(default_factory=lambda: np.zeros((0, 0)))
     groups: Array = field(default_factory=lambda: np.zeros(0, np.int64))
+    kept: bool = False
 
     @property
     def text(self) -> str:
         """What determines the space besides its arrays, for a step's argument."""
-        return json.dumps([self.network, self.dtype, self.device, self.scale])
+        return json.dumps([self.network, self.dtype, self.device, self.scale, self.kept])
 
     @property
     def given(self) -> dict[str, Any]:
         """The arguments by which a step knows the space."""
-        arrays = {"theta": self.theta, "frame": self.frame, "groups": self.groups}
+        theta = np.zeros(0) if self.kept else self.theta
+        arrays = {"theta": theta, "frame": self.frame, "groups": self.groups}
         return {"space": self.text, **arrays}
 
     @property
@@ -68,10 +75,10 @@ class Space:
     @classmethod
     def of(cls, space: str, theta: Array, frame: Array, groups: Array) -> Space:
         """Return the space that a step was given."""
-        network, dtype, device, scale = json.loads(space)
+        network, dtype, device, scale, kept = json.loads(space)
         return cls(
             network=network, theta=theta, dtype=dtype, device=device, scale=scale, frame=frame,
-            groups=groups,
+            groups=groups, kept=kept,
         )  # fmt: skip
 
     def points(self, x: Array) -> Array:
@@ -114,6 +121,60 @@ def _encoded(x: Array, space: Space) -> Array:
     net = network(space.network, space.dtype, space.device)
     net.load(space.theta)
     return encoded(net, x).astype(np.float64)
+
+
+@message
+class Placed:
+    """How many rows () a site has placed."""
+
+    rows: Array
+
+
+@message
+class Kept:
+    """What a site keeps: points (n, d) of its rows, without a scale, and their clusters (n,).
+
+    Either may be empty.
+    """
+
+    points: Array
+    labels: Array
+
+
+@summed
+def place(site: Site[Any, Any], *, theta: Array, space: str) -> Keep[Placed, Kept]:
+    """Place the rows in the latent space of a network, and keep their points."""
+    nothing = np.zeros((0, 0)), np.zeros(0, np.int64)
+    bare = replace(Space.of(space, theta, *nothing), scale="none", kept=False)
+    z = points_of(site.data.x, **bare.given)
+    return Keep(Placed(np.array(len(z))), Kept(z.copy(), nothing[1]))
+
+
+STEPS = (place,)
+
+
+def placed(fed: Federation, space: Space) -> tuple[Federation, Space]:
+    """Let sites place their rows; return those that did, and the space without its θ."""
+    kept = replace(space, kept=True)
+    fed.sum(place, theta=space.theta, space=kept.text)
+    return fed.only(fed.answered), kept
+
+
+def points_at(
+    site: Site[Any, Kept | None], space: str, theta: Array, frame: Array, groups: Array
+) -> Array:
+    """Return a site's points (n, d), from what it keeps, or as `points_of`.
+
+    Raises
+    ------
+    DataError : it was not asked to place its rows; or a value that is not finite.
+    """
+    here = Space.of(space, theta, frame, groups)
+    if not here.kept:
+        return points_of(site.data.x, space, theta, frame, groups)
+    if site.state is None or len(site.state.points) != len(site.data.x):
+        raise DataError("this site has not placed its rows in the latent space. Start again.")
+    return here.scaled(site.state.points)
 
 
 @dataclass

@@ -36,7 +36,7 @@ from fedcohort.protocol import (
     summed,
 )
 from fedcohort.training.partition import Cells, count
-from fedcohort.training.points import PLAIN, Space, points_of
+from fedcohort.training.points import PLAIN, Kept, Space, points_at
 
 #: Candidates for each cluster, the fewest of them, how often they are drawn, and the part of the
 #: standard deviation that is left each time.
@@ -71,7 +71,7 @@ class OwnCentroids:
 
 @summed
 def sum_points(
-    site: Site[Any, None],
+    site: Site[Any, Kept | None],
     *,
     origin: Array,
     products: bool,
@@ -81,7 +81,7 @@ def sum_points(
     groups: Array,
 ) -> Moments:
     """Sum all points, their squares and, where asked for, their products."""
-    z = points_of(site.data.x, space, theta, frame, groups)
+    z = points_at(site, space, theta, frame, groups)
     fractions = ((z != 0.0) & (z != 1.0)).any(axis=0).astype(np.int64)
     off = z - (origin if len(origin) else np.zeros(z.shape[1]))
     inner = off.T @ off if products else np.zeros((0, 0))
@@ -90,7 +90,7 @@ def sum_points(
 
 @gathered
 def own_centroids(
-    site: Site[Any, None],
+    site: Site[Any, Kept | None],
     *,
     k: int,
     restarts: int,
@@ -101,7 +101,7 @@ def own_centroids(
     groups: Array,
 ) -> OwnCentroids:
     """Cluster the site's own rows, and return centroids of clusters that are not small."""
-    z = points_of(site.data.x, space, theta, frame, groups)
+    z = points_at(site, space, theta, frame, groups)
     if len(z) < max(least, 1):
         return OwnCentroids(np.zeros((0, z.shape[1])), np.zeros(0, np.int64))
     k = min(k, len(np.unique(z, axis=0)))

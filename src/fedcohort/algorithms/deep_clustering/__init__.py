@@ -21,7 +21,7 @@ from fedcohort.algorithms.deep_clustering.steps import (
 )
 from fedcohort.models.stacking import lower, objectives, pairs
 from fedcohort.protocol import Method, SettingError, Step, Task
-from fedcohort.training import layerwise, lloyd, seeding
+from fedcohort.training import layerwise, lloyd, points, seeding
 from fedcohort.training.points import Space
 
 SUMS = (
@@ -74,7 +74,12 @@ def over(config: DeepClusteringSettings, sites: int) -> None:
 def asks(config: DeepClusteringSettings) -> tuple[Step[..., Any], ...]:
     """Return the steps that a fit with these settings can ask for."""
     plain = config.centre.plain
-    found: list[Step[..., Any]] = [look_at_columns, soft_frequencies, *lloyd.STEPS]
+    found: list[Step[..., Any]] = [
+        look_at_columns,
+        soft_frequencies,
+        *points.STEPS,
+        *lloyd.STEPS,
+    ]
     found += [rebuild, refine] if plain else [rebuild_seen, refine_seen]
     if config.patience is not None:
         found.append(held_out_loss)
@@ -96,7 +101,9 @@ def bounds(config: DeepClusteringSettings, task: Task) -> Mapping[str, Collectio
     small = (replace(plan, network=pair.spec, loss=goal.spec) for pair, goal in made)
     plans = [plan, *small, *(config.cluster_plan(p, k) for k in range(1, most + 1))]
     spaces = (
-        Space(network=plan.network, dtype=config.dtype, device=config.device, scale=scale)
+        Space(
+            network=plan.network, dtype=config.dtype, device=config.device, scale=scale, kept=True
+        )
         for scale in ("none", config.latent_scale)
     )
     return {
@@ -126,7 +133,7 @@ METHOD = Method(
     settings=DeepClusteringSettings,
     fit=fit,
     model=DeepClusters,
-    steps=(*STEPS, *layerwise.STEPS, *seeding.STEPS, *lloyd.STEPS),
+    steps=(*STEPS, *layerwise.STEPS, *points.STEPS, *seeding.STEPS, *lloyd.STEPS),
     asks=asks,
     bounds=bounds,
     visible=visible,

@@ -125,4 +125,6 @@ class DeepClusters(Fitted):
     def restore(cls, arrays: Mapping[str, Array], meta: Mapping[str, Any]) -> Self:
         """Rebuild the model from what `arrays` and `meta` returned."""
         given: dict[str, Any] = {**arrays, **meta}
-        return cls(**given | {name: tuple(meta[name]) for name in ("features", "numbers")})
+        for name in ("features", "numbers"):
+            given[name] = tuple(given[name])
+        return cls(**given)

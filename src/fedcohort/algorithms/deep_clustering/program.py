@@ -18,10 +18,13 @@ Clusters with fewer than `min_cell` rows, or none, are given up, the smallest fi
 counted with the nearest of the others. Means and variances within the clusters that are left make
 synthetic rows.
 
-Revealed: what `steps` says; `Near` and `Sums` of latent points (`training.partition`) once at the
-end, and with ``centroids: lloyd`` in the rounds of k-means, all as sums over all sites; with other
-centroids `OwnCentroids` of each site, once (`training.seeding`). With ``n_clusters: auto`` what
-`training.how_many` says, and with ``pretrain: layerwise`` what `training.layerwise` says.
+Before centroids are looked for, and at the end, sites are told θ once and keep their latent points.
+
+Revealed: what `steps` says; `Placed` twice; `Near` and `Sums` of latent points
+(`training.partition`) once at the end, and with ``centroids: lloyd`` in the rounds of k-means, all
+as sums over all sites; with other centroids `OwnCentroids` of each site, once (`training.seeding`).
+With ``n_clusters: auto`` what `training.how_many` says, and with ``pretrain: layerwise`` what
+`training.layerwise` says.
 """
 
 from __future__ import annotations
@@ -51,7 +54,7 @@ from fedcohort.training import layerwise
 from fedcohort.training.how_many import by_consensus, by_gap
 from fedcohort.training.lloyd import Found, lloyd, unscaled
 from fedcohort.training.partition import Cells, sum_near
-from fedcohort.training.points import Space
+from fedcohort.training.points import Space, placed
 from fedcohort.training.seeding import Cloud, cloud, from_candidates, from_sites, standard
 from fedcohort.training.server import RULES
 from fedcohort.training.strategies import Visits, averaging
@@ -176,7 +179,7 @@ def centroids(
     SettingError : sites' own centroids are fewer than k, or at fewer places.
     """
     rng, least = task.rng, least_of(fed, task)
-    space = latent(config, task, theta)
+    fed, space = placed(fed, latent(config, task, theta))
     if config.latent_scale == "standard":
         space = standard(fed, space, least=least)
     space = replace(space, scale=config.latent_scale)
@@ -279,10 +282,11 @@ def within(
     fed: Federation, config: DeepClusteringSettings, task: Task, theta: Array, mu: Array
 ) -> Within:
     """Return what clusters are like, those of few rows given up; see the header."""
-    space, least = latent(config, task, theta), least_of(fed, task)
+    least = least_of(fed, task)
+    fed, space = placed(fed, latent(config, task, theta))
     found = lloyd(fed, mu, space, rng=task.rng, least=least, rounds=0)
     order = np.argsort(-found.counts, kind="stable")
-    mu, fed = found.centroids[order], fed.only(found.sites)
+    mu = found.centroids[order]
     told = fed.sum(
         sum_near, path=mu[None], moves=Cells.around(mu).moves, about=mu, unscaled=False,
         **space.given,

@@ -182,6 +182,11 @@ class DeepClusteringSettings:
         alpha = float(max(k - 1, 1)) if self.alpha == "k-1" else self.alpha
         return Dec.of(replace(self.autoencoder(n_features), dropout=0.0), k, alpha)
 
+    def free_parameters(self, n_features: int) -> int:
+        """Return the numbers that a fit learns: P of the autoencoder, and those of centroids."""
+        a, k = self.autoencoder(n_features), self.numbers[-1]
+        return a.size + k * a.widths[-1]
+
     @property
     def reconstruction(self) -> Reconstruction:
         """What phase 1 minimises; frequencies of flips come with each call."""

@@ -1,10 +1,20 @@
 """Hierarchical Dirichlet process over sites: topics of rows of zeros and ones."""
 
+from collections.abc import Collection, Mapping
+from typing import Any
+
 from fedcohort.algorithms.hdp.model import TopicModel
 from fedcohort.algorithms.hdp.program import HdpSettings, fit
 from fedcohort.algorithms.hdp.topics import STEPS
-from fedcohort.protocol import Method
+from fedcohort.protocol import Method, Task
+from fedcohort.training.points import PLAIN
 from fedcohort.training.seeding import sum_points
+
+
+def bounds(config: HdpSettings, task: Task) -> Mapping[str, Collection[Any]]:
+    """Return what the steps of a fit with these settings are asked with (`Method.bounds`)."""
+    return {"space": (PLAIN.text,), "products": (False,), "iterations": (config.iterations,)}
+
 
 METHOD = Method(
     name="hdp",
@@ -22,6 +32,7 @@ METHOD = Method(
     steps=(sum_points, *STEPS),
     gives=frozenset({"predict", "transform", "summary"}),
     preprocess={"scale": "none", "impute": "median"},
+    bounds=bounds,
 )
 
 __all__ = ["METHOD", "HdpSettings", "TopicModel", "fit"]

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
+from typing import Any
+
 from fedcohort.algorithms.kmeans.model import Clusters
 from fedcohort.algorithms.kmeans.program import fit_means, fit_modes
 from fedcohort.algorithms.kmeans.settings import MeansSettings, ModesSettings
-from fedcohort.protocol import Method, SettingError
+from fedcohort.protocol import Method, SettingError, Step, Task
 from fedcohort.training import lloyd, seeding
+from fedcohort.training.points import PLAIN
 
 STEPS = (*seeding.STEPS, *lloyd.STEPS)
 ROUNDS = (
@@ -39,6 +43,25 @@ def _visible(config: MeansSettings | ModesSettings) -> str:
     return "seeding: sites" if config.seeding == "sites" else ""
 
 
+def asks(config: MeansSettings | ModesSettings) -> tuple[Step[..., Any], ...]:
+    """Return the steps that a fit with these settings can ask for."""
+    own = (seeding.own_centroids,) if config.seeding == "sites" else ()
+    return (seeding.sum_points, *own, *lloyd.STEPS)
+
+
+def bounds(config: MeansSettings | ModesSettings, task: Task) -> Mapping[str, Collection[Any]]:
+    """Return what the steps of a fit with these settings are asked with (`Method.bounds`)."""
+    auto = isinstance(config, MeansSettings) and config.n_clusters == "auto"
+    gap = isinstance(config, MeansSettings) and auto and config.choose == "gap"
+    return {
+        "space": (PLAIN.text,),
+        "k": () if auto else (config.n_clusters,),
+        "restarts": (config.restarts,),
+        "products": (gap,),
+        "unscaled": (False,),
+    }
+
+
 def _over(config: MeansSettings, sites: int) -> None:
     """Refuse a consensus of too few sites."""
     if config.n_clusters == "auto" and config.choose == "consensus" and sites < 3:
@@ -65,6 +88,8 @@ KMEANS = Method(
     preprocess={"scale": "standard", "impute": "median"},
     alone={"choose": "gap"},
     visible=_visible,
+    asks=asks,
+    bounds=bounds,
     over=_over,
 )
 KMODES = Method(
@@ -81,6 +106,8 @@ KMODES = Method(
     gives=frozenset({"predict", "transform", "summary"}),
     preprocess={"scale": "none", "impute": "median"},
     visible=_visible,
+    asks=asks,
+    bounds=bounds,
 )
 
 __all__ = ["KMEANS", "KMODES", "Clusters", "MeansSettings", "ModesSettings"]

@@ -35,6 +35,10 @@ class ModesSettings:
         _check(self, "kmodes")
         _check_number(self.n_clusters, "kmodes")
 
+    def free_parameters(self, features: int) -> int:
+        """Return k p: a mode has one of each column."""
+        return self.n_clusters * features
+
 
 @dataclass(frozen=True, kw_only=True)
 class MeansSettings:
@@ -66,6 +70,11 @@ class MeansSettings:
         0.0001, "end where centroids move less, as squares", "mean variance within clusters"
     )
     rounds: int = setting(300, "the most rounds")
+
+    def free_parameters(self, features: int) -> int:
+        """Return k p, with the most clusters that are tried."""
+        k = max(self.k_range) if self.n_clusters == "auto" else self.n_clusters
+        return k * features
 
     def __post_init__(self) -> None:
         _check(self, "kmeans")

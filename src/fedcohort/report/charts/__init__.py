@@ -21,6 +21,11 @@ curves_with_risk_table(series, x_title, y_title="survival", *, x_domain=None, y_
     ``Series.panel``.
 scatter_with_diagonal(series, x_title, y_title, *, domain=(0, 1), marks=True)
     square panels with the diagonal: calibration (marks), ROC (no marks).
+ellipses(found, x_title, y_title)
+    one `Ellipse` a group, a panel for each ``Ellipse.panel``, with one unit on both axes.
+pictures(groups, shape)
+    one `Group` a line: its average and its patients as pictures, a cell for each feature; a page
+    has room for ``most_groups(shape, patients)``.
 
 Each returns a `Draw`: ``figure("importance-cox", title, note, bars(rows, "drop"), rows_of_the_csv,
 alt_text)``. A figure should fit a printed page: at most `MOST_ROWS` rows or `MOST_PANELS` panels,
@@ -33,7 +38,9 @@ drawing. Texts may be anything a user wrote: they reach the drawing as data only
 Altair is imported with this package, which is why nothing but `page` and the sections imports it.
 """
 
+from fedcohort.report.charts.ellipses import Ellipse, ellipses
 from fedcohort.report.charts.figures import figure
+from fedcohort.report.charts.pictures import Group, most_groups, pictures
 from fedcohort.report.charts.rows import Row, bars, interval_rows
 from fedcohort.report.charts.scales import around
 from fedcohort.report.charts.theme import LOOKS, MOST_PANELS, MOST_ROWS, Draw
@@ -49,13 +56,18 @@ __all__ = [
     "MOST_PANELS",
     "MOST_ROWS",
     "Draw",
+    "Ellipse",
+    "Group",
     "Row",
     "Series",
     "around",
     "bars",
+    "ellipses",
     "figure",
     "interval_rows",
     "lines_with_bands",
+    "most_groups",
+    "pictures",
     "scatter_with_diagonal",
     "curves_with_risk_table",
 ]

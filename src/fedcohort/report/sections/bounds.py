@@ -30,9 +30,16 @@ def section(run: Run) -> Section | None:
             "through it an arm lies, the more of the gap it closes."
         )
     )
+    if run.task == "clustering":
+        intro = (
+            f"{known.axis}{_better(known.sign)}. {known.plain} The shaded band runs from one "
+            "hospital alone to all data in one place. Groups may be tight without being the same: "
+            "a hospital alone finds tight groups of its own. Whether pooled data give the same "
+            "groups stands under “Clusters”."
+        )
     if any(words.number(s.get("low")) == words.number(s.get("low")) for s in run.rows("summary")):
         intro += " Bars are 95 % intervals."
-    body = [_figure(run, c, domain) for c in run.scenarios]
+    body = [] if known.is_p else [_figure(run, c, domain) for c in run.scenarios]
     return Section(
         "bounds",
         "The gap",
@@ -40,6 +47,11 @@ def section(run: Run) -> Section | None:
         intro,
         h("div", *body, _every_metric(run), _comparisons(run)),
     )
+
+
+def _better(sign: int) -> str:
+    """Return on which side of a picture better values lie, where there is one."""
+    return {1: ", further right is better", -1: ", further left is better"}.get(sign, "")
 
 
 def _without_upper(run: Run) -> str:
@@ -128,7 +140,9 @@ def _data(run: Run, arm: Arm, scenario: str) -> dict[str, object]:
 
 
 def _share(run: Run, arm: Arm, scenario: str) -> str | None:
-    """Return the share closed, where there is a clear gap."""
+    """Return the share closed, where there is a clear gap; clusters close none."""
+    if run.task == "clustering":
+        return None
     share = run.share(arm.name, scenario) if arm in run.together else None
     if share is None or math.isnan(share.value):
         return None
@@ -144,12 +158,14 @@ def _every_metric(run: Run) -> Markup:
     for m in run.metrics:
         known = run.known(m)
         body = [
-            [key(a), *(_cell(run.summary(a.name, c, m), known.digits) for c in run.scenarios)]
+            [key(a), *(_p_values(run, a, c, m) if known.is_p else
+                       _cell(run.summary(a.name, c, m), known.digits) for c in run.scenarios)]
             for a in run.arms
-        ]
+        ]  # fmt: skip
         how = (run.mapping("evaluate").get("exactness") or {}).get(m)
         computed = f" Computed over the network: {how}." if how else ""
-        caption = f"{known.axis}: mean (95 % interval). {known.plain}{computed}".strip()
+        shown = "lowest to highest over repeats" if known.is_p else "mean (95 % interval)"
+        caption = f"{known.axis}: {shown}. {known.plain}{computed}".strip()
         tables.append(
             table(
                 ["", *run.scenarios.values()],
@@ -165,6 +181,13 @@ def _cell(found: Summary | None, digits: int) -> str:
     return words.MISSING if found is None else estimate(found.mean, found.low, found.high, digits)
 
 
+def _p_values(run: Run, arm: Arm, scenario: str, metric: str) -> str:
+    """Return the lowest and highest p-value of the repeats."""
+    found = run.values(arm.name, scenario, metric).values()
+    ends = dict.fromkeys(words.p_value(p) for p in (min(found), max(found))) if found else ()
+    return " to ".join(ends) or words.MISSING
+
+
 def _comparisons(run: Run) -> Markup | None:
     """Return the study's paired comparisons, if it made some."""
     titles = {a.name: a.title for a in run.arms}
@@ -172,6 +195,8 @@ def _comparisons(run: Run) -> Markup | None:
     for c in run.rows("comparisons"):
         arm, against, scenario, name = (str(c[k]) for k in ("arm", "against", "scenario", "metric"))
         known = run.known(name)
+        if known.is_p:
+            continue
         found = run.difference(arm, against, scenario, name)
         sign = known.sign or 1
         low, high = sorted((sign * found.low, sign * found.high))

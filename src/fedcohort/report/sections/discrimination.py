@@ -14,7 +14,7 @@ METRICS = ("c_index", "uno_c", "auc")
 def section(run: Run) -> Section | None:
     """Return the concordances of every arm, the AUC over follow-up and the ROC curves."""
     metrics = [m for m in METRICS if m in run.metrics]
-    if not metrics:
+    if not metrics or run.task == "clustering":  # groups rank no risks
         return None
     survival = run.results.get("task") == "survival"
     intro = (

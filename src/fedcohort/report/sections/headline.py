@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from fedcohort.report import words
+from fedcohort.report import cluster_verdict, words
 from fedcohort.report.markup import Markup, h, join, p
 from fedcohort.report.run import Arm, Run
 from fedcohort.report.verdict import (
@@ -25,6 +25,11 @@ from fedcohort.report.words import estimate, fixed, percent
 
 def by_scenario(run: Run, arm: Arm) -> Markup:
     """Return one sentence a scenario."""
+    if run.task == "clustering":
+        said = {c: cluster_verdict.sentence(run, arm, c) for c in run.scenarios}
+        titles = run.scenarios
+        lines = (h("li", h("b", f"{titles[c]}: "), words.unbroken(s)) for c, s in said.items())
+        return h("ul", lines, class_="verdicts")
     items = [
         h(
             "li",
@@ -116,6 +121,7 @@ def caveats(run: Run, arm: Arm | None) -> list[str]:
             "The study was run once. Without repeats there are no intervals, and small "
             "differences may be chance."
         )
+    out += cluster_verdict.caveats() if run.task == "clustering" else []
     out += [*_deployed(run), *_missing(run), *_drowned(run)]
     for a in run.arms:
         reasons = run.failures(a.name)

@@ -9,6 +9,7 @@ from fedcohort.report.markup import h, p
 from fedcohort.report.run import Arm, Run
 from fedcohort.report.sections.base import Section
 
+_RAND = "Hubert L, Arabie P. Comparing partitions. Journal of Classification 1985; 2: 193–218."
 #: What a paper cites for each metric.
 METRICS: Mapping[str, str] = {
     "c_index": "Harrell FE, Califf RM, Pryor DB, Lee KL, Rosati RA. Evaluating the yield of "
@@ -28,6 +29,14 @@ METRICS: Mapping[str, str] = {
     "models: a framework for traditional and novel measures. Epidemiology 2010; 21: 128–138.",
     "poisson_deviance": "McCullagh P, Nelder JA. Generalized Linear Models. 2nd ed. London: "
     "Chapman and Hall; 1989.",
+    "silhouette": "Rousseeuw PJ. Silhouettes: a graphical aid to the interpretation and validation "
+    "of cluster analysis. Journal of Computational and Applied Mathematics 1987; 20: 53–65.",
+    "calinski_harabasz": "Caliński T, Harabasz J. A dendrite method for cluster analysis. "
+    "Communications in Statistics 1974; 3: 1–27.",
+    "ari": _RAND,
+    "agreement": _RAND,
+    "nmi": "Vinh NX, Epps J, Bailey J. Information theoretic measures for clusterings comparison. "
+    "JMLR 2010; 11: 2837–2854.",
     "brier": "Brier GW. Verification of forecasts expressed in terms of probability. Monthly "
     "Weather Review 1950; 78: 1–3.",
 }
@@ -56,10 +65,12 @@ def section(run: Run) -> Section | None:
         return None
     cited: list[str] = []
     text = " ".join(s for s in (_data(run), _fits(run, cited), _judged(run, cited)) if s)
-    cited.append(_GUIDELINE)
+    if run.task != "clustering":
+        cited.append(_GUIDELINE)
+        text = f"{text} Reporting follows TRIPOD+AI [{len(cited)}]."
     body = h(
         "div",
-        p(f"{text} Reporting follows TRIPOD+AI [{len(cited)}]."),
+        p(text),
         h("ol", (h("li", c) for c in cited), class_="references"),
         class_="paper",
     )
@@ -164,6 +175,7 @@ def _judged(run: Run, cited: list[str]) -> str:
         if run.rows("risk_groups")
         else ""
     )
+    grouped += _of_clusters(run)
     formed = (
         " Metrics were formed from sums over hospitals, without pooling rows"
         + ("; the calibration slope is stratified by hospital" if slope else "")
@@ -180,4 +192,17 @@ def _judged(run: Run, cited: list[str]) -> str:
     return (
         f"Performance was measured on {words.percent(run.test_fraction)} of the rows, held back at "
         f"random {repeats}, by {words.listed(named)}{drawn}{paired}.{formed}{grouped}{centre}"
+    )
+
+
+def _of_clusters(run: Run) -> str:
+    """Return how clusters were described."""
+    tested = " Survival by cluster was compared by Kaplan-Meier curves and log-rank tests."
+    set_apart = (
+        " Features of each cluster were set against those of all other patients by odds ratios and "
+        "standardised mean differences; p-values were adjusted for the false discovery rate and "
+        "describe the clusters, which were made from these features."
+    )
+    return tested * bool(run.rows("cluster_log_rank")) + set_apart * bool(
+        run.rows("cluster_features")
     )

@@ -17,7 +17,10 @@ def settings(run: Run) -> Section | None:
     """Return what was set: for the study, and for each arm."""
     blocks = [
         _facts("The data", _data(run)),
-        _facts("What is predicted", run.mapping("outcome")),
+        _facts(
+            "What judges the groups" if run.task == "clustering" else "What is predicted",
+            run.mapping("outcome"),
+        ),
         _facts("How it is judged", _told(run)),
         _facts("Preparing the data, inside each hospital", run.mapping("preprocess")),
         _facts("Privacy", run.mapping("privacy")),

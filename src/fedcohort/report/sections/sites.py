@@ -27,7 +27,8 @@ class Gain:
 def section(run: Run) -> Section | None:
     """Return a figure for each scenario, or None where no hospital was judged alone."""
     first = leading(run)
-    if run.lower is None or first is None:
+    known = run.known(judged_by(run))
+    if run.lower is None or first is None or known.is_p:
         return None
     arms = [first, *(a for a in run.together if a is not first)]
     found = {c: gains(run, arms, c) for c in run.scenarios}
@@ -36,7 +37,7 @@ def section(run: Run) -> Section | None:
         return None
     ends = [v for g in found.values() for x in g for v in (x.alone, *x.arms.values())]
     domain = around(ends)
-    label = run.known().axis
+    label = known.axis
     own = any(_own(run, c) for c in found)
     tested = (
         "each on the hospital's own held-back patients where hospitals are real, on all held-back "
@@ -53,13 +54,21 @@ def section(run: Run) -> Section | None:
     return Section("sites", "Each hospital", "What does each hospital gain?", intro, h("div", body))
 
 
+def judged_by(run: Run) -> str:
+    """Return the metric of this section: of clusters, whether they are those of pooled data.
+
+    A hospital alone may find groups as tight as those of all, and others.
+    """
+    return "agreement" if "agreement" in run.metrics else run.metric
+
+
 def gains(run: Run, arms: list[Arm], scenario: str) -> list[Gain]:
     """Return the hospitals of a scenario, those that gain most from the first arm first."""
     lower = run.lower
     if lower is None:
         return []
     own = _own(run, scenario)
-    name = own or run.metric
+    name = own or judged_by(run)
     alone = run.by_site(lower.name, scenario, name)
     out: list[Gain] = []
     for site in sorted(alone, key=natural):
@@ -68,18 +77,18 @@ def gains(run: Run, arms: list[Arm], scenario: str) -> list[Gain]:
             value = (
                 mean(run.by_site(arm.name, scenario, own).get(site, []))
                 if own
-                else mean(list(run.values(arm.name, scenario).values()))
+                else mean(list(run.values(arm.name, scenario, judged_by(run)).values()))
             )
             if value == value:
                 with_[arm.name] = value
         out.append(Gain(site, mean(alone[site]), with_))
-    sign = words.metric(run.metric).sign or 1
+    sign = words.metric(judged_by(run)).sign or 1
     return sorted(out, key=lambda g: -sign * (g.arms.get(arms[0].name, g.alone) - g.alone))
 
 
 def _own(run: Run, scenario: str) -> str | None:
     """Return the metric's name on a hospital's own patients, where that was measured."""
-    name = f"{run.metric}_own"
+    name = f"{judged_by(run)}_own"
     arms = [a.name for a in run.together]
     found = run.lower is not None and run.by_site(run.lower.name, scenario, name)
     return name if found and any(run.by_site(a, scenario, name) for a in arms) else None
@@ -90,8 +99,8 @@ def _figures(
 ) -> list[Markup]:
     """Return one scenario's hospitals, in as many figures as pages that they need."""
     first = arms[0]
-    sign = words.metric(run.metric).sign or 1
-    known = run.known()
+    sign = words.metric(judged_by(run)).sign or 1
+    known = run.known(judged_by(run))
     better = sum(sign * _gained(g, first, known.digits) > 0 for g in found)
     note = f"{better} of {words.of(len(found), 'hospital')} better with {first.title}"
     label = known.axis
@@ -126,7 +135,7 @@ def _row(run: Run, arms: list[Arm], scenario: str, gain: Gain) -> Row:
         name=gain.site + f" ({words.count(people)})" * (people == people),
         value=gain.arms.get(first.name, float("nan")),
         look=first.look,
-        text=_change(gain, first, run.known().digits),
+        text=_change(gain, first, run.known(judged_by(run)).digits),
         others=((lower, gain.alone), *((a.look, gain.arms[a.name]) for a in reversed(arms[1:])
                                        if a.name in gain.arms)),
         link=True,
@@ -149,5 +158,5 @@ def _change(gain: Gain, first: Arm, digits: int) -> str:
 def _data(run: Run, scenario: str, gain: Gain) -> dict[str, object]:
     """Return one hospital's line of the figure's data."""
     people = run.sites(scenario).get(gain.site, {}).get("rows")
-    head = {"scenario": scenario, "site": gain.site, "patients": people, "metric": run.metric}
+    head = {"scenario": scenario, "site": gain.site, "patients": people, "metric": judged_by(run)}
     return {**head, "alone": gain.alone, **gain.arms}

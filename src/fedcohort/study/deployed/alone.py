@@ -17,6 +17,7 @@ from fedcohort.data.outcome import Continuous, Count
 from fedcohort.protocol import (
     FedcohortError,
     Fitted,
+    InputError,
     NotConverged,
     NothingToLearn,
     SettingError,
@@ -26,6 +27,7 @@ from fedcohort.protocol import (
 from fedcohort.study.arms import Arm
 from fedcohort.study.deployed.judging import Rows
 from fedcohort.study.deployed.table import SiteTable
+from fedcohort.study.deployed.terms import CLUSTERING
 from fedcohort.study.engine import Problem, fit_once
 from fedcohort.study.layout import seed_of
 from fedcohort.study.plan import Plan
@@ -65,6 +67,10 @@ class Alone(Rows):
         if isinstance(self.outcome, (Continuous, Count)) and len(train) < self.least:
             return None
         problem = Problem({self.site: train}, self.dictionary, self.outcome, self.least)
+        groups = self.plan is not None and self.plan.task == CLUSTERING
+        problem = problem.of_clusters() if groups else problem
+        if groups and len(train) < 2 * self.least:
+            return None
         try:
             run = fit_once(
                 problem,
@@ -74,6 +80,10 @@ class Alone(Rows):
                 self.seed,
             )
         except (NothingToLearn, SingularInformation, NotConverged):
+            return None
+        except InputError:  # such as more groups than a small hospital's rows can make
+            if not groups:
+                raise
             return None
         return run.model, run.design
 

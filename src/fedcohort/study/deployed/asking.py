@@ -14,13 +14,15 @@ import itertools
 from typing import Any
 
 from fedcohort.data import describe, preprocess, timegrid
-from fedcohort.data.outcome import Binary, Outcome, Survival
-from fedcohort.metrics import federated, federated_values, within_sites
+from fedcohort.data.outcome import Binary, Category, Outcome, Survival
+from fedcohort.metrics import federated, federated_clusters, federated_values, within_sites
 from fedcohort.protocol import registry
 from fedcohort.protocol.step import Step
 from fedcohort.study import private
 from fedcohort.study.arms import Arm
-from fedcohort.study.deployed import counting, holding, judging
+from fedcohort.study.deployed import cluster_sites, counting, holding, judging
+from fedcohort.study.deployed.cluster_sites import tell_own_groups
+from fedcohort.study.deployed.terms import CLUSTERING
 from fedcohort.study.plan import Plan
 
 Steps = tuple[Step[..., Any], ...]
@@ -70,8 +72,25 @@ def _of_grid(arm: Arm) -> Steps:
     return tuple(s for s in method.steps if s.name in found)
 
 
-def of_judge(outcome: Outcome | None) -> Steps:
-    """Return what judging a model of an outcome may ask."""
+def of_clusters(outcome: Outcome | None, *, alone: bool = False) -> Steps:
+    """Return what judging clusters may ask; of each site's own, `alone`, what it says of these."""
+    if alone:
+        return (tell_own_groups,)
+    found: Steps = (*federated_clusters.STEPS, *cluster_sites.STEPS)
+    if not isinstance(outcome, (Binary, Category)):
+        found = tuple(s for s in found if s is not federated_clusters.count_classes)
+    if not isinstance(outcome, Survival):
+        return tuple(s for s in found if s is not federated_clusters.sum_exposure)
+    return (
+        *found, *timegrid.STEPS[:-1], federated.count_leavers, federated.count_risk_by_time,
+        within_sites.sum_own_pairs, within_sites.sum_binned_pairs,
+    )  # fmt: skip
+
+
+def of_judge(outcome: Outcome | None, task: str = "") -> Steps:
+    """Return what judging a model of an outcome, or of a task, may ask."""
+    if task == CLUSTERING:
+        return of_clusters(outcome)
     if isinstance(outcome, Survival):
         other: Steps = (*federated_values.STEPS, *_OF_CLASSES)
     elif isinstance(outcome, Binary):
@@ -90,7 +109,7 @@ def of_study(plan: Plan, outcome: Outcome | None) -> Steps:
         *itertools.chain(*fits),
         describe.describe_columns,
         *counting.STEPS,
-        *of_judge(outcome),
+        *of_judge(outcome, plan.task),
         *holding.STEPS * tuned,
     )
     return tuple({s.run: s for s in every}.values())

@@ -148,9 +148,9 @@ class Bounds:
             seed=self.seed,
             min_cell=plan.min_cell,
             offset=bool(getattr(config, "offset", "")),
-            outcome=type(terms.outcome).__name__.lower(),
-            dictionary=terms.dictionary if method.raw else None,
-            outcome_of=terms.outcome if method.raw else None,
+            outcome=type(terms.learnt).__name__.lower() if terms.learnt else "",
+            dictionary=terms.seen if method.raw else None,
+            outcome_of=terms.learnt if method.raw else None,
             dp=None if dp is None else dp.clipped(method.clips),
         )
 
@@ -177,7 +177,7 @@ class Bounds:
     @property
     def strata(self) -> set[int]:
         """How many strata there may be."""
-        d, y = self.terms.dictionary, self.terms.outcome
+        d, y = self.terms.seen, self.terms.learnt
         return {len(strata_levels(d, y, str(name or ""))) for name in self.chosen("strata")}
 
     @property
@@ -245,6 +245,10 @@ def _bins(bounds: Bounds, call: Call) -> Values:
     return (BINS,)
 
 
+def _either(bounds: Bounds, call: Call) -> Values:
+    return (False, True)
+
+
 #: Arguments that mean the same in every step.
 _COMMON: Mapping[str, Callable[[Bounds, Call], Values]] = {
     "min_cell": lambda b, _: (b.terms.plan.min_cell,),
@@ -260,6 +264,7 @@ _COMMON: Mapping[str, Callable[[Bounds, Call], Values]] = {
     "models": lambda b, _: range(1, b.models + 1),
     "column": _first,
     "bins": _bins,
+    "cosine": _either,  # whether all features are 0/1, which their values say
 }
 
 

@@ -11,7 +11,7 @@ import json
 import time
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -43,15 +43,15 @@ from fedcohort.study.cells import (
     tuning_of,
     write_text,
 )
-from fedcohort.study.deployed import evaluation
+from fedcohort.study.deployed import cluster_judging, cluster_shown, evaluation
 from fedcohort.study.deployed.evaluation import Found
 from fedcohort.study.deployed.judging import Own, Said
 from fedcohort.study.deployed.sessions import Session
 from fedcohort.study.deployed.sites import Sites, noise_of
 from fedcohort.study.deployed.table import Unfit
-from fedcohort.study.deployed.terms import Terms
+from fedcohort.study.deployed.terms import CLUSTERING, Terms
 from fedcohort.study.deployed.tuning import NetworkTuner
-from fedcohort.study.engine import Problem, Run, Trail, fit_over
+from fedcohort.study.engine import Run, Trail, fit_over
 from fedcohort.study.layout import seed_of
 from fedcohort.study.missing import stretches
 from fedcohort.study.rows import plain, row_of
@@ -253,9 +253,7 @@ class Workshop:
         made.sessions += [Session(kind, cell.repeat, cell.arm) for kind in ("fit", "judge")]
         plan, terms = self.plan, self.terms
         method, scenario = registry.find(arm.method), plan.scenarios[0].name
-        about = Problem(
-            {}, terms.dictionary, terms.outcome, plan.min_cell, plan.quorum, dp=plan.privacy.dp
-        )
+        about = terms.problem
         chosen, rows_by_site = self._chosen(cell), self._rows()
         dp = plan.privacy.dp if cell.repeat == 0 else None  # it is said once
         noise = told_if_drowned(arm, chosen, dp, rows_by_site)
@@ -274,9 +272,14 @@ class Workshop:
             finally:
                 self._heed(open_, cell, open_.trail.phases, made)
         seconds = time.perf_counter() - began
+        more: dict[str, list[Row]] = {}
         with self.session(Session("judge", cell.repeat, cell.arm)) as open_:
             try:
-                judged = evaluation.judge(open_.fed, plan, terms.outcome, Said.by(run, arm.method))
+                said = Said.by(run, arm.method)
+                if plan.task == CLUSTERING:
+                    judged, more = self._grouped(open_.fed, cell, run, said)
+                else:
+                    judged = evaluation.judge(open_.fed, plan, terms.outcome, said)
             finally:
                 self._heed(open_, cell, {0: "evaluate"}, made)
         up, down = sum(run.ledger.bytes_up.values()), run.ledger.bytes_down
@@ -288,7 +291,7 @@ class Workshop:
             "history": [{"site": None, **row} for row in run.history],
             "calibration": judged.groups,
         }
-        found |= model_facts(method, run, terms.dictionary, kept=True)
+        found |= model_facts(method, run, terms.seen, kept=True) | more
         if cell.repeat == 0:
             found |= self._centres(judged)
             found["pooled"] = pooled_levels(run, arm, plan.min_cell)
@@ -300,12 +303,32 @@ class Workshop:
             self._save(arm, scenario, run)
         return found
 
+    def _grouped(
+        self, fed: Coordinator, cell: Cell, run: Run, said: Said
+    ) -> tuple[Found, dict[str, list[Row]]]:
+        """Judge clusters; of the first repeat, return what is shown of them as well."""
+        own = self._cells / f"{cell.name}.said"
+        before = [self._cells / f"{replace(cell, arm=a).name}.said" for a in range(cell.arm)]
+        earlier = [path.read_text(encoding="ascii") for path in before if path.exists()]
+        write_text(own, said.model)
+        sums = cluster_judging.Sums.of(fed, said.model, earlier, self.plan.min_cell)
+        judged, times = cluster_judging.judge(sums, self.plan, self.terms.outcome)
+        if cell.repeat:
+            return judged, {}
+        seed, terms = seed_of(self.plan, cell.repeat), self.terms
+        return judged, cluster_shown.shown_rows(
+            sums, run, terms.outcome, terms.dictionary, times, seed
+        )
+
     def _alone(self, cell: Cell, arm: Arm, made: _Made) -> dict[str, Any]:
         """Let each site fit and judge a model of its own."""
         made.sessions.append(Session("alone", cell.repeat, cell.arm))
         with self.session(made.sessions[0]) as open_:
             try:
-                judged = evaluation.judge(open_.fed, self.plan, self.terms.outcome, Own())
+                if self.plan.task == CLUSTERING:
+                    judged = cluster_judging.judge_alone(open_.fed, self.plan)
+                else:
+                    judged = evaluation.judge(open_.fed, self.plan, self.terms.outcome, Own())
             finally:
                 self._heed(open_, cell, {0: "evaluate"}, made)
         blank = {"rounds": 0, "seconds": 0.0, "bytes_up": 0, "bytes_down": 0, "epsilon": None}
@@ -330,6 +353,8 @@ class Workshop:
     @property
     def _leading(self) -> str:
         outcome = self.terms.outcome
+        if self.plan.task == CLUSTERING:
+            return "silhouette"
         if isinstance(outcome, Binary):
             return "auc"
         return "r2" if isinstance(outcome, (Continuous, Count)) else "c_index"
@@ -342,6 +367,8 @@ class Workshop:
     def _centres(self, judged: Found) -> dict[str, list[Row]]:
         """Return the metric by centre with its interval, and what the centres say together."""
         metric, least = self._leading, fewest(self.plan.min_cell)
+        if metric == "silhouette":  # a site tells no error of it
+            return {"by_centre": [], "heterogeneity": []}
         values = metric == "r2"
         interval, pool = (r2_interval, pooled_r2) if values else (share_interval, pooled_share)
         few = {"auc": "rows of a class", "r2": "rows"}.get(metric, "events")
@@ -375,5 +402,5 @@ class Workshop:
             method = registry.find(arm.method)
             config = method.configure(arm.configured())
             notes["privacy"] = private.told(method, config, dp, noise_of(self._sites))
-        parts = saved.Saved.of(arm.method, run.model, run.design, self.terms.dictionary, notes)
+        parts = saved.Saved.of(arm.method, run.model, run.design, self.terms.seen, notes)
         saved.write(self._models / arm.name, parts)

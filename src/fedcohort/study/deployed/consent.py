@@ -33,13 +33,15 @@ from fedcohort.data.encode import Encoding
 from fedcohort.data.preprocess import bounded_design, strata_levels
 from fedcohort.data.preprocess.iterative import IncompleteView
 from fedcohort.data.variable import Variable
-from fedcohort.protocol import registry
+from fedcohort.protocol import Refused, registry
 from fedcohort.protocol.federation import View
 from fedcohort.protocol.host import Call
 from fedcohort.study.arms import MOST_TRIALS, Arm
 from fedcohort.study.deployed.bounds import Bounds, beyond
+from fedcohort.study.deployed.cluster_sites import OF_TRAINING
 from fedcohort.study.deployed.judging import Own, Said, Seen
-from fedcohort.study.deployed.terms import Terms
+from fedcohort.study.deployed.placing import Clustered, clusters_of
+from fedcohort.study.deployed.terms import CLUSTERING, Terms
 from fedcohort.study.tune import ROW_FOLDS
 
 #: Kind of session → views that its calls may take; every call may take none.
@@ -48,9 +50,9 @@ VIEWS: Mapping[str, tuple[type[Any], ...]] = {
     "count": (),
     "fit": (Encoding, IncompleteView, Design),
     "tune": (Encoding, IncompleteView, Design),
-    "judge": (Seen, Said),
+    "judge": (Seen, Said, Clustered),
     "score": (Said,),
-    "alone": (Seen, Own),
+    "alone": (Seen, Own, Clustered),
 }
 #: Options of preprocessing where an arm says nothing.
 DEFAULTS: Mapping[str, Any] = {
@@ -88,6 +90,9 @@ class Consent:
         if call.view is not None and not any(call.view is seen for seen in self._seen):
             self._check_view(call.view)
             self._seen[:] = [call.view]
+        if isinstance(call.view, Clustered) and call.view.half != "blind":
+            fine = any(call.step.name == step.name for step in OF_TRAINING)
+            self._check(fine, "values of training rows by cluster")
 
     # settings -------------------------------------------------------------------------
 
@@ -112,7 +117,8 @@ class Consent:
 
     def _check_view(self, view: View) -> None:
         private = self.terms.plan.privacy.dp is not None and self.kind == "fit"
-        if type(view) not in ((Design,) if private else VIEWS[self.kind]):
+        other = (Said, Own) if self.terms.plan.task == CLUSTERING else (Clustered,)
+        if type(view) not in ((Design,) if private else VIEWS[self.kind]) or type(view) in other:
             raise beyond(f"a session to {self.kind} has no such view")
         if isinstance(view, Encoding):
             for v in view.variables:
@@ -125,9 +131,31 @@ class Consent:
             self._check_design(view)
         elif isinstance(view, Said):
             self._check_design(view.design)
+        elif isinstance(view, Clustered):
+            self._check_clustered(view)
         elif isinstance(view, Seen):
             fine = self.terms.plan.privacy.dp is None or view.half == "blind"
             self._check(fine, "exact sums over rows that a private fit is trained on")
+
+    def _check_clustered(self, view: Clustered) -> None:
+        """Hold a model of clusters to the arm's preprocessing and number of clusters."""
+        self._check((view.said is None) == (self.kind == "alone"), "another model than its own")
+        if view.said is not None:
+            self._check_design(view.said.design)
+            most = most_clusters(self._config)
+            fine = most is None or clusters_of(view.said.restored[1]) <= most
+            self._check(fine, "the model has more clusters than its settings give")
+        if view.earlier is not None:
+            method, _, design = view.earlier.restored
+            arms = [a for a in self.terms.plan.arms if (a.method, a.scope) == (method, "sites")]
+            self._check(any(self._is_of(a, design) for a in arms), "a model of no arm")
+
+    def _is_of(self, arm: Arm, design: Design) -> bool:
+        try:
+            Consent(self.terms, self.kind, arm, self.seed)._check_design(design)
+        except Refused:
+            return False
+        return True
 
     def _check(self, fine: bool, what: str) -> None:
         if not fine:
@@ -137,18 +165,21 @@ class Consent:
     def _bounded(self) -> Design:
         """The design of a private fit, which follows from the study."""
         roles = {role: str(self._setting(role) or "") for role in ("offset", "weights", "strata")}
-        return bounded_design(self.terms.dictionary, self.terms.outcome, **roles)
+        return bounded_design(self.terms.seen, self.terms.learnt, **roles)
 
     def _option(self, name: str) -> Any:
         return self.arm.preprocess.get(name, DEFAULTS[name]) if self.arm is not None else None
 
     @cached_property
     def _known(self) -> dict[str, Variable]:
-        """The study's columns that any view may read."""
-        found = {v.name: v for v in variables_of(self.terms.dictionary, self.terms.outcome)}
+        """The study's columns that any view may read; of a fit, those that it may see."""
+        known, outcome = self.terms.dictionary, self.terms.outcome
+        if self.kind != "describe":
+            known, outcome = self.terms.seen, self.terms.learnt
+        found = {v.name: v for v in variables_of(known, outcome)}
         by = self._setting("by")
-        if isinstance(by, str) and by in self.terms.dictionary:
-            found.setdefault(by, self.terms.dictionary[by])
+        if isinstance(by, str) and by in known:
+            found.setdefault(by, known[by])
         return found
 
     def _check_variable(self, asked: Variable) -> None:
@@ -163,7 +194,7 @@ class Consent:
 
     def _check_column(self, c: Column) -> None:
         self._check_variable(c.variable)
-        taken = self.terms.outcome.columns
+        taken = self.terms.outcome.columns if self.terms.outcome is not None else ()
         self._check(c.name not in taken, f"the outcome {c.name!r} is read as a feature")
         self._check(
             not c.indicator or self._option("impute") == "indicator",
@@ -204,10 +235,10 @@ class Consent:
             self._check(asked.spec == self._bounded.spec, "a private fit scales by the dictionary")
             return
         if method.design is not None:
-            own = method.design(self._config, terms.dictionary, terms.outcome)
+            own = method.design(self._config, terms.seen, terms.learnt)
             self._check(asked.spec == own.spec, "the preprocessing is not the method's own")
             return
-        self._check(asked.outcome == terms.outcome, "the preprocessing has another outcome")
+        self._check(asked.outcome == terms.learnt, "the preprocessing has another outcome")
         for name in DEFAULTS:
             self._check(
                 getattr(asked, name) == self._option(name), f"the preprocessing's {name} is another"
@@ -215,7 +246,7 @@ class Consent:
         for role in ("offset", "weights", "strata"):
             fine = role in self._tried or getattr(asked, role) == (self._setting(role) or "")
             self._check(fine, f"the preprocessing's {role} is another")
-        levels = strata_levels(terms.dictionary, terms.outcome, asked.strata)
+        levels = strata_levels(terms.seen, terms.learnt, asked.strata)
         self._check(asked.strata_levels == levels, "the preprocessing's strata are others")
         names = [c.name for c in asked.columns]
         self._check(len(set(names)) == len(names), "the preprocessing has a column twice")
@@ -232,6 +263,15 @@ def most_numbers(kind: str, arm: Arm, trials: object) -> int:
         candidates = trials if isinstance(trials, int) else MOST_TRIALS
     folds = ROW_FOLDS if arm.folds == "row-kfold" else MOST_SITES
     return candidates * (folds if kind == "tune" else 1)
+
+
+def most_clusters(config: Any) -> int | None:
+    """Return how many clusters settings give at most; None where the data say."""
+    k = getattr(config, "n_clusters", None)
+    if isinstance(k, int):
+        return k
+    numbers = getattr(config, "numbers", None)
+    return None if numbers is None else max(numbers)
 
 
 def _finite(x: Any) -> bool:

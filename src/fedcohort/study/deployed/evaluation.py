@@ -28,6 +28,7 @@ from typing import Any
 
 import numpy as np
 
+from fedcohort.arrays import Array
 from fedcohort.data.outcome import Binary, Outcome, Survival
 from fedcohort.metrics import federated, federated_values, histogram, within_sites
 from fedcohort.metrics.brier import integrate
@@ -36,6 +37,7 @@ from fedcohort.protocol import Row, SiteUnavailable
 from fedcohort.protocol.errors import ReplyRejected
 from fedcohort.runtime.coordinator import Coordinator
 from fedcohort.study.deployed.judging import Own, Said, Seen, tell_own
+from fedcohort.study.deployed.terms import CLUSTERING
 from fedcohort.study.deployed.yard import Yard, yard
 from fedcohort.study.judges.base import Metrics
 from fedcohort.study.judges.survival import CURVES, GROUPS
@@ -66,12 +68,20 @@ EXACTNESS: dict[str, dict[str, str]] = {
         "auc": "pairs of patients of one hospital exactly, of two hospitals by bins of the "
         "predicted probability; in studies of 140 blind rows, off by a tenth of its standard error",
     },
+    CLUSTERING: {
+        "simplified_silhouette": "exact, but no silhouette: distances to clusters’ means stand for "
+        "mean distances to their patients",
+        "c_index": _PAIRS + "clusters are not binned",
+        "log_rank_p": "events and patients at risk are counted in intervals of time that hold "
+        "several events, and not at every time",
+    },
 }
 
 
-def exactness(outcome: Outcome, metrics: tuple[str, ...]) -> dict[str, str]:
+def exactness(outcome: Outcome | None, metrics: tuple[str, ...], task: str = "") -> dict[str, str]:
     """Return by metric how it is computed in a deployed run."""
-    known = EXACTNESS.get(outcome.kind, {})
+    kind = task if task in EXACTNESS else "" if outcome is None else outcome.kind
+    known = EXACTNESS.get(kind, {})
     return {m: known.get(m, _EXACT) for m in metrics}
 
 
@@ -96,7 +106,7 @@ class Found:
     groups: list[Row]
 
 
-def judge(fed: Coordinator, plan: Plan, outcome: Outcome, said: Said | Own) -> Found:
+def judge(fed: Coordinator, plan: Plan, outcome: Outcome | None, said: Said | Own) -> Found:
     """Judge one model on the blind rows of all sites that answer, or each site's own there.
 
     Raises
@@ -128,10 +138,11 @@ def judge(fed: Coordinator, plan: Plan, outcome: Outcome, said: Said | Own) -> F
     own = {s: (float(t.value), float(t.error)) if t.told else None for s, t in told.items()}
     wanted = {m: metrics.get(m, math.nan) for m in plan.metrics}
     inside = {m: within[m] for m in plan.metrics if m in within}
-    return Found(_shown(wanted), _shown(inside), own, groups)
+    return Found(shown(wanted), shown(inside), own, groups)
 
 
-def _shown(found: Mapping[str, float]) -> Metrics:
+def shown(found: Mapping[str, float]) -> Metrics:
+    """Return metrics with None for those that are not defined."""
     return {m: float(v) if np.isfinite(v) else None for m, v in found.items()}
 
 
@@ -194,15 +205,27 @@ def _ranked(ranks: Coordinator, y: Yard, bins: int) -> tuple[dict[str, float], d
     if not bins:
         return within, dict(within)
     edges = federated.federated_risk_edges(ranks, bins=bins, fine=FINE)
+    return within, across(ranks, y, s, edges)
+
+
+def across(
+    ranks: Coordinator, y: Yard, own: within_sites.PairSums, edges: Array
+) -> dict[str, float]:
+    """Return Harrell's C and Uno's of all pairs: exactly those of one site, `own`.
+
+    Parameters
+    ----------
+    edges : of bins of risk, in which those of two sites are counted.
+    """
     asked = {"risk_edges": edges, "grid": y.grid}
     counts = ranks.sum(federated.count_risk_by_time, **asked)
     h = ranks.sum(within_sites.sum_binned_pairs, **asked, weight=y.weight)
     right, pairs = histogram.spread_pairs(counts, np.ones(len(y.weight)))
     uno_right, uno_pairs = histogram.spread_pairs(counts, y.weight)
-    return within, {
-        "c_index": _share(s.right + right - h.right, s.pairs + pairs - h.pairs),
+    return {
+        "c_index": _share(own.right + right - h.right, own.pairs + pairs - h.pairs),
         "uno_c": _share(
-            s.uno_right + uno_right - h.uno_right, s.uno_pairs + uno_pairs - h.uno_pairs
+            own.uno_right + uno_right - h.uno_right, own.uno_pairs + uno_pairs - h.uno_pairs
         ),
     }
 

@@ -79,14 +79,14 @@ class Rows:
     Attributes
     ----------
     halves : training and blind rows.
-    outcome, dictionary : of the study.
+    outcome, dictionary : of the study; None of clusters that nothing judges.
     method : whose models may be sent.
     least : the least cell that is shown.
     fold : number of the fold that each of the blind rows (n,) is in, where settings are tried.
     """
 
     halves: Halves
-    outcome: Outcome
+    outcome: Outcome | None
     dictionary: Dictionary
     method: str
     least: int
@@ -107,12 +107,12 @@ class Rows:
         levels: tuple[str, ...] = ()
         if isinstance(self.outcome, Binary):
             levels = sorted_levels(self.dictionary[self.outcome.y].levels or ("0", "1"))
-        y = target_of(rows, self.outcome, levels)
+        y = nothing if self.outcome is None else target_of(rows, self.outcome, levels)
         return Judged(said, surv, nothing, nothing > 0, y, said, *self._of(lost))
 
     def _of(self, lost: int) -> tuple[int, int, str, Array]:
         fold = np.zeros(0, np.int64) if self.fold is None else self.fold
-        return lost, self.least, self.outcome.kind, fold
+        return lost, self.least, "" if self.outcome is None else self.outcome.kind, fold
 
 
 @view("seen")
@@ -198,11 +198,11 @@ class Said:
         ------
         DataError : the text holds no model.
         """
-        return self._restored[2]
+        return self.restored[2]
 
     @cached_property
-    def _restored(self) -> tuple[str, Fitted, Design]:
-        """Return method, model and design.
+    def restored(self) -> tuple[str, Fitted, Design]:
+        """Method, model and design.
 
         Raises
         ------
@@ -224,7 +224,7 @@ class Said:
         ------
         DataError : the text holds no model, or one of another method than the session's.
         """
-        method, model, design = self._restored
+        method, model, design = self.restored
         if method != data.method:
             raise DataError("the model that was sent is of another method than the session's.")
         return said_of(data, model, design, self.times, self.of)
@@ -263,7 +263,7 @@ class Own:
         alike = 0.0
         if isinstance(data.outcome, Binary):
             alike = 0.5
-        elif not isinstance(data.outcome, Survival):
+        elif data.outcome is not None and not isinstance(data.outcome, Survival):
             alike = float(target_of(data.halves.train, data.outcome, ()).mean())
         return data.judged(
             blind, np.full(len(blind), alike), np.zeros((len(blind), len(self.times)))

@@ -20,16 +20,27 @@ from fedcohort.data.outcome import Survival
 from fedcohort.protocol import SiteUnavailable, registry
 from fedcohort.study.cells import tagged, write_text
 from fedcohort.study.counts import Shown
-from fedcohort.study.deployed import counting, evaluation, judging
+from fedcohort.study.deployed import asking, counting, evaluation, judging
 from fedcohort.study.deployed.cells import COHORT, Workshop
+from fedcohort.study.deployed.cluster_sites import tell_own_groups
 from fedcohort.study.deployed.sessions import Session
 from fedcohort.study.deployed.sites import Sites, noise_of
+from fedcohort.study.deployed.terms import CLUSTERING
 from fedcohort.study.results import About, mark_of, outcome_told, scenario_told, write_all
 from fedcohort.study.step_words import step_words
 
 #: How the lower bound is judged, for the report.
 ALONE = (
     "Its blind rows are compared within each hospital, since every hospital has a model of its own."
+)
+
+#: The same of clusters, and what is said of those of all hospitals.
+ALONE_GROUPED = (
+    "Each hospital has clusters of its own, and judges them on its own blind rows; what stands "
+    "here is the mean over hospitals."
+)
+GROUPED = (
+    "What sets its clusters apart, and where they lie, is of blind rows, by sums over hospitals."
 )
 
 
@@ -55,7 +66,8 @@ def meet(shop: Workshop, sites: Sites) -> dict[str, Any]:
         _all(sites, dict.fromkeys(open_.fed.answered))
         lines += open_.trail.ledger.lines
     train, test = counting.shown_halves(told)
-    secret = set(terms.outcome.columns) if train.closed else set[str]()
+    told_of = () if terms.outcome is None else terms.outcome.columns
+    secret = set(told_of) if train.closed else set[str]()
     summaries = [
         replace(s, counts=(None,) * len(s.levels)) if s.variable.name in secret and s.site else s
         for s in summaries
@@ -126,7 +138,7 @@ def write(shop: Workshop, sites: Sites, out: Path, seconds: float, command: str)
             "noise": None if plan.privacy.dp is None else noise_of(sites),
         },
         intervals="repeats",
-        exactness=evaluation.exactness(terms.outcome, plan.metrics),
+        exactness=evaluation.exactness(terms.outcome, plan.metrics, plan.task),
     )
     found = write_all(shop, about, out, seconds, command)
     content = dict(plan.content)
@@ -139,18 +151,23 @@ def write(shop: Workshop, sites: Sites, out: Path, seconds: float, command: str)
 def _declared(shop: Workshop) -> dict[str, dict[str, Any]]:
     """Return what is said of each arm besides what a simulated study says."""
     found: dict[str, dict[str, Any]] = {}
-    judging_steps = (*judging.STEPS,)
-    for arm in shop.plan.arms:
+    plan = shop.plan
+    judging_steps = judging.STEPS
+    if plan.task == CLUSTERING:
+        judging_steps = asking.of_clusters(shop.terms.outcome)
+    for arm in plan.arms:
         method = registry.find(arm.method)
         if arm.scope == "sites":
             steps = step_words((*preprocess.STEPS, *method.steps, *judging_steps))
             found[arm.name] = {"steps": steps}
+            if plan.task == CLUSTERING:
+                found[arm.name]["note"] = GROUPED
             continue
         found[arm.name] = {
-            "steps": step_words(judging_steps),
+            "steps": step_words((tell_own_groups,) if plan.task == CLUSTERING else judging_steps),
             "reveals": "To train, nothing leaves a site: each hospital fits its own rows, and "
             "keeps its model. What is told of it is how good it is on the hospital's own held-back "
             "rows, in sums over hospitals.",
-            "note": ALONE,
+            "note": ALONE_GROUPED if plan.task == CLUSTERING else ALONE,
         }
     return found

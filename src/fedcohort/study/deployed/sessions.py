@@ -34,7 +34,7 @@ from fedcohort.study.deployed import asking, counting, holding, judging
 from fedcohort.study.deployed.alone import Alone
 from fedcohort.study.deployed.consent import Consent, most_numbers
 from fedcohort.study.deployed.table import Halves, SiteTable, hashed
-from fedcohort.study.deployed.terms import Terms
+from fedcohort.study.deployed.terms import CLUSTERING, Terms
 from fedcohort.study.layout import seed_of
 from fedcohort.study.tune import ROW_FOLDS
 
@@ -136,13 +136,17 @@ def open_session(
     consent = Consent(terms, asked.kind, arm, seed)
     if asked.kind == "alone":
         mine = Alone.of(table, asked.repeat, arm, least)
-        return Host(table.site, mine, asking.of_judge(terms.outcome), seed, consent)
+        steps = asking.of_judge(terms.outcome, plan.task)
+        if plan.task == CLUSTERING:
+            steps = asking.of_clusters(terms.outcome, alone=True)
+        return Host(table.site, mine, steps, seed, consent)
     halves = table.halves(asked.repeat)
     train = halves.train
     if asked.kind in ("fit", "tune"):
         if asked.kind == "tune" and arm.folds == "row-kfold":
             fold = hashed(train, seed) % ROW_FOLDS
             train = train[fold != asked.number % ROW_FOLDS].reset_index(drop=True)
+        train = terms.aside(train)
         guard = _guard(terms, arm, table, len(train), session, spending, seed)
         return Host(table.site, train, asking.of_fit(plan, arm), seed, consent, guard)
     known = (terms.outcome, terms.dictionary, arm.method, least)
@@ -151,7 +155,7 @@ def open_session(
         rows = judging.Rows(Halves(train, train), *known, fold)
         return Host(table.site, rows, holding.STEPS, seed, consent)
     rows = judging.Rows(halves, *known)
-    return Host(table.site, rows, asking.of_judge(terms.outcome), seed, consent)
+    return Host(table.site, rows, asking.of_judge(terms.outcome, plan.task), seed, consent)
 
 
 def _guard(
@@ -169,7 +173,7 @@ def _guard(
         return None
     method = registry.find(arm.method)
     config = method.configure(arm.configured())
-    held = private.held(method, config, dp, terms.dictionary, terms.outcome)
+    held = private.held(method, config, dp, terms.seen, terms.learnt)
     if spending is None:
         return private.simulated_guard(
             table.site, rows, method, config, dp, seed,

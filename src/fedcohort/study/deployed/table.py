@@ -136,7 +136,8 @@ class SiteTable:
         own = (int.from_bytes(part, "big") for part in (self.site.encode(), rows))
         drawn = (plan.seed, repeat, 0x7465, *own)
         rng = np.random.default_rng(drawn)
-        return stratified(strata(self.frame, self.terms.outcome, None), plan.test_fraction, rng)
+        by = self.terms.learnt  # no part of groups depends on an outcome that judges them
+        return stratified(strata(self.frame, by, None), plan.test_fraction, rng)
 
     def halves(self, repeat: int) -> Halves:
         """Return one repeat's training and blind rows."""
@@ -149,8 +150,8 @@ class SiteTable:
         return self._halves[repeat]
 
     @property
-    def outcome(self) -> Outcome:
-        """What is predicted."""
+    def outcome(self) -> Outcome | None:
+        """What is predicted; of clusters, what judges them, or None."""
         return self.terms.outcome
 
 

@@ -20,6 +20,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Self, cast
 
+import pandas as pd
+
 from fedcohort.data import sources
 from fedcohort.data.dictionary import Dictionary
 from fedcohort.data.frames import without
@@ -27,12 +29,15 @@ from fedcohort.data.outcome import Binary, Category, Outcome, Survival
 from fedcohort.data.preprocess import check_roles, strata_levels
 from fedcohort.protocol import DataError, InputError, StudyError, registry
 from fedcohort.study import evaluate, plan, private, yamlfile
+from fedcohort.study.engine import Problem
 from fedcohort.study.plan import Plan
 
 #: The form of the text; another one is refused.
 FORMAT = 1
 #: A study has no longer text than this, in bytes.
 LONGEST = 4 * 2**20
+#: The task whose outcome, if there is one, only judges.
+CLUSTERING = "clustering"
 #: What a site does not need, or is told of otherwise.
 AT_HOME = ("source", "query", "sites", "dictionary")
 
@@ -87,8 +92,13 @@ class Terms:
             doc = doc.with_override(f"seed={seed}")
         checked = plan.check(doc, path.parent, network=True)
         dictionary, known = _dictionary(doc, path.parent, checked)
-        outcome = checked.outcome or known or dictionary.outcome()
-        if outcome is None or outcome.kind != checked.task:
+        marked = known or dictionary.outcome()
+        if checked.task == CLUSTERING:
+            outcome = checked.outcome
+            dictionary = _without_marked(dictionary, marked, outcome)
+        else:
+            outcome = checked.outcome or marked
+        if checked.task != CLUSTERING and (outcome is None or outcome.kind != checked.task):
             raise doc.error(
                 ("data",),
                 f"no outcome for {checked.task} is known; name the 'outcome' here, or mark it in "
@@ -174,10 +184,38 @@ class Terms:
         return Dictionary.from_dict(self.dictionary_content, "the study's dictionary")
 
     @property
-    def outcome(self) -> Outcome:
-        """What is predicted."""
-        assert self.plan.outcome is not None
+    def outcome(self) -> Outcome | None:
+        """What is predicted; of clusters, what judges them, or None."""
         return self.plan.outcome
+
+    @property
+    def learnt(self) -> Outcome | None:
+        """The outcome that fits see: of clusters none."""
+        return None if self.plan.task == CLUSTERING else self.plan.outcome
+
+    @cached_property
+    def seen(self) -> Dictionary:
+        """The columns that fits may know of: without those of an outcome that only judges."""
+        if self.learnt is not None or self.outcome is None:
+            return self.dictionary
+        taken = self.outcome.columns
+        known = {k: v for k, v in self.dictionary.variables.items() if k not in taken}
+        return replace(self.dictionary, variables=known)
+
+    def aside(self, frame: pd.DataFrame) -> pd.DataFrame:
+        """Return rows as fits see them: without the columns of an outcome that only judges."""
+        if self.learnt is not None or self.outcome is None:
+            return frame
+        return frame.drop(columns=list(self.outcome.columns))
+
+    @property
+    def problem(self) -> Problem:
+        """What a fit knows of the study; without tables."""
+        plan = self.plan
+        task = plan.task if plan.task == CLUSTERING else ""
+        return Problem(
+            {}, self.seen, self.learnt, plan.min_cell, plan.quorum, dp=plan.privacy.dp, task=task
+        )
 
     def check(self) -> None:
         """Check study and dictionary, and that they go together.
@@ -186,20 +224,25 @@ class Terms:
         ------
         StudyError, DataError, SettingError : they do not, or something is not possible.
         """
-        if self._checked.outcome is None:
+        task = self._checked.task
+        if self._checked.outcome is None and task != CLUSTERING:
             raise StudyError("the study that was sent names no outcome.")
-        evaluate.check(self.outcome)
+        evaluate.check(self.outcome, task)
         _check_outcome(self.dictionary, self.outcome)
+        marked = self.dictionary.outcome()
+        named = _without_marked(self.dictionary, marked, self.outcome)
+        if task == CLUSTERING and len(named.variables) < len(self.dictionary.variables):
+            raise DataError("the dictionary marks an outcome that the study does not name.")
         if not self.dictionary.features(self.outcome):
             raise DataError("the dictionary has no column to predict from beside the outcome.")
         for arm in self.plan.arms:
             roles = {role: str(arm.settings.get(role, "")) for role in ("offset", "weights")}
             try:
-                check_roles(self.dictionary, self.outcome, **roles)
-                strata_levels(self.dictionary, self.outcome, str(arm.settings.get("strata", "")))
+                check_roles(self.seen, self.learnt, **roles)
+                strata_levels(self.seen, self.learnt, str(arm.settings.get("strata", "")))
                 if self.plan.privacy.dp is not None and arm.scope == "sites":
                     private.check_dictionary(
-                        registry.find(arm.method), arm.configured(), self.dictionary, self.outcome
+                        registry.find(arm.method), arm.configured(), self.seen, self.learnt
                     )
             except InputError as error:
                 raise DataError(f"arm {arm.name!r}: {error}") from None
@@ -230,12 +273,25 @@ def _dictionary(
     return without(sample.dictionary, column), sample.outcome
 
 
-def _travelling(content: Mapping[str, Any], outcome: Outcome) -> dict[str, Any]:
+def _without_marked(
+    dictionary: Dictionary, marked: Outcome | None, outcome: Outcome | None
+) -> Dictionary:
+    """Return a dictionary of clusters without an outcome that it marks and the study names not.
+
+    Groups that were made from an outcome would tell of it, and seem to predict it.
+    """
+    named = () if outcome is None else outcome.columns
+    for name in () if marked is None else marked.columns:
+        dictionary = dictionary if name in named else without(dictionary, name)
+    return dictionary
+
+
+def _travelling(content: Mapping[str, Any], outcome: Outcome | None) -> dict[str, Any]:
     """Return the part of a study file that is sent."""
     kept = {k: v for k, v in content.items() if k not in ("scenarios", "data") and v is not None}
     data = cast("Mapping[str, Any]", content.get("data") or {})
     data = {k: v for k, v in data.items() if k not in AT_HOME and v is not None}
-    return kept | {"data": {**data, "outcome": _spoken(outcome)}}
+    return kept | {"data": data if outcome is None else {**data, "outcome": _spoken(outcome)}}
 
 
 def _spoken(outcome: Outcome) -> dict[str, str]:
@@ -245,7 +301,7 @@ def _spoken(outcome: Outcome) -> dict[str, str]:
     return {"y": outcome.y, "type": type(outcome).__name__.lower()}
 
 
-def _check_outcome(dictionary: Dictionary, outcome: Outcome) -> None:
+def _check_outcome(dictionary: Dictionary, outcome: Outcome | None) -> None:
     """Check that sites will read the classes of an outcome alike.
 
     Raises

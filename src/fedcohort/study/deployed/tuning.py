@@ -35,7 +35,7 @@ from fedcohort.study.deployed.holding import WHOLE, hold, scores, tell_held
 from fedcohort.study.deployed.judging import Said
 from fedcohort.study.deployed.sessions import Session
 from fedcohort.study.deployed.terms import Terms
-from fedcohort.study.engine import Problem, Run, Trail, fit_over
+from fedcohort.study.engine import Run, Trail, fit_over
 from fedcohort.study.layout import seed_of
 from fedcohort.study.tune import ROW_FOLDS, Settings, candidate, keeps_rounds
 
@@ -99,15 +99,13 @@ class NetworkTuner:
                     number = WHOLE if centres else fold
                     asked.through(said).sum(hold, fold=number, model=i, models=models)
             held = judge.sum(tell_held, models=models)
-        found = scores(self._terms.outcome.kind, held)
+        found = scores(self._terms.plan.task, held)
         return [float(s) if np.isfinite(s) else None for s in found]
 
     def _fit(self, left: str | None, given: Settings) -> Run:
         """Fit all sites' rows but those of the fold."""
         terms, plan = self._terms, self._terms.plan
-        about = Problem(
-            {}, terms.dictionary, terms.outcome, plan.min_cell, plan.quorum, dp=plan.privacy.dp
-        )
+        about = terms.problem
         session = replace(self._place, number=self._fits)
         self._fits += 1
         with self._opens(session) as fed:

@@ -151,7 +151,7 @@ class Clusters:
             rank = np.unique(hazard, return_inverse=True)[1][labels].astype(float)
         again = error = None
         if {"cycle_accuracy", "reconstruction"} & set(wanted):
-            again, error = _again(run, x)
+            again, error = again_of(run, x)
         return Grouped(
             x, labels, k,
             "cosine" if np.isin(known, (0.0, 1.0)).all() else "euclidean",
@@ -225,7 +225,7 @@ _AGAINST = {
 }
 
 
-def _again(run: Run, x: Array) -> tuple[Array | None, Array | None]:
+def again_of(run: Run, x: Array) -> tuple[Array | None, Array | None]:
     """Return labels of reconstructed rows and the error of each (n,); None where there are none."""
     try:
         back = np.asarray(run.model.reconstruct(x), float)

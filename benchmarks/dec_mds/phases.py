@@ -1,0 +1,85 @@
+"""One deep clustering fit in its two phases, so that several fits can share the first.
+
+The lines are those of `fedcohort.algorithms.deep_clustering.program.fit`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fedcohort.algorithms.deep_clustering import program
+from fedcohort.arrays import Array
+from fedcohort.data.tables import FeatureTable
+from fedcohort.protocol import Federation, Task, registry
+from fedcohort.protocol.host import Host
+from fedcohort.runtime.local import local
+
+DEEP = registry.find("deep_clustering")
+
+
+def federation(x: Array, parts: Sequence[Array], seed: int, method: Any = DEEP) -> Federation:
+    """Return sites with these rows of x (n, p) as a federation in this process; sums are plain."""
+    hosts = [
+        Host(f"site-{i + 1:02d}", FeatureTable(x[part].copy()), method.steps, seed)
+        for i, part in enumerate(parts)
+    ]
+    return local(hosts, secure="false")
+
+
+def task_of(x: Array, seed: int) -> Task:
+    """Return the task of clustering x (n, p)."""
+    names = tuple(f"x{j}" for j in range(x.shape[1]))
+    return Task(kind="clustering", features=names, seed=seed)
+
+
+@dataclass
+class Deep:
+    """A fit of the rows x (n, p) by site, to be taken phase by phase.
+
+    Attributes
+    ----------
+    settings : of the method.
+    """
+
+    x: Array
+    parts: Sequence[Array]
+    seed: int
+    settings: dict[str, Any]
+
+    def first(self) -> tuple[Array, list[float], float]:
+        """Return θ of the autoencoder, its loss in each round, and CPU seconds."""
+        start = time.process_time()
+        fed, task = federation(self.x, self.parts, self.seed), task_of(self.x, self.seed)
+        columns = fed.sum(program.look_at_columns)
+        theta = program.reconstruct(fed, DEEP.configure(self.settings), task, columns)
+        losses = [row["loss"] for row in fed.history if "loss" in row]
+        return theta, losses, time.process_time() - start
+
+    def second(self, theta: Array) -> tuple[Any, list[float], float]:
+        """Return the model that phase 2 makes of θ, labels changed in each round, CPU seconds."""
+        start = time.process_time()
+        fed, task = federation(self.x, self.parts, self.seed), task_of(self.x, self.seed)
+        config = DEEP.configure(self.settings)
+        mu, asked, numbers = program.centroids(fed, config, task, theta)
+        theta, mu, settled = program.sharpen(fed, config, task, theta, mu)
+        last = program.within(fed, config, task, theta, mu)
+        model = DEEP.model(
+            features=task.features,
+            network=config.dec(len(task.features), len(last.counts)).spec,
+            theta=np.concatenate([theta, last.centroids.ravel()]),
+            means=last.means,
+            variances=last.variances,
+            counts=last.counts,
+            binary=bool(np.isin(self.x, (0, 1)).all()),
+            dtype=config.dtype,
+            asked=asked,
+            settled=settled,
+            numbers=numbers,
+        )
+        changed = [row["changed"] for row in fed.history if "changed" in row]
+        return model, changed, time.process_time() - start

@@ -1,0 +1,169 @@
+"""Deep embedded clustering of MNIST's digits, at one place and over ten sites.
+
+    python benchmarks/dec_mnist/run.py --data FILE --out DIR [--configs NAME …] [--seeds 3]
+                                       [--binary] [--sites 1 10] [--fast]
+
+`FILE` is an .npz with x_train and y_train. All 60,000 training images are clustered into ten;
+labels only judge. The method is `deep_clustering`, p-500-500-2000-10; "at one place" is a
+federation of one site, so that a round is an epoch. Each finished configuration is a line of
+`DIR/runs.jsonl`, its labels `DIR/*.npy`; it is not run again. Phase 1 is kept, so that what differs
+in phase 2 alone shares it.
+
+--binary rounds pixels at 0.5 (BMNIST). --fast lets torch multiply float32 matrices in bfloat16
+where the processor can, sums in float32: twice as fast on one with AMX; a line says which.
+
+Which configuration counts is chosen without labels: `show.py`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from sklearn.cluster import KMeans
+
+from fedcohort.arrays import Array
+from fedcohort.metrics import clusters
+from fedcohort.models.latent import encoded
+from fedcohort.models.network import network
+
+sys.path.append(str(Path(__file__).parents[1] / "dec_mds"))
+from phases import DEEP, Deep
+
+COMMON: dict[str, Any] = {
+    "n_clusters": 10, "architecture": "dec", "batch_size": 256, "cluster_batch_size": 256,
+    "binary": False, "output": "relu", "rounds": 30, "cluster_rounds": 20,
+    "cluster_learning_rate": 3e-4,
+}  # fmt: skip
+#: What was tried, by name: settings beside `COMMON`.
+CONFIGS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "unit": {"unit_norm": True},
+    "corrupted": {"noise": "corruption"},
+    "dice": {"output": "sigmoid", "beta": 0.5},
+    "unit-corrupted": {"unit_norm": True, "noise": "corruption"},
+    "unit-k-1": {"unit_norm": True, "alpha": "k-1"},
+    "l1-k-1": {"latent_scale": "l1", "alpha": "k-1"},
+    "idec": {"gamma": 10.0},
+    "layerwise": {
+        "tied": False, "pretrain": "layerwise", "noise": "corruption", "output": "linear",
+        "rounds": 15,
+    },
+    "momentum": {
+        "optimiser": "momentum", "learning_rate": 1.0, "cluster_learning_rate": 0.01,
+        "output": "linear",
+    },
+    "yogi": {"optimiser": "yogi", "learning_rate": 0.03, "cluster_learning_rate": 1.5e-3},
+}  # fmt: skip
+#: Settings of phase 2 alone.
+LATER = {
+    "cluster_rounds", "cluster_learning_rate", "cluster_batch_size", "alpha", "latent_scale",
+    "gamma", "target", "tol", "centroids", "restarts",
+}  # fmt: skip
+#: Rows of the silhouette, which compares all pairs.
+SEEN = 3000
+
+
+def digits(path: Path, binary: bool) -> tuple[Array, Array]:
+    """Return pixels (60000, 784) in [0, 1] and digits (60000,)."""
+    held = np.load(path)
+    x = held["x_train"].reshape(len(held["x_train"]), -1) / 255.0
+    return x.round() if binary else x, held["y_train"].astype(np.int64)
+
+
+def dealt(n: int, sites: int, seed: int) -> list[Array]:
+    """Deal n rows evenly."""
+    return np.array_split(np.random.default_rng((seed, sites)).permutation(n), sites)
+
+
+def first(deep: Deep, folder: Path, fast: bool, binary: bool) -> tuple[Array, list[float], float]:
+    """Return what `Deep.first` does, or did before."""
+    given = {k: v for k, v in deep.settings.items() if k not in LATER}
+    of = json.dumps([given, len(deep.parts), deep.seed, fast, binary], sort_keys=True)
+    kept = folder / f"phase1-{hashlib.sha256(of.encode()).hexdigest()[:12]}.npz"
+    if not kept.exists():
+        theta, losses, cpu = deep.first()
+        np.savez(kept, theta=theta.astype(np.float32), losses=losses, cpu=cpu)
+    held = np.load(kept)
+    return held["theta"].astype(float), held["losses"].tolist(), float(held["cpu"])
+
+
+def judged(x: Array, labels: Array, z: Array, y: Array) -> dict[str, float]:
+    """Return accuracy and its like by digits y (n,), and the silhouette of latent points z."""
+    table = clusters.contingency(labels, y)
+    some = np.random.default_rng(0).permutation(len(z))[:SEEN]
+    return {
+        "accuracy": float(clusters.accuracy(table)),
+        "ari": float(clusters.adjusted_rand(table)),
+        "nmi": float(clusters.normalised_mutual_information(table)),
+        "silhouette": float(clusters.silhouette(z[some], labels[some])),
+    }
+
+
+def run(
+    x: Array, y: Array, name: str, sites: int, seed: int, folder: Path, fast: bool, binary: bool
+) -> tuple[dict[str, Any], Array]:
+    """Return what one configuration came to, and its labels."""
+    settings = COMMON | CONFIGS[name]
+    deep = Deep(x, dealt(len(x), sites, seed), seed, settings)
+    theta, losses, cpu_1 = first(deep, folder, fast, binary)
+    net = network(DEEP.configure(settings).plan(x.shape[1]).network, "float32")
+    net.load(theta)
+    z = encoded(net, x.astype(np.float32))
+    start = KMeans(10, n_init=5, random_state=seed).fit_predict(z)
+    before = judged(x, start, z, y)
+    model, changed, cpu_2 = deep.second(theta)
+    labels = model.predict(x)
+    later = len(changed) if model.settled else int(settings["cluster_rounds"])
+    found = judged(x, labels, model.transform(x), y) | {
+        "start": before, "ae_loss": losses[-1], "losses": losses, "changed": changed,
+        "epochs": len(losses) + later, "cpu": cpu_1 + cpu_2, "settled": model.settled,
+        "counts": model.counts.tolist(), "fast": fast, "settings": settings,
+    }  # fmt: skip
+    return found, labels
+
+
+def main() -> None:
+    """Run what is missing."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--data", type=Path, required=True, help="MNIST as .npz")
+    parser.add_argument("--out", type=Path, required=True, help="folder of the results")
+    parser.add_argument("--configs", nargs="+", default=list(CONFIGS), choices=list(CONFIGS))
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--sites", type=int, nargs="+", default=[1])
+    parser.add_argument("--binary", action="store_true", help="round pixels at 0.5")
+    parser.add_argument("--fast", action="store_true", help="products in bfloat16")
+    given = parser.parse_args()
+    torch.set_num_threads(1)
+    torch.set_float32_matmul_precision("medium" if given.fast else "highest")
+    given.out.mkdir(parents=True, exist_ok=True)
+    x, y = digits(given.data, given.binary)
+    book = given.out / "runs.jsonl"
+    for seed in range(given.seeds):
+        for name in given.configs:
+            for sites in given.sites:
+                data = "bmnist" if given.binary else "mnist"
+                of = f"{data}-{name}-{sites}-{seed}" + ("-fast" if given.fast else "")
+                kept = given.out / f"{of}.npy"
+                if kept.exists():
+                    continue
+                found, labels = run(
+                    x, y, name, sites, seed, given.out, given.fast, given.binary
+                )  # fmt: skip
+                row = {"data": data, "config": name, "sites": sites, "seed": seed, "labels": of}
+                with book.open("a") as file:
+                    file.write(json.dumps(row | found) + "\n")
+                np.save(kept, labels.astype(np.int8))
+                print(f"{of}: accuracy {found['accuracy']:.4f} (k-means "
+                      f"{found['start']['accuracy']:.4f}), loss {found['ae_loss']:.5f}, "
+                      f"{found['cpu']:.0f} s", flush=True)  # fmt: skip
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,316 @@
+"""What sums over sites tell of clusters: their sizes, how tight they are, and what they go with.
+
+A site's rows come as `Grouped` shows them: with the cluster that a model says each is in, features
+x (n, p), and perhaps an outcome. Of rows in clusters l = 1 … k:
+
+    scatter   n_l, Σ (x − o), Σ ‖x − o‖²   about an origin o: exact Calinski–Harabasz           (1)
+    nearness  Σ s_i of the simplified silhouette about given centroids, `metrics.clusters` (6)  (2)
+    powers    n_l, Σ v, Σ v², Σ v³, Σ v⁴   of v = value − centre, for means that no few make     (3)
+    hazards   events and person-time by cluster                                                 (4)
+
+All else are counts. (1) to (4) are of values: a sum over few rows is these rows, and so is the
+difference of two. So who asks counts first, and asks for them only if no cluster has 1 … m − 1
+rows, and if no unions of clusters differ by so few from those of a model that was judged before
+(`flow`); see `study.deployed.cluster_judging`.
+
+Revealed: the messages below, only as sums over all sites.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Protocol
+
+import numpy as np
+
+from fedcohort.arrays import Array
+from fedcohort.metrics import clusters
+from fedcohort.privacy.disclosure.numbers import SHARE
+from fedcohort.protocol.message import message
+from fedcohort.protocol.step import Site, summed
+
+
+class Grouped(Protocol):
+    """A site's rows (n,) of one half, and what a model says of them.
+
+    ``labels`` integers in [0, ``clusters``), those of ``before`` by an earlier model; ``reference``
+    classes in [0, ``classes``); ``codes`` a column of levels each, with how many levels it has,
+    −1 where missing; ``numbers`` (n, q), NaN where missing; ``z`` (n, d) in the model's own space.
+    """
+
+    x: Array
+    z: Array
+    labels: Array
+    clusters: int
+    before: tuple[Array, int]
+    reference: Array
+    classes: int
+    time: Array
+    event: Array
+    codes: tuple[tuple[Array, int], ...]
+    numbers: Array
+    again: tuple[Array, Array] | None
+
+
+# messages -----------------------------------------------------------------------------------
+
+
+@message
+class Sizes:
+    """Rows by cluster, ``counts`` (k,)."""
+
+    counts: Array
+
+
+@message
+class Flow:
+    """Rows by cluster of an earlier model and of this one, ``counts`` (b, k)."""
+
+    counts: Array
+
+
+@message
+class ClassTable:
+    """Rows by cluster and class, ``counts`` (k, l)."""
+
+    counts: Array
+
+
+@message
+class LevelTable:
+    """Rows by cluster and level, ``counts`` (k, c): the levels of each column, then its missing."""
+
+    counts: Array
+
+
+@message
+class Frame:
+    """Rows (), Σ x (p,); how many sites have values but 0 and 1, or outside [0, 1]: ()."""
+
+    rows: Array
+    total: Array
+    fractions: Array
+    outside: Array
+
+
+@message
+class ScatterSums:
+    """Eq. (1): ``rows`` (k,), ``total`` (k, p), ``squares`` ()."""
+
+    rows: Array
+    total: Array
+    squares: Array
+
+
+@message
+class Nearness:
+    """Eq. (2): ``total`` and ``rows`` ()."""
+
+    total: Array
+    rows: Array
+
+
+@message
+class Cycle:
+    """Rows (), those whose label is that of their reconstruction (), Σ of its mean error ()."""
+
+    rows: Array
+    same: Array
+    error: Array
+
+
+@message
+class Exposure:
+    """Eq. (4): ``events`` and ``time`` (k,)."""
+
+    events: Array
+    time: Array
+
+
+@message
+class Powers:
+    """Eq. (3): ``rows`` (k, q), and ``powers`` (4, k, q)."""
+
+    rows: Array
+    powers: Array
+
+
+@message
+class Spread:
+    """Of all rows in the model's space: ``rows`` (), Σ (z − o) (d,), their products (d, d)."""
+
+    rows: Array
+    total: Array
+    products: Array
+
+
+@message
+class Places:
+    """Eq. (3) on two axes: ``rows`` (k, 2), ``powers`` (4, k, 2); Σ of products ``cross`` (k,)."""
+
+    rows: Array
+    powers: Array
+    cross: Array
+
+
+# steps ----------------------------------------------------------------------------------------
+
+
+@summed
+def count_clusters(site: Site[Any, None]) -> Sizes:
+    """Rows of each cluster."""
+    d: Grouped = site.data
+    return Sizes(np.bincount(d.labels, minlength=d.clusters))
+
+
+@summed
+def count_flow(site: Site[Any, None]) -> Flow:
+    """Rows of each cluster of a model judged before, by cluster of this one."""
+    d: Grouped = site.data
+    old, b = d.before
+    flow = np.zeros((b, d.clusters), np.int64)
+    np.add.at(flow, (old, d.labels), 1)
+    return Flow(flow)
+
+
+@summed
+def count_classes(site: Site[Any, None]) -> ClassTable:
+    """Blind rows of each cluster, by known class."""
+    d: Grouped = site.data
+    table = np.zeros((d.clusters, d.classes), np.int64)
+    np.add.at(table, (d.labels, d.reference), 1)
+    return ClassTable(table)
+
+
+@summed
+def count_levels(site: Site[Any, None]) -> LevelTable:
+    """Blind rows of each cluster, by level of each column."""
+    d: Grouped = site.data
+    parts = [np.zeros((d.clusters, 0), np.int64)]
+    for code, levels in d.codes:
+        part = np.zeros((d.clusters, levels + 1), np.int64)
+        np.add.at(part, (d.labels, code), 1)  # −1, a missing level, is the last
+        parts.append(part)
+    return LevelTable(np.hstack(parts))
+
+
+@summed
+def sum_frame(site: Site[Any, None]) -> Frame:
+    """Number of blind rows and totals of their features."""
+    x = site.data.x
+    fractions, outside = not np.isin(x, (0.0, 1.0)).all(), bool(((x < 0) | (x > 1)).any())
+    return Frame(
+        np.array(len(x)), x.sum(axis=0), np.array(int(fractions)), np.array(int(outside))
+    )  # fmt: skip
+
+
+@summed
+def sum_scatter(site: Site[Any, None], *, origin: Array) -> ScatterSums:
+    """Totals of the features of each cluster's blind rows, and the sum of all squares."""
+    d: Grouped = site.data
+    s = clusters.scatter(d.x, d.labels, d.clusters, origin)
+    return ScatterSums(s.rows, s.total, np.array(s.squares))
+
+
+@summed
+def sum_nearness(site: Site[Any, None], *, centroids: Array, used: Array, cosine: bool) -> Nearness:
+    """How much nearer blind rows are to their own cluster's mean than to the next one."""
+    d: Grouped = site.data
+    place = np.where(used, np.cumsum(used) - 1, -1)[d.labels]
+    here = place >= 0
+    distance = "cosine" if cosine else "euclidean"
+    found = clusters.simplified_silhouette(
+        d.x[here], place[here], centroids[np.asarray(used, bool)], distance
+    )
+    total, rows = (float(part.sum()) for part in found)
+    return Nearness(np.array(total), np.array(rows))
+
+
+@summed
+def sum_cycle(site: Site[Any, None]) -> Cycle:
+    """How many blind rows keep their cluster when rebuilt by the model, and its squared error."""
+    d: Grouped = site.data
+    labels, error = d.again or (np.full(len(d.labels), -1), np.zeros(len(d.labels)))
+    same = int((labels == d.labels).sum())
+    return Cycle(np.array(len(d.labels)), np.array(same), np.array(error.sum()))
+
+
+@summed
+def sum_exposure(site: Site[Any, None]) -> Exposure:
+    """Events and time under observation of each cluster's training rows."""
+    d: Grouped = site.data
+    event = np.asarray(d.event, float)
+    return Exposure(
+        np.bincount(d.labels, event, d.clusters), np.bincount(d.labels, d.time, d.clusters)
+    )  # fmt: skip
+
+
+@summed
+def sum_powers(site: Site[Any, None], *, centre: Array) -> Powers:
+    """Sums of the numbers of each cluster's blind rows, up to their fourth powers."""
+    d: Grouped = site.data
+    return Powers(*_powers(d.numbers - centre, d.labels, d.clusters))
+
+
+@summed
+def sum_spread(site: Site[Any, None], *, origin: Array) -> Spread:
+    """Totals and products of all blind rows where the model sees them."""
+    off = site.data.z - (origin if len(origin) else 0.0)
+    return Spread(np.array(len(off)), off.sum(axis=0), off.T @ off)
+
+
+@summed
+def sum_places(site: Site[Any, None], *, centre: Array, axes: Array) -> Places:
+    """Sums of each cluster's blind rows on the two main axes, up to their fourth powers."""
+    d: Grouped = site.data
+    at = (d.z - centre) @ axes
+    cross = np.bincount(d.labels, at[:, 0] * at[:, 1], d.clusters)
+    return Places(*_powers(at, d.labels, d.clusters), cross)
+
+
+STEPS = (
+    count_clusters, count_flow, count_classes, count_levels, sum_frame, sum_scatter, sum_nearness,
+    sum_cycle, sum_exposure, sum_powers, sum_spread, sum_places,
+)  # fmt: skip
+
+
+def _powers(v: Array, labels: Array, k: int) -> tuple[Array, Array]:
+    known = ~np.isnan(v)
+    v = np.where(known, v, 0.0)
+    member = np.eye(k)[labels].T
+    return member @ known, np.stack([member @ v**power for power in (1, 2, 3, 4)])
+
+
+# at the coordinator ---------------------------------------------------------------------------
+
+
+class Moments:
+    """Mean and sd of n values, from eq. (3), and whether `few` of them could make these.
+
+    With d_i the distances from the mean, S = Σ d² and by Cauchy and Schwarz
+
+        Σ of the m − 1 largest d² ≤ L = √((m − 1) Σ d⁴)                                         (5)
+
+    so that where S − L ≥ `SHARE` · L the p % rule of `privacy.disclosure.numbers` holds as well.
+    """
+
+    def __init__(self, rows: float, powers: Array, centre: float = 0.0):
+        self.n = float(rows)
+        s1, s2, s3, s4 = (float(p) for p in powers)
+        d = s1 / self.n if self.n else 0.0
+        self.mean = centre + d
+        self.squares = max(s2 - self.n * d**2, 0.0)
+        self.fourths = max(s4 - 4 * d * s3 + 6 * d**2 * s2 - 3 * self.n * d**4, 0.0)
+
+    @property
+    def sd(self) -> float:
+        """The standard deviation, with n − 1."""
+        return math.sqrt(self.squares / (self.n - 1)) if self.n > 1 else 0.0
+
+    def may_be_shown(self, least: int) -> bool:
+        """Return whether there are 2 `least` values or more, and no few make the moments."""
+        m = max(least, 1)
+        if self.n < 2 * m:
+            return False
+        largest = math.sqrt((m - 1) * self.fourths)
+        return self.squares > 0 and self.squares - largest >= SHARE * largest

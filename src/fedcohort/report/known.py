@@ -1,0 +1,227 @@
+"""What a reader needs to know of each metric: its name, what it says in plain words, its side."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Metric:
+    """What a reader needs to know of a metric.
+
+    Attributes
+    ----------
+    label : as printed.
+    plain : one sentence for a clinician.
+    sign : 1 where more is better, −1 where less is, 0 where neither.
+    chance : the value that a model without any information has, where there is one.
+    in_unit : whether it is in the unit of the outcome.
+    unit : that unit, where the run knows it.
+    digits : decimals that are printed.
+    is_p : whether it is the p-value of a test, which is not averaged and not compared.
+    """
+
+    label: str
+    plain: str
+    sign: int = 1
+    chance: float | None = None
+    in_unit: bool = False
+    unit: str = ""
+    digits: int = 3
+    is_p: bool = False
+
+    @property
+    def axis(self) -> str:
+        """The label with the unit, as an axis or a head of a table has it."""
+        return f"{self.label}, {self.unit}" if self.unit else self.label
+
+    @property
+    def after(self) -> str:
+        """The unit as it stands behind a number in a sentence."""
+        return f" {self.unit}" if self.unit else ""
+
+
+METRICS: Mapping[str, Metric] = {
+    "c_index": Metric(
+        "C-index",
+        "Of two patients, how often the one with the higher predicted risk has the event first: "
+        "0.5 is chance, 1 is always.",
+        chance=0.5,
+    ),
+    "c_index_own": Metric(
+        "C-index, own patients",
+        "The C-index of a model among the held-back patients of one hospital only.",
+        chance=0.5,
+    ),
+    "uno_c": Metric(
+        "Uno's C",
+        "The same question as the C-index, corrected for patients who left the study early.",
+        chance=0.5,
+    ),
+    "ibs": Metric(
+        "Brier score",
+        "Mean squared distance between predicted survival and what happened, over follow-up: "
+        "0 is perfect, lower is better.",
+        sign=-1,
+    ),
+    "calibration_slope": Metric(
+        "Calibration slope",
+        "1 when predictions are spread as much as they should be; below 1 they are too extreme, "
+        "above 1 too timid.",
+        sign=0,
+    ),
+    "d_calibration_p": Metric(
+        "D-calibration p",
+        "Test of whether predicted survival curves agree with what happened; a small p says that "
+        "they do not.",
+        sign=0,
+        is_p=True,
+    ),
+    "auc": Metric(
+        "AUC",
+        "Of two patients, one with and one without the outcome, how often the one who has it got "
+        "the higher probability: 0.5 is chance, 1 is always.",
+        chance=0.5,
+    ),
+    "auc_own": Metric(
+        "AUC, own patients",
+        "The AUC of a model among the held-back patients of one hospital only.",
+        chance=0.5,
+    ),
+    "accuracy": Metric(
+        "Accuracy",
+        "Share of patients who are told right when a probability above one half means yes. "
+        "Compare it with the share of the more frequent outcome.",
+    ),
+    "brier": Metric(
+        "Brier score",
+        "Mean squared distance between predicted probability and what happened: 0 is perfect, one "
+        "half for everybody gives 0.25, lower is better.",
+        sign=-1,
+        chance=0.25,
+    ),
+    "log_loss": Metric(
+        "Log loss",
+        "How surprised the probabilities were by what happened: 0 is perfect, one half for "
+        "everybody gives 0.693, lower is better.",
+        sign=-1,
+        chance=0.693,
+    ),
+    "r2": Metric(
+        "R²",
+        "How much of the variance of the outcome among blind patients the predictions explain: 1 "
+        "is all, 0 is what their own mean would do, and below 0 is worse than that.",
+        chance=0.0,
+    ),
+    "r2_own": Metric(
+        "R², own patients",
+        "The R² of a model among the held-back patients of one hospital only.",
+        chance=0.0,
+    ),
+    "rmse": Metric(
+        "RMSE",
+        "Root mean squared error, the size of a typical error in the unit of the outcome, where "
+        "large ones weigh more: 0 is perfect, lower is better.",
+        sign=-1,
+        in_unit=True,
+    ),
+    "mae": Metric(
+        "Mean absolute error",
+        "By how much predictions are off on average, in the unit of the outcome: 0 is perfect, "
+        "lower is better.",
+        sign=-1,
+        in_unit=True,
+    ),
+    "calibration_intercept": Metric(
+        "Calibration intercept",
+        "What was seen less what was predicted, on average, in the unit of the outcome: 0 is "
+        "right, above 0 predictions are too low.",
+        sign=0,
+        in_unit=True,
+    ),
+    "poisson_deviance": Metric(
+        "Poisson deviance",
+        "Mean distance between predicted and seen counts, on the scale of a Poisson likelihood: 0 "
+        "is perfect, lower is better.",
+        sign=-1,
+    ),
+    "silhouette": Metric(
+        "Silhouette",
+        "How much nearer patients are to their own group than to the next one: 1 is far apart, 0 "
+        "is on the border between two, below 0 the next group would suit them better.",
+    ),
+    "simplified_silhouette": Metric(
+        "Simplified silhouette",
+        "How much nearer patients are to the middle of their own group than to that of the next "
+        "one: 1 is far apart, 0 is on the border. It is mostly above the silhouette, which takes "
+        "distances between patients.",
+    ),
+    "calinski_harabasz": Metric(
+        "Calinski–Harabasz index",
+        "Spread between the groups over the spread within them: more is tighter. It has no fixed "
+        "scale, so that it compares on the same patients only.",
+        digits=1,
+    ),
+    "cycle_accuracy": Metric(
+        "Cycle accuracy",
+        "Share of patients who come into the same group again when the model writes them down in "
+        "its own few numbers and reads them back: 1 is all.",
+    ),
+    "reconstruction": Metric(
+        "Reconstruction error",
+        "Mean squared distance between the features of a patient and what the model makes of them "
+        "when it reads them back from its own few numbers: 0 is perfect, lower is better.",
+        sign=-1,
+    ),
+    "smallest_share": Metric(
+        "Smallest group",
+        "Share of the training patients in the smallest group; near 0 it is hardly there.",
+        sign=0,
+    ),
+    "log_rank_p": Metric(
+        "Log-rank p",
+        "Test of whether the groups differ in survival, among the blind patients; a small p says "
+        "that they do.",
+        sign=0,
+        is_p=True,
+    ),
+    "ari": Metric(
+        "Adjusted Rand index",
+        "Of pairs of patients, how often groups and known classes say the same of whether they "
+        "belong together, corrected for chance: 0 is chance, 1 is always.",
+        chance=0.0,
+    ),
+    "nmi": Metric(
+        "Normalised mutual information",
+        "How much groups and known classes tell of each other: 0 is nothing, 1 is all.",
+        chance=0.0,
+    ),
+    "agreement": Metric(
+        "Agreement with pooled data",
+        "Whether these are the groups that all data in one place would give: adjusted Rand index "
+        "on the same blind patients, 0 is chance, 1 is the same groups.",
+        chance=0.0,
+    ),
+}
+#: Metrics that mean something else where groups are judged.
+OF_CLUSTERS: Mapping[str, Metric] = {
+    "c_index": Metric(
+        "C-index",
+        "Of two patients, how often the one whose group has the higher rate of events has the "
+        "event first; two of one group count half. 0.5 is chance, 1 is always.",
+        chance=0.5,
+    ),
+    "accuracy": Metric(
+        "Accuracy",
+        "Share of patients whose group is that of their known class, when groups and classes are "
+        "matched as well as can be.",
+    ),
+}
+
+
+def metric(name: str, task: str = "") -> Metric:
+    """Return what is known of a metric in a task; an unknown one is printed by its name."""
+    if task == "clustering" and name in OF_CLUSTERS:
+        return OF_CLUSTERS[name]
+    return METRICS.get(name) or Metric(name.replace("_", " "), "")

@@ -1,0 +1,109 @@
+"""What the sections on clusters share: whose rows they show, names, and what is hidden."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from fedcohort.report import words
+from fedcohort.report.charts.theme import LOOKS
+from fedcohort.report.cluster_verdict import leading
+from fedcohort.report.markup import Markup, h
+from fedcohort.report.run import Arm, Run
+from fedcohort.report.sections.base import more
+from fedcohort.report.sections.cohort import HIDDEN
+
+Row = Mapping[str, Any]
+#: An arm and a setting.
+Fit = tuple[Arm, str]
+
+
+def fits(run: Run, key: str) -> list[Fit]:
+    """Return the fits that have such rows, those of the leading arm first.
+
+    All data in one place are the same in every setting, and stand once.
+    """
+    first = leading(run)
+    arms = [*([first] if first else []), *(a for a in run.arms if a is not first)]
+    has = {(str(r["arm"]), str(r["scenario"])) for r in run.rows(key)}
+    found = [(a, c) for a in arms for c in run.scenarios if (a.name, c) in has]
+    seen: set[str] = set()
+    out: list[Fit] = []
+    for arm, scenario in found:
+        if arm is run.upper and arm.name in seen:
+            continue
+        seen.add(arm.name)
+        out.append((arm, scenario))
+    return out
+
+
+def firsts(run: Run, key: str) -> list[Fit]:
+    """Return each arm's first setting that has such rows, the leading arm's first."""
+    out: dict[str, Fit] = {}
+    for arm, scenario in fits(run, key):
+        out.setdefault(arm.name, (arm, scenario))
+    return list(out.values())
+
+
+def rows(run: Run, key: str, fit: Fit) -> list[Row]:
+    """Return a fit's rows of one kind."""
+    arm, scenario = fit
+    return [r for r in run.rows(key) if r["arm"] == arm.name and r["scenario"] == scenario]
+
+
+def clusters(found: Sequence[Row]) -> list[int]:
+    """Return the clusters that some rows are of, in order."""
+    return sorted({int(r["cluster"]) for r in found})
+
+
+def title(run: Run, fit: Fit) -> str:
+    """Return a fit's title: its arm, and its setting where there are several."""
+    arm, scenario = fit
+    several = len(run.scenarios) > 1 and arm is not run.upper
+    return f"{arm.title}, {run.scenarios[scenario]}" if several else arm.title
+
+
+def name(cluster: int) -> str:
+    """Return how the page calls a cluster."""
+    return f"Cluster {cluster}"
+
+
+def look(cluster: int) -> str:
+    """Return a cluster's colour and mark."""
+    return LOOKS[cluster % len(LOOKS)]
+
+
+def seen(run: Run) -> str:
+    """Return which patients features and maps are of: over a network those that no fit has seen."""
+    return "blind" if run.deployed else "training"
+
+
+def counted(value: Any) -> str:
+    """Return a count, or that it is hidden."""
+    n = words.number(value)
+    return words.count(n) if n == n else HIDDEN
+
+
+def hidden_note(run: Run, found: Sequence[Any]) -> str:
+    """Return what "hidden" means, where some of the values are hidden; else nothing."""
+    if not any(v is None for v in found):
+        return ""
+    least = words.number(
+        run.mapping("privacy").get("min_cell") or run.mapping("cohort").get("min_cell")
+    )
+    few = f"fewer than {words.count(least)} patients" if least == least else "few patients"
+    return f"“{HIDDEN}” is of {few}, or would tell of so few with what is shown."
+
+
+def folded(run: Run, key: str, draw: Callable[[Fit], Markup | None]) -> Markup | None:
+    """Return what is drawn of each arm's first setting: the leading arm's, and the others' folded.
+
+    None where there is nothing to draw.
+    """
+    drawn = [(fit, found) for fit in firsts(run, key) if (found := draw(fit)) is not None]
+    if not drawn:
+        return None
+    others = drawn[1:]
+    named = words.listed([f"“{fit[0].title}”" for fit, _ in others])
+    rest = more(f"The same for {named}", *(found for _, found in others)) if others else None
+    return h("div", drawn[0][1], rest)
