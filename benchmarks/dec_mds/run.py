@@ -57,7 +57,7 @@ THESIS = {
 }  # fmt: skip
 SMALL = {
     "n_clusters": 6, "architecture": "small", "unit_norm": True, "noise": "flip",
-    "noise_rate": 0.05, "dropout": 0.05, "beta": 0.5, "rounds": 100, "batch_size": 256,
+    "noise_rate": 0.05, "dropout": 0.05, "beta": 0.5, "rounds": 300, "batch_size": 256,
     "learning_rate": 0.003, "cluster_batch_size": 256, "cluster_rounds": 25,
 }  # fmt: skip
 SITES, CHAINS, TOPICS, K, SEEDS = 10, 12, 6, 6, 10
@@ -108,8 +108,10 @@ def arms(seed: int, n: int) -> Iterator[tuple[str, str, dict[str, Any], list[Arr
             yield split, name, given | {"strategy": name}, deal(n, SITES, seed)
 
 
-def table(cohort: Cohort, book: Book, folder: Path, rounds: int, seed: int) -> None:
-    """Run the thesis's configurations."""
+def table(
+    cohort: Cohort, book: Book, folder: Path, rounds: int, seed: int, asked: list[str]
+) -> None:
+    """Run the thesis's configurations, with the targets asked for."""
     labels = reference(cohort)
     for split, strategy, given, parts in arms(seed, len(cohort.x)):
         given = given | {"rounds": rounds}
@@ -207,6 +209,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True, help="folder of the results")
     parser.add_argument("--parts", nargs="+", default=["table", "against", "sites"])
     parser.add_argument("--rounds", type=int, default=100, help="of the autoencoders of `table`")
+    parser.add_argument("--targets", nargs="+", default=["site", "global"], help="of `table`")
     parser.add_argument("--seed", type=int, default=0, help="of `table`")
     parser.add_argument("--seeds", type=int, default=10, help="of `sites`")
     given = parser.parse_args()
@@ -217,7 +220,7 @@ def main() -> None:
     if "sites" in given.parts:
         sites(cohort, book, given.seeds)
     if "table" in given.parts:
-        table(cohort, book, given.out, given.rounds, given.seed)
+        table(cohort, book, given.out, given.rounds, given.seed, given.targets)
 
 
 if __name__ == "__main__":

@@ -21,6 +21,7 @@ import argparse
 import hashlib
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -38,33 +39,27 @@ from phases import DEEP, Deep
 
 COMMON: dict[str, Any] = {
     "n_clusters": 10, "architecture": "dec", "batch_size": 256, "cluster_batch_size": 256,
-    "binary": False, "output": "relu", "rounds": 30, "cluster_rounds": 20,
-    "cluster_learning_rate": 3e-4,
+    "binary": False, "output": "relu", "rounds": 30, "cluster_rounds": 30,
 }  # fmt: skip
-#: What was tried, by name: settings beside `COMMON`.
-CONFIGS: dict[str, dict[str, Any]] = {
-    "plain": {},
-    "unit": {"unit_norm": True},
-    "corrupted": {"noise": "corruption"},
-    "dice": {"output": "sigmoid", "beta": 0.5},
-    "unit-corrupted": {"unit_norm": True, "noise": "corruption"},
-    "unit-k-1": {"unit_norm": True, "alpha": "k-1"},
-    "l1-k-1": {"latent_scale": "l1", "alpha": "k-1"},
-    "idec": {"gamma": 10.0},
-    "layerwise": {
-        "tied": False, "pretrain": "layerwise", "noise": "corruption", "output": "linear",
-        "rounds": 15,
-    },
-    "momentum": {
-        "optimiser": "momentum", "learning_rate": 1.0, "cluster_learning_rate": 0.01,
-        "output": "linear",
-    },
-    "yogi": {"optimiser": "yogi", "learning_rate": 0.03, "cluster_learning_rate": 1.5e-3},
-}  # fmt: skip
-#: Settings of phase 2 alone.
-LATER = {
-    "cluster_rounds", "cluster_learning_rate", "cluster_batch_size", "alpha", "latent_scale",
-    "gamma", "target", "tol", "centroids", "restarts",
+DICE = {"output": "sigmoid", "beta": 0.5}
+SLOW = {"optimiser": "momentum", "cluster_learning_rate": 0.03}
+SMALL_STEPS = {"cluster_learning_rate": 2e-4}
+#: What was tried, by name: settings of both phases beside `COMMON`, and of phase 2 alone.
+CONFIGS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "plain": ({}, SMALL_STEPS),
+    "plain-slow": ({}, SLOW),
+    "unit": ({"unit_norm": True}, SMALL_STEPS),
+    "unit-slow": ({"unit_norm": True}, SLOW),
+    "corrupted-slow": ({"noise": "corruption"}, SLOW),
+    "dice": (DICE, SMALL_STEPS),
+    "dice-slow": (DICE, SLOW | {"latent_scale": "l2"}),
+    "dice-slow-k-1": (DICE, SLOW | {"latent_scale": "l2", "alpha": "k-1"}),
+    "dice-idec": (DICE, SLOW | {"latent_scale": "l2", "gamma": 1.0}),
+    "layerwise": (
+        {"tied": False, "pretrain": "layerwise", "noise": "corruption", "rounds": 6}, SLOW,
+    ),
+    "momentum": ({"optimiser": "momentum", "learning_rate": 1.0, "output": "linear"}, SLOW),
+    "yogi": ({"optimiser": "yogi", "learning_rate": 0.03}, {"cluster_learning_rate": 1.5e-3}),
 }  # fmt: skip
 #: Rows of the silhouette, which compares all pairs.
 SEEN = 3000
@@ -84,8 +79,7 @@ def dealt(n: int, sites: int, seed: int) -> list[Array]:
 
 def first(deep: Deep, folder: Path, fast: bool, binary: bool) -> tuple[Array, list[float], float]:
     """Return what `Deep.first` does, or did before."""
-    given = {k: v for k, v in deep.settings.items() if k not in LATER}
-    of = json.dumps([given, len(deep.parts), deep.seed, fast, binary], sort_keys=True)
+    of = json.dumps([deep.settings, len(deep.parts), deep.seed, fast, binary], sort_keys=True)
     kept = folder / f"phase1-{hashlib.sha256(of.encode()).hexdigest()[:12]}.npz"
     if not kept.exists():
         theta, losses, cpu = deep.first()
@@ -110,7 +104,8 @@ def run(
     x: Array, y: Array, name: str, sites: int, seed: int, folder: Path, fast: bool, binary: bool
 ) -> tuple[dict[str, Any], Array]:
     """Return what one configuration came to, and its labels."""
-    settings = COMMON | CONFIGS[name]
+    both, later = CONFIGS[name]
+    settings = COMMON | both
     deep = Deep(x, dealt(len(x), sites, seed), seed, settings)
     theta, losses, cpu_1 = first(deep, folder, fast, binary)
     net = network(DEEP.configure(settings).plan(x.shape[1]).network, "float32")
@@ -118,12 +113,13 @@ def run(
     z = encoded(net, x.astype(np.float32))
     start = KMeans(10, n_init=5, random_state=seed).fit_predict(z)
     before = judged(x, start, z, y)
-    model, changed, cpu_2 = deep.second(theta)
+    settings = settings | later
+    model, changed, cpu_2 = replace(deep, settings=settings).second(theta)
     labels = model.predict(x)
-    later = len(changed) if model.settled else int(settings["cluster_rounds"])
+    rounds = len(changed) if model.settled else int(settings["cluster_rounds"])
     found = judged(x, labels, model.transform(x), y) | {
         "start": before, "ae_loss": losses[-1], "losses": losses, "changed": changed,
-        "epochs": len(losses) + later, "cpu": cpu_1 + cpu_2, "settled": model.settled,
+        "epochs": len(losses) + rounds, "cpu": cpu_1 + cpu_2, "settled": model.settled,
         "counts": model.counts.tolist(), "fast": fast, "settings": settings,
     }  # fmt: skip
     return found, labels

@@ -16,7 +16,7 @@ import pandas as pd
 from fedcohort.arrays import Array
 from fedcohort.data.dictionary import Dictionary
 from fedcohort.data.outcome import Binary, Continuous, Outcome, Survival
-from fedcohort.data.tables import LabelledTable, SurvivalTable
+from fedcohort.data.tables import FeatureTable, LabelledTable, SurvivalTable
 from fedcohort.privacy.guard import SiteGuard
 from fedcohort.protocol import Dp, Fitted, Method, SettingError, Task, registry
 from fedcohort.protocol.host import Host
@@ -108,10 +108,23 @@ RUNTIMES: dict[str, Callable[..., Coordinator]] = {
 VARIED = ("strategy", "ties", "baseline", "solver")
 
 #: Settings that keep the suite fast, where a method has them.
-SMALL: dict[str, Any] = {"rounds": 3, "internal_epochs": 2, "keep_rounds": (1,)}
+SMALL: dict[str, Any] = {
+    "rounds": 3,
+    "internal_epochs": 2,
+    "keep_rounds": (1,),
+    "cluster_rounds": 2,
+    "restarts": 2,
+    "iterations": 5,
+}
 
 #: Settings that a variant cannot do without, where a method has them.
 NEEDED: dict[tuple[str, Any], dict[str, Any]] = {("solver", "admm"): {"penalty": 0.1}}
+
+#: Variants besides, by method.
+MORE: dict[str, Sequence[tuple[str, Any]]] = {
+    "kmeans": [("seeding", "sites")],
+    "deep_clustering": [("centroids", "double_kmeans"), ("pretrain", "layerwise")],
+}
 
 #: Families of `glm` with a private fit, by kind of task: they are named there.
 FAMILIES = {"regression": ("gaussian",), "classification": ("binomial",)}
@@ -125,7 +138,7 @@ ROWS = {"a": 61, "b": 47, "c": 53}
 #: What must not leave a site.
 PLANTED = "Jane Doe 4711"
 
-Table = SurvivalTable | LabelledTable
+Table = SurvivalTable | LabelledTable | FeatureTable
 
 
 @dataclass(frozen=True)
@@ -183,6 +196,7 @@ def cases(kind: str) -> list[Case]:
         entry = registry.find(name)
         if kind not in entry.tasks:
             continue
+        found += [Case(name, kind, (more,)) for more in MORE.get(name, ())]
         found.append(Case(name, kind, ()))
         for f in dataclasses.fields(entry.settings):
             if f.name in VARIED:
@@ -202,7 +216,9 @@ def tables(kind: str) -> dict[str, Table]:
         x = rng.uniform(size=(n, 3))
         death = rng.exponential(1 / np.exp(x @ np.array([1.5, -1.0, 0.0])))
         leave = rng.exponential(2.0, n)
-        if kind == "survival":
+        if kind == "clustering":
+            out[name] = FeatureTable((x < np.where(x[:, [0]] < 0.5, 0.8, 0.3)).astype(float))
+        elif kind == "survival":
             out[name] = SurvivalTable(x, np.minimum(death, leave) + 0.01, death <= leave)
         elif kind == "regression":
             out[name] = LabelledTable(x, np.log(death))
@@ -215,6 +231,8 @@ def quiet(kind: str) -> Table:
     """Return a small table where nobody died, or all had the same value."""
     table = tables(kind)["a"]
     x, nobody = table.x[:6], np.zeros(6)
+    if isinstance(table, FeatureTable):
+        return FeatureTable(np.ones(x.shape))
     if isinstance(table, SurvivalTable):
         return SurvivalTable(x, table.time[:6], nobody.astype(bool))
     return LabelledTable(x, nobody)
@@ -232,10 +250,15 @@ OUTCOMES: dict[str, Outcome] = {
     "regression": Continuous("y"),
 }
 
+#: Kinds of task, the last one without an outcome.
+KINDS = (*OUTCOMES, "clustering")
+
 
 def frame_of(table: Table) -> pd.DataFrame:
     """Return a table as raw methods see it: a data frame."""
     frame = pd.DataFrame(table.x, columns=["u", "v", "w"])
+    if isinstance(table, FeatureTable):
+        return frame
     if isinstance(table, SurvivalTable):
         return frame.assign(time=table.time, event=table.event.astype(float))
     return frame.assign(y=table.y)
@@ -248,7 +271,7 @@ def task_of(case: Case, seed: int) -> Task:
     if case.dp is not None:
         noise = {"dp": case.dp.clipped(case.entry.clips), "reach": REACH[kind]}
     if not case.entry.raw:
-        outcome = type(OUTCOMES[kind]).__name__.lower()
+        outcome = type(OUTCOMES[kind]).__name__.lower() if kind in OUTCOMES else ""
         return Task(kind=kind, features=features, seed=seed, outcome=outcome, **noise)
     types = {**dict.fromkeys(features, "number"), **TYPES.get(kind, {})}
     known = Dictionary.from_dict({c: _usual(t, kind) for c, t in types.items()} if noise else types)

@@ -14,7 +14,7 @@ from numpy.testing import assert_array_equal
 import toys
 from conformance.cases import (
     ENGINES,
-    OUTCOMES,
+    KINDS,
     PLANTED,
     RUNTIMES,
     Case,
@@ -41,8 +41,8 @@ from fedcohort.runtime import coordinator
 from fedcohort.runtime.masked_end import MaskedEnd
 
 SURVIVAL = cases("survival")
-CASES = [case for kind in OUTCOMES for case in cases(kind)]
-NOISY = [case for kind in OUTCOMES for case in private_cases(kind)]
+CASES = [case for kind in KINDS for case in cases(kind)]
+NOISY = [case for kind in KINDS for case in private_cases(kind)]
 every_private_case = pytest.mark.parametrize("case", NOISY, ids=str)
 every_case = pytest.mark.parametrize("case", CASES, ids=str)
 RISKS = [case for case in SURVIVAL if "predict_survival" in case.entry.gives]
@@ -91,7 +91,7 @@ def same(one: Any, other: Any) -> None:
 
 
 def test_there_are_methods_to_check():
-    assert {"cox", "deepcox", "logistic"} <= {case.method for case in CASES}
+    assert {"cox", "deepcox", "logistic", "kmeans", "deep_clustering"} <= {case.method for case in CASES}
 
 
 @pytest.mark.parametrize("name", registry.names())
@@ -373,7 +373,9 @@ X = tables("survival")["a"].x
 CALLS: dict[str, tuple[Any, ...]] = {
     "predict": (X,),
     "predict_survival": (X, np.linspace(0, 2, 7)),
+    "memberships": (X,),
     "transform": (X,),
+    "reconstruct": (X,),
     "sample": (5, np.random.default_rng(0)),
     "impute": (X,),
     "summary": (),

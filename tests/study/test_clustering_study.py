@@ -22,7 +22,6 @@ from fedcohort.data.outcome import Binary, Category, Continuous, Outcome, Surviv
 from fedcohort.protocol import NotSupported, StudyError, registry
 from fedcohort.study import evaluate
 from fedcohort.study.clusters import KEYS
-from fedcohort.study.deployed.terms import Terms
 from fedcohort.study.engine import Problem, Run, fit_once
 from fedcohort.study.judges import clusters as judging
 from fedcohort.study.judges.clusters import Clusters
@@ -317,12 +316,6 @@ def test_what_clusters_cannot_do_is_said_in_one_line(tmp_path, more, outcome, sa
         fc.Study.from_file(study(tmp_path, outcome, more))
     assert "\n" not in str(told.value)
     assert said in str(told.value)
-
-
-def test_a_network_refuses_a_study_of_clusters_in_one_line(tmp_path):
-    with pytest.raises(StudyError, match="line 2, task: a study of clustering cannot be") as told:
-        Terms.of(study(tmp_path, SURVIVAL))
-    assert "\n" not in str(told.value)
 
 
 def test_a_hospital_too_small_for_so_many_groups_counts_as_one_that_sees_a_single_group(tmp_path):

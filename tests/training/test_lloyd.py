@@ -20,6 +20,7 @@ from fedcohort.models.autoencoder import Autoencoder
 from fedcohort.models.network import initial, network
 from fedcohort.protocol import DataError, SettingError, SiteUnavailable
 from fedcohort.training import partition, seeding
+from fedcohort.training.candidates import from_candidates
 from fedcohort.training.lloyd import lloyd, unscaled
 from fedcohort.training.points import Space
 
@@ -216,9 +217,9 @@ def test_points_far_from_the_origin_keep_their_digits():
 def test_candidates_lead_to_clusters_as_good_as_those_of_25_starts(k, p):
     for seed in range(3):
         x = blobs(400, k, p, seed)[0]
-        whole = seeding.cloud(federation(scattered(x, 3, seed)), least=5)
+        whole = seeding.cloud(federation(scattered(x, 3, seed)), least=5, products=True)
         draws = np.random.default_rng(seed)
-        start = seeding.from_candidates(whole, k, rng=draws)
+        start = from_candidates(whole, k, rng=draws)
         found = lloyd(whole.fed, start, rng=draws)
         best = KMeans(k, n_init=25, random_state=0).fit(x).inertia_
         assert found.inertia <= 1.03 * best
@@ -246,9 +247,11 @@ def test_the_ledger_names_sums_alone():
     x = blobs(100, 3, 2, 8)[0]
     fed = federation(scattered(x, 3))
     whole = seeding.cloud(fed, least=5)
-    lloyd(whole.fed, seeding.from_candidates(whole, 3, rng=rng()), rng=rng())
+    lloyd(whole.fed, from_candidates(whole, 3, rng=rng()), rng=rng())
     asked = {(e["step"], e["verb"]) for e in map(json.loads, fed.ledger.lines)}
-    assert asked == {("sum_points", "sum"), ("count_near", "sum"), ("sum_near", "sum")}
+    assert asked == {
+        (step, "sum") for step in ("sum_points", "weigh_candidates", "count_near", "sum_near")
+    }
 
 
 def test_the_plain_space_needs_no_torch():

@@ -18,14 +18,12 @@ Revealed: the messages below, only as sums over all sites.
 
 from __future__ import annotations
 
-import math
 from typing import Any, Protocol
 
 import numpy as np
 
 from fedcohort.arrays import Array
 from fedcohort.metrics import clusters
-from fedcohort.privacy.disclosure.numbers import SHARE
 from fedcohort.protocol.message import message
 from fedcohort.protocol.step import Site, summed
 
@@ -112,7 +110,7 @@ class Nearness:
 
 @message
 class Cycle:
-    """Rows (), those whose label is that of their reconstruction (), Σ of its mean error ()."""
+    """Rows that are rebuilt (), those whose label stays the same (), Σ of their mean error ()."""
 
     rows: Array
     same: Array
@@ -230,9 +228,11 @@ def sum_nearness(site: Site[Any, None], *, centroids: Array, used: Array, cosine
 def sum_cycle(site: Site[Any, None]) -> Cycle:
     """How many blind rows keep their cluster when rebuilt by the model, and its squared error."""
     d: Grouped = site.data
-    labels, error = d.again or (np.full(len(d.labels), -1), np.zeros(len(d.labels)))
+    if d.again is None:
+        return Cycle(np.array(0), np.array(0), np.array(0.0))
+    labels, error = d.again
     same = int((labels == d.labels).sum())
-    return Cycle(np.array(len(d.labels)), np.array(same), np.array(error.sum()))
+    return Cycle(np.array(len(labels)), np.array(same), np.array(error.sum()))
 
 
 @summed
@@ -279,38 +279,3 @@ def _powers(v: Array, labels: Array, k: int) -> tuple[Array, Array]:
     v = np.where(known, v, 0.0)
     member = np.eye(k)[labels].T
     return member @ known, np.stack([member @ v**power for power in (1, 2, 3, 4)])
-
-
-# at the coordinator ---------------------------------------------------------------------------
-
-
-class Moments:
-    """Mean and sd of n values, from eq. (3), and whether `few` of them could make these.
-
-    With d_i the distances from the mean, S = Σ d² and by Cauchy and Schwarz
-
-        Σ of the m − 1 largest d² ≤ L = √((m − 1) Σ d⁴)                                         (5)
-
-    so that where S − L ≥ `SHARE` · L the p % rule of `privacy.disclosure.numbers` holds as well.
-    """
-
-    def __init__(self, rows: float, powers: Array, centre: float = 0.0):
-        self.n = float(rows)
-        s1, s2, s3, s4 = (float(p) for p in powers)
-        d = s1 / self.n if self.n else 0.0
-        self.mean = centre + d
-        self.squares = max(s2 - self.n * d**2, 0.0)
-        self.fourths = max(s4 - 4 * d * s3 + 6 * d**2 * s2 - 3 * self.n * d**4, 0.0)
-
-    @property
-    def sd(self) -> float:
-        """The standard deviation, with n − 1."""
-        return math.sqrt(self.squares / (self.n - 1)) if self.n > 1 else 0.0
-
-    def may_be_shown(self, least: int) -> bool:
-        """Return whether there are 2 `least` values or more, and no few make the moments."""
-        m = max(least, 1)
-        if self.n < 2 * m:
-            return False
-        largest = math.sqrt((m - 1) * self.fourths)
-        return self.squares > 0 and self.squares - largest >= SHARE * largest

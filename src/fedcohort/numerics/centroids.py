@@ -96,10 +96,10 @@ def weighted_kmeans(
     for _ in range(restarts):
         at = spread_out(points, weights, k, rng)
         for _ in range(rounds):
-            before, label = at.copy(), nearest(points, at)
-            for j in range(k):
-                if (own := label == j).any():
-                    at[j] = np.average(points[own], axis=0, weights=weights[own])
+            own = nearest(points, at)[:, None] == np.arange(k)
+            mass = weights @ own
+            means = own.T @ (weights[:, None] * points) / np.where(mass > 0, mass, 1.0)[:, None]
+            before, at = at, np.where(mass[:, None] > 0, means, at)
             if np.array_equal(at, before):
                 break
         value = float(weights @ apart(points, at).min(axis=1))
@@ -176,13 +176,41 @@ def least_difference(table: Array) -> float:
     graph = np.zeros((a + b, a + b))
     graph[:a, a:], graph[a:, :a] = table, table.T
     parts, part = connected_components(graph > 0, directed=False)
-    cuts = (_least_cut(graph[np.ix_(own, own)]) for own in (part == p for p in range(parts)))
+    cuts = (_least_cut(graph[np.ix_(own, own)])[0] for own in (part == p for p in range(parts)))
     return min(cuts, default=np.inf)
 
 
-def _least_cut(graph: Array) -> float:
-    """Return the least weight between two sides of a connected graph (v, v)."""
-    g, least = graph.copy(), np.inf
+def allowed(flow: Array, least: int) -> Array:
+    """Return which moves between clusters may be, so that no few rows are told apart: (k, k).
+
+    Of all moves those across the least cut are held back where that is of fewer than `least` rows,
+    and so on in its two sides, until every cut that is left is of so many or of none.
+
+    flow : (k, k) ≥ 0, rows by cluster before and after; those that stay are never cut.
+    """
+    k = len(flow)
+    graph = (flow + flow.T).astype(float)
+    np.fill_diagonal(graph, 0.0)
+    side, parts = np.zeros(k, np.int64), [np.arange(k)]
+    while parts:
+        own = parts.pop()
+        count, part = connected_components(graph[np.ix_(own, own)] > 0, directed=False)
+        if count > 1:
+            parts += [own[part == p] for p in range(count)]
+            continue
+        weight, one = _least_cut(graph[np.ix_(own, own)])
+        if weight < least:
+            cut = np.isin(np.arange(len(own)), one)
+            parts += [own[cut], own[~cut]]
+        else:
+            side[own] = side.max() + 1
+    return side[:, None] == side
+
+
+def _least_cut(graph: Array) -> tuple[float, list[int]]:
+    """Return the least weight between two sides of a connected graph (v, v), and one side."""
+    g, least, best = graph.copy(), np.inf, list[int]()
+    merged = [[node] for node in range(len(g))]
     while len(g) > 1:
         tied, added = g[0].copy(), [0]
         outside = np.ones(len(g), bool)
@@ -194,9 +222,12 @@ def _least_cut(graph: Array) -> float:
             if outside.any():
                 tied = tied + g[new]
         before, last = added[-2], added[-1]
-        least = min(least, float(g[last].sum() - g[last, last]))
+        if (weight := float(g[last].sum() - g[last, last])) < least:
+            least, best = weight, list(merged[last])
         g[before] += g[last]
         g[:, before] += g[:, last]
         g[before, before] = 0.0
         g = np.delete(np.delete(g, last, axis=0), last, axis=1)
-    return least
+        merged[before] = merged[before] + merged[last]
+        del merged[last]
+    return least, best

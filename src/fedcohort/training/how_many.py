@@ -122,7 +122,8 @@ def by_consensus(
         rest = fed.only(s for s in fed.sites if s != site)
         rows = int(count(rest, Cells.around(whole.mean[None]), None, space).rows)
         if whole.rows - rows >= least and rows >= least:
-            left.append(cloud(rest, space, least=least))
+            products = len(whole.covariance) > 0
+            left.append(cloud(rest, space, least=least, products=products))
     numbers = [k for k in numbers if k > 1]
     if len(left) < 3 or not numbers:
         raise SettingError(

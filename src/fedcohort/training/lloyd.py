@@ -34,7 +34,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedcohort.arrays import Array
-from fedcohort.numerics.centroids import least_difference
+from fedcohort.numerics.centroids import allowed, least_difference
 from fedcohort.protocol import DataError, Federation, check_all_answered
 from fedcohort.training.partition import Cells, Near, count, count_near, sum_near
 from fedcohort.training.points import PLAIN, Space
@@ -193,7 +193,7 @@ class _Rounds:
         k = len(self.at)
         tried = asked.then(self.at, np.ones((k, k), np.bool_))
         flow = count(self.fed, tried, asked, self.space).flow
-        may = (flow >= self.least) | np.eye(k, dtype=np.bool_)
+        may = allowed(flow, self.least)
         held = np.where(may, 0, flow)
         return may, flow - held + np.diag(held.sum(axis=1)), int(held.sum())
 

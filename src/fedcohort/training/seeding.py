@@ -1,18 +1,12 @@
-"""Where Lloyd's rounds over sites start: from counts alone, or from each site's own centroids.
+"""What all sites' points are like, and Lloyd's rounds started from each site's own centroids.
 
-candidates  The coordinator draws points from a normal with the mean and variances of all sites'
-            points. Sites count the rows nearest to each. It draws the next ones beside these, in
-            proportion to the counts, with a smaller variance; and so on. The last ones, weighed by
-            their counts, are clustered by k-means (`numerics.centroids.weighted_kmeans`). This is
-            done several times, and the centroids with the least W are taken.
-sites       Each site clusters its own rows; the coordinator puts the sites' centroids together by
-            one of `numerics.centroids.AGGREGATIONS` (thesis 003, section 2.1.2).
+Each site clusters its own rows; the coordinator puts the sites' centroids together by one of
+`numerics.centroids.AGGREGATIONS` (thesis 003, section 2.1.2). From counts alone: `candidates`.
 
-Revealed: `Moments` once, as a sum over all sites, and `Near` of each set of candidates, which is
-counts and W; or else `OwnCentroids` of each site, once: means and sizes of its clusters, none of
-fewer rows than `least`. A row of a smaller cluster is counted with the nearest other one, so that
-the site's total less its clusters leaves none; a site with fewer rows in all sends nothing, and
-takes no part in what follows.
+Revealed: `Moments` once, as a sum over all sites; and `OwnCentroids` of each site, once: means and
+sizes of its clusters, none of fewer rows than `least`. A row of a smaller cluster is counted with
+the nearest other one, so that the site's total less its clusters leaves none; a site with fewer
+rows in all sends nothing, and takes no part in what follows.
 """
 
 from __future__ import annotations
@@ -24,7 +18,7 @@ import numpy as np
 from sklearn.cluster import KMeans
 
 from fedcohort.arrays import Array
-from fedcohort.numerics.centroids import AGGREGATIONS, nearest, weighted_kmeans
+from fedcohort.numerics.centroids import AGGREGATIONS, nearest
 from fedcohort.protocol import (
     DataError,
     Federation,
@@ -35,14 +29,8 @@ from fedcohort.protocol import (
     message,
     summed,
 )
-from fedcohort.training.partition import Cells, count
 from fedcohort.training.points import PLAIN, Kept, Space, points_at
 
-#: Candidates for each cluster, the fewest of them, how often they are drawn, and the part of the
-#: standard deviation that is left each time.
-CANDIDATES, FEWEST, DRAWS, SHRINK = 10, 100, 4, 0.5
-#: How often all of this is done; the start with the least W is taken.
-TRIES = 5
 #: Σ (z − origin)² over Σ (z − mean)² above which sums are asked for again, about the mean.
 LOST = 1e7
 
@@ -182,58 +170,6 @@ def standard(fed: Federation, space: Space, *, least: int) -> Space:
     spread = np.sqrt(whole.variance)
     spread = np.where(spread > 1e-12 * (1.0 + np.abs(whole.mean)), spread, 1.0)
     return replace(space, scale="standard", frame=np.stack([whole.mean, spread]))
-
-
-def from_candidates(
-    whole: Cloud,
-    k: int,
-    space: Space = PLAIN,
-    *,
-    rng: np.random.Generator,
-    restarts: int = 25,
-) -> Array:
-    """Return centroids (k, d) to start from, by counts of rows nearest to points that are drawn.
-
-    Parameters
-    ----------
-    whole : of the same space; its sites are asked.
-    restarts : starts of the k-means of candidates, at the coordinator.
-
-    Raises
-    ------
-    SiteUnavailable : one of the sites is away.
-    """
-    best, least = whole.mean[None], np.inf
-    for _ in range(TRIES):
-        at = _drawn(whole, k, space, rng, restarts)
-        within = float(count(whole.fed, Cells.around(at), None, space).within)
-        if within < least:
-            best, least = at, within
-    return best
-
-
-def _drawn(whole: Cloud, k: int, space: Space, rng: np.random.Generator, restarts: int) -> Array:
-    fed, d = whole.fed, len(whole.mean)
-    m = max(CANDIDATES * k, FEWEST)
-    spread = np.sqrt(whole.variance)
-    at = whole.mean + rng.standard_normal((m, d)) * spread
-    counts = _counted(fed, at, space)
-    for _ in range(DRAWS):
-        spread = SHRINK * spread
-        beside = at[rng.choice(m, m, p=counts / counts.sum())]
-        at = np.vstack([at, beside + rng.standard_normal((m, d)) * spread])
-        counts = _counted(fed, at, space)
-        best = np.argsort(-counts, kind="stable")[:m]
-        at, counts = at[best], counts[best]
-    at, counts = at[counts > 0], counts[counts > 0].astype(float)
-    if len(at) < k:
-        more = rng.standard_normal((k - len(at), d)) * np.sqrt(whole.variance)
-        return np.vstack([at, whole.mean + more])
-    return weighted_kmeans(at, counts, k, rng, restarts=restarts)[0]
-
-
-def _counted(fed: Federation, at: Array, space: Space) -> Array:
-    return count(fed, Cells.around(at), None, space).counts
 
 
 def from_sites(

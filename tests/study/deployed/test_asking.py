@@ -61,6 +61,9 @@ CASES = [
     ("lasso", {}, set()),
     ("lasso", {"rule": "bic"}, set()),
     ("elastic_net", {"solver": "admm", "penalty": 0.1}, set()),
+    ("kmeans", {"restarts": 3}, set()),
+    ("kmeans", {"restarts": 3, "seeding": "sites"}, set()),
+    ("kmeans", {"restarts": 3, "n_clusters": "auto", "k_range": (1, 3)}, set()),
 ]
 
 
@@ -73,6 +76,7 @@ def test_a_fit_asks_for_the_steps_that_its_settings_declare_and_for_no_others(
         "survival": (["time", "event"], fc.Survival("time", "event")),
         "classification": (["yes"], fc.Binary("yes")),
         "regression": (["y"], fc.Continuous("y")),
+        "clustering": ([], None),
     }[method.tasks[0]]
     tables = {s: t[["x", "z", "w", *columns]] for s, t in sites.items()}
     fit = fc.fit(name, fc.simulate(tables, outcome=outcome, seed=0), **given)
@@ -105,6 +109,18 @@ def test_judging_asks_for_what_the_outcome_needs():
     assert "sum_labels" in by["class"] - by["time"] - by["value"]
     assert "sum_spread" in by["value"] - by["time"] - by["class"]
     assert all("tell_own" in steps for steps in by.values())
+
+
+def test_judging_clusters_asks_for_what_the_outcome_needs():
+    by = {
+        kind: {s.name for s in asking.of_judge(outcome, "clustering")}
+        for kind, outcome in (("none", None), ("time", Survival("t", "e")), ("class", Binary("y")))
+    }
+    assert {"sum_exposure", "count_risk_by_time"} <= by["time"] - by["class"] - by["none"]
+    assert "count_classes" in by["class"] - by["time"] - by["none"]
+    assert {"sum_scatter", "tell_hidden"} <= by["none"]
+    assert not {"tell_own", "sum_brier", "death_times"} & set.union(*by.values())
+    assert {s.name for s in asking.of_clusters(None, alone=True)} == {"tell_own_groups"}
 
 
 @pytest.fixture

@@ -18,20 +18,25 @@ from fedcohort.algorithms.cox import own_steps
 from fedcohort.algorithms.linear.steps import fold_products
 from fedcohort.arrays import Array
 from fedcohort.data import describe, preprocess
+from fedcohort.metrics import federated_clusters
 from fedcohort.protocol import Refused, Task, message, registry, summed
 from fedcohort.protocol.arguments import Arguments
 from fedcohort.protocol.host import Call
 from fedcohort.protocol.step import Site
-from fedcohort.study.deployed import counting, holding, judging
+from fedcohort.study.deployed import cluster_sites, counting, holding, judging
 from fedcohort.study.deployed.bounds import _COMMON, Bounds, scalars
 
 NAMES = ("north", "south", "west")
 #: Steps of no method.
 OTHERS = (
     *preprocess.STEPS, *judging.STEPS, *holding.STEPS, *counting.STEPS, describe.describe_columns,
+    *federated_clusters.STEPS, *cluster_sites.STEPS,
 )  # fmt: skip
 #: Tasks of studies over a network, with an outcome each.
-KINDS = {"survival": "survival", "classification": "binary", "regression": "continuous"}
+KINDS = {
+    "survival": "survival", "classification": "binary", "regression": "continuous",
+    "clustering": "",
+}  # fmt: skip
 #: Methods that such a study can name.
 ARMS = [name for name in registry.names() if KINDS.keys() & set(registry.find(name).tasks)]
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from fedcohort.data import describe, preprocess
+from fedcohort.data.outcome import Binary, Survival
 from fedcohort.metrics import federated
 from fedcohort.protocol import registry
-from fedcohort.study.deployed import counting, holding, judging
+from fedcohort.study.deployed import asking, counting, holding, judging
 
 
 def test_no_step_of_judging_shares_its_name_with_one_of_a_fit_or_a_description():
-    told = {s.name: s for s in (*judging.STEPS, *holding.STEPS, *counting.STEPS)}
+    groups = (*asking.of_clusters(Survival("t", "e")), *asking.of_clusters(Binary("y")))
+    told = {s.name: s for s in (*judging.STEPS, *holding.STEPS, *counting.STEPS, *groups)}
     fits = [registry.find(name).steps for name in registry.names()]
     for step in (s for steps in (*fits, describe.STEPS, preprocess.STEPS) for s in steps):
         assert told.get(step.name, step) is step, step.name

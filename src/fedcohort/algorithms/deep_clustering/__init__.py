@@ -21,7 +21,7 @@ from fedcohort.algorithms.deep_clustering.steps import (
 )
 from fedcohort.models.stacking import lower, objectives, pairs
 from fedcohort.protocol import Method, SettingError, Step, Task
-from fedcohort.training import layerwise, lloyd, points, seeding
+from fedcohort.training import candidates, layerwise, lloyd, points, seeding
 from fedcohort.training.points import Space
 
 SUMS = (
@@ -90,6 +90,8 @@ def asks(config: DeepClusteringSettings) -> tuple[Step[..., Any], ...]:
     auto = config.n_clusters == "auto"
     if config.centroids == "lloyd" or auto or config.latent_scale == "standard":
         found.append(seeding.sum_points)
+    if config.centroids == "lloyd" or auto:
+        found += candidates.STEPS
     return tuple(found)
 
 
@@ -133,7 +135,14 @@ METHOD = Method(
     settings=DeepClusteringSettings,
     fit=fit,
     model=DeepClusters,
-    steps=(*STEPS, *layerwise.STEPS, *points.STEPS, *seeding.STEPS, *lloyd.STEPS),
+    steps=(
+        *STEPS,
+        *layerwise.STEPS,
+        *points.STEPS,
+        *seeding.STEPS,
+        *candidates.STEPS,
+        *lloyd.STEPS,
+    ),
     asks=asks,
     bounds=bounds,
     visible=visible,

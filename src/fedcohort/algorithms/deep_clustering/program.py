@@ -51,19 +51,17 @@ from fedcohort.arrays import Array
 from fedcohort.models.network import initial
 from fedcohort.protocol import DataError, Federation, Row, SettingError, Task, check_all_answered
 from fedcohort.training import layerwise
+from fedcohort.training.candidates import from_candidates
 from fedcohort.training.how_many import by_consensus, by_gap
 from fedcohort.training.lloyd import Found, lloyd, unscaled
 from fedcohort.training.partition import Cells, sum_near
 from fedcohort.training.points import Space, placed
-from fedcohort.training.seeding import Cloud, cloud, from_candidates, from_sites, standard
+from fedcohort.training.seeding import Cloud, cloud, from_sites, standard
 from fedcohort.training.server import RULES
 from fedcohort.training.strategies import Visits, averaging
 
 #: Decimals, in units of the largest coordinate, in which centroids differ that are not one.
 DECIMALS = 9
-
-#: Starts of k-means by sums, of which the best is taken.
-STARTS = 3
 
 
 def fit(fed: Federation, config: DeepClusteringSettings, task: Task) -> DeepClusters:
@@ -185,15 +183,12 @@ def centroids(
     space = replace(space, scale=config.latent_scale)
 
     def by_sums(whole: Cloud, k: int) -> Found:
-        tries: list[Found] = []
-        for _ in range(STARTS):
-            start = from_candidates(whole, k, space, rng=rng, restarts=config.restarts)
-            tries.append(lloyd(whole.fed, start, space, rng=rng, least=least))
-        return min(tries, key=lambda found: (found.dropped, found.inertia))
+        start = from_candidates(whole, k, space, rng=rng, restarts=config.restarts)
+        return lloyd(whole.fed, start, space, rng=rng, least=least)
 
     k, numbers, found = config.numbers[0], (), None
     if config.n_clusters == "auto":
-        whole = cloud(fed, space, least=least, products=config.choose == "gap")
+        whole = cloud(fed, space, least=least, products=True)
         possible = [k for k in config.numbers if k * least <= whole.rows]
         if config.choose == "gap":
             choice = by_gap(whole, possible, by_sums, rng)
@@ -201,7 +196,7 @@ def centroids(
             choice = by_consensus(whole, possible, by_sums, least=least, space=space)
         k, numbers, found = choice.k, tuple(choice.table), choice.found[choice.k]
     if config.centroids == "lloyd":
-        found = found or by_sums(cloud(fed, space, least=least), k)
+        found = found or by_sums(cloud(fed, space, least=least, products=True), k)
     else:
         at, _ = from_sites(
             fed, k, space, rng=rng, least=least, restarts=config.restarts,

@@ -9,12 +9,12 @@ from fedcohort.algorithms.kmeans.model import Clusters
 from fedcohort.algorithms.kmeans.program import fit_means, fit_modes
 from fedcohort.algorithms.kmeans.settings import MeansSettings, ModesSettings
 from fedcohort.protocol import Method, SettingError, Step, Task
-from fedcohort.training import lloyd, seeding
+from fedcohort.training import candidates, lloyd, seeding
 from fedcohort.training.points import PLAIN
 
-STEPS = (*seeding.STEPS, *lloyd.STEPS)
+STEPS = (*seeding.STEPS, *candidates.STEPS, *lloyd.STEPS)
 ROUNDS = (
-    "Only sums over all sites: once the number of rows, their totals and squares; the number of "
+    "Only sums over all sites: once the number of rows, and totals, squares and products of their columns; the number of "
     "rows nearest to each of some hundred points that the coordinator draws; and in each round the "
     "rows of each cluster, how many went from one to another, and the totals and squares of their "
     "values, over clusters of min_cell rows or more, and where no difference to the round before "
@@ -29,7 +29,7 @@ def _told(config: MeansSettings | ModesSettings) -> str:
     if not isinstance(config, MeansSettings) or config.n_clusters != "auto":
         return told
     if config.choose == "gap":
-        return told + " All of this for each number of clusters, and once products of columns."
+        return told + " All of this for each number of clusters."
     return told + (
         " All of this for each number of clusters, and again over all sites but each one, from "
         "which that site's own totals follow."
@@ -45,19 +45,18 @@ def _visible(config: MeansSettings | ModesSettings) -> str:
 
 def asks(config: MeansSettings | ModesSettings) -> tuple[Step[..., Any], ...]:
     """Return the steps that a fit with these settings can ask for."""
-    own = (seeding.own_centroids,) if config.seeding == "sites" else ()
-    return (seeding.sum_points, *own, *lloyd.STEPS)
+    start = (seeding.own_centroids,) if config.seeding == "sites" else candidates.STEPS
+    return (seeding.sum_points, *start, *lloyd.STEPS)
 
 
 def bounds(config: MeansSettings | ModesSettings, task: Task) -> Mapping[str, Collection[Any]]:
     """Return what the steps of a fit with these settings are asked with (`Method.bounds`)."""
     auto = isinstance(config, MeansSettings) and config.n_clusters == "auto"
-    gap = isinstance(config, MeansSettings) and auto and config.choose == "gap"
     return {
         "space": (PLAIN.text,),
         "k": () if auto else (config.n_clusters,),
         "restarts": (config.restarts,),
-        "products": (gap,),
+        "products": (False, True),
         "unscaled": (False,),
     }
 

@@ -32,10 +32,11 @@ from fedcohort.protocol import (
     Task,
     check_all_answered,
 )
+from fedcohort.training.candidates import WIDEST, from_candidates
 from fedcohort.training.how_many import by_consensus, by_gap
 from fedcohort.training.lloyd import Found, lloyd
 from fedcohort.training.points import PLAIN, Space
-from fedcohort.training.seeding import Cloud, cloud, from_candidates, from_sites
+from fedcohort.training.seeding import Cloud, cloud, from_sites
 
 #: Shares of levels that differ by less than this are a tie.
 EVEN = 1e-9
@@ -52,9 +53,9 @@ def fit_means(fed: Federation, config: MeansSettings, task: Task) -> Clusters:
     """
     _check_features(task)
     auto = config.n_clusters == "auto"
-    whole = cloud(
-        fed, least=task.min_cell, origin=task.origin, products=auto and config.choose == "gap"
-    )
+    gap = auto and config.choose == "gap"
+    products = gap or _axes_wanted(config, len(task.features))
+    whole = cloud(fed, least=task.min_cell, origin=task.origin, products=products)
     if not auto:
         found = _clusters(whole, config, int(config.n_clusters), task, PLAIN, None)
         return _model(found, task.features, found.centroids, found.variance)
@@ -96,7 +97,8 @@ def fit_modes(fed: Federation, config: ModesSettings, task: Task) -> Clusters:
     groups = groups_of(task.features)
     whole = cloud(fed, least=task.min_cell)
     space = Space(groups=groups)
-    points = cloud(whole.fed, space, least=task.min_cell)
+    products = _axes_wanted(config, len(groups) + len(np.unique(groups)))
+    points = cloud(whole.fed, space, least=task.min_cell, products=products)
     check_all_answered(whole.fed)
     check_levels(whole, points, groups, task.features)
     found = _clusters(points, config, config.n_clusters, task, space, modes_of(groups))
@@ -199,6 +201,11 @@ def _clusters(
 
 def _least(fed: Federation, task: Task) -> int:
     return task.min_cell if len(fed.sites) > 1 else 1
+
+
+def _axes_wanted(config: MeansSettings | ModesSettings, coordinates: int) -> bool:
+    """Return whether candidates are drawn along principal axes."""
+    return config.seeding == "candidates" and coordinates <= WIDEST
 
 
 def _check_features(task: Task) -> None:

@@ -23,10 +23,10 @@ def section(run: Run) -> Section | None:
         "cluster-map", "Map", "Where do the groups lie?",
         f"The first two principal components of the {clustered.seen(run)} patients, in "
         "the model's own few numbers where it has them. An ellipse is a mean and one standard "
-        "deviation in each direction; about two in five patients of a cluster lie within it. On the right, each "
-        "hospital's own patients of the same clusters: where their ellipses lie on each other, "
-        "hospitals agree on what a cluster is. No patient is drawn, and what is of few patients "
-        "is left out. Groups that overlap here may be apart in further components.",
+        "deviation in each direction; about two in five patients of a cluster lie within it. On "
+        "the right, each hospital's own patients of the same clusters: where their ellipses lie "
+        "on each other, hospitals agree on what a cluster is. No patient is drawn, and what is "
+        "of few patients is left out. Groups that overlap here may be apart in further components.",
         body,
     )  # fmt: skip
 

@@ -11,7 +11,7 @@ cluster_confusion        blind rows by cluster and class
 Features and places are of blind rows, which no fit has summed: a fit's last sums are of clusters
 that may differ from the model's by few training rows, and so would sums over these
 (`training.lloyd`). They are there only where `Sums.are_of_many` blind rows, and shown by the rules
-of one process; that no few values make a mean follows from fourth powers (`federated_clusters`).
+of one process; that no few values make a mean follows from fourth powers (`metrics.power_sums`).
 
 Revealed: what `cluster_judging` does, and `Frame`, `LevelTable`, `Powers`, `Spread`, `Places`; of
 each site what `cluster_sites` says.
@@ -29,8 +29,8 @@ from fedcohort.data.dictionary import Dictionary, sorted_levels
 from fedcohort.data.outcome import Binary, Category, Outcome
 from fedcohort.metrics import federated_clusters as sums_of
 from fedcohort.metrics.censoring import Leavers
-from fedcohort.metrics.federated_clusters import Moments
 from fedcohort.metrics.kaplan_meier import shown_counts
+from fedcohort.metrics.power_sums import Moments
 from fedcohort.privacy.disclosure.counts import hidden
 from fedcohort.privacy.disclosure.groups import hidden_levels
 from fedcohort.privacy.disclosure.rounding import rounded, step

@@ -146,13 +146,19 @@ class Consent:
             fine = most is None or clusters_of(view.said.restored[1]) <= most
             self._check(fine, "the model has more clusters than its settings give")
         if view.earlier is not None:
-            method, _, design = view.earlier.restored
-            arms = [a for a in self.terms.plan.arms if (a.method, a.scope) == (method, "sites")]
-            self._check(any(self._is_of(a, design) for a in arms), "a model of no arm")
+            method = view.earlier.restored[0]
+            self._check(
+                any(
+                    self._is_of(arm, Clustered(view.before))
+                    for arm in self.terms.plan.arms
+                    if (arm.method, arm.scope) == (method, "sites")
+                ),
+                "a model of no arm",
+            )
 
-    def _is_of(self, arm: Arm, design: Design) -> bool:
+    def _is_of(self, arm: Arm, view: Clustered) -> bool:
         try:
-            Consent(self.terms, self.kind, arm, self.seed)._check_design(design)
+            Consent(self.terms, self.kind, arm, self.seed)._check_clustered(view)
         except Refused:
             return False
         return True

@@ -2,8 +2,8 @@
 
 As in `judging` the coordinator sends a view, here `Clustered`: a model with its preprocessing,
 which half of the rows, and perhaps the model of an earlier arm, whose clusters are set beside
-these. An empty text stands for the site's own model (`alone`). The view gives `Placed`, which the steps of
-`metrics.federated_clusters` look at, and those that compare risks: of a row it is its cluster's.
+these. An empty text stands for the site's own model (`alone`). The view gives `Placed`, which the
+steps of `metrics.federated_clusters` look at, and those that compare risks, which are clusters'.
 
 The outcome, where there is one, is read here for the first time: no fit had it.
 

@@ -40,7 +40,9 @@ ALONE_GROUPED = (
     "here is the mean over hospitals."
 )
 GROUPED = (
-    "What sets its clusters apart, and where they lie, is of blind rows, by sums over hospitals."
+    "What sets its clusters apart, and where they lie, is of blind rows, by sums over hospitals. "
+    "These, and metrics of distances, are left out where clusters have few blind rows, or differ "
+    "by few patients from those of a model that was judged before."
 )
 
 
