@@ -125,6 +125,28 @@ def test_a_row_tells_its_result_and_with_which_sizes(tmp_path, words, code, comm
 # short forms of the rows, and that each would notice ------------------------------------------
 
 
+PRINTED = """\
+fault                        study           sums   seconds  what happened
+kill node before             survival        masked    49.2  finished; bit-equal
+disk node during             survival        masked    40.6  aborted (no space), resumed; bit-equal
+lost node during             quorum          plain     39.7  {last}
+{good} of 3 faults: every run ended bit-equal; 2 of them with masked sums
+"""
+
+
+@pytest.mark.parametrize(
+    ("last", "good", "met"), [("finished; bit-equal", 3, True), ("finished; OTHER FILES", 2, False)]
+)
+def test_the_row_of_chaos_reads_what_the_benchmark_prints(monkeypatch, last, good, met):
+    monkeypatch.syspath_prepend(FOLDER)
+    chaos = loaded("scorecard_chaos", FOLDER / "chaos.py")
+    monkeypatch.setattr(chaos, "FAULTS", 3)
+    text, said = chaos.told([chaos.read(PRINTED.format(last=last, good=good))], 3)
+    assert text.startswith(f"{good} of 3 faults (of 3) ended bit-equal, 2 with masked sums")
+    assert said is met
+    assert chaos.told([chaos.read("Traceback")], 3)[1] is False
+
+
 def test_twenty_thousand_hostile_inputs_crash_no_reader():
     done = script("decoder_fuzz.py", "--inputs", "20000", "--seed", "2")
     assert "refused): 0 crashes, memory grew by " in done.stdout, done.stdout + done.stderr

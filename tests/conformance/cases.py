@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -120,11 +121,17 @@ SMALL: dict[str, Any] = {
 #: Settings that a variant cannot do without, where a method has them.
 NEEDED: dict[tuple[str, Any], dict[str, Any]] = {("solver", "admm"): {"penalty": 0.1}}
 
-#: Variants besides, by method.
-MORE: dict[str, Sequence[tuple[str, Any]]] = {
-    "kmeans": [("seeding", "sites")],
-    "deep_clustering": [("centroids", "double_kmeans"), ("pretrain", "layerwise")],
+#: Variants by method in the place of those of `VARIED`. What strategies of rounds do is theirs, and
+#: looked at with other methods.
+VARIANTS: dict[str, Sequence[tuple[tuple[str, Any], ...]]] = {
+    "kmeans": [(("seeding", "sites"),)],
+    "deep_clustering": [
+        (("strategy", "fedadam"), ("pretrain", "layerwise"), ("centroids", "double_kmeans"))
+    ],
 }
+
+#: Methods that need a package of an extra.
+EXTRAS = {"hdp": "tomotopy"}
 
 #: Families of `glm` with a private fit, by kind of task: they are named there.
 FAMILIES = {"regression": ("gaussian",), "classification": ("binomial",)}
@@ -196,8 +203,12 @@ def cases(kind: str) -> list[Case]:
         entry = registry.find(name)
         if kind not in entry.tasks:
             continue
-        found += [Case(name, kind, (more,)) for more in MORE.get(name, ())]
+        if name in EXTRAS and find_spec(EXTRAS[name]) is None:
+            continue
         found.append(Case(name, kind, ()))
+        if name in VARIANTS:
+            found += [Case(name, kind, settings) for settings in VARIANTS[name]]
+            continue
         for f in dataclasses.fields(entry.settings):
             if f.name in VARIED:
                 others = (c for c in f.metadata.get("choices", ()) if c != f.default)

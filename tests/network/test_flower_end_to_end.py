@@ -13,13 +13,14 @@ from pathlib import Path
 import pytest
 
 pytest.importorskip("flwr")
-pytestmark = pytest.mark.slow
 
 from command_line import without_times
 from fedcohort.study.deployed import LocalSites, SiteTable, Terms
 from fedcohort.study.deployed import run as run_deployed
 from network.parties import SITES, Parties, shares
 from network.wires import until
+
+pytestmark = pytest.mark.slow
 
 STUDY = {
     "study": "flower",

@@ -120,3 +120,25 @@ def test_the_least_difference_is_that_of_all_pairs_of_unions(counts):
         float(table[np.array(a)[:, None] != np.array(b)].sum()) for a in sides for b in sides
     } - {0.0}
     assert c.least_difference(table) == min(apart, default=np.inf)
+
+
+@given(
+    st.lists(st.integers(0, 6), min_size=16, max_size=16), st.integers(1, 4), st.integers(2, 9)
+)  # fmt: skip
+def test_moves_that_are_allowed_leave_no_cut_of_few_rows_and_none_is_held_without_need(
+    counts, k, least
+):
+    """Every split of the clusters in two, by brute force; rows that stay are many."""
+    flow = np.array(counts).reshape(4, 4)[:k, :k]
+    np.fill_diagonal(flow, 100)
+    may = c.allowed(flow, least)
+    left = np.where(may, flow, 0)
+
+    def cuts(table):
+        sides = [(s >> np.arange(k)) & 1 for s in range(1 << k)]
+        return {table[one[:, None] != one].sum() for one in sides} - {0}
+
+    assert may.diagonal().all()
+    assert min(cuts(left), default=least) >= least
+    if min(cuts(flow), default=least) >= least:
+        assert (left == flow).all()

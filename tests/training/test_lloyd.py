@@ -84,6 +84,23 @@ def test_a_site_away_at_first_takes_no_part_and_one_that_leaves_ends_the_rounds(
         lloyd(gone, x[:3], rng=rng())
 
 
+@pytest.mark.parametrize("call", [3, 4, 5])
+def test_a_site_that_leaves_after_a_rounds_sums_ends_the_rounds_with_these(call):
+    """All sites are in what is found; no later sum is asked for, as it would tell the leaver's."""
+    x = blobs(200, 4, 2, 1, apart=1.0)[0]
+    parts, away = scattered(x, 3), lambda n, site: n >= call and site == "site-1"
+    fed = Overheard(federation(parts, quorum=0.6, absent=away))
+    found = lloyd(fed, x[:4], rng=rng())
+    # who leaves between a count and its sum is missed in that sum alone
+    assert len(fed.asked) == found.rounds + (call == 4)
+    whole = lloyd(federation(parts), x[:4], rng=rng(), rounds=found.rounds)
+    assert (found.left, found.converged) == (("site-1",), False)
+    assert_array_equal(found.centroids, whole.centroids)
+    assert found.counts.sum() == len(x)
+    with pytest.raises(SiteUnavailable, match="quorum is 1"):
+        lloyd(federation(parts, absent=away), x[:4], rng=rng())
+
+
 def memberships(parts, fed):
     """Return, of each call for sums, which cluster each row was in."""
     return [

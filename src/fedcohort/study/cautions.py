@@ -24,7 +24,7 @@ _log = logging.getLogger(__name__)
 def told_if_crowded(
     run: Run, arm: Arm, chosen: Mapping[str, Any], rows: Iterable[int | None]
 ) -> list[dict[str, str]]:
-    """Return a note where a model has too many free parameters for some sites' rows.
+    """Return notes where a model has too many free parameters for some sites' rows, and its own.
 
     Parameters
     ----------
@@ -34,7 +34,7 @@ def told_if_crowded(
         return []
     features = len(run.design.features) - bool(run.design.offset)
     note = crowded(free_parameters(arm.method, arm.configured(chosen), features), rows)
-    return [{"note": note}] if note else []
+    return [{"note": told} for told in (note, *run.model.notes()) if told]
 
 
 def told_if_drowned(

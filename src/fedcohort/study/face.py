@@ -421,10 +421,12 @@ def _units(dp: Dp | None, rows: Sequence[int]) -> int:
 
 
 def _warned(fit: Fit, fed: Cohort) -> Fit:
-    """Return a fit, with a warning where it is without covariates that one would expect."""
+    """Return a fit, with a warning where covariates, or clusters, that one expects are missing."""
     said = fit_lines.left_out(fit.method, fit.dropped, fed.dictionary, drafted=fed.drafted)
-    if said:
-        warnings.warn(said, UserWarning, stacklevel=3)
+    fits = fit.values() if isinstance(fit, Mapping) else (fit,)
+    for note in (said, *(f"{fit.method}: {n}." for one in fits for n in one.parts.model.notes())):
+        if note:
+            warnings.warn(note, UserWarning, stacklevel=3)
     return fit
 
 

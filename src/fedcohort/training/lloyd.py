@@ -12,30 +12,43 @@ sums only if no row can be singled out of them, with m = `least`:
     size    each of the clusters has m rows, and all clusters are asked for: a sum over a small one
             would be the total less the others'. A small one is dropped, and in its place the
             cluster of the largest W_j is split, by a draw of its variance;
-    moves   rows go from one cluster to another only where m or more of them would: others stay
-            where they are, until no such move is left;
     unions  no unions of these clusters and of those last summed differ by fewer than m rows, but
-            some (`numerics.centroids.least_difference`). Where they would, the rounds end.
+            some (`numerics.centroids.least_difference`);
+    moves   where they would, rows stay where they are along the least cut between clusters
+            (`numerics.centroids.allowed`), until no cut of few rows is left. Where that does not
+            help, or all rows that would move stay, the rounds end.
 
-So with m > 1 fewer than m rows of each pair of clusters may not be where the pooled table's rounds
-would have them. With one site m is 1, and nothing is held back. Not looked at: what rounds further
+So with m > 1 a few rows may not be where the pooled table's rounds would have them: fewer than m
+for each cut. With one site m is 1, and nothing is held back. Not looked at: what rounds further
 apart, or several fits, tell together.
 
-Revealed: `Near` and `Sums` (`training.partition`) in each round, as sums over all sites. A site
-that leaves ends the fit.
+Revealed: `Near` and `Sums` (`training.partition`) in each round, as sums over all sites.
+
+A site that leaves. All clusters' sums of a round add up to the total of the rows in them. So a sum
+over those left, less one before, is the leaver's own total, however clusters have changed, and its
+own clusters' sums where they have not: what a mask hides, and no quorum allows. So no more sums are
+asked for. With one round of sums or more the clusters last summed, which have all sites in them,
+are what is found; before that the fit ends by name. A round counts before it sums, so that a leaver
+is missed first in a count; one that leaves between the two is missed in that one sum.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from fedcohort.arrays import Array
 from fedcohort.numerics.centroids import allowed, least_difference
-from fedcohort.protocol import DataError, Federation, check_all_answered
+from fedcohort.protocol import (
+    DataError,
+    Federation,
+    QuorumLost,
+    SiteUnavailable,
+    check_all_answered,
+)
 from fedcohort.training.partition import Cells, Near, count, count_near, sum_near
 from fedcohort.training.points import PLAIN, Space
 
@@ -55,6 +68,8 @@ class Found:
     inertia : W of the clusters last summed, about their centroids.
     rounds : of sums.
     converged : whether no move is left, or no centroid moves more than `tol`; else rounds are over.
+    left : names of sites that left during the rounds, which ended there; counts are then those of
+        the clusters last summed.
     moving : rows nearer to another cluster's centroid, that too few others would go along with.
     dropped : clusters that stayed empty, or below `least`.
     sites : names of those that took part.
@@ -69,6 +84,7 @@ class Found:
     moving: int
     dropped: int
     sites: tuple[str, ...]
+    left: tuple[str, ...] = ()
 
 
 def lloyd(
@@ -99,7 +115,8 @@ def lloyd(
     Raises
     ------
     DataError : fewer than m rows in all.
-    SiteUnavailable : a site left after the first call.
+    SiteUnavailable : a site left after the first call and before the first sums; or fewer are left
+        than the quorum.
     """
     return _Rounds(fed, space, start, rng, least, tol, reseeds, centre).run(rounds, counted)
 
@@ -112,6 +129,7 @@ class _Rounds:
     at : centroids now: those to start from, then those of `asked`, but for clusters dropped.
     variance, weight : (k, d) and (k,), within the clusters that `at` is of, and their rows.
     asked : the partition last summed; None before the first.
+    summed : what was found when it was; None before the first.
     """
 
     def __init__(
@@ -133,28 +151,45 @@ class _Rounds:
         self.asked: Cells | None = None
         self.variance, self.weight = np.zeros(self.at.shape), np.zeros(self.k, np.int64)
         self.inertia, self.moving = math.nan, 0
+        self.done, self.converged = 0, False
+        self.summed: Found | None = None
 
     def run(self, most: int, counted: bool) -> Found:
         """Return what the rounds come to."""
         self._open()
-        done, converged = 0, False
+        try:
+            self._go(most, counted)
+            counts = self._sound().counts
+        except QuorumLost:
+            raise
+        except SiteUnavailable:
+            if self.summed is None:
+                raise
+            return replace(self.summed, left=tuple(sorted({*self.fed.sites} - {*self.fed.answered})))
+        return replace(
+            self._found(counts), moving=self.moving, converged=self.converged,
+        )  # fmt: skip
+
+    def _found(self, counts: Array) -> Found:
+        return Found(
+            self.at, counts, self.variance, self.inertia, self.done, False, 0,
+            self.k - len(self.at), tuple(self.fed.sites),
+        )  # fmt: skip
+
+    def _go(self, most: int, counted: bool) -> None:
         for _ in self.fed.rounds(most) if counted else range(most):
             cells = self._next()
             if cells is None:
-                converged = True
-                break
+                self.converged = True
+                return
             shift = self._sum(cells)
-            done += 1
+            self.done += 1
+            self.summed = self._found(self.weight)
             if counted:
                 self.fed.record(inertia=self.inertia)
             if self.tol > 0 and shift <= self.tol * float(self.variance.mean()):
-                converged = True
-                break
-        counts = self._sound().counts
-        return Found(
-            self.at, counts, self.variance, self.inertia, done, converged, self.moving,
-            self.k - len(self.at), tuple(self.fed.sites),
-        )  # fmt: skip
+                self.converged = True
+                return
 
     def _open(self) -> None:
         """Ask how many rows there are; who does not answer takes no part."""

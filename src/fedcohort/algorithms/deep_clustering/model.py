@@ -14,7 +14,7 @@ from fedcohort.arrays import Array
 from fedcohort.models.dec import DecNet
 from fedcohort.models.latent import decoded, encoded, reconstructed
 from fedcohort.models.network import FlatNet, network
-from fedcohort.protocol import Fitted, Row
+from fedcohort.protocol import Fitted, Row, dropped_note
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -109,6 +109,10 @@ class DeepClusters(Fitted):
             {"cluster": j, "n": int(n), "share": float(n / whole)}
             for j, n in enumerate(self.counts)
         ]
+
+    def notes(self) -> tuple[str, ...]:
+        """Return how many clusters were dropped, where any."""
+        return (dropped_note(len(self.counts), self.asked),) if self.dropped else ()
 
     def arrays(self) -> dict[str, Array]:
         """Return θ, and the clusters' means, variances and counts."""

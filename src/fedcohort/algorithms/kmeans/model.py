@@ -10,7 +10,7 @@ import numpy as np
 
 from fedcohort.arrays import Array
 from fedcohort.numerics.centroids import nearest
-from fedcohort.protocol import Fitted, Row
+from fedcohort.protocol import Fitted, Row, dropped_note
 from fedcohort.training.points import Space
 
 
@@ -30,6 +30,7 @@ class Clusters(Fitted):
     moving : rows nearer to another cluster's centroid that stay where they are, see `lloyd`.
     dropped : clusters that were asked for and could not be had.
     numbers : what the number of clusters was chosen by, a row per number; empty if it was given.
+    left : sites that left during the rounds, which ended there; they are in the clusters.
     """
 
     features: tuple[str, ...]
@@ -43,6 +44,7 @@ class Clusters(Fitted):
     moving: int
     dropped: int
     numbers: tuple[Row, ...] = ()
+    left: tuple[str, ...] = ()
 
     @property
     def cluster_centers_(self) -> Array:
@@ -83,6 +85,13 @@ class Clusters(Fitted):
             for j, (n, at) in enumerate(zip(self.counts, self.centroids, strict=True))
         ]
 
+    def notes(self) -> tuple[str, ...]:
+        """Return how many clusters were dropped, and which sites left, where any."""
+        k, away = len(self.counts), ", ".join(self.left)
+        told = (dropped_note(k, k + self.dropped),) if self.dropped else ()
+        late = f"{away} left during the rounds, which ended with the last that had all sites"
+        return (*told, late) if away else told
+
     def arrays(self) -> dict[str, Array]:
         """Return centroids, counts, variances and groups."""
         return {
@@ -102,11 +111,12 @@ class Clusters(Fitted):
             "moving": self.moving,
             "dropped": self.dropped,
             "numbers": list(self.numbers),
+            "left": list(self.left),
         }
 
     @classmethod
     def restore(cls, arrays: Mapping[str, Array], meta: Mapping[str, Any]) -> Clusters:
         """Rebuild the model from what `arrays` and `meta` returned."""
         known: dict[str, Any] = {**meta, **arrays}
-        known |= {k: tuple(meta[k]) for k in ("features", "numbers")}
+        known |= {k: tuple(meta[k]) for k in ("features", "numbers", "left")}
         return cls(**known)

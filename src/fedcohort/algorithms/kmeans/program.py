@@ -9,7 +9,7 @@ all rows: the distance of a row to a mode is the number of columns in which they
 the first of several. That is Lloyd's with each level as a coordinate, and the nearest modes in the
 place of means: counts of levels in clusters are all that is summed.
 
-Revealed, only as sums over all sites: `Moments`, once, of modes twice; `Near` of candidates; `Near`
+Revealed, only as sums over all sites: `Moments`, once, of modes twice; `Weighed` candidates; `Near`
 and `Sums` in each round, over clusters of `min_cell` rows or more, and so that differences of two
 rounds are not over fewer. With ``seeding: sites`` `OwnCentroids` of each site. With ``n_clusters:
 auto`` all of this for each number that is tried, and what `how_many` says.
@@ -49,7 +49,8 @@ def fit_means(fed: Federation, config: MeansSettings, task: Task) -> Clusters:
     ------
     DataError : no features, or fewer rows than `min_cell`.
     SettingError : more clusters than rows allow, or than sites' own centroids.
-    SiteUnavailable : a site left after the first call.
+    SiteUnavailable : a site left after the first call and before the first round's sums, or between
+        fits with ``n_clusters: auto``. One that leaves later ends the rounds (`training.lloyd`).
     """
     _check_features(task)
     auto = config.n_clusters == "auto"
@@ -235,4 +236,5 @@ def _model(
         moving=found.moving,
         dropped=found.dropped,
         numbers=tuple(numbers or ()),
+        left=found.left,
     )
