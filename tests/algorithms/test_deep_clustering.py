@@ -144,6 +144,21 @@ def test_a_site_that_is_missing_in_some_rounds_ends_no_fit_with_a_quorum():
         METHOD.fit(federation(PARTS, absent=away), config_of(), task_of(X))
 
 
+@pytest.mark.parametrize("step", ["soft_frequencies", "refine"])
+def test_a_site_that_is_missing_while_clusters_sharpen_misses_these_rounds_alone(step):
+    plain = federation(PARTS)
+    METHOD.fit(plain, config_of(tol=0.0), task_of(X))
+    lines = [json.loads(line) for line in plain.ledger.lines]
+    calls = sorted({e["call"] for e in lines if e["step"] == step})[2:4]
+    fed = federation(PARTS, quorum=0.6, absent=lambda call, site: site == "site2" and call in calls)
+    found = METHOD.fit(fed, config_of(tol=0.0), task_of(X))
+    told = [json.loads(line) for line in fed.ledger.lines]
+    there = {(e["site"], e["call"]) for e in told if e["step"] == step}
+    assert not {("site2", call) for call in calls} & there
+    assert ("site2", max(e["call"] for e in told if e["step"] == step)) in there
+    assert adjusted_rand_score(GROUP, found.predict(X)) > 0.7
+
+
 @pytest.mark.parametrize("aggregation", ["median", "trimmed_mean", "krum", "norm_bound"])
 def test_aggregations_that_withstand_lies_find_the_groups(aggregation):
     parts = split(X, np.arange(len(X)) % 5)

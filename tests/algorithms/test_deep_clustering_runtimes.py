@@ -1,6 +1,7 @@
 """Deep clustering on every runtime, after a kill, under the rules of a study, and by name."""
 
 import json
+from functools import cache
 
 import numpy as np
 import pandas as pd
@@ -51,27 +52,32 @@ def run(way, runtime="local", *, order=(0, 1, 2), folder=None, **options):
     return arrays, model.meta(), repr(fed.history), fed.ledger.lines
 
 
+@cache
+def whole(way):
+    """Return the fit on the local runtime."""
+    return run(way)
+
+
 @every_way
 @pytest.mark.parametrize("runtime", ["remote", "workers"])
 def test_runtimes_give_the_same_bytes(way, runtime):
-    assert run(way, runtime) == run(way)
+    assert run(way, runtime) == whole(way)
 
 
 @pytest.mark.parametrize("way", ["sums alone", "layer by layer"])
 def test_masked_sums_give_the_same_bytes_as_sums_in_the_open(way):
-    assert run(way, "remote, masked")[:3] == run(way)[:3]
+    assert run(way, "remote, masked")[:3] == whole(way)[:3]
 
 
 @every_way
 def test_the_order_of_sites_changes_no_byte(way):
-    assert run(way, order=(2, 0, 1)) == run(way)
+    assert run(way, order=(2, 0, 1)) == whole(way)
 
 
 @every_way
 @pytest.mark.parametrize("share", [0.3, 0.7, 0.99])
 def test_a_run_that_was_killed_resumes_to_the_same_end(way, share, tmp_path):
-    whole = run(way)
-    calls = 1 + max(json.loads(line)["call"] for line in whole[3])
+    calls = 1 + max(json.loads(line)["call"] for line in whole(way)[3])
 
     def kill(progress):
         if progress.call == int(share * calls):
@@ -79,14 +85,14 @@ def test_a_run_that_was_killed_resumes_to_the_same_end(way, share, tmp_path):
 
     with pytest.raises(Killed):
         run(way, "remote", folder=tmp_path, observer=kill)
-    assert run(way, "remote", folder=tmp_path) == whole
+    assert run(way, "remote", folder=tmp_path) == whole(way)
 
 
 @every_way
 def test_only_steps_that_the_settings_say_are_asked(way):
     config = config_of(**SHORT, **WAYS[way])
     allowed = {(s.name, s.verb) for s in METHOD.asked(config)}
-    lines = [json.loads(line) for line in run(way)[3]]
+    lines = [json.loads(line) for line in whole(way)[3]]
     assert {(e["step"], e["verb"]) for e in lines} <= allowed
     seen = {e["step"] for e in lines if e["verb"] == "gather"}
     assert bool(seen) == bool(METHOD.visible(config))
@@ -111,7 +117,7 @@ def test_whole_numbers_and_texts_are_asked_as_the_settings_bound_them(way):
 
 @every_way
 def test_nothing_leaves_a_site_that_has_as_many_entries_as_it_has_rows(way):
-    for line in map(json.loads, run(way)[3]):
+    for line in map(json.loads, whole(way)[3]):
         for field in line["fields"].values():
             assert len(PARTS[line["site"]]) not in field["shape"], line["step"]
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.cluster import KMeans
-from sklearn.datasets import load_iris
+from sklearn.datasets import load_breast_cancer, load_digits, load_iris
 from sklearn.metrics import adjusted_rand_score
 
 import fedcohort as fc
@@ -36,6 +36,22 @@ def test_on_iris_the_clusters_are_scikit_learns():
     assert held.inertia_ <= 1.02 * best.inertia_
 
 
+@pytest.mark.parametrize("name", ["digits", "binary", "cancer"])
+def test_sums_of_squares_are_as_small_as_those_of_scikit_learns_25_starts(name):
+    """In 64 and 54 columns, where points drawn at random find little."""
+    rng = np.random.default_rng(6)
+    if name == "binary":
+        often = rng.beta(0.4, 1.2, (3, 54))
+        x, k = (rng.random((600, 54)) < often[np.arange(600) % 3]).astype(float), 3
+    else:
+        x, k = (load_digits().data, 10) if name == "digits" else (load_breast_cancer().data, 4)
+        x = x if name == "digits" else (x - x.mean(axis=0)) / x.std(axis=0)
+    best = KMeans(k, n_init=25, random_state=0).fit(x).inertia_
+    for seed in (3, 6):
+        found = fit("kmeans", scattered(x, 4, seed), seed=seed, n_clusters=k, restarts=10)
+        assert found.inertia_ <= 1.02 * best
+
+
 @pytest.mark.parametrize("aggregation", ["max_min", "random", "random_weighted", "double_kmeans"])
 def test_sites_own_centroids_lead_to_the_same_clusters(aggregation):
     x, label = blobs(300, 3, 4, 1, apart=8.0)
@@ -49,7 +65,7 @@ def test_sites_own_centroids_lead_to_the_same_clusters(aggregation):
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_the_gap_statistic_finds_the_planted_number(k, seed):
     x = blobs(240, k, 3, 10 + seed, apart=9.0)[0]
-    found = fit("kmeans", scattered(x, 3), seed=seed, n_clusters="auto", k_range=[1, 6])
+    found = fit("kmeans", scattered(x, 3), seed=seed, n_clusters="auto", k_range=[1, 6], restarts=3)
     assert len(found.centroids) == k
     assert [row["k"] for row in found.numbers] == [1, 2, 3, 4, 5, 6]
 
@@ -59,14 +75,16 @@ def test_the_gap_statistic_of_zeros_and_ones_has_independent_columns_for_a_refer
     for k in (1, 3):
         often = rng.beta(0.4, 1.2, (k, 20))
         x = (rng.random((400, 20)) < often[np.arange(400) % k]).astype(float)
-        found = fit("kmeans", scattered(x, 3), n_clusters="auto", k_range=[1, 5])
+        found = fit("kmeans", scattered(x, 3), n_clusters="auto", k_range=[1, 5], restarts=3)
         assert len(found.centroids) == k
 
 
 @pytest.mark.parametrize("k", [2, 4])
 def test_a_consensus_over_sites_finds_clusters_that_all_have(k):
     x = blobs(240, k, 3, 21, apart=10.0)[0]
-    found = fit("kmeans", scattered(x, 3), n_clusters="auto", choose="consensus", k_range=[2, 5])
+    found = fit(
+        "kmeans", scattered(x, 3), n_clusters="auto", choose="consensus", k_range=[2, 5], restarts=3
+    )  # fmt: skip
     assert len(found.centroids) == k
     assert max(row["agreement"] for row in found.numbers) > 0.95
     with pytest.raises(SettingError, match="needs 3 sites; there are 2"):

@@ -77,7 +77,12 @@ def test_the_results_are_of_the_rows_that_there_are_with_their_own_targets():
     order = [row["row"] for row in results()]
     assert order == [name for name in run.ROWS if name in order]
     code = (
-        f"rows = [__import__(name) for name in {order}]; print([(r.ITEM, r.TARGET) for r in rows])"
+        "import runpy, sys; path = sys.path[:]; found = []\n"
+        f"for name in {order}:\n"
+        f"    file = {str(FOLDER)!r} + f'/{{name}}.py'\n"
+        "    sys.path[:] = path; row = runpy.run_path(file, {}, 'row_' + name)\n"
+        "    found.append((row['ITEM'], row['TARGET']))\n"
+        "print(found)"
     )
     done = script("-c", code)
     assert done.returncode == 0, done.stderr

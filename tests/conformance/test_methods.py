@@ -91,7 +91,9 @@ def same(one: Any, other: Any) -> None:
 
 
 def test_there_are_methods_to_check():
-    assert {"cox", "deepcox", "logistic", "kmeans", "deep_clustering"} <= {case.method for case in CASES}
+    assert {"cox", "deepcox", "logistic", "kmeans", "deep_clustering"} <= {
+        case.method for case in CASES
+    }
 
 
 @pytest.mark.parametrize("name", registry.names())

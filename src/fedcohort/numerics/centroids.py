@@ -231,3 +231,12 @@ def _least_cut(graph: Array) -> tuple[float, list[int]]:
         merged[before] = merged[before] + merged[last]
         del merged[last]
     return least, best
+
+
+def dropped_note(found: int, asked: int) -> str:
+    """Return a clause that says how many clusters were asked for and could not be had."""
+    gone = asked - found
+    return (
+        f"{gone} of {asked} clusters {'was' if gone == 1 else 'were'} dropped, as too few rows, or "
+        f"rows that differ, are left for {'it' if gone == 1 else 'them'}"
+    )

@@ -20,7 +20,7 @@ from fedcohort.protocol.errors import (
 )
 from fedcohort.protocol.federation import Federation, View, check_all_answered, per_site
 from fedcohort.protocol.message import message
-from fedcohort.protocol.method import Fitted, Method, Row, Task, check_settings, dropped_note, setting
+from fedcohort.protocol.method import Fitted, Method, Row, Task, check_settings, setting
 from fedcohort.protocol.private import Dp, Noised, Private, Release, Spent
 from fedcohort.protocol.step import Gathered, Keep, Site, Step, Summed, gathered, summed
 
@@ -59,7 +59,6 @@ __all__ = [
     "View",
     "check_all_answered",
     "check_settings",
-    "dropped_note",
     "gathered",
     "message",
     "per_site",

@@ -42,15 +42,6 @@ def setting(default: Any, doc: str, unit: str = "", choices: Sequence[Any] = ())
     return field(default=default, metadata=meta)
 
 
-def dropped_note(found: int, asked: int) -> str:
-    """Return a clause that says how many clusters were asked for and could not be had."""
-    gone = asked - found
-    return (
-        f"{gone} of {asked} clusters {'was' if gone == 1 else 'were'} dropped, as too few rows, or "
-        f"rows that differ, are left for {'it' if gone == 1 else 'them'}"
-    )
-
-
 def check_settings(config: object, *rules: tuple[str, bool, str], method: str = "") -> None:
     """Refuse a setting that is outside its bounds.
 

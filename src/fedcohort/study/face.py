@@ -423,7 +423,7 @@ def _units(dp: Dp | None, rows: Sequence[int]) -> int:
 def _warned(fit: Fit, fed: Cohort) -> Fit:
     """Return a fit, with a warning where covariates, or clusters, that one expects are missing."""
     said = fit_lines.left_out(fit.method, fit.dropped, fed.dictionary, drafted=fed.drafted)
-    fits = fit.values() if isinstance(fit, Mapping) else (fit,)
+    fits = fit.sites.values() or (fit,)
     for note in (said, *(f"{fit.method}: {n}." for one in fits for n in one.parts.model.notes())):
         if note:
             warnings.warn(note, UserWarning, stacklevel=3)

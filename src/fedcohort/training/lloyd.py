@@ -165,7 +165,9 @@ class _Rounds:
         except SiteUnavailable:
             if self.summed is None:
                 raise
-            return replace(self.summed, left=tuple(sorted({*self.fed.sites} - {*self.fed.answered})))
+            return replace(
+                self.summed, left=tuple(sorted({*self.fed.sites} - {*self.fed.answered}))
+            )
         return replace(
             self._found(counts), moving=self.moving, converged=self.converged,
         )  # fmt: skip

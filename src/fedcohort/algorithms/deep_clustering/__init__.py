@@ -29,7 +29,10 @@ SUMS = (
     "far rows belong to each cluster; and once, rows, means and variances of the clusters"
 )
 SEEN = "each round, every site's own model, which the coordinator sees: no masked sum can hide it"
-LLOYD = "k-means of latent points: counts of rows near to drawn points, and sums over clusters"
+LLOYD = (
+    "k-means of latent points: their totals and products, counts of rows near to drawn points, and "
+    "sums over clusters"
+)
 OWN = (
     "once, centroids and sizes of every site's own clusters of latent points, none of fewer rows "
     "than min_cell, which the coordinator sees"

@@ -14,7 +14,8 @@ from fedcohort.arrays import Array
 from fedcohort.models.dec import DecNet
 from fedcohort.models.latent import decoded, encoded, reconstructed
 from fedcohort.models.network import FlatNet, network
-from fedcohort.protocol import Fitted, Row, dropped_note
+from fedcohort.numerics.centroids import dropped_note
+from fedcohort.protocol import Fitted, Row
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

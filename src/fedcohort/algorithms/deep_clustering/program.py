@@ -21,8 +21,9 @@ synthetic rows.
 Before centroids are looked for, and at the end, sites are told θ once and keep their latent points.
 
 Revealed: what `steps` says; `Placed` twice; `Near` and `Sums` of latent points
-(`training.partition`) once at the end, and with ``centroids: lloyd`` in the rounds of k-means, all
-as sums over all sites; with other centroids `OwnCentroids` of each site, once (`training.seeding`).
+(`training.partition`) once at the end, and with ``centroids: lloyd`` in the rounds of k-means, after
+`Moments` with products, once, and `Weighed` candidates (`training.candidates`); all as sums over
+all sites; with other centroids `OwnCentroids` of each site, once (`training.seeding`).
 With ``n_clusters: auto`` what `training.how_many` says, and with ``pretrain: layerwise`` what
 `training.layerwise` says.
 """
@@ -71,7 +72,7 @@ def fit(fed: Federation, config: DeepClusteringSettings, task: Task) -> DeepClus
     ------
     DataError : no columns, or one that cannot be used, by name; or fewer rows than `min_cell`.
     SettingError : more clusters than the rows allow; or fewer sites than the aggregation needs.
-    SiteUnavailable : a call fell below the quorum; or a site left during k-means.
+    SiteUnavailable : a call fell below the quorum; or a site left before the first sums of k-means.
     """
     columns = fed.sum(look_at_columns)
     binary = check_columns(columns, config, task, least_of(fed, task))

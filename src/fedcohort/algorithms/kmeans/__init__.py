@@ -14,11 +14,11 @@ from fedcohort.training.points import PLAIN
 
 STEPS = (*seeding.STEPS, *candidates.STEPS, *lloyd.STEPS)
 ROUNDS = (
-    "Only sums over all sites: once the number of rows, and totals, squares and products of their columns; the number of "
-    "rows nearest to each of some hundred points that the coordinator draws; and in each round the "
-    "rows of each cluster, how many went from one to another, and the totals and squares of their "
-    "values, over clusters of min_cell rows or more, and where no difference to the round before "
-    "is over fewer."
+    "Only sums over all sites: once the number of rows, and totals, squares and products of their "
+    "columns; the number of rows nearest to each of some hundred points that the coordinator "
+    "draws; and in each round the rows of each cluster, how many went from one to another, and the "
+    "totals and squares of their values, over clusters of min_cell rows or more, and where no "
+    "difference to the round before is over fewer."
 )
 OWN = " Of each site, once: its own clusters' means and sizes, none of fewer rows than min_cell."
 

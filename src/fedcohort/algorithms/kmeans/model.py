@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from fedcohort.arrays import Array
-from fedcohort.numerics.centroids import nearest
-from fedcohort.protocol import Fitted, Row, dropped_note
+from fedcohort.numerics.centroids import dropped_note, nearest
+from fedcohort.protocol import Fitted, Row
 from fedcohort.training.points import Space
 
 
