@@ -174,7 +174,7 @@ class Fitted(ABC):
         """Return one row per group and time, with numbers at risk, the curve and its interval."""
         raise NotSupported("curves")
 
-    def notes(self) -> tuple[str, ...]:
+    def cautions(self) -> tuple[str, ...]:
         """Return what is to be known of how the fit ended, a clause each; most often nothing."""
         return ()
 

@@ -34,7 +34,7 @@ def told_if_crowded(
         return []
     features = len(run.design.features) - bool(run.design.offset)
     note = crowded(free_parameters(arm.method, arm.configured(chosen), features), rows)
-    return [{"note": told} for told in (note, *run.model.notes()) if told]
+    return [{"note": told} for told in (note, *run.model.cautions()) if told]
 
 
 def told_if_drowned(

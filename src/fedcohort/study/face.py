@@ -424,7 +424,8 @@ def _warned(fit: Fit, fed: Cohort) -> Fit:
     """Return a fit, with a warning where covariates, or clusters, that one expects are missing."""
     said = fit_lines.left_out(fit.method, fit.dropped, fed.dictionary, drafted=fed.drafted)
     fits = fit.sites.values() or (fit,)
-    for note in (said, *(f"{fit.method}: {n}." for one in fits for n in one.parts.model.notes())):
+    told = (f"{fit.method}: {note}." for one in fits for note in one.parts.model.cautions())
+    for note in (said, *told):
         if note:
             warnings.warn(note, UserWarning, stacklevel=3)
     return fit

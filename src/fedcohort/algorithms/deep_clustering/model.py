@@ -111,7 +111,7 @@ class DeepClusters(Fitted):
             for j, n in enumerate(self.counts)
         ]
 
-    def notes(self) -> tuple[str, ...]:
+    def cautions(self) -> tuple[str, ...]:
         """Return how many clusters were dropped, where any."""
         return (dropped_note(len(self.counts), self.asked),) if self.dropped else ()
 

@@ -21,9 +21,9 @@ synthetic rows.
 Before centroids are looked for, and at the end, sites are told θ once and keep their latent points.
 
 Revealed: what `steps` says; `Placed` twice; `Near` and `Sums` of latent points
-(`training.partition`) once at the end, and with ``centroids: lloyd`` in the rounds of k-means, after
-`Moments` with products, once, and `Weighed` candidates (`training.candidates`); all as sums over
-all sites; with other centroids `OwnCentroids` of each site, once (`training.seeding`).
+(`training.partition`) once at the end, and with ``centroids: lloyd`` in the rounds of k-means,
+after `Moments` with products, once, and `Weighed` candidates (`training.candidates`); all as sums
+over all sites; with other centroids `OwnCentroids` of each site, once (`training.seeding`).
 With ``n_clusters: auto`` what `training.how_many` says, and with ``pretrain: layerwise`` what
 `training.layerwise` says.
 """

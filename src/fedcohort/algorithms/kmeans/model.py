@@ -85,7 +85,7 @@ class Clusters(Fitted):
             for j, (n, at) in enumerate(zip(self.counts, self.centroids, strict=True))
         ]
 
-    def notes(self) -> tuple[str, ...]:
+    def cautions(self) -> tuple[str, ...]:
         """Return how many clusters were dropped, and which sites left, where any."""
         k, away = len(self.counts), ", ".join(self.left)
         told = (dropped_note(k, k + self.dropped),) if self.dropped else ()
