@@ -280,7 +280,7 @@ def task_of(case: Case, seed: int) -> Task:
     kind, features = case.kind, ("u", "v", "w")
     noise: dict[str, Any] = {}
     if case.dp is not None:
-        noise = {"dp": case.dp.clipped(case.entry.clips), "reach": REACH[kind]}
+        noise = {"dp": case.dp.clipped(case.entry.clips), "reach": REACH.get(kind)}
     if not case.entry.raw:
         outcome = type(OUTCOMES[kind]).__name__.lower() if kind in OUTCOMES else ""
         return Task(kind=kind, features=features, seed=seed, outcome=outcome, **noise)
@@ -292,7 +292,7 @@ def task_of(case: Case, seed: int) -> Task:
 
 def _usual(type_: str, kind: str) -> dict[str, Any]:
     """Return a column of the dictionary with what is usual of it."""
-    usual = {"number": [0, 1], "time": list(REACH[kind])}
+    usual = {"number": [0, 1], "time": list(REACH.get(kind, ()))}
     return {"type": type_} | ({"usual": usual[type_]} if type_ in usual else {})
 
 
