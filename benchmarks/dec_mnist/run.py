@@ -39,27 +39,24 @@ from phases import DEEP, Deep
 
 COMMON: dict[str, Any] = {
     "n_clusters": 10, "architecture": "dec", "batch_size": 256, "cluster_batch_size": 256,
-    "binary": False, "output": "relu", "rounds": 30, "cluster_rounds": 30,
+    "binary": False, "output": "relu", "rounds": 36, "lr_rule": "cosine", "cluster_rounds": 24,
+    "latent_scale": "l2",
 }  # fmt: skip
 DICE = {"output": "sigmoid", "beta": 0.5}
-SLOW = {"optimiser": "momentum", "cluster_learning_rate": 0.03}
-SMALL_STEPS = {"cluster_learning_rate": 2e-4}
+SLOW = {"cluster_optimiser": "momentum", "cluster_learning_rate": 0.03}
 #: What was tried, by name: settings of both phases beside `COMMON`, and of phase 2 alone.
 CONFIGS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
-    "plain": ({}, SMALL_STEPS),
-    "plain-slow": ({}, SLOW),
-    "unit": ({"unit_norm": True}, SMALL_STEPS),
-    "unit-slow": ({"unit_norm": True}, SLOW),
-    "corrupted-slow": ({"noise": "corruption"}, SLOW),
-    "dice": (DICE, SMALL_STEPS),
-    "dice-slow": (DICE, SLOW | {"latent_scale": "l2"}),
-    "dice-slow-k-1": (DICE, SLOW | {"latent_scale": "l2", "alpha": "k-1"}),
-    "dice-idec": (DICE, SLOW | {"latent_scale": "l2", "gamma": 1.0}),
+    "plain": ({}, SLOW),
+    "plain-adam": ({}, {"cluster_learning_rate": 2e-4}),
+    "unit": ({"unit_norm": True}, SLOW),
+    "corrupted": ({"noise": "corruption"}, SLOW),
+    "dice": (DICE, SLOW),
+    "dice-adam": (DICE, {"cluster_learning_rate": 2e-4}),
+    "dice-idec": (DICE, SLOW | {"gamma": 1.0}),
+    "dice-corrupted": (DICE | {"noise": "corruption"}, SLOW),
     "layerwise": (
-        {"tied": False, "pretrain": "layerwise", "noise": "corruption", "rounds": 6}, SLOW,
+        {"tied": False, "pretrain": "layerwise", "noise": "corruption", "rounds": 7}, SLOW,
     ),
-    "momentum": ({"optimiser": "momentum", "learning_rate": 1.0, "output": "linear"}, SLOW),
-    "yogi": ({"optimiser": "yogi", "learning_rate": 0.03}, {"cluster_learning_rate": 1.5e-3}),
 }  # fmt: skip
 #: Rows of the silhouette, which compares all pairs.
 SEEN = 3000

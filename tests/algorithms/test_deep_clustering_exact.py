@@ -109,9 +109,10 @@ OPTIMISERS = {
 
 @pytest.mark.parametrize("optimiser", sorted(OPTIMISERS))
 @pytest.mark.parametrize("target", ["global", "site"])
-def test_rounds_at_one_site_are_those_of_its_table_with_any_optimiser(optimiser, target):
+@pytest.mark.parametrize("named", ["optimiser", "cluster_optimiser"])
+def test_rounds_at_one_site_are_those_of_its_table_with_any_optimiser(optimiser, target, named):
     config = config_of(
-        **EXACT | {"optimiser": optimiser, "cluster_learning_rate": 0.02},
+        **EXACT | {named: optimiser, "cluster_learning_rate": 0.02},
         gamma=0.2, internal_epochs=4, target=target,
     )  # fmt: skip
     theta, mu = start(config)

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import torch
 from numpy.testing import assert_allclose
 
 from fedcohort.training.course import Schedule, follow, next_rate
@@ -38,6 +39,19 @@ def test_d62_rates_over_a_course():
 def test_a_constant_rate_stays():
     _, rates = run([1.0, 2.0, 3.0], lr_rule="constant")
     assert rates == [0.1] * 3
+
+
+def test_a_rate_that_falls_as_a_cosine_is_that_of_torch():
+    weight = torch.nn.Parameter(torch.zeros(1))
+    optimiser = torch.optim.SGD([weight], lr=0.1)
+    theirs = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, T_max=7)
+    expected = []
+    for _ in range(7):
+        expected.append(optimiser.param_groups[0]["lr"])
+        optimiser.step()
+        theirs.step()
+    _, rates = run([1.0, 2.0, 3.0, 1.0, 0.5, 2.0, 1.0], lr_rule="cosine")
+    assert_allclose(rates, expected, rtol=1e-12)
 
 
 def test_early_stopping_gives_the_best_and_stops_after_the_patience():

@@ -7,7 +7,10 @@ Learning rate, D6.2 section 8.3: when the loss rises, loss⁽ⁱ⁺¹⁾ > loss�
     lr⁽ⁱ⁺¹⁾ = max(lr⁽ⁱ⁾/√(i+1), 0.001)                                                   (1)
 
 except that a rate below 0.001 is left as it is. Losses are counted from 0, and a round knows
-the loss at the vector that it began with.
+the loss at the vector that it began with. Falling as half a cosine over R rounds (Loshchilov and
+Hutter, "SGDR", ICLR 2017, eq. 5, without restarts), whatever the losses are:
+
+    lr⁽ⁱ⁾ = lr⁽⁰⁾ (1 + cos(πi/R)) / 2                                                     (2)
 """
 
 from __future__ import annotations
@@ -38,7 +41,7 @@ class Schedule:
     ----------
     rounds : largest number of rounds.
     learning_rate : η > 0, of the first round.
-    lr_rule : "d62", eq. (1), or "constant".
+    lr_rule : "d62", eq. (1), "cosine", eq. (2), or "constant".
     patience : stop after so many rounds without a better held-out loss; None never stops early.
     keep : numbers of rounds after which the result so far is kept.
     named : what the history calls the loss.
@@ -117,5 +120,7 @@ def follow(
             break
         if i and schedule.lr_rule == "d62":
             rate = next_rate(rate, i - 1, last, loss)
+        elif schedule.lr_rule == "cosine":
+            rate = schedule.learning_rate * (1 + math.cos(math.pi * done / schedule.rounds)) / 2
         last = loss
     return Course(best, done, kept)

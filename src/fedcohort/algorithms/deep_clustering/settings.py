@@ -65,7 +65,15 @@ class DeepClusteringSettings:
     batch_size: int = setting(64, "most rows of a step in phase 1; 0 takes all of a site's", "rows")
     cluster_batch_size: int = setting(256, "the same in phase 2", "rows")
     optimiser: str = setting("adam", "of each site", choices=tuple(OPTIMISERS))
+    cluster_optimiser: str = setting(
+        "same", "of each site in phase 2; same: that of phase 1", choices=("same", *OPTIMISERS)
+    )
     learning_rate: float = setting(0.001, "η of the optimiser in phase 1")
+    lr_rule: str = setting(
+        "constant",
+        "how η changes over the rounds of phase 1. cosine: falls to 0, slowly first and last",
+        choices=("constant", "cosine"),
+    )
     cluster_learning_rate: float = setting(0.001, "η of the optimiser in phase 2")
     strategy: str = setting("fedavg", "how sites learn together", choices=STRATEGIES)
     mu: float = setting(0.1, "μ of fedprox: pull towards the round's common model")
@@ -197,20 +205,23 @@ class DeepClusteringSettings:
         """Return what is asked of each site in phase 1."""
         network, loss = self.autoencoder(n_features).spec, self.reconstruction.spec
         fraction = 0.0 if self.patience is None else self.validation_fraction
-        return self._plan(network, loss, self.batch_size, fraction)
+        return self._plan(network, loss, self.batch_size, fraction, self.optimiser)
 
     def cluster_plan(self, n_features: int, k: int) -> Plan:
         """Return what is asked of each site in phase 2."""
         network, loss = self.dec(n_features, k).spec, Reconstruction(beta=self.beta).spec
-        return self._plan(network, loss, self.cluster_batch_size, 0.0)
+        by = self.optimiser if self.cluster_optimiser == "same" else self.cluster_optimiser
+        return self._plan(network, loss, self.cluster_batch_size, 0.0, by)
 
-    def _plan(self, network: str, loss: str, batch_size: int, held_out: float) -> Plan:
+    def _plan(
+        self, network: str, loss: str, batch_size: int, held_out: float, optimiser: str
+    ) -> Plan:
         return Plan(
             network=network,
             loss=loss,
             epochs=self.internal_epochs,
             batch_size=batch_size,
-            optimiser=self.optimiser,
+            optimiser=optimiser,
             mu=self.mu if self.strategy == "fedprox" else 0.0,
             validation_fraction=held_out,
             dtype=self.dtype,
@@ -223,7 +234,7 @@ class DeepClusteringSettings:
         return Schedule(
             rounds=self.rounds,
             learning_rate=self.learning_rate,
-            lr_rule="constant",
+            lr_rule=self.lr_rule,
             patience=self.patience,
         )
 
