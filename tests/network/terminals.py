@@ -85,7 +85,13 @@ class Followed:
         else:
             self.shown[name].append(body)
         party = self.terminals[name]
-        self._await(lambda: agree(self._wanted(name), self._theirs(party.text)))
+
+        def printed() -> bool:
+            if self._hash in self._wanted(name):
+                self._learn(party.text)
+            return agree(self._wanted(name), self._theirs(party.text))
+
+        self._await(printed)
 
     def _wanted(self, name: str) -> str:
         """Return what a terminal must have printed so far."""
@@ -98,15 +104,19 @@ class Followed:
             nonlocal found
             with contextlib.chdir(self.folder):
                 printed = said(self._mine(command))
-            if not self._own and command.startswith("fedcohort node studies"):
-                own = _HASH.search(printed)
-                self._own = own[0] if own else ""
+            if command.startswith("fedcohort node studies"):
+                self._learn(printed)
             found = self._theirs(printed)
             return agree(shown, found)
 
         looks = command.startswith(("fedcohort node studies", "fedcohort coordinator status"))
         self._await(once) if looks else once()
         return found
+
+    def _learn(self, printed: str) -> None:
+        """Note the hash of this run's study where it is printed first."""
+        own = _HASH.search(printed)
+        self._own = self._own or (own[0] if own else "")
 
     def _await(self, true: object) -> None:
         end = time.monotonic() + PATIENCE

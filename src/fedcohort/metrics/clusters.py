@@ -33,7 +33,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from scipy.special import xlogy
-from sklearn.metrics import adjusted_mutual_info_score, pairwise_distances
 
 from fedcohort.arrays import Array
 from fedcohort.numerics.matching import matched
@@ -95,6 +94,8 @@ def normalised_mutual_information(table: Array) -> Array:
 
 def adjusted_mutual_information(labels: Array, reference: Array) -> float:
     """Return the mutual information above that of chance (Vinh et al.), by scikit-learn."""
+    from sklearn.metrics import adjusted_mutual_info_score
+
     return float(adjusted_mutual_info_score(reference, labels))
 
 
@@ -119,6 +120,13 @@ def _share(part: Array, whole: Array) -> Array:
 # by itself --------------------------------------------------------------------------------
 
 
+def _distances(x: Array, distance: str, others: Array | None = None) -> Array:
+    """Return the distances of rows (n, p) to each other (n, n), or to others (m, p): (n, m)."""
+    from sklearn.metrics import pairwise_distances  # half of a program's start, so only here
+
+    return pairwise_distances(x, others, metric=distance)
+
+
 def silhouette(
     x: Array, labels: Array, distance: str = "euclidean", weights: Array | None = None
 ) -> Array:
@@ -135,7 +143,7 @@ def silhouette(
     found = np.full(len(w), np.nan)
     names, own = np.unique(labels, return_inverse=True)
     if n and len(names) > 1:
-        apart = pairwise_distances(x, metric=distance)
+        apart = _distances(x, distance)
         np.fill_diagonal(apart, 0.0)
         each = max(1, BLOCK // max(1, n * len(names)))
         for start in range(0, len(w), each):
@@ -227,7 +235,7 @@ def simplified_silhouette(
     centroids : μ (k, p) of all sites, k ≥ 2.
     """
     k, rows = len(centroids), np.arange(len(labels))
-    apart = pairwise_distances(x, centroids, metric=distance) if len(x) else np.zeros((0, k))
+    apart = _distances(x, distance, centroids) if len(x) else np.zeros((0, k))
     a = apart[rows, labels]
     apart[rows, labels] = np.inf
     b = apart.min(axis=1, initial=np.inf)

@@ -32,7 +32,6 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 from scipy.special import ndtri
-from scipy.stats import false_discovery_control, fisher_exact, ttest_ind_from_stats
 
 from fedcohort.arrays import Array
 from fedcohort.data.columns import NumberColumn
@@ -102,6 +101,8 @@ def feature_rows(
 
 def adjusted(rows: list[Row]) -> list[Row]:
     """Return rows by cluster, with q of all of them."""
+    from scipy.stats import false_discovery_control  # slow to load, as all of scipy.stats
+
     rows.sort(key=lambda row: row["cluster"])
     if rows:
         p = [1.0 if row["p"] is None else float(row["p"]) for row in rows]
@@ -151,6 +152,8 @@ ODDS = ("share", "rest", "odds_ratio", "difference", "low", "high", "p")
 
 def odds(a: int, n: int, c: int, r: int) -> Row:
     """Return eq. (1) of a of n in the cluster and c of r in the rest, n and r above 0."""
+    from scipy.stats import fisher_exact
+
     cells = np.array([a, n - a, c, r - c]) + 0.5
     middle = float(np.log(cells[0] * cells[3] / (cells[1] * cells[2])))
     spread = Z * math.sqrt(float((1 / cells).sum()))
@@ -194,6 +197,8 @@ class Told(NamedTuple):
 
 def apart(x: Told, y: Told) -> Row:
     """Return eq. (2) from what is told of the values in the cluster and in the rest."""
+    from scipy.stats import ttest_ind_from_stats
+
     n, r = x.n, y.n
     pooled = ((n - 1) * x.sd**2 + (r - 1) * y.sd**2) / (n + r - 2)
     numbers: Row = dict.fromkeys(("odds_ratio", "difference", "low", "high", "p"))
