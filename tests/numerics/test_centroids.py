@@ -50,6 +50,20 @@ def test_max_min_starts_at_any_centroid():
     assert starts == set(LINE[:, 0])
 
 
+def test_centroids_at_one_place_are_one_of_all_their_rows():
+    at = np.array([[3.0, 0.0], [0.0, 1e3], [3.0 + 1e-5, -1e-5], [0.0, 1e3], [4.0, 0.0]])
+    places, sizes = c.distinct(at, np.array([1.0, 2.0, 4.0, 8.0, 16.0]))
+    assert_array_equal(places, at[[0, 1, 4]])
+    assert_array_equal(sizes, [5.0, 10.0, 16.0])
+
+
+@given(st.permutations(range(6)))
+def test_centroids_at_places_of_their_own_stay_as_they_are(order):
+    places, sizes = c.distinct(LINE[list(order)], SIZES[list(order)])
+    assert_array_equal(places, LINE[list(order)])
+    assert_array_equal(sizes, SIZES[list(order)])
+
+
 def test_random_takes_each_centroid_as_often_and_none_twice():
     rng = np.random.default_rng(0)
     drawn = [c.random(LINE, SIZES, 3, rng)[:, 0] for _ in range(3000)]

@@ -20,6 +20,8 @@ ARMS = (
 )
 LEVELS = {"isolated": 0.28, "deep": 0.31, "centralised": 0.32}
 CLASSES = ("APL", "NPM1", "TP53")
+#: Simulated patients of a cluster on the map.
+UMAP = 50
 #: Shape of a picture.
 SHAPE = (6, 9)
 
@@ -32,6 +34,7 @@ def make(
     features: int = 54,
     outcome: str = "survival",
     images: bool = True,
+    umap: bool = False,
     repeats: int = 3,
     p: float = 1e-6,
     site_name: str = "hospital-{}",
@@ -93,6 +96,12 @@ def make(
         ],
         "cluster_features": [r for h in heads for r in _features(h, names, shares)],
         "cluster_map": [r for h in heads for r in _map(h, rng, k, sites)],
+        "cluster_umap": [
+            {**h, "cluster": c,
+             "x": np.round(rng.normal(6 * math.cos(2.4 * c), 0.8, UMAP), 2).tolist(),
+             "y": np.round(rng.normal(5 * math.sin(2.4 * c), 0.8, UMAP), 2).tolist()}
+            for h in heads for c in range(k)
+        ] if umap else [],
         "cluster_images": [
             {**h, "cluster": c, "patient": i, "features": names, "shape": list(SHAPE),
              "values": (rng.uniform(size=features) < shares[c]).astype(float).tolist()}
@@ -163,6 +172,7 @@ def _map(head: dict[str, Any], rng: Any, k: int, sites: list[str]) -> list[dict[
             rows.append(
                 {**head, "space": "pca", "site": site, "cluster": c, "x": x + dx, "y": y + dy,
                  "sx": 1.1, "sy": 0.5, "angle": 30.0 * c, "n": 300}
+                | ({} if site else {"explained": 0.62})
             )  # fmt: skip
     return rows
 

@@ -19,12 +19,18 @@ ELLIPSES = [
         x=0, y=1, long=1, short=0.5, angle=90, look="c0", label="a", panel="x", pale=True
     ),
 ]
+DOTS = [
+    charts.Dot(x=0, y=0, look="c0", label="a"),
+    charts.Dot(x=4, y=1, look="c0", label="a"),
+    charts.Dot(x=2, y=-3, look="c3", label=EVIL),
+]
 GROUPS = [
     charts.Group(name="one", look="c0", average=[1, 0, 0.5, math.nan], patients=[[1, 1, 0, 0]] * 5),
     charts.Group(name=EVIL, look="c1", patients=[[0, 0, 0, 0]]),
 ]
 MAKERS = {
     "ellipses": charts.ellipses(ELLIPSES, "first", "second"),
+    "dots": charts.dots(DOTS, "first", "second"),
     "pictures": charts.pictures(GROUPS, (2, 2)),
 }
 
@@ -74,6 +80,19 @@ def test_a_circle_is_drawn_round(width):
     points = np.array([float(v) for v in re.findall(r"-?\d*\.?\d+", outline.get("d"))])
     x, y = points[0::2], points[1::2]
     assert_allclose(np.ptp(x), np.ptp(y), rtol=0.05)
+
+
+@pytest.mark.parametrize("width", [theme.WIDE, theme.NARROW])
+def test_a_unit_between_dots_is_as_long_upwards_as_sideways_and_has_no_number(width):
+    corners = [(0, 0), (1, 0), (0, 1), (30, 2)]
+    found = [charts.Dot(x=x, y=y, look="c1", label="a") for x, y in corners]
+    root, _ = drawn(charts.dots(found, "first", "second"), width)
+    marks = next(g for g in root.iter("g") if g.get("fill") == "var(--c1)")
+    at = np.array([re.findall(r"-?[\d.]+", m.get("transform"))[:2] for m in marks], float)
+    across, upwards = at[1] - at[0], at[2] - at[0]
+    assert_allclose(across, [-upwards[1], 0], atol=0.6)
+    assert across[0] > 5
+    assert [t for t in "".join(root.itertext()).split() if any(c.isdigit() for c in t)] == []
 
 
 def test_neighbouring_cells_of_one_darkness_are_one_rectangle():

@@ -1,10 +1,13 @@
+import csv
+import io
 import json
 import re
+import urllib.request
 import xml.etree.ElementTree as ET
 
 import pytest
 
-from fedcohort.report import comparing, write
+from fedcohort.report import comparing, words, write
 from fedcohort.report.comparison import Comparison
 from fedcohort.report.run import read
 from fedcohort.report.sections import (
@@ -53,6 +56,14 @@ def descriptions(section):
     return [d.text for d in root.iter("desc")]
 
 
+def downloads(section):
+    """Return the data of a section's pictures, each with its head first."""
+    links = [a.get("href") for a in ET.fromstring(f"<div>{section.body}</div>").iter("a")
+             if a.get("download", "").endswith(".csv")]  # fmt: skip
+    found = (urllib.request.urlopen(link).read().decode("utf-8-sig") for link in links)
+    return [list(csv.reader(io.StringIO(text))) for text in found]
+
+
 # the answer -------------------------------------------------------------------------------
 
 
@@ -75,6 +86,34 @@ def test_a_difference_in_some_repeats_is_claimed_of_those_alone(tmp_path):
 
     run = edited(grouped.make(tmp_path), change)
     assert "they differ in survival in 1 of 3 fits (log-rank p < 0.05)" in answer(run)
+
+
+# Kaufman & Rousseeuw, Finding Groups in Data (1990), table 4: 0.71-1.00 strong, 0.51-0.70
+# reasonable, 0.26-0.50 weak and could be artificial, 0.25 and less no substantial structure
+@pytest.mark.parametrize(
+    ("silhouette", "said"),
+    [
+        (0.71, "a strong structure."), (0.70, "a reasonable structure."),
+        (0.51, "a reasonable structure."), (0.50, "a weak structure, which could be artificial."),
+        (0.26, "a weak structure, which could be artificial."),
+        (0.25, "no substantial structure: the groups are parts of one cloud rather than clouds."),
+        (-0.1, "no substantial structure: the groups are parts of one cloud rather than clouds."),
+    ],
+)  # fmt: skip
+def test_how_far_groups_are_apart_is_said_after_kaufman_and_rousseeuw(tmp_path, silhouette, said):
+    def change(content):
+        for row in content["summary"]:
+            if row["metric"] == "silhouette" and row["arm"] == "deep":
+                row["mean"] = silhouette
+
+    section = clusters.section(edited(grouped.make(tmp_path, k=2), change))
+    value = f"{silhouette:.2f}".replace("-", "−")
+    assert f"Their silhouette is {value}, by Kaufman and Rousseeuw (1990) {said}" in text(section)
+
+
+def test_without_a_silhouette_nothing_is_said_of_structure(tmp_path):
+    section = clusters.section(read(grouped.make(tmp_path, k=1)))
+    assert "Rousseeuw" not in text(section)
 
 
 # Steinley, Psychol. Methods 9 (2004): 0.90 excellent, 0.80 good, 0.65 moderate
@@ -223,6 +262,40 @@ def test_features_have_odds_ratios_with_intervals_and_q_values(tmp_path):
     assert age[2:] == ["61.6", "47.6", "1.89 (1.68–2.10) SD", "< 0.001", "< 0.001"]
 
 
+@pytest.mark.parametrize(
+    ("odds", "said"),
+    [
+        ((0.0042, 0.00026, 0.068), "< 0.01 (< 0.01 to 0.068)"),
+        ((0.0176, 0.012, 0.031), "0.018 (0.012–0.031)"),
+        ((71.88, 29.84, 173.2), "71.9 (29.8–173)"),
+        ((1781.0, 109.0, 29000.0), "> 1,000 (109 to > 1,000)"),
+        ((0.4, 0.16, 0.997), "0.40 (0.16–0.997)"),
+    ],
+)
+def test_no_ratio_is_zero_and_none_has_more_digits_than_matter(tmp_path, odds, said):
+    def change(content):
+        for r in content["cluster_features"]:
+            if r["feature"] == "gene1":
+                r |= dict(zip(("odds_ratio", "low", "high"), odds, strict=True))
+
+    section = cluster_features.section(edited(grouped.make(tmp_path, k=2, features=3), change))
+    assert {r[4] for r in rows(section) if r[1] == "gene1"} == {said}
+
+
+def test_a_mean_has_its_unit_and_no_zeros_that_rounding_took(tmp_path):
+    def change(content):
+        content["cohort"] = {"variables": [{"name": "age", "unit": "years"}]}
+        for r in content["cluster_features"]:
+            if r["feature"] == "age":
+                r |= {"share": 42.0, "rest": 140.0}
+
+    section = cluster_features.section(edited(grouped.make(tmp_path, k=2, features=3), change))
+    age = next(r for r in rows(section) if r[1] == "age, years")
+    assert age[2:4] == ["42", "140"]
+    assert "age 42 against 140" in descriptions(section)[2]
+    assert not [r for r in rows(section) if r[1] == "gene1, years"]
+
+
 def test_only_features_with_a_small_q_describe_a_cluster_in_the_picture(tmp_path):
     def change(content):
         for r in content["cluster_features"]:
@@ -271,6 +344,29 @@ def test_survival_by_cluster_has_the_test_and_the_numbers(tmp_path):
     assert "χ² 61.2 on 1, p < 0.001" in text(section)
 
 
+def test_settings_with_the_same_curves_are_drawn_once(tmp_path):
+    def several(content):
+        content["scenarios"].append(
+            dict(content["scenarios"][0], scenario="skewed", title="Skewed")
+        )
+        for key in ("arms", "summary", "cluster_curves", "cluster_log_rank"):
+            content[key] += [r | {"scenario": "skewed"} for r in content[key]]
+
+    def unlike(content):
+        row = next(r for r in content["cluster_curves"] if r["scenario"] == "skewed")
+        row["low"] = 0.9
+
+    run = edited(grouped.make(tmp_path, k=2), several)
+    names = words.listed([f"“{title}”" for title in run.scenarios.values()])
+    section = cluster_survival.section(run)
+    once = descriptions(section)[0]
+    assert once.count("Cluster 1:") == 1
+    assert f"{names} give the same curves." in text(section)
+    section = cluster_survival.section(edited(tmp_path, unlike))
+    assert descriptions(section)[0].count("Cluster 1:") == 2
+    assert "give the same curves" not in text(section)
+
+
 def test_numbers_at_risk_are_those_that_the_run_shows(tmp_path):
     section = cluster_survival.section(read(grouped.make(tmp_path, k=1)))
     root = ET.fromstring(f"<div>{section.body}</div>")
@@ -293,6 +389,43 @@ def test_the_map_draws_no_row_and_leaves_out_what_is_not_told(tmp_path):
     said = descriptions(section)[0]
     assert "Cluster 1 at " in said
     assert "Cluster 0" not in said
+    assert "the two components hold 62 % of the variance" in text(section)
+
+
+def test_the_map_of_simulated_patients_has_them_alone_and_says_so(tmp_path):
+    folder = grouped.make(tmp_path, k=3, umap=True)
+    section = cluster_map.section(read(folder))
+    said = [d for d in descriptions(section) if "imulated" in d]
+    assert len(said) == 2 * 2  # of two arms, wide and narrow
+    assert set(said) == {
+        "Simulated patients by cluster, laid out by UMAP. "
+        "Cluster 0: 50; Cluster 1: 50; Cluster 2: 50."
+    }
+    for line in ("Simulated patients only", "No real patient is on this map", "none of them real"):
+        assert line in text(section)
+    # its data, which can be had as CSV, are those places and no more
+    places = json.loads((folder / "results.json").read_text())["cluster_umap"][:3]
+    data, _ = [found for found in downloads(section) if "umap_1" in found[0]]
+    assert data[0] == ["cluster", "simulated_patient", "umap_1", "umap_2"]
+    want = [
+        [str(r["cluster"]), str(i), x, y]
+        for r in places
+        for i, (x, y) in enumerate(zip(r["x"], r["y"], strict=True))
+    ]
+    assert [[c, i, float(x), float(y)] for c, i, x, y in data[1:]] == want
+
+
+def test_without_a_map_of_real_patients_that_of_simulated_ones_stands_alone(tmp_path):
+    folder = grouped.make(tmp_path, k=2, umap=True, change={"cluster_map": []})
+    section = cluster_map.section(read(folder))
+    assert "Simulated patients only" in section.intro
+    assert "principal component" not in text(section)
+    assert text(section).count("Simulated patients only") == 1
+
+
+def test_a_run_of_before_has_no_map_of_simulated_patients(tmp_path):
+    run = edited(grouped.make(tmp_path), lambda content: content.pop("cluster_umap"))
+    assert "imulated" not in text(cluster_map.section(run))
 
 
 def test_pictures_name_the_place_of_every_feature(tmp_path):
@@ -302,6 +435,14 @@ def test_pictures_name_the_place_of_every_feature(tmp_path):
     assert table[1][1:] == [f"gene{i}" for i in range(1, 10)]
     assert table[6][-1] == "gene54"
     assert "none is a row of a table" in text(section)
+    assert "cluster's real training patients" in section.intro
+
+
+def test_over_a_network_pictures_stand_beside_the_average_of_blind_patients(tmp_path):
+    folder = grouped.make(tmp_path, k=2, change={"network": {"runtime": "local"}})
+    run = read(folder)
+    assert run.deployed
+    assert "cluster's real blind patients" in cluster_images.section(run).intro
 
 
 def test_a_model_that_draws_no_patients_has_no_pictures(tmp_path):

@@ -175,6 +175,19 @@ def test_ellipses_have_the_spread_of_their_cluster_and_few_patients_have_none():
     assert abs((found[0]["angle"] - angle + 90) % 180 - 90) <= 0.5
 
 
+def test_the_map_tells_how_much_of_the_variance_it_holds():
+    z = np.random.default_rng(3).normal(0, [5, 3, 2, 1], (300, 4))
+    labels, site = np.zeros(300, int), np.full(300, "a", object)
+    (whole, own) = map_rows(z, labels, (site, ["a"]), np.ones(1, bool), np.ones((1, 1), bool), 5)
+    want = PCA(2).fit(z).explained_variance_ratio_.sum()
+    assert whole["explained"] == round(want, 2)
+    assert "explained" not in own
+    # one dimension is told in full, and of points that are all alike nothing
+    for at, share in ((z[:, :1], 1.0), (np.ones((300, 2)), None)):
+        (whole, _) = map_rows(at, labels, (site, ["a"]), np.ones(1, bool), np.ones((1, 1), bool), 5)
+        assert whole["explained"] == share
+
+
 @pytest.mark.parametrize(
     ("features", "shape"), [(54, (6, 9)), (9, (3, 3)), (7, (2, 4)), (1, (1, 1)), (12, (3, 4))]
 )

@@ -28,6 +28,10 @@ from fedcohort.arrays import Array
 #: Squared distances that differ by less than this part of their terms are a tie.
 TIE = 1e-12
 
+#: Decimals, in units of the largest coordinate, in which centroids differ that are not one: those
+#: of float32.
+DECIMALS = 6
+
 #: Rows whose distances are worked out at a time.
 PART = 8192
 
@@ -106,6 +110,19 @@ def weighted_kmeans(
         if value < least:
             best, least = at, value
     return best, least
+
+
+def distinct(centroids: Array, sizes: Array) -> tuple[Array, Array]:
+    """Return centroids (m, d) that are not one, in their order, and the sizes (m,) of each place.
+
+    Rows that are the same at all sites, as of patients without a single mutation, are a cluster of
+    every site, in one place. Drawn twice, it would leave a cluster too few.
+    """
+    size = float(np.abs(centroids).max(initial=0.0)) or 1.0
+    places = np.round(centroids / size, DECIMALS) + 0.0
+    _, first, own = np.unique(places, axis=0, return_index=True, return_inverse=True)
+    order = np.argsort(first)
+    return centroids[first[order]], np.bincount(own.ravel(), weights=sizes)[order]
 
 
 def max_min(centroids: Array, sizes: Array, k: int, rng: np.random.Generator) -> Array:

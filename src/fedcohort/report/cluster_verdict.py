@@ -7,6 +7,12 @@ with the levels of Steinley (Psychol. Methods 9, 2004):
     ≥ 0.90  the same groups        ≥ 0.80  much the same
     ≥ 0.65  partly the same        below   not the same
 
+How far groups are apart, by the silhouette, with the levels of Kaufman & Rousseeuw (Finding Groups
+in Data, Wiley 1990, table 4):
+
+    > 0.70  a strong structure     > 0.50  a reasonable one
+    > 0.25  a weak one, which could be artificial     below  no substantial one
+
 Of survival, by the log-rank test of the blind patients in every fit, a repeat in a setting: a
 difference is claimed where all of them have p < 0.05.
 """
@@ -22,6 +28,12 @@ from fedcohort.report.words import estimate, fixed, number
 
 #: What the adjusted Rand index is called from so high.
 LEVELS = ((0.90, "the same"), (0.80, "much the same"), (0.65, "partly the same"))
+#: What a silhouette above is said to find, the highest first, and one that is not.
+STRUCTURES = (
+    (0.70, "a strong structure"), (0.50, "a reasonable structure"),
+    (0.25, "a weak structure, which could be artificial"),
+)  # fmt: skip
+NO_STRUCTURE = "no substantial structure: the groups are parts of one cloud rather than clouds"
 #: A log-rank test below it says that groups differ.
 SMALL = 0.05
 
@@ -101,6 +113,18 @@ def _same(run: Run, arm: Arm, shown: Sequence[str]) -> str:
 def alike(value: float) -> str:
     """Return what an adjusted Rand index is called."""
     return next((name for least, name in LEVELS if value >= least), "not the same")
+
+
+def structure(run: Run, arm: Arm) -> str:
+    """Return in a sentence how far an arm's groups are apart; nothing without a silhouette.
+
+    A simplified silhouette is mostly higher, and has no such levels.
+    """
+    found = [s.mean for c in run.scenarios if (s := run.summary(arm.name, c, "silhouette"))]
+    if not found:
+        return ""
+    said = next((name for more, name in STRUCTURES if min(found) > more), NO_STRUCTURE)
+    return f"Their silhouette is {span(found, 2)}, by Kaufman and Rousseeuw (1990) {said}."
 
 
 def log_rank(run: Run, arm: Arm, shown: Sequence[str]) -> list[float]:

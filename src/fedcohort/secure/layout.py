@@ -248,5 +248,5 @@ def _layout(named: tuple[tuple[str, str, tuple[int, ...], bool], ...], weighted:
 
 
 def as_float(a: Array, field: Field) -> Array:
-    """Return numbers in the type that a field has at the sites: float32 or float64."""
-    return a.astype(np.float32 if field.dtype == "f4" else np.float64)
+    """Return float64 in the type that a field has at the sites: float32 or float64."""
+    return a.astype(np.float32) if field.dtype == "f4" else a

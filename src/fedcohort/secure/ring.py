@@ -35,6 +35,11 @@ SITES = 2**15
 CHUNK = 2**15
 
 _WORD = np.dtype("<u8")
+#: A float whose last bit is worth one unit of a coarse number, its bits as an integer, and what a
+#: number must be below in absolute value for that to hold of their sum as well.
+_SHIFT = 1.5 * 2.0 ** (52 - COARSE[1])
+_SHIFTED = np.float64(_SHIFT).view(np.int64)
+_NEAR = _SHIFT / 3
 #: A float beyond which (exclusive) the absolute value of a sum must not lie, by kind of field.
 _RANGE = {"int": 2.0**63, "uint": 2.0**64} | {
     kind: 2.0 ** (64 * words - 1 - bits) for kind, (words, bits) in FLOATS.items()
@@ -142,23 +147,34 @@ def _encode_one(
 
 
 def _encode_coarse(a: Array, field: Field, n: int, weight: float, out: Array, onto: bool) -> None:
-    """Write coarse numbers (m,), as many at a time as the processor holds, or add them."""
-    limit, unit = 2.0**63 / n, weight * 2.0 ** COARSE[1]
+    """Write coarse numbers (m,), as many at a time as the processor holds, or add them.
+
+    Where a number beside `_SHIFT` has a last bit of one unit, adding `_SHIFT` rounds it as `rint`
+    does, and the two floats' bits differ by k. No number is longer than all of them together, so
+    that one product tells whether none is too large for that.
+    """
+    limit, near = 2.0**63 / n, min(_NEAR, _RANGE["coarse"] / n) ** 2 / 2
+    as_given = weight == 1.0 and a.dtype == np.float64
     room = np.empty(min(CHUNK, a.size))
-    whole = np.empty(len(room), np.int64)
-    for start in range(0, a.size, CHUNK):
-        here = out[start : start + CHUNK]
-        x, k = room[: here.size], whole[: here.size]
-        with np.errstate(over="ignore"):
-            np.multiply(a[start : start + CHUNK], unit, out=x, dtype=np.float64)
-        if not (x.max() < limit and x.min() > -limit):
-            raise _beyond(field, n)
-        np.rint(x, out=x)
-        if onto:
-            k[:] = x
-            here += k
-        else:
-            here[:] = x
+    whole = room.view(np.int64)
+    with np.errstate(over="ignore", invalid="ignore"):
+        for start in range(0, a.size, CHUNK):
+            part, here = a[start : start + CHUNK], out[start : start + CHUNK]
+            x, k = room[: here.size], whole[: here.size]
+            if not as_given:
+                part = np.multiply(part, weight, out=x, dtype=np.float64)
+            if part.dot(part) < near:
+                np.add(part, _SHIFT, out=x)
+                k -= _SHIFTED
+            else:
+                np.multiply(part, 2.0 ** COARSE[1], out=x)
+                if not (x.max() < limit and x.min() > -limit):
+                    raise _beyond(field, n)
+                k[:] = np.rint(x, out=x).astype(np.int64)
+            if onto:
+                here += k
+            else:
+                here[:] = k
 
 
 def _encode_long(x: Array, block: Block, n: int, out: Array) -> None:
@@ -275,7 +291,9 @@ def decode(total: Array, layout: Layout) -> dict[str, Array]:
         elif field.kind == "uint":
             a = a.astype(np.uint64)
         else:
-            a = as_float(a.view(np.int64) * 2.0 ** -COARSE[1], field)
+            a = a.view(np.int64).astype(np.float64)
+            a *= 2.0 ** -COARSE[1]
+            a = as_float(a, field)
         arrays[field.name] = a.reshape(field.shape)
     for block in layout.blocks:
         x = read(block.of(total).copy(), FLOATS[block.kind][1])

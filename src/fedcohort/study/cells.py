@@ -314,7 +314,8 @@ class Workshop:
             if cell.repeat == 0:
                 found |= details(run, laid, self.plan, seed_of(self.plan, cell.repeat))
                 if isinstance(judge, Clusters):
-                    found |= cluster_rows(run, judge, laid, seed_of(self.plan, cell.repeat))
+                    seed, umap = seed_of(self.plan, cell.repeat), self.plan.umap
+                    found |= cluster_rows(run, judge, laid, seed, umap=umap)
         if arm.scope == "sites" and first:
             self._save(arm, job.scenario, runs["all"])
         return found

@@ -4,7 +4,8 @@ The map has the first two principal components of the training rows in the model
 in x where it has none. They come from Σ z and Σ z zᵀ over all sites, and of each cluster, and of
 each cluster at each site, mean and covariance alone are shown: an ellipse with half axes ``sx`` and
 ``sy``, one standard deviation each, the longer turned by ``angle`` degrees. Means are rounded as
-those of Table 1 are (`ShownNumber`), and are of 2 `min_cell` rows or more.
+those of Table 1 are (`ShownNumber`), and are of 2 `min_cell` rows or more. ``explained`` is the
+share of all rows' variance that the two components hold, in whole per cent.
 
 Images are synthetic patients: drawn from the model, decoded, and never a row of a table.
 """
@@ -18,7 +19,7 @@ import numpy as np
 
 from fedcohort.arrays import Array
 from fedcohort.data.shown_number import ShownNumber
-from fedcohort.protocol import NotSupported, Row
+from fedcohort.protocol import Fitted, NotSupported, Row
 from fedcohort.study.engine import Run
 from fedcohort.study.judges.clusters import labels_of
 
@@ -32,8 +33,13 @@ DIGITS = 2
 
 def latent(run: Run, x: Array) -> Array:
     """Return rows in the model's latent space (n, d), or x (n, p) itself where it has none."""
+    return latent_of(run.model, x)
+
+
+def latent_of(model: Fitted, x: Array) -> Array:
+    """Return `latent` of rows x (n, p) that a model sees."""
     with contextlib.suppress(NotSupported):
-        return np.asarray(run.model.transform(x), float)
+        return np.asarray(model.transform(x), float)
     return x
 
 
@@ -42,9 +48,21 @@ def components(z: Array) -> tuple[Array, Array]:
 
     An axis points so that its largest part is above 0; there is one of zeros where d is 1.
     """
+    mean, covariance = _moments(z)
+    return mean, main_axes(covariance)
+
+
+def _moments(z: Array) -> tuple[Array, Array]:
+    """Return mean (d,) and covariance (d, d) of rows (n, d)."""
     n = max(1, len(z))
     mean = z.sum(axis=0) / n
-    return mean, main_axes((z - mean).T @ (z - mean) / n)
+    return mean, (z - mean).T @ (z - mean) / n
+
+
+def explained(covariance: Array, axes: Array) -> float | None:
+    """Return the share of all variance that lies along axes (d, 2); None where there is none."""
+    whole = float(np.trace(covariance))
+    return round(float(np.trace(axes.T @ covariance @ axes)) / whole, DIGITS) if whole > 0 else None
 
 
 def main_axes(covariance: Array) -> Array:
@@ -72,12 +90,15 @@ def map_rows(
     sites : each row's site (n,), and the sites' names in the order of `cells`.
     shown : (k,) bool, clusters whose size may be shown; `cells` (k, sites) bool those at sites.
     """
-    mean, axes = components(z)
+    mean, covariance = _moments(z)
+    axes = main_axes(covariance)
     at = (z - mean) @ axes
+    share = explained(covariance, axes)
     site, names = sites
     found: list[Row] = []
     for c in np.flatnonzero(shown):
-        found += ellipse(at[labels == c], None, int(c), min_cell)
+        whole = ellipse(at[labels == c], None, int(c), min_cell)
+        found += [row | {"explained": share} for row in whole]
         for j, name in enumerate(names):
             if cells[c, j]:
                 found += ellipse(at[(labels == c) & (site == name)], name, int(c), min_cell)

@@ -4,6 +4,7 @@ clusters           rows and share of each; of the training rows, as the next thr
 cluster_sites      rows of each at each site
 cluster_features   each feature in the cluster against the rest (`cluster_features`)
 cluster_map        where they lie (`cluster_map`); cluster_images are synthetic patients
+cluster_umap       where simulated patients lie, if the study asks for it (`cluster_umap`)
 cluster_curves     Kaplan–Meier of the blind rows by cluster, and cluster_log_rank the test
 cluster_confusion  the blind rows' clusters by the classes that judge them
 
@@ -29,6 +30,7 @@ from fedcohort.metrics.log_rank import log_rank
 from fedcohort.privacy.disclosure.counts import hidden
 from fedcohort.privacy.disclosure.groups import hidden_levels
 from fedcohort.protocol import Row
+from fedcohort.study import cluster_umap
 from fedcohort.study.cluster_features import feature_rows
 from fedcohort.study.cluster_map import image_rows, latent, map_rows
 from fedcohort.study.engine import Run
@@ -37,20 +39,23 @@ from fedcohort.study.layout import Laid
 from fedcohort.study.rows import plain
 
 KEYS = (
-    "clusters", "cluster_sites", "cluster_features", "cluster_map", "cluster_images",
-    "cluster_curves", "cluster_log_rank", "cluster_confusion",
+    "clusters", "cluster_sites", "cluster_features", "cluster_map", "cluster_umap",
+    "cluster_images", "cluster_curves", "cluster_log_rank", "cluster_confusion",
 )  # fmt: skip
 #: Most times at which numbers at risk are shown.
 AT_RISK = 6
 
 
-def cluster_rows(run: Run, judge: Clusters, laid: Laid, seed: int) -> dict[str, list[Row]]:
+def cluster_rows(
+    run: Run, judge: Clusters, laid: Laid, seed: int, *, umap: bool = False
+) -> dict[str, list[Row]]:
     """Return lists of rows by key of results.json, without arm, scenario and repeat.
 
     Parameters
     ----------
     judge : of the blind rows, and of the training rows of all sites.
     seed : what synthetic patients are drawn by.
+    umap : whether simulated patients are laid out as well.
 
     Returns
     -------
@@ -82,6 +87,8 @@ def cluster_rows(run: Run, judge: Clusters, laid: Laid, seed: int) -> dict[str, 
         plain(row) for row in feature_rows(run.design, judge.train, labels, told, m)
     ]
     found["cluster_map"] = map_rows(latent(run, x), labels, (site, names), told, cells, m)
+    if umap:
+        found["cluster_umap"] = cluster_umap.shown_rows(run.model, seed, told)
     fits = len(x) > 0 and bool((x >= 0).all() and (x <= 1).all())
     found["cluster_images"] = image_rows(run, fits, told, seed)
     if (seen := judge.survival) is not None:

@@ -82,6 +82,7 @@ class Plan:
     repeats: int
     draws: int
     metrics: tuple[str, ...]
+    umap: bool
     tune: Mapping[str, Any]
     min_cell: int
     privacy: Privacy
@@ -138,7 +139,7 @@ def check(doc: Document, base: Path, *, network: bool = False) -> Plan:
     tune = tuning(reader)
     if task == "clustering":
         clustering.check(doc, tune)
-    reader.mapping(("evaluate",), ("test_fraction", "repeats", "draws", "metrics"))
+    reader.mapping(("evaluate",), ("test_fraction", "repeats", "draws", "metrics", "umap"))
     found = privacy.read(reader)
     arms = arms_of(reader, task, preprocess, tune)
     if found.dp is not None:
@@ -169,6 +170,7 @@ def check(doc: Document, base: Path, *, network: bool = False) -> Plan:
         repeats=reader.whole(("evaluate", "repeats"), 5, low=1, high=MOST_REPEATS),
         draws=reader.whole(("evaluate", "draws"), 200, low=2, high=MOST_DRAWS),
         metrics=metrics,
+        umap=clustering.asks_umap(reader, task, arms, network),
         tune=tune,
         min_cell=found.min_cell,
         privacy=found,

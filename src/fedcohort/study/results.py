@@ -47,7 +47,7 @@ from fedcohort.study.step_words import step_words
 ROLE = {"sites": "arm", "isolated": "lower bound", "centralised": "upper bound"}
 PACKAGES = (
     "numpy", "scipy", "pandas", "scikit-learn", "torch", "safetensors", "optuna", "altair",
-    "pandera", "sqlalchemy",
+    "pandera", "sqlalchemy", "umap-learn",
 )  # fmt: skip
 #: What the first repeat's fits give besides metrics, each with the names of arm, scenario, repeat.
 LISTED = (
@@ -135,6 +135,7 @@ def write_all(shop: Shelf, about: About, out: Path, seconds: float, command: str
             "draws": plan.draws if by_draws else 0,
             "metrics": list(plan.metrics),
             "test_mark": about.test_mark,
+            **({"umap": True} if plan.umap else {}),
             **({} if by_draws else {"intervals": about.intervals}),
             **({"exactness": dict(about.exactness)} if about.exactness else {}),
         },

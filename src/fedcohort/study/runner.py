@@ -23,7 +23,7 @@ from typing import Any
 
 import fedcohort
 from fedcohort.protocol import FedcohortError, StudyError
-from fedcohort.study import results
+from fedcohort.study import cluster_umap, results
 from fedcohort.study.cells import Cell, Workshop, cells_of, write_text
 from fedcohort.study.layout import Table
 from fedcohort.study.lock import locked
@@ -75,9 +75,12 @@ def run(
     ------
     StudyError : `out` cannot be written, holds another run, a finished one, or none to resume; or
         another process works there.
+    NotSupported : a map by UMAP is asked for, and its package cannot be used.
     FedcohortError : a worker process died, or the disk is full; what was done is kept.
     """
     began = time.monotonic()
+    if plan.umap:
+        cluster_umap.load()
     open_folder(out, resume)
     with locked(out / WORK / "lock"):
         _claim(plan, table, out, resume, runtime)

@@ -1,11 +1,20 @@
 """Where Lloyd's rounds over sites start: from counts of rows alone.
 
-The coordinator draws points from a normal with the mean and covariance of all sites' points, along
-its first k − 1 principal axes: k clusters lie in a space of so many dimensions, and its best guess
-is these axes (Ding and He, ICML 2004). Sites count the rows nearest to each. It draws the next ones
-beside these, in proportion to the counts, with a smaller variance; and so on. All that have rows,
-weighed by their counts, are clustered by k-means (`numerics.centroids.weighted_kmeans`). This is
-done for several sets of points at once, and the centroids of the least W are taken.
+The coordinator draws points from a normal about the mean of all sites' points. Sites count the rows
+nearest to each. It draws the next ones beside these, in proportion to the counts, with a smaller
+variance; and so on. All that have rows, weighed by their counts, are clustered by k-means
+(`numerics.centroids.weighted_kmeans`). This is done for several sets of points at once, and the
+centroids of the least W are taken.
+
+Points are drawn along r = k − 1 axes, or `AXES`: k clusters lie in a space of so many dimensions,
+and its best guess are the first principal axes (Ding and He, ICML 2004). These need products of
+columns, and products of rare columns are single patients. So they are guessed from counts, too. Of
+points p that are drawn along all columns, n_p the rows nearest to each, the axes are the first of
+
+    Σ_p n_p p pᵀ / Σ_p n_p − Σ_p p pᵀ / Σ_p 1                                               (1)
+
+in which drawn points go where rows are; then of Σ n_p p pᵀ / Σ n_p of points drawn along 2 r + 2 of
+these. The deviation along an axis is that of the points, weighed by their counts.
 
 Revealed: `Weighed` of each set, which is counts and W, as sums over all sites: no value of a row
 and no sum of values. Who is nearest to points that are drawn at random says little of few rows.
@@ -30,7 +39,7 @@ CANDIDATES, FEWEST, DRAWS, SHRINK = 10, 300, 4, 0.5
 #: Sets of candidates; the start with the least W is taken.
 TRIES = 10
 
-#: The fewest axes, and the most coordinates whose products are asked for.
+#: The fewest axes, and the most coordinates in which they are looked for.
 AXES, WIDEST = 2, 1000
 
 
@@ -79,29 +88,23 @@ def from_candidates(
 
     Parameters
     ----------
-    whole : of the same space; its sites are asked. Without a covariance every coordinate is an
-        axis, which finds less where they are many.
+    whole : of the same space; its sites are asked. Of more than `WIDEST` coordinates every one is
+        an axis, which finds less.
     restarts : starts of the k-means of candidates, at the coordinator.
 
     Raises
     ------
     SiteUnavailable : one of the sites is away.
     """
-    axes, spread = _axes(whole, k)
+    m, size = max(CANDIDATES * k, FEWEST), 1.0
+    axes, spread = _axes(whole, k, m, space, rng)
 
     def drawn(many: int, size: float) -> Array:
         return size * spread * rng.standard_normal((many, len(axes)))
 
     def weighed(sets: list[Array]) -> tuple[list[Array], Array]:
-        sizes = np.array([len(at) for at in sets])
-        told = whole.fed.sum(
-            weigh_candidates, candidates=whole.mean + np.vstack(sets) @ axes, sizes=sizes,
-            **space.given,
-        )  # fmt: skip
-        check_all_answered(whole.fed)
-        return np.split(told.counts, np.cumsum(sizes)[:-1]), told.within
+        return _weighed(whole, [at @ axes for at in sets], space)
 
-    m, size = max(CANDIDATES * k, FEWEST), 1.0
     sets = [drawn(m, size) for _ in range(TRIES)]
     counts, _ = weighed(sets)
     for _ in range(DRAWS):
@@ -121,15 +124,36 @@ def from_candidates(
     return whole.mean + starts[int(weighed(starts)[1].argmin())] @ axes
 
 
-def _axes(whole: Cloud, k: int) -> tuple[Array, Array]:
+def _weighed(whole: Cloud, sets: list[Array], space: Space) -> tuple[list[Array], Array]:
+    """Return the rows nearest to each point about the mean, by set (m, d), and W of each set."""
+    sizes = np.array([len(at) for at in sets])
+    told = whole.fed.sum(
+        weigh_candidates, candidates=whole.mean + np.vstack(sets), sizes=sizes, **space.given
+    )
+    check_all_answered(whole.fed)
+    return np.split(told.counts, np.cumsum(sizes)[:-1]), told.within
+
+
+def _axes(
+    whole: Cloud, k: int, m: int, space: Space, rng: np.random.Generator
+) -> tuple[Array, Array]:
     """Return the axes (r, d) along which candidates are drawn, and the deviations there (r,).
 
     An axis points where its largest entry is positive: rounding cannot turn it.
+
+    m : points of a set.
     """
-    if not len(whole.covariance):
-        return np.eye(len(whole.mean)), np.sqrt(whole.variance)
-    variances, columns = np.linalg.eigh(whole.covariance)
-    r = min(max(k - 1, AXES), len(columns))
-    axes = columns[:, -r:].T
-    largest = np.take_along_axis(axes, np.abs(axes).argmax(axis=1)[:, None], axis=1)
-    return axes * np.sign(largest), np.sqrt(np.maximum(variances[-r:], 0.0))
+    d, r = len(whole.mean), max(k - 1, AXES)
+    axes, spread = np.eye(d), np.sqrt(whole.variance)
+    if not r < d <= WIDEST:
+        return axes, spread
+    for wide, first in ((min(2 * r + 2, d), True), (r, False)):
+        sets = [(spread * rng.standard_normal((m, len(axes)))) @ axes for _ in range(TRIES)]
+        points, counts = np.vstack(sets), np.concatenate(_weighed(whole, sets, space)[0])
+        near = (points.T * (counts / counts.sum())) @ points
+        moved = near - points.T @ points / len(points) if first else near
+        axes = np.linalg.eigh(moved)[1][:, -wide:].T
+        largest = np.take_along_axis(axes, np.abs(axes).argmax(axis=1)[:, None], axis=1)
+        axes = axes * np.sign(largest)
+        spread = np.sqrt(np.maximum(((axes @ near) * axes).sum(axis=1), 0.0))
+    return axes, spread

@@ -10,16 +10,21 @@ and Fridlyand, Genome Biology 3(7), 2002. Tibshirani's own, l = k + 1, ends at 1
 in groups. The coordinator draws reference tables: uniform in a box along the principal axes,
 which has the variances of the points (and not their range, which would tell extreme records; this
 moves all gaps alike); or, where all values are 0 and 1, independent columns with the frequencies of
-ones.
+ones. Products of rare columns would be single patients, so the axes are those of
+
+    (1/n) Σ_G (Σ_{z∈G} z − |G| μ)(Σ_{z∈G} z − |G| μ)ᵀ                                       (2)
+
+over groups G of `least` rows or more that each site draws at random: in the mean the covariance,
+with the precision of so many rows as there are groups.
 
 Consensus: for each k, and each site left out, all rows are labelled by the centroids of all sites
 and by those of the others. The number is the largest k, 2 or more, of which the mean adjusted Rand
 index is within `MARGIN` of the best: where clusters are clear, fewer agree as well. That there is
 one cluster it cannot find.
 
-Revealed, besides what each fit reveals: `Moments` with products, once, for gaps. For a consensus
-`Moments` and the sums of each round over all sites but one, from which that one's sums
-follow; a site with fewer rows than `least` is never left out.
+Revealed: what each fit reveals, for each number. For gaps, but of zeros and ones, `Products` once,
+as a sum over all sites. For a consensus `Moments` and the sums of each round over all sites but one
+as well, from which that one's sums follow; a site with fewer rows than `least` is never left out.
 """
 
 from __future__ import annotations
@@ -34,10 +39,10 @@ from sklearn.cluster import KMeans
 
 from fedcohort.arrays import Array
 from fedcohort.numerics.centroids import adjusted_rand
-from fedcohort.protocol import Row, SettingError
+from fedcohort.protocol import Row, SettingError, Site, check_all_answered, message, summed
 from fedcohort.training.lloyd import Found
 from fedcohort.training.partition import Cells, count
-from fedcohort.training.points import PLAIN, Space
+from fedcohort.training.points import PLAIN, Kept, Space, points_at
 from fedcohort.training.seeding import Cloud, cloud
 
 #: Reference tables B, the most rows of one, and the starts of k-means on it.
@@ -45,6 +50,38 @@ REFERENCES, ROWS, STARTS = 20, 1000, 3
 
 #: Mean adjusted Rand indices that differ by no more than this agree as well.
 MARGIN = 0.01
+
+
+@message
+class Products:
+    """Σ over groups of rows of the products of their sums, inner (d, d), see eq. (2)."""
+
+    inner: Array
+
+
+@summed
+def multiply_sums(
+    site: Site[Any, Kept | None],
+    *,
+    middle: Array,
+    least: int,
+    space: str,
+    theta: Array,
+    frame: Array,
+    groups: Array,
+) -> Products:
+    """Draw groups of `least` rows or more, sum the points in each, and add up products of sums."""
+    off = points_at(site, space, theta, frame, groups) - middle
+    many = len(off) // max(least, 1)
+    if not many:
+        return Products(np.zeros((len(middle), len(middle))))
+    order = np.random.default_rng(site.seed).permutation(len(off))
+    starts = [len(part) for part in np.array_split(order, many)]
+    sums = np.add.reduceat(off[order], np.cumsum([0, *starts[:-1]]), axis=0)
+    return Products(sums.T @ sums)
+
+
+STEPS = (multiply_sums,)
 
 #: (points of some sites, k) → the clusters found.
 Fit = Callable[[Cloud, int], Found]
@@ -66,16 +103,29 @@ class Choice:
     found: dict[int, Found]
 
 
-def by_gap(whole: Cloud, numbers: Sequence[int], fit: Fit, rng: np.random.Generator) -> Choice:
+def by_gap(
+    whole: Cloud,
+    numbers: Sequence[int],
+    fit: Fit,
+    rng: np.random.Generator,
+    *,
+    least: int,
+    space: Space = PLAIN,
+) -> Choice:
     """Return the number of clusters by eq. (1).
 
     Parameters
     ----------
-    whole : with the covariance.
     numbers : consecutive, ascending.
     fit : asked for each of them, with `whole`.
+    least : rows of a group of eq. (2).
+
+    Raises
+    ------
+    SiteUnavailable : one of the sites is away.
     """
-    tables = [_reference(whole, rng) for _ in range(REFERENCES)]
+    covariance = np.diag(whole.variance) if whole.binary.all() else _covariance(whole, least, space)
+    tables = [_reference(whole, covariance, rng) for _ in range(REFERENCES)]
     draws = [int(rng.integers(2**31)) for _ in tables]
     found: dict[int, Found] = {}
     table: list[Row] = []
@@ -90,12 +140,23 @@ def by_gap(whole: Cloud, numbers: Sequence[int], fit: Fit, rng: np.random.Genera
     return Choice(k, table, found)
 
 
-def _reference(whole: Cloud, rng: np.random.Generator) -> Array:
+def _covariance(whole: Cloud, least: int, space: Space) -> Array:
+    """Return eq. (2) (d, d), with the variances that all points have."""
+    told = whole.fed.sum(multiply_sums, middle=whole.mean, least=least, **space.given)
+    check_all_answered(whole.fed)
+    own = told.inner.diagonal()
+    scale = np.sqrt(np.divide(whole.variance, own, out=np.zeros_like(own), where=own > 0))
+    found = told.inner * np.outer(scale, scale)
+    np.fill_diagonal(found, whole.variance)
+    return found
+
+
+def _reference(whole: Cloud, covariance: Array, rng: np.random.Generator) -> Array:
     """Return a table without clusters (n, d)."""
     n, d = min(whole.rows, ROWS), len(whole.mean)
     if whole.binary.all():
         return (rng.random((n, d)) < whole.mean).astype(float)
-    variances, axes = np.linalg.eigh(whole.covariance)
+    variances, axes = np.linalg.eigh(covariance)
     sides = np.sqrt(3.0 * np.maximum(variances, 0.0))
     return whole.mean + (rng.uniform(-1.0, 1.0, (n, d)) * sides) @ axes.T
 
@@ -122,8 +183,7 @@ def by_consensus(
         rest = fed.only(s for s in fed.sites if s != site)
         rows = int(count(rest, Cells.around(whole.mean[None]), None, space).rows)
         if whole.rows - rows >= least and rows >= least:
-            products = len(whole.covariance) > 0
-            left.append(cloud(rest, space, least=least, products=products))
+            left.append(cloud(rest, space, least=least))
     numbers = [k for k in numbers if k > 1]
     if len(left) < 3 or not numbers:
         raise SettingError(

@@ -12,7 +12,6 @@ from dataclasses import replace
 from hashlib import blake2b
 from typing import Any
 
-import numpy as np
 import torch
 
 from fedcohort.arrays import Array
@@ -23,7 +22,6 @@ from fedcohort.models.objectives import Reconstruction, loss_of
 from fedcohort.models.stacking import lower, objectives, pairs, stack
 from fedcohort.protocol import Federation, Site, gathered, summed
 from fedcohort.training.course import Schedule
-from fedcohort.training.local import train
 from fedcohort.training.plan import Plan
 from fedcohort.training.robust import MEAN, Aggregation
 from fedcohort.training.rows import Rows, remembered, tensor
@@ -31,13 +29,9 @@ from fedcohort.training.server import Rule, Server
 from fedcohort.training.strategies import PLAIN, Update, Visit, Visits, averaging
 
 
-def _trained(
-    site: Site[Any, None], theta: Array, plan: str, rate: float, below: str, weights: Array
-) -> tuple[Array, float, int]:
-    p = Plan.of(plan)
-    rows = Rows(_seen(site, p, below, weights), loss_of(p.loss, site.data))
-    theta, loss = train(theta, rows, p, rate, site.entropy)
-    return theta, loss, len(rows.x)
+def _rows(site: Site[Any, None], plan: Plan, below: str, weights: Array) -> Rows:
+    """Return what a pair is trained on."""
+    return Rows(_seen(site, plan, below, weights), loss_of(plan.loss, site.data))
 
 
 def _seen(site: Site[Any, None], plan: Plan, below: str, weights: Array) -> torch.Tensor:
@@ -64,8 +58,8 @@ def train_pair(
     ----------
     below, weights : spec and θ of the layers below it.
     """
-    theta, loss, n = _trained(site, theta, plan, rate, below, weights)
-    return Update(n * theta, np.array(float(n)), np.array(n * loss))
+    p = Plan.of(plan)
+    return Update.trained(theta, _rows(site, p, below, weights), p, rate, site.entropy)
 
 
 @gathered
@@ -73,8 +67,8 @@ def visit_pair(
     site: Site[Any, None], *, theta: Array, plan: str, rate: float, below: str, weights: Array
 ) -> Visit:
     """Train a pair likewise; reply the pair itself, for a robust aggregation."""
-    theta, loss, n = _trained(site, theta, plan, rate, below, weights)
-    return Visit(theta, np.array(float(n)), np.array(n * loss))
+    p = Plan.of(plan)
+    return Visit.trained(theta, _rows(site, p, below, weights), p, rate, site.entropy)
 
 
 def pretrain(

@@ -34,13 +34,34 @@ def train(
 
     Returns
     -------
-    theta : θ (P,).
+    theta : θ (P,), float64.
     loss : averaged loss with its penalty on all rows, at θ₀. Of an objective in several parts: the
         mean over the first epoch's parts, each at the vector that its step began with, in training
         (with noise and dropout), which costs no pass of its own.
     """
     if not rows.informative:
-        return theta, 0.0
+        return theta.astype(np.float64), 0.0
+    net, loss = _trained(theta, rows, plan, rate, entropy)
+    return net.read(), loss
+
+
+def train_times_rows(
+    theta: Array, rows: Rows, plan: Plan, rate: float, entropy: tuple[int, ...]
+) -> tuple[Array, float]:
+    """Return n θ (P,) of n rows, and the loss, of the θ that `train` returns.
+
+    Its memory is the network's own, and the next visit to a site in this thread writes over it.
+    """
+    if not rows.informative:
+        return theta.astype(np.float64) * len(rows.x), 0.0
+    net, loss = _trained(theta, rows, plan, rate, entropy)
+    return net.times(len(rows.x)), loss
+
+
+def _trained(
+    theta: Array, rows: Rows, plan: Plan, rate: float, entropy: tuple[int, ...]
+) -> tuple[FlatNet, float]:
+    """Train on rows that can teach something; return the network as that left it, and the loss."""
     net = network(plan.network, plan.dtype, plan.device)
     net.load(theta)
     start = net.theta.clone() if plan.mu else None
@@ -57,7 +78,7 @@ def train(
             net.grad.add_(net.theta - start, alpha=plan.mu)
         optimiser.step(net.theta, net.grad, rate)
         loss = value if loss is None else loss
-    return net.read(), sum(seen) if running else loss or 0.0
+    return net, sum(seen) if running else loss or 0.0
 
 
 def evaluate(theta: Array, rows: Rows, plan: Plan) -> float:

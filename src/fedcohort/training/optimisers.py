@@ -62,11 +62,11 @@ class Momentum:
     decay = 0.9
 
     def __init__(self, theta: Tensor):
-        self._b = torch.zeros_like(theta)
+        self._b: Tensor | None = None
 
     def step(self, theta: Tensor, grad: Tensor, rate: float) -> None:
         """Change θ (P,) in place."""
-        self._b.mul_(self.decay).add_(grad)
+        self._b = grad.clone() if self._b is None else self._b.mul_(self.decay).add_(grad)
         theta.sub_(self._b, alpha=rate)
 
 

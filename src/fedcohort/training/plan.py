@@ -8,6 +8,10 @@ import math
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
+import numpy as np
+
+from fedcohort.arrays import Array
+
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
@@ -45,6 +49,14 @@ class Plan:
     def parts(self, rows: float) -> int:
         """Return how many parts so many rows are dealt into: at least 1."""
         return max(1, math.ceil(rows / self.batch_size)) if self.batch_size else self.batches
+
+    def sent(self, theta: Array) -> Array:
+        """Return θ (P,) in the type in which torch computes: what sites would round it to.
+
+        So a float32 network costs half the bytes, and no bit.
+        """
+        with np.errstate(over="ignore"):
+            return theta.astype(self.dtype, copy=False)
 
     @cached_property
     def text(self) -> str:

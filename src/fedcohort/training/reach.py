@@ -20,6 +20,13 @@ c_1 = 1 and c_5 = 2.24. Plain gradient descent, and that with momentum, have no 
 S depends on the rows where a plan has a batch size: it is that of the rows that the site says it
 has, which is held against nothing here.
 
+Sites with other numbers of rows take other numbers of steps, and honest ones go differently far:
+with slopes that agree in proportion to S, with slopes that cancel to √S. What the lengths of
+updates are compared in is therefore S^¾, from which both are a factor of S^¼ away; with momentum
+0.9, S is the number of plain steps that S of its steps are,
+
+    Σ_{t ≤ S} (1 − 0.9ᵗ)/(1 − 0.9)                                                          (4)
+
 Nothing is revealed: these are checks of what a site replied.
 """
 
@@ -33,7 +40,7 @@ from typing import Any
 import numpy as np
 
 from fedcohort.arrays import Array
-from fedcohort.training.optimisers import Adam, Yogi
+from fedcohort.training.optimisers import Adam, Momentum, Yogi
 from fedcohort.training.plan import Plan
 
 #: What is said of a reply that has an effect and no rows.
@@ -42,12 +49,16 @@ WEIGHTLESS = "a model that was trained on no rows. A site without rows leaves th
 #: Room for rounding in `leap`: a part of the bound, and of the model's own length.
 ROOM, ROUNDING = 0.01, 1e-5
 
+#: Exponent of steps that lengths are compared in.
+BETWEEN = 0.75
+
 #: Steps after which c_t is below its limit, and near it.
 SETTLED = 20_000
 
 
 def length(step: Array) -> float:
     """Return ‖step‖; infinite where it is beyond floating point."""
+    step = step.astype(np.float64, copy=False)
     with np.errstate(over="ignore"):
         return math.sqrt(step.dot(step))
 
@@ -57,12 +68,13 @@ def misfit(theta: Array, wanted: Array, rows: Array, loss: Array) -> str:
 
     Parameters
     ----------
-    wanted : an array of the shape and type that the model must have.
+    wanted : an array of the shape that the model must have; its type is float64, whatever that of
+        the θ that was sent (`Plan.sent`).
     """
-    if theta.shape != wanted.shape or theta.dtype != wanted.dtype:
+    if theta.shape != wanted.shape or theta.dtype != np.float64:
         return (
             f"a model of shape {theta.shape} and type {theta.dtype}; it was asked to train one of "
-            f"shape {wanted.shape} and type {wanted.dtype}."
+            f"shape {wanted.shape}, and to reply it as float64."
         )
     if rows.shape or loss.shape or loss.dtype != np.float64 or rows.dtype != np.float64:
         return "rows or a loss that are not one real number each."
@@ -90,6 +102,22 @@ def leap(
     if moved <= most_rounded or moved <= most_rounded + ROUNDING * length(theta):
         return ""
     return f"an update longer than its {visits} visit(s) of training can make it ({most:.3g})."
+
+
+def pace(asked: Mapping[str, Any], rows: Array) -> float:
+    """Return S^¾, in which lengths of updates are compared, of so many rows (): 1 or more.
+
+    Parameters
+    ----------
+    asked : the plan of the call.
+    rows : that the site says it trained on; believed here, as its weight in the mean is.
+    """
+    plan = Plan.of(asked["plan"])
+    steps = float(plan.epochs * plan.parts(float(rows)))
+    if plan.optimiser == "momentum":
+        keep = Momentum.decay
+        steps = (steps - keep * (1 - keep**steps) / (1 - keep)) / (1 - keep)
+    return max(1.0, steps) ** BETWEEN
 
 
 def reach(plan: Plan, rate: float, size: int, rows: float = 0.0) -> float:

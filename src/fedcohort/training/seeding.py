@@ -18,7 +18,7 @@ import numpy as np
 from sklearn.cluster import KMeans
 
 from fedcohort.arrays import Array
-from fedcohort.numerics.centroids import AGGREGATIONS, nearest
+from fedcohort.numerics.centroids import AGGREGATIONS, distinct, nearest
 from fedcohort.protocol import (
     DataError,
     Federation,
@@ -37,7 +37,7 @@ LOST = 1e7
 
 @message
 class Moments:
-    """Rows () of d coordinates: Σ (z − origin) (d,), its squares (d,), its products or (0, 0).
+    """Rows () of d coordinates: Σ (z − origin) (d,), and its squares (d,).
 
     ``fractions`` (d,) counts the sites where some value is neither 0 nor 1.
     """
@@ -45,7 +45,6 @@ class Moments:
     rows: Array
     drift: Array
     squares: Array
-    inner: Array
     fractions: Array
 
 
@@ -62,18 +61,16 @@ def sum_points(
     site: Site[Any, Kept | None],
     *,
     origin: Array,
-    products: bool,
     space: str,
     theta: Array,
     frame: Array,
     groups: Array,
 ) -> Moments:
-    """Sum all points, their squares and, where asked for, their products."""
+    """Sum all points, and their squares."""
     z = points_at(site, space, theta, frame, groups)
     fractions = ((z != 0.0) & (z != 1.0)).any(axis=0).astype(np.int64)
     off = z - (origin if len(origin) else np.zeros(z.shape[1]))
-    inner = off.T @ off if products else np.zeros((0, 0))
-    return Moments(np.array(len(z)), off.sum(axis=0), (off**2).sum(axis=0), inner, fractions)
+    return Moments(np.array(len(z)), off.sum(axis=0), (off**2).sum(axis=0), fractions)
 
 
 @gathered
@@ -117,7 +114,6 @@ class Cloud:
     fed : the sites that answered.
     rows : n.
     mean, variance : (d,); the variance has the divisor n.
-    covariance : (d, d), with the divisor n; (0, 0) where it was not asked for.
     binary : (d,) whether all values of a coordinate are 0 or 1.
     """
 
@@ -125,14 +121,12 @@ class Cloud:
     rows: int
     mean: Array
     variance: Array
-    covariance: Array
     binary: Array
 
 
 def cloud(
-    fed: Federation, space: Space = PLAIN, *, least: int, origin: Array | None = None,
-    products: bool = False,
-) -> Cloud:  # fmt: skip
+    fed: Federation, space: Space = PLAIN, *, least: int, origin: Array | None = None
+) -> Cloud:
     """Ask for the moments of all sites' points; twice where `origin` (d,) is far from the mean.
 
     Raises
@@ -141,7 +135,7 @@ def cloud(
     SiteUnavailable : a site left between the two.
     """
     about = np.zeros(0) if origin is None else origin
-    told = fed.sum(sum_points, origin=about, products=products, **space.given)
+    told = fed.sum(sum_points, origin=about, **space.given)
     fed = fed.only(fed.answered)
     n = int(told.rows)
     if n < max(least if len(fed.sites) > 1 else 1, 1):
@@ -152,12 +146,11 @@ def cloud(
     shift = told.drift / n
     if (told.squares > LOST * np.maximum(told.squares - n * shift**2, 0.0)).any() and shift.any():
         about = about + shift
-        told = fed.sum(sum_points, origin=about, products=products, **space.given)
+        told = fed.sum(sum_points, origin=about, **space.given)
         check_all_answered(fed)
         shift = told.drift / n
-    inner = told.inner / n - np.outer(shift, shift) if products else told.inner
     variance = np.maximum(told.squares / n - shift**2, 0.0)
-    return Cloud(fed, n, about + shift, variance, inner, told.fractions == 0)
+    return Cloud(fed, n, about + shift, variance, told.fractions == 0)
 
 
 def standard(fed: Federation, space: Space, *, least: int) -> Space:
@@ -184,6 +177,8 @@ def from_sites(
 ) -> tuple[Array, Federation]:
     """Return centroids (k, d) from those of each site, and the sites that sent some.
 
+    They are fewer than k where all sites' are at fewer places.
+
     Parameters
     ----------
     aggregation : of `AGGREGATIONS`.
@@ -204,4 +199,6 @@ def from_sites(
         )
     centroids = np.vstack([own.centroids for own in found.values()])
     sizes = np.concatenate([own.sizes for own in found.values()]).astype(float)
+    centroids, sizes = distinct(centroids, sizes)
+    k = min(k, len(centroids))
     return AGGREGATIONS[aggregation](centroids, sizes, k, rng), fed.only(found)

@@ -26,11 +26,11 @@ from fedcohort.protocol import Federation, Site, gathered, message, summed
 from fedcohort.protocol.step import Gathered, Summed
 from fedcohort.protocol.updates import count_fault
 from fedcohort.training.course import Course, Enough, HeldOut, Schedule, follow
-from fedcohort.training.local import evaluate, train
+from fedcohort.training.local import evaluate, train, train_times_rows
 from fedcohort.training.plan import Plan
-from fedcohort.training.reach import WEIGHTLESS, leap, length, misfit
+from fedcohort.training.reach import WEIGHTLESS, leap, length, misfit, pace
 from fedcohort.training.robust import MEAN, Aggregation
-from fedcohort.training.rows import rows_of
+from fedcohort.training.rows import Rows, rows_of
 from fedcohort.training.server import Rule, Server
 
 
@@ -42,16 +42,28 @@ class Update:
     rows: Array
     loss: Array
 
+    @classmethod
+    def trained(
+        cls, theta: Array, rows: Rows, plan: Plan, rate: float, entropy: tuple[int, ...]
+    ) -> Update:
+        """Train from θ (P,); return it in memory that the next visit writes over."""
+        scaled, loss = train_times_rows(theta, rows, plan, rate, entropy)
+        n = len(rows.x)
+        return cls(scaled, np.array(float(n)), np.array(n * loss))
+
     def fault(self, asked: Mapping[str, Any]) -> str:
         """Return what is wrong with one site's reply; see `protocol.updates`."""
         if why := misfit(self.theta, asked["theta"], self.rows, self.loss):
             return why
         if not self.rows and (self.theta.any() or self.loss):
             return WEIGHTLESS
-        return leap(lambda: self.moved(asked), asked, self.rows)
+        return leap(lambda: self._length(asked), asked, self.rows)
 
     def moved(self, asked: Mapping[str, Any]) -> float:
-        """Return ‖θ_k − θ‖."""
+        """Return ‖θ_k − θ‖ beside the number of steps; see `reach.pace`."""
+        return self._length(asked) / pace(asked, self.rows)
+
+    def _length(self, asked: Mapping[str, Any]) -> float:
         return length(self.theta / self.rows - asked["theta"]) if self.rows else 0.0
 
 
@@ -63,16 +75,28 @@ class Visit:
     rows: Array
     loss: Array
 
+    @classmethod
+    def trained(
+        cls, theta: Array, rows: Rows, plan: Plan, rate: float, entropy: tuple[int, ...]
+    ) -> Visit:
+        """Train from θ (P,)."""
+        theta, loss = train(theta, rows, plan, rate, entropy)
+        n = len(rows.x)
+        return cls(theta, np.array(float(n)), np.array(n * loss))
+
     def fault(self, asked: Mapping[str, Any]) -> str:
         """Return what is wrong with one site's reply; see `protocol.updates`."""
         if why := misfit(self.theta, asked["theta"], self.rows, self.loss):
             return why
         if not self.rows and ((self.theta != asked["theta"]).any() or self.loss):
             return WEIGHTLESS
-        return leap(lambda: self.moved(asked), asked, self.rows)
+        return leap(lambda: self._length(asked), asked, self.rows)
 
     def moved(self, asked: Mapping[str, Any]) -> float:
-        """Return ‖θ_k − θ‖."""
+        """Return ‖θ_k − θ‖ beside the number of steps; see `reach.pace`."""
+        return self._length(asked) / pace(asked, self.rows)
+
+    def _length(self, asked: Mapping[str, Any]) -> float:
         return length(self.theta - asked["theta"])
 
 
@@ -103,36 +127,25 @@ class Member:
         return leap(far, asked, self.weight, asked["rounds"])
 
     def moved(self, asked: Mapping[str, Any]) -> float:
-        """Return ‖θ_k − θ‖ of the last model."""
-        return length(self.thetas[0] - asked["theta"])
+        """Return ‖θ_k − θ‖ of the last model, beside the number of steps of a visit."""
+        return length(self.thetas[0] - asked["theta"]) / pace(asked, self.weight)
 
 
 # site ---------------------------------------------------------------------------------
 
 
-def _trained(
-    site: Site[Any, None], theta: Array, plan: str, rate: float
-) -> tuple[Array, float, int]:
-    p = Plan.of(plan)
-    rows = rows_of(site.data, p, site.entropy)
-    theta, loss = train(theta, rows, p, rate, site.entropy)
-    return theta, loss, len(rows.x)
-
-
 @summed
 def train_here(site: Site[Any, None], *, theta: Array, plan: str, rate: float) -> Update:
     """Train from the common model; reply only what a mean over sites needs."""
-    left, loss, n = _trained(site, theta, plan, rate)
-    # What training left is this call's own, unless it is the θ that was given.
-    scaled = np.multiply(left, n, out=None if left is theta else left)
-    return Update(scaled, np.array(float(n)), np.array(n * loss))
+    p = Plan.of(plan)
+    return Update.trained(theta, rows_of(site.data, p, site.entropy), p, rate, site.entropy)
 
 
 @gathered
 def visit(site: Site[Any, None], *, theta: Array, plan: str, rate: float) -> Visit:
     """Train from the last site's model; reply the model itself, for the next site."""
-    theta, loss, n = _trained(site, theta, plan, rate)
-    return Visit(theta, np.array(float(n)), np.array(n * loss))
+    p = Plan.of(plan)
+    return Visit.trained(theta, rows_of(site.data, p, site.entropy), p, rate, site.entropy)
 
 
 @gathered
@@ -225,8 +238,8 @@ def averaging(
 
     def robustly(theta: Array, rate: float) -> tuple[Array, float]:
         nonlocal state
-        more = visits.given(theta)
-        left = fed.gather(visits.gather, theta=theta, plan=plan.text, rate=rate, **more).values()
+        more, sent = visits.given(theta), plan.sent(theta)
+        left = fed.gather(visits.gather, theta=sent, plan=plan.text, rate=rate, **more).values()
         rows = np.array([float(v.rows) for v in left])
         thetas = np.stack([v.theta for v in left])
         state = rule(state, centre(thetas, rows, theta, caught=len(fed.refused)))
@@ -236,8 +249,8 @@ def averaging(
         nonlocal state
         if not centre.plain:
             return robustly(theta, rate)
-        more = visits.given(theta)
-        total = fed.sum(visits.sum, theta=theta, plan=plan.text, rate=rate, **more)
+        more, sent = visits.given(theta), plan.sent(theta)
+        total = fed.sum(visits.sum, theta=sent, plan=plan.text, rate=rate, **more)
         n = max(float(total.rows), 1.0)
         if total.rows:
             state = rule(state, total.theta / n)

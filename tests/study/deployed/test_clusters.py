@@ -142,7 +142,10 @@ def test_the_map_has_each_cluster_and_no_ellipse_of_few(done):
     assert len({r["cluster"] for r in whole}) == len(whole) >= 2
     assert all(r["n"] >= 10 for r in run.results["cluster_map"])
     z = run.saved.model.transform(run.x)
-    at = PCA(2).fit_transform(z)  # the sign of an axis is free
+    pca = PCA(2)
+    at = pca.fit_transform(z)  # the sign of an axis is free
+    (told,) = {r["explained"] for r in whole}
+    assert told == pytest.approx(pca.explained_variance_ratio_.sum(), abs=0.0051)
     for row in whole:
         mine = at[run.labels == row["cluster"]]
         assert row["n"] == len(mine)

@@ -21,7 +21,7 @@ from fedcohort.algorithms.deep_clustering.steps import (
 )
 from fedcohort.models.stacking import lower, objectives, pairs
 from fedcohort.protocol import Method, SettingError, Step, Task
-from fedcohort.training import candidates, layerwise, lloyd, points, seeding
+from fedcohort.training import candidates, how_many, layerwise, lloyd, points, seeding
 from fedcohort.training.points import Space
 
 SUMS = (
@@ -30,13 +30,14 @@ SUMS = (
 )
 SEEN = "each round, every site's own model, which the coordinator sees: no masked sum can hide it"
 LLOYD = (
-    "k-means of latent points: their totals and products, counts of rows near to drawn points, and "
+    "k-means of latent points: their totals and squares, counts of rows near to drawn points, and "
     "sums over clusters"
 )
 OWN = (
     "once, centroids and sizes of every site's own clusters of latent points, none of fewer rows "
     "than min_cell, which the coordinator sees"
 )
+GAP = "once, products of sums over min_cell rows or more, which each site draws at random"
 LEFT_OUT = "the same sums over all sites but each one, from which that one's own follow"
 
 
@@ -48,8 +49,8 @@ def reveals_with(config: DeepClusteringSettings) -> str:
         told.append(LLOYD + (", for each number of clusters" if auto else ""))
     if config.centroids != "lloyd":
         told.append(OWN)
-    if auto and config.choose == "consensus":
-        told.append(LEFT_OUT)
+    if auto:
+        told.append(GAP if config.choose == "gap" else LEFT_OUT)
     text = "; ".join(told) + "."
     return text[0].upper() + text[1:]
 
@@ -95,6 +96,8 @@ def asks(config: DeepClusteringSettings) -> tuple[Step[..., Any], ...]:
         found.append(seeding.sum_points)
     if config.centroids == "lloyd" or auto:
         found += candidates.STEPS
+    if auto and config.choose == "gap":
+        found += how_many.STEPS
     return tuple(found)
 
 
@@ -117,7 +120,6 @@ def bounds(config: DeepClusteringSettings, task: Task) -> Mapping[str, Collectio
         "space": tuple(space.text for space in spaces),
         "k": config.numbers,
         "restarts": (config.restarts,),
-        "products": (False, True),
         "unscaled": (False, True),
     }
 
@@ -132,7 +134,8 @@ METHOD = Method(
     ),
     reveals=(
         f"{SUMS[0].upper()}{SUMS[1:]}; centroids: lloyd: {LLOYD}; other centroids: {OWN}; an "
-        f"aggregation other than mean: {SEEN}; choose: consensus: {LEFT_OUT}."
+        f"aggregation other than mean: {SEEN}; n_clusters: auto: {GAP}; choose: consensus: "
+        f"{LEFT_OUT}."
     ),
     reveals_with=reveals_with,
     settings=DeepClusteringSettings,
@@ -145,6 +148,7 @@ METHOD = Method(
         *seeding.STEPS,
         *candidates.STEPS,
         *lloyd.STEPS,
+        *how_many.STEPS,
     ),
     asks=asks,
     bounds=bounds,

@@ -22,7 +22,7 @@ Before centroids are looked for, and at the end, sites are told θ once and keep
 
 Revealed: what `steps` says; `Placed` twice; `Near` and `Sums` of latent points
 (`training.partition`) once at the end, and with ``centroids: lloyd`` in the rounds of k-means,
-after `Moments` with products, once, and `Weighed` candidates (`training.candidates`); all as sums
+after `Moments`, once, and `Weighed` candidates (`training.candidates`); all as sums
 over all sites; with other centroids `OwnCentroids` of each site, once (`training.seeding`).
 With ``n_clusters: auto`` what `training.how_many` says, and with ``pretrain: layerwise`` what
 `training.layerwise` says.
@@ -60,9 +60,6 @@ from fedcohort.training.points import Space, placed
 from fedcohort.training.seeding import Cloud, cloud, from_sites, standard
 from fedcohort.training.server import RULES
 from fedcohort.training.strategies import Visits, averaging
-
-#: Decimals, in units of the largest coordinate, in which centroids differ that are not one.
-DECIMALS = 9
 
 
 def fit(fed: Federation, config: DeepClusteringSettings, task: Task) -> DeepClusters:
@@ -189,41 +186,24 @@ def centroids(
 
     k, numbers, found = config.numbers[0], (), None
     if config.n_clusters == "auto":
-        whole = cloud(fed, space, least=least, products=True)
+        whole = cloud(fed, space, least=least)
         possible = [k for k in config.numbers if k * least <= whole.rows]
         if config.choose == "gap":
-            choice = by_gap(whole, possible, by_sums, rng)
+            choice = by_gap(whole, possible, by_sums, rng, least=least, space=space)
         else:
             choice = by_consensus(whole, possible, by_sums, least=least, space=space)
         k, numbers, found = choice.k, tuple(choice.table), choice.found[choice.k]
     if config.centroids == "lloyd":
-        found = found or by_sums(cloud(fed, space, least=least, products=True), k)
+        found = found or by_sums(cloud(fed, space, least=least), k)
     else:
         at, _ = from_sites(
             fed, k, space, rng=rng, least=least, restarts=config.restarts,
             aggregation=config.centroids,
         )  # fmt: skip
-        check_places(at)
         if config.latent_scale == "none":
             return at, k, numbers
         found = lloyd(fed, at, space, rng=rng, least=least, rounds=0)
     return unscaled(fed, found, space)[0], k, numbers
-
-
-def check_places(at: Array) -> None:
-    """Refuse centroids (k, d) some of which are the same.
-
-    Raises
-    ------
-    SettingError : how many there are, and how many differ.
-    """
-    size = float(np.abs(at).max()) or 1.0
-    places = len(np.unique(np.round(at / size, DECIMALS), axis=0))
-    if places < len(at):
-        raise SettingError(
-            f"setting 'n_clusters' is {len(at)}, and the sites' centroids are at {places} places "
-            f"alone: few rows differ. Give at most {places} clusters."
-        )
 
 
 def latent(config: DeepClusteringSettings, task: Task, theta: Array) -> Space:
@@ -242,7 +222,7 @@ def sharpen(
 
     def enough(both: Array) -> bool:
         nonlocal frequencies, asked, settled
-        told = fed.sum(soft_frequencies, theta=both, plan=plan.text)
+        told = fed.sum(soft_frequencies, theta=plan.sent(both), plan=plan.text)
         share = float(told.changed) / max(float(told.rows), 1.0)
         if asked:
             fed.record(changed=share)

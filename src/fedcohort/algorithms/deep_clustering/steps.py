@@ -20,7 +20,7 @@ from fedcohort.models.network import network
 from fedcohort.models.objectives import KlObjective, Reconstruction
 from fedcohort.protocol import Keep, Site, gathered, message, summed
 from fedcohort.protocol.updates import count_fault
-from fedcohort.training.local import evaluate, train
+from fedcohort.training.local import evaluate
 from fedcohort.training.plan import Plan
 from fedcohort.training.points import Kept
 from fedcohort.training.rows import BLOCK, Rows, remembered, rows_of
@@ -102,15 +102,6 @@ def _noisy(site: Site[Any, Any], plan: Plan, frequencies: Array) -> Rows:
     return Rows(rows.x, replace(objective, noise=noise))
 
 
-def _rebuilt(
-    site: Site[Any, Any], theta: Array, plan: str, rate: float, frequencies: Array
-) -> tuple[Array, float, int]:
-    p = Plan.of(plan)
-    rows = _noisy(site, p, frequencies)
-    theta, loss = train(theta, rows, p, rate, site.entropy)
-    return theta, loss, len(rows.x)
-
-
 @summed
 def rebuild(
     site: Site[Any, Any], *, theta: Array, plan: str, rate: float, frequencies: Array
@@ -121,8 +112,8 @@ def rebuild(
     ----------
     frequencies : of ones in each column (p,), of all sites, for flips; (0,) without.
     """
-    theta, loss, n = _rebuilt(site, theta, plan, rate, frequencies)
-    return Update(n * theta, np.array(float(n)), np.array(n * loss))
+    p = Plan.of(plan)
+    return Update.trained(theta, _noisy(site, p, frequencies), p, rate, site.entropy)
 
 
 @gathered
@@ -130,8 +121,8 @@ def rebuild_seen(
     site: Site[Any, Any], *, theta: Array, plan: str, rate: float, frequencies: Array
 ) -> Visit:
     """Train the autoencoder as ever; reply it, for an aggregation that sees each site's."""
-    theta, loss, n = _rebuilt(site, theta, plan, rate, frequencies)
-    return Visit(theta, np.array(float(n)), np.array(n * loss))
+    p = Plan.of(plan)
+    return Visit.trained(theta, _noisy(site, p, frequencies), p, rate, site.entropy)
 
 
 @summed
@@ -183,21 +174,14 @@ def soft_frequencies(site: Site[Any, Kept | None], *, theta: Array, plan: str) -
     return Keep(soft, Kept(np.zeros((0, 0)), labels.astype(np.int64)))
 
 
-def _refined(
-    site: Site[Any, Any],
-    theta: Array,
-    plan: str,
-    rate: float,
-    frequencies: Array,
-    gamma: float,
-) -> tuple[Array, float, int]:
-    p = Plan.of(plan)
-    rows, q = _assigned(site, theta, p)
+def _aimed(
+    site: Site[Any, Any], theta: Array, plan: Plan, frequencies: Array, gamma: float
+) -> Rows:
+    """Return the rows of phase 2, with P of the memberships that θ (P,) gives them."""
+    rows, q = _assigned(site, theta, plan)
     f = frequencies if len(frequencies) else q.sum(axis=0)
     aims = torch.from_numpy(target(q, f)).to(rows.x)
-    objective = KlObjective(aims, gamma, cast("Reconstruction", rows.loss))
-    theta, loss = train(theta, Rows(rows.x, objective), p, rate, site.entropy)
-    return theta, loss, len(rows.x)
+    return Rows(rows.x, KlObjective(aims, gamma, cast("Reconstruction", rows.loss)))
 
 
 @summed
@@ -216,8 +200,9 @@ def refine(
     ----------
     frequencies : f (k,) of all sites' rows; (0,) takes the site's own.
     """
-    theta, loss, n = _refined(site, theta, plan, rate, frequencies, gamma)
-    return Update(n * theta, np.array(float(n)), np.array(n * loss))
+    p = Plan.of(plan)
+    rows = _aimed(site, theta, p, frequencies, gamma)
+    return Update.trained(theta, rows, p, rate, site.entropy)
 
 
 @gathered
@@ -231,8 +216,9 @@ def refine_seen(
     gamma: float,
 ) -> Visit:
     """Refine as ever; reply the model itself, for an aggregation that sees each site's."""
-    theta, loss, n = _refined(site, theta, plan, rate, frequencies, gamma)
-    return Visit(theta, np.array(float(n)), np.array(n * loss))
+    p = Plan.of(plan)
+    rows = _aimed(site, theta, p, frequencies, gamma)
+    return Visit.trained(theta, rows, p, rate, site.entropy)
 
 
 STEPS = (

@@ -13,7 +13,7 @@ from fedcohort.training.seeding import sum_points
 
 def bounds(config: HdpSettings, task: Task) -> Mapping[str, Collection[Any]]:
     """Return what the steps of a fit with these settings are asked with (`Method.bounds`)."""
-    return {"space": (PLAIN.text,), "products": (False,), "iterations": (config.iterations,)}
+    return {"space": (PLAIN.text,), "iterations": (config.iterations,)}
 
 
 METHOD = Method(

@@ -10,6 +10,7 @@ import numpy as np
 
 from fedcohort.algorithms.hdp.topics import shares
 from fedcohort.arrays import Array
+from fedcohort.numerics.centroids import dropped_note
 from fedcohort.protocol import Fitted, Row
 
 
@@ -25,6 +26,8 @@ class TopicModel(Fitted):
     counts : (k,) rows of each cluster.
     blank : rows without a one, which are counted with the largest cluster.
     alpha : a of eq. (1) of `topics`.
+    asked : topics that were asked for; those of few rows are missing. As many as there are, where
+        their number was left to the sites.
     """
 
     features: tuple[str, ...]
@@ -33,6 +36,12 @@ class TopicModel(Fitted):
     counts: Array
     blank: int
     alpha: float
+    asked: int
+
+    @property
+    def dropped(self) -> int:
+        """Topics that were asked for and could not be had."""
+        return self.asked - len(self.counts)
 
     def predict(self, x: Array) -> Array:
         """Return the number of the cluster of each row of x (n, p): (n,), from 0."""
@@ -51,13 +60,18 @@ class TopicModel(Fitted):
             for j, (n, topic) in enumerate(zip(self.counts, self.topics, strict=True))
         ]
 
+    def cautions(self) -> tuple[str, ...]:
+        """Return how many topics were dropped, where any."""
+        return (dropped_note(len(self.counts), self.asked),) if self.dropped else ()
+
     def arrays(self) -> dict[str, Array]:
         """Return topics, weights and counts."""
         return {"topics": self.topics, "weights": self.weights, "counts": self.counts}
 
     def meta(self) -> dict[str, Any]:
-        """Return names, rows without a one, and a."""
-        return {"features": list(self.features), "blank": self.blank, "alpha": self.alpha}
+        """Return names, rows without a one, a, and the topics that were asked for."""
+        names = ("blank", "alpha", "asked")
+        return {"features": list(self.features), **{name: getattr(self, name) for name in names}}
 
     @classmethod
     def restore(cls, arrays: Mapping[str, Array], meta: Mapping[str, Any]) -> TopicModel:
@@ -69,4 +83,5 @@ class TopicModel(Fitted):
             counts=np.asarray(arrays["counts"]),
             blank=int(meta["blank"]),
             alpha=float(meta["alpha"]),
+            asked=int(meta["asked"]),
         )

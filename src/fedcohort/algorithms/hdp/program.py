@@ -4,6 +4,7 @@ The model and its sampler are those of `topics`. Each site infers how many topic
 what they are. The coordinator clusters all sites' topics, each weighed by its rows, and takes the
 weighted mean of each cluster of topics for a topic of all sites. That is no fit of one model to all
 rows: a topic that is rare at every site is found at none. With one site it is the sampler's result.
+Topics of fewer than `min_cell` rows of all sites are dropped, the smallest first.
 
 Revealed: `Moments` once and `Labelled` once or a few times, as sums over all sites; `Topics` of
 each site, once, of topics of `min_cell` rows or more.
@@ -100,6 +101,7 @@ def fit(fed: Federation, config: HdpSettings, task: Task) -> TopicModel:
         counts=found.counts[order],
         blank=int(found.blank),
         alpha=config.alpha,
+        asked=len(topics) if config.n_clusters == "auto" else int(config.n_clusters),
     )
 
 

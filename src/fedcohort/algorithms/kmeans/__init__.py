@@ -9,13 +9,17 @@ from fedcohort.algorithms.kmeans.model import Clusters
 from fedcohort.algorithms.kmeans.program import fit_means, fit_modes
 from fedcohort.algorithms.kmeans.settings import MeansSettings, ModesSettings
 from fedcohort.protocol import Method, SettingError, Step, Task
-from fedcohort.training import candidates, lloyd, seeding
+from fedcohort.training import candidates, how_many, lloyd, seeding
 from fedcohort.training.points import PLAIN
 
 STEPS = (*seeding.STEPS, *candidates.STEPS, *lloyd.STEPS)
+GAP = (
+    " All of this for each number of clusters; and once, of numbers, products of sums over "
+    "min_cell rows or more, which each site draws at random."
+)
 ROUNDS = (
-    "Only sums over all sites: once the number of rows, and totals, squares and products of their "
-    "columns; the number of rows nearest to each of some hundred points that the coordinator "
+    "Only sums over all sites: once the number of rows, and totals and squares of their columns; "
+    "the number of rows nearest to each of some hundred points that the coordinator "
     "draws; and in each round the rows of each cluster, how many went from one to another, and the "
     "totals and squares of their values, over clusters of min_cell rows or more, and where no "
     "difference to the round before is over fewer."
@@ -29,7 +33,7 @@ def _told(config: MeansSettings | ModesSettings) -> str:
     if not isinstance(config, MeansSettings) or config.n_clusters != "auto":
         return told
     if config.choose == "gap":
-        return told + " All of this for each number of clusters."
+        return told + GAP
     return told + (
         " All of this for each number of clusters, and again over all sites but each one, from "
         "which that site's own totals follow."
@@ -46,7 +50,10 @@ def _visible(config: MeansSettings | ModesSettings) -> str:
 def asks(config: MeansSettings | ModesSettings) -> tuple[Step[..., Any], ...]:
     """Return the steps that a fit with these settings can ask for."""
     start = (seeding.own_centroids,) if config.seeding == "sites" else candidates.STEPS
-    return (seeding.sum_points, *start, *lloyd.STEPS)
+    found = (seeding.sum_points, *start, *lloyd.STEPS)
+    if isinstance(config, MeansSettings) and config.n_clusters == "auto":
+        found += how_many.STEPS if config.choose == "gap" else ()
+    return found
 
 
 def bounds(config: MeansSettings | ModesSettings, task: Task) -> Mapping[str, Collection[Any]]:
@@ -56,7 +63,6 @@ def bounds(config: MeansSettings | ModesSettings, task: Task) -> Mapping[str, Co
         "space": (PLAIN.text,),
         "k": () if auto else (config.n_clusters,),
         "restarts": (config.restarts,),
-        "products": (False, True),
         "unscaled": (False,),
     }
 
@@ -82,7 +88,7 @@ KMEANS = Method(
     settings=MeansSettings,
     fit=fit_means,
     model=Clusters,
-    steps=STEPS,
+    steps=(*STEPS, *how_many.STEPS),
     gives=frozenset({"predict", "transform", "summary"}),
     preprocess={"scale": "standard", "impute": "median"},
     alone={"choose": "gap"},

@@ -32,7 +32,7 @@ from fedcohort.protocol import (
     Task,
     check_all_answered,
 )
-from fedcohort.training.candidates import WIDEST, from_candidates
+from fedcohort.training.candidates import from_candidates
 from fedcohort.training.how_many import by_consensus, by_gap
 from fedcohort.training.lloyd import Found, lloyd
 from fedcohort.training.points import PLAIN, Space
@@ -53,11 +53,8 @@ def fit_means(fed: Federation, config: MeansSettings, task: Task) -> Clusters:
         fits with ``n_clusters: auto``. One that leaves later ends the rounds (`training.lloyd`).
     """
     _check_features(task)
-    auto = config.n_clusters == "auto"
-    gap = auto and config.choose == "gap"
-    products = gap or _axes_wanted(config, len(task.features))
-    whole = cloud(fed, least=task.min_cell, origin=task.origin, products=products)
-    if not auto:
+    whole = cloud(fed, least=task.min_cell, origin=task.origin)
+    if config.n_clusters != "auto":
         found = _clusters(whole, config, int(config.n_clusters), task, PLAIN, None)
         return _model(found, task.features, found.centroids, found.variance)
     rng = task.rng
@@ -77,7 +74,7 @@ def fit_means(fed: Federation, config: MeansSettings, task: Task) -> Clusters:
         )
     next(iter(fed.rounds(1)))
     if config.choose == "gap":
-        choice = by_gap(whole, numbers, fit, rng)
+        choice = by_gap(whole, numbers, fit, rng, least=least)
     else:
         choice = by_consensus(whole, numbers, fit, least=least)
     for row in choice.table:
@@ -98,8 +95,7 @@ def fit_modes(fed: Federation, config: ModesSettings, task: Task) -> Clusters:
     groups = groups_of(task.features)
     whole = cloud(fed, least=task.min_cell)
     space = Space(groups=groups)
-    products = _axes_wanted(config, len(groups) + len(np.unique(groups)))
-    points = cloud(whole.fed, space, least=task.min_cell, products=products)
+    points = cloud(whole.fed, space, least=task.min_cell)
     check_all_answered(whole.fed)
     check_levels(whole, points, groups, task.features)
     found = _clusters(points, config, config.n_clusters, task, space, modes_of(groups))
@@ -202,11 +198,6 @@ def _clusters(
 
 def _least(fed: Federation, task: Task) -> int:
     return task.min_cell if len(fed.sites) > 1 else 1
-
-
-def _axes_wanted(config: MeansSettings | ModesSettings, coordinates: int) -> bool:
-    """Return whether candidates are drawn along principal axes."""
-    return config.seeding == "candidates" and coordinates <= WIDEST
 
 
 def _check_features(task: Task) -> None:

@@ -23,6 +23,8 @@ scatter_with_diagonal(series, x_title, y_title, *, domain=(0, 1), marks=True)
     square panels with the diagonal: calibration (marks), ROC (no marks).
 ellipses(found, x_title, y_title)
     one `Ellipse` a group, a panel for each ``Ellipse.panel``, with one unit on both axes.
+dots(found, x_title, y_title)
+    one `Dot` a point, for places that have no unit: axes without numbers.
 pictures(groups, shape)
     one `Group` a line: its average and its patients as pictures, a cell for each feature; a page
     has room for ``most_groups(shape, patients)``.
@@ -38,6 +40,7 @@ drawing. Texts may be anything a user wrote: they reach the drawing as data only
 Altair is imported with this package, which is why nothing but `page` and the sections imports it.
 """
 
+from fedcohort.report.charts.dots import Dot, dots
 from fedcohort.report.charts.ellipses import Ellipse, ellipses
 from fedcohort.report.charts.figures import figure
 from fedcohort.report.charts.pictures import Group, most_groups, pictures
@@ -55,6 +58,7 @@ __all__ = [
     "LOOKS",
     "MOST_PANELS",
     "MOST_ROWS",
+    "Dot",
     "Draw",
     "Ellipse",
     "Group",
@@ -62,6 +66,7 @@ __all__ = [
     "Series",
     "around",
     "bars",
+    "dots",
     "ellipses",
     "figure",
     "interval_rows",

@@ -72,9 +72,7 @@ def ellipses(found: Sequence[Ellipse], x_title: str, y_title: str) -> Draw:
         columns = 1 if width <= NARROW else min(len(panels), 2)
         across = (width - _EDGE - columns * (_AXIS + _GAP) + _GAP) / columns
         across = min(across, 420.0)
-        height = min(max(across * (y[1] - y[0]) / (x[1] - x[0]), 0.5 * across), 1.15 * across)
-        unit = max((x[1] - x[0]) / across, (y[1] - y[0]) / height)
-        place = Place(_widened(x, unit * across), _widened(y, unit * height), across, round(height))
+        place = parts.even(x, y, across)
         drawn = [_panel(title, own, place, x_title, y_title) for title, own in panels.items()]
         above = 2 * LINE + 12
         gaps = {"row": above + 44 + _GAP, "column": _AXIS + _GAP}
@@ -86,12 +84,6 @@ def ellipses(found: Sequence[Ellipse], x_title: str, y_title: str) -> Draw:
         return alt.vconcat(legend, body, bounds="flush", spacing=above + 8, padding=sides)
 
     return chart
-
-
-def _widened(domain: tuple[float, float], length: float) -> tuple[float, float]:
-    """Return a domain of a length about the middle of another."""
-    middle = sum(domain) / 2
-    return middle - length / 2, middle + length / 2
 
 
 def _panel(

@@ -70,6 +70,20 @@ class Place:
         return high - pixel / self.height * (high - low)
 
 
+def even(x: Domain, y: Domain, across: float) -> Place:
+    """Return a place so many pixels wide, in which a unit is as long upwards as it is sideways.
+
+    It is half as high as wide, or more, and not much higher; domains are widened where need be.
+    """
+    height = min(max(across * (y[1] - y[0]) / (x[1] - x[0]), 0.5 * across), 1.15 * across)
+    unit = max((x[1] - x[0]) / across, (y[1] - y[0]) / height)
+    wide, high = (
+        (sum(d) / 2 - unit * pixels / 2, sum(d) / 2 + unit * pixels / 2)
+        for d, pixels in ((x, across), (y, height))
+    )
+    return Place(wide, high, across, round(height))
+
+
 @dataclass(frozen=True)
 class Text:
     """A line of text at a place, in values."""
@@ -144,8 +158,13 @@ def texts(found: Iterable[Text]) -> list[Layer]:
     ]
 
 
-def marks(found: Iterable[Mark]) -> list[Layer]:
-    """Return the marks, each with the shape and the colours of its look."""
+def marks(found: Iterable[Mark], area: float = 110) -> list[Layer]:
+    """Return the marks, each with the shape and the colours of its look.
+
+    Parameters
+    ----------
+    area : in pixels, of a mark that is not small; thin edges go with one below 50.
+    """
     rows = [
         {
             "x": m.x,
@@ -153,7 +172,7 @@ def marks(found: Iterable[Mark]) -> list[Layer]:
             "shape": theme.shape(m.look),
             "fill": theme.fill(m.look),
             "edge": theme.colour(m.look) if m.look == "lower" else theme.PAPER,
-            "size": 50 if m.small else 110,
+            "size": 50 if m.small else area,
         }
         for m in found
     ]
@@ -161,7 +180,7 @@ def marks(found: Iterable[Mark]) -> list[Layer]:
         return []
     return [
         data(rows)
-        .mark_point(strokeWidth=1.2, opacity=1)
+        .mark_point(strokeWidth=1.2 if area >= 50 else 0.6, opacity=1)
         .encode(
             x=alt.X("x:Q"),
             y=alt.Y("y:Q"),

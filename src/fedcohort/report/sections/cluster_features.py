@@ -7,7 +7,7 @@ adjusted by Benjamini and Hochberg, as results.json has them in `cluster_feature
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from fedcohort.report import charts, words
 from fedcohort.report.charts.scales import Domain, around
@@ -21,6 +21,10 @@ from fedcohort.report.words import number, ratio
 
 #: A figure shows so many features of a cluster, and only those below this q.
 SHOWN, SMALL = 6, 0.05
+#: Ratios beyond are not told apart: they are of shares near 0 or 1.
+LEAST, MOST = 1e-2, 1e3
+#: What stands for a cluster all of whose features are hidden.
+FEW = f"{HIDDEN}: of few patients"
 #: Axis, and the value that says nothing, of shares and of means.
 _AXIS = {
     "share": ("Odds ratio against all other patients, log scale", 1.0),
@@ -37,11 +41,12 @@ def section(run: Run) -> Section | None:
         "cluster-features", "What sets them apart", "What sets each cluster apart?",
         f"{clustered.seen(run).capitalize()} patients of a cluster against all others. Odds "
         "ratio: by how much the odds of a feature are multiplied in the cluster; right of 1 it is "
-        "more frequent there. Of a number, the difference of the means in standard "
+        "more frequent there; half a patient is added to every count, so that a share of 0 % has "
+        "a ratio too. Of a number, the difference of the means in standard "
         "deviations. Bars are 95 % intervals. q is p adjusted for the number of "
         "comparisons (Benjamini and Hochberg). The clusters were "
-        "made from these features: q says what describes a cluster, and does not prove that "
-        "there are clusters.",
+        "made from these features, which neither q nor an interval allows for: they say what "
+        "describes a cluster, and do not prove that there are clusters.",
         body,
     )  # fmt: skip
 
@@ -54,11 +59,11 @@ def _block(run: Run, fit: Fit) -> Markup | None:
     kinds = [k for k in _AXIS if any(_kind(r) == k for r in found)]
     figures = [f for k in kinds for f in _figures(run, fit, k, found)]
     note = clustered.hidden_note(run, [r.get("share") for r in found])
+    said = p(note, class_="quiet") if note else None
     return h(
         "div",
         figures,
-        p(note, class_="quiet") if note else None,
-        more(f"All features of {clustered.title(run, fit)}", _table(found)),
+        more(f"All features of {clustered.title(run, fit)}", _table(found, _units(run)), said),
         class_="forest",
     )
 
@@ -99,6 +104,7 @@ def _figures(run: Run, fit: Fit, kind: str, found: Sequence[Row]) -> list[Markup
     axis, nothing = _AXIS[kind]
     domain = _domain([r for own in told.values() for r in own], kind)
     what = "levels" if kind == "share" else "numbers"
+    units = _units(run)
     several = len({_kind(r) for r in found}) > 1
     out: list[Markup] = []
     for i, page in enumerate(pages):
@@ -106,11 +112,11 @@ def _figures(run: Run, fit: Fit, kind: str, found: Sequence[Row]) -> list[Markup
         rows: list[charts.Row] = []
         for c in page:
             rows.append(charts.Row(name=clustered.name(c), kind="heading"))
-            rows += [_row(r) for r in told[c]]
+            rows += [_row(r, units) for r in told[c]]
             if not told[c]:
                 seen = any(number(r.get("q")) == number(r.get("q"))
                            for r in mine if int(r["cluster"]) == c)  # fmt: skip
-                rows.append(charts.Row(name="nothing clearly differs" if seen else HIDDEN))
+                rows.append(charts.Row(name="nothing clearly differs" if seen else FEW))
         out.append(
             charts.figure(
                 f"cluster-features-{kind}-{fit[0].name}-{fit[1]}-{i}",
@@ -140,9 +146,22 @@ def _domain(found: Sequence[Row], kind: str) -> Domain:
     return math.exp(low - room), math.exp(high + room)
 
 
-def _row(r: Row) -> charts.Row:
+def _units(run: Run) -> dict[str, str]:
+    """Return the units of numbers by their names, where the cohort tells them."""
+    found = run.mapping("cohort").get("variables") or ()
+    return {str(v["name"]): str(v["unit"]) for v in found if v.get("unit")}
+
+
+def _name(r: Row, units: Mapping[str, str]) -> str:
+    """Return a feature's name, with the unit of a mean."""
+    name = str(r["feature"])
+    unit = units.get(name, "") if _kind(r) == "mean" else ""
+    return words.spaced(name) + f", {unit}" * bool(unit)
+
+
+def _row(r: Row, units: Mapping[str, str]) -> charts.Row:
     return charts.Row(
-        name=words.spaced(str(r["feature"])),
+        name=_name(r, units),
         value=_value(r), low=number(r.get("low")), high=number(r.get("high")),
         look=clustered.look(int(r["cluster"])),
         text=f"{_estimate(r)}; {_against(r)}",
@@ -156,9 +175,26 @@ def _estimate(r: Row) -> str:
         return HIDDEN
     if _kind(r) == "mean":
         return words.estimate(_value(r), r.get("low"), r.get("high"), 2)
-    low, high = (ratio(number(r.get(k))) for k in ("low", "high"))
-    ends = "" if words.MISSING in (low, high) else f" ({low}–{high})"
-    return ratio(_value(r)) + ends
+    low, high = (_ratio(number(r.get(k))) for k in ("low", "high"))
+    between = " to " if "<" in low or ">" in high else "–"
+    ends = "" if words.MISSING in (low, high) else f" ({low}{between}{high})"
+    return _ratio(_value(r)) + ends
+
+
+def _ratio(value: float) -> str:
+    """Return an odds ratio: three digits that matter, two of small ones; near 1 as `ratio` has it.
+
+    It is of few patients, so that more digits would be of none.
+    """
+    if value != value:
+        return words.MISSING
+    if value < LEAST:
+        return f"< {LEAST:g}"
+    if value >= MOST:
+        return f"> {MOST:,.0f}"
+    if 0.1 <= value < 10:
+        return ratio(value)
+    return words.significant(value, 3 if value >= 10 else 2)
 
 
 def _level(r: Row, key: str) -> str:
@@ -166,7 +202,13 @@ def _level(r: Row, key: str) -> str:
     value = number(r.get(key))
     if value != value:
         return HIDDEN
-    return words.percent(value) if _kind(r) == "share" else words.significant(value, 3)
+    return words.percent(value) if _kind(r) == "share" else _mean(value)
+
+
+def _mean(value: float) -> str:
+    """Return a mean; it was rounded before, so that no zeros are added to its decimals."""
+    text = words.significant(value, 3)
+    return text.rstrip("0").rstrip(".") if "." in text else text
 
 
 def _against(r: Row) -> str:
@@ -189,11 +231,11 @@ def _data(r: Row) -> dict[str, object]:
     return {k: r.get(k) for k in keys}
 
 
-def _table(found: Sequence[Row]) -> Markup:
+def _table(found: Sequence[Row], units: Mapping[str, str]) -> Markup:
     """Return every feature of every cluster."""
     body = [
         [
-            clustered.name(int(r["cluster"])), words.spaced(str(r["feature"])),
+            clustered.name(int(r["cluster"])), _name(r, units),
             _level(r, "share"), _level(r, "rest"),
             f"{_estimate(r)}{' SD' * (_kind(r) == 'mean' and math.isfinite(_value(r)))}",
             words.p_value(r.get("p")), words.p_value(r.get("q")),

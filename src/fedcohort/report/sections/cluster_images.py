@@ -23,7 +23,8 @@ def section(run: Run) -> Section | None:
         "cluster-images", "Patients", "What does a patient of each cluster look like?",
         "The small pictures are synthetic patients: the model drew them, and none is a row of a "
         "table. Each cell is a feature, the darker, the higher its value from 0 to 1. The larger "
-        "picture is the average of the cluster's real training patients, where it may be shown "
+        f"picture is the average of the cluster's real {clustered.seen(run)} patients, where it "
+        "may be shown "
         "(a grey cell is hidden), or else that of the synthetic ones. Synthetic patients that do "
         "not resemble the average say that the model has not learnt the cluster.",
         body,

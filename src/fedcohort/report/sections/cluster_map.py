@@ -1,9 +1,13 @@
-"""Where clusters lie: means and spread in the plane of the first two principal components."""
+"""Where clusters lie: means and spread in the plane of the first two principal components.
+
+If the study asks for it, UMAP's map of simulated patients stands below: `cluster_umap` of
+results.json, in which no row of a table has a part.
+"""
 
 from __future__ import annotations
 
 from fedcohort.report import charts, words
-from fedcohort.report.markup import Markup
+from fedcohort.report.markup import Markup, h, p
 from fedcohort.report.run import Run
 from fedcohort.report.sections import clustered
 from fedcohort.report.sections.base import Section
@@ -12,23 +16,42 @@ from fedcohort.report.words import number
 
 #: Titles of the panels.
 WHOLE, SITES = "All hospitals", "Each hospital"
+#: How to read each map.
+ELLIPSES = (
+    "The first two principal components of the {} patients, in the model's own numbers where it "
+    "has them (a network's latent space, of k-means the distances to its centres), and in the "
+    "features otherwise. An ellipse is a mean and one standard deviation in each direction; of "
+    "patients that are spread as a normal distribution, two in five lie within it. On the right, "
+    "each hospital's own patients of the same clusters, as far as they are not few: where ellipses "
+    "of one cluster lie apart, it holds other patients at one hospital than at another. That they "
+    "lie on each other is no second finding, since one model made all of them. No patient is "
+    "drawn. Groups that overlap here may be apart in further components."
+)
+SIMULATED = (
+    "Simulated patients only: the model drew them, and each has the colour of the cluster that the "
+    "model puts it into; UMAP laid them out so that those who are alike in the model's latent "
+    "space lie side by side. No real patient is on this map, and none was looked at to draw it. So "
+    "it shows what the model has learnt to call a cluster, and is no evidence that there are "
+    "clusters. How many dots a cluster has, how far apart groups lie, how large they are and how "
+    "dense says nothing."
+)
 
 
 def section(run: Run) -> Section | None:
-    """Return the map of each arm."""
-    body = clustered.folded(run, "cluster_map", lambda fit: _figure(run, fit))
-    if body is None:
+    """Return the maps of each arm."""
+    real = clustered.folded(run, "cluster_map", lambda fit: _figure(run, fit))
+    simulated = clustered.folded(run, "cluster_umap", lambda fit: _simulated(run, fit))
+    if real is None and simulated is None:
         return None
-    return Section(
-        "cluster-map", "Map", "Where do the groups lie?",
-        f"The first two principal components of the {clustered.seen(run)} patients, in "
-        "the model's own few numbers where it has them. An ellipse is a mean and one standard "
-        "deviation in each direction; about two in five patients of a cluster lie within it. On "
-        "the right, each hospital's own patients of the same clusters: where their ellipses lie "
-        "on each other, hospitals agree on what a cluster is. No patient is drawn, and what is "
-        "of few patients is left out. Groups that overlap here may be apart in further components.",
-        body,
-    )  # fmt: skip
+    intro = ELLIPSES.format(clustered.seen(run)) if real is not None else SIMULATED
+    both = real is not None and simulated is not None
+    told = (
+        h("div", h("h3", "Simulated patients", class_="block"), p(SIMULATED, class_="quiet"))
+        if both
+        else None
+    )
+    body = h("div", real, told, simulated)
+    return Section("cluster-map", "Map", "Where do the groups lie?", intro, body)
 
 
 def _figure(run: Run, fit: Fit) -> Markup | None:
@@ -39,7 +62,9 @@ def _figure(run: Run, fit: Fit) -> Markup | None:
     whole = [r for r in found if r.get("site") is None]
     sites = [r for r in found if r.get("site") is not None]
     named = len({str(r["site"]) for r in sites})
-    keys = ("cluster", "site", "n", "x", "y", "sx", "sy", "angle")
+    share = number(next((r.get("explained") for r in whole), None))
+    held = f"the two components hold {words.percent(share)} of the variance; " * (share == share)
+    keys = ("cluster", "site", "n", "x", "y", "sx", "sy", "angle", "explained")
     said = "; ".join(
         f"{clustered.name(int(r['cluster']))} at {words.fixed(r['x'], 2)}, "
         f"{words.fixed(r['y'], 2)}, standard deviations {words.significant(r['sx'], 2)} and "
@@ -49,8 +74,8 @@ def _figure(run: Run, fit: Fit) -> Markup | None:
     return charts.figure(
         f"cluster-map-{fit[0].name}-{fit[1]}",
         f"{clustered.title(run, fit)}: where the clusters lie",
-        "First repeat; ellipses of each cluster"
-        + f", and of each cluster at {words.of(named, 'hospital')}" * bool(sites),
+        f"First repeat; {held}ellipses of each cluster"
+        + f", and of each with patients enough at {words.of(named, 'hospital')}" * bool(sites),
         charts.ellipses(
             [_ellipse(r, WHOLE) for r in whole] + [_ellipse(r, SITES) for r in sites],
             "first principal component",
@@ -77,3 +102,35 @@ def _ellipse(r: Row, panel: str) -> charts.Ellipse:
         panel=panel,
         pale=panel == SITES,
     )  # fmt: skip
+
+
+def _simulated(run: Run, fit: Fit) -> Markup | None:
+    """Return one fit's map of simulated patients."""
+    places = {
+        int(r["cluster"]): list(zip(map(number, r["x"]), map(number, r["y"]), strict=True))
+        for r in clustered.rows(run, "cluster_umap", fit)
+    }
+    if not any(places.values()):
+        return None
+    sizes = "; ".join(f"{clustered.name(c)}: {len(at)}" for c, at in places.items())
+    return charts.figure(
+        f"cluster-umap-{fit[0].name}-{fit[1]}",
+        f"{clustered.title(run, fit)}: simulated patients of each cluster",
+        f"First repeat; {words.of(sum(map(len, places.values())), 'simulated patient')} laid out "
+        "by UMAP, none of them real",
+        charts.dots(
+            [
+                charts.Dot(x=x, y=y, look=clustered.look(c), label=clustered.name(c))
+                for c, at in places.items()
+                for x, y in at
+            ],
+            "first direction of UMAP, no unit",
+            "second direction of UMAP, no unit",
+        ),
+        [
+            {"cluster": c, "simulated_patient": i, "umap_1": x, "umap_2": y}
+            for c, at in places.items()
+            for i, (x, y) in enumerate(at)
+        ],
+        f"Simulated patients by cluster, laid out by UMAP. {sizes}.",
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 
 from fedcohort.report import charts, words
@@ -22,7 +23,7 @@ def section(run: Run) -> Section | None:
     drawn = [
         (name, _figure(run, own[i : i + most], i))
         for name in arms
-        for own in ([f for f in fits if f[0].name == name],)
+        for own in (_unlike(run, [f for f in fits if f[0].name == name]),)
         for i in range(0, len(own), most)
     ]
     if not drawn:
@@ -31,17 +32,36 @@ def section(run: Run) -> Section | None:
     rest = [figure for name, figure in drawn if name != arms[0]]
     return Section(
         "cluster-survival", "Survival by cluster", "Do the groups fare differently?",
-        "Blind patients by cluster, each with the Kaplan-Meier estimate of what happened to them. "
+        "Blind patients by cluster, each with an estimate of what happened to them: Kaplan-Meier, "
+        "as a life table in intervals that hold several events. "
         "Survival had no part in making the groups, so that the log-rank test is a fair one. A "
-        "small p says that not all groups are alike, not which differ. Lines join points that "
-        "are several patients apart, and small numbers at risk are left out, so that no single "
-        "patient shows.",
+        "small p says that not all groups are alike, not which differ, nor that they tell more "
+        "than the features that they were made of. So that no single patient shows, a curve ends "
+        "while several are still followed, and numbers at risk are given only at times at which "
+        "none tells of few.",
         h("div", first, _numbers(run, fits), more("The other arms", *rest) if rest else None),
     )  # fmt: skip
 
 
-def _figure(run: Run, fits: Sequence[Fit], part: int) -> Markup:
-    """Return one arm's curves, a panel a setting."""
+def _unlike(run: Run, fits: Sequence[Fit]) -> list[list[Fit]]:
+    """Return one arm's fits, those of the same curves and test together.
+
+    Methods that do not depend on how patients lie over hospitals give the same in every setting.
+    """
+    found: dict[str, list[Fit]] = {}
+    for fit in fits:
+        said = [
+            {k: v for k, v in r.items() if k != "scenario"}
+            for key in ("cluster_curves", "cluster_log_rank")
+            for r in clustered.rows(run, key, fit)
+        ]
+        found.setdefault(json.dumps(said, sort_keys=True), []).append(fit)
+    return list(found.values())
+
+
+def _figure(run: Run, alike: Sequence[Sequence[Fit]], part: int) -> Markup:
+    """Return one arm's curves, a panel for each setting, or one for settings that are alike."""
+    fits = [same[0] for same in alike]
     arm = fits[0][0]
     several = len(fits) > 1
     series = [
@@ -52,6 +72,11 @@ def _figure(run: Run, fits: Sequence[Fit], part: int) -> Markup:
     tests = [
         f"{run.scenarios[fit[1]]}: {_log_rank(run, fit)}" if several else _log_rank(run, fit)
         for fit in fits
+    ]
+    repeated = [
+        f" {words.listed([f'“{run.scenarios[c]}”' for _, c in same])} give the same curves."
+        for same in alike
+        if len(same) > 1
     ]
     keys = ("cluster", "time", "survival", "low", "high", "at_risk")
     data = [
@@ -65,7 +90,8 @@ def _figure(run: Run, fits: Sequence[Fit], part: int) -> Markup:
     return charts.figure(
         f"cluster-survival-{arm.name}-{part}",
         f"{arm.title}: what happened to the patients of each cluster",
-        f"First repeat; bands are 95 % intervals. Log-rank tests: {'; '.join(tests)}.",
+        f"First repeat; bands are 95 % intervals. Log-rank tests: {'; '.join(tests)}."
+        + "".join(repeated),
         charts.curves_with_risk_table(series, follow_up(run), "share free of the event"),
         data,
         f"Kaplan-Meier estimates by cluster, {arm.title}. Share free of the event: {said}. "

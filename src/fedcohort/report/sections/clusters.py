@@ -40,9 +40,11 @@ def section(run: Run) -> Section | None:
 
 
 def _verdict(run: Run) -> str:
-    """Return in plain words what was found."""
+    """Return in plain words what was found, and how far it is apart."""
     arm = cluster_verdict.leading(run)
-    return cluster_verdict.answer(run, arm) if arm else "No arm gave groups."
+    if arm is None:
+        return "No arm gave groups."
+    return f"{cluster_verdict.answer(run, arm)} {cluster_verdict.structure(run, arm)}".strip()
 
 
 def _agreement(run: Run) -> Markup | None:

@@ -317,7 +317,7 @@ class Workshop:
             return judged, {}
         seed, terms = seed_of(self.plan, cell.repeat), self.terms
         return judged, cluster_shown.shown_rows(
-            sums, run, terms.outcome, terms.dictionary, times, seed
+            sums, run, terms.outcome, terms.dictionary, times, seed, umap=self.plan.umap
         )
 
     def _alone(self, cell: Cell, arm: Arm, made: _Made) -> dict[str, Any]:

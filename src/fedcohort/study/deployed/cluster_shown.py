@@ -3,7 +3,7 @@
 clusters, cluster_sites  rows of each cluster, and at each site: training rows
 cluster_features         what sets them apart: **blind rows**, counts and moments by sums
 cluster_map              where they lie: blind rows, means and covariances by sums and by site
-cluster_images           synthetic patients, which take no site
+cluster_images           synthetic patients, which take no site; cluster_umap as well
 cluster_curves           life tables of the blind rows, in intervals that hold `min_cell` deaths,
                          and cluster_log_rank, in the same ones; no numbers at risk
 cluster_confusion        blind rows by cluster and class
@@ -35,8 +35,9 @@ from fedcohort.privacy.disclosure.counts import hidden
 from fedcohort.privacy.disclosure.groups import hidden_levels
 from fedcohort.privacy.disclosure.rounding import rounded, step
 from fedcohort.protocol import Row
+from fedcohort.study import cluster_umap
 from fedcohort.study.cluster_features import ODDS, Told, adjusted, apart, level_rows
-from fedcohort.study.cluster_map import image_rows, main_axes, placed
+from fedcohort.study.cluster_map import explained, image_rows, main_axes, placed
 from fedcohort.study.clusters import KEYS
 from fedcohort.study.deployed.cluster_judging import Sums, all_there, leavers_of, log_rank
 from fedcohort.study.deployed.cluster_sites import PLACE, tell_hidden, tell_places, tell_sizes
@@ -47,7 +48,7 @@ from fedcohort.study.rows import plain
 
 def shown_rows(
     sums: Sums, run: Run, outcome: Outcome | None, dictionary: Dictionary, times: Yard | None,
-    seed: int,
+    seed: int, *, umap: bool = False,
 ) -> dict[str, list[Row]]:  # fmt: skip
     """Return lists of rows by key of results.json, without arm, scenario and repeat.
 
@@ -69,6 +70,8 @@ def shown_rows(
     if sums.are_of_many("blind"):
         found["cluster_features"] = [plain(row) for row in _features(sums, run, told)]
         found["cluster_map"] = _map(sums, told)
+    if umap:
+        found["cluster_umap"] = cluster_umap.shown_rows(run.model, seed, told)
     found["cluster_images"] = image_rows(run, not int(frame.outside), told, seed)
     if times is not None and len(times.grid):
         counts = leavers_of(sums, times)
@@ -158,7 +161,9 @@ def _map(sums: Sums, told: Array) -> list[Row]:
     first = asked.sum(sums_of.sum_spread, origin=np.zeros(0))
     centre = first.total / max(1.0, float(first.rows))
     s = asked.sum(sums_of.sum_spread, origin=centre)
-    axes = main_axes(s.products / max(1.0, float(s.rows)))
+    covariance = s.products / max(1.0, float(s.rows))
+    axes = main_axes(covariance)
+    share = explained(covariance, axes)
     p = asked.sum(sums_of.sum_places, centre=centre, axes=axes)
     rows: dict[int, list[Row]] = {c: [] for c in range(len(told))}
     for c in np.flatnonzero(told).tolist():
@@ -168,7 +173,8 @@ def _map(sums: Sums, told: Array) -> list[Row]:
             continue
         cross = float(p.cross[c]) - x.n * x.mean * y.mean
         covariance = np.array([[x.squares, cross], [cross, y.squares]]) / (x.n - 1)
-        rows[c].append(placed([_rounded(x), _rounded(y)], covariance, None, c, int(x.n)))
+        whole = placed([_rounded(x), _rounded(y)], covariance, None, c, int(x.n))
+        rows[c].append(whole | {"explained": share})
     opened = _open(sums, "blind") & told
     places = asked.gather(tell_places, min_cell=m, asked=opened, centre=centre, axes=axes)
     for site, t in sorted(places.items()):

@@ -22,7 +22,7 @@ from typing import Any
 import fedcohort
 from fedcohort.protocol import FedcohortError
 from fedcohort.runtime.coordinator import Progress
-from fedcohort.study import runner
+from fedcohort.study import cluster_umap, runner
 from fedcohort.study.cells import Cell, cells_of
 from fedcohort.study.deployed import results
 from fedcohort.study.deployed.cells import Workshop
@@ -75,6 +75,7 @@ def run(
     StudyError : `out` cannot be written, holds another run, a finished one, or none to resume; or
         another process works there.
     SiteUnavailable : too few sites answered; bring them back and resume.
+    NotSupported : a map by UMAP is asked for, and its package is missing here, or cannot be used.
     DataError : a site's table does not fit the study; nothing was computed.
     SettingError : sums shall be masked, and fewer than three sites take part; or a setting of an
         arm needs more sites than there are.
@@ -83,6 +84,8 @@ def run(
     began = time.monotonic()
     checked_secure(terms.plan.privacy.secure, len(sites.names))
     check_sites(terms.plan, len(sites.names))
+    if terms.plan.umap:
+        cluster_umap.load()
     runner.open_folder(out, resume)
     with locked(out / WORK / "lock"):
         _claim(terms, sites, out, resume)
