@@ -6,7 +6,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import torch
-from numpy.testing import assert_allclose
+from numpy.testing import assert_allclose, assert_array_equal
 from torch import nn
 
 from fedcohort.models.network import ACTIVATIONS, Mlp, initial, network
@@ -102,3 +102,26 @@ def test_float32_is_computed_in_float32_and_leaves_as_float64():
     assert net.theta.dtype == torch.float32
     assert net.read().dtype == np.float64
     assert_allclose(net.read(), initial(spec, 0), atol=1e-7)
+
+
+def test_the_slope_of_what_a_value_does_not_depend_on_is_0_whatever_it_was_before():
+    net = network(Mlp(inputs=3, hidden=(4,)).spec)
+    net.load(np.random.default_rng(0).normal(size=len(net.theta)))
+    x = torch.ones(5, 3).double()
+    net.descend(lambda module: module(x).square().sum())
+    assert net.gradient().all()
+    first = next(iter(net.module.parameters()))
+    net.descend(lambda module: (first * torch.arange(3)).sum())
+    assert_array_equal(net.gradient()[:12], np.tile([0.0, 1.0, 2.0], 4))
+    assert not net.gradient()[12:].any()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_a_number_times_the_vector_is_numpys_product_in_float64(dtype, monkeypatch):
+    """In pieces of which the last is shorter."""
+    monkeypatch.setattr("fedcohort.models.network.PIECE", 8)
+    net = network(Mlp(inputs=3, hidden=(4,)).spec, dtype)
+    net.load(np.random.default_rng(0).normal(size=len(net.theta)))
+    assert len(net.theta) % 8
+    for n in (204, 3):
+        assert_array_equal(net.times(n), net.read() * n, strict=True)

@@ -88,7 +88,7 @@ def test_a_difference_in_some_repeats_is_claimed_of_those_alone(tmp_path):
     assert "they differ in survival in 1 of 3 fits (log-rank p < 0.05)" in answer(run)
 
 
-# Kaufman & Rousseeuw, Finding Groups in Data (1990), table 4: 0.71-1.00 strong, 0.51-0.70
+# Kaufman & Rousseeuw, Finding Groups in Data (1990), ch. 2: 0.71-1.00 strong, 0.51-0.70
 # reasonable, 0.26-0.50 weak and could be artificial, 0.25 and less no substantial structure
 @pytest.mark.parametrize(
     ("silhouette", "said"),

@@ -89,12 +89,20 @@ def test_adding_and_taking_away_are_those_of_the_ring(a, b):
     assert np.array_equal(minus, words((a - b) % 2**384))
 
 
-@given(seed=st.integers(0, 99), weight=st.sampled_from([1.0, 0.3]), single=st.booleans())
-def test_collecting_a_reply_is_encoding_and_adding_it_to_every_word(seed, weight, single):
-    """Coarse numbers in more than one piece, and their words are those of Python's integers."""
+@given(
+    seed=st.integers(0, 99),
+    weight=st.sampled_from([1.0, 0.3]),
+    single=st.booleans(),
+    scale=st.sampled_from([1.0, 2.0**15, 2.0**20]),
+)
+def test_collecting_a_reply_is_encoding_and_adding_it_to_every_word(seed, weight, single, scale):
+    """Coarse numbers in more than one piece, and their words are those of Python's integers.
+
+    Of the scales, pieces of the first and, in part, of the second are rounded by a shift.
+    """
     rng = np.random.default_rng(seed)
     reply = {
-        "theta": rng.normal(scale=2.0**20, size=2 * CHUNK + 17).astype("f4" if single else "f8"),
+        "theta": rng.normal(scale=scale, size=2 * CHUNK + 17).astype("f4" if single else "f8"),
         "fine": rng.normal(size=WIDE_FIELD + 1),
         "wide": rng.normal(size=(2, 3)),
         "count": rng.integers(-(2**40), 2**40, size=5),
@@ -107,6 +115,23 @@ def test_collecting_a_reply_is_encoding_and_adding_it_to_every_word(seed, weight
     for i in (0, CHUNK - 1, CHUNK, 2 * CHUNK + 16):
         x = Fraction(float(reply["theta"][i]) * (weight * 2.0**28))
         assert int(wanted[start + i]) == 2 * round(x) % 2**64
+
+
+@given(
+    k=st.integers(-(2**52), 2**52) | st.integers(-9, 9),
+    halves=st.sampled_from([0.0, 0.5, -0.5]),
+    beside=st.sampled_from([0.0, 2.0**22, 2.0**34]),
+)
+def test_a_coarse_number_is_the_nearest_whole_number_of_units_whatever_stands_beside_it(
+    k, halves, beside
+):
+    """Halves go to the even one, as Python rounds a fraction; −k is the negative of k."""
+    x = np.zeros(WIDE_FIELD + 1)
+    x[:3] = (k + halves) * 2.0**-28, -(k + halves) * 2.0**-28, beside
+    layout = Layout.of({"x": x}, coarse=["x"])
+    words = encode({"x": x}, layout, n=1).view(np.int64).tolist()
+    assert words[0] == round(Fraction(float(x[0])) * 2**28) == -words[1]
+    assert words[2:] == [int(beside * 2**28), *[0] * (WIDE_FIELD - 2)]
 
 
 @pytest.mark.parametrize("at", [0, CHUNK, 2 * CHUNK + 16])

@@ -17,6 +17,7 @@ from fedcohort.models.network import initial, network
 from fedcohort.models.objectives import Reconstruction
 from fedcohort.models.reconstruction import Noise
 from fedcohort.protocol.host import Host
+from fedcohort.protocol.ledger import Ledger
 from fedcohort.runtime.local import local
 from fedcohort.training import rows as rows_module
 from fedcohort.training import strategies
@@ -26,7 +27,7 @@ from fedcohort.training.plan import Plan
 from fedcohort.training.robust import Aggregation
 from fedcohort.training.rows import rows_of
 from fedcohort.training.server import Server, fedavg
-from fedcohort.training.strategies import Visits, train_here, visit
+from fedcohort.training.strategies import Update, Visit, Visits, train_here, visit
 
 DIGITS = load_digits().data[:200] / 16.0
 NET = Autoencoder(inputs=64, widths=(20, 5), output="sigmoid").spec
@@ -119,6 +120,51 @@ def test_a_robust_centre_gathers_by_the_same_visits():
     theta, _ = average(np.split(DIGITS, 4), centre=bound, visits=visits)
     assert len(asked) == 3
     assert_allclose(theta, average(np.split(DIGITS, 4))[0], rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("centre", [None, Aggregation(name="norm_bound", norm_bound=1e9)])
+def test_a_float32_model_is_sent_in_half_the_bytes_and_ends_in_the_same_bits(centre, monkeypatch):
+    """A site computes from θ rounded to float32, whether it was rounded before or after."""
+    plan = replace(PLAN, dtype="float32", batch_size=32)
+    parts = [*np.split(DIGITS, [60, 130]), DIGITS[:0]]
+    short = bytes_down(lambda: average(parts, centre=centre, plan=plan))
+    monkeypatch.setattr(Plan, "sent", lambda plan, theta: theta)
+    whole = bytes_down(lambda: average(parts, centre=centre, plan=plan))
+    assert short[0].tobytes() == whole[0].tobytes()
+    assert whole[1] - short[1] == 3 * len(parts) * len(initial(NET, 0)) * 4
+
+
+def bytes_down(fit):
+    """Return a fit's θ, and what its ledger says was sent to all sites."""
+    sent = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Ledger, "sent", lambda ledger, size: sent.append(size))
+        theta, _ = fit()
+    return theta, sum(sent)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_what_joins_a_mean_is_the_rows_times_what_training_leaves(dtype):
+    """Exact: a product of two numbers of 24 bits, or one rounded as NumPy rounds it."""
+    plan, rate = replace(PLAN, dtype=dtype, batch_size=32), 0.5
+    for n in (200, 7, 0):
+        rows = rows_of(FeatureTable(DIGITS[:n]), plan, ENTROPY)
+        given_ = initial(NET, 0).astype(dtype)
+        part = Update.trained(given_, rows, plan, rate, ENTROPY)
+        left = Visit.trained(given_, rows, plan, rate, ENTROPY)
+        assert part.theta.dtype == left.theta.dtype == np.float64
+        assert part.theta.tobytes() == (n * left.theta).tobytes()
+        assert (part.rows, part.loss) == (left.rows, left.loss) == (n, left.loss)
+        asked = {"theta": given_, "plan": plan.text, "rate": rate}
+        assert part.fault(asked) == left.fault(asked) == ""
+
+
+def test_a_model_replied_in_float32_is_refused():
+    theta = initial(NET, 0)
+    asked = {"theta": theta.astype("f4"), "plan": PLAN.text, "rate": 0.1}
+    part = Update(theta.astype("f4"), np.array(1.0), np.array(0.0))
+    assert "float32" in part.fault(asked)
+    assert Update(theta, np.array(1.0), np.array(0.0)).fault(asked) == ""
 
 
 # batches and noise -------------------------------------------------------------------------------

@@ -13,11 +13,11 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from threading import get_ident
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -173,7 +173,8 @@ class FlatNet:
             self._sow(seed)
         found = value(self.module)
         slopes = torch.autograd.grad(found, self._parameters, allow_unused=True)
-        for here, slope in zip(self._slopes, slopes, strict=True):
+        known = cast("Sequence[Tensor | None]", slopes)  # None: the value does not depend on it
+        for here, slope in zip(self._slopes, known, strict=True):
             if slope is None:
                 here.zero_()
             else:

@@ -8,7 +8,7 @@ with the levels of Steinley (Psychol. Methods 9, 2004):
     ≥ 0.65  partly the same        below   not the same
 
 How far groups are apart, by the silhouette, with the levels of Kaufman & Rousseeuw (Finding Groups
-in Data, Wiley 1990, table 4):
+in Data, Wiley 1990, ch. 2):
 
     > 0.70  a strong structure     > 0.50  a reasonable one
     > 0.25  a weak one, which could be artificial     below  no substantial one

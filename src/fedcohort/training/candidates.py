@@ -13,8 +13,8 @@ points p that are drawn along all columns, n_p the rows nearest to each, the axe
 
     Σ_p n_p p pᵀ / Σ_p n_p − Σ_p p pᵀ / Σ_p 1                                               (1)
 
-in which drawn points go where rows are; then of Σ n_p p pᵀ / Σ n_p of points drawn along 2 r + 2 of
-these. The deviation along an axis is that of the points, weighed by their counts.
+in which drawn points go where rows are; then of Σ n_p p pᵀ / Σ n_p of points drawn along these, and
+so on, each time of fewer. The deviation along an axis is that of points, weighed by their counts.
 
 Revealed: `Weighed` of each set, which is counts and W, as sums over all sites: no value of a row
 and no sum of values. Who is nearest to points that are drawn at random says little of few rows.
@@ -144,15 +144,16 @@ def _axes(
     m : points of a set.
     """
     d, r = len(whole.mean), max(k - 1, AXES)
+    widths = (3 * r + 2, 2 * r + 2, r + r // 2 + 2, r)
     axes, spread = np.eye(d), np.sqrt(whole.variance)
     if not r < d <= WIDEST:
         return axes, spread
-    for wide, first in ((min(2 * r + 2, d), True), (r, False)):
+    for n, wide in enumerate(widths):
         sets = [(spread * rng.standard_normal((m, len(axes)))) @ axes for _ in range(TRIES)]
         points, counts = np.vstack(sets), np.concatenate(_weighed(whole, sets, space)[0])
         near = (points.T * (counts / counts.sum())) @ points
-        moved = near - points.T @ points / len(points) if first else near
-        axes = np.linalg.eigh(moved)[1][:, -wide:].T
+        moved = near if n else near - points.T @ points / len(points)
+        axes = np.linalg.eigh(moved)[1][:, -min(wide, d) :].T
         largest = np.take_along_axis(axes, np.abs(axes).argmax(axis=1)[:, None], axis=1)
         axes = axes * np.sign(largest)
         spread = np.sqrt(np.maximum(((axes @ near) * axes).sum(axis=1), 0.0))

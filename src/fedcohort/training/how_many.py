@@ -15,7 +15,9 @@ ones. Products of rare columns would be single patients, so the axes are those o
     (1/n) Σ_G (Σ_{z∈G} z − |G| μ)(Σ_{z∈G} z − |G| μ)ᵀ                                       (2)
 
 over groups G of `least` rows or more that each site draws at random: in the mean the covariance,
-with the precision of so many rows as there are groups.
+with the precision of so many rows as there are groups. A column of which half of a site's rows have
+one value, such as any of two values, has no part there: in a sum over a group it still shows the
+few rows that have another. Such columns are independent in the tables.
 
 Consensus: for each k, and each site left out, all rows are labelled by the centroids of all sites
 and by those of the others. The number is the largest k, 2 or more, of which the mean adjusted Rand
@@ -70,18 +72,29 @@ def multiply_sums(
     frame: Array,
     groups: Array,
 ) -> Products:
-    """Draw groups of `least` rows or more, sum the points in each, and add up products of sums."""
-    off = points_at(site, space, theta, frame, groups) - middle
-    many = len(off) // max(least, 1)
+    """Draw groups of `least` rows or more, sum the points in each, and add up products of sums.
+
+    A column has no part where half of the rows have one value.
+    """
+    z = points_at(site, space, theta, frame, groups)
+    many = len(z) // max(least, 1)
     if not many:
         return Products(np.zeros((len(middle), len(middle))))
+    off = np.where(_varied(z), z - middle, 0.0)
     order = np.random.default_rng(site.seed).permutation(len(off))
-    starts = [len(part) for part in np.array_split(order, many)]
-    sums = np.add.reduceat(off[order], np.cumsum([0, *starts[:-1]]), axis=0)
+    sizes = [len(part) for part in np.array_split(order, many)]
+    sums = np.add.reduceat(off[order], np.cumsum([0, *sizes[:-1]]), axis=0)
     return Products(sums.T @ sums)
 
 
 STEPS = (multiply_sums,)
+
+
+def _varied(z: Array) -> Array:
+    """Return in which columns of z (n, d) no value is that of half of the rows: bool (d,)."""
+    middles = np.sort(z, axis=0)[[(len(z) - 1) // 2, len(z) // 2]]
+    return (2 * (z == middles[:, None]).sum(axis=1) < len(z)).all(axis=0)
+
 
 #: (points of some sites, k) → the clusters found.
 Fit = Callable[[Cloud, int], Found]

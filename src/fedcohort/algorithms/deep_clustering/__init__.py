@@ -37,7 +37,7 @@ OWN = (
     "once, centroids and sizes of every site's own clusters of latent points, none of fewer rows "
     "than min_cell, which the coordinator sees"
 )
-GAP = "once, products of sums over min_cell rows or more, which each site draws at random"
+GAP = "once, products of sums of latent points over min_cell rows or more, drawn at random"
 LEFT_OUT = "the same sums over all sites but each one, from which that one's own follow"
 
 

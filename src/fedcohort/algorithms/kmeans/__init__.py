@@ -14,8 +14,8 @@ from fedcohort.training.points import PLAIN
 
 STEPS = (*seeding.STEPS, *candidates.STEPS, *lloyd.STEPS)
 GAP = (
-    " All of this for each number of clusters; and once, of numbers, products of sums over "
-    "min_cell rows or more, which each site draws at random."
+    " All of this for each number of clusters; and once, of columns of which no value is that of "
+    "half of a site's rows, products of sums over min_cell rows or more, drawn at random."
 )
 ROUNDS = (
     "Only sums over all sites: once the number of rows, and totals and squares of their columns; "
