@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import sys
+import warnings
 
 import numpy as np
+import pandas as pd
 import pytest
 import tomotopy
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.metrics import adjusted_rand_score
 
+import fedcohort as fc
 from algorithms.cluster_cases import federation, fit, scattered
 from fedcohort.algorithms.hdp import METHOD, TopicModel, topics
 from fedcohort.protocol import DataError, NotSupported, SettingError
@@ -97,11 +101,38 @@ def test_numbers_and_more_topics_than_sites_have_are_refused():
         METHOD.configure({"eta": 0})
 
 
-def test_without_the_package_the_extra_is_named(monkeypatch):
-    monkeypatch.setitem(__import__("sys").modules, "tomotopy", None)
+def test_without_the_package_the_extra_is_named(monkeypatch, tmp_path):
+    monkeypatch.setitem(sys.modules, "tomotopy", None)
     x, _ = planted(40)
     with pytest.raises(NotSupported, match=r"pip install 'fedcohort\[hdp\]'"):
         fit("hdp", [x])
+    table = pd.DataFrame(x).add_prefix("gene").assign(centre=["a", "b"] * 20)
+    (tmp_path / "study.yaml").write_text(
+        "study: s\ntask: clustering\n"
+        "data: {source: t.csv, outcome: null, sites: {column: centre}}\n"
+        "arms: [{method: kmodes}, {method: hdp}]\nevaluate: {repeats: 1, draws: 2}\n"
+    )
+    study = fc.Study.from_file(tmp_path / "study.yaml", data=table)
+    said = r"^arm 'hdp': method 'hdp' needs the package tomotopy: pip install 'fedcohort\[hdp\]'.$"
+    with pytest.raises(NotSupported, match=said):
+        study.run(tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(("k", "dropped"), [(3, 0), (4, 1), ("auto", 0)])
+def test_topics_that_were_asked_for_and_have_few_rows_are_counted_in_a_warning(k, dropped):
+    x, _ = planted(60)
+    parts = {f"h{j}": pd.DataFrame(part) for j, part in enumerate(scattered(x, 2, 1))}
+    fed = fc.simulate({s: part.add_prefix("gene") for s, part in parts.items()})
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        found = fc.fit("hdp", fed, n_clusters=k, iterations=100).model
+    assert len(found.topics) == found.asked - dropped == (3 if k != "auto" else len(found.topics))
+    assert found.dropped == dropped
+    said = [str(w.message) for w in caught if "dropped" in str(w.message)]
+    why = "hdp: 1 of 4 clusters was dropped, as too few rows, or rows that differ, are left for it."
+    assert said == [why] * dropped
+    assert found.counts.min() >= 5
 
 
 def test_the_same_seed_gives_the_same_topics_and_a_saved_model_labels_alike():

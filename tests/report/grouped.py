@@ -133,9 +133,8 @@ def _metrics(
 
 
 def _without_intervals(summary: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return a summary as a study gives it: these metrics have no draws."""
-    none = ("agreement", "log_rank_p")
-    return [s | {"low": None, "high": None} if s["metric"] in none else s for s in summary]
+    """Return a summary as a study gives it: a p-value has no draws."""
+    return [s | {"low": None, "high": None} if s["metric"] == "log_rank_p" else s for s in summary]
 
 
 def _features(head: dict[str, Any], names: list[str], shares: Any) -> list[dict[str, Any]]:

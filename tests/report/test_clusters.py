@@ -213,18 +213,23 @@ def test_every_cluster_has_its_size_in_all_and_at_each_hospital(tmp_path):
     ]
 
 
-def test_agreement_stands_with_its_range_over_repeats(tmp_path):
+def test_agreement_stands_with_its_interval_and_its_range_over_repeats(tmp_path):
     def change(content):
         for row in content["arms"]:
             if row["arm"] == "deep":
                 row["metrics"]["agreement"] = 0.9 + 0.02 * row["repeat"]
+        for row in content["summary"]:
+            if row["metric"] == "agreement":
+                row |= {"low": 0.85, "high": 0.98} if row["arm"] == "deep" else {"low": None}
 
     run = edited(grouped.make(tmp_path), change)
     said = descriptions(clusters.section(run))[0]
     assert said == (
         "Each hospital alone: 0.41, not the same groups; Federated deep clustering: 0.93 "
-        "(0.90–0.94), the same groups."
+        "(0.85–0.98), the same groups."
     )
+    note = text(clusters.section(run))
+    assert "95 % intervals over patients; mean over repeats" in note
 
 
 def test_small_cells_are_hidden_and_it_is_said_why(tmp_path):

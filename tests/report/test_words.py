@@ -24,6 +24,7 @@ from fedcohort.report.run import Run
         (words.ratio(0.9996), "0.99960"),
         (words.ratio(1.0000021), "1.0000021"),
         (words.ratio(1.0), "1.00"),
+        (words.ratio(0.0031), "0.0031"),
         (words.effect(1.5), "1.500"),
         (words.effect(-0.0123), "−0.0123"),
         (words.effect(-3.21e-6), "−3.21e−06"),

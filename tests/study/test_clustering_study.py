@@ -80,6 +80,11 @@ def test_sums_over_sites_find_the_pooled_groups_and_say_so(done):
     assert 0.0 < found["isolated"] < 1.0
     assert 0.0 < found["two"] < 1.0
     assert "centralised" not in found
+    drawn = done[1].summary.query("metric == 'agreement'").set_index("arm")[["low", "high"]]
+    assert drawn.loc["groups"].tolist() == [1.0, 1.0]
+    assert (drawn["low"] <= found).all()
+    assert (drawn["high"] >= found).all()
+    assert drawn.loc["two", "low"] < found["two"] < drawn.loc["two", "high"]
 
 
 def test_the_report_is_written_and_every_list_has_its_arms(done):

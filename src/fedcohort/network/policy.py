@@ -146,6 +146,9 @@ class Policy:
                 f"the study asks for {_of('method', problem)}; this site allows "
                 f"{_some(self.methods)}.",
             )
+        for name in asked.methods:
+            if lacking := registry.find(name).lacking:
+                raise Refused("method", f"this site lacks what the study asks for: {lacking}")
         if problem := _beyond(asked.columns, self.columns):
             raise Refused(
                 "column",

@@ -15,6 +15,7 @@ import typing
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from typing import Any, ClassVar, Self, cast
 
 import numpy as np
@@ -228,6 +229,8 @@ class Method:
     held : (settings, task) → step → argument → the value that it has in every call of a private
         fit: what follows from the study, which a site demands.
     clips : what is protected → C, the norm that private fits cut to unless the study says another.
+    package : what every site of a fit must have installed beside what loads the method, of the
+        extra with the method's name; "" for nothing.
     """
 
     name: str
@@ -255,6 +258,7 @@ class Method:
     reveals_private: Callable[[Any, Dp], str] | None = None
     clips: Mapping[str, float] = field(default_factory=dict[str, float])
     held: Callable[[Any, Task], Mapping[str, Mapping[str, Any]]] | None = None
+    package: str = ""
 
     #: Settings of every method, which the caller handles before the program runs.
     COMMON: ClassVar[frozenset[str]] = frozenset({"scale", "impute", "winsorise", "pool_levels"})
@@ -278,6 +282,16 @@ class Method:
             return ""
         origin = next(c for c in self.settings.__mro__ if name in _annotated(c))
         return str(vars(origin).get("of_solver", ""))
+
+    @property
+    def lacking(self) -> str:
+        """Say what has to be installed for a fit here; "" where nothing has to be."""
+        if not self.package or find_spec(self.package) is not None:
+            return ""
+        return (
+            f"method {self.name!r} needs the package {self.package}: pip install "
+            f"'fedcohort[{self.name}]'."
+        )
 
     def asked(self, config: Any) -> tuple[Step[..., Any], ...]:
         """Return the steps that a fit with these settings can ask for, in the order of `steps`."""

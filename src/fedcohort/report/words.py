@@ -117,6 +117,8 @@ def ratio(value: Any) -> str:
         return f"{x:.1e}".replace("-", "−")
     if x >= 100:
         return f"{x:.0f}"
+    if 0 < x < 0.01:
+        return f"{x:.4f}"
     if f"{x:.2f}" != "1.00" or x == 1:
         return f"{x:.2f}"
     near = decimals(x - 1, 2)

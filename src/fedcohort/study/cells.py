@@ -23,7 +23,6 @@ import fedcohort
 from fedcohort.arrays import Array
 from fedcohort.data.columns import LevelColumn
 from fedcohort.data.dictionary import Dictionary
-from fedcohort.metrics import resampled
 from fedcohort.protocol import (
     FedcohortError,
     InputError,
@@ -42,7 +41,7 @@ from fedcohort.study.clusters import cluster_rows
 from fedcohort.study.details import details
 from fedcohort.study.engine import Problem, Run, Trail, fit_once
 from fedcohort.study.judges.clusters import Clusters, Grouped
-from fedcohort.study.layout import Laid, Table, lay_out, seed_of
+from fedcohort.study.layout import Laid, Table, drawn, lay_out, seed_of
 from fedcohort.study.missing import stretches
 from fedcohort.study.parameters import parameters
 from fedcohort.study.plan import Plan, Scenario
@@ -237,7 +236,7 @@ class Workshop:
         rows_by_site = [len(frame) for frame in laid.problem.frames.values()]
         noise = told_if_drowned(arm, chosen, laid.problem.dp, rows_by_site) if first else []
         runs: dict[str, Run] = {}
-        weights = self._draws[:, laid.test_rows]
+        weights = self.drawn[:, laid.test_rows]
         draws: list[dict[str, Array]] = []
         rows: list[dict[str, Any]] = []
         history: list[dict[str, Any]] = []
@@ -330,13 +329,9 @@ class Workshop:
         return found["chosen"]
 
     @cached_property
-    def _draws(self) -> Array:
-        """Return how often each row of the table occurs in each draw of the bootstrap, (B, rows).
-
-        The draws are the same for every arm, scenario and repeat, so that differences are paired.
-        """
-        rng = np.random.default_rng((self.plan.seed, 0x626F6F74))
-        return resampled.multiplicities(len(self._table.frame), self.plan.draws, rng)
+    def drawn(self) -> Array:
+        """How often each row of the table occurs in each draw of the bootstrap, (B, rows)."""
+        return drawn(self.plan, self._table)
 
     def _site_rows(self, run: Run, judge: evaluate.Judge, laid: Laid) -> list[dict[str, Any]]:
         """Return the fit's metrics on each natural site's own test rows."""

@@ -17,6 +17,7 @@ from fedcohort.data.outcome import Binary, Continuous, Count, Outcome, Survival
 from fedcohort.data.partition import partition
 from fedcohort.data.preprocess import check_roles, strata_levels
 from fedcohort.data.quality import site_called, with_outcome
+from fedcohort.metrics import resampled
 from fedcohort.privacy.disclosure.counts import fewest
 from fedcohort.protocol import DataError, InputError, SettingError, registry
 from fedcohort.study import private
@@ -238,6 +239,15 @@ def test_rows(plan: Plan, table: Table, repeat: int) -> Array:
     rng = np.random.default_rng((plan.seed, repeat, 0x7465))
     by = None if plan.task == "clustering" else table.outcome  # no part of groups depends on it
     return stratified(strata(table.frame, by, table.site), plan.test_fraction, rng)
+
+
+def drawn(plan: Plan, table: Table) -> Array:
+    """Return how often each row of the table occurs in each draw of the bootstrap, (B, rows).
+
+    The draws are the same for every arm, scenario and repeat, so that differences are paired.
+    """
+    rng = np.random.default_rng((plan.seed, 0x626F6F74))
+    return resampled.multiplicities(len(table.frame), plan.draws, rng)
 
 
 def lay_out(plan: Plan, table: Table, scenario: Scenario, repeat: int) -> Laid:

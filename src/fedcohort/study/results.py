@@ -12,7 +12,7 @@ import json
 import os
 import platform
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from typing import Any
 import yaml
 
 import fedcohort
+from fedcohort.arrays import Array
 from fedcohort.data import preprocess
 from fedcohort.data.dictionary import Dictionary
 from fedcohort.data.outcome import Continuous, Count, Outcome, Survival
@@ -31,7 +32,7 @@ from fedcohort.study.card import card
 from fedcohort.study.cells import Workshop, cells_of, write_text
 from fedcohort.study.cohort import cohort
 from fedcohort.study.counts import Counts, Shown, count
-from fedcohort.study.layout import Table
+from fedcohort.study.layout import Table, test_rows
 from fedcohort.study.outcomes import (
     Found,
     Shelf,
@@ -70,6 +71,8 @@ class About:
     more : further keys of results.json.
     intervals : "draws" of a bootstrap over patients, or "repeats".
     exactness : by metric, how it was computed, where it is not of pooled rows.
+    drawn : repeat → how often each of its blind rows is in each draw of the bootstrap, (B, n); None
+        without draws.
     """
 
     outcome: Mapping[str, Any]
@@ -83,6 +86,7 @@ class About:
     more: Mapping[str, Any] = field(default_factory=dict[str, Any])
     intervals: str = "draws"
     exactness: Mapping[str, str] = field(default_factory=dict[str, str])
+    drawn: Callable[[int], Array] | None = None
 
 
 def write(shop: Workshop, table: Table, out: Path, seconds: float, command: str) -> dict[str, Any]:
@@ -98,6 +102,7 @@ def write(shop: Workshop, table: Table, out: Path, seconds: float, command: str)
         test_mark=_test_mark(plan, table, counts, patients),
         test=counts.test,
         first=left,
+        drawn=lambda repeat: shop.drawn[:, test_rows(plan, table, repeat)],
     )
     return write_all(shop, about, out, seconds, command)
 
@@ -105,7 +110,9 @@ def write(shop: Workshop, table: Table, out: Path, seconds: float, command: str)
 def write_all(shop: Shelf, about: About, out: Path, seconds: float, command: str) -> dict[str, Any]:
     """Write the files of a finished study, given what is said of its data."""
     plan = shop.plan
-    shown = with_agreement(collect(shop)) if "agreement" in plan.metrics else collect(shop)
+    shown = collect(shop)
+    if "agreement" in plan.metrics and about.drawn is not None:
+        shown = with_agreement(shown, about.drawn)
     by_draws = about.intervals == "draws"
     rows = list(rows_of(shown))
     keys = (*LISTED, *clusters.KEYS) if plan.task == "clustering" else LISTED

@@ -16,7 +16,7 @@ from fedcohort.arrays import Array
 from fedcohort.study.engine import Problem, Run
 
 #: Metrics without draws of a bootstrap: rows that it repeats look miscalibrated, or more apart.
-UNDRAWN = ("d_calibration_p", "log_rank_p", "smallest_share", "agreement")
+UNDRAWN = ("d_calibration_p", "log_rank_p", "smallest_share")
 #: Where a piece of a study of clusters has the blind rows' labels: by site, or of `ALL`.
 LABELS, ALL = "labels", "all"
 #: What is said of a hospital whose own rows give no model.

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import fedcohort
-from fedcohort.protocol import FedcohortError, StudyError
+from fedcohort.protocol import FedcohortError, NotSupported, StudyError, registry
 from fedcohort.study import cluster_umap, results
 from fedcohort.study.cells import Cell, Workshop, cells_of, write_text
 from fedcohort.study.layout import Table
@@ -75,10 +75,13 @@ def run(
     ------
     StudyError : `out` cannot be written, holds another run, a finished one, or none to resume; or
         another process works there.
-    NotSupported : a map by UMAP is asked for, and its package cannot be used.
+    NotSupported : a map by UMAP is asked for, or a method, and its package cannot be used.
     FedcohortError : a worker process died, or the disk is full; what was done is kept.
     """
     began = time.monotonic()
+    for arm in plan.arms:
+        if lacking := registry.find(arm.method).lacking:
+            raise NotSupported(f"arm {arm.name!r}: {lacking}")
     if plan.umap:
         cluster_umap.load()
     open_folder(out, resume)

@@ -33,6 +33,7 @@ METHOD = Method(
     gives=frozenset({"predict", "transform", "summary"}),
     preprocess={"scale": "none", "impute": "median"},
     bounds=bounds,
+    package="tomotopy",
 )
 
 __all__ = ["METHOD", "HdpSettings", "TopicModel", "fit"]

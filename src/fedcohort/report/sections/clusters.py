@@ -57,11 +57,21 @@ def _agreement(run: Run) -> Markup | None:
         said: list[str] = []
         for a, s in found:
             each = list(run.values(a.name, c, "agreement").values())
-            text = words.fixed(s.mean, 2)
+            text = words.estimate(s.mean, s.low, s.high, 2)
             ends = (min(each), max(each)) if max(each) > min(each) else None
-            text += f" ({cluster_verdict.span(each, 2)})" * (ends is not None)
-            rows.append(charts.Row(name=a.title, value=s.mean, look=a.look, text=text, span=ends))
-            numbers = {"mean": s.mean, "lowest": min(each), "highest": max(each), "n": len(each)}
+            rows.append(
+                charts.Row(
+                    name=a.title,
+                    value=s.mean,
+                    low=s.low,
+                    high=s.high,
+                    look=a.look,
+                    text=text,
+                    span=ends,
+                )
+            )
+            numbers = {"mean": s.mean, "low": s.low, "high": s.high}
+            numbers |= {"lowest": min(each), "highest": max(each), "n": len(each)}
             data.append({"scenario": c, "arm": a.name, **numbers})
             said.append(f"{a.title}: {text}, {cluster_verdict.alike(s.mean)} groups")
         if not rows:
@@ -71,9 +81,10 @@ def _agreement(run: Run) -> Markup | None:
                 f"clusters-agreement-{c}",
                 f"Are they the groups of pooled data? {title}" if len(run.scenarios) > 1
                 else "Are they the groups of pooled data?",
-                "Adjusted Rand index against all data in one place, mean over repeats; the pale "
-                "line and the brackets go from the lowest repeat to the highest"
-                if run.repeats > 1 else "Adjusted Rand index against all data in one place",
+                "Adjusted Rand index against all data in one place; bars are 95 % intervals over "
+                "patients"
+                + "; mean over repeats, the pale line goes from the lowest to the highest"
+                * (run.repeats > 1),
                 charts.interval_rows(
                     rows, "Adjusted Rand index", reference=0.0, domain=_domain(rows)
                 ),
