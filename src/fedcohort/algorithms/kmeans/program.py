@@ -18,6 +18,7 @@ auto`` all of this for each number that is tried, and what `how_many` says.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 
@@ -183,7 +184,7 @@ def _clusters(
         )  # fmt: skip
     else:
         start = from_candidates(whole, k, space, rng=rng, restarts=config.restarts)
-    return lloyd(
+    found = lloyd(
         fed,
         start if centre is None else centre(start),
         space,
@@ -194,6 +195,7 @@ def _clusters(
         centre=centre,
         counted=True,
     )
+    return replace(found, dropped=k - len(found.centroids))
 
 
 def _least(fed: Federation, task: Task) -> int:
