@@ -466,7 +466,13 @@ def text(arrays: dict, meta: dict, before: list) -> tuple[dict, dict]:
     return {}, {"kind": "error", "code": "SiteUnavailable", "text": "\x1b[31m\n" * 400}
 
 
-@pytest.mark.parametrize("twist", [nan, longer, other_fields, other_call, earlier_reply, text])
+@pytest.mark.parametrize(
+    "twist",
+    [
+        nan, other_call, earlier_reply,
+        *(pytest.param(twist, marks=pytest.mark.slow) for twist in (longer, other_fields, text)),
+    ],
+)  # fmt: skip
 def test_a_site_that_lies_is_named_and_the_next_study_runs(tmp_path, twist):
     """Every reply of south after its third is another than its node gave."""
     with Hall(tmp_path) as hall:

@@ -44,7 +44,9 @@ def plain(hall: Hall, run: str, session: str, step: str, asked: int | None) -> d
     return decode(node.handle(peer, body))[1]
 
 
-@pytest.mark.parametrize("asked", [None, 0, 1, 2])
+@pytest.mark.parametrize(
+    "asked", [None, 2, *(pytest.param(n, marks=pytest.mark.slow) for n in (0, 1))]
+)
 def test_a_coordinator_that_claims_to_ask_few_sites_gets_no_part_of_a_sum(tmp_path, asked):
     """Whatever it says, the node knows of three sites, and the study leaves none of them out."""
     with Hall(tmp_path) as hall:

@@ -131,6 +131,7 @@ def test_ten_kills_of_nodes_and_coordinator_in_one_run_change_nothing(net, tmp_p
     assert differing(found, expected) == []
 
 
+@pytest.mark.slow
 def test_a_stopped_coordinator_and_a_killed_node_are_resumed_to_the_same_bytes(net, tmp_path):
     net.write("study.yaml", STATES)
     lead = net.submit("study.yaml", "out")
@@ -180,6 +181,7 @@ def test_studies_in_the_queue_outlive_the_coordinator(net, tmp_path):
         assert differing(plain(net.folder / out), expected) == []
 
 
+@pytest.mark.slow
 def test_stop_in_the_middle_of_a_call_leaves_nothing_within_two_seconds(net):
     for i, who in enumerate(("coordinator", "node")):
         net.write("study.yaml", {**STATES, "seed": i})

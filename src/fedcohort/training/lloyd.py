@@ -22,6 +22,9 @@ So with m > 1 a few rows may not be where the pooled table's rounds would have t
 for each cut. With one site m is 1, and nothing is held back. Not looked at: what rounds further
 apart, or several fits, tell together.
 
+Once rounds have settled, a cluster may be merged with another and a third one split (`training.
+swaps`), and rounds go on from there, under the same rules; what had the least W counts.
+
 Revealed: `Near` and `Sums` (`training.partition`) in each round, as sums over all sites.
 
 A site that leaves. All clusters' sums of a round add up to the total of the rows in them. So a sum
@@ -35,7 +38,7 @@ is missed first in a count; one that leaves between the two is missed in that on
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -51,6 +54,11 @@ from fedcohort.protocol import (
 )
 from fedcohort.training.partition import Cells, Near, count, count_near, sum_near
 from fedcohort.training.points import PLAIN, Space
+from fedcohort.training.swaps import swapped
+from fedcohort.training.swaps import swaps as possible
+
+#: Part of W by which a swap must lower it.
+BETTER = 1e-9
 
 #: Every step that the rounds ask for.
 STEPS = (count_near, sum_near)
@@ -99,18 +107,20 @@ def lloyd(
     reseeds: int = 5,
     centre: Callable[[Array], Array] | None = None,
     counted: bool = False,
+    swaps: int = 0,
 ) -> Found:
     """Follow Lloyd's rounds, eq. (1), from centroids (k, d).
 
     Parameters
     ----------
     least : m, the fewest rows that a sum, or a difference of two, may be over; with one site 1.
-    rounds : the most of them.
+    rounds : the most of them, in all.
     tol : end where Σ_j of the squared moves of the centroids is at most this part of a coordinate's
         mean variance within clusters; 0 goes on until no row moves.
     reseeds : how often it is tried to split others in the place of small clusters.
     centre : means (k, d) → the centroids to take instead, e.g. the nearest modes.
     counted : whether rounds are the run's own, to be told and recorded.
+    swaps : how often rounds go on from a swap.
 
     Raises
     ------
@@ -118,7 +128,7 @@ def lloyd(
     SiteUnavailable : a site left after the first call and before the first sums; or fewer are left
         than the quorum.
     """
-    return _Rounds(fed, space, start, rng, least, tol, reseeds, centre).run(rounds, counted)
+    return _Rounds(fed, space, start, rng, least, tol, reseeds, centre).run(rounds, counted, swaps)
 
 
 class _Rounds:
@@ -130,6 +140,7 @@ class _Rounds:
     variance, weight : (k, d) and (k,), within the clusters that `at` is of, and their rows.
     asked : the partition last summed; None before the first.
     summed : what was found when it was; None before the first.
+    tried : centroids (k, d) after swaps that rounds have gone on from.
     """
 
     def __init__(
@@ -153,24 +164,49 @@ class _Rounds:
         self.inertia, self.moving = math.nan, 0
         self.done, self.converged = 0, False
         self.summed: Found | None = None
+        self.tried: list[Array] = []
 
-    def run(self, most: int, counted: bool) -> Found:
+    def run(self, most: int, counted: bool, swaps: int) -> Found:
         """Return what the rounds come to."""
         self._open()
+        rounds, best = iter(self.fed.rounds(most) if counted else range(most)), None
         try:
-            self._go(most, counted)
-            counts = self._sound().counts
+            best = self._settle(rounds, counted)
+            for _ in range(swaps):
+                if (start := self._swap(best)) is None:
+                    break
+                self.at = start if self.centre is None else self.centre(start)
+                self.variance, self.weight = best.variance, best.counts
+                self.inertia = math.inf  # until it is summed: a swap may lead to the same clusters
+                found = self._settle(rounds, counted)
+                if not found.dropped and found.inertia < best.inertia * (1 - BETTER):
+                    best = found
         except QuorumLost:
             raise
         except SiteUnavailable:
-            if self.summed is None:
+            if (known := best or self.summed) is None:
                 raise
-            return replace(
-                self.summed, left=tuple(sorted({*self.fed.sites} - {*self.fed.answered}))
-            )
-        return replace(
-            self._found(counts), moving=self.moving, converged=self.converged,
-        )  # fmt: skip
+            return replace(known, left=tuple(sorted({*self.fed.sites} - {*self.fed.answered})))
+        return replace(best, rounds=self.done)
+
+    def _swap(self, best: Found) -> Array | None:
+        """Return centroids (k, d) after the most promising swap not tried yet; None without."""
+        if best.dropped:
+            return None
+        known = best.centroids, best.variance, best.counts
+        for swap in possible(*known):
+            start = swapped(*known, swap)
+            if not any(np.array_equal(start, tried) for tried in self.tried):
+                self.tried.append(start)
+                return start
+        return None
+
+    def _settle(self, rounds: Iterator[int], counted: bool) -> Found:
+        """Return what rounds come to, from where they are."""
+        self.converged = False
+        self._go(rounds, counted)
+        counts = self._sound().counts
+        return replace(self._found(counts), moving=self.moving, converged=self.converged)
 
     def _found(self, counts: Array) -> Found:
         return Found(
@@ -178,8 +214,8 @@ class _Rounds:
             self.k - len(self.at), tuple(self.fed.sites),
         )  # fmt: skip
 
-    def _go(self, most: int, counted: bool) -> None:
-        for _ in self.fed.rounds(most) if counted else range(most):
+    def _go(self, rounds: Iterator[int], counted: bool) -> None:
+        for _ in rounds:
             cells = self._next()
             if cells is None:
                 self.converged = True

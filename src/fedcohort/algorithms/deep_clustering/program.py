@@ -182,7 +182,7 @@ def centroids(
 
     def by_sums(whole: Cloud, k: int) -> Found:
         start = from_candidates(whole, k, space, rng=rng, restarts=config.restarts)
-        return lloyd(whole.fed, start, space, rng=rng, least=least)
+        return lloyd(whole.fed, start, space, rng=rng, least=least, swaps=config.swaps)
 
     k, numbers, found = config.numbers[0], (), None
     if config.n_clusters == "auto":

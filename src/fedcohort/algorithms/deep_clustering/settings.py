@@ -108,6 +108,11 @@ class DeepClusteringSettings:
     )
     latent_scale: str = setting("none", "scale of latent points in that k-means", choices=SCALES)
     restarts: int = setting(25, "starts of each k-means that runs at one place")
+    swaps: int = setting(
+        3,
+        "with centroids: lloyd, how often its rounds go on after two clusters were merged and a "
+        "third one was split",
+    )
     alpha: float | Literal["k-1"] = setting(1.0, "α of soft memberships: a number, or k-1")
     target: str = setting(
         "global",
@@ -142,7 +147,7 @@ class DeepClusteringSettings:
             )),
             *((name, getattr(self, name) >= 0, "0 or more") for name in (
                 "batch_size", "cluster_batch_size", "mu", "server_learning_rate", "gamma",
-                "noise_rate", "byzantine",
+                "noise_rate", "byzantine", "swaps",
             )),
             *((name, 0 <= getattr(self, name) < 1, RATE) for name in ("dropout", "beta1", "beta2")),
             ("beta", 0 <= self.beta <= 1, "a number from 0 to 1"),

@@ -65,7 +65,8 @@ def fit_means(fed: Federation, config: MeansSettings, task: Task) -> Clusters:
     def fit(part: Cloud, k: int) -> Found:
         start = from_candidates(part, k, rng=rng, restarts=config.restarts)
         return lloyd(
-            part.fed, start, rng=rng, least=least, rounds=config.rounds, tol=config.tol
+            part.fed, start, rng=rng, least=least, rounds=config.rounds, tol=config.tol,
+            swaps=config.swaps,
         )  # fmt: skip
 
     if not numbers:
@@ -194,6 +195,7 @@ def _clusters(
         tol=config.tol,
         centre=centre,
         counted=True,
+        swaps=config.swaps,
     )
     return replace(found, dropped=k - len(found.centroids))
 

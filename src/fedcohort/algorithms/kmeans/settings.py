@@ -30,6 +30,9 @@ class ModesSettings:
         0.0001, "end where centroids move less, as squares", "mean variance within clusters"
     )
     rounds: int = setting(300, "the most rounds")
+    swaps: int = setting(
+        3, "how often rounds go on after two clusters were merged and a third one was split"
+    )
 
     def __post_init__(self) -> None:
         _check(self, "kmodes")
@@ -70,6 +73,9 @@ class MeansSettings:
         0.0001, "end where centroids move less, as squares", "mean variance within clusters"
     )
     rounds: int = setting(300, "the most rounds")
+    swaps: int = setting(
+        3, "how often rounds go on after two clusters were merged and a third one was split"
+    )
 
     def free_parameters(self, features: int) -> int:
         """Return k p, with the most clusters that are tried."""
@@ -100,6 +106,7 @@ def _check(config: ModesSettings | MeansSettings, method: str) -> None:
         config,
         ("restarts", config.restarts >= 1, "a whole number from 1 up"),
         ("rounds", config.rounds >= 1, "a whole number from 1 up"),
+        ("swaps", config.swaps >= 0, "a whole number from 0 up"),
         ("tol", 0 <= config.tol < float("inf"), "0 or a number above 0"),
         method=method,
     )
