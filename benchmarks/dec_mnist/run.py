@@ -5,7 +5,8 @@
 
 `FILE` is an .npz with x_train and y_train. All 60,000 training images are clustered into ten;
 labels only judge. The method is `deep_clustering`, p-500-500-2000-10; "at one place" is a
-federation of one site, so that a round is an epoch. Each finished configuration is a line of
+federation of one site, so that a round is an epoch. Over more sites batches are as many times
+smaller: a round has the same number of steps. Each finished configuration is a line of
 `DIR/runs.jsonl`, its labels `DIR/*.npy`; it is not run again. Phase 1 is kept, so that what differs
 in phase 2 alone shares it.
 
@@ -38,9 +39,8 @@ sys.path.append(str(Path(__file__).parents[1] / "dec_mds"))
 from phases import DEEP, Deep
 
 COMMON: dict[str, Any] = {
-    "n_clusters": 10, "architecture": "dec", "batch_size": 256, "cluster_batch_size": 256,
-    "binary": False, "output": "relu", "rounds": 36, "lr_rule": "cosine", "cluster_rounds": 24,
-    "latent_scale": "l2",
+    "n_clusters": 10, "architecture": "dec", "binary": False, "output": "relu", "rounds": 36,
+    "lr_rule": "cosine", "cluster_rounds": 24, "latent_scale": "l2",
 }  # fmt: skip
 DICE = {"output": "sigmoid", "beta": 0.5}
 SLOW = {"cluster_optimiser": "momentum", "cluster_learning_rate": 0.03}
@@ -102,7 +102,8 @@ def run(
 ) -> tuple[dict[str, Any], Array]:
     """Return what one configuration came to, and its labels."""
     both, later = CONFIGS[name]
-    settings = COMMON | both
+    batches = dict.fromkeys(("batch_size", "cluster_batch_size"), 256 // sites)
+    settings = COMMON | batches | both
     deep = Deep(x, dealt(len(x), sites, seed), seed, settings)
     theta, losses, cpu_1 = first(deep, folder, fast, binary)
     net = network(DEEP.configure(settings).plan(x.shape[1]).network, "float32")
