@@ -15,13 +15,14 @@ that whatever lies in shared memory is read by then.
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import os
 import signal
 import threading
 import time
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from multiprocessing.connection import Connection, Pipe
 from typing import Any, cast
 
@@ -87,7 +88,8 @@ class Team:
             with warnings.catch_warnings():
                 # Threads of this process are not in its forks, which use none of theirs.
                 warnings.simplefilter("ignore", DeprecationWarning)
-                process.start()
+                with _later(signal.SIGINT):
+                    process.start()
             its.close()
             self._lines.append(mine)
             self._ups.append(up)
@@ -238,6 +240,16 @@ def _error_of(meta: Mapping[str, Any]) -> FedcohortError:
     return error
 
 
+@contextlib.contextmanager
+def _later(number: signal.Signals) -> Generator[None]:
+    """Let a signal wait: a process forked meanwhile can decide what it does with it."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {number})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 # in a worker process ------------------------------------------------------------------
 
 
@@ -252,6 +264,7 @@ def _serve(
 ) -> None:
     """Answer calls until the parent closes the line, or ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     for other in others:  # the parent's ends, by which a line would never be closed
         other.close()
