@@ -1,6 +1,6 @@
 """One deep clustering fit in its two phases, so that several fits can share the first.
 
-The lines are those of `fedcohort.algorithms.deep_clustering.program.fit`.
+The phases are those of `fedcohort.algorithms.deep_clustering.program.fit`.
 """
 
 from __future__ import annotations
@@ -64,22 +64,7 @@ class Deep:
         """Return the model that phase 2 makes of θ, labels changed in each round, CPU seconds."""
         start = time.process_time()
         fed, task = federation(self.x, self.parts, self.seed), task_of(self.x, self.seed)
-        config = DEEP.configure(self.settings)
-        mu, asked, numbers = program.centroids(fed, config, task, theta)
-        theta, mu, settled = program.sharpen(fed, config, task, theta, mu)
-        last = program.within(fed, config, task, theta, mu)
-        model = DEEP.model(
-            features=task.features,
-            network=config.dec(len(task.features), len(last.counts)).spec,
-            theta=np.concatenate([theta, last.centroids.ravel()]),
-            means=last.means,
-            variances=last.variances,
-            counts=last.counts,
-            binary=bool(np.isin(self.x, (0, 1)).all()),
-            dtype=config.dtype,
-            asked=asked,
-            settled=settled,
-            numbers=numbers,
-        )
+        binary = bool(np.isin(self.x, (0, 1)).all())
+        model = program.cluster(fed, DEEP.configure(self.settings), task, theta, binary)
         changed = [row["changed"] for row in fed.history if "changed" in row]
         return model, changed, time.process_time() - start

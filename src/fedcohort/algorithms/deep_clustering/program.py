@@ -74,6 +74,24 @@ def fit(fed: Federation, config: DeepClusteringSettings, task: Task) -> DeepClus
     columns = fed.sum(look_at_columns)
     binary = check_columns(columns, config, task, least_of(fed, task))
     theta = reconstruct(fed, config, task, columns)
+    return cluster(fed, config, task, theta, binary)
+
+
+def cluster(
+    fed: Federation, config: DeepClusteringSettings, task: Task, theta: Array, binary: bool
+) -> DeepClusters:
+    """Return what follows phase 1: centroids, phase 2, eq. (3), and what its clusters are like.
+
+    Parameters
+    ----------
+    theta : θ (P,) of the autoencoder.
+    binary : whether samples are 0 or 1.
+
+    Raises
+    ------
+    SettingError : sites' own centroids are fewer than k.
+    SiteUnavailable : as in `fit`.
+    """
     mu, k, numbers = centroids(fed, config, task, theta)
     theta, mu, settled = sharpen(fed, config, task, theta, mu)
     last = within(fed, config, task, theta, mu)
@@ -172,7 +190,7 @@ def centroids(
 
     Raises
     ------
-    SettingError : sites' own centroids are fewer than k, or at fewer places.
+    SettingError : sites' own centroids are fewer than k.
     """
     rng, least = task.rng, least_of(fed, task)
     fed, space = placed(fed, latent(config, task, theta))
