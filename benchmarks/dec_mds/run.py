@@ -1,7 +1,7 @@
 """Federated deep embedded clustering of patients with MDS: thesis 003's tables C.1 and C.2.
 
     python benchmarks/dec_mds/run.py --data FILE --out DIR [--parts table against sites]
-                                     [--rounds 100] [--seeds 10]
+                                     [--rounds 100] [--strategies fedavg …] [--seeds 10]
 
 `FILE` is the IWG-PM's cohort. Clusters are of 42 genes of EuroMDS' panel and 13 cytogenetic flags;
 survival is never seen by a fit. Each finished configuration is a line of `DIR/runs.jsonl` and is
@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import json
+import sys
 import time
 import warnings
 from collections.abc import Iterator
@@ -49,6 +49,9 @@ import fedcohort as fc
 from fedcohort.arrays import Array
 from fedcohort.numerics.centroids import AGGREGATIONS
 
+sys.path.append(str(Path(__file__).parents[1]))
+from book import Book
+
 #: Thesis 003, section 4.2: strategy → the sites' optimiser and its rate.
 STRATEGIES = {"fedavg": ("momentum", 3.6e-3), "fedadam": ("adam", 1e-4), "fedyogi": ("yogi", 9e-4)}
 THESIS = {
@@ -63,31 +66,6 @@ SMALL = {
 SITES, CHAINS, TOPICS, K, SEEDS = 10, 12, 6, 6, 10
 
 
-class Book:
-    """Finished configurations, a line each."""
-
-    def __init__(self, path: Path):
-        self._path = path
-        lines = path.read_text().splitlines() if path.exists() else []
-        self._known = {self._name(row["of"]) for row in map(json.loads, lines)}
-
-    @staticmethod
-    def _name(of: dict[str, Any]) -> str:
-        return json.dumps(of, sort_keys=True)
-
-    def lacks(self, of: dict[str, Any]) -> bool:
-        """Return whether it has not been run."""
-        return self._name(of) not in self._known
-
-    def write(self, of: dict[str, Any], found: dict[str, Any]) -> None:
-        """Add a line."""
-        with self._path.open("a") as file:
-            file.write(json.dumps({"of": of, **found}) + "\n")
-        self._known.add(self._name(of))
-        shown = " ".join(f"{k} {v:.4g}" for k, v in found.items() if isinstance(v, float))
-        print(" ".join(map(str, of.values())), "|", shown, flush=True)
-
-
 def reference(cohort: Cohort) -> Array:
     """Return the clusters (n,) of the first chain of HDP with six topics."""
     for seed in range(CHAINS):
@@ -97,9 +75,12 @@ def reference(cohort: Cohort) -> Array:
     raise SystemExit(f"none of {CHAINS} chains of HDP found {TOPICS} topics.")
 
 
-def arms(seed: int, n: int) -> Iterator[tuple[str, str, dict[str, Any], list[Array]]]:
+def arms(
+    seed: int, n: int, strategies: list[str]
+) -> Iterator[tuple[str, str, dict[str, Any], list[Array]]]:
     """Yield split, strategy, settings and rows by site of each autoencoder of `table`."""
-    for name, (optimiser, rate) in STRATEGIES.items():
+    for name in strategies:
+        optimiser, rate = STRATEGIES[name]
         given = THESIS | {
             "optimiser": optimiser, "learning_rate": rate, "cluster_learning_rate": rate,
         }  # fmt: skip
@@ -109,19 +90,18 @@ def arms(seed: int, n: int) -> Iterator[tuple[str, str, dict[str, Any], list[Arr
 
 
 def table(
-    cohort: Cohort, book: Book, folder: Path, rounds: int, seed: int, asked: list[str]
-) -> None:
-    """Run the thesis's configurations, with the targets asked for."""
+    cohort: Cohort, book: Book, folder: Path, rounds: int, seed: int, asked: list[str],
+    strategies: list[str],
+) -> None:  # fmt: skip
+    """Run the thesis's configurations, with the targets and the strategies asked for."""
     labels = reference(cohort)
-    for split, strategy, given, parts in arms(seed, len(cohort.x)):
+    for split, strategy, given, parts in arms(seed, len(cohort.x), strategies):
         given = given | {"rounds": rounds}
         name = f"{split}-{strategy}-{given['optimiser']}-{rounds}-{seed}".replace(" ", "-")
         kept = folder / f"{name}.npz"
         pooled = split == "pooled"
         ways = ("lloyd",) if pooled else tuple(AGGREGATIONS)
-        for target, centroids in itertools.product(
-            ("global",) if pooled else ("site", "global"), ways
-        ):
+        for target, centroids in itertools.product(("global",) if pooled else asked, ways):
             of = {
                 "part": "table", "split": split, "strategy": strategy,
                 "optimiser": given["optimiser"], "centroids": centroids, "target": target,
@@ -210,6 +190,10 @@ def main() -> None:
     parser.add_argument("--parts", nargs="+", default=["table", "against", "sites"])
     parser.add_argument("--rounds", type=int, default=100, help="of the autoencoders of `table`")
     parser.add_argument("--targets", nargs="+", default=["site", "global"], help="of `table`")
+    parser.add_argument(
+        "--strategies", nargs="+", default=list(STRATEGIES), choices=list(STRATEGIES),
+        help="of `table`",
+    )  # fmt: skip
     parser.add_argument("--seed", type=int, default=0, help="of `table`")
     parser.add_argument("--seeds", type=int, default=10, help="of `sites`")
     given = parser.parse_args()
@@ -220,7 +204,7 @@ def main() -> None:
     if "sites" in given.parts:
         sites(cohort, book, given.seeds)
     if "table" in given.parts:
-        table(cohort, book, given.out, given.rounds, given.seed, given.targets)
+        table(cohort, book, given.out, given.rounds, given.seed, given.targets, given.strategies)
 
 
 if __name__ == "__main__":

@@ -92,16 +92,16 @@ def table(found: pd.DataFrame) -> None:
     for target, title in (("site", "P of each site's own rows"), ("global", "P of all rows")):
         rows = found[(found.target == target) & (found.split != "pooled")]
         print(f"\n### {title}: ours / thesis\n")
-        print("| split | strategy | centroids | k | " + " | ".join(SHOWN) + " | p | C |")
-        print("|---" * (len(SHOWN) + 6) + "|")
+        print("| split | strategy | rounds | centroids | k | " + " | ".join(SHOWN) + " | p | C |")
+        print("|---" * (len(SHOWN) + 7) + "|")
         for row in rows.sort_values("silhouette", ascending=False).itertuples():
             key = (row.split.split()[0], row.strategy, row.centroids)
             cells = [
                 f"{number(getattr(row, name))} / {number(_log(name, value))}"
                 for name, value in zip(SHOWN, theirs[key], strict=True)
             ]
-            print("| " + " | ".join([*key, f"{row.clusters:.0f}", *cells, f"{row.p:.1g}",
-                                     number(row.c_index)]) + " |")  # fmt: skip
+            first = (*key[:2], f"{row.rounds:.0f}", key[2], f"{row.clusters:.0f}")
+            print("| " + " | ".join([*first, *cells, f"{row.p:.1g}", number(row.c_index)]) + " |")
     print("\n### All rows at one place\n")
     print("| optimiser | " + " | ".join(SHOWN) + " | C |\n" + "|---" * (len(SHOWN) + 2) + "|")
     for row in found[found.split == "pooled"].itertuples():
@@ -179,7 +179,8 @@ def main() -> int:
         broken += sites(parts["sites"])
     if "table" in parts:
         rows = parts["table"]
-        rows = rows[rows.rounds == rows.rounds.max()]
+        same = rows.groupby(["split", "strategy", "optimiser", "centroids", "target"])
+        rows = rows.loc[same.rounds.idxmax()]
         table(rows)
         ours = rows[rows.split != "pooled"]
         if "against" in parts:

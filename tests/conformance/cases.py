@@ -116,6 +116,7 @@ SMALL: dict[str, Any] = {
     "cluster_rounds": 2,
     "restarts": 2,
     "iterations": 5,
+    "q": 2,
 }
 
 #: Settings that a variant cannot do without, where a method has them.
@@ -128,6 +129,8 @@ VARIANTS: dict[str, Sequence[tuple[tuple[str, Any], ...]]] = {
     "deep_clustering": [
         (("strategy", "fedadam"), ("pretrain", "layerwise"), ("centroids", "double_kmeans"))
     ],
+    "vae": [(("strategy", "fedyogi"), ("hidden", (4,)))],
+    "mcvae": [(("aggregation", "norm_bound"), ("combine", "product"), ("patience", 1))],
 }
 
 #: Methods that need a package of an extra.
@@ -227,7 +230,10 @@ def tables(kind: str) -> dict[str, Table]:
         x = rng.uniform(size=(n, 3))
         death = rng.exponential(1 / np.exp(x @ np.array([1.5, -1.0, 0.0])))
         leave = rng.exponential(2.0, n)
-        if kind == "clustering":
+        if kind == "latent":
+            gaps = rng.random(x.shape) < [0.2, 0.0, name == "c"]
+            out[name] = FeatureTable(np.where(gaps, np.nan, x - 0.5))
+        elif kind == "clustering":
             out[name] = FeatureTable((x < np.where(x[:, [0]] < 0.5, 0.8, 0.3)).astype(float))
         elif kind == "survival":
             out[name] = SurvivalTable(x, np.minimum(death, leave) + 0.01, death <= leave)
@@ -261,8 +267,11 @@ OUTCOMES: dict[str, Outcome] = {
     "regression": Continuous("y"),
 }
 
-#: Kinds of task, the last one without an outcome.
-KINDS = (*OUTCOMES, "clustering")
+#: Kinds of task, the last two without an outcome.
+KINDS = (*OUTCOMES, "clustering", "latent")
+
+#: The view of each column where a method takes missing ones; a site has no entry of the last one.
+VIEWS = ("left", "left", "right")
 
 
 def frame_of(table: Table) -> pd.DataFrame:
@@ -283,7 +292,8 @@ def task_of(case: Case, seed: int) -> Task:
         noise = {"dp": case.dp.clipped(case.entry.clips), "reach": REACH.get(kind)}
     if not case.entry.raw:
         outcome = type(OUTCOMES[kind]).__name__.lower() if kind in OUTCOMES else ""
-        return Task(kind=kind, features=features, seed=seed, outcome=outcome, **noise)
+        views = VIEWS if kind == "latent" else ()
+        return Task(kind=kind, features=features, views=views, seed=seed, outcome=outcome, **noise)
     types = {**dict.fromkeys(features, "number"), **TYPES.get(kind, {})}
     known = Dictionary.from_dict({c: _usual(t, kind) for c, t in types.items()} if noise else types)
     about = OUTCOMES.get(kind)

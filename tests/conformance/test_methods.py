@@ -92,7 +92,7 @@ def same(one: Any, other: Any) -> None:
 
 
 def test_there_are_methods_to_check():
-    assert {"cox", "deepcox", "logistic", "kmeans", "deep_clustering"} <= {
+    assert {"cox", "deepcox", "logistic", "kmeans", "deep_clustering", "vae", "mcvae"} <= {
         case.method for case in CASES
     }
 

@@ -214,7 +214,7 @@ def test_rows_are_designed_one_by_one(seed, scale, impute):
     frame = mixed(40, seed)
     design = designed(frame, scale=scale, impute=impute)
     x = design.matrix(frame)
-    assert np.isfinite(x).all()
+    assert impute == "none" or np.isfinite(x).all()
     apart = np.vstack([design.matrix(frame.iloc[:7]), design.matrix(frame.iloc[7:])])
     # a product of matrices may differ in its last bit with the number of their rows
     assert_allclose(apart, x, rtol=1e-13 if impute == "iterative" else 0, atol=1e-15)

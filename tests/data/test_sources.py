@@ -38,7 +38,7 @@ def test_the_packaged_gbsg2_equals_that_of_lifelines():
 @pytest.mark.parametrize(
     ("name", "shape"),
     [("gbsg2", (686, 10)), ("breast_cancer", (569, 31)), ("diabetes", (442, 11)),
-     ("digits", (1797, 65))],
+     ("digits", (1797, 65)), ("multiview", (400, 34))],
 )  # fmt: skip
 def test_every_sample_keeps_its_own_dictionary(name, shape):
     source = load(f"sample:{name}", Path())

@@ -57,6 +57,15 @@ def test_centroids_at_one_place_are_one_of_all_their_rows():
     assert_array_equal(sizes, [5.0, 10.0, 16.0])
 
 
+@pytest.mark.parametrize("far", [0.0, 1e3, 1e8])
+def test_centroids_at_one_place_are_one_however_far_from_0_they_are(far):
+    """A date in seconds, say: groups some units apart are not one group."""
+    at = far + np.array([[0.0], [4.0], [4.0], [9.0]])
+    places, sizes = c.distinct(at, np.ones(4), "float64")
+    assert_array_equal(places, at[[0, 1, 3]])
+    assert_array_equal(sizes, [1.0, 2.0, 1.0])
+
+
 @given(st.permutations(range(6)))
 def test_centroids_at_places_of_their_own_stay_as_they_are(order):
     places, sizes = c.distinct(LINE[list(order)], SIZES[list(order)])

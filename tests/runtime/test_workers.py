@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -24,10 +25,11 @@ from fedcohort.protocol import Site, SiteFailed, SiteUnavailable, gathered, mess
 from fedcohort.protocol.arguments import Arguments
 from fedcohort.protocol.errors import Refused, WorkerLost
 from fedcohort.protocol.host import Call
+from fedcohort.runtime import team
 from fedcohort.runtime import workers as module
 from fedcohort.runtime.arena import LARGE, Arena, Laid, unpack
 from fedcohort.runtime.coordinator import Coordinator
-from fedcohort.runtime.local import local
+from fedcohort.runtime.local import LocalTransport, local
 from fedcohort.runtime.workers import DividedTransport, divided, divided_by
 
 SITES = tuple("abcdefg")
@@ -394,3 +396,23 @@ def test_what_is_laid_comes_back_whatever_fits(sizes, room):
     assert meta == {"a": [1]}
     for name, a in arrays.items():
         assert back[name].tobytes() == a.tobytes()
+
+
+def test_a_worker_whose_parent_closed_the_line_in_the_midst_of_a_call_says_nothing(capfd):
+    ours, theirs = multiprocessing.Pipe()
+    ours.close()
+    pid = os.fork()  # it ends its process
+    if pid == 0:
+        worker = team._Worker(
+            LocalTransport(toys.hosts(toys.regressions(), toys.ADMM)),
+            theirs,
+            Arena(64),
+            Arena(64),
+            None,
+        )
+        worker._say({}, {"kind": "reply"})
+        os._exit(7)
+    theirs.close()
+    _, status = os.waitpid(pid, 0)
+    assert os.waitstatus_to_exitcode(status) == 0
+    assert capfd.readouterr().err == ""

@@ -190,7 +190,7 @@ def test_a_judge_of_some_rows_judges_those_rows(problem):
             "task: classification",
             "task: imputation",
             "s.yaml, line 2, task: no method serves imputation yet; this version has survival, "
-            "classification, regression, clustering.",
+            "classification, regression, clustering, latent.",
         ),
         (
             "method: logistic, l2: 0.01",

@@ -9,9 +9,9 @@ import torch
 from numpy.testing import assert_allclose
 from torch import nn
 
+from fedcohort.data import remembered as remembered_module
 from fedcohort.data.tables import SurvivalTable
 from fedcohort.models.network import Mlp, initial
-from fedcohort.training import rows as rows_module
 from fedcohort.training.local import evaluate, train
 from fedcohort.training.plan import Plan
 from fedcohort.training.rows import chosen, rows_of
@@ -137,15 +137,15 @@ def test_held_out_rows_are_the_same_in_every_call_and_not_trained_on():
 
 def test_rows_are_prepared_once_and_forgotten_with_their_table():
     gc.collect()
-    before = len(rows_module._memories)
+    before = len(remembered_module._memories)
     data = table(seed=77)
     assert rows_of(data, PLAN, ENTROPY) is rows_of(data, PLAN, ENTROPY)
     other = data._replace(x=data.x + 1.0)
     assert_allclose(rows_of(other, PLAN, ENTROPY).x.numpy(), data.x + 1.0)
-    assert len(rows_module._memories) == before + 1
+    assert len(remembered_module._memories) == before + 1
     del data, other
     gc.collect()
-    assert len(rows_module._memories) == before
+    assert len(remembered_module._memories) == before
 
 
 def test_rows_on_the_cpu_are_not_copied():

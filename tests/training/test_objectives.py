@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 from sklearn.datasets import load_digits
 
+from fedcohort.data import remembered as remembered_module
 from fedcohort.data.tables import FeatureTable
 from fedcohort.models.autoencoder import Autoencoder
 from fedcohort.models.network import initial, network
@@ -234,12 +235,12 @@ def test_an_objective_has_no_slope_of_one_row():
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 def test_rows_of_a_table_without_an_outcome_are_kept_as_long_as_the_table(dtype):
     gc.collect()
-    before = len(rows_module._memories)
+    before = len(remembered_module._memories)
     table, plan = FeatureTable(DIGITS[:50].copy()), replace(PLAN, dtype=dtype)
     assert rows_of(table, plan, ENTROPY) is rows_of(table, plan, ENTROPY)
-    assert len(rows_module._memories) == before + 1
+    assert len(remembered_module._memories) == before + 1
     held = replace(plan, validation_fraction=0.2)
     assert len(rows_of(table, held, ENTROPY).x) == 40
     del table
     gc.collect()
-    assert len(rows_module._memories) == before
+    assert len(remembered_module._memories) == before

@@ -65,7 +65,7 @@ def _settings(method: Method) -> list[str]:
         (key, str(value), f"preprocessing: {what}")
         for key, value, what in (
             ("scale", method.preprocess.get("scale", "none"), f"{_either(SCALES)}."),
-            ("impute", method.preprocess.get("impute", "median"), f"{_either(IMPUTES)}."),
+            ("impute", method.preprocess.get("impute", "median"), f"{_either(_fills(method))}."),
             (
                 "winsorise",
                 method.preprocess.get("winsorise", 0),
@@ -92,6 +92,11 @@ def _settings(method: Method) -> list[str]:
         lines.append(f"  {name} [{default}]")
         lines += textwrap.wrap(doc, 88, initial_indent="      ", subsequent_indent="      ")
     return lines
+
+
+def _fills(method: Method) -> Sequence[str]:
+    """Return what `impute` may be for a method."""
+    return [word for word in IMPUTES if word != "none" or method.gaps]
 
 
 def _either(words: Sequence[str]) -> str:

@@ -3,7 +3,8 @@
 A row that cannot be taken holds a level, a text or a date that the dictionary does not know. Such
 rows are named and nothing is predicted, or, with `skip`, they are left empty. A value outside the
 dictionary's range is named and predicted all the same: that is the clinician's to judge. So is a
-missing value, which is filled in as in the fit.
+missing value, which is filled in as in the fit, or left missing where the fit left them so. A table
+may lack a view as a whole.
 """
 
 from __future__ import annotations
@@ -132,7 +133,8 @@ def _unfit(design: Design, frame: pd.DataFrame) -> list[Unfit]:
     ------
     DataError : columns are missing, all of them named.
     """
-    variables = design.encoding.variables
+    gone = design.encoding.lacking(frame)
+    variables = [v for v in design.encoding.variables if v.view not in gone]
     origins = [v.since for v in variables if v.since and v.since_day is None]
     roles = [name for name in (design.offset, design.strata) if name]
     needed = dict.fromkeys([*(v.name for v in variables), *origins, *roles])
@@ -176,12 +178,13 @@ def _filled_in(design: Design, frame: pd.DataFrame, bad: Array) -> list[str]:
         *zip(encoding.numeric, map(np.isnan, read.numbers), strict=True),
         *zip(encoding.coded, (codes < 0 for codes in read.codes), strict=True),
     ]
+    how = "missing" if design.impute == "none" else "filled in as in the fit"
     found: list[str] = []
     for variable, missing in empty:
         if missing.any():
             which = np.zeros(len(frame), bool)
             which[at[missing]] = True
-            found.append(f"column {variable.name!r} is filled in as in the fit in {rows(which)}.")
+            found.append(f"column {variable.name!r} is {how} in {rows(which)}.")
     return found
 
 
@@ -189,7 +192,7 @@ def _out_of_range(design: Design, dictionary: Dictionary, frame: pd.DataFrame) -
     """Return a warning for each column with values outside the dictionary's range."""
     found: list[str] = []
     for v in (dictionary[c.name] for c in design.columns if c.name in dictionary):
-        if v.range == (None, None):
+        if v.range == (None, None) or v.name not in frame.columns:
             continue
         values, _ = read_numbers(frame, v)
         low, high = (np.nan if end is None else end for end in v.range)
@@ -203,7 +206,10 @@ def _out_of_range(design: Design, dictionary: Dictionary, frame: pd.DataFrame) -
 
 def _predicted(fit: Fit, frame: pd.DataFrame, times: Array) -> tuple[dict[str, Array], list[str]]:
     """Return columns of predictions (n,) by name, and warnings about the times."""
-    outcome = fit.parts.design.outcome
+    outcome, gives = fit.parts.design.outcome, registry.find(fit.method).gives
+    if "predict" not in gives and "transform" in gives:
+        points = np.asarray(fit.transform(frame))
+        return {f"latent {i}": z for i, z in enumerate(points.T, 1)}, []
     name = "cluster" if "clustering" in registry.find(fit.method).tasks else "value"
     for kind, word in ((Survival, "risk"), (Binary, "probability"), (Category, "label")):
         if isinstance(outcome, kind):

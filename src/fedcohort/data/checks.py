@@ -12,6 +12,7 @@ import pandas as pd
 from fedcohort.data.canonical import canonical
 from fedcohort.data.dictionary import Dictionary
 from fedcohort.data.encode import column_of
+from fedcohort.data.modalities import columns_by_view, lacking
 from fedcohort.data.outcome import Outcome
 from fedcohort.data.quality import Sheet, errors, examine, with_outcome
 from fedcohort.protocol.errors import DataError
@@ -72,20 +73,34 @@ def check_sheets(
     natural: bool = True,
     eventless: bool = False,
 ) -> None:
-    """Check tables that are in the form of their dictionary; see `quality.examine`.
+    """Check all tables of a study, in the form of their dictionary; see `quality.examine`.
 
     Raises
     ------
-    DataError : the first error, on one line, and how many more there are.
+    DataError : the first error, on one line, and how many more there are; or a view that no table
+        has.
     """
     found = examine(
         sheets, dictionary, outcome, natural=natural, eventless=eventless, warnings=False
     )
     wrong = errors(found)
     if not wrong:
+        _check_views(sheets, dictionary)
         return
     more = f" (And {len(wrong) - 1} more: see `fedcohort data check`.)" if len(wrong) > 1 else ""
     raise DataError(wrong[0].line + more)
+
+
+def _check_views(sheets: Sequence[Sheet], dictionary: Dictionary) -> None:
+    views = columns_by_view(dictionary.variables.values())
+    nowhere = frozenset(views).intersection(*(lacking(views, s.frame.columns) for s in sheets))
+    for view in (v for v in views if v in nowhere):
+        where = sheets[0].name if len(sheets) == 1 else f"all {len(sheets)} sites"
+        raise DataError(
+            f"{where}: no table has a column of the view {view!r} ({', '.join(views[view][:3])}"
+            f"{', …' if len(views[view]) > 3 else ''}). Take it out of the dictionary, or correct "
+            f"the headers."
+        )
 
 
 def check_column(frame: pd.DataFrame, name: str, where: str) -> None:

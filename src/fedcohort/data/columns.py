@@ -10,7 +10,7 @@ between the knots, and constant beyond the first and the last. Nothing of any ro
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any
 
@@ -41,6 +41,7 @@ class NumberColumn:
     indicator : whether a column says where a value was missing.
     error : bound on the error of what came from quantiles, in the column's unit; limits are those
         of eq. (2) of `sketch`.
+    view : as in the dictionary.
     """
 
     name: str
@@ -56,11 +57,12 @@ class NumberColumn:
     shares: tuple[float, ...] = ()
     indicator: bool = False
     error: float = 0.0
+    view: str = ""
 
     @property
     def variable(self) -> Variable:
         """The variable to read from a table."""
-        return Variable(self.name, self.type, since=self.since, unit=self.unit)
+        return Variable(self.name, self.type, since=self.since, unit=self.unit, view=self.view)
 
     @property
     def features(self) -> tuple[str, ...]:
@@ -103,6 +105,17 @@ class NumberColumn:
         else:
             out[:, 0] = (self.read(values) - self.shift) / self.scale
 
+    def undone(self, features: Array) -> Array:
+        """Return what `write` wrote as features (n, 1) of, in the column's unit: (n,).
+
+        Of a 0/1 column the likelier of the two; of shares beyond 0 and 1, the outermost knots.
+        """
+        z = features[:, 0]
+        if self.knots:
+            return np.interp(z, self.shares, self.knots)
+        values = z * self.scale + self.shift
+        return np.rint(np.clip(values, 0.0, 1.0)) if self.type == "binary" else values
+
 
 @dataclass(frozen=True, kw_only=True)
 class LevelColumn:
@@ -116,6 +129,7 @@ class LevelColumn:
     pooled : the levels that became one.
     fill : the level that stands in for one that is missing, or neither in `kept` nor `pooled`.
     indicator : whether a column says where the level was missing.
+    view : as in the dictionary.
     """
 
     name: str
@@ -125,11 +139,12 @@ class LevelColumn:
     pooled: tuple[str, ...] = ()
     fill: str
     indicator: bool = False
+    view: str = ""
 
     @property
     def variable(self) -> Variable:
         """The variable to read from a table."""
-        return Variable(self.name, self.type, self.levels)
+        return Variable(self.name, self.type, self.levels, view=self.view)
 
     @property
     def features(self) -> tuple[str, ...]:
@@ -168,6 +183,10 @@ class LevelColumn:
         """Write the features of complete places (n,) into `out` (n, levels − 1)."""
         out[:] = places[:, None] == np.arange(1, len(self.kept))
 
+    def undone(self, features: Array) -> Array:
+        """Return the likeliest level (n,), as text, of features (n, levels − 1)."""
+        return np.array(self.kept, object)[self.likeliest(features)]
+
     @cached_property
     def _places(self) -> Array:
         """The place of each level (levels + 1,); the last is for a missing one."""
@@ -180,8 +199,16 @@ class LevelColumn:
 Column = NumberColumn | LevelColumn
 
 
+def plain_column(column: Column) -> dict[str, Any]:
+    """Return a column's fields as JSON-able values; a view only where there is one."""
+    plain = asdict(column)
+    if not column.view:
+        del plain["view"]
+    return plain
+
+
 def column_from(plain: Mapping[str, Any]) -> Column:
-    """Rebuild a column from what `asdict` made of it, by way of JSON."""
+    """Rebuild a column from `plain_column`, by way of JSON."""
     given: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in plain.items()}
     return LevelColumn(**given) if "levels" in given else NumberColumn(**given)
 

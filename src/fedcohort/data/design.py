@@ -10,6 +10,9 @@ column of strata, though `matrix` has the numbers of its levels behind x: predic
 With an indicator, a column "<name> missing" says where a value was missing. Binary and one-hot
 columns stay 0/1. A level that the dictionary knows and that occurred nowhere in the fit counts as
 missing; where rare levels were pooled it is one of them.
+
+With impute "none" nothing is filled: all features of a column are NaN where its value is missing.
+A table may lack all columns of a view; its rows are missing there.
 """
 
 from __future__ import annotations
@@ -24,7 +27,7 @@ import numpy as np
 import pandas as pd
 
 from fedcohort.arrays import Array
-from fedcohort.data.columns import Column, NumberColumn, column_from, parts_of
+from fedcohort.data.columns import Column, NumberColumn, column_from, parts_of, plain_column
 from fedcohort.data.dictionary import Variable
 from fedcohort.data.encode import (
     Encoding,
@@ -89,6 +92,12 @@ class Design:
         return (*(f for c in self.columns for f in c.features), *offset)
 
     @cached_property
+    def views(self) -> tuple[str, ...]:
+        """The view of each column of x, in order (p,); "" where it has none, and of an offset."""
+        offset = ("",) if self.offset else ()
+        return (*(c.view for c in self.columns for _ in c.features), *offset)
+
+    @cached_property
     def origin(self) -> Array:
         """A public point (p,) near the middle of each feature: its fill, in the feature's units.
 
@@ -122,7 +131,7 @@ class Design:
         if self.outcome is not None:
             about = {"type": type(self.outcome).__name__, **asdict(self.outcome)}
         plain = {
-            "columns": [asdict(c) for c in self.columns],
+            "columns": [plain_column(c) for c in self.columns],
             "outcome": about,
             "classes": self.classes,
             "scale": self.scale,
@@ -199,6 +208,18 @@ class Design:
         x, stratum = self._features(frame), self._stratum(frame)
         return x if stratum is None else np.column_stack([x, stratum])
 
+    def table(self, x: Array) -> pd.DataFrame:
+        """Return the columns of a table of which x (n, p) are the features, as far as they tell.
+
+        Numbers are in their columns' units, levels the likeliest ones; a duration is a number.
+        """
+        found: dict[str, Array] = {}
+        at = 0
+        for c in self.columns:
+            found[c.name] = c.undone(x[:, at : at + c.raw_width])
+            at += len(c.features)
+        return pd.DataFrame(found)
+
     def _stratum(self, frame: pd.DataFrame) -> Array | None:
         return stratum_column(frame, self._strata) if self.strata else None
 
@@ -233,5 +254,7 @@ class Design:
             block = x[:, at : at + len(c.features)]
             at += len(c.features)
             c.write(c.filled(whole), block[:, : c.raw_width])
+            if self.impute == "none":
+                block[c.missing(given)] = np.nan
             if c.indicator:
                 block[:, -1] = c.missing(given)

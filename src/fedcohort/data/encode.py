@@ -3,6 +3,7 @@
 This is the first half of every design, and a view of its own: federated preprocessing looks at
 sites through it. It needs nothing but the dictionary, so it is the same before and after a fit.
 A date that is counted `since` another, or since a day, becomes the time between them in its unit.
+Where a table lacks all columns of a view (`modalities`), they are missing in every row.
 Nothing is revealed.
 """
 
@@ -19,6 +20,7 @@ import pandas as pd
 
 from fedcohort.arrays import Array
 from fedcohort.data.dictionary import Variable
+from fedcohort.data.modalities import columns_by_view, lacking
 from fedcohort.data.variable import DURATIONS
 from fedcohort.data.words import level_text, nearest, rows
 from fedcohort.protocol.errors import DataError
@@ -69,9 +71,9 @@ class Encoding:
     def from_spec(cls, text: str) -> Self:
         """Rebuild a view from `spec`, with what it needs of each variable."""
         known: list[Variable] = []
-        for name, kind, levels, *since in json.loads(text)["encoding"]:
-            start, unit = since or ("", "")
-            known.append(Variable(name, kind, tuple(levels), since=start, unit=unit))
+        for name, kind, levels, *more in json.loads(text)["encoding"]:
+            start, unit, group = (*more, "", "", "")[:3]
+            known.append(Variable(name, kind, tuple(levels), since=start, unit=unit, view=group))
         return cls(tuple(known))
 
     def __call__(self, frame: pd.DataFrame, /) -> Encoded:
@@ -79,13 +81,25 @@ class Encoding:
 
         Raises
         ------
-        DataError : a column is missing, holds no number where one belongs, or a level that the
-            dictionary does not know; columns and row numbers are named.
+        DataError : a column is missing and its view, if it has one, is not; a column holds no
+            number where one belongs, or a level that the dictionary does not know; columns and row
+            numbers are named.
         """
+        gone, n = self.lacking(frame), len(frame)
         return Encoded(
-            tuple(number_column(frame, v) for v in self.numeric),
-            tuple(code_column(frame, v) for v in self.coded),
+            tuple(
+                np.full(n, np.nan) if v.view in gone else number_column(frame, v)
+                for v in self.numeric
+            ),
+            tuple(
+                np.full(n, -1, np.int64) if v.view in gone else code_column(frame, v)
+                for v in self.coded
+            ),
         )
+
+    def lacking(self, frame: pd.DataFrame) -> frozenset[str]:
+        """Return the views of which a table has no column at all."""
+        return lacking(self._views, frame.columns)
 
     def unfit(self, frame: pd.DataFrame) -> list[Unfit]:
         """Return every cell that the view could not read, column by column.
@@ -94,19 +108,28 @@ class Encoding:
         ------
         DataError : a column is missing, or is of dates where numbers belong.
         """
+        gone = self.lacking(frame)
         return [
             one
             for v in self.variables
+            if v.view not in gone
             for one in (read_codes if v.coded else read_numbers)(frame, v)[1]
         ]
 
     @cached_property
+    def _views(self) -> dict[str, list[str]]:
+        return columns_by_view(self.variables)
+
+    @cached_property
     def _text(self) -> str:
-        plain = [
-            [v.name, v.type, list(v.levels), *((v.since, v.unit) if v.since else ())]
-            for v in self.variables
-        ]
+        plain = [[v.name, v.type, list(v.levels), *_more(v)] for v in self.variables]
         return json.dumps({"encoding": plain}, ensure_ascii=False, separators=(",", ":"))
+
+
+def _more(v: Variable) -> tuple[str, ...]:
+    """Return what a view's text says of a variable besides its levels; nothing of most."""
+    since = (v.since, v.unit) if v.since else ("", "")
+    return (*since, v.view) if v.view else since if v.since else ()
 
 
 def column_of(frame: pd.DataFrame, name: str) -> pd.Series:

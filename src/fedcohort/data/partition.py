@@ -6,6 +6,8 @@
     by-feature   the same by one feature: one that is named, or the most predictive
     dirichlet    each class (or quarter of the times) is spread by its own Dirichlet draw
     groups       whole groups of a column, dealt so that the sites' sizes are near
+    by-group     a third of the sites has both groups of a column, the others one each (`thirds`)
+    views        rows at random, or by group; a third of the sites lacks one view, a third another
     natural      each value of a column is a site
 
 Every row goes to exactly one site, and each site gets rows. Within a site the rows keep their
@@ -16,13 +18,14 @@ give the same sites.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from fedcohort.arrays import Array
+from fedcohort.data import thirds
 from fedcohort.data.encode import column_of
 from fedcohort.data.frames import by_column
 from fedcohort.data.importance import most_predictive, sort_key
@@ -37,6 +40,8 @@ def partition(
     n: int | None = None,
     seed: int = 0,
     outcome: Outcome | None = None,
+    *,
+    views: Mapping[str, Sequence[str]] | None = None,
     **options: Any,
 ) -> dict[str, pd.DataFrame]:
     """Divide the rows of a table over sites.
@@ -47,16 +52,21 @@ def partition(
     n : number of sites; "natural" takes it from the column.
     seed : what all draws derive from.
     outcome : what "by-outcome", "by-feature" and "dirichlet" look at.
-    options : of the rule: hub (share of rows, 0.4), feature, alpha (0.5), group, column.
+    views : the dictionary's views in order, each with its columns, without those of an outcome;
+        for "views".
+    options : of the rule: hub (share of rows, 0.4), feature, alpha (0.5), group, column, lacking
+        (the two views that sites lack; by default the second and the third).
 
     Returns
     -------
     frames : by site name, "site-1", "site-2", … or the values of the column; names sort. The
-        column of "natural" is left out; that of "groups" stays.
+        column of "natural" is left out; that of "groups" stays. By "views", sites that lack one do
+        not have its columns.
 
     Raises
     ------
-    StudyError : an unknown rule or option, or one that is out of range.
+    StudyError : an unknown rule or option, or one that is out of range; no multiple of 3 sites, or
+        no such views, where sites are made in thirds.
     DataError : too few rows or groups for n sites, or a missing column or value.
     """
     if rule not in RULES:
@@ -70,10 +80,21 @@ def partition(
     if n is None or not 1 <= n <= len(frame):
         wanted = "any number of" if n is None else n
         raise DataError(f"split {rule!r}: {len(frame)} rows cannot make {wanted} sites.")
+    gone = [""] * n
+    if rule in thirds.THIRDS:
+        thirds.check_thirds(rule, n)
+    if rule == "views":
+        gone = thirds.lacked(n, views or {}, options.get("lacking"))
     rng = np.random.default_rng((seed, 0x73706C69))
     site = RULES[rule](frame, n, rng, outcome, **options)
     digits = len(str(n))
-    return {f"site-{i + 1:0{digits}d}": frame[site == i] for i in range(n)}
+    out: dict[str, pd.DataFrame] = {}
+    for i, view in enumerate(gone):
+        part = frame[site == i]
+        if view and views:
+            part = part.drop(columns=list(views[view]), errors="ignore")
+        out[f"site-{i + 1:0{digits}d}"] = part
+    return out
 
 
 def natural(frame: pd.DataFrame, *, column: str = "site") -> dict[str, pd.DataFrame]:
@@ -171,6 +192,33 @@ def _groups(
     return home[code]
 
 
+def _by_group(
+    frame: pd.DataFrame,
+    n: int,
+    rng: np.random.Generator,
+    _: Outcome | None,
+    *,
+    group: str | None = None,
+) -> Array:
+    if group is None:
+        raise StudyError("split 'by-group': name the column that holds the two groups as 'group'.")
+    return thirds.by_group(frame, n, rng, group)
+
+
+def _views(
+    frame: pd.DataFrame,
+    n: int,
+    rng: np.random.Generator,
+    outcome: Outcome | None,
+    *,
+    group: str | None = None,
+    lacking: Sequence[str] | None = None,
+) -> Array:
+    """Deal the rows as "iid" or "by-group" does; `partition` takes the views out (`lacking`)."""
+    del lacking
+    return _iid(frame, n, rng, outcome) if group is None else thirds.by_group(frame, n, rng, group)
+
+
 def _cut(key: Array, n: int, rng: np.random.Generator) -> Array:
     """Sort rows by `key` (n,) and cut them into equal parts; ties at a cut fall at random."""
     site = np.empty(len(key), np.int64)
@@ -218,5 +266,7 @@ RULES: dict[str, Callable[..., Any]] = {
     "by-feature": _by_feature,
     "dirichlet": _dirichlet,
     "groups": _groups,
+    "by-group": _by_group,
+    "views": _views,
     "natural": natural,
 }

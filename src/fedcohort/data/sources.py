@@ -27,6 +27,7 @@ from fedcohort.data.csvfile import read_csv
 from fedcohort.data.dictionary import Dictionary
 from fedcohort.data.frames import as_pandas
 from fedcohort.data.outcome import Binary, Category, Continuous, Outcome, Survival
+from fedcohort.data.simulated_views import dictionary_of, multiview
 from fedcohort.data.sql import database_file, is_url, read_sql
 from fedcohort.data.words import known_name
 from fedcohort.protocol.errors import DataError
@@ -237,10 +238,18 @@ def _digits() -> Source:
     return _sklearn("digits", about, "CC BY 4.0 (UCI)", Category("target"))
 
 
+def _multiview() -> Source:
+    frame, views = multiview()
+    known = dictionary_of(views)
+    about = f"{known.title}: {known.description}"
+    return Source(frame, "sample:multiview", about, known.licence, known)
+
+
 #: What `sample:` may be followed by.
 SAMPLES: dict[str, Callable[[], Source]] = {
     "gbsg2": _gbsg2,
     "breast_cancer": _breast_cancer,
     "diabetes": _diabetes,
     "digits": _digits,
+    "multiview": _multiview,
 }

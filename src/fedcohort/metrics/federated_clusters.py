@@ -11,7 +11,9 @@ x (n, p), and perhaps an outcome. Of rows in clusters l = 1 … k:
 All else are counts. (1) to (4) are of values: a sum over few rows is these rows, and so is the
 difference of two. So who asks counts first, and asks for them only if no cluster has 1 … m − 1
 rows, and if no unions of clusters differ by so few from those of a model that was judged before
-(`flow`); see `study.deployed.cluster_judging`.
+(`flow`); see `study.deployed.cluster_judging`. (3) tells four numbers of a column: of four or five
+whole ones, such as ages, that is every one of them. So it is asked for where there are 2 m, of a
+column's *known* values (`known`), and no sooner.
 
 Revealed: the messages below, only as sums over all sites.
 """
@@ -63,6 +65,13 @@ class Sizes:
 @message
 class Flow:
     """Rows by cluster of an earlier model and of this one, ``counts`` (b, k)."""
+
+    counts: Array
+
+
+@message
+class Known:
+    """Rows whose number is known, by number and cluster of both models, ``counts`` (q, b, k)."""
 
     counts: Array
 
@@ -172,6 +181,17 @@ def count_flow(site: Site[Any, None]) -> Flow:
 
 
 @summed
+def count_known(site: Site[Any, None]) -> Known:
+    """Blind rows whose number is known, as `count_flow` counts them, for each number."""
+    d: Grouped = site.data
+    old, b = d.before
+    known = np.zeros((d.numbers.shape[1], b, d.clusters), np.int64)
+    row, number = np.nonzero(~np.isnan(d.numbers))
+    np.add.at(known, (number, old[row], d.labels[row]), 1)
+    return Known(known)
+
+
+@summed
 def count_classes(site: Site[Any, None]) -> ClassTable:
     """Blind rows of each cluster, by known class."""
     d: Grouped = site.data
@@ -246,10 +266,14 @@ def sum_exposure(site: Site[Any, None]) -> Exposure:
 
 
 @summed
-def sum_powers(site: Site[Any, None], *, centre: Array) -> Powers:
-    """Sums of the numbers of each cluster's blind rows, up to their fourth powers."""
+def sum_powers(site: Site[Any, None], *, centre: Array, asked: Array) -> Powers:
+    """Sums of the numbers of each cluster's blind rows, up to their fourth powers.
+
+    asked : (q,) bool, of which numbers; of the others nothing is summed.
+    """
     d: Grouped = site.data
-    return Powers(*_powers(d.numbers - centre, d.labels, d.clusters))
+    v = np.where(np.asarray(asked, bool), d.numbers - centre, np.nan)
+    return Powers(*_powers(v, d.labels, d.clusters))
 
 
 @summed
@@ -260,17 +284,21 @@ def sum_spread(site: Site[Any, None], *, origin: Array) -> Spread:
 
 
 @summed
-def sum_places(site: Site[Any, None], *, centre: Array, axes: Array) -> Places:
-    """Sums of each cluster's blind rows on the two main axes, up to their fourth powers."""
+def sum_places(site: Site[Any, None], *, centre: Array, axes: Array, asked: Array) -> Places:
+    """Sums of each cluster's blind rows on the two main axes, up to their fourth powers.
+
+    asked : (k,) bool, of which clusters; of the others nothing is summed.
+    """
     d: Grouped = site.data
-    at = (d.z - centre) @ axes
-    cross = np.bincount(d.labels, at[:, 0] * at[:, 1], d.clusters)
-    return Places(*_powers(at, d.labels, d.clusters), cross)
+    here = np.asarray(asked, bool)[d.labels]
+    at, labels = (d.z[here] - centre) @ axes, d.labels[here]
+    cross = np.bincount(labels, at[:, 0] * at[:, 1], d.clusters)
+    return Places(*_powers(at, labels, d.clusters), cross)
 
 
 STEPS = (
-    count_clusters, count_flow, count_classes, count_levels, sum_frame, sum_scatter, sum_nearness,
-    sum_cycle, sum_exposure, sum_powers, sum_spread, sum_places,
+    count_clusters, count_flow, count_known, count_classes, count_levels, sum_frame, sum_scatter,
+    sum_nearness, sum_cycle, sum_exposure, sum_powers, sum_spread, sum_places,
 )  # fmt: skip
 
 

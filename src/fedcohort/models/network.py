@@ -27,6 +27,8 @@ from fedcohort.arrays import Array
 from fedcohort.models.autoencoder import Autoencoder
 from fedcohort.models.dec import Dec
 from fedcohort.models.layers import ACTIVATIONS, SeededDropout
+from fedcohort.models.mcvae import Mcvae
+from fedcohort.models.vae import Vae
 
 #: Value (a number) and slope (same shape) of a loss at a network's outputs (n,).
 Slope = Callable[[Array], tuple[float, Array]]
@@ -74,7 +76,9 @@ class Mlp:
 
 
 #: Kinds of network by the name in their spec: what builds one from the spec's other entries.
-NETWORKS: dict[str, Callable[..., Any]] = {"mlp": Mlp, "autoencoder": Autoencoder, "dec": Dec}
+NETWORKS: dict[str, Callable[..., Any]] = {
+    "mlp": Mlp, "autoencoder": Autoencoder, "dec": Dec, "vae": Vae, "mcvae": Mcvae,
+}  # fmt: skip
 
 
 class FlatNet:

@@ -21,6 +21,7 @@ from fedcohort.arrays import Array
 from fedcohort.models.dec import DecNet
 from fedcohort.models.losses import LOSSES, Loss
 from fedcohort.models.reconstruction import Noise, mixed
+from fedcohort.models.vae import LatentNet
 
 
 class Objective(ABC):
@@ -117,6 +118,36 @@ class KlObjective(Objective):
         return dataclasses.replace(self, targets=self.targets[at])
 
 
+@dataclass(frozen=True, kw_only=True)
+class Elbo(Objective):
+    """−ELBO, eq. (3) of `models.vae` or (1) of `models.mcvae`, of a module of these kinds.
+
+    Attributes
+    ----------
+    beta : β ≥ 0, the weight of the divergence from the prior.
+    """
+
+    beta: float = 1.0
+
+    @property
+    def spec(self) -> str:
+        """JSON text that determines the objective, for a plan's `loss`."""
+        return json.dumps({"kind": "elbo", **dataclasses.asdict(self)}, sort_keys=True)
+
+    @property
+    def draws(self) -> bool:
+        """Whether a training step draws random numbers: it does, z of each row."""
+        return True
+
+    def __call__(self, module: nn.Module, x: Tensor, seed: int | None = None) -> Tensor:
+        """Return the value (), averaged over the rows of x (n, p), which may hold NaN."""
+        return -cast("LatentNet", module).elbo(x, self.beta, seed).mean()
+
+    def take(self, rows: Array) -> Self:
+        """Return itself: rows are all alike to it."""
+        return self
+
+
 def _reconstruction(entries: Mapping[str, Any]) -> Reconstruction:
     noise = dict(entries["noise"])
     noise["frequencies"] = tuple(noise["frequencies"])
@@ -126,6 +157,7 @@ def _reconstruction(entries: Mapping[str, Any]) -> Reconstruction:
 #: Objectives by the kind in their spec: what builds one from the spec.
 OBJECTIVES: Mapping[str, Callable[[Mapping[str, Any]], Objective]] = {
     "reconstruction": _reconstruction,
+    "elbo": lambda entries: Elbo(beta=entries["beta"]),
 }
 
 

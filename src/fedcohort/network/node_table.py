@@ -16,6 +16,7 @@ import pandas as pd
 
 from fedcohort.data import sources
 from fedcohort.data.dictionary import Dictionary
+from fedcohort.data.modalities import columns_by_view, lacking
 from fedcohort.data.quality import with_outcome
 from fedcohort.data.sql import is_url, read_sql
 from fedcohort.data.variable import Variable
@@ -119,6 +120,8 @@ def _who(source: pd.DataFrame, data: DataSource) -> pd.DataFrame:
 def _check_dictionary(asked: Dictionary, data: DataSource) -> None:
     """Check that the site's own dictionary, if it has one, means by each column the same.
 
+    It may lack a view of the study as a whole, as the site's table may.
+
     Raises
     ------
     Refused : the first column of which they differ, and in what; no value of either is said.
@@ -131,7 +134,10 @@ def _check_dictionary(asked: Dictionary, data: DataSource) -> None:
         raise Refused(
             "data", "its own dictionary cannot be read. Is [data] dictionary in node.toml right?"
         ) from None
+    gone = lacking(columns_by_view(asked.variables.values()), own)
     for name, variable in asked.variables.items():
+        if variable.view in gone:
+            continue
         if (wrong := _differs(variable, own)) is not None:
             raise Refused(
                 "dictionary",

@@ -28,9 +28,9 @@ from fedcohort.arrays import Array
 #: Squared distances that differ by less than this part of their terms are a tie.
 TIE = 1e-12
 
-#: Decimals, in units of the largest coordinate, in which centroids differ that are not one: those
-#: of float32.
-DECIMALS = 6
+#: Part of the largest distance from the middle, along a coordinate, by which centroids differ that
+#: are not one; or these units of rounding at the largest coordinate, where that is more.
+APART, ROUNDED = 1e-6, 8.0
 
 #: Rows whose distances are worked out at a time.
 PART = 8192
@@ -112,14 +112,17 @@ def weighted_kmeans(
     return best, least
 
 
-def distinct(centroids: Array, sizes: Array) -> tuple[Array, Array]:
+def distinct(centroids: Array, sizes: Array, dtype: str = "float32") -> tuple[Array, Array]:
     """Return centroids (m, d) that are not one, in their order, and the sizes (m,) of each place.
 
     Rows that are the same at all sites, as of patients without a single mutation, are a cluster of
     every site, in one place. Drawn twice, it would leave a cluster too few.
+
+    dtype : in which the points were computed.
     """
-    size = float(np.abs(centroids).max(initial=0.0)) or 1.0
-    places = np.round(centroids / size, DECIMALS) + 0.0
+    spread, size = (np.abs(c).max(initial=0.0) for c in (centroids - centroids.mean(0), centroids))
+    unit = max(APART * float(spread), ROUNDED * float(np.finfo(dtype).eps * size)) or 1.0
+    places = np.round(centroids / unit) + 0.0
     _, first, own = np.unique(places, axis=0, return_index=True, return_inverse=True)
     order = np.argsort(first)
     return centroids[first[order]], np.bincount(own.ravel(), weights=sizes)[order]

@@ -71,6 +71,8 @@ class Task:
     ----------
     kind : survival, classification, regression, clustering, latent, synthesis or imputation.
     features : names of the columns of x, in order, (p,).
+    views : the view (modality) of each column of x, in the same order, (p,), which the dictionary
+        gives the column that it was made of; "" where it has none.
     offset : whether the last of them is an offset, which has no coefficient: it is added to the
         linear predictor.
     strata : levels of the column whose levels each have a baseline hazard; () without.
@@ -98,6 +100,7 @@ class Task:
     outcome_of: Any = None
     dp: Dp | None = None
     reach: tuple[float, float] | None = None
+    views: tuple[str, ...] = ()
 
     @property
     def rng(self) -> np.random.Generator:
@@ -155,6 +158,10 @@ class Fitted(ABC):
         """Return x (n, p) with its missing entries filled."""
         raise NotSupported("impute")
 
+    def imputed_sd(self, x: Array) -> Array:
+        """Return the standard deviation of what `impute` puts into x (n, p), 0 of known entries."""
+        raise NotSupported("intervals of imputed values")
+
     def summary(self) -> list[Row]:
         """Return one row per coefficient, with its standard error, interval and p-value."""
         raise NotSupported("summary")
@@ -210,6 +217,8 @@ class Method:
         need not be there. The task's features are () where a step is asked without a design.
     gives : names of the `Fitted` methods that the model supports.
     preprocess : this method's defaults for the preprocessing.
+    gaps : whether x may have missing entries, NaN: those of ``impute="none"``, and of sites that
+        lack a view.
     design : (settings, dictionary, outcome) → the design, where the method makes one that nothing
         need be asked of the sites for; None for the preprocessing's.
     entries : whether it heeds when patients came under observation (left truncation).
@@ -259,6 +268,7 @@ class Method:
     clips: Mapping[str, float] = field(default_factory=dict[str, float])
     held: Callable[[Any, Task], Mapping[str, Mapping[str, Any]]] | None = None
     package: str = ""
+    gaps: bool = False
 
     #: Settings of every method, which the caller handles before the program runs.
     COMMON: ClassVar[frozenset[str]] = frozenset({"scale", "impute", "winsorise", "pool_levels"})
@@ -299,6 +309,23 @@ class Method:
             return self.steps
         wanted = {step.run for step in self.asks(config)}
         return tuple(step for step in self.steps if step.run in wanted)
+
+    def check_gaps(self, table: Mapping[str, Any]) -> None:
+        """Refuse a preprocessing that leaves missing values, unless the method takes them.
+
+        Parameters
+        ----------
+        table : what is set of the preprocessing.
+
+        Raises
+        ------
+        SettingError : ``impute`` is "none", which is not for this method.
+        """
+        if table.get("impute") == "none" and not self.gaps:
+            raise SettingError(
+                f"impute is 'none', and method {self.name!r} takes no missing values. Fill them, "
+                f"by 'median' say; `fedcohort methods {self.name}` lists the ways."
+            )
 
     def check_sites(self, config: Any, sites: int) -> None:
         """Refuse settings that so many sites are too few for.

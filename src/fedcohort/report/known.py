@@ -203,6 +203,45 @@ METRICS: Mapping[str, Metric] = {
         "on the same blind patients, 0 is chance, 1 is the same groups.",
         chance=0.0,
     ),
+    "reconstruction_mae": Metric(
+        "Reconstruction error",
+        "By how much the features of a patient differ, on average, from what the model makes of "
+        "them after it wrote the patient down in its few latent numbers; in standard deviations of "
+        "each feature: 0 is perfect, about 0.8 is what its mean would do.",
+        sign=-1,
+        unit="standard deviations",
+    ),
+    "reconstruction_mae_own": Metric(
+        "Reconstruction error, own patients",
+        "The same among the held-back patients of one hospital only.",
+        sign=-1,
+        unit="standard deviations",
+    ),
+    "imputation_mae": Metric(
+        "Imputation error",
+        "A view of each patient is hidden in turn and filled in from the others: by how much that "
+        "is off, on average, in standard deviations of each feature: 0 is perfect, about 0.8 is "
+        "what its mean would do.",
+        sign=-1,
+        unit="standard deviations",
+    ),
+    "imputation_rmse": Metric(
+        "Imputation error, root mean square",
+        "The same, where large errors weigh more: 0 is perfect, 1 is what the mean would do.",
+        sign=-1,
+        unit="standard deviations",
+    ),
+    "latent_accuracy": Metric(
+        "Accuracy from latent coordinates",
+        "Share of patients whose known class is told right from their latent coordinates alone, by "
+        "a linear discriminant. Compare it with the share of the most frequent class.",
+    ),
+    "latent_auc": Metric(
+        "AUC from latent coordinates",
+        "Of two patients of different classes, how often a linear discriminant of the latent "
+        "coordinates orders them right: 0.5 is chance, 1 is always.",
+        chance=0.5,
+    ),
 }
 #: Metrics that mean something else where groups are judged.
 OF_CLUSTERS: Mapping[str, Metric] = {

@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from fedcohort.report import cluster_verdict, words
+from fedcohort.report import cluster_verdict, latent_verdict, words
 from fedcohort.report.run import Arm, Run, mean
 from fedcohort.report.share import Share
 from fedcohort.report.words import fixed
@@ -81,6 +81,8 @@ def answer(run: Run) -> str:
         )
     if run.task == "clustering":
         return cluster_verdict.answer(run, arm)
+    if run.task == "latent" and (said := latent_verdict.answer(run, arm)):
+        return said
     verdicts = [judge(run, arm, c) for c in run.scenarios]
     shown = [v for v in verdicts if v.kind != MISSING]
     if all(v.kind == ALONE for v in shown):

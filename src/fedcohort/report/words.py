@@ -20,6 +20,8 @@ TITLES: Mapping[str, str] = {
     "by-outcome": "Hospitals differ in survival",
     "by-feature": "Hospitals differ in their patients",
     "dirichlet": "Hospitals differ in their mix",
+    "by-group": "Hospitals see different groups",
+    "views": "Hospitals lack views",
     "natural": "The hospitals as they are",
     "network": "The hospitals of the network",
     "isolated": "Each hospital alone",

@@ -364,4 +364,8 @@ class _Worker:
         self._say(words, meta)
 
     def _say(self, arrays: Mapping[str, Array], meta: Mapping[str, Any]) -> None:
-        self._line.send_bytes(Laid.of(arrays, self._up).record(meta))
+        record = Laid.of(arrays, self._up).record(meta)
+        try:
+            self._line.send_bytes(record)
+        except OSError:  # the parent is gone, in the midst of a call
+            os._exit(0)

@@ -21,6 +21,8 @@ BOUNDS = ("isolated", "centralised")
 FOLDS = ("centre-kfold", "row-kfold")
 #: What can be set of the preprocessing, and its choices; none for a number.
 PREPROCESS = OPTIONS
+#: What a method must give to be an arm of a study of latent coordinates.
+OF_LATENT = ("transform", "reconstruct")
 #: More candidates than anyone can wait for.
 MOST_TRIALS = 10_000
 
@@ -202,7 +204,14 @@ class _ArmReader:
                 (*where, "method"),
                 f"{method.name!r} serves {', '.join(method.tasks)}, not {self._task}.",
             )
-        if "predict" not in method.gives:
+        if self._task == "latent":
+            if lacking := [what for what in OF_LATENT if what not in method.gives]:
+                raise doc.error(
+                    (*where, "method"),
+                    f"{method.name!r} has no {lacking[0]}, by which arms are compared; use "
+                    f"fedcohort.fit({method.name!r}, …).",
+                )
+        elif "predict" not in method.gives:
             raise doc.error(
                 (*where, "method"),
                 f"{method.name!r} predicts nothing, and arms are compared by what they predict; "
@@ -223,6 +232,11 @@ class _ArmReader:
             value = settings.pop(key, None)
             if value is not None:
                 table[key] = preprocess_value(doc, (*where, key), key, value)
+        try:
+            method.check_gaps(table)
+        except InputError as error:
+            at = (*where, "impute") if item.get("impute") else ("preprocess", "impute")
+            raise doc.error(at, str(error)) from None
         own: Where = ("tune", "arms", name)
         has_own = self._reader.get(own) is not None
         by = self._tune.get("by", FOLDS[0])

@@ -17,7 +17,7 @@ from fedcohort.report import modelling, words
 from fedcohort.report.sections import parameters
 from fedcohort.study import private
 from fedcohort.study.arms import Arm
-from fedcohort.study.plan import Plan
+from fedcohort.study.plan import ASIDE, Plan
 
 #: Metrics that are in the unit of the outcome.
 IN_UNIT = ("rmse", "mae", "calibration_intercept")
@@ -103,7 +103,7 @@ def _what(
             f"of the first repeat ({share:.0f} % of {data['rows']} rows{held})",
             f"- Outcome: {', '.join(_outcome(results)) or 'none'}"
             + (f" ({unit})" if (unit := results["outcome"].get("unit")) else "")
-            + (" (judges the clusters; no fit has seen it)" if _judges(results) else ""),
+            + _judges(results),
             f"- Role in the study: {declared['role']}",
             f"- Seed: {plan.seed}; fedcohort {fedcohort.__version__}",
         ]
@@ -266,9 +266,15 @@ def _level(results: Mapping[str, Any], arm: Arm) -> str:
     return parameters.coverage(declared["settings"])
 
 
-def _judges(results: Mapping[str, Any]) -> bool:
-    """Return whether there is an outcome that only judges."""
-    return results["task"] == "clustering" and bool(results["outcome"]["columns"])
+def _judges(results: Mapping[str, Any]) -> str:
+    """Return what an outcome that no fit has seen is for; "" of any other."""
+    task, outcome = results["task"], results["outcome"]
+    if task not in ASIDE or not outcome["columns"]:
+        return ""
+    judged = "clusters" if task == "clustering" else "latent coordinates"
+    if task == "latent" and outcome["kind"] == "survival":
+        return " (left aside; no fit has seen it)"
+    return f" (judges the {judged}; no fit has seen it)"
 
 
 def _use(arm: Arm, results: Mapping[str, Any]) -> str:
@@ -278,6 +284,7 @@ def _use(arm: Arm, results: Mapping[str, Any]) -> str:
         "classification": "probability",
         "regression": "predicted value",
         "clustering": "cluster",
+        "latent": "point of the latent space",
     }.get(str(results["task"]), "prediction")
     return (
         f"## Use\n\n    fedcohort predict models/{arm.name} PATIENTS.csv\n\n"

@@ -41,6 +41,8 @@ from fedcohort.study.clusters import cluster_rows
 from fedcohort.study.details import details
 from fedcohort.study.engine import Problem, Run, Trail, fit_once
 from fedcohort.study.judges.clusters import Clusters, Grouped
+from fedcohort.study.judges.latent import Latent
+from fedcohort.study.latent_rows import latent_rows
 from fedcohort.study.layout import Laid, Table, drawn, lay_out, seed_of
 from fedcohort.study.missing import stretches
 from fedcohort.study.parameters import parameters
@@ -274,7 +276,8 @@ class Workshop:
                 unlearnt(own)
                 continue
             except InputError:  # such as more groups than a small hospital's rows can make
-                if own is None or not isinstance(judge, Clusters) or (last and not runs):
+                unseen = isinstance(judge, (Clusters, Latent))
+                if own is None or not unseen or (last and not runs):
                     raise
                 unlearnt(own)
                 continue
@@ -315,6 +318,8 @@ class Workshop:
                 if isinstance(judge, Clusters):
                     seed, umap = seed_of(self.plan, cell.repeat), self.plan.umap
                     found |= cluster_rows(run, judge, laid, seed, umap=umap)
+                if isinstance(judge, Latent):
+                    found |= latent_rows(registry.find(arm.method), run, judge)
         if arm.scope == "sites" and first:
             self._save(arm, job.scenario, runs["all"])
         return found

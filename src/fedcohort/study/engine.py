@@ -21,7 +21,7 @@ from fedcohort.data.design import Design
 from fedcohort.data.dictionary import Dictionary
 from fedcohort.data.outcome import Outcome, Survival
 from fedcohort.privacy.guard import SiteGuard
-from fedcohort.protocol import Federation, Fitted, Method, SettingError, Task
+from fedcohort.protocol import DataError, Federation, Fitted, Method, SettingError, Task
 from fedcohort.protocol.host import Host
 from fedcohort.protocol.ledger import Ledger
 from fedcohort.protocol.private import Dp
@@ -103,8 +103,12 @@ class Problem:
 
     def of_clusters(self) -> Problem:
         """Return the problem of finding groups; an outcome, if there is one, only judges them."""
+        return self.aside_of("clustering")
+
+    def aside_of(self, task: str) -> Problem:
+        """Return the problem of a task without an outcome; one that there is only judges."""
         aside = self.outcome or self.aside
-        return dataclasses.replace(self, task="clustering", outcome=None, aside=aside)
+        return dataclasses.replace(self, task=task, outcome=None, aside=aside)
 
     def learnt(self) -> Problem:
         """Return the problem as a fit sees it: without the columns of an outcome that only judges.
@@ -283,6 +287,8 @@ def fit_over(
     table: Mapping[str, Any],
     seed: int,
     trail: Trail | None = None,
+    *,
+    every: bool = False,
 ) -> Run:
     """Fit one method over a federation, wherever its sites are.
 
@@ -291,8 +297,11 @@ def fit_over(
     problem : what is known about the sites' tables; its own tables are not looked at.
     trail : of the federation's ledger.
     settings, table, seed : as `fit_once`, which says what is raised as well.
+    every : whether these are all sites of a study; then a view that none of them has is a DataError
+        (where tables can be looked at, `data.checks` says so before).
     """
     config = method.configure(settings)
+    method.check_gaps(table)
     check_visible(problem.secure, method, config)
     method.check_sites(config, len(fed.sites))
     _check_entry(problem.outcome, method)
@@ -304,9 +313,15 @@ def fit_over(
         fed.accounted(account)
     design = _designed(fed, problem, method, config, table)
     trail.n_preprocess = len(trail.ledger.lines)
+    if every and (nowhere := preprocess.empty_views(design, problem.dictionary)):
+        raise DataError(
+            f"no site has a value of the view {nowhere[0]!r}. Take it out of the dictionary, or "
+            f"ask the sites for their tables' headers."
+        )
     task = Task(
         kind=problem.kind,
         features=design.features,
+        views=design.views,
         seed=seed,
         min_cell=problem.min_cell,
         offset=bool(design.offset),
@@ -370,7 +385,8 @@ def _designed(
         return method.design(config, problem.dictionary, problem.outcome)
     if problem.dp is not None:
         preprocess.check_options(table, method.preprocess)
-        return private.design(config, problem.dictionary, problem.outcome)
+        impute = table.get("impute", "mean")
+        return private.design(config, problem.dictionary, problem.outcome, impute)
     return preprocess.fit_design(
         fed,
         problem.dictionary,

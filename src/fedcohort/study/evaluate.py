@@ -8,6 +8,7 @@ besides predictions, and is the same for every arm of a repeat:
     classification   `Labels`: test, y (n,) 0/1; of a binary outcome
     regression       `Values`: test, y (n,), usual; of a continuous outcome or a count
     clustering       `Clusters`: test, train; an outcome that no fit has seen, or none
+    latent           `Latent`: the same
 
 All know `min_cell`: of fewer patients nothing is shown by itself.
 """
@@ -28,11 +29,13 @@ from fedcohort.study.engine import Problem
 from fedcohort.study.judges.base import Judge
 from fedcohort.study.judges.classification import Labels
 from fedcohort.study.judges.clusters import Clusters
+from fedcohort.study.judges.latent import Latent
 from fedcohort.study.judges.regression import Values
 from fedcohort.study.judges.survival import Yardstick
 
 __all__ = [
-    "Clusters", "Judge", "Labels", "Values", "Yardstick", "check", "judge_of", "score", "taught",
+    "Clusters", "Judge", "Labels", "Latent", "Values", "Yardstick", "check", "judge_of", "score",
+    "taught",
 ]  # fmt: skip
 
 
@@ -41,11 +44,16 @@ def check(outcome: Outcome | None, task: str = "") -> None:
 
     Raises
     ------
-    SettingError : it is a category of several classes, or there is none; of clusters, a number.
+    SettingError : it is a category of several classes, or there is none; of clusters and latent
+        coordinates, a number.
     """
-    if task == "clustering":
+    if task in ("clustering", "latent"):
         if isinstance(outcome, (Continuous, Count)):
-            raise SettingError("clusters are judged by survival or by classes, not by a number.")
+            raise SettingError(
+                "clusters are judged by survival or by classes, not by a number."
+                if task == "clustering"
+                else "latent coordinates are judged by classes, not by a number."
+            )
         return
     if not isinstance(outcome, (Survival, Binary, Continuous, Count)):
         kind = "no outcome" if outcome is None else f"a {type(outcome).__name__.lower()} outcome"
@@ -71,6 +79,8 @@ def judge_of(problem: Problem, test: pd.DataFrame, seed: int = 0) -> Judge:
     """
     if problem.kind == "clustering":
         return Clusters.of(problem, test, seed)
+    if problem.kind == "latent":
+        return Latent.of(problem, test)
     outcome = problem.outcome
     check(outcome)
     if isinstance(outcome, (Survival, Continuous, Count)):
@@ -84,7 +94,7 @@ def judge_of(problem: Problem, test: pd.DataFrame, seed: int = 0) -> Judge:
 
 def taught(judge: Judge, problem: Problem) -> Judge:
     """Return the judge of a model of these training rows, such as those of one site alone."""
-    return judge.taught(problem) if isinstance(judge, Clusters) else judge
+    return judge.taught(problem) if isinstance(judge, (Clusters, Latent)) else judge
 
 
 def score(problem: Problem, rows: pd.DataFrame, said: Array) -> float:

@@ -39,7 +39,9 @@ from fedcohort.study import fit_lines, saved
 from fedcohort.study.arms import BOUNDS, PREPROCESS
 from fedcohort.study.drowned import drowned
 from fedcohort.study.engine import Problem, Run, fit_once, told_of_noise
+from fedcohort.study.filled import completed, intervals
 from fedcohort.study.free_parameters import crowded, free_parameters
+from fedcohort.study.plan import ASIDE
 from fedcohort.study.privacy import FEWEST, checked_secure
 from fedcohort.study.yamlfile import nearest
 
@@ -97,7 +99,8 @@ def simulate(
         these with a column that names each row's site. A site without an event may take part.
     outcome : what is predicted; None for that which the dictionary marks, or for methods without.
     sites : the site column, where `frames` is one table.
-    views : columns by view (modality); a site may lack them.
+    views : columns by view (modality); a site may lack all columns of one, whose values then are
+        missing there, and some site has them.
     dictionary : a data dictionary, as a path or a mapping; drafted from the tables otherwise.
 
     Raises
@@ -113,8 +116,7 @@ def simulate(
     if known is None:
         found = {name: canonical(frame, described) for name, frame in found.items()}
     described = without(described, sites).with_views(views or {})
-    whole = known is not None and not any(v.view for v in described.variables.values())
-    about = with_outcome(described if whole else None, outcome)
+    about = with_outcome(described if known is not None else None, outcome)
     checks.check_sheets(_sheets(found, sites, about), outcome, about, eventless=True)
     tables = found if sites is None else by_column(found[TABLE], sites, TABLE)
     return Cohort(tables, described, outcome, seed, drafted=known is None)
@@ -229,14 +231,35 @@ class Fit:
         return pd.DataFrame(rows, columns=list(self.parts.design.features))
 
     def sample(self, n: int, seed: int = 0) -> pd.DataFrame:
-        """Return n synthetic rows."""
-        rows = self._give("sample", n, np.random.default_rng(seed))
-        return pd.DataFrame(rows, columns=list(self.parts.design.features))
+        """Return n synthetic rows: the table's columns, in its units; levels the likeliest ones."""
+        return self.parts.design.table(self._give("sample", n, np.random.default_rng(seed)))
 
     def impute(self, table: Any) -> pd.DataFrame:
-        """Return the table's features with missing entries filled."""
-        rows = self._give("impute", self._x(table))
-        return pd.DataFrame(rows, columns=list(self.parts.design.features))
+        """Return the table with missing cells filled, in its units; those known as they are.
+
+        Columns of a view that the table lacks are added.
+        """
+        frame = self._canonical(table)
+        filled = self.parts.design.table(self._give("impute", self.parts.design.matrix(frame)))
+        whole = completed(frame, filled)
+        return whole.set_axis(table.index) if isinstance(table, pd.DataFrame) else whole
+
+    def intervals(self, table: Any, level: float = 0.95) -> pd.DataFrame:
+        """Return a row for each missing number that `impute` fills: row, column, value, low, high.
+
+        Rows are numbered from 0. Intervals are the model's, of a linear scale of its features.
+
+        Raises
+        ------
+        NotSupported : the method tells no spread; or the fit's scale is that of quantiles.
+        SettingError : the level is not between 0 and 1.
+        """
+        if not 0 < level < 1:
+            raise SettingError(f"level is {level!r}; give a number between 0 and 1.")
+        x = self._x(table)
+        return intervals(
+            self.parts.design, x, self._give("impute", x), self._give("imputed_sd", x), level
+        )
 
     def plot(self, *others: Fit, names: Sequence[str] = (), covariate: str = "") -> Picture:
         """Return a picture of this fit, with others laid over it: ``svg``, and ``save(path)``.
@@ -265,9 +288,12 @@ class Fit:
         self._own("save")
         saved.write(Path(folder), self.parts)
 
-    def _x(self, table: Any) -> Array:
+    def _canonical(self, table: Any) -> pd.DataFrame:
         self._own("predictions")
-        return self.parts.design.matrix(canonical(as_pandas(table), self.parts.dictionary))
+        return canonical(as_pandas(table), self.parts.dictionary)
+
+    def _x(self, table: Any) -> Array:
+        return self.parts.design.matrix(self._canonical(table))
 
     def _own(self, what: str) -> None:
         if self.sites:
@@ -348,6 +374,7 @@ def fit(
             table[key] = checked(key, value)
         except SettingError as error:
             raise SettingError(f"{key} is {value!r}; {error}") from None
+    entry.check_gaps(table)
     bound = settings.get("strategy") in BOUNDS
     asked = _private(dp, fed, settings["strategy"] if bound else "")
     secure = checked_secure(secure_aggregation, FEWEST if bound else len(fed.frames))
@@ -362,8 +389,8 @@ def fit(
         noise=noise,
         workers=workers,
     )
-    if problem.kind not in entry.tasks and "clustering" in entry.tasks:
-        problem = problem.of_clusters()
+    if problem.kind not in entry.tasks:
+        problem = next((problem.aside_of(t) for t in ASIDE if t in entry.tasks), problem)
     if problem.kind not in entry.tasks:
         raise SettingError(fit_lines.serves(entry, fed.outcome))
 

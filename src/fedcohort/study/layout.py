@@ -13,6 +13,7 @@ from fedcohort.arrays import Array
 from fedcohort.data import checks, sources
 from fedcohort.data.dictionary import Dictionary
 from fedcohort.data.frames import site_names, without
+from fedcohort.data.modalities import columns_by_view
 from fedcohort.data.outcome import Binary, Continuous, Count, Outcome, Survival
 from fedcohort.data.partition import partition
 from fedcohort.data.preprocess import check_roles, strata_levels
@@ -25,7 +26,7 @@ from fedcohort.study.engine import Problem
 from fedcohort.study.exclusion import Stage, exclude
 from fedcohort.study.few_sites import check_sites
 from fedcohort.study.opening import opened
-from fedcohort.study.plan import Plan, Scenario
+from fedcohort.study.plan import ASIDE, Plan, Scenario
 from fedcohort.study.privacy import check_visible, checked_secure
 from fedcohort.study.reader import LONGEST_NAME
 from fedcohort.study.splits import strata, stratified
@@ -83,9 +84,9 @@ def load(plan: Plan, data: Any = None) -> Table:
         )
     source, dictionary, outcome = found.source, found.dictionary, found.outcome
     known = with_outcome(dictionary, outcome)
-    groups = plan.task == "clustering"
-    checks.check_sheets(found.sheets, outcome, known, natural=found.natural, eventless=groups)
-    if groups:
+    aside = plan.task in ASIDE
+    checks.check_sheets(found.sheets, outcome, known, natural=found.natural, eventless=aside)
+    if aside:
         dictionary = _without_marked(dictionary, found.marked, outcome)
     frame, site = _rows(plan, source)
     frame, site, flow = exclude(frame, site, outcome, plan.exclude, plan.source)
@@ -97,7 +98,7 @@ def load(plan: Plan, data: Any = None) -> Table:
     _check_roles(plan, dictionary, outcome)
     natural = _natural(plan, site)
     n_sites = plan.n_sites or natural
-    _enough(plan, frame, None if groups else outcome, n_sites)
+    _enough(plan, frame, None if aside else outcome, n_sites)
     return Table(
         frame, site, dictionary, outcome, n_sites, source.description, source.licence, flow
     )
@@ -237,7 +238,7 @@ class Laid:
 def test_rows(plan: Plan, table: Table, repeat: int) -> Array:
     """Return which rows of the table (n,) are the blind test rows of one repeat."""
     rng = np.random.default_rng((plan.seed, repeat, 0x7465))
-    by = None if plan.task == "clustering" else table.outcome  # no part of groups depends on it
+    by = None if plan.task in ASIDE else table.outcome  # no part of a fit depends on it
     return stratified(strata(table.frame, by, table.site), plan.test_fraction, rng)
 
 
@@ -248,6 +249,13 @@ def drawn(plan: Plan, table: Table) -> Array:
     """
     rng = np.random.default_rng((plan.seed, 0x626F6F74))
     return resampled.multiplicities(len(table.frame), plan.draws, rng)
+
+
+def _views(table: Table) -> dict[str, list[str]]:
+    """Return the columns of each view, in order, but for the outcome's, which every site has."""
+    taken = () if table.outcome is None else table.outcome.columns
+    known = table.dictionary.variables.values()
+    return columns_by_view(v for v in known if v.name not in taken)
 
 
 def lay_out(plan: Plan, table: Table, scenario: Scenario, repeat: int) -> Laid:
@@ -267,6 +275,7 @@ def lay_out(plan: Plan, table: Table, scenario: Scenario, repeat: int) -> Laid:
             table.n_sites,
             seed_of(plan, repeat),
             table.outcome,
+            views=_views(table),
             **scenario.options,
         )
     if any(arm.scope == "sites" for arm in plan.arms):
@@ -295,7 +304,7 @@ def lay_out(plan: Plan, table: Table, scenario: Scenario, repeat: int) -> Laid:
         patients=patients,
         scenario=scenario.name,
     )
-    problem = problem.of_clusters() if plan.task == "clustering" else problem
+    problem = problem.aside_of(plan.task) if plan.task in ASIDE else problem
     natural = scenario.rule == "natural" and table.site is not None
     return Laid(
         problem,

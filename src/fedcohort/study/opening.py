@@ -16,7 +16,7 @@ from fedcohort.data.outcome import Outcome
 from fedcohort.data.quality import Sheet
 from fedcohort.protocol import DataError
 from fedcohort.study.exclusion import stays
-from fedcohort.study.plan import Plan
+from fedcohort.study.plan import ASIDE, Plan
 
 
 @dataclass(frozen=True)
@@ -87,14 +87,14 @@ def _formed(source: sources.Source, dictionary: Dictionary) -> sources.Source:
 def _outcome(plan: Plan, source: sources.Source, known: Dictionary | None) -> Outcome | None:
     """Return the outcome of the study file, else that of the dictionary, else of the sample.
 
-    Clusters are judged by an outcome that the file names, and by no other.
+    Where an outcome only judges, it is one that the file names, and no other.
 
     Raises
     ------
     DataError : it does not fit the task, or nobody names one where the task needs one.
     """
     outcome = plan.outcome or _marked(source, known)
-    if plan.task == "clustering":
+    if plan.task in ASIDE:
         return plan.outcome
     if outcome is None and plan.task in ("survival", "classification", "regression"):
         raise DataError(

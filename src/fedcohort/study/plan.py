@@ -13,8 +13,9 @@ from typing import Any, cast
 
 from fedcohort.data.outcome import Binary, Category, Continuous, Count, Outcome, Survival
 from fedcohort.data.sql import is_url, problem_of_query, problem_of_url
-from fedcohort.protocol import Dp, SettingError, registry
-from fedcohort.study import clustering, privacy
+from fedcohort.data.thirds import THIRDS, check_thirds
+from fedcohort.protocol import Dp, SettingError, StudyError, registry
+from fedcohort.study import clustering, latent, privacy
 from fedcohort.study.arms import PREPROCESS, Arm, arms_of, preprocess_value, tuning
 from fedcohort.study.exclusion import REASONS
 from fedcohort.study.privacy import Privacy
@@ -27,9 +28,10 @@ TASKS = (
 #: Ways to make sites of one table, and the options that each one has.
 SPLITS: Mapping[str, tuple[str, ...]] = {
     "iid": (), "unbalanced": ("hub",), "by-outcome": (), "by-feature": ("feature",),
-    "dirichlet": ("alpha",), "groups": ("group",),
+    "dirichlet": ("alpha",), "groups": ("group",), "by-group": ("group",),
+    "views": ("lacking", "group"),
 }  # fmt: skip
-OPTIONS = tuple(option for options in SPLITS.values() for option in options)
+OPTIONS = tuple(dict.fromkeys(option for options in SPLITS.values() for option in options))
 #: What `data.source` says of a study whose rows are at the sites of a network; its one scenario.
 NETWORK = "network"
 #: What each kind of task is judged by; a task that is missing here cannot be judged yet.
@@ -40,7 +42,10 @@ METRICS: Mapping[str, tuple[str, ...]] = {
         "r2", "rmse", "mae", "calibration_slope", "calibration_intercept", "poisson_deviance",
     ),
     "clustering": clustering.METRICS,
+    "latent": latent.METRICS,
 }  # fmt: skip
+#: Tasks whose outcome, if there is one, only judges: no fit sees it.
+ASIDE = ("clustering", "latent")
 #: Metrics of counts alone.
 OF_COUNTS = ("poisson_deviance",)
 TOP = (
@@ -130,6 +135,8 @@ def check(doc: Document, base: Path, *, network: bool = False) -> Plan:
         source, query = _source(reader)
         outcome = _outcome(reader, task, source)
         column, n_sites, default = _sites(reader, data, source)
+    scenarios = (default,) if network else _scenarios(reader, default)
+    _check_thirds(reader, n_sites, scenarios)
     if isinstance(outcome, Survival) and outcome.entry:
         _check_entries(reader, outcome.entry)
     preprocess = {
@@ -139,12 +146,14 @@ def check(doc: Document, base: Path, *, network: bool = False) -> Plan:
     tune = tuning(reader)
     if task == "clustering":
         clustering.check(doc, tune)
+    if task == "latent":
+        latent.check(doc, tune, network=network)
     reader.mapping(("evaluate",), ("test_fraction", "repeats", "draws", "metrics", "umap"))
     found = privacy.read(reader)
     arms = arms_of(reader, task, preprocess, tune)
     if found.dp is not None:
         _check_private(reader, found.dp, arms, tune)
-    metrics = _metrics(reader, task, outcome, arms)
+    metrics = _metrics(reader, task, outcome, arms, private=found.dp is not None)
     if network and task == "clustering":
         metrics = clustering.over_network(metrics)
         if not metrics:
@@ -164,7 +173,7 @@ def check(doc: Document, base: Path, *, network: bool = False) -> Plan:
         outcome=outcome,
         site_column=column,
         n_sites=n_sites,
-        scenarios=(default,) if network else _scenarios(reader, default),
+        scenarios=scenarios,
         arms=arms,
         test_fraction=reader.number(("evaluate", "test_fraction"), 0.25, 0.0, 1.0, open_ends=True),
         repeats=reader.whole(("evaluate", "repeats"), 5, low=1, high=MOST_REPEATS),
@@ -216,12 +225,12 @@ def _outcome(reader: Reader, task: str, source: str) -> Outcome | None:
         reader.mapping(where, ("time", "event", "entry"), required=("time", "event"))
         entry = reader.text((*where, "entry"), "")
         return Survival(reader.text((*where, "time")), reader.text((*where, "event")), entry)
-    if task == "clustering" and "time" in reader.mapping(where, ("time", "event", "y", "type")):
+    if task in ASIDE and "time" in reader.mapping(where, ("time", "event", "y", "type")):
         reader.mapping(where, ("time", "event"), required=("time", "event"))
         return Survival(reader.text((*where, "time")), reader.text((*where, "event")))
     reader.mapping(where, ("y", "type"), required=("y",))
     y = reader.text((*where, "y"))
-    if task in ("classification", "clustering"):
+    if task in ("classification", *ASIDE):
         kind = reader.choice((*where, "type"), ("binary", "category"), "binary")
         return Binary(y) if kind == "binary" else Category(y)
     kind = reader.choice((*where, "type"), ("continuous", "count"), "continuous")
@@ -277,7 +286,7 @@ def _exclude(reader: Reader, task: str) -> tuple[str, ...]:
 
 
 def _metrics(
-    reader: Reader, task: str, outcome: Outcome | None, arms: tuple[Arm, ...]
+    reader: Reader, task: str, outcome: Outcome | None, arms: tuple[Arm, ...], *, private: bool
 ) -> tuple[str, ...]:
     """Return the metrics that are asked for; all of the outcome's by default."""
     where: Where = ("evaluate", "metrics")
@@ -286,6 +295,8 @@ def _metrics(
     known = tuple(m for m in METRICS[task] if counts or m not in OF_COUNTS)
     if task == "clustering":
         known = clustering.metrics_of(outcome, arms)
+    if task == "latent":
+        known = latent.metrics_of(outcome, arms, private=private)
     if asked is None:
         return known
     for i, metric in enumerate(cast("list[Any]", asked) if isinstance(asked, list) else ()):
@@ -357,13 +368,21 @@ def _scenarios(reader: Reader, default: Scenario) -> tuple[Scenario, ...]:
     return tuple(found)
 
 
-def _options(
-    reader: Reader, where: Where, rule: str, given: Mapping[str, Any]
-) -> dict[str, float | str]:
+def _check_thirds(reader: Reader, n: int | None, scenarios: tuple[Scenario, ...]) -> None:
+    """Refuse a number of sites that a scenario cannot divide in three."""
+    for scenario in scenarios if n is not None else ():
+        if scenario.rule in THIRDS and n is not None:
+            try:
+                check_thirds(scenario.rule, n)
+            except StudyError as error:
+                raise reader.doc.error(("data", "sites", "n"), str(error)) from None
+
+
+def _options(reader: Reader, where: Where, rule: str, given: Mapping[str, Any]) -> dict[str, Any]:
     """Return a split's options, checked; those of another split are errors."""
     options = {k: v for k, v in given.items() if k in OPTIONS}
     known = SPLITS.get(rule, ())
-    found: dict[str, float | str] = {}
+    found: dict[str, Any] = {}
     for key in options:
         here = (*where, key)
         if key not in known:
@@ -373,8 +392,13 @@ def _options(
             found[key] = reader.number(here, 0.4, 0.0, 1.0, open_ends=True)
         elif key == "alpha":
             found[key] = reader.number(here, 0.5, 0.0, 1e6)
+        elif key == "lacking":
+            names = reader.listed(here, "of two views, such as [mri, pet]")
+            found[key] = [reader.text((*here, i)) for i in range(len(names))]
+            if len(set(found[key])) != 2 or len(names) != 2:
+                raise reader.doc.error(here, "expected a list of two views, such as [mri, pet].")
         else:
             found[key] = reader.text(here)
-    if rule == "groups" and "group" not in found:
+    if rule in ("groups", "by-group") and "group" not in found:
         raise reader.doc.error(where, "the key 'group' is missing: the column of the groups.")
     return found

@@ -74,15 +74,14 @@ def held(
     """
     if method.held is None:
         return {}
-    if method.raw:
-        features = ()
-    elif method.design is not None:
-        features = method.design(config, dictionary, outcome).features
-    else:
-        features = design(config, dictionary, outcome).features
+    features = views = ()
+    if not method.raw:
+        made = (method.design or design)(config, dictionary, outcome)
+        features, views = made.features, made.views
     task = Task(
         kind="latent" if outcome is None else outcome.kind,
         features=features,
+        views=views,
         dictionary=dictionary if method.raw else None,
         outcome_of=outcome if method.raw else None,
         dp=dp.clipped(method.clips),
@@ -153,8 +152,14 @@ def check_sites(dp: Dp, sites: int) -> None:
         )
 
 
-def design(config: Any, dictionary: Dictionary, outcome: Outcome | None) -> Design:
+def design(
+    config: Any, dictionary: Dictionary, outcome: Outcome | None, impute: str = "mean"
+) -> Design:
     """Return the design of a private fit, which no site is asked for.
+
+    Parameters
+    ----------
+    impute : "none" leaves missing values as NaN.
 
     Raises
     ------
@@ -163,7 +168,7 @@ def design(config: Any, dictionary: Dictionary, outcome: Outcome | None) -> Desi
     from fedcohort.data.preprocess import bounded_design  # it brings pandas
 
     roles = {role: getattr(config, role, "") for role in ("offset", "weights", "strata")}
-    return bounded_design(dictionary, outcome, **roles)
+    return bounded_design(dictionary, outcome, impute=impute, **roles)
 
 
 def check_dictionary(

@@ -25,7 +25,7 @@ from fedcohort.data import preprocess
 from fedcohort.data.dictionary import Dictionary
 from fedcohort.data.outcome import Continuous, Count, Outcome, Survival
 from fedcohort.protocol import Method, registry
-from fedcohort.study import clusters, private
+from fedcohort.study import clusters, latent_rows, private
 from fedcohort.study.agreement import with_agreement
 from fedcohort.study.arms import Arm
 from fedcohort.study.card import card
@@ -56,6 +56,9 @@ LISTED = (
     "by_centre", "heterogeneity", "importance", "roc", "residuals", "pooled", "dropped",
     "crowded", "drowned",
 )  # fmt: skip
+
+#: The same of single kinds of task.
+OF_TASK = {"clustering": clusters.KEYS, "latent": latent_rows.KEYS}
 
 
 @dataclass(frozen=True)
@@ -115,7 +118,7 @@ def write_all(shop: Shelf, about: About, out: Path, seconds: float, command: str
         shown = with_agreement(shown, about.drawn)
     by_draws = about.intervals == "draws"
     rows = list(rows_of(shown))
-    keys = (*LISTED, *clusters.KEYS) if plan.task == "clustering" else LISTED
+    keys = (*LISTED, *OF_TASK.get(plan.task, ()))
     listed = {key: list(tagged(shown, key)) for key in keys}
     listed["by_centre"] = [_centre(row, about.test) for row in listed["by_centre"]]
     results: dict[str, Any] = {

@@ -23,6 +23,7 @@ import numpy as np
 import pandas as pd
 
 from fedcohort.arrays import Array
+from fedcohort.data.canonical import canonical
 from fedcohort.protocol import FedcohortError, Fitted, Method, SettingError, registry
 from fedcohort.protocol.errors import WorkerLost
 from fedcohort.protocol.ledger import Ledger
@@ -170,10 +171,11 @@ def _row_folds(problem: Problem, seed: int) -> list[Fold]:
 
     A row's fold is a hash of its values, which each site can compute: it is the same for every
     arm, scenario and bound, so that their choices differ by what they do and not by luck, and
-    equal rows are never on both sides.
+    equal rows are never on both sides. A view that a site lacks counts as missing, as it is among
+    pooled rows.
     """
     frames = problem.frames
-    fold = {n: _hashed(frame, seed) % ROW_FOLDS for n, frame in frames.items()}
+    fold = {n: _hashed(_whole(f, problem), seed) % ROW_FOLDS for n, f in frames.items()}
 
     def part(i: int) -> Fold:
         kept = {n: f[fold[n] != i].reset_index(drop=True) for n, f in frames.items()}
@@ -183,6 +185,15 @@ def _row_folds(problem: Problem, seed: int) -> list[Fold]:
 
     made = [part(i) for i in range(ROW_FOLDS)]
     return [(kept, held) for kept, held in made if len(held) and kept.can_teach]
+
+
+def _whole(frame: pd.DataFrame, problem: Problem) -> pd.DataFrame:
+    """Return a table with all columns of the dictionary, where that has views; else as it is."""
+    known = problem.dictionary.variables
+    if not any(v.view for v in known.values()):
+        return frame
+    others = [c for c in frame.columns if c not in known]
+    return canonical(frame.reindex(columns=[*known, *others]), problem.dictionary)
 
 
 def _hashed(frame: pd.DataFrame, seed: int) -> Array:

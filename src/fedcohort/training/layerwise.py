@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from fedcohort.arrays import Array
+from fedcohort.data.remembered import remembered
 from fedcohort.models.autoencoder import Autoencoder
 from fedcohort.models.latent import encoded
 from fedcohort.models.network import initial, network
@@ -24,7 +25,7 @@ from fedcohort.protocol import Federation, Site, gathered, summed
 from fedcohort.training.course import Schedule
 from fedcohort.training.plan import Plan
 from fedcohort.training.robust import MEAN, Aggregation
-from fedcohort.training.rows import Rows, remembered, tensor
+from fedcohort.training.rows import Rows, tensor
 from fedcohort.training.server import Rule, Server
 from fedcohort.training.strategies import PLAIN, Update, Visit, Visits, averaging
 

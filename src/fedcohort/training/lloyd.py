@@ -19,20 +19,24 @@ sums only if no row can be singled out of them, with m = `least`:
             help, or all rows that would move stay, the rounds end.
 
 So with m > 1 a few rows may not be where the pooled table's rounds would have them: fewer than m
-for each cut. With one site m is 1, and nothing is held back. Not looked at: what rounds further
-apart, or several fits, tell together.
+for each cut. A fit of one site has an m of 1, and nothing is held back. Not looked at: what rounds
+further apart that lead from one place to another, or several fits, tell together.
 
 Once rounds have settled, a cluster may be merged with another and a third one split (`training.
-swaps`), and rounds go on from there, under the same rules; what had the least W counts.
+swaps`), and rounds go on from there, under the same rules; what had the least W counts. They often
+come back to where they were, but for a few rows. So the rule of unions then holds for all rounds
+before the swap: more rows stay where they are, and where that does not help, rounds end.
 
-Revealed: `Near` and `Sums` (`training.partition`) in each round, as sums over all sites.
+Revealed: `Near` and `Sums` (`training.partition`) in each round, and `Flows` in those after a swap,
+as sums over all sites.
 
 A site that leaves. All clusters' sums of a round add up to the total of the rows in them. So a sum
 over those left, less one before, is the leaver's own total, however clusters have changed, and its
 own clusters' sums where they have not: what a mask hides, and no quorum allows. So no more sums are
 asked for. With one round of sums or more the clusters last summed, which have all sites in them,
-are what is found; before that the fit ends by name. A round counts before it sums, so that a leaver
-is missed first in a count; one that leaves between the two is missed in that one sum.
+are what is found; before that the fit ends by name, as the total of all rows may be known by then
+(`seeding.Moments`). A round counts before it sums, so that a leaver is missed first in a count; one
+that leaves between the two is missed in that one sum.
 """
 
 from __future__ import annotations
@@ -52,16 +56,14 @@ from fedcohort.protocol import (
     SiteUnavailable,
     check_all_answered,
 )
-from fedcohort.training.partition import Cells, Near, count, count_near, sum_near
+from fedcohort.training.partition import STEPS as STEPS
+from fedcohort.training.partition import Cells, Near, count, count_near, count_since, sum_near
 from fedcohort.training.points import PLAIN, Space
 from fedcohort.training.swaps import swapped
 from fedcohort.training.swaps import swaps as possible
 
 #: Part of W by which a swap must lower it.
 BETTER = 1e-9
-
-#: Every step that the rounds ask for.
-STEPS = (count_near, sum_near)
 
 
 @dataclass(frozen=True)
@@ -113,7 +115,7 @@ def lloyd(
 
     Parameters
     ----------
-    least : m, the fewest rows that a sum, or a difference of two, may be over; with one site 1.
+    least : m, the fewest rows that a sum, or a difference of two, may be over.
     rounds : the most of them, in all.
     tol : end where Σ_j of the squared moves of the centroids is at most this part of a coordinate's
         mean variance within clusters; 0 goes on until no row moves.
@@ -125,8 +127,7 @@ def lloyd(
     Raises
     ------
     DataError : fewer than m rows in all.
-    SiteUnavailable : a site left after the first call and before the first sums; or fewer are left
-        than the quorum.
+    SiteUnavailable : a site is away before the first sums; or fewer are left than the quorum.
     """
     return _Rounds(fed, space, start, rng, least, tol, reseeds, centre).run(rounds, counted, swaps)
 
@@ -141,6 +142,8 @@ class _Rounds:
     asked : the partition last summed; None before the first.
     summed : what was found when it was; None before the first.
     tried : centroids (k, d) after swaps that rounds have gone on from.
+    rounds, since : partitions summed, in their order, and how many were before the last swap.
+    home : the one last summed before rounds had settled where W is least so far.
     """
 
     def __init__(
@@ -155,7 +158,7 @@ class _Rounds:
         centre: Callable[[Array], Array] | None,
     ):
         self.fed, self.space, self.rng, self.tol = fed, space, rng, tol
-        self.least = max(least, 1) if len(fed.sites) > 1 else 1
+        self.least = max(least, 1)
         self.reseeds, self.centre = reseeds, centre
         self.at = np.array(start, float)
         self.k = len(start)
@@ -165,6 +168,9 @@ class _Rounds:
         self.done, self.converged = 0, False
         self.summed: Found | None = None
         self.tried: list[Array] = []
+        self.rounds: list[Cells] = []
+        self.since = 0
+        self.home: Cells | None = None
 
     def run(self, most: int, counted: bool, swaps: int) -> Found:
         """Return what the rounds come to."""
@@ -172,15 +178,17 @@ class _Rounds:
         rounds, best = iter(self.fed.rounds(most) if counted else range(most)), None
         try:
             best = self._settle(rounds, counted)
+            self.home = self.asked
             for _ in range(swaps):
                 if (start := self._swap(best)) is None:
                     break
                 self.at = start if self.centre is None else self.centre(start)
                 self.variance, self.weight = best.variance, best.counts
+                self.since = len(self.rounds)
                 self.inertia = math.inf  # until it is summed: a swap may lead to the same clusters
                 found = self._settle(rounds, counted)
                 if not found.dropped and found.inertia < best.inertia * (1 - BETTER):
-                    best = found
+                    best, self.home = found, self.asked
         except QuorumLost:
             raise
         except SiteUnavailable:
@@ -217,6 +225,8 @@ class _Rounds:
     def _go(self, rounds: Iterator[int], counted: bool) -> None:
         for _ in rounds:
             cells = self._next()
+            if cells is not None:
+                cells = self._apart(cells)
             if cells is None:
                 self.converged = True
                 return
@@ -230,13 +240,13 @@ class _Rounds:
                 return
 
     def _open(self) -> None:
-        """Ask how many rows there are; who does not answer takes no part."""
+        """Ask how many rows there are."""
         now = Cells.around(self.at[:1])
         near = self.fed.sum(
             count_near, path=now.path, moves=now.moves, before=now.path[:0],
             moves_before=now.moves, **self.space.given,
         )  # fmt: skip
-        self.fed = self.fed.only(self.fed.answered)
+        check_all_answered(self.fed)
         if near.rows < self.least:
             raise DataError(
                 f"{int(near.rows)} rows in all are too few to cluster; sums need {self.least}. "
@@ -251,7 +261,7 @@ class _Rounds:
         if len(self.at) < self.k and self.reseeds and (cells := self._split()):
             return cells
         if self.asked.clusters == len(self.at):
-            may, flow, held = self._moves(self.asked)
+            may, flow, held = self._moves(self.asked, self.least)
             if (flow.sum(axis=0) >= self.least).all():
                 self.moving = held
                 if not (flow - np.diag(flow.diagonal())).any() or self._gives_away(flow):
@@ -261,12 +271,15 @@ class _Rounds:
         self.moving = _moving(flow)
         return None if self._gives_away(flow) else Cells.around(self.at)
 
-    def _moves(self, asked: Cells) -> tuple[Array, Array, int]:
-        """Return which moves may be (k, k), the rows by move (k, k), and those held back."""
+    def _moves(self, asked: Cells, least: int) -> tuple[Array, Array, int]:
+        """Return which moves may be (k, k), the rows by move (k, k), and those held back.
+
+        least : rows of a cut that may be.
+        """
         k = len(self.at)
         tried = asked.then(self.at, np.ones((k, k), np.bool_))
         flow = count(self.fed, tried, asked, self.space).flow
-        may = allowed(flow, self.least)
+        may = allowed(flow, least)
         held = np.where(may, 0, flow)
         return may, flow - held + np.diag(held.sum(axis=1)), int(held.sum())
 
@@ -297,6 +310,26 @@ class _Rounds:
         self.at = at
         return Cells.around(at)
 
+    def _apart(self, cells: Cells) -> Cells | None:
+        """Return clusters whose sums, less those of a round before the last swap, are over many.
+
+        Where they are not, more rows stay than m asks for, twice as many each time: what is far
+        from a swap is then as it was when it was last summed. None where nothing is left to move.
+        """
+        if self.least <= 1 or not self.since or self.asked is None:
+            return cells
+        before, k, held = self.rounds[: self.since], len(self.at), self.least
+        base = self.asked if len(self.rounds) > self.since else self.home
+        while any(map(self._gives_away, count_since(self.fed, cells, before, self.space))):
+            held *= 2
+            if base is None or base.clusters != k:
+                return None
+            may, flow, self.moving = self._moves(base, held)
+            if (flow.sum(axis=0) < self.least).any() or not (flow - np.diag(flow.diagonal())).any():
+                return None
+            cells = base.then(self.at, may)
+        return cells
+
     def _gives_away(self, flow: Array) -> bool:
         """Return whether sums now, less those before, would be over few rows."""
         return self.least > 1 and least_difference(flow) < self.least
@@ -309,6 +342,7 @@ class _Rounds:
         )  # fmt: skip
         check_all_answered(self.fed)
         self.asked, was = cells, self.at
+        self.rounds.append(cells)
         step = told.drift / told.counts[:, None]
         mean = was + step
         self.at = mean if self.centre is None else self.centre(mean)

@@ -4,12 +4,14 @@ A cluster is told by the centroids of a few rounds, a path (t, k, d), and the mo
 allowed between them, so that sites have no memory of it: a row is of the cluster of the nearest
 centroid of the first round, and goes to that of the nearest of the next one if that move may be.
 
-Revealed: `Near` or `Sums`, as a sum over all sites. Who asks sees to it that no sum, and no
-difference of sums, is over few rows (`training.lloyd`).
+Revealed: `Near`, `Flows` or `Sums`, as a sum over all sites. Who asks sees to it that no sum, and
+no difference of sums, is over few rows (`training.lloyd`). So counts come without W: less that of
+the rounds before, it would be a single row's distances wherever one row alone moves.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -23,12 +25,18 @@ from fedcohort.training.points import Kept, Space, points_at
 
 @message
 class Near:
-    """Rows (), of each cluster, counts (k,), by cluster before and now, flow (b, k); and W ()."""
+    """Rows (), those of each cluster, counts (k,), and by cluster before and now, flow (b, k)."""
 
     rows: Array
     counts: Array
     flow: Array
-    within: Array
+
+
+@message
+class Flows:
+    """Rows by cluster of each of r partitions before, and now, flow (r, b, k)."""
+
+    flow: Array
 
 
 @message
@@ -75,9 +83,35 @@ def count_near(
     flow = np.zeros((b, k), np.int64)
     if b:
         np.add.at(flow, (labels(z, before, moves_before), label), 1)
-    within = ((z - path[-1][label]) ** 2).sum()
     counts = np.bincount(label, minlength=k).astype(np.int64)
-    return Near(np.array(len(z)), counts, flow, np.array(within))
+    return Near(np.array(len(z)), counts, flow)
+
+
+@summed
+def count_flows(
+    site: Site[Any, Kept | None],
+    *,
+    path: Array,
+    moves: Array,
+    before: Array,
+    moves_before: Array,
+    space: str,
+    theta: Array,
+    frame: Array,
+    groups: Array,
+) -> Flows:
+    """Count the rows of each cluster by those of each of several partitions before.
+
+    Parameters
+    ----------
+    before, moves_before : (r, t, b, d) and (r, t − 1, b, b), a path and its moves each.
+    """
+    z = points_at(site, space, theta, frame, groups)
+    label = labels(z, path, moves)
+    flow = np.zeros((len(before), before.shape[2], path.shape[1]), np.int64)
+    for own, then, may in zip(flow, before, moves_before, strict=True):
+        np.add.at(own, (labels(z, then, may), label), 1)
+    return Flows(flow)
 
 
 @summed
@@ -110,7 +144,7 @@ def sum_near(
     return Sums(counts, drift, squares)
 
 
-STEPS = (count_near, sum_near)
+STEPS = (count_near, count_flows, sum_near)
 
 
 @dataclass(frozen=True)
@@ -136,6 +170,34 @@ class Cells:
         return Cells(
             np.concatenate([self.path, centroids[None]]), np.concatenate([self.moves, may[None]])
         )
+
+    def padded(self, rounds: int, clusters: int) -> Cells:
+        """Return the same partition by a path of so many rounds and clusters, or more than it has.
+
+        The first round comes several times, and more clusters are in the place of the first, which
+        has the rows of a tie.
+        """
+        early, more = rounds - len(self.path), clusters - self.clusters
+        path = np.concatenate([np.repeat(self.path[:1], early, axis=0), self.path])
+        path = np.concatenate([path, np.repeat(path[:, :1], more, axis=1)], axis=1)
+        return Cells(path, np.pad(self.moves, ((early, 0), (0, more), (0, more))))
+
+
+def count_since(fed: Federation, now: Cells, before: Sequence[Cells], space: Space) -> Array:
+    """Ask for the rows of each cluster by those of each partition before (r, b, k).
+
+    Raises
+    ------
+    SiteUnavailable : a site is away.
+    """
+    long, wide = (max(n) for n in zip(*((len(c.path), c.clusters) for c in before), strict=True))
+    cells = [c.padded(long, wide) for c in before]
+    told = fed.sum(
+        count_flows, path=now.path, moves=now.moves, before=np.stack([c.path for c in cells]),
+        moves_before=np.stack([c.moves for c in cells]), **space.given,
+    )  # fmt: skip
+    check_all_answered(fed)
+    return told.flow
 
 
 def count(fed: Federation, now: Cells, before: Cells | None, space: Space) -> Near:

@@ -8,22 +8,19 @@ no longer.
 
 from __future__ import annotations
 
-import weakref
-from collections.abc import Callable, Hashable
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from fedcohort.arrays import Array
+from fedcohort.data.remembered import remembered
 from fedcohort.models.losses import Loss
 from fedcohort.models.network import FlatNet
 from fedcohort.models.objectives import Objective, loss_of
 from fedcohort.training.plan import Plan
-
-T = TypeVar("T")
 
 #: Rows that an objective is computed of at a time: activations are held for so many.
 BLOCK = 8192
@@ -127,32 +124,3 @@ def tensor(x: Array, plan: Plan) -> Tensor:
     """Return x (n, p) in the plan's type on its device; float64 on the CPU is not copied."""
     held = torch.from_numpy(np.require(x, np.float64, ["C", "W"]))
     return held.to(dtype=getattr(torch, plan.dtype), device=plan.device)
-
-
-@dataclass
-class _Memory:
-    anchor: weakref.ref[Array]
-    kept: dict[Hashable, tuple[Any, Any]]
-
-
-_memories: dict[int, _Memory] = {}
-
-
-def remembered(table: Any, key: Hashable, make: Callable[[], T]) -> T:
-    """Return what `make` gave for this table and key before, or make it now.
-
-    The table's first outcome array is the anchor, or x where it has no outcome: when it is
-    collected, so is all that was made from it. What `make` returns must not hold that array itself.
-    """
-    x, *outcomes = table
-    anchor, *rest = outcomes if outcomes else [x]
-    held = (x, *rest) if outcomes else ()
-    memory = _memories.get(id(anchor))
-    if memory is None or memory.anchor() is not anchor:
-        number = id(anchor)
-        gone = weakref.ref(anchor, lambda _: _memories.pop(number, None))
-        memory = _memories[number] = _Memory(gone, {})
-    full = (key, *map(id, held))
-    if full not in memory.kept:
-        memory.kept[full] = (held, make())
-    return memory.kept[full][1]

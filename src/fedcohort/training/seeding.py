@@ -6,7 +6,8 @@ Each site clusters its own rows; the coordinator puts the sites' centroids toget
 Revealed: `Moments` once, as a sum over all sites; and `OwnCentroids` of each site, once: means and
 sizes of its clusters, none of fewer rows than `least`. A row of a smaller cluster is counted with
 the nearest other one, so that the site's total less its clusters leaves none; a site with fewer
-rows in all sends nothing, and takes no part in what follows.
+rows in all sends nothing, but has its part in the sums that follow: without it they would be those
+of `Moments` less its own few rows.
 """
 
 from __future__ import annotations
@@ -131,14 +132,14 @@ def cloud(
 
     Raises
     ------
-    DataError : fewer than `least` rows in all, of several sites, or none.
+    DataError : fewer than `least` rows in all, or none.
     SiteUnavailable : a site left between the two.
     """
     about = np.zeros(0) if origin is None else origin
     told = fed.sum(sum_points, origin=about, **space.given)
     fed = fed.only(fed.answered)
     n = int(told.rows)
-    if n < max(least if len(fed.sites) > 1 else 1, 1):
+    if n < max(least, 1):
         raise DataError(
             f"{n} rows in all are too few to cluster; sums need {least}. Add sites or rows."
         )
@@ -153,16 +154,24 @@ def cloud(
     return Cloud(fed, n, about + shift, variance, told.fractions == 0)
 
 
-def standard(fed: Federation, space: Space, *, least: int) -> Space:
-    """Return the space with the standard scale, by the moments of all sites' points.
+def standard(fed: Federation, space: Space, *, least: int) -> tuple[Space, Cloud]:
+    """Return the space with the standard scale, by the moments of all sites' points, and these.
 
     A coordinate that does not vary keeps its unit.
+
+    Raises
+    ------
+    DataError, SiteUnavailable : as `cloud`.
     """
     plain = replace(space, scale="none", frame=np.zeros((0, 0)))
     whole = cloud(fed, plain, least=least)
     spread = np.sqrt(whole.variance)
     spread = np.where(spread > 1e-12 * (1.0 + np.abs(whole.mean)), spread, 1.0)
-    return replace(space, scale="standard", frame=np.stack([whole.mean, spread]))
+    there = replace(
+        whole, mean=np.zeros(len(spread)), variance=whole.variance / spread**2,
+        binary=np.zeros(len(spread), bool),
+    )  # fmt: skip
+    return replace(space, scale="standard", frame=np.stack([whole.mean, spread])), there
 
 
 def from_sites(
@@ -175,7 +184,7 @@ def from_sites(
     restarts: int = 25,
     aggregation: str = "double_kmeans",
 ) -> tuple[Array, Federation]:
-    """Return centroids (k, d) from those of each site, and the sites that sent some.
+    """Return centroids (k, d) from those of each site, and the sites that answered.
 
     They are fewer than k where all sites' are at fewer places.
 
@@ -188,17 +197,17 @@ def from_sites(
     ------
     SettingError : all sites' centroids together are fewer than k.
     """
-    least = least if len(fed.sites) > 1 else 1
     told = fed.gather(own_centroids, k=k, restarts=restarts, least=least, **space.given)
-    found = {site: own for site, own in sorted(told.items()) if len(own.sizes)}
-    many = sum(len(own.sizes) for own in found.values())
+    found = [own for _, own in sorted(told.items()) if len(own.sizes)]
+    many = sum(len(own.sizes) for own in found)
     if many < k:
         raise SettingError(
             f"setting 'n_clusters' is {k}, and the sites found {many} clusters of {least} rows or "
             f"more. Give fewer clusters, or add sites."
         )
-    centroids = np.vstack([own.centroids for own in found.values()])
-    sizes = np.concatenate([own.sizes for own in found.values()]).astype(float)
-    centroids, sizes = distinct(centroids, sizes)
+    centroids = np.vstack([own.centroids for own in found])
+    sizes = np.concatenate([own.sizes for own in found]).astype(float)
+    dtype = space.dtype if space.network else "float64"
+    centroids, sizes = distinct(centroids, sizes, dtype)
     k = min(k, len(centroids))
-    return AGGREGATIONS[aggregation](centroids, sizes, k, rng), fed.only(found)
+    return AGGREGATIONS[aggregation](centroids, sizes, k, rng), fed.only(told)

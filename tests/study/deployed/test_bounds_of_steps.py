@@ -35,7 +35,7 @@ OTHERS = (
 #: Tasks of studies over a network, with an outcome each.
 KINDS = {
     "survival": "survival", "classification": "binary", "regression": "continuous",
-    "clustering": "",
+    "clustering": "", "latent": "",
 }  # fmt: skip
 #: Methods that such a study can name.
 ARMS = [name for name in registry.names() if KINDS.keys() & set(registry.find(name).tasks)]

@@ -21,9 +21,9 @@ synthetic rows.
 Before centroids are looked for, and at the end, sites are told θ once and keep their latent points.
 
 Revealed: what `steps` says; `Placed` twice; `Near` and `Sums` of latent points
-(`training.partition`) once at the end, and with ``centroids: lloyd`` in the rounds of k-means,
-after `Moments`, once, and `Weighed` candidates (`training.candidates`); all as sums
-over all sites; with other centroids `OwnCentroids` of each site, once (`training.seeding`).
+(`training.partition`) once at the end, and with ``centroids: lloyd`` in the rounds of k-means, with
+`Flows`, after `Moments`, once, and `Weighed` candidates (`training.candidates`); all as sums over
+all sites; with other centroids `OwnCentroids` of each site, once (`training.seeding`).
 With ``n_clusters: auto`` what `training.how_many` says, and with ``pretrain: layerwise`` what
 `training.layerwise` says.
 """
@@ -194,17 +194,20 @@ def centroids(
     """
     rng, least = task.rng, least_of(fed, task)
     fed, space = placed(fed, latent(config, task, theta))
+    whole: Cloud | None = None
     if config.latent_scale == "standard":
-        space = standard(fed, space, least=least)
+        space, whole = standard(fed, space, least=least)
+        fed = whole.fed
     space = replace(space, scale=config.latent_scale)
 
     def by_sums(whole: Cloud, k: int) -> Found:
-        start = from_candidates(whole, k, space, rng=rng, restarts=config.restarts)
+        start = from_candidates(whole, k, space, rng=rng, least=least, restarts=config.restarts)
         return lloyd(whole.fed, start, space, rng=rng, least=least, swaps=config.swaps)
 
     k, numbers, found = config.numbers[0], (), None
     if config.n_clusters == "auto":
-        whole = cloud(fed, space, least=least)
+        whole = whole or cloud(fed, space, least=least)
+        fed = whole.fed
         possible = [k for k in config.numbers if k * least <= whole.rows]
         if config.choose == "gap":
             choice = by_gap(whole, possible, by_sums, rng, least=least, space=space)
@@ -212,9 +215,9 @@ def centroids(
             choice = by_consensus(whole, possible, by_sums, least=least, space=space)
         k, numbers, found = choice.k, tuple(choice.table), choice.found[choice.k]
     if config.centroids == "lloyd":
-        found = found or by_sums(cloud(fed, space, least=least), k)
+        found = found or by_sums(whole or cloud(fed, space, least=least), k)
     else:
-        at, _ = from_sites(
+        at, fed = from_sites(
             fed, k, space, rng=rng, least=least, restarts=config.restarts,
             aggregation=config.centroids,
         )  # fmt: skip

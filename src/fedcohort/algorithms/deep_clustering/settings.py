@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -142,10 +143,10 @@ class DeepClusteringSettings:
             *((name, getattr(self, name) > 0, WHOLE) for name in (
                 "rounds", "cluster_rounds", "internal_epochs", "restarts",
             )),
-            *((name, getattr(self, name) > 0, "a number above 0") for name in (
+            *((name, 0 < getattr(self, name) < math.inf, "a number above 0") for name in (
                 "learning_rate", "cluster_learning_rate", "tau",
             )),
-            *((name, getattr(self, name) >= 0, "0 or more") for name in (
+            *((name, 0 <= getattr(self, name) < math.inf, "0 or more") for name in (
                 "batch_size", "cluster_batch_size", "mu", "server_learning_rate", "gamma",
                 "noise_rate", "byzantine", "swaps",
             )),
@@ -155,7 +156,7 @@ class DeepClusteringSettings:
             ("norm_bound", self.norm_bound is None or self.norm_bound > 0, "above 0, or null"),
             ("patience", self.patience is None or self.patience > 0, "above 0, or null"),
             ("validation_fraction", 0 < self.validation_fraction < 1, "between 0 and 1"),
-            ("alpha", self.alpha == "k-1" or self.alpha > 0, "a number above 0, or k-1"),
+            ("alpha", self.alpha == "k-1" or 0 < self.alpha < math.inf, "a number above 0, or k-1"),
             ("tol", 0 <= self.tol < 1, RATE),
             method="deep_clustering",
         )  # fmt: skip

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 
 from fedcohort.arrays import Array
+from fedcohort.data.remembered import remembered
 from fedcohort.models.dec import DecNet, target
 from fedcohort.models.network import network
 from fedcohort.models.objectives import KlObjective, Reconstruction
@@ -23,7 +24,7 @@ from fedcohort.protocol.updates import count_fault
 from fedcohort.training.local import evaluate
 from fedcohort.training.plan import Plan
 from fedcohort.training.points import Kept
-from fedcohort.training.rows import BLOCK, Rows, remembered, rows_of
+from fedcohort.training.rows import BLOCK, Rows, rows_of
 from fedcohort.training.strategies import Update, Visit
 
 #: Part of a site's rows by which memberships may fail to add up to them, in float32.

@@ -42,6 +42,7 @@ from fedcohort.algorithms.deepcox.model import DeepCoxModel
 from fedcohort.algorithms.deepcox.settings import DeepCoxSettings
 from fedcohort.arrays import Array
 from fedcohort.data import timegrid
+from fedcohort.data.remembered import remembered
 from fedcohort.data.tables import SurvivalTable
 from fedcohort.models.losses import RiskSets
 from fedcohort.models.network import initial, network
@@ -64,7 +65,7 @@ from fedcohort.training.local import penalise
 from fedcohort.training.optimisers import OPTIMISERS
 from fedcohort.training.plan import Plan
 from fedcohort.training.reach import length
-from fedcohort.training.rows import chosen, remembered, rows_of
+from fedcohort.training.rows import chosen, rows_of
 from fedcohort.training.server import RULES
 
 

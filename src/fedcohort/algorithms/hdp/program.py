@@ -69,7 +69,8 @@ def fit(fed: Federation, config: HdpSettings, task: Task) -> TopicModel:
     """
     if not task.features:
         raise DataError("there are no columns to cluster by; name at least one.")
-    whole = cloud(fed, least=task.min_cell)
+    least = task.min_cell if len(fed.sites) > 1 else 1
+    whole = cloud(fed, least=least)
     for name, binary in zip(task.features, whole.binary, strict=True):
         if not binary:
             raise DataError(
@@ -77,7 +78,6 @@ def fit(fed: Federation, config: HdpSettings, task: Task) -> TopicModel:
                 f"it out, make classes of it, or use kmeans."
             )
     fed = whole.fed
-    least = task.min_cell if len(fed.sites) > 1 else 1
     next(iter(fed.rounds(1)))
     told = fed.gather(
         own_topics, iterations=config.iterations, alpha=config.alpha, gamma=config.gamma,

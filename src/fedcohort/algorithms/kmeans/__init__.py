@@ -22,7 +22,7 @@ ROUNDS = (
     "the number of rows nearest to each of some hundred points that the coordinator "
     "draws; and in each round the rows of each cluster, how many went from one to another, and the "
     "totals and squares of their values, over clusters of min_cell rows or more, and where no "
-    "difference to the round before is over fewer."
+    "difference to the round before, or to one before a swap, is over fewer."
 )
 OWN = " Of each site, once: its own clusters' means and sizes, none of fewer rows than min_cell."
 

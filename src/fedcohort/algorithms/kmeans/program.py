@@ -9,10 +9,10 @@ all rows: the distance of a row to a mode is the number of columns in which they
 the first of several. That is Lloyd's with each level as a coordinate, and the nearest modes in the
 place of means: counts of levels in clusters are all that is summed.
 
-Revealed, only as sums over all sites: `Moments`, once, of modes twice; `Weighed` candidates; `Near`
-and `Sums` in each round, over clusters of `min_cell` rows or more, and so that differences of two
-rounds are not over fewer. With ``seeding: sites`` `OwnCentroids` of each site. With ``n_clusters:
-auto`` all of this for each number that is tried, and what `how_many` says.
+Revealed, only as sums over all sites: `Moments`, once, of modes twice; `Weighed` candidates;
+`Near`, `Flows` and `Sums` in each round, over clusters of `min_cell` rows or more, and so that
+differences of two rounds are not over fewer. With ``seeding: sites`` `OwnCentroids` of each site.
+With ``n_clusters: auto`` all of this for each number that is tried, and what `how_many` says.
 """
 
 from __future__ import annotations
@@ -54,16 +54,16 @@ def fit_means(fed: Federation, config: MeansSettings, task: Task) -> Clusters:
         fits with ``n_clusters: auto``. One that leaves later ends the rounds (`training.lloyd`).
     """
     _check_features(task)
-    whole = cloud(fed, least=task.min_cell, origin=task.origin)
+    least = _least(fed, task)
+    whole = cloud(fed, least=least, origin=task.origin)
     if config.n_clusters != "auto":
-        found = _clusters(whole, config, int(config.n_clusters), task, PLAIN, None)
+        found = _clusters(whole, config, int(config.n_clusters), task, PLAIN, least)
         return _model(found, task.features, found.centroids, found.variance)
     rng = task.rng
-    least = _least(whole.fed, task)
     numbers = [k for k in config.numbers if k * least <= whole.rows]
 
     def fit(part: Cloud, k: int) -> Found:
-        start = from_candidates(part, k, rng=rng, restarts=config.restarts)
+        start = from_candidates(part, k, rng=rng, least=least, restarts=config.restarts)
         return lloyd(
             part.fed, start, rng=rng, least=least, rounds=config.rounds, tol=config.tol,
             swaps=config.swaps,
@@ -94,13 +94,13 @@ def fit_modes(fed: Federation, config: ModesSettings, task: Task) -> Clusters:
     SettingError, SiteUnavailable : as `fit_means`.
     """
     _check_features(task)
-    groups = groups_of(task.features)
-    whole = cloud(fed, least=task.min_cell)
+    groups, least = groups_of(task.features), _least(fed, task)
+    whole = cloud(fed, least=least)
     space = Space(groups=groups)
-    points = cloud(whole.fed, space, least=task.min_cell)
+    points = cloud(whole.fed, space, least=least)
     check_all_answered(whole.fed)
     check_levels(whole, points, groups, task.features)
-    found = _clusters(points, config, config.n_clusters, task, space, modes_of(groups))
+    found = _clusters(points, config, config.n_clusters, task, space, least, modes_of(groups))
     first = first_levels(groups)
     keep = ~first
     modes = np.rint(found.centroids[:, keep] * np.sqrt(2.0))
@@ -170,21 +170,22 @@ def _clusters(
     k: int,
     task: Task,
     space: Space,
-    centre: Callable[[Array], Array] | None,
+    least: int,
+    centre: Callable[[Array], Array] | None = None,
 ) -> Found:
-    fed, rng, least = whole.fed, task.rng, _least(whole.fed, task)
+    fed, rng = whole.fed, task.rng
     if k * least > whole.rows:
         raise SettingError(
             f"setting 'n_clusters' is {k}, and {whole.rows} rows make at most "
             f"{whole.rows // least} clusters of {least}. Give fewer."
         )
     if config.seeding == "sites":
-        start, fed = from_sites(
+        start, _ = from_sites(
             fed, k, space, rng=rng, least=least, restarts=config.restarts,
             aggregation=config.aggregation,
         )  # fmt: skip
     else:
-        start = from_candidates(whole, k, space, rng=rng, restarts=config.restarts)
+        start = from_candidates(whole, k, space, rng=rng, least=least, restarts=config.restarts)
     found = lloyd(
         fed,
         start if centre is None else centre(start),
@@ -201,6 +202,7 @@ def _clusters(
 
 
 def _least(fed: Federation, task: Task) -> int:
+    """Return m: 1 where the fit has one site, but not where one of several is left."""
     return task.min_cell if len(fed.sites) > 1 else 1
 
 

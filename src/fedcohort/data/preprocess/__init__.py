@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from fedcohort.data.preprocess.bounded import bounded_design, check_options
-from fedcohort.data.preprocess.fit import check_roles, fit_design, strata_levels
+from fedcohort.data.preprocess.fit import check_roles, empty_views, fit_design, strata_levels
 from fedcohort.data.preprocess.iterative import expected_moments
 from fedcohort.data.preprocess.options import IMPUTES, MOST_WINSORISED, OPTIONS, SCALES, checked
 from fedcohort.data.preprocess.steps import (
@@ -34,7 +34,7 @@ def asked(options: Mapping[str, Any]) -> tuple[Step[..., Any], ...]:
     """Return the steps that `fit_design` may ask for with these options."""
     cut, impute = bool(options.get("winsorise")), options.get("impute", "median")
     scale = options.get("scale", "none")
-    plain = impute in ("mean", "iterative") and scale in ("none", "standard") and not cut
+    plain = impute in ("mean", "iterative", "none") and scale in ("none", "standard") and not cut
     return (
         column_tally,
         column_spread,
@@ -55,6 +55,7 @@ __all__ = [
     "check_options",
     "check_roles",
     "checked",
+    "empty_views",
     "fit_design",
     "strata_levels",
 ]

@@ -11,6 +11,8 @@ Why nothing is measured: the moments of p columns are 3p sums that one patient c
 sites hold tens of thousands of rows. What is usual is public, and costs nothing. Values beyond are
 cut, and limits that are far too wide make a column nearly constant.
 
+For a method that takes missing values (`impute` "none") they stay NaN, which costs nothing either.
+
 A column cannot be dropped for being constant, nor a rare level pooled: both would tell of records.
 
 Revealed: nothing.
@@ -31,7 +33,7 @@ from fedcohort.protocol.errors import DataError, SettingError
 #: Options of the preprocessing that would have to be measured, and the values that would not.
 FREE: Mapping[str, tuple[Any, ...]] = {
     "scale": ("none", "minmax"),
-    "impute": ("median", "mean"),
+    "impute": ("median", "mean", "none"),
     "winsorise": (0.0,),
     "pool_levels": (0,),
 }
@@ -44,8 +46,13 @@ def bounded_design(
     offset: str = "",
     weights: str = "",
     strata: str = "",
+    impute: str = "mean",
 ) -> Design:
     """Return the design of a private fit.
+
+    Parameters
+    ----------
+    impute : "none" leaves missing values NaN; all else fills them, see the header.
 
     Raises
     ------
@@ -76,7 +83,7 @@ def bounded_design(
         outcome=outcome,
         classes=classes_of(dictionary, outcome),
         scale="minmax",
-        impute="mean",
+        impute="none" if impute == "none" else "mean",
         dropped=unused(dictionary, outcome),
     )
 
@@ -108,10 +115,15 @@ def _ends(v: Variable) -> tuple[float | None, float | None]:
 def _column(v: Variable) -> Column:
     if v.coded:
         return LevelColumn(
-            name=v.name, type=v.type, levels=v.levels, kept=v.levels, fill=v.levels[0]
+            name=v.name,
+            type=v.type,
+            levels=v.levels,
+            kept=v.levels,
+            fill=v.levels[0],
+            view=v.view,
         )
     if v.type == "binary":
-        return NumberColumn(name=v.name, type=v.type, fill=0.5)
+        return NumberColumn(name=v.name, type=v.type, fill=0.5, view=v.view)
     low, high = _ends(v)
     assert low is not None
     assert high is not None
@@ -126,4 +138,5 @@ def _column(v: Variable) -> Column:
         scale=(high - low) / 2.0,
         low=low,
         high=high,
+        view=v.view,
     )

@@ -9,9 +9,10 @@ from fedcohort.data.columns import Column, NumberColumn
 from fedcohort.data.design import Design
 from fedcohort.data.dictionary import Dictionary, Variable, sorted_levels
 from fedcohort.data.encode import Encoding
+from fedcohort.data.modalities import columns_by_view
 from fedcohort.data.outcome import Binary, Category, Outcome
 from fedcohort.data.preprocess.iterative import fit_joint
-from fedcohort.data.preprocess.levels import Dropped, level_column
+from fedcohort.data.preprocess.levels import NO_VALUES, Dropped, level_column
 from fedcohort.data.preprocess.numbers import Seen, number_columns
 from fedcohort.data.preprocess.options import checked
 from fedcohort.data.preprocess.steps import column_spread, column_tally
@@ -48,7 +49,8 @@ def fit_design(
         share of rows below). The last two cut `winsorise` of the rows at each tail, or 0.5 %.
     impute : "mean", "median", "most_frequent", "indicator" (median, and a column that says where)
         or "iterative" (given the other columns, see `joint`). With the first four, levels and
-        binary values are filled by the most frequent one.
+        binary values are filled by the most frequent one. "none" fills nothing: x has NaN there,
+        and a number's `fill` is its mean, a point near its middle.
     winsorise : share of the rows at each tail, 0 to 0.25, whose values are set to the limit.
     pool_levels : levels with fewer rows at all sites together become one; those with fewer than
         `min_cell` always do.
@@ -61,6 +63,7 @@ def fit_design(
     Returns
     -------
     design : with columns that are constant or empty everywhere left out, and `dropped` says why.
+        Sites may lack a view of the dictionary as a whole: their rows are missing there.
 
     Raises
     ------
@@ -205,6 +208,14 @@ def _raw_moments(
         mean += share.tolist()
         sd += np.sqrt(share * (1 - share)).tolist()
     return np.array(mean), np.array(sd)
+
+
+def empty_views(design: Design, dictionary: Dictionary) -> tuple[str, ...]:
+    """Return the views of which a fit found no value at any site, in order."""
+    columns = [v for v in dictionary.variables.values() if v.usable]
+    nothing = {name for name, reason in design.dropped.items() if reason == NO_VALUES}
+    views = columns_by_view(columns)
+    return tuple(view for view, names in views.items() if nothing.issuperset(names))
 
 
 def unused(dictionary: Dictionary, outcome: Outcome | None) -> dict[str, str]:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple, Self
 
@@ -22,7 +22,7 @@ import numpy as np
 import pandas as pd
 
 from fedcohort.arrays import Array
-from fedcohort.data.columns import Column, column_from, parts_of
+from fedcohort.data.columns import Column, column_from, parts_of, plain_column
 from fedcohort.data.encode import Encoding
 from fedcohort.data.joint import Joint, raw
 from fedcohort.numerics.gaussian import Block, blocks, expected_sums
@@ -66,7 +66,7 @@ class IncompleteView:
 
     @cached_property
     def _text(self) -> str:
-        plain = [asdict(c) for c in self.columns], self.centre, self.scale
+        plain = [plain_column(c) for c in self.columns], self.centre, self.scale
         return json.dumps({"incomplete": plain}, ensure_ascii=False, separators=(",", ":"))
 
     @classmethod

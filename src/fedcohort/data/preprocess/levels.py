@@ -14,6 +14,9 @@ from fedcohort.arrays import Array
 from fedcohort.data.columns import LevelColumn
 from fedcohort.data.dictionary import Variable
 
+#: Why a column gives no feature that is missing everywhere.
+NO_VALUES = "no values"
+
 
 @dataclass(frozen=True)
 class Dropped:
@@ -38,7 +41,7 @@ def level_column(
     number = dict(zip(v.levels, counts.tolist(), strict=False))
     kept = [level for level in v.levels if number[level] > 0]
     if len(kept) < 2:
-        return Dropped(v.name, "constant" if kept else "no values")
+        return Dropped(v.name, "constant" if kept else NO_VALUES)
     pooled = _pooled(kept, number, least)
     if pooled:
         kept = [level for level in kept if level not in pooled]
@@ -55,6 +58,7 @@ def level_column(
         pooled=tuple(level for level in v.levels if level in pooled),
         fill=max(kept, key=lambda level: number[level]),
         indicator=indicator and rows - sum(number[k] for k in kept) >= max(least, 1),
+        view=v.view,
     )
 
 

@@ -21,7 +21,7 @@ import numpy as np
 from fedcohort.arrays import Array
 from fedcohort.data.columns import NumberColumn
 from fedcohort.data.dictionary import Variable
-from fedcohort.data.preprocess.levels import Dropped
+from fedcohort.data.preprocess.levels import NO_VALUES, Dropped
 from fedcohort.data.preprocess.options import TAIL
 from fedcohort.data.preprocess.ranks import crowded, knots
 from fedcohort.data.preprocess.steps import column_cells, column_cut
@@ -105,7 +105,7 @@ def number_columns(
         out.error[wanted] = np.maximum(out.error[wanted], errors)
     if winsorise > 0:
         m = _after_cut(seen, wanted, out.low, out.high)
-        if impute in ("mean", "iterative"):
+        if impute in ("mean", "iterative", "none"):
             out.fill[wanted] = near(m).mean[wanted]
     if scale == "standard":
         out.shift[wanted], out.width[wanted] = near(m).mean[wanted], near(m).sd[wanted]
@@ -161,6 +161,7 @@ class _Found:
             high=high if np.isfinite(high) else None,
             indicator=indicator,
             error=float(self.error[j]),
+            view=v.view,
         )
 
 
@@ -169,7 +170,7 @@ def _useless(seen: Seen, j: int, least: int) -> str:
     m = seen.moments
     n, few = float(m.n[j]), max(seen.min_cell, 1)
     if not n:
-        return "no values"
+        return NO_VALUES
     if n < few:
         return f"fewer than {few} values"
     if m.constant[j]:

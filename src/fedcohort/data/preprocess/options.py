@@ -11,8 +11,8 @@ from fedcohort.protocol.errors import SettingError
 
 #: What `scale` may be.
 SCALES = ("none", "standard", "minmax", "quantile")
-#: What `impute` may be.
-IMPUTES = ("mean", "median", "most_frequent", "indicator", "iterative")
+#: What `impute` may be; "none" leaves missing values as NaN, for methods with `gaps`.
+IMPUTES = ("mean", "median", "most_frequent", "indicator", "iterative", "none")
 #: The largest share of rows that `winsorise` cuts at each tail.
 MOST_WINSORISED = 0.25
 #: What "minmax" and "quantile" cut at each tail where `winsorise` is 0.

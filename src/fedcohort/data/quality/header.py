@@ -2,15 +2,21 @@
 
 Names that the dictionary does not know are not repeated, unless one is nearly right: where the
 header line is missing, the first patient stands in its place.
+
+A view (`modalities`) may be absent as a whole, if another one is there: the site did not measure
+it. Then no column of the table is nearly called as one of the view's, and none of its dates counts
+from one; the outcome's columns are needed in any case.
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 
 import pandas as pd
 
 from fedcohort.data.dictionary import Dictionary
+from fedcohort.data.modalities import columns_by_view, lacking
 from fedcohort.data.outcome import Outcome
 from fedcohort.data.quality.findings import WARNING, Finding
 from fedcohort.data.quality.sheets import Sheet
@@ -29,7 +35,7 @@ def check_header(
 
     Returns
     -------
-    findings : no rows, missing, repeated and unknown columns.
+    findings : no rows, missing, repeated and unknown columns; views that are not there.
     frame : the table's columns that the dictionary knows and that stand once.
     """
     frame = sheet.frame
@@ -40,14 +46,43 @@ def check_header(
     here = [name for name in wanted if name in names]
     if wanted and not here and len(wanted) > 1:
         return [_headless(sheet, len(wanted))], frame.iloc[:, :0]
-    absent = _missing(sheet, names, wanted, outcome)
+    gone = unmeasured(names, dictionary, outcome)
+    needed = [n for n in wanted if dictionary[n].view not in gone]
+    absent = _missing(sheet, names, needed, outcome)
     found = absent + _repeated(sheet, names, wanted)
     if warnings:
+        found += [_not_here(sheet, view, dictionary) for view in gone]
         suggested = {f.remedy for f in absent}
         found += _unknown(sheet, names, wanted, suggested)
     count = Counter(names)
     once = {n: frame[n] for n in wanted if count[n] == 1}
     return found, pd.DataFrame(once, copy=False)
+
+
+def unmeasured(
+    names: Sequence[str], dictionary: Dictionary, outcome: Outcome | None
+) -> tuple[str, ...]:
+    """Return the views that a table with this header may lack, and does, in order."""
+    taken = outcome.columns if outcome is not None else ()
+    known = {k: v for k, v in dictionary.variables.items() if k not in taken}
+    views = columns_by_view(known.values())
+    gone = lacking(views, names)
+    unknown = [name for name in names if name not in dictionary]
+    origins = {v.since for v in known.values() if v.name in names}
+
+    def slipped(name: str) -> bool:
+        return name in origins or near_name(name, unknown) is not None
+
+    gone -= {view for view in gone if any(map(slipped, views[view]))}
+    here = any(v.name in names for v in dictionary.features(outcome))
+    return tuple(view for view in views if view in gone) if here else ()
+
+
+def _not_here(sheet: Sheet, view: str, dictionary: Dictionary) -> Finding:
+    n = len(columns_by_view(dictionary.variables.values())[view])
+    what = f"there is no column of the view {view!r}, which has {n}"
+    remedy = "Its values count as missing here. Leave it so if they were never measured."
+    return sheet.finding("missing view", what, remedy, severity=WARNING)
 
 
 def _empty(sheet: Sheet) -> Finding:

@@ -12,10 +12,10 @@ legend=())
 bars(rows, x_title, *, domain=None)
     the same lines as bars from zero, with whiskers where a row has an interval.
 lines_with_bands(series, x_title, y_title, *, x_domain=None, y_domain=None, reference=None,
-whole=False, own=False, powers=False, upright=None, log=False)
+whole=False, own=False, powers=False, upright=None, log=False, marks=False)
     one `Series` a line, its band where points have low and high; a panel for each
     ``Series.panel``, with `own` axes or common ones; `reference` is a horizontal line, `upright`
-    a vertical one.
+    a vertical one; `marks` are at all points.
 curves_with_risk_table(series, x_title, y_title="survival", *, x_domain=None, y_domain=(0, 1))
     Kaplan-Meier curves, ``Series.at_risk`` as numbers below, each at a tick; a panel for each
     ``Series.panel``.

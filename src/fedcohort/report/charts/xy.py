@@ -77,6 +77,7 @@ def lines_with_bands(
     powers: bool = False,
     upright: float | None = None,
     log: bool = False,
+    marks: bool = False,
 ) -> Draw:
     """Return a chart of lines with their bands, which end in a mark.
 
@@ -89,6 +90,7 @@ def lines_with_bands(
     powers : whether heights are powers of ten, and labelled so.
     upright : where a vertical line stands, in every panel.
     log : whether equal ratios of x take equal room.
+    marks : whether every point has a mark.
     """
     also = [] if reference is None else [reference]
 
@@ -97,7 +99,8 @@ def lines_with_bands(
         y = y_domain or around([v for s in shown for p in s.points for v in p[1:]] + also)
         return _Axes(
             x, y, x_title, y_title,
-            whole=whole, marks="end", reference=reference, powers=powers, upright=upright, log=log,
+            whole=whole, marks="every" if marks else "end", reference=reference, powers=powers,
+            upright=upright, log=log,
         )  # fmt: skip
 
     kept = _finite(series)

@@ -148,6 +148,8 @@ def _share(run: Run, arm: Arm, scenario: str) -> str | None:
         return None
     if share.gap.side < 1:  # nor where there is no interval
         return None
+    if share.value <= -0.005:
+        return "behind a hospital alone"
     how = "the whole" if share.value >= 0.995 else f"{percent(share.value)} of the"
     return f"closes {how} gap"
 

@@ -11,8 +11,8 @@ _WORDS = {FILLED: "filled", PART: "please complete", WRITE: "please write"}
 
 
 def section(run: Run) -> Section | None:
-    """Return the checklist; None of clusters, which predict nothing: it is not made for them."""
-    if run.task == "clustering":
+    """Return the checklist; None of what predicts nothing, for which it is not made."""
+    if run.task in ("clustering", "latent"):
         return None
     lines = checklist(run)
     n = {state: sum(line.state == state for line in lines) for state in _WORDS}

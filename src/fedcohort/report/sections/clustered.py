@@ -1,4 +1,4 @@
-"""What the sections on clusters share: whose rows they show, names, and what is hidden."""
+"""What sections on clusters and latent coordinates share: whose rows they show, and names."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Any
 
 from fedcohort.report import words
 from fedcohort.report.charts.theme import LOOKS
-from fedcohort.report.cluster_verdict import leading
 from fedcohort.report.markup import Markup, h
 from fedcohort.report.run import Arm, Run
 from fedcohort.report.sections.base import more
 from fedcohort.report.sections.cohort import HIDDEN
+from fedcohort.report.verdict import leading
 
 Row = Mapping[str, Any]
 #: An arm and a setting.
@@ -35,6 +35,16 @@ def fits(run: Run, key: str) -> list[Fit]:
         seen.add(arm.name)
         out.append((arm, scenario))
     return out
+
+
+def led(drawn: Sequence[tuple[Fit, Markup]]) -> Markup:
+    """Return the blocks of the first fit's arm; those of other arms open on a click."""
+    lead = drawn[0][0][0]
+    first = [block for fit, block in drawn if fit[0] is lead]
+    others = [(fit, block) for fit, block in drawn if fit[0] is not lead]
+    named = words.listed(list(dict.fromkeys(f"“{fit[0].title}”" for fit, _ in others)))
+    rest = more(f"The same for {named}", *(block for _, block in others)) if others else None
+    return h("div", first, rest)
 
 
 def firsts(run: Run, key: str) -> list[Fit]:

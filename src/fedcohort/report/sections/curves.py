@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import math
 from collections import defaultdict
 from collections.abc import Mapping
@@ -10,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fedcohort.report import words
+from fedcohort.report import courses, words
 from fedcohort.report.charts import MOST_PANELS, Series, figure, lines_with_bands
 from fedcohort.report.charts.theme import LOOKS
 from fedcohort.report.markup import Markup, h
@@ -32,7 +31,7 @@ _MOST_POINTS = 120
 
 def section(run: Run) -> Section | None:
     """Return a panel for each arm that recorded more than one round, a line for each scenario."""
-    curves = read(run.folder / "history.csv")
+    curves = read(run.folder / "history.csv", courses.taken(run))
     found: list[Panel] = []
     for arm in run.arms:
         if arm is run.lower:
@@ -60,28 +59,24 @@ def section(run: Run) -> Section | None:
     )
 
 
-def read(path: Path) -> dict[tuple[str, str, str], Curve]:
+def read(
+    path: Path, taken: Mapping[tuple[str, str], float] | None = None
+) -> dict[tuple[str, str, str], Curve]:
     """Return each recorded value by (arm, scenario, name): mean and spread over repeats a round.
 
     Sites of one repeat are averaged first; a repeat that stopped early keeps its last value.
     Values that are not finite are left out.
+
+    Parameters
+    ----------
+    taken : by (arm, scenario), the one q whose rounds count, of fits that tried several.
     """
-    if not path.is_file():
-        return {}
+    taken = taken or {}
     cells: dict[tuple[str, str, str], dict[str, dict[int, list[float]]]]
     cells = defaultdict(lambda: defaultdict(lambda: defaultdict(list)))
-    with path.open(newline="", encoding="utf-8") as lines:
-        reader = csv.reader(lines)
-        head = {name: i for i, name in enumerate(next(reader, []))}
-        columns = ("arm", "scenario", "name", "round", "repeat", "value")
-        if not head.keys() >= set(columns):
-            return {}
-        where = [head[c] for c in columns]
-        for line in reader:
-            arm, scenario, name, round_, repeat, value = (line[i] for i in where)
-            x = float(value or "nan")
-            if math.isfinite(x):
-                cells[arm, scenario, name][repeat][int(float(round_))].append(x)
+    for line in courses.lines(path):
+        if line.q is None or line.q == taken.get((line.arm, line.scenario), line.q):
+            cells[line.arm, line.scenario, line.name][line.repeat][line.round].append(line.value)
     return {k: _curve(v) for k, v in cells.items()}
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from fedcohort.report import cluster_verdict, words
+from fedcohort.report import cluster_verdict, latent_verdict, words
 from fedcohort.report.markup import Markup, h, join, p
 from fedcohort.report.run import Arm, Run
 from fedcohort.report.verdict import (
@@ -34,7 +34,7 @@ def by_scenario(run: Run, arm: Arm) -> Markup:
         h(
             "li",
             h("b", f"{run.scenarios[v.scenario]}: "),
-            *map(words.unbroken, _sentence(run, arm, v)),
+            *map(words.unbroken, [*_sentence(run, arm, v), *_besides(run, arm, v.scenario)]),
         )
         for v in (judge(run, arm, c) for c in run.scenarios)
     ]
@@ -61,9 +61,10 @@ def _sentence(run: Run, arm: Arm, v: Verdict) -> list[str]:
     )
     if v.kind == HELPED:
         rest = run.difference(arm.name, run.upper.name, v.scenario)
+        behind = "below" if known.sign > 0 else "behind"
         tail = {
             0: "what remains to all data in one place is within chance",
-            -1: "it stays clearly below all data in one place",
+            -1: f"it stays clearly {behind} all data in one place",
             1: "it even beats all data in one place",
         }[rest.side]
         return [f"{reached}; {how}; {tail}."]
@@ -83,6 +84,11 @@ def _sentence(run: Run, arm: Arm, v: Verdict) -> list[str]:
     if v.kind == WORSE:
         return [f"{reached}; worse than a hospital alone ({change})."]
     return [f"{reached}; not clearly better than a hospital alone ({change})."]
+
+
+def _besides(run: Run, arm: Arm, scenario: str) -> list[str]:
+    """Return what a kind of task says of a setting besides its leading metric."""
+    return latent_verdict.filled(run, arm, scenario) if run.task == "latent" else []
 
 
 def caveats(run: Run, arm: Arm | None) -> list[str]:
@@ -122,6 +128,7 @@ def caveats(run: Run, arm: Arm | None) -> list[str]:
             "differences may be chance."
         )
     out += cluster_verdict.caveats() if run.task == "clustering" else []
+    out += latent_verdict.caveats() if run.task == "latent" else []
     out += [*_deployed(run), *_missing(run), *_drowned(run)]
     for a in run.arms:
         reasons = run.failures(a.name)

@@ -65,7 +65,7 @@ def section(run: Run) -> Section | None:
         return None
     cited: list[str] = []
     text = " ".join(s for s in (_data(run), _fits(run, cited), _judged(run, cited)) if s)
-    if run.task != "clustering":
+    if run.task not in ("clustering", "latent"):
         cited.append(_GUIDELINE)
         text = f"{text} Reporting follows TRIPOD+AI [{len(cited)}]."
     body = h(
@@ -104,6 +104,8 @@ def _data(run: Run) -> str:
         parts.append(f"Patients count as at risk from when they came under observation ({entry}).")
     impute = run.mapping("preprocess").get("impute")
     how = f" Missing values were imputed ({words.spaced(str(impute))})." if impute else ""
+    if impute == "none":
+        how = " Missing values were not imputed."
     parts.append(
         "Patients’ rows stayed at the hospitals: preprocessing and models were fitted by messages "
         f"of aggregate numbers.{how}"

@@ -18,7 +18,10 @@ def settings(run: Run) -> Section | None:
     blocks = [
         _facts("The data", _data(run)),
         _facts(
-            "What judges the groups" if run.task == "clustering" else "What is predicted",
+            {
+                "clustering": "What judges the groups",
+                "latent": "What judges the latent coordinates",
+            }.get(run.task, "What is predicted"),
             run.mapping("outcome"),
         ),
         _facts("How it is judged", _told(run)),

@@ -37,7 +37,6 @@ def section(run: Run) -> Section | None:
         return None
     ends = [v for g in found.values() for x in g for v in (x.alone, *x.arms.values())]
     domain = around(ends)
-    label = known.axis
     own = any(_own(run, c) for c in found)
     tested = (
         "each on the hospital's own held-back patients where hospitals are real, on all held-back "
@@ -46,9 +45,9 @@ def section(run: Run) -> Section | None:
         else "both on the same held-back patients of all hospitals"
     )
     intro = (
-        f"Each line is one hospital: {label} of the model that it trains alone, and of the shared "
-        f"model, {tested}; means over repeats. Hospitals that gain most come first; how many "
-        "patients train there stands in brackets."
+        f"Each line is one hospital: {known.label} of the model that it trains alone, and of the "
+        f"shared model, {tested}; means over repeats. Hospitals that gain most come first; how "
+        "many patients train there stands in brackets."
     )
     body = [f for c, g in found.items() for f in _figures(run, arms, c, g, domain)]
     return Section("sites", "Each hospital", "What does each hospital gain?", intro, h("div", body))

@@ -136,9 +136,11 @@ def missing(run: Run) -> str | None:
     # A number of missing values is hidden only where some site has few of them, not none.
     holes = sum(n is None or n > 0 for n in by_name.values())
     left_out = eligible(run)
+    how = words.listed([words.spaced(m) for m in sorted(methods)])
+    how += "" if methods == {"none"} else ", fitted on training rows only"
     return (
         f"{holes} of {words.of(len(by_name), 'column')} have missing values (Table 1); imputation: "
-        f"{words.listed([words.spaced(m) for m in sorted(methods)])}, fitted on training rows only."
+        f"{how}."
         f"{f' Left out: {left_out}' if left_out else ' No row was left out.'}"
     )
 

@@ -268,6 +268,7 @@ class Workshop:
                     arm.preprocess,
                     seed_of(plan, cell.repeat),
                     open_.trail,
+                    every=True,
                 )
             finally:
                 self._heed(open_, cell, open_.trail.phases, made)

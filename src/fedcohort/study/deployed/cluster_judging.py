@@ -83,12 +83,32 @@ class Sums:
         """Return the sites, with rows placed by the model."""
         return self.fed.through(Clustered(self.model, half, ranks=ranks))
 
+    @property
+    def has_many(self) -> bool:
+        """Whether a sum over all blind rows is of m or more."""
+        return int(self.blind.sum()) >= max(self.least, 1)
+
     def are_of_many(self, half: str) -> bool:
         """Return whether sums of values by cluster, and what they differ by, are of m rows."""
         if half not in self._many:
             counts = self.train if half == "train" else self.blind
             self._many[half] = not few(counts, self.least).any() and self._differ(half)
         return self._many[half]
+
+    def numbers_of_many(self) -> Array:
+        """Return of which numbers four powers of blind rows may be summed by cluster: bool (q,).
+
+        Where sums over clusters, and what they differ by from those of an earlier model, are of no
+        value that is known, or of 2 m: four sums of fewer whole numbers are these numbers.
+        """
+        step, views = federated_clusters.count_known, ("", *self.earlier)
+        asked = (self.fed.through(Clustered(self.model, "blind", before)) for before in views)
+        tables = [one.sum(step).counts.astype(float) for one in asked]
+        least = 2 * self.least if self.least > 1 else 0
+        return np.array(
+            [all(least_difference(t[j]) >= least for t in tables) for j in range(len(tables[0]))],
+            bool,
+        )
 
     def _differ(self, half: str) -> bool:
         if self.least <= 1:
@@ -201,7 +221,7 @@ def _tight(sums: Sums, wanted: set[str]) -> dict[str, float]:
                 cosine=not float(frame.fractions),
             )
             found["simplified_silhouette"] = float(near.total) / float(near.rows)
-    if wanted & {"cycle_accuracy", "reconstruction"}:
+    if wanted & {"cycle_accuracy", "reconstruction"} and sums.has_many:
         cycle = asked.sum(federated_clusters.sum_cycle)
         if int(cycle.rows):
             found["cycle_accuracy"] = float(cycle.same) / float(cycle.rows)

@@ -13,8 +13,8 @@ that may differ from the model's by few training rows, and so would sums over th
 (`training.lloyd`). They are there only where `Sums.are_of_many` blind rows, and shown by the rules
 of one process; that no few values make a mean follows from fourth powers (`metrics.power_sums`).
 
-Revealed: what `cluster_judging` does, and `Frame`, `LevelTable`, `Powers`, `Spread`, `Places`; of
-each site what `cluster_sites` says.
+Revealed: what `cluster_judging` does, and `Frame`, `LevelTable`, `Known`, `Powers`, `Spread`,
+`Places`; of each site what `cluster_sites` says.
 """
 
 from __future__ import annotations
@@ -66,13 +66,13 @@ def shown_rows(
     ]
     found["cluster_sites"] = _sites(sums)
     told &= ~hidden(blind, m) & (blind > 0)
-    frame = sums.at().sum(sums_of.sum_frame)
+    fits = sums.has_many and not int(sums.at().sum(sums_of.sum_frame).outside)
     if sums.are_of_many("blind"):
         found["cluster_features"] = [plain(row) for row in _features(sums, run, told)]
         found["cluster_map"] = _map(sums, told)
     if umap:
         found["cluster_umap"] = cluster_umap.shown_rows(run.model, seed, told)
-    found["cluster_images"] = image_rows(run, not int(frame.outside), told, seed)
+    found["cluster_images"] = image_rows(run, fits, told, seed)
     if times is not None and len(times.grid):
         counts = leavers_of(sums, times)
         found["cluster_curves"] = _curves(counts, times.grid, m)
@@ -114,10 +114,11 @@ def _features(sums: Sums, run: Run, told: Array) -> list[Row]:
         at += part.shape[1]
         rows += level_rows(features, part, told, m)
     if numbers:
-        first = asked.sum(sums_of.sum_powers, centre=np.zeros(len(numbers)))
+        fit = sums.numbers_of_many()
+        first = asked.sum(sums_of.sum_powers, centre=np.zeros(len(numbers)), asked=fit)
         known = np.maximum(first.rows.sum(axis=0), 1.0)
         centre = first.powers[0].sum(axis=0) / known
-        p = asked.sum(sums_of.sum_powers, centre=centre)
+        p = asked.sum(sums_of.sum_powers, centre=centre, asked=fit)
         for j, name in enumerate(numbers):
             for c in range(len(told)):
                 inside, rest = (
@@ -164,7 +165,8 @@ def _map(sums: Sums, told: Array) -> list[Row]:
     covariance = s.products / max(1.0, float(s.rows))
     axes = main_axes(covariance)
     share = explained(covariance, axes)
-    p = asked.sum(sums_of.sum_places, centre=centre, axes=axes)
+    large = sums.blind >= 2 * max(m, 1)  # of which `Moments` can be shown
+    p = asked.sum(sums_of.sum_places, centre=centre, axes=axes, asked=large)
     rows: dict[int, list[Row]] = {c: [] for c in range(len(told))}
     for c in np.flatnonzero(told).tolist():
         x, y = (Moments(p.rows[c, j], p.powers[:, c, j]) for j in (0, 1))

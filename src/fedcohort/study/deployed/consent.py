@@ -171,7 +171,8 @@ class Consent:
     def _bounded(self) -> Design:
         """The design of a private fit, which follows from the study."""
         roles = {role: str(self._setting(role) or "") for role in ("offset", "weights", "strata")}
-        return bounded_design(self.terms.seen, self.terms.learnt, **roles)
+        impute = self._option("impute")
+        return bounded_design(self.terms.seen, self.terms.learnt, impute=impute, **roles)
 
     def _option(self, name: str) -> Any:
         return self.arm.preprocess.get(name, DEFAULTS[name]) if self.arm is not None else None
@@ -194,7 +195,7 @@ class Consent:
         assert known is not None
         levels = known.levels or (("0", "1") if known.type in ("binary", "event") else ())
         same = (asked.type, asked.levels) in ((known.type, known.levels), ("category", levels))
-        same &= asked.since == known.since
+        same &= (asked.since, asked.view) == (known.since, known.view)
         same &= not asked.since or asked.unit == known.unit
         self._check(same, f"column {asked.name!r} is read as another type, or with other levels")
 

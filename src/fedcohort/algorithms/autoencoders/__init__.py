@@ -1,0 +1,93 @@
+"""Variational autoencoders over sites: latent coordinates of patients, with one view or several."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from fedcohort.algorithms.autoencoders.model import LatentModel
+from fedcohort.algorithms.autoencoders.program import fit, views_of
+from fedcohort.algorithms.autoencoders.settings import McvaeSettings, VaeSettings
+from fedcohort.algorithms.autoencoders.steps import (
+    STEPS,
+    count_entries,
+    held_out_elbo,
+    learn,
+    learn_seen,
+)
+from fedcohort.protocol import Method, Step, Task
+
+ONCE = "once, how many rows and entries of each column are known, as sums over sites"
+SUMS = "each round, the sum over sites of their models, weighted by rows"
+SEEN = "each round, every site's own model, which the coordinator sees: no masked sum can hide it"
+HELD_OUT = "with a patience each round the ELBO of rows held out, as a sum over sites"
+
+
+def reveals_with(config: VaeSettings) -> str:
+    """Say in plain words what leaves a site with these settings."""
+    told = [ONCE, SUMS if config.centre.plain else SEEN]
+    if config.patience is not None:
+        told.append(HELD_OUT)
+    text = "; ".join(told) + "."
+    return text[0].upper() + text[1:]
+
+
+def visible(config: VaeSettings) -> str:
+    """Return the setting for which the coordinator sees each site's model in every round."""
+    return "" if config.centre.plain else f"aggregation: {config.aggregation}"
+
+
+def over(config: VaeSettings, sites: int) -> None:
+    """Refuse an aggregation that so many sites are too few for."""
+    config.centre.check(sites)
+
+
+def asks(config: VaeSettings) -> tuple[Step[..., Any], ...]:
+    """Return the steps that a fit with these settings can ask for."""
+    trains = learn if config.centre.plain else learn_seen
+    return (count_entries, trains, *((held_out_elbo,) if config.patience is not None else ()))
+
+
+def bounds(config: VaeSettings, task: Task) -> Mapping[str, Collection[Any]]:
+    """Return what the steps of a fit with these settings are asked with (`Method.bounds`)."""
+    return {"plan": (config.plan(views_of(task)).text,)}
+
+
+def _method(title: str, paper: str, settings: type[VaeSettings]) -> Method:
+    return Method(
+        name=settings.method,
+        title=title,
+        tasks=("latent",),
+        paper=paper,
+        reveals=(
+            f"{ONCE[0].upper()}{ONCE[1:]}; {SUMS}; {HELD_OUT}; an aggregation other than mean: "
+            f"{SEEN}."
+        ),
+        reveals_with=reveals_with,
+        settings=settings,
+        fit=fit,
+        model=LatentModel,
+        steps=STEPS,
+        asks=asks,
+        bounds=bounds,
+        visible=visible,
+        over=over,
+        gaps=True,
+        gives=frozenset({"transform", "reconstruct", "sample", "impute"}),
+        preprocess={"impute": "none", "scale": "standard"},
+        alone={"aggregation": "mean"},
+    )
+
+
+VAE = _method(
+    "variational autoencoder: latent coordinates of patients, missing values allowed",
+    "Kingma, Welling, ICLR 2014; federated as a baseline in Balelli, Silva, Lorenzi 2022",
+    VaeSettings,
+)
+MCVAE = _method(
+    "multi-channel variational autoencoder: latent coordinates from several views of a patient",
+    "Antelmi et al., ICML 2019; federated as a baseline in Balelli, Silva, Lorenzi 2022",
+    McvaeSettings,
+)
+
+__all__ = ["MCVAE", "VAE", "LatentModel", "McvaeSettings", "VaeSettings"]

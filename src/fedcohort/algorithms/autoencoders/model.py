@@ -1,0 +1,100 @@
+"""What a fit of a variational autoencoder is: a network, and what it computes from rows."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Self, cast
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedcohort.arrays import Array
+from fedcohort.models.mcvae import Mcvae
+from fedcohort.models.network import network
+from fedcohort.models.vae import LatentNet
+from fedcohort.protocol import Fitted
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class LatentModel(Fitted):
+    """A variational autoencoder of rows x (n, p), whose missing entries are NaN.
+
+    Attributes
+    ----------
+    features, views : name, and view, of each column of x, in order (p,).
+    network, theta : spec, and θ (P,).
+    dtype : in which the network computes.
+    passes : of `impute`.
+    rounds : that the fit took.
+    """
+
+    features: tuple[str, ...]
+    views: tuple[str, ...]
+    network: str
+    theta: Array
+    dtype: str
+    passes: int
+    rounds: int
+
+    def transform(self, x: Array) -> Array:
+        """Return the mean of z given the known entries of each row of x (n, p): (n, q).
+
+        It is 0, the prior's, of a row without any.
+        """
+        return self._of(x, lambda net, rows: net.latent(rows))
+
+    def reconstruct(self, x: Array) -> Array:
+        """Return y of that mean of z, also where x is missing: (n, p), in the units of x."""
+        return self._of(x, lambda net, rows: net.decode(net.latent(rows)))
+
+    def impute(self, x: Array) -> Array:
+        """Return x (n, p) with missing entries filled, by `passes` of `LatentNet.impute`."""
+        x = np.asarray(x, float)
+        return np.where(
+            np.isnan(x), self._of(x, lambda net, rows: net.impute(rows, self.passes)), x
+        )
+
+    def sample(self, n: int, rng: np.random.Generator) -> Array:
+        """Return n synthetic rows (n, p): z from the prior, and x from p(x|z)."""
+        z = rng.standard_normal((n, json.loads(self.network)["latent"]))
+        y = self._of(z, lambda net, points: net.decode(points))
+        return y + rng.standard_normal(y.shape) * np.sqrt(self.variances)
+
+    @property
+    def variances(self) -> Array:
+        """σ² (p,) of an entry given z."""
+        return self._of(np.zeros((0, 0)), lambda net, _: net.variance())
+
+    def cautions(self) -> tuple[str, ...]:
+        """Say where several views were asked for, and there is one."""
+        several = json.loads(self.network)["kind"] == Mcvae.kind and len({*self.views}) == 1
+        said = "the dictionary gives all columns one view, so that this is a plain vae"
+        return (said,) if several else ()
+
+    def arrays(self) -> dict[str, Array]:
+        """Return θ."""
+        return {"theta": self.theta}
+
+    def meta(self) -> dict[str, Any]:
+        """Return names, the network's spec, and how rows are filled."""
+        names = ("network", "dtype", "passes", "rounds")
+        lists = {"features": list(self.features), "views": list(self.views)}
+        return lists | {name: getattr(self, name) for name in names}
+
+    @classmethod
+    def restore(cls, arrays: Mapping[str, Array], meta: Mapping[str, Any]) -> Self:
+        """Rebuild the model from what `arrays` and `meta` returned."""
+        given: dict[str, Any] = {**arrays, **meta}
+        for name in ("features", "views"):
+            given[name] = tuple(given[name])
+        return cls(**given)
+
+    def _of(self, x: Array, of: Callable[[LatentNet, Tensor], Tensor]) -> Array:
+        net = network(self.network, self.dtype)
+        net.load(self.theta)
+        rows = torch.from_numpy(np.array(x, float)).to(net.theta)
+        found = net.compute(lambda module: of(cast("LatentNet", module), rows))
+        return found.astype(np.float64)

@@ -1,0 +1,114 @@
+"""Variational autoencoders over sites, of rows in which entries and whole views may be missing.
+
+Kingma and Welling, ICLR 2014; with several views Antelmi et al., ICML 2019. The ELBO is that of
+`models.vae`, or of `models.mcvae`, and is trained as the baselines of Fed-mv-PPCA are (Balelli,
+Silva, Lorenzi, "A differentially private probabilistic framework for modeling the variability
+across federated datasets of heterogeneous multi-view observations", MELBA 1, 2022, section 4.2): by
+rounds of local training and a mean of the sites' models θ_k, weighted by rows,
+
+    θ ← Σ_k (n_k/n) θ_k,   θ_k = argmin −ELBO + ½μ‖θ_k − θ‖², by `internal_epochs` from θ    (1)
+
+with μ = 0 but for fedprox, and another server rule for fedadam and fedyogi. A site that lacks a
+view leaves the encoder and the decoder of that view as they were, and its model counts in the mean
+all the same: such a view learns more slowly.
+
+Revealed: what `steps` says.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fedcohort.algorithms.autoencoders.model import LatentModel
+from fedcohort.algorithms.autoencoders.settings import VaeSettings
+from fedcohort.algorithms.autoencoders.steps import (
+    Entries,
+    count_entries,
+    held_out_elbo,
+    learn,
+    learn_seen,
+)
+from fedcohort.arrays import Array
+from fedcohort.models.network import initial
+from fedcohort.protocol import DataError, Federation, Task
+from fedcohort.training.server import RULES
+from fedcohort.training.strategies import Visits, averaging
+
+
+def fit(fed: Federation, config: VaeSettings, task: Task) -> LatentModel:
+    """Train a variational autoencoder, eq. (1).
+
+    Raises
+    ------
+    DataError : no columns; one that cannot be used, by name; a view without entries, by name; or
+        fewer rows than `min_cell`.
+    SettingError : fewer sites than the aggregation needs.
+    SiteUnavailable : a call fell below the quorum.
+    """
+    views = views_of(task)
+    entries = fed.sum(count_entries)
+    check_entries(entries, task, task.min_cell if len(fed.sites) > 1 else 1)
+    plan = config.plan(views)
+
+    def held_out(theta: Array) -> float:
+        told = fed.sum(held_out_elbo, theta=plan.sent(theta), plan=plan.text)
+        return float(told.loss) / max(float(told.rows), 1.0)
+
+    start = config.server(initial(plan.network, task.seed))
+    course = averaging(
+        fed, plan, config.schedule, RULES[config.strategy], start, held_out, config.centre,
+        Visits(learn, learn_seen),
+    )  # fmt: skip
+    return LatentModel(
+        features=task.features,
+        views=views,
+        network=plan.network,
+        theta=course.theta,
+        dtype=config.dtype,
+        passes=config.passes,
+        rounds=course.rounds,
+    )
+
+
+def views_of(task: Task) -> tuple[str, ...]:
+    """Return the view of each column of x (p,); "" where it has none."""
+    return task.views or ("",) * len(task.features)
+
+
+def check_entries(seen: Entries, task: Task, least: int) -> None:
+    """Refuse tables that nothing can be learnt from, or that would tell of too few rows.
+
+    Parameters
+    ----------
+    least : the fewest rows, and the fewest entries of a column, that a fit may be about.
+
+    Raises
+    ------
+    DataError : names the view or the column.
+    """
+    if not task.features:
+        raise DataError("there are no columns to learn from; name at least one.")
+    least = max(least, 1)
+    if seen.infinite.any():
+        at = int(np.flatnonzero(seen.infinite)[0])
+        raise DataError(
+            f"column {task.features[at]!r} has infinite values, which no network takes. Correct "
+            f"them, or leave the column out."
+        )
+    if seen.rows < least:
+        raise DataError(
+            f"{int(seen.rows)} rows with a known entry are too few; {least} are needed. Add sites."
+        )
+    views = np.array(views_of(task))
+    for view in sorted({*views[seen.known == 0].tolist()} - {""}):
+        if not seen.known[views == view].any():
+            raise DataError(
+                f"no site has an entry of view {view!r}. Take it out of the dictionary, or add a "
+                f"site that has it."
+            )
+    if (few := seen.known < least).any():
+        at = int(np.flatnonzero(few)[0])
+        raise DataError(
+            f"column {task.features[at]!r} has fewer than {least} known entries at all sites "
+            f"together. Leave it out, or add sites."
+        )

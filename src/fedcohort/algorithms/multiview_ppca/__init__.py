@@ -1,0 +1,92 @@
+"""Multi-view probabilistic PCA over sites, of which some lack views."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from fedcohort.algorithms.multiview_ppca import differences, private
+from fedcohort.algorithms.multiview_ppca.model import MultiView
+from fedcohort.algorithms.multiview_ppca.program import fit
+from fedcohort.algorithms.multiview_ppca.settings import Settings
+from fedcohort.algorithms.multiview_ppca.steps import (
+    STEPS,
+    compare,
+    criterion,
+    first_round,
+    look,
+    next_round,
+    tell_information,
+)
+from fedcohort.protocol import Method, Step, Task
+
+REVEALS = (
+    "Only sums over all sites: once the number of rows, of entries of each column, and of sites "
+    "that have it; and in each round, over the sites that have a view, sums of their parameters "
+    "of it (means, loadings, noise), of the squares of how far these are from the common ones, of "
+    "the means of their patients' latent points and their products, and of log-likelihoods. Of a "
+    "view that one site alone has, these are that site's own."
+)
+WAIC = " For each latent dimension that is tried, sums over rows of what WAIC consists of."
+OWN = (
+    " Of each site, once: how far the mean of its patients, and its offsets and noise in each "
+    "view, are from the common model, of views with min_cell rows or more."
+)
+
+
+def _told(config: Settings) -> str:
+    """Return what leaves a site with given settings."""
+    return REVEALS + (WAIC if config.draws else "") + (OWN if config.compare else "")
+
+
+def asks(config: Settings) -> tuple[Step[..., Any], ...]:
+    """Return the steps that a fit with these settings can ask for."""
+    found: tuple[Step[..., Any], ...] = (look, first_round, next_round)
+    found += (tell_information, criterion) if config.draws else ()
+    return found + ((compare,) if config.compare else ())
+
+
+def bounds(config: Settings, task: Task) -> Mapping[str, Collection[Any]]:
+    """Return what the steps of a fit with these settings are asked with (`Method.bounds`)."""
+    return {
+        "q": tuple(config.numbers),
+        "narrow": (config.narrow,),
+        "each": (config.noise == "column",),
+        "start": (config.start, "common"),
+        "uncertain": (config.spread == "posterior",),
+        "first_round.epochs": (
+            config.first_epochs, config.first_epochs + config.rounds * config.internal_epochs
+        ),
+        "next_round.epochs": (config.internal_epochs,),
+        "criterion.epochs": (config.internal_epochs,),
+        "tell_information.epochs": (config.internal_epochs,),
+        "draws": (config.draws,),
+        "least": (task.min_cell, 1),
+    }  # fmt: skip
+
+
+METHOD = Method(
+    name="multiview_ppca",
+    title="one latent space of several views, which sites may lack; imputes, compares sites",
+    tasks=("latent",),
+    paper="Balelli, Silva, Lorenzi, MELBA 1, 2022 (Fed-mv-PPCA)",
+    reveals=REVEALS,
+    reveals_with=_told,
+    settings=Settings,
+    fit=fit,
+    model=MultiView,
+    steps=(*STEPS, private.views_privately, *differences.STEPS),
+    gives=frozenset({"transform", "reconstruct", "impute", "sample", "summary"}),
+    preprocess={"scale": "standard", "impute": "none"},
+    gaps=True,
+    visible=lambda config: "compare: true" if config.compare else "",
+    alone={"compare": False},
+    asks=asks,
+    bounds=bounds,
+    private=private.releases,
+    reveals_private=private.reveals,
+    held=private.held,
+    clips=private.CLIPS,
+)
+
+__all__ = ["METHOD", "MultiView", "Settings"]

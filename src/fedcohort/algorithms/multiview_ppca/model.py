@@ -1,0 +1,189 @@
+"""What a multi-view PPCA fit is: the common distribution that sites' parameters come from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+from scipy.stats import chi2
+
+from fedcohort.arrays import Array
+from fedcohort.numerics.multiview import latent
+from fedcohort.numerics.multiview.model import Prior, Theta, Views
+from fedcohort.protocol import Fitted, Row
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class MultiView(Fitted):
+    """A common latent space of several views.
+
+    Rows are seen with the middle of the common distribution; entries that are missing, whole views
+    too, are NaN and need nothing else.
+
+    Attributes
+    ----------
+    features : names of the columns of x, in order (p,).
+    views, of : names of the views, and which each column is of (p,).
+    q, narrow : see `Settings`; ``each``: whether each column has its own noise.
+    prior : the common distribution.
+    centre, spread : mean (q,) and covariance (q, q) of the sites' latent means.
+    rows, empty : rows of the fit with an entry, and without any; 0 of a private fit.
+    sites : how many sites have each column (p,); 0 of a private fit.
+    rounds, settled : of the fit.
+    numbers : WAIC by q, a row each.
+    deviations : how sites differ, where they told.
+    """
+
+    features: tuple[str, ...]
+    views: tuple[str, ...]
+    of: Array
+    q: int
+    narrow: bool
+    each: bool
+    prior: Prior
+    centre: Array
+    spread: Array
+    rows: int
+    empty: int
+    sites: Array
+    rounds: int
+    settled: bool
+    numbers: tuple[Row, ...] = ()
+    deviations: tuple[Row, ...] = ()
+
+    @property
+    def shape(self) -> Views:
+        """The views, as `numerics.multiview` knows them."""
+        return Views(self.of, self.q, self.narrow, self.each)
+
+    @property
+    def theta(self) -> Theta:
+        """Parameters for a patient of any site: x ~ N(0, I) again.
+
+        With x ~ N(m̄, I + S) over all sites, W (I + S)^½ is W, and μ + W m̄ is μ.
+        """
+        middle = self.prior.middle
+        values, vectors = np.linalg.eigh(np.eye(self.q) + self.spread)
+        root = (vectors * np.sqrt(np.maximum(values, 1.0))) @ vectors.T
+        return Theta(middle.mu + middle.w @ self.centre, middle.w @ root, middle.variance)
+
+    @property
+    def waic(self) -> float:
+        """WAIC of the q that was taken; NaN where it was not asked for."""
+        found = [row["waic"] for row in self.numbers if row["q"] == self.q]
+        return float(found[0]) if found else float("nan")
+
+    def transform(self, x: Array) -> Array:
+        """Return ⟨x⟩ of each row of x (n, p), by the entries that it has: (n, q)."""
+        return latent.posterior(x, self.theta, self.shape).mean
+
+    def posterior(self, x: Array) -> latent.Latent:
+        """Return mean (n, q) and covariance (n, q, q) of the latent point of each row of x."""
+        return latent.posterior(x, self.theta, self.shape)
+
+    def reconstruct(self, x: Array) -> Array:
+        """Return W⟨x⟩ + μ of each row of x (n, p): (n, p), what is missing too."""
+        return latent.reconstruct(x, self.theta, self.shape)
+
+    def impute(self, x: Array) -> Array:
+        """Return x (n, p) with missing entries filled by their mean given the others."""
+        return latent.complete(x, self.theta, self.shape).mean
+
+    def imputed_sd(self, x: Array) -> Array:
+        """Return the deviation of each missing entry given the others (n, p), 0 of known ones."""
+        return latent.complete(x, self.theta, self.shape).sd
+
+    def complete(self, x: Array) -> latent.Completed:
+        """Return what `impute` does, and the standard deviation of each entry, 0 of known ones."""
+        return latent.complete(x, self.theta, self.shape)
+
+    def sample(self, n: int, rng: np.random.Generator) -> Array:
+        """Return n rows drawn from the common model (n, p)."""
+        return latent.sample(n, self.theta, self.shape, rng)
+
+    def log_densities(self, x: Array) -> Array:
+        """Return ln p(t) of each row of x (n, p), by the entries that it has: (n,)."""
+        return latent.log_densities(x, self.theta, self.shape)
+
+    def unusual(self, x: Array) -> Array:
+        """Return the p-value of each row of x (n, p), by its distance from the model: (n,)."""
+        return latent.unusual(x, self.theta, self.shape)
+
+    def summary(self) -> list[Row]:
+        """Return a row per view: columns, sites, σ, and how much of its variance x explains.
+
+        With the spread between sites of μ and of W, in the units of x.
+        """
+        w, prior, shape = self.theta.w, self.prior, self.shape
+        explained = shape.total(np.square(w)) / shape.widths
+        noise = shape.total(prior.variance[shape.noise]) / shape.widths
+        return [
+            {
+                "view": name or "all", "columns": int(shape.widths[k]),
+                "sites": int(self.sites[self.of == k].max()),
+                "sigma": float(np.sqrt(noise[k])),
+                "explained": float(explained[k] / (explained[k] + noise[k])),
+                "sd_mu": float(np.sqrt(prior.mu_variance[k])),
+                "sd_w": float(np.sqrt(prior.w_variance[k])),
+            }
+            for k, name in enumerate(self.views)
+        ]  # fmt: skip
+
+    def differences(self) -> list[Row]:
+        """Return a row per site and view, and one for a site's patients, with p-values.
+
+        Holm's correction is over all of them. Empty where sites were not compared.
+        """
+        found = [row | {"p": float(chi2.sf(row["chi2"], row["df"]))} for row in self.deviations]
+        order = sorted(range(len(found)), key=lambda i: found[i]["p"])
+        least = 0.0
+        for rank, i in enumerate(order):
+            least = max(least, min(1.0, found[i]["p"] * (len(order) - rank)))
+            found[i]["p_adjusted"] = least
+        return found
+
+    def cautions(self) -> tuple[str, ...]:
+        """Return that rounds ended early, that rows were empty, and views of one site."""
+        told: list[str] = []
+        if not self.settled:
+            told.append(f"{self.rounds} rounds ended before parameters settled")
+        if self.empty:
+            told.append(f"{self.empty} rows without any entry were left out")
+        lone = [v for k, v in enumerate(self.views) if self.sites[self.of == k].max() == 1]
+        if lone and int(self.sites.max()) > 1:
+            told.append(f"{', '.join(map(repr, lone))}: known from one site alone")
+        return tuple(told)
+
+    def arrays(self) -> dict[str, Array]:
+        """Return the common distribution, views and sites."""
+        p = self.prior
+        return {
+            "mu": p.mu, "w": p.w, "mu_variance": p.mu_variance, "w_variance": p.w_variance,
+            "alpha": p.alpha, "beta": p.beta, "of": self.of, "sites": self.sites,
+            "centre": self.centre, "spread": self.spread,
+        }  # fmt: skip
+
+    def meta(self) -> dict[str, Any]:
+        """Return names, numbers, and how the fit ended."""
+        return {
+            "features": list(self.features), "views": list(self.views), "q": self.q,
+            "narrow": self.narrow, "each": self.each, "rows": self.rows, "empty": self.empty,
+            "rounds": self.rounds, "settled": self.settled, "numbers": list(self.numbers),
+            "deviations": list(self.deviations), "centre_variance": self.prior.centre_variance,
+        }  # fmt: skip
+
+    @classmethod
+    def restore(cls, arrays: Mapping[str, Array], meta: Mapping[str, Any]) -> Self:
+        """Rebuild the model from what `arrays` and `meta` returned."""
+        held = dict(arrays)
+        apart = {k: held.pop(k) for k in ("of", "sites", "centre", "spread")}
+        known: dict[str, Any] = dict(meta)
+        tau2 = float(known.pop("centre_variance"))
+        prior = Prior(
+            held["mu"], held["w"], held["mu_variance"], held["w_variance"], held["alpha"],
+            held["beta"], tau2,
+        )  # fmt: skip
+        known |= {k: tuple(meta[k]) for k in ("features", "views", "numbers", "deviations")}
+        return cls(prior=prior, **apart, **known)

@@ -1,0 +1,371 @@
+"""Multi-view probabilistic PCA over sites, views missing at some of them (Fed-mv-PPCA).
+
+Balelli, Silva, Lorenzi (2022), algorithm 1. With θ = (μ, W, σ²) of each site from a common
+distribution θ̃, eq. (4-6) of `numerics.multiview.model`:
+
+    in each round
+        each site   θ_c ← EM for the maximum of p(t|θ) p(θ|θ̃), from the middle of θ̃
+        coordinator θ̃ ← the most likely, given all θ_c:
+            μ̃ = Σ μ_c / C_k,   σ_μ̃² = Σ (‖μ_c − μ̃‖² + tr Var(μ_c)) / (C_k d_k)               (1)
+            W̃ and σ_W̃² likewise;  α̃, β̃ by `numerics.inverse_gamma`
+
+over the C_k sites that have view k. All of it needs sums over sites alone. Six things differ from
+the paper:
+
+* A site's patients have a mean of their own, x ~ N(m_c, I), m_c ~ N(0, τ² I) from the second round
+  on, with
+
+      τ² = Σ (‖m_c‖² + tr Var(m_c)) / (C q)                                                (2)
+
+  Where groups of patients and views that are missing both differ by site (the paper's G/K), the
+  offsets of views that different sites tell of do not fit together without it: the error of new
+  rows was 1.4 to 5 times that of one table, and is 1.0 times (`centres: false` is the paper).
+  A new patient is of any site: mean and covariance of the m_c become part of μ and W.
+* Var(μ_c), what the site's posterior leaves open, is part of eq. (1), which makes it a step of EM
+  for the hierarchy. With the modes alone (eq. 14 and 18; `spread: modes`) a spread that is small
+  goes to 0, and says that sites are alike however many rows there were to tell. Either is held
+  above `FLOOR`.
+* W is turned to a common frame before it is summed, as it is known but for that; in the first
+  round by columns that all sites have.
+* EM starts at each site's own principal components: 30 iterations from a random W are far from the
+  maximum, and averages of such W further.
+* μ maximises the posterior of all views at once (`numerics.multiview.em`).
+* A view of q columns or fewer uses all latent dimensions (`narrow`). With one less than it has
+  columns, as in the paper, views of 2 and 1 columns pulled three axes of one model out of place.
+
+σ̃² of the middle is β̃/α̃, the harmonic mean of the sites' σ². With one site θ̃ is its own maximum.
+
+Revealed: `Held`, `Moved`, `Criterion` of `steps`, as sums; `Deviation` of each site where asked
+for. Of a view that one site alone has, that site's own parameters.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from fedcohort.algorithms.multiview_ppca.model import MultiView
+from fedcohort.algorithms.multiview_ppca.private import fit_privately
+from fedcohort.algorithms.multiview_ppca.settings import Settings
+from fedcohort.algorithms.multiview_ppca.steps import (
+    Moved,
+    compare,
+    criterion,
+    first_round,
+    look,
+    next_round,
+    tell_information,
+)
+from fedcohort.arrays import Array
+from fedcohort.numerics.inverse_gamma import most_likely
+from fedcohort.numerics.multiview.draws import roots
+from fedcohort.numerics.multiview.model import Prior, Views
+from fedcohort.protocol import DataError, Federation, NothingToLearn, Row, Task, check_all_answered
+
+#: τ² of the second round, which is the first with a prior, and the least.
+WIDE, LEAST = 100.0, 1e-4
+#: Least σ_μ̃² and σ_W̃², as a share of the mean square of the entries of W̃ in the view.
+FLOOR = 1e-8
+
+
+@dataclass(frozen=True)
+class Course:
+    """Where the rounds for one q ended: the prior, its views, and whether it had settled.
+
+    ``centre`` (q,) and ``spread`` (q, q) are mean and covariance of the sites' m, eq. (2).
+    """
+
+    views: Views
+    prior: Prior
+    centre: Array
+    spread: Array
+    rounds: int
+    settled: bool
+
+
+def fit(fed: Federation, config: Settings, task: Task) -> MultiView:
+    """Fit the hierarchy, for the q given or for each that is tried.
+
+    Raises
+    ------
+    DataError : no features; a view that no site has; q as large as the number of columns.
+    NothingToLearn : fewer rows than a latent space of q dimensions needs.
+    SiteUnavailable : a site left between two sums.
+    """
+    names, of = numbered(task)
+    if task.dp is not None:
+        return _privately(fed, config, task, names, of)
+    told = fed.sum(look)
+    fed = fed.only(fed.answered)
+    check(names, of, task, config, int(told.rows), told.entries, told.sites, len(fed.sites))
+    shared = told.sites == len(fed.sites)
+    courses: dict[int, Course] = {}
+    numbers: list[Row] = []
+    for q in config.numbers:
+        views = Views(of, q, config.narrow, config.noise == "column")
+        courses[q] = course(fed, config, task, views, shared)
+        if config.draws:
+            numbers.append(waic(fed, config, courses[q], numbers))
+            fed.record(q=float(q), waic=numbers[-1]["waic"], cost=numbers[-1]["cost"])
+    q = chosen(numbers) if config.q == "auto" else config.q
+    best = courses[q]
+    return MultiView(
+        features=task.features, views=names, of=of, q=q, narrow=config.narrow,
+        each=best.views.each, prior=best.prior, centre=best.centre, spread=best.spread,
+        rows=int(told.rows), empty=int(told.empty),
+        sites=told.sites, rounds=best.rounds, settled=best.settled, numbers=tuple(numbers),
+        deviations=tuple(deviations(fed, names, best, task)) if config.compare else (),
+    )  # fmt: skip
+
+
+def _privately(
+    fed: Federation, config: Settings, task: Task, names: tuple[str, ...], of: Array
+) -> MultiView:
+    """Return the model of a private fit."""
+    views = Views(of, config.numbers[-1], config.narrow, config.noise == "column")
+    _check_room(len(of), views.q)
+    prior = fit_privately(fed, config, task, views)
+    return MultiView(
+        features=task.features, views=names, of=of, q=views.q, narrow=views.narrow,
+        each=views.each, prior=prior, centre=np.zeros(views.q),
+        spread=np.zeros((views.q, views.q)), rows=0, empty=0,
+        sites=np.zeros(len(of), np.int64), settled=True,
+        rounds=config.dp_rounds if config.dp_route == "differences" else 1,
+    )  # fmt: skip
+
+
+def numbered(task: Task) -> tuple[tuple[str, ...], Array]:
+    """Return the names of the views, in the order of columns, and which each column is of (p,).
+
+    Columns without a view are one together.
+
+    Raises
+    ------
+    DataError : there are no features.
+    """
+    if not task.features:
+        raise DataError("there are no columns to model; name at least two.")
+    of = task.views or ("",) * len(task.features)
+    names = tuple(dict.fromkeys(of))
+    return names, np.array([names.index(v) for v in of], np.int64)
+
+
+def check(
+    names: tuple[str, ...], of: Array, task: Task, config: Settings, rows: int, entries: Array,
+    held: Array, sites: int,
+) -> None:  # fmt: skip
+    """Refuse what no model can be made of.
+
+    Raises
+    ------
+    DataError, NothingToLearn : as `fit`.
+    """
+    least, p, q = (task.min_cell if sites > 1 else 1), len(of), config.numbers[-1]
+    for k, name in enumerate(names):
+        if not held[of == k].any():
+            raise DataError(
+                f"no site has view {name!r}, {int((of == k).sum())} columns. Leave them out of the "
+                f"dictionary, or add a site that has them."
+            )
+    for name, n in zip(task.features, entries, strict=True):
+        if n < max(least, 2):
+            raise DataError(
+                f"column {name!r} has fewer than {max(least, 2)} values over all sites. Leave it "
+                f"out, or add rows."
+            )
+    _check_room(p, q)
+    if rows < 2 * (q + 1):
+        raise NothingToLearn(
+            f"there are {rows} rows, too few for a latent space of {q} dimensions, which needs "
+            f"{2 * (q + 1)}. Give a smaller q, or add sites."
+        )
+
+
+def _check_room(p: int, q: int) -> None:
+    if q >= p:
+        raise DataError(
+            f"q is {q}, and there are {p} columns: a latent space has fewer dimensions. Give a "
+            f"smaller q."
+        )
+
+
+def course(fed: Federation, config: Settings, task: Task, views: Views, shared: Array) -> Course:
+    """Go through the rounds for one q."""
+    p, uncertain = len(views.of), config.spread == "posterior"
+    frame = task.rng.standard_normal((p, views.q))
+    start = config.start if views.free.all() or config.start == "random" else "common"
+    prior, settled, r = Prior.flat(views), False, 0
+    told: Moved | None = None
+    for r in fed.rounds(config.rounds if len(fed.sites) > 1 else 1):
+        if r == 0:
+            told = fed.sum(
+                first_round, of=views.of, q=views.q, narrow=views.narrow, each=views.each,
+                frame=frame, shared=shared if shared.any() else np.ones(p, bool), start=start,
+                epochs=_first_epochs(fed, config), uncertain=uncertain,
+            )  # fmt: skip
+        else:
+            told = fed.sum(
+                next_round, **_given(views, prior), epochs=config.internal_epochs,
+                uncertain=uncertain,
+            )  # fmt: skip
+        check_all_answered(fed)
+        before, prior = prior, updated(prior, told, views)
+        if config.centres and len(fed.sites) > 1:
+            prior = replace(prior, centre_variance=centre_variance(told, views.q) if r else WIDE)
+        moved = _moved(before, prior) if r else np.inf
+        fed.record(
+            q=float(views.q), log_likelihood=float(told.log_likelihood), **_spreads(prior, views)
+        )
+        if settled := moved < config.tol:
+            break
+    assert told is not None
+    places = max(int(told.places), 1)
+    centre = told.centres / places
+    spread = told.spread / places - np.outer(centre, centre)
+    return Course(views, prior, centre, spread, r + 1, settled or len(fed.sites) == 1)
+
+
+def centre_variance(told: Moved, q: int) -> float:
+    """Return τ², eq. (2), held above `LEAST`."""
+    return max(float(np.trace(told.spread)) / (max(int(told.places), 1) * q), LEAST)
+
+
+def _first_epochs(fed: Federation, config: Settings) -> int:
+    """Return the iterations of the first round; of one site, where it is the only one, all."""
+    more = config.rounds * config.internal_epochs
+    return config.first_epochs + (more if len(fed.sites) == 1 else 0)
+
+
+def _given(views: Views, prior: Prior) -> dict[str, Any]:
+    """Return the arguments by which steps know a prior."""
+    return {
+        "of": views.of, "narrow": views.narrow, "each": views.each, "mu": prior.mu, "w": prior.w,
+        "variance": prior.variance, "mu_variance": prior.mu_variance,
+        "w_variance": prior.w_variance, "alpha": prior.alpha, "beta": prior.beta,
+        "centre_variance": prior.centre_variance,
+    }  # fmt: skip
+
+
+def updated(prior: Prior, told: Moved, views: Views) -> Prior:
+    """Return the most likely common distribution, eq. (1), from sums about the prior's middle.
+
+    A view that no site told of stays as it is.
+
+    Raises
+    ------
+    NothingToLearn : nobody told of a view of which nothing is known.
+    """
+    c = told.sites.astype(float)
+    if (missing := (c == 0) & np.isinf(prior.w_variance)).any():
+        raise NothingToLearn(
+            f"{int(missing.sum())} views are only at sites with fewer than {2 * (views.q + 1)} "
+            f"rows, too few to begin with. Give a smaller q, or add sites."
+        )
+    if (alike := ~(told.noises > 0) & (prior.alpha < 0)).any():
+        columns = int(np.isin(views.noise, np.flatnonzero(alike)).sum())
+        raise NothingToLearn(
+            f"{columns} columns do not vary at any site, so that nobody knows their noise. Leave "
+            f"them out of the dictionary."
+        )
+    seen = c > 0
+    c = np.where(seen, c, 1.0)
+    mu, w = told.mu / c[views.of], told.w / c[views.of][:, None]
+    size = np.maximum(views.widths * views.used, 1)
+    middle = prior.w + w
+    floor = FLOOR * views.total(np.square(middle)) / size
+    mu_variance = (told.mu_squares / c - views.total(np.square(mu))) / views.widths
+    w_variance = (told.w_squares / c - views.total(np.square(w))) / size
+    heard = told.noises > 0
+    n = np.where(heard, told.noises, 1).astype(float)
+    alpha, beta = most_likely(
+        np.where(heard, told.log_variance / n, 0.0), np.where(heard, told.precision / n, 1.0)
+    )
+    kept = seen[views.of]
+    return Prior(
+        mu=np.where(kept, prior.mu + mu, prior.mu),
+        w=np.where(kept[:, None], middle, prior.w),
+        mu_variance=np.where(seen, np.maximum(mu_variance, floor), prior.mu_variance),
+        w_variance=np.where(seen, np.maximum(w_variance, floor), prior.w_variance),
+        alpha=np.where(heard, alpha, prior.alpha),
+        beta=np.where(heard, beta, prior.beta),
+    )
+
+
+def _moved(before: Prior, after: Prior) -> float:
+    """Return how far the middle moved, in root mean squares of W̃."""
+    size = float(np.sqrt(np.square(after.w).mean()))
+    off = max(
+        float(np.sqrt(np.square(after.w - before.w).mean())),
+        float(np.sqrt(np.square(after.mu - before.mu).mean())),
+    )
+    return off / size if size > 0 else 0.0
+
+
+def _spreads(prior: Prior, views: Views) -> dict[str, float]:
+    """Return what figure 7 of the paper shows of a round, by the number of the view."""
+    return {
+        f"{name}_{k + 1}": float(value)
+        for k in range(views.count)
+        for name, value in (
+            ("sd_mu", np.sqrt(prior.mu_variance[k])),
+            ("sd_w", np.sqrt(prior.w_variance[k])),
+            ("sigma", np.sqrt(prior.variance[views.noise[views.of == k]].mean())),
+        )
+    }
+
+
+def waic(fed: Federation, config: Settings, found: Course, before: list[Row]) -> Row:
+    """Return WAIC and its parts at the end of the rounds for one q.
+
+    With the standard errors of how it differs from those tried before, by their q.
+    """
+    given: dict[str, Any] = {
+        **_given(found.views, found.prior), "epochs": config.internal_epochs
+    }  # fmt: skip
+    known = fed.sum(tell_information, **given).precision
+    check_all_answered(fed)
+    told = fed.sum(criterion, **given, shared=roots(known, found.views), draws=config.draws)
+    check_all_answered(fed)
+    fit, cost, n = float(told.fit), float(told.cost), float(told.rows)
+    off = np.array([(fit - cost) - (row["fit"] - row["cost"]) for row in before])
+    errors = 2.0 * np.sqrt(np.maximum(told.squares - off**2 / n, 0.0))
+    return {
+        "q": found.views.q, "waic": -2.0 * (fit - cost), "fit": fit, "cost": cost,
+        "errors": {row["q"]: float(e) for row, e in zip(before, errors, strict=True)},
+    }  # fmt: skip
+
+
+def chosen(numbers: list[Row]) -> int:
+    """Return the smallest q whose WAIC is within two standard errors of the least one."""
+    best = min(numbers, key=lambda row: row["waic"])
+
+    def error(row: Row) -> float:
+        first, later = sorted((row, best), key=lambda one: one["q"])
+        return float(later["errors"].get(first["q"], 0.0))
+
+    return int(min(row["q"] for row in numbers if row["waic"] <= best["waic"] + 2.0 * error(row)))
+
+
+def deviations(fed: Federation, names: tuple[str, ...], found: Course, task: Task) -> list[Row]:
+    """Return a row for each site and view, and one for its patients, from `compare`."""
+    least = task.min_cell if len(fed.sites) > 1 else 1
+    given = {k: v for k, v in _given(found.views, found.prior).items() if k in KNOWN}
+    rows: list[Row] = []
+    for site, told in fed.gather(compare, **given, least=least).items():
+        size = float(np.linalg.norm(told.latent))
+        rows.append({"site": site, "what": "patients", "shift": size,
+                     "chi2": float(told.latent_chi2), "df": found.views.q})  # fmt: skip
+        columns = (told.shift, told.chi2, told.df, told.noise)
+        rows += [
+            {"site": site, "what": name, "shift": float(shift), "chi2": float(chi2),
+             "df": int(df), "noise": float(noise)}
+            for name, shift, chi2, df, noise in zip(names, *columns, strict=True)
+            if df > 0
+        ]  # fmt: skip
+    return rows
+
+
+#: Arguments of `compare`.
+KNOWN = ("of", "narrow", "each", "mu", "w", "variance")

@@ -1,0 +1,66 @@
+"""Errors of rows that come back from a latent space, and classes told from its coordinates.
+
+Errors are in units of each feature's standard deviation, so that linear scalings do not matter; an
+entry that is not known is NaN, and has none.
+"""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+
+from fedcohort.arrays import Array
+
+
+def units(x: Array) -> tuple[Array, Array]:
+    """Return sd and mean (p,) of the known entries of x (n, p); NaN where all have one value."""
+    with warnings.catch_warnings(action="ignore", category=RuntimeWarning):  # nothing is known
+        sd, mean = np.nanstd(x, axis=0), np.nanmean(x, axis=0)
+        one = ~(np.nanmax(x, axis=0) > np.nanmin(x, axis=0)) if len(x) else np.ones(len(sd), bool)
+    return np.where(one, np.nan, sd), mean
+
+
+def distance(true: Array, said: Array, unit: Array) -> Array:
+    """Return |true − said| / unit (n, p): infinite where nothing finite is said, NaN if unknown."""
+    off = np.where(np.isfinite(said), np.abs(true - said), np.inf) / unit
+    return np.where(np.isnan(true), np.nan, off)
+
+
+def over_entries(off: Array, weights: Array) -> Array:
+    """Return the mean of the known entries of `off` (n, p) at weights (B, n) of the rows: (B,)."""
+    known = ~np.isnan(off)
+    total = weights @ np.where(known, off, 0.0).sum(axis=1)
+    entries = weights @ known.sum(axis=1)
+    return np.divide(total, entries, out=np.full(len(weights), np.nan), where=entries > 0)
+
+
+def commonest(y: Array) -> int:
+    """Return the most frequent class of y (n,), the first of several; 0 of no rows."""
+    return int(np.bincount(y).argmax()) if len(y) else 0
+
+
+def discriminant(z: Array, y: Array, asked: Array) -> tuple[Array, Array]:
+    """Return the class (m,) of each row asked by linear discriminant analysis, and a score (m,).
+
+    Parameters
+    ----------
+    z, y : coordinates (n, q) and classes (n,) of the rows that teach.
+    asked : (m, q).
+
+    Returns
+    -------
+    said, score : the most frequent class of y and 0 for everybody, where nothing can be learnt;
+        the score orders rows by two classes, and is 0 of more.
+    """
+    from sklearn.discriminant_analysis import LinearDiscriminantAnalysis  # it takes a second
+
+    classes = np.unique(y)
+    varies = np.ptp(z, axis=0) > 0 if len(z) else np.zeros(z.shape[1], bool)
+    if len(classes) < 2 or len(y) <= len(classes) or not varies.any():
+        return np.full(len(asked), commonest(y)), np.zeros(len(asked))
+    with warnings.catch_warnings(action="ignore"):  # coordinates that are collinear
+        made = LinearDiscriminantAnalysis().fit(z[:, varies], y)
+        score = made.decision_function(asked[:, varies]) if len(classes) == 2 else None
+        said = np.asarray(made.predict(asked[:, varies]), np.int64)
+    return said, np.zeros(len(asked)) if score is None else np.asarray(score, float)

@@ -1,0 +1,258 @@
+"""Variational autoencoder with a Gaussian decoder, of rows in which entries may be missing.
+
+Kingma and Welling, "Auto-encoding variational Bayes", ICLR 2014. With z ~ N(0, I_q), O the entries
+of a row x (p,) that are known, and x̃ the row with 0 for the others:
+
+    q(z|x) = N(m(x̃), diag τ²(x̃))                                                           (1)
+    p(x|z) = N(y(z), diag σ²),   σ_j² = `FLOOR` + exp(s_j)                                   (2)
+    ELBO   = E_{q(z|x)} Σ_{j∈O} ln p(x_j|z) − β KL(q(z|x) ‖ N(0, I))                         (3)
+    KL     = ½ Σ_i (τ_i² + m_i² − 1 − ln τ_i²)                                               (4)
+
+Without hidden layers m, ln τ² and y are linear. Then the best ELBO with β = 1 is the likelihood of
+factor analysis, and of probabilistic PCA if all σ_j are one (Lucas et al., "Don't blame the ELBO!",
+NeurIPS 2019), because among the rotations of z there is one with a diagonal posterior.
+
+Columns are standardised, so that 0 is the mean of what is missing, and the standard deviation of an
+entry given z is no less than √`FLOOR` of that of its column. ln τ² is cut to ± `WIDEST`, beyond
+which it has no slope. A row without a known entry has the prior for a posterior, and ELBO 0.
+
+θ holds the encoder's layers, those of m and of ln τ², then s, then the decoder's layers.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import ClassVar, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from fedcohort.models.layers import ACTIVATIONS
+
+#: The least variance of an entry given z, in squares of a column's unit.
+FLOOR = 1e-4
+
+#: The largest |ln τ²|.
+WIDEST = 20.0
+
+_TAG = 0x656C626F
+
+
+@dataclass(frozen=True, kw_only=True)
+class Vae:
+    """A variational autoencoder of p inputs.
+
+    Attributes
+    ----------
+    inputs : p.
+    latent : q.
+    hidden : widths of the encoder's hidden layers; the decoder has them in the other direction.
+    activation : after each hidden layer, a name in `layers.ACTIVATIONS`.
+    sees_mask : whether the encoder is told which entries are known: then it has 2p inputs.
+    """
+
+    kind: ClassVar[str] = "vae"
+
+    inputs: int
+    latent: int
+    hidden: tuple[int, ...] = ()
+    activation: str = "tanh"
+    sees_mask: bool = False
+
+    @property
+    def spec(self) -> str:
+        """JSON text that determines the network."""
+        return json.dumps({"kind": self.kind, **dataclasses.asdict(self)}, sort_keys=True)
+
+    @property
+    def size(self) -> int:
+        """Return P, the length of θ."""
+        q, forth = self.latent, (self.inputs * (1 + self.sees_mask), *self.hidden)
+        back = (q, *self.hidden[::-1], self.inputs)
+        layers = sum((a + 1) * b for way in (forth, back) for a, b in pairwise(way))
+        return layers + 2 * (forth[-1] + 1) * q + self.inputs
+
+    def build(self) -> VaeNet:
+        """Return the module, its parameters not yet set."""
+        return VaeNet(self)
+
+
+class Posterior(NamedTuple):
+    """Eq. (1) of some rows: m (n, q) and ln τ² (n, q)."""
+
+    mean: Tensor
+    log_variance: Tensor
+
+    def divergence(self) -> Tensor:
+        """Return eq. (4) of each row: (n,)."""
+        m, log = self
+        return 0.5 * (log.exp() + m**2 - 1.0 - log).sum(dim=1)
+
+    def points(self, noise: Tensor | None) -> Tensor:
+        """Return points (L, n, q) whose mean stands for an expectation over z.
+
+        Parameters
+        ----------
+        noise : ε (n, q) of one draw m + τε (L = 1); without, the 2q cubature points m ± √q τ_i e_i
+            (Arasaratnam and Haykin, IEEE Trans. Automat. Contr. 54(6), 2009), which are exact for
+            squares of z, and so for eq. (3) with a linear decoder.
+        """
+        spread = (0.5 * self.log_variance).exp()
+        if noise is not None:
+            return (self.mean + spread * noise)[None]
+        q = spread.shape[1]
+        steps = math.sqrt(q) * torch.eye(q).to(spread)[:, None, :] * spread
+        return torch.cat([self.mean + steps, self.mean - steps])
+
+
+class Encoder(nn.Module):
+    """x̃ (n, p) → eq. (1)."""
+
+    def __init__(self, net: Vae):
+        super().__init__()
+        self._sees_mask = net.sees_mask
+        sizes = (net.inputs * (1 + net.sees_mask), *net.hidden)
+        self._trunk = _hidden(sizes, net.activation)
+        self._mean = nn.utils.skip_init(nn.Linear, sizes[-1], net.latent)
+        self._log_variance = nn.utils.skip_init(nn.Linear, sizes[-1], net.latent)
+
+    def forward(self, held: Tensor, known: Tensor) -> Posterior:
+        """Return the posterior of rows x̃ (n, p) with these entries known (n, p)."""
+        seen = torch.cat([held, known.to(held)], dim=1) if self._sees_mask else held
+        h = self._trunk(seen)
+        return Posterior(self._mean(h), self._log_variance(h).clamp(-WIDEST, WIDEST))
+
+
+class Decoder(nn.Module):
+    """z (…, q) → y (…, p), and σ² (p,) of eq. (2)."""
+
+    def __init__(self, net: Vae):
+        super().__init__()
+        sizes = (net.latent, *net.hidden[::-1])
+        self._trunk = _hidden(sizes, net.activation)
+        self._last = nn.utils.skip_init(nn.Linear, sizes[-1], net.inputs)
+        self._s = nn.Parameter(torch.empty(net.inputs))
+
+    def forward(self, z: Tensor) -> Tensor:
+        """Return y of z."""
+        return self._last(self._trunk(z))
+
+    def variance(self) -> Tensor:
+        """Return σ² (p,)."""
+        return FLOOR + self._s.exp()
+
+    def log_density(self, held: Tensor, known: Tensor, z: Tensor) -> Tensor:
+        """Return Σ_{j∈O} ln p(x_j|z), averaged over the L points of z (L, n, q): (n,)."""
+        variance = self.variance()
+        squares = (held - self(z)).square().mean(dim=0)
+        each = (2.0 * math.pi * variance).log() + squares / variance
+        return -0.5 * (known * each).sum(dim=1)
+
+
+class LatentNet(nn.Module, ABC):
+    """What training and predictions ask of a variational autoencoder; x (n, p) may hold NaN."""
+
+    @abstractmethod
+    def elbo(self, x: Tensor, beta: float, seed: int | None) -> Tensor:
+        """Return eq. (3) of each row: (n,).
+
+        Parameters
+        ----------
+        seed : of one draw of z for each row; None draws nothing, see `Posterior.points`.
+        """
+
+    @abstractmethod
+    def latent(self, x: Tensor) -> Tensor:
+        """Return the mean of z given the known entries of each row: (n, q)."""
+
+    @abstractmethod
+    def decode(self, z: Tensor) -> Tensor:
+        """Return y (n, p) of z (n, q)."""
+
+    @abstractmethod
+    def variance(self) -> Tensor:
+        """Return σ² (p,)."""
+
+    @abstractmethod
+    def may_fill(self, known: Tensor) -> Tensor:
+        """Return which entries (n, p) `impute` encodes once they have been guessed."""
+
+    def impute(self, x: Tensor, passes: int) -> Tensor:
+        """Return x (n, p) with E[x_j | known entries], about, for what is missing.
+
+        Rows are encoded and decoded, and what comes out takes the place of what is missing, as if
+        it were known, so often; each row for itself. Where decoder and posterior are those of a
+        linear model this goes to its conditional mean: m = Mx̃ with M = (I + WᵀΨ⁻¹W)⁻¹WᵀΨ⁻¹, and
+        x̃ = Wm where missing, is m = (I + W_OᵀΨ_O⁻¹W_O)⁻¹W_OᵀΨ_O⁻¹x_O. What no row tells of, as
+        `may_fill` says, is decoded and not encoded.
+        """
+        known = ~x.isnan()
+        fixed = known | ~self.may_fill(known)
+        y = self.decode(self.latent(x))
+        for _ in range(0 if bool(fixed.all()) else passes - 1):
+            y = self.decode(self.latent(torch.where(fixed, x, y)))
+        return torch.where(known, x, y)
+
+
+class VaeNet(LatentNet):
+    """Module of eqs. (1) to (3)."""
+
+    def __init__(self, net: Vae):
+        super().__init__()
+        self.latents = net.latent
+        self.encoder = Encoder(net)
+        self.decoder = Decoder(net)
+
+    def elbo(self, x: Tensor, beta: float, seed: int | None) -> Tensor:
+        """Return eq. (3) of each row of x (n, p): (n,)."""
+        held, known = filled(x)
+        posterior = self.encoder(held, known)
+        noise = None if seed is None else drawn(seed, (len(x), self.latents), x)
+        fits = self.decoder.log_density(held, known, posterior.points(noise))
+        return (fits - beta * posterior.divergence()) * known.any(dim=1)
+
+    def latent(self, x: Tensor) -> Tensor:
+        """Return m of each row of x (n, p): (n, q)."""
+        held, known = filled(x)
+        return self.encoder(held, known).mean * known.any(dim=1, keepdim=True)
+
+    def decode(self, z: Tensor) -> Tensor:
+        """Return y (n, p) of z (n, q)."""
+        return self.decoder(z)
+
+    def variance(self) -> Tensor:
+        """Return σ² (p,)."""
+        return self.decoder.variance()
+
+    def may_fill(self, known: Tensor) -> Tensor:
+        """Return all entries of rows that have a known one."""
+        return known.any(dim=1, keepdim=True).expand_as(known)
+
+
+def filled(x: Tensor) -> tuple[Tensor, Tensor]:
+    """Return x (n, p) with 0 for what is missing, and which entries are known (n, p)."""
+    known = ~x.isnan()
+    return torch.where(known, x, torch.zeros((), dtype=x.dtype, device=x.device)), known
+
+
+def drawn(seed: int, shape: Sequence[int], like: Tensor) -> Tensor:
+    """Return standard normal draws that depend on the shape and the seed alone."""
+    # Dropout and noise of inputs draw from the same seeds; this stream is another.
+    draws = torch.Generator().manual_seed((seed ^ _TAG) & 0xFFFFFFFF)
+    return torch.randn(tuple(shape), generator=draws).to(like)
+
+
+def _hidden(sizes: Sequence[int], activation: str) -> nn.Sequential:
+    """Return hidden layers of these widths, each with its activation; none of one width."""
+    parts = (
+        part
+        for a, b in pairwise(sizes)
+        for part in (nn.utils.skip_init(nn.Linear, a, b), ACTIVATIONS[activation]())
+    )
+    return nn.Sequential(*parts)

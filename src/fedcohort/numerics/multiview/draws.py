@@ -1,0 +1,179 @@
+"""Draws from a place's posterior, and the criterion by which q is chosen.
+
+Gibbs' sampler: each of these is drawn given the others, Z being the latent points beside a 1,
+
+    x_n ~ N(A (t_n − μ), Σ⁻¹)                                              (eq. E of `em`)
+    (W_j, μ_j) ~ N(G⁻¹ h, G⁻¹),   G = ZᵀZ/σ² + P,   h = Zᵀt_j/σ² + P m_j                    (1)
+    σ² ~ InvGamma(α̃ + entries/2, β̃ + Σ (t_j − μ_j − W_j x)²/2)                              (2)
+
+over the rows that have the entry, P and m_j the precision and mean of the prior. That mean is known
+but from the places' rows: given all that they tell, each of which knows (W̃_j, μ̃_j) to (Z'Z/σ²)⁻¹
++ P⁻¹, it is N((W̃_j, μ̃_j), V_j), and drawn anew each time:
+
+    V_j⁻¹ = Σ_places [ σ² ⟨ZᵀZ⟩⁻¹ + P⁻¹ ]⁻¹                                                 (3)
+
+Watanabe's criterion (Gelman, Hwang and Vehtari, 2014), of rows with their latent points integrated
+out, is then
+
+    WAIC = −2 Σ_n [ ln mean_s p(t_n|θ_s) − var_s ln p(t_n|θ_s) ]                             (4)
+
+which turning the latent axes does not change, as it does not change p. Without V, what all places
+share would cost nothing, and q would have no end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from fedcohort.arrays import Array
+from fedcohort.numerics.multiview.em import solve
+from fedcohort.numerics.multiview.latent import log_densities
+from fedcohort.numerics.multiview.model import Prior, Theta, Views
+from fedcohort.numerics.multiview.moments import Pattern
+
+
+class Waic(NamedTuple):
+    """Of each row (n,): ``fit`` ln mean p, and ``cost`` the variance; eq. (4) is of their sums."""
+
+    fit: Array
+    cost: Array
+
+
+def information(found: Sequence[Pattern], theta: Theta, prior: Prior, views: Views) -> Array:
+    """Return what a place adds to eq. (3), by column (p, q + 1, q + 1); the offset is the last.
+
+    0 for columns without entries, and in the latent dimensions that a view does not use.
+    """
+    p, q = len(views.of), views.q
+    z = np.zeros((p, q + 1, q + 1))
+    for one in found:
+        n, s = one.rows, solve(theta, one.columns, views)
+        g = one.factor @ s.a.T
+        x = theta.point + s.a @ (one.mean - theta.offset[one.columns])
+        mean = np.r_[x, 1.0]
+        part = n * np.outer(mean, mean)
+        part[:q, :q] += n * s.inverse + g.T @ g
+        z[one.columns] += part
+    out = np.zeros_like(z)
+    for k in range(views.count):
+        at, scale = np.ix_(use := _used(views, k), use), _scales(prior, views, k)
+        for j in np.flatnonzero((views.of == k) & (z[:, q, q] > 0)):
+            own = theta.variance[views.noise[j]] * np.linalg.inv(z[j][at])
+            out[j][at] = np.linalg.inv(own + np.diag(scale))
+    return out
+
+
+def roots(told: Array, views: Views) -> Array:
+    """Return L_j, L_j L_jᵀ = V_j, of the sum of `information` over places (p, q + 1, q + 1)."""
+    out = np.zeros_like(told)
+    for k in range(views.count):
+        at = np.ix_(use := _used(views, k), use)
+        for j in np.flatnonzero((views.of == k) & (told[:, -1, -1] > 0)):
+            out[j][at] = np.linalg.cholesky(np.linalg.inv(told[j][at]))
+    return out
+
+
+def _used(views: Views, view: int) -> Array:
+    return np.r_[np.arange(views.used[view]), views.q]
+
+
+def _scales(prior: Prior, views: Views, view: int) -> Array:
+    return np.r_[np.full(views.used[view], prior.w_variance[view]), prior.mu_variance[view]]
+
+
+def waic(
+    x: Array, theta: Theta, prior: Prior, views: Views, shared: Array, rng: np.random.Generator, *,
+    draws: int, burn: int,
+) -> Waic:  # fmt: skip
+    """Return the parts of eq. (4) of rows x (n, p), NaN where missing.
+
+    Parameters
+    ----------
+    theta : where draws start: the maximum of the posterior.
+    shared : `roots` of what is left open of the prior's middle.
+    draws, burn : draws that count, and those before them.
+    """
+    n = len(x)
+    total, mean, squares = np.full(n, -np.inf), np.zeros(n), np.zeros(n)
+    for s, drawn in enumerate(gibbs(x, theta, prior, views, rng, draws + burn, shared)):
+        if (k := s - burn + 1) < 1:
+            continue
+        value = log_densities(x, drawn, views)
+        total = np.logaddexp(total, value)
+        off = value - mean
+        mean += off / k
+        squares += off * (value - mean)
+    return Waic(total - np.log(draws), squares / (draws - 1))
+
+
+def gibbs(
+    x: Array, theta: Theta, prior: Prior, views: Views, rng: np.random.Generator, draws: int,
+    shared: Array | None = None,
+) -> Iterator[Theta]:  # fmt: skip
+    """Yield draws of θ given rows x (n, p), NaN where missing.
+
+    Parameters
+    ----------
+    shared : as of `waic`; none where the prior's middle is known.
+    """
+    there = ~np.isnan(x)
+    kinds, of = np.unique(there, axis=0, return_inverse=True)
+    patterns = [(np.flatnonzero(of.ravel() == k), np.flatnonzero(c)) for k, c in enumerate(kinds)]
+    alike, entries = list(_alike(there, views)), views.pooled(there.sum(axis=0, dtype=float))
+    middle = np.column_stack([prior.w, prior.mu])
+    for _ in range(draws):
+        z = np.ones((len(x), views.q + 1))
+        for rows, columns in patterns:
+            s = solve(theta, columns, views)
+            noise = rng.standard_normal((len(rows), views.q)) @ np.linalg.cholesky(s.inverse).T
+            off = x[np.ix_(rows, columns)] - theta.offset[columns]
+            z[rows, :-1] = theta.point + off @ s.a.T + noise
+        at = middle
+        if shared is not None:
+            at = at + np.einsum("jab,jb->ja", shared, rng.standard_normal(at.shape))
+        theta = _drawn(x, z, alike, entries, theta, prior, at, views, rng)
+        yield theta
+
+
+def _drawn(
+    x: Array, z: Array, alike: Sequence[tuple[Array, Array]], entries: Array, theta: Theta,
+    prior: Prior, middle: Array, views: Views, rng: np.random.Generator,
+) -> Theta:  # fmt: skip
+    """Return eq. (1), then eq. (2)."""
+    w, mu, misfit = np.zeros_like(theta.w), theta.mu.copy(), np.zeros(len(theta.mu))
+    for some, mask in alike:
+        view = int(views.of[some[0]])
+        use, scale = _used(views, view), _scales(prior, views, view)
+        if not mask.any() and np.isinf(scale).any():
+            continue
+        seen, t = z[np.ix_(mask, use)], x[np.ix_(mask, some)]
+        sigma2 = theta.variance[views.noise[some]]
+        precision = seen.T @ seen / sigma2[:, None, None] + np.diag(1.0 / scale)
+        root = np.linalg.cholesky(precision)
+        h = (seen.T @ t / sigma2).T + middle[np.ix_(some, use)] / scale
+        inner = np.linalg.solve(root, h[..., None])
+        noise = rng.standard_normal((len(some), len(use), 1))
+        both = np.linalg.solve(root.transpose(0, 2, 1), inner + noise)[..., 0]
+        w[np.ix_(some, use[:-1])], mu[some] = both[:, :-1], both[:, -1]
+        misfit[some] = np.square(t - seen @ both.T).sum(axis=0)
+    shape, rate = prior.alpha + entries / 2.0, prior.beta + views.pooled(misfit) / 2.0
+    fine = (shape > 0) & (rate > 0)
+    variance = theta.variance.copy()
+    variance[fine] = rate[fine] / rng.gamma(shape[fine])
+    centre, tau2 = theta.centre, prior.centre_variance
+    if tau2 > 0:
+        known = len(x) + 1.0 / tau2
+        centre = z[:, :-1].sum(axis=0) / known + rng.standard_normal(views.q) / np.sqrt(known)
+    return Theta(mu, w, variance, centre)
+
+
+def _alike(there: Array, views: Views) -> Iterator[tuple[Array, Array]]:
+    """Yield columns of the same view and rows that have them, with those rows (n,)."""
+    for k in range(views.count):
+        columns = np.flatnonzero(views.of == k)
+        masks, like = np.unique(there[:, columns], axis=1, return_inverse=True)
+        for m, mask in enumerate(masks.T):
+            yield columns[like.ravel() == m], mask

@@ -1,0 +1,270 @@
+"""EM for the maximum of a place's posterior, on the sums of its patterns.
+
+Balelli et al. (2022), appendix A. With Ψ the variances of the columns, of each pattern:
+
+    Σ = I + Wᵀ Ψ⁻¹ W,  A = Σ⁻¹ Wᵀ Ψ⁻¹,  ⟨x⟩ = m + A (t − μ − W m),  ⟨x xᵀ⟩ = Σ⁻¹ + ⟨x⟩⟨x⟩ᵀ   (E)
+    W_j  = [Σ (t_j − μ_j)⟨x⟩ᵀ + r W̃_j] [Σ ⟨x xᵀ⟩ + r I]⁻¹,   r = σ_k²/σ_W̃²                 (W)
+    m    = Σ ⟨x⟩ / (n + 1/τ²)                                                              (m)
+    σ_k² = (Σ ⟨(t_j − μ_j − W_j x)²⟩ + 2 β̃)/(entries of view k + 2 (α̃ + 1))               (21)
+
+Each sum is over the rows, and for σ_k² the columns of the view, that have the entry: those missing
+at random, and whole views, need nothing else. μ maximises the posterior itself, before each E step:
+
+    [Σ_patterns n C⁻¹ + D⁻¹] μ = Σ_patterns n C⁻¹ t̄ + D⁻¹ μ̃,   C = W Wᵀ + Ψ,  D = diag(σ_μ̃²)    (μ)
+
+Where all rows have one view this is the paper's update; it has C of each view by itself instead,
+with which the posterior of several views can fall. Each step raises it, so that the sequence is an
+ECME (Liu and Rubin, 1994) and never falls.
+
+Σ ≥ I is well conditioned whatever W and σ_k² are, as long as σ_k² > 0: see `FLOOR`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from fedcohort.arrays import Array
+from fedcohort.numerics.multiview.model import Prior, Theta, Views
+from fedcohort.numerics.multiview.moments import Pattern
+
+#: Least σ², as a share of the mean variance of its columns: those that the latent space explains to
+#: the last digit would have 0.
+FLOOR = 1e-9
+#: A variance of this share of the mean square is that of equal numbers, but for rounding.
+ROUNDING = 1e-24
+
+
+class Solved(NamedTuple):
+    """What the E step finds of a pattern: ``a`` A (q, o), ``b`` WᵀΨ⁻¹ (q, o), ``sigma`` Σ (q, q),
+    ``inverse`` Σ⁻¹ (q, q).
+    """
+
+    a: Array
+    b: Array
+    sigma: Array
+    inverse: Array
+
+
+def solve(theta: Theta, columns: Array, views: Views) -> Solved:
+    """Return what eq. (E) needs of rows that have these columns."""
+    w = theta.w[columns]
+    b = w.T / theta.variance[views.noise[columns]]
+    sigma = np.eye(views.q) + b @ w
+    inverse = np.linalg.inv(sigma)
+    inverse = (inverse + inverse.T) / 2.0
+    return Solved(inverse @ b, b, sigma, inverse)
+
+
+def floors(found: Sequence[Pattern], views: Views) -> Array:
+    """Return the least σ² (G,); of columns that do not vary by the variance of all columns."""
+    own, overall, least = _variances(found, views)
+    return FLOOR * np.where(own > least, own, overall)
+
+
+def varies(found: Sequence[Pattern], views: Views) -> Array:
+    """Return which σ² have columns that vary: bool (G,). The others cannot be known from here."""
+    own, _, least = _variances(found, views)
+    return own > least
+
+
+def _variances(found: Sequence[Pattern], views: Views) -> tuple[Array, float, Array]:
+    """Return the mean variance of each σ²'s columns (G,), of all columns, and what is none (G,)."""
+    total, squares, entries = (np.zeros(len(views.of)) for _ in range(3))
+    for p in found:
+        total[p.columns] += p.rows * p.mean
+        entries[p.columns] += p.rows
+    mean = total / np.maximum(entries, 1.0)
+    for p in found:
+        off = p.mean - mean[p.columns]
+        squares[p.columns] += np.square(p.factor).sum(axis=0) + p.rows * np.square(off)
+    overall = float(squares.sum() / max(entries.sum(), 1.0))
+    n = np.maximum(views.pooled(entries), 1.0)
+    size = views.pooled(squares + entries * np.square(mean)) / n
+    return views.pooled(squares) / n, overall, np.maximum(FLOOR * overall, ROUNDING * size)
+
+
+def step(found: Sequence[Pattern], theta: Theta, prior: Prior, views: Views, least: Array) -> Theta:
+    """Return θ after one iteration.
+
+    Parameters
+    ----------
+    least : what σ² may not fall below (G,).
+    """
+    mu = _System.of(found, theta, prior, views).solution(prior.mu)
+    theta = Theta(mu, theta.w, theta.variance, theta.centre)
+    sums = _Sums.of(found, theta, views)
+    w = _loadings(sums, theta, prior, views)
+    misfit = sums.squares - 2.0 * (w * sums.right).sum(axis=1)
+    misfit += np.einsum("jq,jqr,jr->j", w, sums.left, w)
+    size = views.pooled(sums.entries)
+    top = np.maximum(views.pooled(misfit), 0.0) + 2.0 * prior.beta
+    bottom = size + 2.0 * (prior.alpha + 1.0)
+    seen = size > 0
+    variance = np.divide(top, bottom, out=theta.variance.copy(), where=seen)
+    variance = np.where(seen, np.maximum(variance, least), variance)
+    tau2 = prior.centre_variance
+    centre = sums.points / (sums.rows + 1.0 / tau2) if tau2 > 0 else theta.centre
+    return Theta(mu, w, variance, centre)
+
+
+class Spread(NamedTuple):
+    """Σ over columns of the posterior variances: of ``mu`` and of ``w``, by view (K,)."""
+
+    mu: Array
+    w: Array
+
+
+def spread(found: Sequence[Pattern], theta: Theta, prior: Prior, views: Views) -> Spread:
+    """Return how uncertain θ's μ, and W given the latent points, are: 0 of views without entries.
+
+    The inverses of the matrices on the left of eq. (μ) and eq. (W), the latter times σ_k².
+    """
+    mu = _System.of(found, theta, prior, views).variances()
+    sums = _Sums.of(found, theta, views)
+    ratio = theta.variance[views.noise] / prior.w_variance[views.of]
+    left = sums.left + ratio[:, None, None] * np.eye(views.q)
+    seen = sums.entries > 0
+    w = np.zeros(len(mu))
+    for used in np.unique(views.used):
+        rows = np.flatnonzero((views.used[views.of] == used) & seen)
+        inverse = np.linalg.inv(left[rows][:, :used, :used])
+        w[rows] = np.trace(inverse, axis1=1, axis2=2) * theta.variance[views.noise[rows]]
+    return Spread(views.total(np.where(seen, mu, 0.0)), views.total(w))
+
+
+@dataclass(frozen=True, eq=False)
+class _Sums:
+    """What the E step leaves for the M step.
+
+    ``right`` (p, q) and ``left`` (p, q, q) are the sums of eq. (W), ``squares`` Σ (t − μ)² and
+    ``entries`` by column (p,); ``points`` Σ ⟨x⟩ (q,) over so many ``rows``.
+    """
+
+    right: Array
+    left: Array
+    squares: Array
+    entries: Array
+    points: Array
+    rows: int
+
+    @classmethod
+    def of(cls, found: Sequence[Pattern], theta: Theta, views: Views) -> _Sums:
+        p, q = len(views.of), views.q
+        sums = cls(
+            np.zeros((p, q)), np.zeros((p, q, q)), np.zeros(p), np.zeros(p), np.zeros(q),
+            sum(one.rows for one in found),
+        )  # fmt: skip
+        m, offset = theta.point, theta.offset
+        for one in found:
+            c, n = one.columns, one.rows
+            s, off = solve(theta, c, views), one.mean - theta.mu[c]
+            g, x = one.factor @ s.a.T, m + s.a @ (one.mean - offset[c])
+            sums.points[:] += n * x
+            sums.right[c] += one.factor.T @ g + n * np.outer(off, x)
+            sums.left[c] += n * s.inverse + g.T @ g + n * np.outer(x, x)
+            sums.squares[c] += np.square(one.factor).sum(axis=0) + n * np.square(off)
+            sums.entries[c] += n
+        return sums
+
+
+def _loadings(sums: _Sums, theta: Theta, prior: Prior, views: Views) -> Array:
+    """Return W by eq. (W), in the entries that are free; of columns without entries, W̃."""
+    ratio = theta.variance[views.noise] / prior.w_variance[views.of]
+    right = sums.right + ratio[:, None] * prior.w
+    left = sums.left + ratio[:, None, None] * np.eye(views.q)
+    w = prior.w.copy()
+    for used in np.unique(views.used):
+        rows = np.flatnonzero((views.used[views.of] == used) & (sums.entries > 0))
+        inside = left[rows][:, :used, :used]
+        w[rows] = 0.0
+        w[rows, :used] = np.linalg.solve(inside, right[rows, :used, None])[..., 0]
+    return w
+
+
+@dataclass(frozen=True, eq=False)
+class _System:
+    """Eq. (μ): the matrix on its left is diag(``diagonal``) − Uᵀ S⁻¹ U, with q rows a pattern.
+
+    It is solved by Woodbury's identity where those rows are fewer than the columns.
+    """
+
+    diagonal: Array
+    right: Array
+    u: Array
+    inner: Array
+
+    @classmethod
+    def of(cls, found: Sequence[Pattern], theta: Theta, prior: Prior, views: Views) -> _System:
+        q, known = views.q, 1.0 / prior.mu_variance[views.of]
+        diagonal, right = known.copy(), known * prior.mu
+        u, inner = np.zeros((len(found) * q, len(known))), np.zeros((len(found) * q,) * 2)
+        moved = theta.offset - theta.mu
+        for k, one in enumerate(found):
+            c, n, at = one.columns, one.rows, slice(k * q, (k + 1) * q)
+            s, psi = solve(theta, c, views), theta.variance[views.noise[c]]
+            diagonal[c] += n / psi
+            mean = one.mean - moved[c]
+            right[c] += n * (mean / psi - s.b.T @ (s.a @ mean))
+            u[at, c] = s.b
+            inner[at, at] = s.sigma / n
+        return cls(diagonal, right, u, inner)
+
+    def solution(self, otherwise: Array) -> Array:
+        """Return μ (p,); of columns that nothing is known of, what `otherwise` has."""
+        seen, plain = self._seen()
+        mu = otherwise.copy()
+        if self._narrow:
+            u = self.u[:, seen]
+            lent = np.linalg.solve(self.inner - (u * plain) @ u.T, u @ (plain * self.right[seen]))
+            mu[seen] = plain * (self.right[seen] + u.T @ lent)
+            return mu
+        mu[seen] = np.linalg.solve(self._dense(seen), self.right[seen])
+        return mu
+
+    def variances(self) -> Array:
+        """Return the diagonal of the matrix's inverse (p,); infinite where nothing is known."""
+        seen, plain = self._seen()
+        found = np.full(len(self.diagonal), np.inf)
+        if self._narrow:
+            u = self.u[:, seen] * plain
+            lent = np.linalg.solve(self.inner - u @ self.u[:, seen].T, u)
+            found[seen] = plain + (u * lent).sum(axis=0)
+            return found
+        found[seen] = np.diag(np.linalg.inv(self._dense(seen)))
+        return found
+
+    @property
+    def _narrow(self) -> bool:
+        return len(self.u) < len(self.diagonal)
+
+    def _seen(self) -> tuple[Array, Array]:
+        seen = self.diagonal > 0
+        return seen, 1.0 / self.diagonal[seen]
+
+    def _dense(self, seen: Array) -> Array:
+        u = self.u[:, seen]
+        return np.diag(self.diagonal[seen]) - u.T @ np.linalg.solve(self.inner, u)
+
+
+def log_likelihood(found: Sequence[Pattern], theta: Theta, views: Views) -> float:
+    """Return Σ ln p(t|θ) over all rows, by the entries that they have."""
+    value = 0.0
+    for one in found:
+        c, n = one.columns, one.rows
+        s, off = solve(theta, c, views), one.mean - theta.offset[c]
+        psi = theta.variance[views.noise[c]]
+        f = one.factor
+        spread = float((np.square(f) / psi).sum() - ((f @ s.b.T) * (f @ s.a.T)).sum())
+        spread += n * float((np.square(off) / psi).sum() - (s.b @ off) @ (s.a @ off))
+        size = len(c) * np.log(2.0 * np.pi) + np.log(psi).sum() + np.linalg.slogdet(s.sigma)[1]
+        value -= 0.5 * (n * float(size) + spread)
+    return value
+
+
+def log_posterior(found: Sequence[Pattern], theta: Theta, prior: Prior, views: Views) -> float:
+    """Return ln p(t|θ) + ln p(θ), which no `step` lets fall."""
+    return log_likelihood(found, theta, views) + prior.log_density(theta, views)

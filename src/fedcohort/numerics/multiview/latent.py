@@ -1,0 +1,111 @@
+"""What a set of parameters says of rows: latent points, what is missing, how unusual they are.
+
+With θ of one place, or the middle of the global distribution. Of a row with the entries o,
+
+    x | t_o ~ N(A (t_o − μ_o), Σ⁻¹)                                              (eq. E of `em`)
+    t_m | t_o ~ N(W_m ⟨x⟩ + μ_m,  W_m Σ⁻¹ W_mᵀ + σ² I)                                     (1)
+
+and Σ⁻¹ shrinks with each view that is there. A row without entries is at the origin.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from scipy.stats import chi2
+
+from fedcohort.arrays import Array
+from fedcohort.numerics.multiview.em import Solved, solve
+from fedcohort.numerics.multiview.model import Theta, Views
+
+
+class Latent(NamedTuple):
+    """``mean`` (n, q) and ``covariance`` (n, q, q) of x given what each row has."""
+
+    mean: Array
+    covariance: Array
+
+
+class Completed(NamedTuple):
+    """``mean`` (n, p), what is there as it is; ``sd`` (n, p), 0 there."""
+
+    mean: Array
+    sd: Array
+
+
+def posterior(x: Array, theta: Theta, views: Views) -> Latent:
+    """Return the distribution of the latent point of each row of x (n, p), NaN where missing."""
+    m, offset = theta.point, theta.offset
+    mean = np.zeros((len(x), views.q))
+    covariance = np.empty((len(x), views.q, views.q))
+    for rows, columns, s in _parts(x, theta, views):
+        mean[rows] = m + (x[np.ix_(rows, columns)] - offset[columns]) @ s.a.T
+        covariance[rows] = s.inverse
+    return Latent(mean, covariance)
+
+
+def reconstruct(x: Array, theta: Theta, views: Views) -> Array:
+    """Return W⟨x⟩ + μ for each row of x (n, p): (n, p)."""
+    return posterior(x, theta, views).mean @ theta.w.T + theta.mu
+
+
+def complete(x: Array, theta: Theta, views: Views) -> Completed:
+    """Return eq. (1) where entries of x (n, p) are missing, and x where they are not."""
+    m, offset = theta.point, theta.offset
+    mean, sd = x.copy(), np.zeros(x.shape)
+    for rows, columns, s in _parts(x, theta, views):
+        away = np.setdiff1d(np.arange(x.shape[1]), columns)
+        point = m + (x[np.ix_(rows, columns)] - offset[columns]) @ s.a.T
+        w = theta.w[away]
+        spread = ((w @ s.inverse) * w).sum(axis=1) + theta.variance[views.noise[away]]
+        mean[np.ix_(rows, away)] = point @ w.T + theta.mu[away]
+        sd[np.ix_(rows, away)] = np.sqrt(spread)
+    return Completed(mean, sd)
+
+
+def log_densities(x: Array, theta: Theta, views: Views) -> Array:
+    """Return ln p(t) of each row of x (n, p), by the entries that it has: (n,)."""
+    value = np.zeros(len(x))
+    for rows, columns, s in _parts(x, theta, views):
+        size = len(columns) * np.log(2.0 * np.pi) + np.linalg.slogdet(s.sigma)[1]
+        size += np.log(theta.variance[views.noise[columns]]).sum()
+        value[rows] = -0.5 * (size + _squares(x[np.ix_(rows, columns)], columns, s, theta, views))
+    return value
+
+
+def unusual(x: Array, theta: Theta, views: Views) -> Array:
+    """Return the p-value of each row of x (n, p) by its squared Mahalanobis distance: (n,).
+
+    Of rows of the model it is uniform; 1 where a row has no entries.
+    """
+    value = np.ones(len(x))
+    for rows, columns, s in _parts(x, theta, views):
+        d2 = _squares(x[np.ix_(rows, columns)], columns, s, theta, views)
+        value[rows] = chi2.sf(d2, len(columns)) if len(columns) else 1.0
+    return value
+
+
+def sample(n: int, theta: Theta, views: Views, rng: np.random.Generator) -> Array:
+    """Return n rows drawn from the model (n, p)."""
+    point = theta.point + rng.standard_normal((n, views.q))
+    noise = rng.standard_normal((n, len(theta.mu))) * np.sqrt(theta.variance[views.noise])
+    return point @ theta.w.T + theta.mu + noise
+
+
+def _squares(t: Array, columns: Array, s: Solved, theta: Theta, views: Views) -> Array:
+    """Return (t − μ)ᵀ C⁻¹ (t − μ) of rows with these columns."""
+    off = t - theta.offset[columns]
+    plain = (np.square(off) / theta.variance[views.noise[columns]]).sum(axis=1)
+    return np.maximum(plain - ((off @ s.b.T) * (off @ s.a.T)).sum(axis=1), 0.0)
+
+
+def _parts(x: Array, theta: Theta, views: Views) -> list[tuple[Array, Array, Solved]]:
+    """Return rows, columns and eq. (E) of each pattern of missing entries, the empty one too."""
+    there = ~np.isnan(x)
+    kinds, of = np.unique(there, axis=0, return_inverse=True)
+    return [
+        (np.flatnonzero(of.ravel() == k), columns, solve(theta, columns, views))
+        for k, kind in enumerate(kinds)
+        for columns in (np.flatnonzero(kind),)
+    ]

@@ -1,0 +1,81 @@
+"""How the rows of one place lie in a common model: in their patients, or in how a view is measured.
+
+Score tests at the common θ. With U = Σ C⁻¹(t − μ) the slope of the log-likelihood in μ and
+J = Σ C⁻¹ its information, over the rows by the entries that they have,
+
+    latent   m̂ = (Wᵀ J W)⁻¹ WᵀU, the mean of its patients; χ²(q) = m̂ᵀ WᵀU                  (1)
+    view k   with what m̂ explains taken out, Ũ = U − J W m̂ and J̃ = J − J W (Wᵀ J W)⁻¹ Wᵀ J:
+             how far it is off, J̃_kk⁻¹ Ũ_k; χ²(df) = Ũ_kᵀ J̃_kk⁻¹ Ũ_k, df the rank of J̃_kk      (2)
+
+(1) asks for other patients who are measured alike, (2) for a view whose offset differs whoever the
+patients are. The rank is d_k, but q less where other views have too few columns to tell the two
+apart. The noise of a view is compared by the mean square of t − μ − Wx over its
+expected value at the common θ.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from fedcohort.arrays import Array
+from fedcohort.numerics.multiview.em import solve
+from fedcohort.numerics.multiview.model import Theta, Views
+from fedcohort.numerics.multiview.moments import Pattern
+
+#: Eigenvalues of J̃_kk below this share of J's largest entry are 0.
+RANK = 1e-9
+
+
+class Deviation(NamedTuple):
+    """How one place differs.
+
+    ``latent`` (q,), the mean of its patients in standard deviations, with ``latent_chi2`` (); by
+    view (K,), −1 of one that it lacks: ``shift``, root mean square of how far its columns are off
+    over their common σ, ``chi2`` with ``df``, and ``noise``, the ratio of standard deviations.
+    """
+
+    latent: Array
+    latent_chi2: float
+    shift: Array
+    chi2: Array
+    df: Array
+    noise: Array
+
+
+def deviation(found: Sequence[Pattern], theta: Theta, views: Views) -> Deviation:
+    """Return eq. (1) and (2) for the rows of these patterns."""
+    p, k = len(views.of), views.count
+    slope, information = np.zeros(p), np.zeros((p, p))
+    squares, expected = np.zeros(p), np.zeros(p)
+    for one in found:
+        c, n, s = one.columns, one.rows, solve(theta, one.columns, views)
+        psi, off = theta.variance[views.noise[c]], one.mean - theta.mu[c]
+        inverse = np.diag(1.0 / psi) - s.b.T @ s.a
+        slope[c] += n * (inverse @ off)
+        information[np.ix_(c, c)] += n * inverse
+        # t − μ − W⟨x⟩ = Ψ C⁻¹ (t − μ), whose covariance is Ψ C⁻¹ Ψ; offsets aside
+        residual = one.factor @ inverse * psi
+        squares[c] += np.square(residual).sum(axis=0)
+        expected[c] += (n - 1) * np.diag(inverse) * psi**2
+    through = information @ theta.w
+    inner, right = theta.w.T @ through, theta.w.T @ slope
+    turn = np.linalg.pinv(inner, hermitian=True)
+    latent = turn @ right
+    slope, rest = slope - through @ latent, information - through @ turn @ through.T
+    shift, chi2, noise, df = (np.full(k, -1.0) for _ in range(4))
+    for view in range(k):
+        at = np.flatnonzero((views.of == view) & (information.diagonal() > 0))
+        if not len(at):
+            continue
+        values, vectors = np.linalg.eigh(rest[np.ix_(at, at)])
+        fine = values > RANK * information[at, at].max()
+        part = vectors[:, fine].T @ slope[at]
+        off = vectors[:, fine] @ (part / values[fine])
+        shift[view] = np.sqrt((np.square(off) / theta.variance[views.noise[at]]).mean())
+        chi2[view], df[view] = float((part**2 / values[fine]).sum()), int(fine.sum())
+        if (size := float(expected[at].sum())) > 0:
+            noise[view] = np.sqrt(float(squares[at].sum()) / size)
+    return Deviation(latent, max(float(latent @ right), 0.0), shift, chi2, df, noise)

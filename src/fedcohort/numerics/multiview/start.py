@@ -1,0 +1,71 @@
+"""Where EM starts, and how W of several places is turned to one frame.
+
+W is known but for a rotation of the latent axes: W x = (W R)(Rᵀ x). So before W of several places
+is averaged, each is turned to be as near as can be to one frame F, the orthogonal Procrustes
+problem: R = U Vᵀ of the singular vectors of Wᵀ F = U S Vᵀ. Where the places' W differ by a rotation
+alone this makes them equal, whatever F is. It must be found from columns that all of them have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from fedcohort.arrays import Array
+from fedcohort.numerics.multiview.model import Theta, Views
+from fedcohort.numerics.multiview.moments import Pattern
+
+#: Least noise at the start, as a share of the largest eigenvalue.
+LEAST = 1e-3
+
+
+def principal(found: Sequence[Pattern], views: Views, w: Array | None = None) -> Theta:
+    """Return principal components as parameters (Tipping and Bishop, 1999).
+
+    Of each pair of columns the rows that have both are used.
+
+    Parameters
+    ----------
+    w : W (p, q), instead of components, in units of the columns' standard deviations.
+    """
+    p, q = len(views.of), views.q
+    rows, total = np.zeros(p), np.zeros(p)
+    for one in found:
+        rows[one.columns] += one.rows
+        total[one.columns] += one.rows * one.mean
+    mu = np.divide(total, rows, out=np.zeros(p), where=rows > 0)
+    both, cross = np.zeros((p, p)), np.zeros((p, p))
+    for one in found:
+        at, off = np.ix_(one.columns, one.columns), one.mean - mu[one.columns]
+        both[at] += one.rows
+        cross[at] += one.factor.T @ one.factor + one.rows * np.outer(off, off)
+    cross = np.divide(cross, both, out=np.zeros((p, p)), where=both > 0)
+    if w is not None:
+        sd = np.sqrt(cross.diagonal())
+        spread = views.pooled(np.square(sd)) / np.bincount(views.noise)
+        return Theta(mu, w * sd[:, None], np.where(spread > 0, spread, 1.0))
+    values, vectors = np.linalg.eigh(cross)
+    values, vectors = values[::-1], vectors[:, ::-1]
+    seen = int((rows > 0).sum())
+    rest = values[q:seen]
+    noise = max(float(rest.mean()) if len(rest) else 0.0, LEAST * float(values[0]))
+    noise = noise if noise > 0 else 1.0
+    k = min(q, p)
+    loadings = np.zeros((p, q))
+    loadings[:, :k] = vectors[:, :k] * np.sqrt(np.maximum(values[:k] - noise, LEAST * noise))
+    return Theta(mu, loadings * views.free, np.full(views.noises, noise))
+
+
+def turned(theta: Theta, frame: Array, columns: Array, views: Views) -> Theta:
+    """Return θ with its latent axes turned towards a frame (p, q), by these columns.
+
+    Nothing is turned where a view uses fewer latent dimensions than others, or where W says nothing
+    of them: the axes are not free then.
+    """
+    if not views.free.all() or not len(columns):
+        return theta
+    u, _, v = np.linalg.svd(theta.w[columns].T @ frame[columns])
+    turn = u @ v
+    centre = None if theta.centre is None else turn.T @ theta.centre
+    return Theta(theta.mu, theta.w @ turn, theta.variance, centre)

@@ -1,0 +1,75 @@
+"""Rounds that fits recorded, from history.csv, each course of rounds with the q that it was for.
+
+A fit that tries several numbers q of latent dimensions goes through the rounds of each from 0, and
+records q when they end. All rounds of any other fit are one course, without a q.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from fedcohort.report.run import Run
+from fedcohort.report.words import number
+
+_COLUMNS = ("arm", "scenario", "repeat", "site", "round", "name", "value")
+#: What ends a course, and what is recorded with it.
+_END, _WITH = "q", ("waic", "cost")
+
+
+class Line(NamedTuple):
+    """A finite value that a fit recorded in a round, from 0; ``q`` of its course, or None."""
+
+    arm: str
+    scenario: str
+    repeat: str
+    site: str
+    round: int
+    name: str
+    value: float
+    q: float | None = None
+
+
+def lines(path: Path) -> Iterator[Line]:
+    """Yield the lines of a history.csv, without what ends courses; none of another file."""
+    open_: dict[tuple[str, ...], list[Line]] = defaultdict(list)
+    ended: set[tuple[str, ...]] = set()
+    for line in _read(path):
+        fit = line[:4]
+        if line.name == _END:
+            yield from (one._replace(q=line.value) for one in open_.pop(fit, ()))
+            ended.add(fit)
+        elif not (fit in ended and line.name in _WITH):
+            ended.discard(fit)
+            open_[fit].append(line)
+    for rest in open_.values():
+        yield from rest
+
+
+def _read(path: Path) -> Iterator[Line]:
+    if not path.is_file():
+        return
+    with path.open(newline="", encoding="utf-8") as file:
+        reader = csv.reader(file)
+        head = {name: i for i, name in enumerate(next(reader, []))}
+        if not head.keys() >= set(_COLUMNS):
+            return
+        where = [head[c] for c in _COLUMNS]
+        for cells in reader:
+            *names, round_, name, value = (cells[i] for i in where)
+            x = float(value or "nan")
+            if math.isfinite(x):
+                yield Line(names[0], names[1], names[2], names[3], int(float(round_)), name, x)
+
+
+def taken(run: Run) -> Mapping[tuple[str, str], float]:
+    """Return the q that the first repeat's fit took, by arm and scenario, where it had a choice."""
+    return {
+        (str(r["arm"]), str(r["scenario"])): number(r["q"])
+        for r in run.rows("latent_numbers")
+        if r.get("taken")
+    }

@@ -1,0 +1,148 @@
+"""The views: columns, sites, noise, what the latent space explains, and how much hospitals differ.
+
+Rows are those of results.json, `latent_views`, of the first repeat; how the spreads came there is
+in history.csv, of the q that was taken (Balelli et al. 2022, figure 7).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+from fedcohort.report import charts, courses, words
+from fedcohort.report.charts.theme import LOOKS
+from fedcohort.report.courses import Line
+from fedcohort.report.markup import Markup, h, table
+from fedcohort.report.run import Run
+from fedcohort.report.sections import clustered
+from fedcohort.report.sections.base import Section
+from fedcohort.report.sections.clustered import Fit, Row
+from fedcohort.report.words import count, number, significant
+
+#: What fits record of a view in each round, and its panel.
+RECORDED: Mapping[str, str] = {
+    "sd_mu": "Spread of μ between hospitals",
+    "sd_w": "Spread of W between hospitals",
+    "sigma": "Noise σ",
+}
+#: A figure has lines for so many views, those with the largest numbers of columns.
+MOST_LINES = len(LOOKS)
+#: By (arm, scenario), and then by what was recorded of the view of a number from 1: its rounds.
+Courses = Mapping[tuple[str, str], Mapping[tuple[str, int], Sequence[tuple[float, float]]]]
+
+
+def section(run: Run) -> Section | None:
+    """Return a table of views, and the course of their spreads, of each arm that has them."""
+    found = clustered.fits(run, "latent_views")
+    if not found:
+        return None
+    recorded = read(run)
+    drawn = [(fit, _block(run, fit, recorded)) for fit in found]
+    return Section(
+        "latent-views", "Views", "What do the views share, and how much do hospitals differ?",
+        "Each view is μ + W x + noise: x are the few latent numbers of a patient, σ is the size "
+        "of the noise, and “explained” is the share of the view’s variance that x accounts for. "
+        "Each hospital has a μ and a W of its own about common ones; their spread is the standard "
+        "deviation between hospitals. All are in units of the columns as the model sees them, "
+        "which are standard deviations unless the study says otherwise. First repeat.",
+        clustered.led(drawn),
+    )  # fmt: skip
+
+
+def read(run: Run) -> Courses:
+    """Return what the first repeat's fits recorded of views, of the q that was taken.
+
+    Rounds are from 1; what is not above 0 has no place on a log axis and is left out.
+    """
+    taken = courses.taken(run)
+    found: dict[tuple[str, str], dict[tuple[str, int], list[tuple[float, float]]]] = {}
+    for line in courses.lines(run.folder / "history.csv"):
+        fit = line.arm, line.scenario
+        what = _recorded(line)
+        fits = line.q is None or line.q == taken.get(fit, line.q)
+        if what is not None and fits and int(line.repeat) == 0 and not line.site:
+            found.setdefault(fit, {}).setdefault(what, []).append((line.round + 1.0, line.value))
+    return found
+
+
+def _recorded(line: Line) -> tuple[str, int] | None:
+    """Return what a line is of, and the number of its view; None of anything else."""
+    name, _, view = line.name.rpartition("_")
+    return (name, int(view)) if name in RECORDED and view.isdigit() and line.value > 0 else None
+
+
+def _block(run: Run, fit: Fit, recorded: Courses) -> Markup:
+    """Return one fit's table and, where there were rounds, its figure."""
+    rows = clustered.rows(run, "latent_views", fit)
+    head = ["View", "Columns", "Hospitals", "Noise σ", "Explained", "Spread of μ", "Spread of W"]
+    body = [
+        [
+            str(r["view"]), count(r.get("columns")), _hospitals(run, fit, r),
+            significant(r.get("sigma"), 2), _share(r.get("explained")),
+            *(words.MISSING if _alone(r) else significant(r.get(k), 2) for k in ("sd_mu", "sd_w")),
+        ]
+        for r in rows
+    ]  # fmt: skip
+    title = clustered.title(run, fit)
+    lines = recorded.get((fit[0].name, fit[1]), {})
+    return h(
+        "div",
+        table(head, body, numeric=range(1, len(head)), caption=f"{title}: the views"),
+        _figure(run, fit, rows, lines),
+        class_="forest",
+    )
+
+
+def _share(value: object) -> str:
+    """Return a share with one decimal: most are near all."""
+    x = number(value)
+    return words.MISSING if x != x else f"{words.fixed(100 * x, 1)} %"
+
+
+def _alone(r: Row) -> bool:
+    """Return whether one place has the view: nothing tells how places differ."""
+    return number(r.get("sites")) == 1
+
+
+def _hospitals(run: Run, fit: Fit, r: Row) -> str:
+    """Return how many hospitals have a view; of pooled data, and of private fits, no number."""
+    n = number(r.get("sites"))
+    return words.MISSING if fit[0] is run.upper or n == 0 else count(n)
+
+
+def _figure(
+    run: Run, fit: Fit, rows: Sequence[Row],
+    lines: Mapping[tuple[str, int], Sequence[tuple[float, float]]],
+) -> Markup | None:  # fmt: skip
+    """Return the course of the spreads, a panel each; None where there was one round."""
+    wide = sorted(range(len(rows)), key=lambda k: -number(rows[k].get("columns")))[:MOST_LINES]
+    series: list[charts.Series] = []
+    data: list[dict[str, object]] = []
+    said: list[str] = []
+    for name, panel in RECORDED.items():
+        for look, k in zip(LOOKS, sorted(wide), strict=False):
+            points = lines.get((name, k + 1), ())
+            if len(points) < 2:
+                continue
+            view = str(rows[k]["view"])
+            logs = [(x, math.log10(y)) for x, y in points]
+            series.append(charts.Series(label=view, look=look, points=logs, panel=panel))
+            head: dict[str, object] = {"arm": fit[0].name, "scenario": fit[1], "name": name}
+            data += [{**head, "view": view, "round": int(x), "value": y} for x, y in points]
+            said.append(
+                f"{panel}, {view}: from {significant(points[0][1], 2)} to "
+                f"{significant(points[-1][1], 2)} in {words.of(len(points), 'round')}"
+            )
+    if not series:
+        return None
+    heights = [y for s in series for _, y in s.points]
+    return charts.figure(
+        f"latent-views-{fit[0].name}-{fit[1]}",
+        f"{clustered.title(run, fit)}: how spreads and noise settled",
+        "A line a view, log scale; a spread that keeps falling says that hospitals are alike",
+        charts.lines_with_bands(
+            series, "round", "", whole=True, powers=True,
+            y_domain=(math.floor(min(heights)), max(math.ceil(max(heights)), 0)),
+        ),
+        data, f"{'; '.join(said)}.",
+    )  # fmt: skip

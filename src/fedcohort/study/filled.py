@@ -1,0 +1,58 @@
+"""What a model puts in the place of missing cells, in the units of the table."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+from scipy.stats import norm
+
+from fedcohort.arrays import Array
+from fedcohort.data.columns import NumberColumn
+from fedcohort.data.design import Design
+from fedcohort.protocol import NotSupported
+
+
+def completed(frame: pd.DataFrame, filled: pd.DataFrame) -> pd.DataFrame:
+    """Return a table with its missing cells as in `filled`, and the columns that it lacks.
+
+    Columns that `filled` lacks stay as they are.
+    """
+    out = frame.copy()
+    for name in filled:
+        values = pd.Series(filled[name].to_numpy(), index=frame.index)
+        if name not in frame.columns:
+            out[name] = values
+        elif (gone := frame[name].isna()).any():
+            out[name] = frame[name].astype(values.dtype).where(~gone, values)
+    return out
+
+
+def intervals(design: Design, x: Array, filled: Array, sd: Array, level: float) -> pd.DataFrame:
+    """Return a row for each missing number: row, column, value, low, high.
+
+    Parameters
+    ----------
+    x, filled, sd : features (n, p), NaN where missing; with those filled; and the deviations.
+
+    Raises
+    ------
+    NotSupported : a number's scale is not linear, so that a deviation has no unit.
+    """
+    z, parts, at = float(norm.ppf((1.0 + level) / 2.0)), [], 0
+    for c in design.columns:
+        place, at = at, at + len(c.features)
+        if not isinstance(c, NumberColumn) or c.type == "binary":
+            continue
+        if c.knots:
+            raise NotSupported(
+                "intervals need a linear scale; this fit has scale: quantile. Fit again with "
+                "scale: standard."
+            )
+        rows = np.flatnonzero(np.isnan(x[:, place]))
+        middle, off = filled[rows, place], z * sd[rows, place]
+        low, value, high = (c.undone(v[:, None]) for v in (middle - off, middle, middle + off))
+        parts.append(pd.DataFrame(
+            {"row": rows, "column": c.name, "value": value, "low": low, "high": high}
+        ))  # fmt: skip
+    empty = pd.DataFrame(columns=["row", "column", "value", "low", "high"])
+    return pd.concat(parts, ignore_index=True) if parts else empty
