@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import itertools
+import os
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -95,6 +99,27 @@ def test_double_kmeans_is_k_means_of_centroids_repeated_by_their_rows():
     repeated = KMeans(3, n_init=50, random_state=0).fit(np.repeat(points, sizes, axis=0))
     order, theirs = np.lexsort(ours.T), repeated.cluster_centers_
     assert_allclose(ours[order], theirs[np.lexsort(theirs.T)], atol=1e-10)
+
+
+BY_THREADS = """
+import numpy as np
+from fedcohort.numerics.centroids import kmeans
+x = np.random.default_rng(0).normal(size=(1000, 9))
+print({tuple(np.append(*kmeans(x, 3, starts=3, seed=1)).tolist()) for _ in range(15)})
+"""
+
+
+def test_k_means_gives_the_same_digits_whatever_the_number_of_threads():
+    # with 4 threads scikit-learn's own gives some ten different sums in 60 runs
+    said = {
+        subprocess.run(
+            [sys.executable, "-c", BY_THREADS], env={**os.environ, "OMP_NUM_THREADS": n},
+            check=True, capture_output=True, text=True,
+        ).stdout
+        for n in ("1", "4")
+    }  # fmt: skip
+    assert len(said) == 1
+    assert len(ast.literal_eval(said.pop())) == 1
 
 
 def test_double_kmeans_of_a_line_by_hand():

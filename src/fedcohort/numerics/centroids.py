@@ -19,9 +19,13 @@ nothing about fewer rows: any difference of them has at least so many in it.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import cache
+from typing import Any, cast
 
 import numpy as np
 from scipy.sparse.csgraph import connected_components
+from sklearn.cluster import KMeans
+from threadpoolctl import ThreadpoolController
 
 from fedcohort.arrays import Array
 
@@ -74,6 +78,22 @@ def spread_out(points: Array, weights: Array, k: int, rng: np.random.Generator) 
         chosen.append(int(rng.choice(len(points), p=mass / mass.sum())))
         left = np.minimum(left, ((points - points[chosen[-1]]) ** 2).sum(axis=1))
     return points[chosen]
+
+
+def kmeans(x: Array, k: int, *, starts: int, seed: int) -> tuple[Array, float]:
+    """Return the centroids (k, d) of the best of some starts of scikit-learn's k-means, and W.
+
+    By one thread: it adds up what its threads found in the order in which they end, so that with
+    several the last digits differ from run to run, and from machine to machine.
+    """
+    with _threads().limit(limits=1):
+        found = KMeans(k, n_init=cast("Any", starts), random_state=seed).fit(x)
+    return found.cluster_centers_, float(cast("Any", found.inertia_))
+
+
+@cache
+def _threads() -> ThreadpoolController:
+    return ThreadpoolController()
 
 
 def weighted_kmeans(

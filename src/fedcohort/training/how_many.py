@@ -34,13 +34,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
-from sklearn.cluster import KMeans
 
 from fedcohort.arrays import Array
-from fedcohort.numerics.centroids import adjusted_rand
+from fedcohort.numerics.centroids import adjusted_rand, kmeans
 from fedcohort.protocol import Row, SettingError, Site, check_all_answered, message, summed
 from fedcohort.training.lloyd import Found
 from fedcohort.training.partition import Cells, count
@@ -177,8 +176,8 @@ def _reference(whole: Cloud, covariance: Array, rng: np.random.Generator) -> Arr
 def _within(x: Array, k: int, seed: int) -> float:
     """Return log (W_k / n) of a reference table."""
     k = min(k, len(np.unique(x, axis=0)))
-    fit = KMeans(k, n_init=cast("Any", STARTS), random_state=seed).fit(x)
-    return math.log(max(float(cast("Any", fit.inertia_)) / len(x), math.ulp(0.0)))
+    _, inertia = kmeans(x, k, starts=STARTS, seed=seed)
+    return math.log(max(inertia / len(x), math.ulp(0.0)))
 
 
 def by_consensus(

@@ -13,13 +13,12 @@ of `Moments` less its own few rows.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
-from sklearn.cluster import KMeans
 
 from fedcohort.arrays import Array
-from fedcohort.numerics.centroids import AGGREGATIONS, distinct, nearest
+from fedcohort.numerics.centroids import AGGREGATIONS, distinct, kmeans, nearest
 from fedcohort.protocol import (
     DataError,
     Federation,
@@ -91,8 +90,7 @@ def own_centroids(
     if len(z) < max(least, 1):
         return OwnCentroids(np.zeros((0, z.shape[1])), np.zeros(0, np.int64))
     k = min(k, len(np.unique(z, axis=0)))
-    own = KMeans(k, n_init=cast("Any", restarts), random_state=site.seed % 2**32).fit(z)
-    at: Array = own.cluster_centers_
+    at, _ = kmeans(z, k, starts=restarts, seed=site.seed % 2**32)
     while True:
         label = nearest(z, at)
         sizes = np.bincount(label, minlength=len(at))
