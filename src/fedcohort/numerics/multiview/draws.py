@@ -7,18 +7,28 @@ Gibbs' sampler: each of these is drawn given the others, Z being the latent poin
     σ² ~ InvGamma(α̃ + entries/2, β̃ + Σ (t_j − μ_j − W_j x)²/2)                              (2)
 
 over the rows that have the entry, P and m_j the precision and mean of the prior. That mean is known
-but from the places' rows: given all that they tell, each of which knows (W̃_j, μ̃_j) to (Z'Z/σ²)⁻¹
-+ P⁻¹, it is N((W̃_j, μ̃_j), V_j), and drawn anew each time:
+but from the places' rows: given all that they tell, it is N((W̃_j, μ̃_j), V_j), and drawn anew:
 
-    V_j⁻¹ = Σ_places [ σ² ⟨ZᵀZ⟩⁻¹ + P⁻¹ ]⁻¹                                                 (3)
+    V_j⁻¹ = Σ_places [ I_j⁻¹ + P⁻¹ ]⁻¹                                                      (3)
+
+with I_j the information that a place's rows have of (W_j, μ_j), their latent points integrated out.
+Rows tell it by t_j given their other entries, which is normal with the variance v = σ² + W_j S W_jᵀ
+about W_j x + μ_j, with x and S the mean and covariance of the latent point by the others:
+
+    I_j = Σ_n zᵀz/v + 2 n (S W_jᵀ, 0)(S W_jᵀ, 0)ᵀ/v²,   z = (x, 1)                          (4)
+
+A dimension that only the chance of these rows made has points that are hardly known: with zᵀz/σ²
+of known points in its place, as in eq. (1), what all places share would cost too little, and q
+would have no end. Where W_j is near 0 eq. (4) goes to 0, and the posterior has another shape than
+that of a normal: its width is then about √(σ²/n) (n/p)^¼, so that I_j is held above the share
+κ = s/(1 + s), s = √(p/n), of what known points would tell.
 
 Watanabe's criterion (Gelman, Hwang and Vehtari, 2014), of rows with their latent points integrated
 out, is then
 
-    WAIC = −2 Σ_n [ ln mean_s p(t_n|θ_s) − var_s ln p(t_n|θ_s) ]                             (4)
+    WAIC = −2 Σ_n [ ln mean_s p(t_n|θ_s) − var_s ln p(t_n|θ_s) ]                             (5)
 
-which turning the latent axes does not change, as it does not change p. Without V, what all places
-share would cost nothing, and q would have no end.
+which turning the latent axes does not change, as it does not change p.
 """
 
 from __future__ import annotations
@@ -36,7 +46,7 @@ from fedcohort.numerics.multiview.moments import Pattern
 
 
 class Waic(NamedTuple):
-    """Of each row (n,): ``fit`` ln mean p, and ``cost`` the variance; eq. (4) is of their sums."""
+    """Of each row (n,): ``fit`` ln mean p, and ``cost`` the variance; eq. (5) is of their sums."""
 
     fit: Array
     cost: Array
@@ -47,23 +57,52 @@ def information(found: Sequence[Pattern], theta: Theta, prior: Prior, views: Vie
 
     0 for columns without entries, and in the latent dimensions that a view does not use.
     """
-    p, q = len(views.of), views.q
-    z = np.zeros((p, q + 1, q + 1))
-    for one in found:
-        n, s = one.rows, solve(theta, one.columns, views)
-        g = one.factor @ s.a.T
-        x = theta.point + s.a @ (one.mean - theta.offset[one.columns])
-        mean = np.r_[x, 1.0]
-        part = n * np.outer(mean, mean)
-        part[:q, :q] += n * s.inverse + g.T @ g
-        z[one.columns] += part
-    out = np.zeros_like(z)
+    told, known, rows = _told(found, theta, views)
+    out = np.zeros_like(told)
     for k in range(views.count):
         at, scale = np.ix_(use := _used(views, k), use), _scales(prior, views, k)
-        for j in np.flatnonzero((views.of == k) & (z[:, q, q] > 0)):
-            own = theta.variance[views.noise[j]] * np.linalg.inv(z[j][at])
-            out[j][at] = np.linalg.inv(own + np.diag(scale))
+        for j in np.flatnonzero((views.of == k) & (rows > 0)):
+            s = np.sqrt(len(rows) / rows[j])
+            own = _held(told[j][at], known[j][at], s / (1.0 + s))
+            out[j][at] = np.linalg.inv(np.linalg.inv(own) + np.diag(scale))
     return out
+
+
+def _told(
+    found: Sequence[Pattern], theta: Theta, views: Views
+) -> tuple[Array, Array, Array]:  # fmt: skip
+    """Return eq. (4), the same with known points (p, q + 1, q + 1 each), and the rows (p,)."""
+    p, q = len(views.of), views.q
+    told, known, rows = np.zeros((p, q + 1, q + 1)), np.zeros((p, q + 1, q + 1)), np.zeros(p)
+    for one in found:
+        c, n, s = one.columns, one.rows, solve(theta, one.columns, views)
+        w, psi = theta.w[c], theta.variance[views.noise[c]]
+        off = one.mean - theta.offset[c]
+        through, middle = one.factor @ s.b.T, s.b @ off
+        rows[c] += n
+        for i, j in enumerate(c):
+            half = s.inverse @ w[i]
+            others = s.inverse + np.outer(half, half) / (psi[i] - w[i] @ half)  # S
+            x = theta.point + others @ (middle - s.b[:, i] * off[i])
+            g = (through - np.outer(one.factor[:, i], s.b[:, i])) @ others
+            lean = others @ w[i]
+            v = psi[i] + w[i] @ lean
+            seen = n * np.outer(z := np.r_[x, 1.0], z)
+            seen[:q, :q] += g.T @ g
+            told[j] += seen / v
+            told[j][:q, :q] += 2.0 * n * np.outer(lean, lean) / v**2
+            known[j] += seen / psi[i]
+            known[j][:q, :q] += n * others / psi[i]
+    return told, known, rows
+
+
+def _held(told: Array, known: Array, share: float) -> Array:
+    """Return a matrix of information that is nowhere less than a share of another."""
+    root = np.linalg.cholesky(known)
+    half = np.linalg.solve(root, np.linalg.solve(root, told).T)
+    values, turn = np.linalg.eigh((half + half.T) / 2.0)
+    side = root @ turn
+    return (side * np.maximum(values, share)) @ side.T
 
 
 def roots(told: Array, views: Views) -> Array:
@@ -88,7 +127,7 @@ def waic(
     x: Array, theta: Theta, prior: Prior, views: Views, shared: Array, rng: np.random.Generator, *,
     draws: int, burn: int,
 ) -> Waic:  # fmt: skip
-    """Return the parts of eq. (4) of rows x (n, p), NaN where missing.
+    """Return the parts of eq. (5) of rows x (n, p), NaN where missing.
 
     Parameters
     ----------
