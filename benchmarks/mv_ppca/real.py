@@ -21,12 +21,12 @@ from fedcohort.arrays import Array
 sys.path.append(str(Path(__file__).parents[1]))
 from book import Book
 
-COLUMN = {"q": "auto", "noise": "column"}
+AUTO = {"q": "auto"}
 #: Name → method and settings; q: auto tries 1 to 8.
 IMPUTERS: dict[str, tuple[str, dict[str, Any]]] = {
-    "ppca": ("multiview_ppca", {"q": "auto"}),
-    "ppca column": ("multiview_ppca", COLUMN),
-    "ppca column, one place": ("multiview_ppca", COLUMN | {"strategy": "centralised"}),
+    "ppca": ("multiview_ppca", AUTO),
+    "ppca view": ("multiview_ppca", AUTO | {"noise": "view"}),
+    "ppca, one place": ("multiview_ppca", AUTO | {"strategy": "centralised"}),
     "mcvae": ("mcvae", CONVERGED),
 }
 CELLS = [(scenario, sites) for scenario in ("G", "K", "G/K") for sites in SCENARIOS[scenario]]

@@ -29,13 +29,14 @@ from book import Book
 
 Q = 5
 OURS: dict[str, Any] = {"q": Q, "draws": 0}
-PAPER = OURS | {"start": "random", "spread": "modes", "tol": 0.0}
+VIEW = OURS | {"noise": "view"}
+PAPER = VIEW | {"start": "random", "spread": "modes", "tol": 0.0}
 CONVERGED: dict[str, Any] = {"q": Q, "learning_rate": 0.01, "lr_rule": "cosine"}
 #: Name → method and settings. The autoencoders' defaults are the paper's: 100 rounds of 15 epochs,
 #: all of a site's rows in a step, Adam at 1e-3, linear.
 METHODS: dict[str, tuple[str, dict[str, Any]]] = {
     "ppca": ("multiview_ppca", OURS),
-    "ppca column": ("multiview_ppca", OURS | {"noise": "column"}),
+    "ppca view": ("multiview_ppca", VIEW),
     "ppca paper": ("multiview_ppca", PAPER),
     "one place": ("multiview_ppca", OURS | {"strategy": "centralised"}),
     "vae": ("vae", {"q": Q}),

@@ -61,7 +61,7 @@ def pooled():
 def test_one_site_and_one_view_is_pca_by_scikit_learn():
     x = rows(200, 0)
     one = fc.simulate({"all": frame(x)})
-    fit = fc.fit("multiview_ppca", one, q=3, **SMALL)
+    fit = fc.fit("multiview_ppca", one, q=3, noise="view", **SMALL)
     pca = PCA(21).fit(x)
     assert subspace_angles(fit.model.prior.w, pca.components_[:3].T).max() < 1e-6
     rest = pca.explained_variance_[3:].mean() * 199 / 200

@@ -9,7 +9,7 @@ distribution θ̃, eq. (4-6) of `numerics.multiview.model`:
             μ̃ = Σ μ_c / C_k,   σ_μ̃² = Σ (‖μ_c − μ̃‖² + tr Var(μ_c)) / (C_k d_k)               (1)
             W̃ and σ_W̃² likewise;  α̃, β̃ by `numerics.inverse_gamma`
 
-over the C_k sites that have view k. All of it needs sums over sites alone. Six things differ from
+over the C_k sites that have view k. All of it needs sums over sites alone. Seven things differ from
 the paper:
 
 * A site's patients have a mean of their own, x ~ N(m_c, I), m_c ~ N(0, τ² I) from the second round
@@ -21,6 +21,8 @@ the paper:
   offsets of views that different sites tell of do not fit together without it: the error of new
   rows was 1.4 to 5 times that of one table, and is 1.0 times (`centres: false` is the paper).
   A new patient is of any site: mean and covariance of the m_c become part of μ and W.
+* Each column has a noise of its own (`noise: view` is the paper): of standardised columns one for
+  a view is not that of the rows, and more dimensions than there are make up for it.
 * Var(μ_c), what the site's posterior leaves open, is part of eq. (1), which makes it a step of EM
   for the hierarchy. With the modes alone (eq. 14 and 18; `spread: modes`) a spread that is small
   goes to 0, and says that sites are alike however many rows there were to tell. Either is held

@@ -53,8 +53,9 @@ class Settings:
     )
     dp_rounds: int = setting(20, "rounds of a private fit by differences")
     noise: str = setting(
-        "view",
-        "what shares a noise: the columns of a view, as in the paper, or each has its own",
+        "column",
+        "what has a noise of its own: each column, so that units do not matter, or each view, as "
+        "in the paper",
         choices=("view", "column"),
     )
     draws: int = setting(100, "draws from each site's posterior for WAIC; 0 leaves it out")
