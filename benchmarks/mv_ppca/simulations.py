@@ -74,9 +74,11 @@ def _settings(name: str, sites: int, size: Size) -> tuple[str, dict[str, Any]]:
     return method, given | (ALONE if (name, sites) == ("ppca paper", 1) else {}) | size.less
 
 
-def table(book: Book, size: Size, methods: Sequence[str]) -> None:
+def table(
+    book: Book, size: Size, methods: Sequence[str], noises: Sequence[str]
+) -> None:  # fmt: skip
     """Run table 6: all scenarios, methods and folds."""
-    for noise in NOISE:
+    for noise in noises:
         for repeat, fold, data, own in _splits(noise, size):
             train, test = data.frame[~own], data.frame[own]
             for (scenario, sites), name in itertools.product(CELLS, methods):

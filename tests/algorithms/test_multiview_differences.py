@@ -62,6 +62,19 @@ def test_no_site_adds_more_than_is_stated(x):
     assert np.abs(levels.change).sum() <= stated["change"] * (1 + 1e-9)
 
 
+@pytest.mark.parametrize("power", range(-20, -301, -20))
+def test_no_common_noise_makes_a_site_fail_and_so_tell_of_a_record(power):
+    # a coordinator chooses the prior: at 1e-22 arithmetic failed with 25 rows and not with 24
+    x = np.random.default_rng(1).uniform(-1, 1, (25, 7))
+    given = {**GIVEN, "variance": np.full(2, 10.0**power), "unit": "record"}
+    for part in (x, x[:24]):
+        site = Site("a", FeatureTable(part), None, (1, 2, 3))
+        for step, more in ((d.changes_privately, {"clip": 1.0}), (d.levels_privately, {})):
+            reply = step.run(site, **given, **more)
+            for name, most in reply.sensitivity.items():
+                assert np.linalg.norm(getattr(reply.reply, name)) <= most
+
+
 def test_a_site_without_a_view_tells_no_change_of_it_and_the_spread_as_it_was():
     x = np.random.default_rng(0).normal(size=(20, 7))
     x[:, 4:] = np.nan
@@ -105,6 +118,23 @@ def test_without_noise_rounds_come_to_reconstruct_as_well_as_the_pooled_fit():
     best = np.abs(x - latent.reconstruct(x, theta, shape)).mean()
     ours = np.abs(x - latent.reconstruct(x, prior.middle, shape)).mean()
     assert ours < 1.1 * best
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.floats(0, 1e6), st.integers(0, 2**16))
+def test_whatever_noise_says_the_middle_is_one_of_columns_within_their_bounds(z, seed):
+    rng = np.random.default_rng(seed)
+    prior = PRIOR
+    for _ in range(5):
+        told = d.Changes(*(z * rng.normal(size=n) for n in (7, (7, 2), 4)))
+        prior = d.updated(prior, told, d.Levels(z * rng.normal(size=2)), 3, 1.5, VIEWS)
+    assert np.abs(prior.mu).max() <= 1
+    assert np.linalg.norm(prior.w, axis=1).max() <= 1 + 1e-12
+    for spread, most in ((prior.mu_variance, d.START["mu"]), (prior.w_variance, d.START["w"])):
+        assert (spread > 0).all()
+        assert (spread <= most**2).all()
+    assert (prior.variance > 0).all()
+    assert (prior.variance <= 1).all()
 
 
 def test_all_rounds_are_counted_and_more_rounds_have_more_noise():

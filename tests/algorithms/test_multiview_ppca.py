@@ -195,9 +195,69 @@ def test_a_site_with_few_rows_waits_for_the_others():
 
 def test_rows_without_entries_are_left_out_and_told():
     parts = thirds(rows(150, 4))
-    parts["a"] = np.vstack([parts["a"], np.full((2, 21), np.nan)])
+    parts["a"] = np.vstack([parts["a"], np.full((6, 21), np.nan)])
     fit = fc.fit("multiview_ppca", cohort(parts), q=2, **SMALL)
-    assert any("2 rows without any entry" in line for line in fit.model.cautions())
+    assert any("6 rows without any entry" in line for line in fit.model.cautions())
+
+
+def test_of_fewer_rows_than_a_cell_has_a_site_tells_nothing():
+    # of 4 rows without entries, of a view that 4 rows have, of 4 rows at all: as if they were not
+    plain = thirds(rows(150, 4))
+    few = {site: x.copy() for site, x in plain.items()}
+    few["a"] = np.vstack([few["a"], np.full((4, 21), np.nan)])
+    few["b"][4:, VIEWS.of == 1] = np.nan
+    few["d"] = rows(4, 9)
+    less = {site: x.copy() for site, x in plain.items()}
+    less["b"][:, VIEWS.of == 1] = np.nan
+    given = {"q": 2, "rounds": 3, "draws": 0, "scale": "none"}
+    a, b = (fc.fit("multiview_ppca", cohort(p), **given) for p in (few, less))
+    assert not any("without any entry" in line for line in a.model.cautions())
+    assert (a.model.rows, a.model.empty) == (b.model.rows, 0)
+    for name, value in a.model.arrays().items():
+        assert_allclose(value, b.model.arrays()[name], rtol=1e-9, atol=1e-9)
+
+
+def test_one_site_that_could_begin_alone_is_refused():
+    parts = dict(zip("abc", np.split(rows(70, 2), [58, 64]), strict=True))
+    with pytest.raises(fc.FedcohortError, match="1 of 3 sites have the 8 rows"):
+        fc.fit("multiview_ppca", cohort(parts), q=3, **SMALL)
+    with pytest.raises(fc.FedcohortError, match="1 of 3 sites have the 8 rows"):
+        # who waits follows from the largest q that is tried
+        fc.fit("multiview_ppca", cohort(parts), q="auto", q_range=(1, 3), rounds=2)
+
+
+def test_views_that_no_rows_join_are_told():
+    parts = thirds(rows(150, 4))
+    lacking = {"a": "view2", "b": "view1", "c": "view1"}
+    fit = fc.fit("multiview_ppca", cohort(parts, lacking), q=2, **SMALL)
+    assert not any("a guess" in line for line in fit.model.cautions())
+    frames = {s: frame(x) for s, x in parts.items()}
+    frames["a"] = frames["a"].drop(columns=COLUMNS["view2"] + COLUMNS["view3"])
+    for site in "bc":
+        frames[site] = frames[site].drop(columns=COLUMNS["view1"])
+    fit = fc.fit("multiview_ppca", fc.simulate(frames, views=COLUMNS, seed=0), q=2, **SMALL)
+    told = [line for line in fit.model.cautions() if "a guess" in line]
+    assert told == ["no rows have both 'view1' and 'view2': what one says of the other is a guess"]
+
+
+@pytest.mark.parametrize("offset", [0.0, 0.5, 1.0])
+def test_intervals_cover_patients_of_new_sites_that_measure_otherwise(offset):
+    # sites' offsets differ, and those of the new patients' sites too
+    rng = np.random.default_rng(int(10 * offset))
+
+    def site(n):
+        return rows(n, rng.integers(1 << 30)) + offset * rng.standard_normal(21)
+
+    sites = cohort({f"s{i:02}": site(40) for i in range(24)})
+    fit = fc.fit("multiview_ppca", sites, q=3, rounds=30, draws=0, scale="none")
+    off = []
+    for _ in range(120):
+        x = site(5)
+        gaps = np.where(VIEWS.of == rng.integers(3), np.nan, x)
+        told = fit.model.complete(gaps)
+        away = np.isnan(gaps)
+        off.append((np.abs(told.mean - x)[away] / told.sd[away]) < 1.959964)
+    assert 0.93 < np.concatenate(off).mean() < 0.98
 
 
 def test_a_view_of_one_site_is_told():

@@ -11,7 +11,13 @@ from scipy.linalg import subspace_angles
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 
 import fedcohort as fc
-from fedcohort.algorithms.multiview_ppca.private import marked, moments
+from fedcohort.algorithms.multiview_ppca.private import (
+    marked,
+    moments,
+    products,
+    read,
+    sets,
+)
 from fedcohort.data.simulated_views import multiview
 from fedcohort.numerics.multiview import em, start
 from fedcohort.numerics.multiview.model import Prior, Views
@@ -26,10 +32,87 @@ values = st.floats(-1e6, 1e6) | st.just(float("nan"))
 @settings(max_examples=60)
 @given(st.lists(values, min_size=9, max_size=9), st.sampled_from([0.5, 1.5, 4.0]))
 def test_a_row_changes_the_sum_by_no_more_than_its_stated_sensitivity(row, clip):
-    found = crossed(marked(np.array([row]), OF), clip)
+    x = np.array([row])
     # the sum over a table with the row less that without it is the row's own part
-    assert np.linalg.norm(found.value) <= found.l2 * (1 + 1e-12)
-    assert found.l2 == clip**2
+    for found in (products(x, OF, clip), crossed(marked(x, OF), clip)):
+        assert np.linalg.norm(found.value) <= found.l2 * (1 + 1e-12)
+        assert np.abs(found.value).sum() <= found.l1 * (1 + 1e-12)
+        assert found.l2 == clip**2
+
+
+@settings(max_examples=25)
+@given(st.lists(st.lists(values, min_size=9, max_size=9), min_size=2, max_size=5))
+def test_sums_of_two_sites_are_the_sum_of_all_rows_and_each_row_is_in_one_set_of_views(rows):
+    x = np.array(rows)
+    a, b, both = (products(part, OF, 2.0).value for part in (x[:1], x[1:], x))
+    assert_allclose(a + b, both, atol=1e-9)
+    mine = products(x[:1], OF, 2.0).value
+    at = np.split(mine, np.cumsum([(len(c) + 1) * (len(c) + 2) // 2 for c in sets(OF)])[:-1])
+    complete = [not np.isnan(x[0, k == OF]).any() for k in range(3)]
+    wanted = [code for code in range(1, 8) if complete == [bool(code >> k & 1) for k in range(3)]]
+    assert [code for code, part in enumerate(at, 1) if part.any()] == wanted
+
+
+def test_without_noise_or_cuts_the_sets_of_views_are_the_patterns_of_the_table():
+    x = np.random.default_rng(1).normal(size=(90, 9)) @ np.diag(np.linspace(0.2, 0.4, 9))
+    x[:30, 4:6] = np.nan
+    x[25:50, 6:] = np.nan
+    told = read(products(x, OF, 100.0).value, OF, 0.0)
+    for one in told:
+        (same,) = (p for p in patterns(x) if np.array_equal(p.columns, one.columns))
+        assert one.rows == same.rows
+        assert_allclose(one.mean, same.mean)
+        if one.rows > 10:
+            assert_allclose(one.factor.T @ one.factor, same.factor.T @ same.factor, atol=1e-12)
+    assert sum(one.rows for one in told) == 90
+
+
+def test_many_views_are_told_of_by_one_sum_and_a_few_wide_ones_too():
+    assert len(sets(np.arange(4))) == 15
+    assert sets(np.arange(9)) == []
+    assert sets(np.repeat([0, 1, 2], 400)) == []
+    x = np.random.default_rng(0).normal(size=(50, 9)) / 4
+    upper = products(x, np.arange(9), 100.0).value
+    (one,) = read(upper, np.arange(9), 0.0)
+    assert_allclose(one.mean, x.mean(axis=0))
+
+
+def test_a_set_of_views_that_the_noise_can_have_made_is_left_out():
+    x = np.random.default_rng(0).normal(size=(60, 9)) / 4
+    x[:9, 4:] = np.nan
+    upper = products(x, OF, 100.0).value
+    assert len(read(upper, OF, 1.0)) == 2
+    assert [one.rows for one in read(upper, OF, 10.0)] == [51]
+    with pytest.raises(fc.FedcohortError, match="3 of 3 views cannot be told from the noise"):
+        read(upper, OF, 40.0)
+
+
+def test_views_that_some_groups_lack_are_filled_in_as_without_noise():
+    # one site of both groups, one of each with a view less (the paper's G/K)
+    frame, views = multiview(n=3000, shifted=1500, seed=5)
+    group = frame.pop("group").to_numpy()
+    words = {
+        c: {"type": "number", "view": v, "usual": [-20, 20]}
+        for v, columns in views.items() for c in columns
+    }  # fmt: skip
+    test, rows = frame[:600], frame[600:]
+    first = group[600:] == "1"
+    parts = {
+        "a": rows[:800], "b": rows[800:][first[800:]].drop(columns=views["v2"]),
+        "c": rows[800:][~first[800:]].drop(columns=views["v3"]),
+    }  # fmt: skip
+    fed = fc.simulate(parts, dictionary={"variables": words}, seed=1)
+    few = test.copy()
+    few[views["v3"]] = np.nan
+
+    def off(fit):
+        filled = fit.reconstruct(few)[views["v3"]].to_numpy()
+        seen = np.asarray(fit.parts.design.matrix(test))[:, -len(views["v3"]) :]
+        return np.abs(filled - seen).mean() / seen.std()
+
+    plain = off(fc.fit("multiview_ppca", fed, q=5, draws=0))
+    asked = {"q": 5, "seed": 0, "dp": {"epsilon": 100, "delta": 1e-4}}
+    assert off(fc.fit("multiview_ppca", fed, **asked)) < plain + 0.05
 
 
 def test_without_noise_or_cuts_the_moments_are_those_of_the_table():
@@ -106,7 +189,8 @@ def test_with_little_noise_the_fit_is_that_of_the_pooled_rows():
     }  # fmt: skip
     parts = {s: frame.iloc[i::3] for i, s in enumerate("abc")}
     fed = fc.simulate(parts, dictionary={"variables": words}, seed=1)
-    fit = fc.fit("multiview_ppca", fed, q=2, seed=1, dp={"epsilon": 500, "clip": 3})
+    asked = {"q": 2, "noise": "view", "seed": 1, "dp": {"epsilon": 500, "clip": 3}}
+    fit = fc.fit("multiview_ppca", fed, **asked)
     x, shape = frame.to_numpy() / 8, Views(fit.model.of, 2)  # the design's [-1, 1]
     found = patterns(x)
     theta = start.principal(found, shape)

@@ -339,6 +339,28 @@ def test_the_criterion_is_watanabes_by_its_definition():
     assert_allclose(told.cost, values.var(axis=0, ddof=1))
 
 
+@pytest.mark.parametrize(("gaps", "noise"), [(0.0, 1.0), (0.15, 1.0), (0.0, 50.0)])
+def test_offsets_and_the_mean_of_the_patients_are_those_of_their_joint_normal(gaps, noise):
+    # t has the mean μ + W m: the joint precision of (μ, m), with all of it in one matrix
+    x, theta = drawn(THREE, 40, 3, gaps)
+    theta = replace(theta, variance=theta.variance * noise, centre=np.zeros(2))
+    prior = replace(some_prior(theta, THREE), centre_variance=1.7)
+    found, c = patterns(x), covariance(theta, THREE)
+    both = np.hstack([np.eye(12), theta.w])
+    precision = np.diag(np.r_[1 / prior.mu_variance[THREE.of], np.full(2, 1 / 1.7)])
+    right = np.r_[prior.mu / prior.mu_variance[THREE.of], np.zeros(2)]
+    for one in found:
+        inverse = np.linalg.inv(c[np.ix_(one.columns, one.columns)])
+        precision += one.rows * both[one.columns].T @ inverse @ both[one.columns]
+        right += one.rows * both[one.columns].T @ inverse @ one.mean
+    expected, open_ = np.linalg.solve(precision, right), np.linalg.inv(precision)
+    step = em.step(found, theta, prior, THREE, em.floors(found, THREE))
+    assert_allclose(np.r_[step.mu, step.centre], expected, rtol=1e-8, atol=1e-9)
+    told = em.spread(found, theta, prior, THREE)
+    assert_allclose(told.mu, THREE.total(open_.diagonal()[:12]))
+    assert_allclose(told.centre, open_[12:, 12:])
+
+
 def test_offsets_of_a_view_and_other_patients_are_told_apart():
     rng = np.random.default_rng(2)
     x, theta = drawn(THREE, 2000, 2)

@@ -74,6 +74,18 @@ def make(folder: Path, change: Mapping[str, Any] | None = None) -> Path:
                               ("mri", "a", error - 0.05), ("mri", "b", error + 0.05),
                               ("blood", "c", error + 0.1))
         ],
+        "latent_filled": [
+            {**m, "view": "mri", "feature": f"f{i:02d}", "mean": 2.0, "sd": 0.5,
+             "edges": [-3.0, -1.0, 0.0, 3.0], "true": [0.2, 0.3, 0.5],
+             "imputed_edges": [-3.0, 0.0, 3.0], "imputed": [0.5 + i / 100, 0.5 - i / 100],
+             "distance": i / 100} for m in models for i in range(14)
+        ],
+        "latent_map": [
+            {**m, "by": by, "name": name, "x": float(i), "y": 0.5, "sx": 1.0, "sy": 0.5,
+             "angle": 30.0, "n": 75, "explained": 0.61} for m in models
+            for by, names in (("site", SITES), ("group", ("ill", "well")))
+            for i, name in enumerate(names)
+        ],
         "command": "fedcohort run study.yaml", "seconds": 12.0,
         **(change or {}),
     }  # fmt: skip

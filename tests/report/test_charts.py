@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedcohort.report import charts
-from fedcohort.report.charts import figures, render, scales, theme
+from fedcohort.report.charts import figures, render, rows, scales, theme
 from fedcohort.report.charts.thin import thinned
 
 EVIL = "<script>alert(1)</script>\"'&]]>{{1+1}} var(--x)"
@@ -39,6 +39,7 @@ MAKERS = {
     "forest": charts.interval_rows(ROWS, "ratio", log=True, reference=1, heads=("who", "what")),
     "bars": charts.bars(ROWS[:2], "drop"),
     "lines": charts.lines_with_bands(SERIES, "round", "loss", whole=True, own=True),
+    "histograms": charts.histograms(SERIES[:2], SERIES[2:], "SD", "share"),
     "survival": charts.curves_with_risk_table(SERIES, "days"),
     "scatter": charts.scatter_with_diagonal(SERIES, "predicted", "observed"),
 }
@@ -288,3 +289,24 @@ def test_wrapped_texts_keep_to_their_room(text, room, lines):
     found = scales.wrapped(text, room, lines)
     assert 1 <= len(found) <= lines
     assert all(scales.text_width(line) <= room for line in found)
+
+
+def test_marks_at_one_place_make_room_for_each_other():
+    others = (("c1", 0.5), ("upper", 0.5), ("c2", 0.8))
+    row = charts.Row(name="a", value=0.5, others=others, small=True)
+    layout = rows._layout([row], 720, (0.0, 1.0), False, None)
+    heights = [m.y for m in rows._marks(layout, (0.0, 1.0))]
+    assert len({heights[0], heights[1], heights[3]}) == 3  # two others, and the row's own
+    assert heights[2] == heights[3]  # far from all
+
+
+@given(st.floats(-1e4, 1e4), st.floats(0.01, 1e5), st.integers(1, 6))
+def test_an_axis_has_two_numbers_or_more(low, wide, about):
+    found = scales.several_ticks(low, low + wide, about)
+    assert len(found) > 1
+    assert all(low - 1e-6 * wide <= t <= low + wide * (1 + 1e-6) for t in found)
+
+
+def test_an_axis_of_nine_rounds_has_two_whole_numbers():
+    assert scales.several_ticks(1, 9, 3, whole=True) == [2, 4, 6, 8]
+    assert scales.several_ticks(1, 1.5, 3, whole=True) == [1]

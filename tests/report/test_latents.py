@@ -12,6 +12,8 @@ from fedcohort.report.sections import (
     curves,
     headline,
     latent_errors,
+    latent_filled,
+    latent_map,
     latent_numbers,
     latent_sites,
     latent_views,
@@ -20,7 +22,10 @@ from fedcohort.report.verdict import answer, leading
 from report import latents
 from report.test_clusters import descriptions, downloads, edited, rows, text
 
-SECTIONS = {"latent-errors", "latent-numbers", "latent-views", "latent-sites"}
+SECTIONS = {
+    "latent-errors", "latent-filled", "latent-map", "latent-numbers", "latent-views",
+    "latent-sites",
+}  # fmt: skip
 
 
 # the answer -------------------------------------------------------------------------------
@@ -173,7 +178,92 @@ def test_a_column_that_may_not_be_shown_is_in_no_table(tmp_path):
     assert "too few patients" in text(section)
 
 
+# filled in beside measured ----------------------------------------------------------------
+
+
+def test_a_dozen_columns_are_drawn_those_that_differ_most_first(tmp_path):
+    section = latent_filled.section(read(latents.make(tmp_path)))
+    data = [row for part in downloads(section) for row in part[1:]]
+    assert list(dict.fromkeys(r[3] for r in data)) == [f"f{i:02d}" for i in range(13, 1, -1)]
+    assert "2 further columns differ less, by 0.00 to 0.01" in text(section)
+    mine = [r[6:] for r in data if r[3] == "f13"]
+    assert mine == [
+        ["measured", "-3", "-1", "0.2"], ["measured", "-1", "0", "0.3"],
+        ["measured", "0", "3", "0.5"], ["filled in", "-3", "0", "0.63"],
+        ["filled in", "0", "3", "0.37"],
+    ]  # fmt: skip
+
+
+def test_the_table_has_the_mean_distance_of_every_arm_and_setting(tmp_path):
+    found = rows(latent_filled.section(read(latents.make(tmp_path))))
+    assert found[0] == ["", "mri"]
+    assert len(found) == 1 + len(latents.SCENARIOS) + 1
+    assert {r[1] for r in found[1:]} == {f"{sum(i / 100 for i in range(14)) / 14:.2f}"}
+
+
+# the latent space -------------------------------------------------------------------------
+
+
+def test_hospitals_and_classes_have_a_figure_each_with_a_panel_a_setting(tmp_path):
+    section = latent_map.section(read(latents.make(tmp_path)))
+    hospitals, classes, *pooled = downloads(section)
+    assert [r[:3] for r in hospitals[1:]] == [
+        [c, s, "75"] for c in latents.SCENARIOS for s in latents.SITES
+    ]
+    assert [r[1] for r in classes[1:]] == ["ill", "well"] * len(latents.SCENARIOS)
+    assert len(pooled) == 2
+    assert "The two components hold 61 % of the variance" in text(section).replace("\u00a0", " ")
+
+
+def test_more_hospitals_than_looks_are_told_apart_by_none(tmp_path):
+    def change(content):
+        row = next(r for r in content["latent_map"] if r["by"] == "site")
+        content["latent_map"] = [{**row, "name": f"site-{i}"} for i in range(12)]
+
+    section = latent_map.section(edited(latents.make(tmp_path), change))
+    assert [r[1] for r in downloads(section)[0][1:]] == [f"site-{i}" for i in range(12)]
+    assert "A hospital" in text(section)
+
+
 # dimensions -------------------------------------------------------------------------------
+
+
+def of_several(content):
+    """Give the arms settings: one chooses q, and `vae` is the same with 4."""
+    for arm in content["declared"]:
+        q = {"mv": "auto", "vae": 4}.get(arm["arm"])
+        arm["settings"] = {"q": q, "noise": "column"} if q else {}
+
+
+def test_errors_stand_by_q_and_an_arm_that_chose_at_what_it_took(tmp_path):
+    section = latent_numbers.section(edited(latents.make(tmp_path), of_several))
+    data = next(d for d in downloads(section) if d[0][1] == "metric")
+    mine = [r[2:5] for r in data[1:] if r[:2] == ["views", "imputation_mae"]]
+    assert mine == [["3", "mv", "0.55"], ["4", "vae", "0.6"]]
+    assert "what is filled in gets better as long as it does" in section.intro
+
+
+def test_arms_that_differ_in_more_than_q_are_no_family(tmp_path):
+    def change(content):
+        of_several(content)
+        next(a for a in content["declared"] if a["arm"] == "vae")["settings"]["noise"] = "view"
+
+    run = edited(latents.make(tmp_path), change)
+    assert not any(d[0][1] == "metric" for d in downloads(latent_numbers.section(run)))
+
+
+def test_an_arm_of_more_dimensions_does_not_lead_in_place_of_the_one_that_chose(tmp_path):
+    def change(content):
+        of_several(content)
+        for row in (*content["arms"], *content["summary"]):
+            if row["arm"] == "vae" and "metrics" in row:
+                row["metrics"]["reconstruction_mae"] -= 0.2
+            elif row["arm"] == "vae" and row["metric"] == "reconstruction_mae":
+                row["mean"] -= 0.2
+
+    run = edited(latents.make(tmp_path), change)
+    assert leading(run).name == "mv"
+    assert "Autoencoder" not in descriptions(latent_errors.section(run))[0]
 
 
 def test_the_number_taken_is_the_smallest_within_two_standard_errors(tmp_path):
@@ -252,6 +342,27 @@ def test_the_training_curve_is_that_of_the_q_taken_and_not_a_mean_over_all_tried
     ]
 
 
+def test_a_private_arms_spreads_stand_beside_the_root_mean_square_of_the_others(tmp_path):
+    folder = latents.make(tmp_path)
+    lines = [
+        f"vae,iid,0,,{r},{name},{0.3 / (r + 1)}" for r in range(4) for name in ("sd_mu", "sd_w")
+    ]
+    history = folder / "history.csv"
+    history.write_text("\n".join([*latents.history(), *lines]) + "\n")
+
+    def change(content):
+        for row in content["arms"]:
+            row["epsilon"] = 10.0 if row["arm"] == "vae" else None
+
+    section = latent_views.section(edited(folder, change))
+    found = next(d for d in downloads(section) if len(d[0]) == 5)
+    mine = [float(r[4]) for r in found[1:] if r[:3] == ["vae", "iid", "sd_mu"]]
+    assert mine == pytest.approx([0.3 / (r + 1) for r in range(4)], rel=1e-5)
+    assert "Autoencoder, ε 10" in text(section)
+    views = {("sd_mu", 1): [(1.0, 3.0), (2.0, 1.0)], ("sd_mu", 2): [(1.0, 4.0)]}
+    assert latent_views.over_views(views, "sd_mu") == [(1.0, pytest.approx(12.5**0.5))]
+
+
 # hospitals --------------------------------------------------------------------------------
 
 
@@ -293,7 +404,8 @@ def test_the_page_has_every_section_and_says_what_an_error_is(tmp_path):
 
 
 def test_a_study_of_another_task_has_none_of_these_sections(tmp_path):
-    keys = [f"latent_{name}" for name in ("views", "numbers", "sites", "errors")]
+    keys = [f"latent_{name}" for name in ("views", "numbers", "sites", "errors",
+                                             "filled", "map")]  # fmt: skip
     folder = latents.make(tmp_path, change={k: [] for k in keys} | {"task": "regression"})
     page = write(folder).read_text("utf-8")
     assert not any(f'id="{s}"' in page for s in SECTIONS)

@@ -127,7 +127,7 @@ def test_reconstruction_is_through_the_mean_of_the_latent_point_given_what_a_row
     errors = []
     for row in x:  # the mean of x | t of a normal distribution, row by row
         o = ~np.isnan(row)
-        cov = w[o] @ w[o].T + np.diag(run.model.theta.variance[run.model.of[o]])
+        cov = w[o] @ w[o].T + np.diag(run.model.theta.variance[run.model.shape.noise[o]])
         z = w[o].T @ np.linalg.solve(cov, row[o] - mu[o])
         errors.append(np.where(o, np.abs(row - mu - w @ z), np.nan))
     assert_allclose(found, np.nanmean(np.array(errors) / np.nanstd(x, axis=0)))
@@ -137,7 +137,7 @@ def test_a_hidden_view_is_imputed_by_the_conditional_mean_of_a_normal_distributi
     found = judged(evaluate.judge_of(problem(), TEST), run)
     x, of = run.design.matrix(TEST), run.model.of
     w, mu = run.model.theta.w, run.model.theta.mu
-    cov = w @ w.T + np.diag(run.model.theta.variance[of])
+    cov = w @ w.T + np.diag(run.model.theta.variance[run.model.shape.noise])
     sd = np.nanstd(x, axis=0)
     errors: list[float] = []
     for row in x:
@@ -324,3 +324,20 @@ def test_what_the_model_tells_of_itself_is_listed():
     assert told == {
         (s, w) for s in ("site-1", "site-2", "site-3") for w in ("patients", "v1", "v2", "v3")
     }
+
+
+@pytest.mark.parametrize("both", [2, 7, 12])
+def test_what_is_filled_in_for_few_rows_has_no_error(both):
+    # so many blind rows have the third view and another; 30 of the others have the first alone
+    test = TEST.copy()
+    rest = test.index[both:]
+    test.loc[rest, [n for n in NAMES if n not in VIEWS["v1"]]] = np.nan
+    test.loc[rest[30:], VIEWS["v1"]] = np.nan
+    test.loc[rest[30:], VIEWS["v3"]] = TEST.loc[rest[30:], VIEWS["v3"]]
+    given = problem()
+    run, judge = fitted(given), evaluate.judge_of(given, test)
+    asked = judged(judge, run)
+    assert (asked["imputation_mae"] is not None) == (both >= 10)
+    shown = latent_rows(METHOD, run, judge)["latent_errors"]
+    kinds = {row["kind"] for row in shown}
+    assert kinds == ({"reconstruction", "imputation"} if both >= 10 else {"reconstruction"})

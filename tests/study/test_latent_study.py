@@ -16,7 +16,6 @@ from fedcohort.data import sources
 from fedcohort.data.outcome import Binary, Continuous, Survival
 from fedcohort.protocol import StudyError
 from fedcohort.report import known
-from fedcohort.study.deployed import Terms
 from fedcohort.study.latent import METRICS
 from fedcohort.study.latent_rows import KEYS
 
@@ -77,7 +76,7 @@ def test_lists_of_latent_coordinates_are_in_results_json(done):
     models = {"multiview_ppca", "centralised"}
     assert arms == {
         "latent_views": models, "latent_numbers": models, "latent_sites": set(),
-        "latent_errors": {*ARMS} - {"isolated"},
+        **dict.fromkeys(("latent_errors", "latent_filled", "latent_map"), {*ARMS} - {"isolated"}),
     }  # fmt: skip
     history = pd.read_csv(done.folder / "history.csv")
     names = set(history.loc[history["arm"] == "multiview_ppca", "name"])
@@ -190,13 +189,6 @@ def test_a_method_that_does_not_rebuild_rows_is_no_arm(tmp_path):
     path.write_text(path.read_text().replace("method: vae", "method: kmeans"))
     with pytest.raises(StudyError, match="serves clustering, not latent"):
         fc.Study.from_file(path)
-
-
-def test_a_network_refuses_the_task_by_name(tmp_path):
-    with pytest.raises(StudyError, match="cannot run where rows stay at their sites") as told:
-        Terms.of(study(tmp_path))
-    assert "\n" not in str(told.value)
-    assert "line 2" in str(told.value) or "study.yaml:2" in str(told.value)
 
 
 def test_a_private_study_judges_by_no_classes(tmp_path):

@@ -20,7 +20,7 @@ from fedcohort.protocol.method import Method
 from fedcohort.report import words
 from fedcohort.study.arms import Arm
 from fedcohort.study.deployed import asking
-from fedcohort.study.deployed.terms import CLUSTERING, Terms
+from fedcohort.study.deployed.terms import CLUSTERING, LATENT, Terms
 from fedcohort.study.plan import Plan
 from fedcohort.study.step_words import plain_words
 
@@ -63,7 +63,10 @@ def in_words(
 
 
 def _sought(plan: Plan, outcome: Outcome | None, dictionary: Dictionary) -> Iterator[str]:
-    """Say what is predicted, or what groups are judged by."""
+    """Say what is predicted; what groups are judged by; or what stands for a patient."""
+    if plan.task == LATENT:
+        yield from _wrapped("sought", _coordinates(outcome))
+        return
     if plan.task != CLUSTERING:
         yield from _wrapped("predicted", _outcome(outcome, dictionary))
         return
@@ -74,6 +77,24 @@ def _sought(plan: Plan, outcome: Outcome | None, dictionary: Dictionary) -> Iter
             f"are found, and has no part in them."
         )
     yield from _wrapped("sought", said)
+
+
+def _coordinates(outcome: Outcome | None) -> str:
+    """Say what latent coordinates are for, and what is done with a column that no fit sees."""
+    said = (
+        "a few numbers (latent coordinates) that stand for all columns of a patient, and fill in "
+        "what is missing; nothing is predicted. They are judged by how near the columns of "
+        "patients held back are to what these numbers give back, and to what is filled in for a "
+        "view from the others."
+    )
+    if outcome is not None:
+        one = len(outcome.columns) == 1
+        said += (
+            f" {words.listed([repr(c) for c in outcome.columns])} {'is' if one else 'are'} left "
+            f"aside: no model sees {'it' if one else 'them'}, and nothing is judged by "
+            f"{'it' if one else 'them'}."
+        )
+    return said
 
 
 def _outcome(outcome: Outcome | None, dictionary: Dictionary) -> str:
@@ -109,9 +130,14 @@ def _columns(plan: Plan, dictionary: Dictionary, outcome: Outcome | None) -> Ite
         v for v in dictionary.variables.values()
         if v not in used and v.name not in taken and v.name not in special
     ]  # fmt: skip
-    use = "group by" if plan.task == CLUSTERING else "predict from"
+    use = {CLUSTERING: "group by", LATENT: "describe a patient by"}.get(plan.task, "predict from")
     yield from _wrapped("columns", f"{words.of(len(used), 'column')} to {use}:")
     yield from _wrapped("", "; ".join(_variable(v) for v in used) + "." if used else "none.")
+    if views := list(dict.fromkeys(v.view for v in used if v.view)):
+        yield from _wrapped(
+            "", f"They are of {words.of(len(views), 'view')} ({words.listed(views)}); a hospital's "
+            f"table may lack all columns of one.",
+        )  # fmt: skip
     for name, role in special.items():
         yield from _wrapped("", f"{name!r} is used as the {role}.")
     if rest:

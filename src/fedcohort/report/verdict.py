@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from fedcohort.report import cluster_verdict, latent_verdict, words
+from fedcohort.report import cluster_verdict, dimensions, latent_verdict, words
 from fedcohort.report.run import Arm, Run, mean
 from fedcohort.report.share import Share
 from fedcohort.report.words import fixed
@@ -52,7 +52,8 @@ def judge(run: Run, arm: Arm, scenario: str) -> Verdict:
 def leading(run: Run) -> Arm | None:
     """Return the arm the page leads with: most scenarios answered, then the highest mean share.
 
-    Without bounds, the best mean of the leading metric; of clusters, as `cluster_verdict` says.
+    Without bounds, the best mean of the leading metric; of clusters, as `cluster_verdict` says. Of
+    arms that differ in latent dimensions alone, one that chose their number stands for them.
     """
     if run.task == "clustering":
         return cluster_verdict.leading(run)
@@ -66,7 +67,7 @@ def leading(run: Run) -> Arm | None:
         return len(found), mean(real) if real else -math.inf, level
 
     arms = [a for a in run.together if any(run.summary(a.name, c) for c in run.scenarios)]
-    return max(arms, key=rank, default=None)
+    return max(dimensions.apart(run, arms), key=rank, default=None)
 
 
 def answer(run: Run) -> str:

@@ -231,7 +231,14 @@ class Fit:
         return pd.DataFrame(rows, columns=list(self.parts.design.features))
 
     def sample(self, n: int, seed: int = 0) -> pd.DataFrame:
-        """Return n synthetic rows: the table's columns, in its units; levels the likeliest ones."""
+        """Return n synthetic rows: the table's columns, in its units; levels the likeliest ones.
+
+        Raises
+        ------
+        SettingError : n is no whole number from 1 up.
+        """
+        if not isinstance(n, (int, np.integer)) or isinstance(n, bool) or n < 1:
+            raise SettingError(f"n is {n!r}; give a whole number of rows, from 1 up.")
         return self.parts.design.table(self._give("sample", n, np.random.default_rng(seed)))
 
     def impute(self, table: Any) -> pd.DataFrame:

@@ -23,19 +23,13 @@ METRICS = (
 OF_IMPUTERS = ("imputation_mae", "imputation_rmse")
 
 
-def check(doc: Document, tune: Mapping[str, Any], *, network: bool) -> None:
+def check(doc: Document, tune: Mapping[str, Any]) -> None:
     """Refuse what a study of latent coordinates cannot do.
 
     Raises
     ------
-    StudyError : it would be tuned, by an outcome that no fit may see, or run over a network.
+    StudyError : it would be tuned, by an outcome that no fit may see.
     """
-    if network:
-        raise doc.error(
-            ("task",),
-            "a study of latent coordinates cannot run where rows stay at their sites: its metrics "
-            "are of blind rows in one place, for now. Run it on simulated sites.",
-        )
     if tune:
         raise doc.error(
             ("tune",),

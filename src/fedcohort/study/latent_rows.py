@@ -4,13 +4,16 @@ latent_views     the model's own row for each view: columns, σ, what is explain
 latent_numbers   criterion of each number of dimensions that was tried, and which was taken
 latent_sites     how sites differ from the common model, where the method was asked to compare them
 latent_errors    error of reconstruction and of imputation by column, and by view, of blind rows
+latent_filled    true values of hidden views beside what is filled in for them (`latent_filled`)
+latent_map       where sites and classes lie in the latent space (`latent_map`); of training rows
 
 A method gives the first three or does not: `summary`, and the model's ``numbers`` and
 ``differences``. How parameters moved round by round is in history.csv.
 
 A report leaves the coordinator. So a column has an error where 2 m blind rows or more have a value,
-and m or more have another one than the most frequent, with m the `min_cell`; a view's error is of
-the columns that have one. Errors are rounded to three decimals. No row and no count is in these.
+and m or more have another one than the most frequent, with m the `min_cell`; and one of imputation
+where it is of so many rows, too. A view's error is of the columns that have one. Errors are rounded
+to three decimals. No row is in any of these, and counts are in the map alone.
 """
 
 from __future__ import annotations
@@ -24,9 +27,14 @@ from fedcohort.arrays import Array
 from fedcohort.protocol import Method, Row
 from fedcohort.study.engine import Run
 from fedcohort.study.judges.latent import OF_VIEWS, Latent
+from fedcohort.study.latent_filled import filled_rows
+from fedcohort.study.latent_map import map_rows
 from fedcohort.study.rows import plain
 
-KEYS = ("latent_views", "latent_numbers", "latent_sites", "latent_errors")
+KEYS = (
+    "latent_views", "latent_numbers", "latent_sites", "latent_errors", "latent_filled",
+    "latent_map",
+)  # fmt: skip
 #: Decimals of errors.
 DECIMALS = 3
 
@@ -52,6 +60,8 @@ def latent_rows(method: Method, run: Run, judge: Latent) -> dict[str, list[Row]]
     if hasattr(model, "differences"):
         found["latent_sites"] = [plain(row) for row in model.differences()]
     found["latent_errors"] = list(_errors(run, judge))
+    found["latent_filled"] = filled_rows(run, judge)
+    found["latent_map"] = map_rows(run, judge)
     return found
 
 
@@ -64,10 +74,11 @@ def _errors(run: Run, judge: Latent) -> Iterator[Row]:
         if off is None:
             continue
         views = dict.fromkeys(said.views)
+        fine = shown & ((~np.isnan(off)).sum(axis=0) >= 2 * judge.min_cell)
         for view in views:
-            columns = np.flatnonzero(shown & (np.array(said.views, object) == view))
+            columns = np.flatnonzero(fine & (np.array(said.views, object) == view))
             yield from _row(kind, view, None, off[:, columns])
-        for j in np.flatnonzero(shown):
+        for j in np.flatnonzero(fine):
             yield from _row(kind, said.views[j], said.features[j], off[:, [j]])
 
 

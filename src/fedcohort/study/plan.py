@@ -147,7 +147,7 @@ def check(doc: Document, base: Path, *, network: bool = False) -> Plan:
     if task == "clustering":
         clustering.check(doc, tune)
     if task == "latent":
-        latent.check(doc, tune, network=network)
+        latent.check(doc, tune)
     reader.mapping(("evaluate",), ("test_fraction", "repeats", "draws", "metrics", "umap"))
     found = privacy.read(reader)
     arms = arms_of(reader, task, preprocess, tune)

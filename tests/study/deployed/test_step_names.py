@@ -11,7 +11,8 @@ from fedcohort.study.deployed import asking, counting, holding, judging
 
 def test_no_step_of_judging_shares_its_name_with_one_of_a_fit_or_a_description():
     groups = (*asking.of_clusters(Survival("t", "e")), *asking.of_clusters(Binary("y")))
-    told = {s.name: s for s in (*judging.STEPS, *holding.STEPS, *counting.STEPS, *groups)}
+    others = (*groups, *asking.of_latent())
+    told = {s.name: s for s in (*judging.STEPS, *holding.STEPS, *counting.STEPS, *others)}
     fits = [registry.find(name).steps for name in registry.names()]
     for step in (s for steps in (*fits, describe.STEPS, preprocess.STEPS) for s in steps):
         assert told.get(step.name, step) is step, step.name

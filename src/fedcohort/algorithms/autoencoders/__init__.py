@@ -19,13 +19,14 @@ from fedcohort.protocol import Method, Step, Task
 
 ONCE = "once, how many rows and entries of each column are known, as sums over sites"
 SUMS = "each round, the sum over sites of their models, weighted by rows"
+LONE = ", which of a view that one site alone has is that site's own part"
 SEEN = "each round, every site's own model, which the coordinator sees: no masked sum can hide it"
 HELD_OUT = "with a patience each round the ELBO of rows held out, as a sum over sites"
 
 
 def reveals_with(config: VaeSettings) -> str:
     """Say in plain words what leaves a site with these settings."""
-    told = [ONCE, SUMS if config.centre.plain else SEEN]
+    told = [ONCE, SUMS + LONE if config.centre.plain else SEEN]
     if config.patience is not None:
         told.append(HELD_OUT)
     text = "; ".join(told) + "."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
@@ -20,6 +21,10 @@ from fedcohort.training.server import Server
 
 STRATEGIES = ("fedavg", "fedprox", "fedadam", "fedyogi")
 WHOLE, RATE = "a whole number above 0", "from 0 to below 1"
+
+
+#: The most latent dimensions.
+WIDEST = 10_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,13 +83,14 @@ class VaeSettings:
         check_settings(
             self,
             ("hidden", all(w > 0 for w in self.hidden), "whole numbers above 0"),
+            ("q", 1 <= self.q <= WIDEST, f"a whole number from 1 to {WIDEST:,}"),
             *((name, getattr(self, name) > 0, WHOLE) for name in (
-                "q", "rounds", "internal_epochs", "passes",
+                "rounds", "internal_epochs", "passes",
             )),
-            *((name, getattr(self, name) > 0, "a number above 0") for name in (
+            *((name, 0 < getattr(self, name) < math.inf, "a number above 0") for name in (
                 "learning_rate", "tau",
             )),
-            *((name, getattr(self, name) >= 0, "0 or more") for name in (
+            *((name, 0 <= getattr(self, name) < math.inf, "0 or more") for name in (
                 "beta", "batch_size", "mu", "server_learning_rate", "byzantine",
             )),
             *((name, 0 <= getattr(self, name) < 1, RATE) for name in ("beta1", "beta2")),

@@ -21,11 +21,12 @@ from fedcohort.algorithms.multiview_ppca.steps import (
 from fedcohort.protocol import Method, Step, Task
 
 REVEALS = (
-    "Only sums over all sites: once the number of rows, of entries of each column, and of sites "
-    "that have it; and in each round, over the sites that have a view, sums of their parameters "
-    "of it (means, loadings, noise), of the squares of how far these are from the common ones, of "
-    "the means of their patients' latent points and their products, and of log-likelihoods. Of a "
-    "view that one site alone has, these are that site's own."
+    "Only sums over all sites: once the number of rows, of entries of each column, of sites that "
+    "have it, and of sites whose rows have both of two views; and in each round, over the sites "
+    "that have a view, sums of their parameters of it (means, loadings, noise), of the squares of "
+    "how far these are from the common ones, of the means of their patients' latent points and "
+    "their products, and of log-likelihoods. Of a view that one site alone has, these are that "
+    "site's own. A site tells nothing of a view that fewer than min_cell of its rows have."
 )
 WAIC = " For each latent dimension that is tried, sums over rows of what WAIC consists of."
 OWN = (
@@ -61,6 +62,7 @@ def bounds(config: Settings, task: Task) -> Mapping[str, Collection[Any]]:
         "criterion.epochs": (config.internal_epochs,),
         "tell_information.epochs": (config.internal_epochs,),
         "draws": (config.draws,),
+        "wait": (2 * (config.numbers[-1] + 1),),
         "least": (task.min_cell, 1),
     }  # fmt: skip
 

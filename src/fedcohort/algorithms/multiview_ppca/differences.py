@@ -13,6 +13,10 @@ from one end of a ball of radius 1 to the other: sensitivity 2 √(2 K), or √(
 protected. The paper counts each parameter by itself, and one round; its budget of a round is
 (3 K ε, 2 K δ). Here all releases of all rounds are composed (`privacy.accounting`).
 
+What noise makes of θ̃ is held within what is public (`updated`), which costs nothing. The noise of a
+record is as large as that of a site, and does not fall with a site's rows: with few sites this
+route says little at any ε that protects (docs/mv-ppca-private.md).
+
 The first round's prior is public: `START`. A site that lacks a view tells of no change, and of a
 spread as it was, as EM has it; so nobody is told which views it has. σ² have an inverse gamma of a
 fixed α about their middle.
@@ -41,6 +45,10 @@ from fedcohort.protocol import Dp, Federation, Private, Release, Site, message, 
 START = {"mu": 0.2, "w": 0.2, "variance": 0.05, "alpha": 10.0}
 #: The most that ln σ² changes in a round, and that a spread grows, as a factor of its square.
 MOST_LOG, MOST_SPREAD = 1.0, 4.0
+
+
+#: What NumPy raises of numbers that it cannot work with.
+ARITHMETIC = (np.linalg.LinAlgError, ArithmeticError, ValueError)
 
 
 @message
@@ -85,10 +93,19 @@ def changes(
     site: Site[FeatureTable, Any], views: Views, prior: Prior, start: Theta, epochs: int,
     clip: float,
 ) -> Changes:  # fmt: skip
-    """Return eq. (1) of one site, and its squares over `MOST_SPREAD` times those of the prior."""
-    theta, here = local_fit(site, views, prior, start, epochs), views_here(site, views)
-    theta = turned(theta, prior.w, np.flatnonzero(here[views.of]), views)
-    left = em.spread(found_at(site), theta, prior, views)
+    """Return eq. (1) of one site, and its squares over `MOST_SPREAD` times those of the prior.
+
+    No change, and the prior's squares, where the fit fails: that it does must not tell of a record.
+    """
+    found = found_at(site, views.of)
+    here = views_here(found, views)
+    try:
+        theta = local_fit(found, views, prior, start, epochs)
+        theta = turned(theta, prior.w, np.flatnonzero(here[views.of]), views)
+        left = em.spread(found, theta, prior, views)
+    except ARITHMETIC:
+        theta, here = Theta(prior.mu, prior.w, start.variance), np.zeros(views.count, bool)
+        left = em.Spread(np.zeros(views.count), np.zeros(views.count), np.zeros((views.q,) * 2))
     parts: list[Array] = []
     squares: list[Array] = []
     for change, spread, open_, size in (
@@ -116,9 +133,13 @@ def levels_privately(
     """Maximise this site's posterior; tell by how much its noise differs from the common one."""
     views = Views(of, w.shape[1], narrow, each)
     prior = Prior(mu, w, mu_variance, w_variance, alpha, beta)
-    theta = local_fit(site, views, prior, Theta(mu, w, variance), epochs)
-    change = np.log(theta.variance) - np.log(variance)
-    known = views.pooled(views_here(site, views)[of].astype(float)) > 0
+    found = found_at(site, of)
+    try:
+        theta = local_fit(found, views, prior, Theta(mu, w, variance), epochs)
+        change = np.log(theta.variance) - np.log(variance)
+    except ARITHMETIC:  # as in `changes`
+        change = np.zeros(views.noises)
+    known = views.pooled(views_here(found, views)[of].astype(float)) > 0
     cut = np.clip(np.nan_to_num(change), -MOST_LOG, MOST_LOG)
     return Private(
         Levels(np.where(known, cut, 0.0)), {"change": _sides(unit) * MOST_LOG * views.noises}
@@ -170,22 +191,26 @@ def updated(prior: Prior, told: Changes, levels: Levels, sites: int, clip: float
             views: Views) -> Prior:  # fmt: skip
     """Return θ̃ after a round.
 
-    A spread at most halves or doubles: noise may say anything.
+    Noise may say anything, so what is public holds it: of columns within [−1, 1], μ is within
+    them, a row of W is no longer than 1, and a spread, which at most halves or doubles, is never
+    above that of `START`.
     """
     k = views.count
     cuts = clip * np.sqrt(prior.mu_variance), clip * np.sqrt(prior.w_variance)
     mu = told.mu * cuts[0][views.of] / sites
     w = told.w * cuts[1][views.of][:, None] / sites
 
-    def spread(before: Array, squares: Array, moved: Array, size: Array) -> Array:
+    def spread(before: Array, squares: Array, moved: Array, size: Array, most: float) -> Array:
         now = before * squares * MOST_SPREAD / sites - views.total(np.square(moved)) / size
-        return np.clip(now, before / 4.0, before * 4.0)
+        return np.minimum(np.clip(now, before / 4.0, before * 4.0), most**2)
 
     variance = prior.variance * np.exp(np.clip(levels.change / sites, -MOST_LOG, MOST_LOG))
+    middle = prior.w + w
+    length = np.linalg.norm(middle, axis=1, keepdims=True)
     return Prior(
-        prior.mu + mu, prior.w + w,
-        spread(prior.mu_variance, told.squares[:k], mu, views.widths),
-        spread(prior.w_variance, told.squares[k:], w, views.widths * views.used),
+        np.clip(prior.mu + mu, -1.0, 1.0), middle / np.maximum(length, 1.0),
+        spread(prior.mu_variance, told.squares[:k], mu, views.widths, START["mu"]),
+        spread(prior.w_variance, told.squares[k:], w, views.widths * views.used, START["w"]),
         prior.alpha, prior.alpha * np.clip(variance, 1e-6, 1.0),
     )  # fmt: skip
 
@@ -203,6 +228,9 @@ def fit(fed: Federation, frame: Array, views: Views, dp: Dp, *, rounds: int, epo
         told = fed.sum(changes_privately, **given, clip=dp.norm)
         levels = fed.sum(levels_privately, **given)
         prior = updated(prior, told, levels, len(fed.sites), dp.norm, views)
-        fed.record(sd_mu=float(np.sqrt(prior.mu_variance.mean())),
-                   sd_w=float(np.sqrt(prior.w_variance.mean())))  # fmt: skip
+        fed.record(
+            sd_mu=float(np.sqrt(prior.mu_variance.mean())),
+            sd_w=float(np.sqrt(prior.w_variance.mean())),
+            sigma=float(np.sqrt(prior.variance.mean())),
+        )
     return prior

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
+from scipy.sparse.csgraph import connected_components
 from scipy.stats import chi2
 
 from fedcohort.arrays import Array
@@ -29,7 +30,9 @@ class MultiView(Fitted):
     q, narrow : see `Settings`; ``each``: whether each column has its own noise.
     prior : the common distribution.
     centre, spread : mean (q,) and covariance (q, q) of the sites' latent means.
-    rows, empty : rows of the fit with an entry, and without any; 0 of a private fit.
+    rows, empty : rows of the fit with an entry, and without any, where a site has `min_cell` of
+        these; 0 of a private fit.
+    together : in how many sites rows have both of two views (K, K).
     sites : how many sites have each column (p,); 0 of a private fit.
     rounds, settled : of the fit.
     numbers : WAIC by q, a row each.
@@ -47,6 +50,7 @@ class MultiView(Fitted):
     spread: Array
     rows: int
     empty: int
+    together: Array
     sites: Array
     rounds: int
     settled: bool
@@ -62,12 +66,27 @@ class MultiView(Fitted):
     def theta(self) -> Theta:
         """Parameters for a patient of any site: x ~ N(0, I) again.
 
-        With x ~ N(m̄, I + S) over all sites, W (I + S)^½ is W, and μ + W m̄ is μ.
+        With x ~ N(m̄, I + S) over all sites, W (I + S)^½ is W, and μ + W m̄ is μ. Which site's own
+        μ and W it is, is part of the noise.
         """
-        middle = self.prior.middle
+        middle, shape = self.prior.middle, self.shape
         values, vectors = np.linalg.eigh(np.eye(self.q) + self.spread)
         root = (vectors * np.sqrt(np.maximum(values, 1.0))) @ vectors.T
-        return Theta(middle.mu + middle.w @ self.centre, middle.w @ root, middle.variance)
+        variance = middle.variance + self._between[shape.of[np.unique(shape.noise, True)[1]]]
+        return Theta(middle.mu + middle.w @ self.centre, middle.w @ root, variance)
+
+    @property
+    def _between(self) -> Array:
+        """What sites' μ and W add to the variance of a column, by view (K,).
+
+        (σ_μ̃² + q σ_W̃²) (C + 1)/(C − 1), as ‖x‖² is q in the mean, and the middle and the spread
+        about it are known from C sites alone. 0 of views that one site has: there is no other.
+        """
+        shape = self.shape
+        added = self.prior.mu_variance + shape.used * self.prior.w_variance
+        c = np.array([self.sites[self.of == k].max() for k in range(shape.count)])
+        fine = (c > 1) & np.isfinite(added)
+        return np.where(fine, added * (c + 1) / np.maximum(c - 1, 1), 0.0)
 
     @property
     def waic(self) -> float:
@@ -151,10 +170,22 @@ class MultiView(Fitted):
             told.append(f"{self.rounds} rounds ended before parameters settled")
         if self.empty:
             told.append(f"{self.empty} rows without any entry were left out")
+        for one, other in self._apart():
+            told.append(
+                f"no rows have both {one!r} and {other!r}: what one says of the other is a guess"
+            )
         lone = [v for k, v in enumerate(self.views) if self.sites[self.of == k].max() == 1]
         if lone and int(self.sites.max()) > 1:
             told.append(f"{', '.join(map(repr, lone))}: known from one site alone")
         return tuple(told)
+
+    def _apart(self) -> list[tuple[str, str]]:
+        """Return the first view, and one of each group that no rows join to it."""
+        _, group = connected_components(self.together > 0, directed=False)
+        return [
+            (self.views[0], self.views[int(np.flatnonzero(group == g)[0])])
+            for g in np.unique(group[group != group[0]])
+        ]
 
     def arrays(self) -> dict[str, Array]:
         """Return the common distribution, views and sites."""
@@ -162,7 +193,7 @@ class MultiView(Fitted):
         return {
             "mu": p.mu, "w": p.w, "mu_variance": p.mu_variance, "w_variance": p.w_variance,
             "alpha": p.alpha, "beta": p.beta, "of": self.of, "sites": self.sites,
-            "centre": self.centre, "spread": self.spread,
+            "centre": self.centre, "spread": self.spread, "together": self.together,
         }  # fmt: skip
 
     def meta(self) -> dict[str, Any]:
@@ -178,7 +209,7 @@ class MultiView(Fitted):
     def restore(cls, arrays: Mapping[str, Array], meta: Mapping[str, Any]) -> Self:
         """Rebuild the model from what `arrays` and `meta` returned."""
         held = dict(arrays)
-        apart = {k: held.pop(k) for k in ("of", "sites", "centre", "spread")}
+        apart = {k: held.pop(k) for k in ("of", "sites", "centre", "spread", "together")}
         known: dict[str, Any] = dict(meta)
         tau2 = float(known.pop("centre_variance"))
         prior = Prior(

@@ -1,21 +1,32 @@
-"""Multi-view PPCA with differential privacy: one noisy sum of products, and arithmetic on it.
+"""Multi-view PPCA with differential privacy: noisy sums of products once, and arithmetic on them.
 
 The paper (section 3.2) adds noise to every site's parameters in every round, so that 100 rounds of
 its budgets are spent (`differences`). But the likelihood of a linear Gaussian model looks at rows
-through their first and second moments alone. With m_k = 1 where a row has all of view k and x = 0
-where it has not, each row is shortened to C and adds
+through how many there are with the same views, and their first and second moments. So each row is
+shortened to C and adds
 
-    v vᵀ,  v = min(1, C/‖(m, x)‖) (m, x)                                                   (1)
+    v vᵀ,  v = min(1, C/‖(1, x)‖) (1, x)                                                   (1)
 
-to one sum, which a row that is added or taken away changes by a matrix of norm ≤ C². Everything
-else is free: of columns i of view k and j of view l, over the rows that have both views, with
-weights n_kl,
+with the columns of the views that it has all entries of, to the sum of the rows with these views:
+one sum for each set of views, 2^K − 1 side by side. A row is in one of them, so one that is added
+or taken away changes all together by a matrix of norm ≤ C². Everything else is free: the mean and
+the covariance of each set that has more rows than the noise can make up, its eigenvalues raised to
+`LEAST`, are what EM of `numerics.multiview.em` needs; rows may lack views for reasons that the
+other views tell of.
 
-    cov_ij = (Σ x_i x_j − Σ m_l x_i · Σ m_k x_j / n_kl) / n_kl                              (2)
+Where these would be more than `MOST_NUMBERS` there is one sum, with m_k = 1 where a row has all of
+view k and x = 0 where it has not:
 
-whose eigenvalues are raised to `LEAST`, and EM of `numerics.multiview.em` on that. Views that no
-row has together are taken as uncorrelated. All sites are one table here: nothing is known of how
-they differ.
+    v vᵀ,  v = min(1, C/‖(m, x)‖) (m, x)                                                   (2)
+
+of columns i of view k and j of view l, over the rows that have both views, with weights n_kl,
+
+    cov_ij = (Σ x_i x_j − Σ m_l x_i · Σ m_k x_j / n_kl) / n_kl                              (3)
+
+Views that no row has together are taken as uncorrelated. Where who lacks a view differs in the
+others, eq. (3) is of other patients for each pair of views, and what it fills in is off.
+
+All sites are one table here: nothing is known of how they differ.
 
 Revealed: `ViewProducts` once, with noise, as a sum over the sites.
 """
@@ -37,7 +48,7 @@ from fedcohort.numerics.inverse_gamma import MOST
 from fedcohort.numerics.multiview import em, start
 from fedcohort.numerics.multiview.model import Prior, Views
 from fedcohort.numerics.multiview.moments import Pattern
-from fedcohort.privacy.statistics import crossed
+from fedcohort.privacy.statistics import Statistic, crossed
 from fedcohort.protocol import (
     Dp,
     Federation,
@@ -57,34 +68,76 @@ CLIPS = {"record": 1.5}
 #: Least eigenvalue of the covariance.
 LEAST = 1e-4
 #: Iterations of EM, and how many standard deviations of the noise a count must be to be believed.
-EPOCHS, SEEN = 200, 3.0
+EPOCHS, SEEN = 100, 2.0
+#: The most numbers that sums of each set of views may have, and the most views.
+MOST_NUMBERS, MOST_VIEWS = 250_000, 8
 
 
 @message
 class ViewProducts(Products):
-    """Eq. (1), ((K + p)(K + p + 1)/2,): what is on the diagonal, and times √2 what is above."""
+    """Eq. (1), of each of `sets` one after the other; or eq. (2), ((K + p)(K + p + 1)/2,).
+
+    Of each matrix what is on the diagonal, and times √2 what is above.
+    """
 
 
 @summed
 def views_privately(
     site: Site[FeatureTable, None], *, of: Array, clip: float
 ) -> Private[ViewProducts]:
-    """Sum products of the columns of the views that rows have, eq. (1).
+    """Sum products of the columns of the views that rows have, eq. (1) or (2).
 
     Parameters
     ----------
     of : view of each column (p,).
     clip : C.
     """
-    found = crossed(marked(site.data.x, of), clip)
+    found = products(site.data.x, of, clip)
     return Private(ViewProducts(found.value), {"upper": found.l2})
+
+
+def products(x: Array, of: Array, clip: float) -> Statistic:
+    """Return what a site's rows x (n, p) add up to, eq. (1) or (2), before there is noise."""
+    kinds = sets(of)
+    if not kinds:
+        return crossed(marked(x, of), clip)
+    which = _has(x, of) @ (1 << np.arange(int(of.max()) + 1))
+    parts: list[Statistic] = []
+    for code, columns in enumerate(kinds, 1):
+        rows = x[which == code][:, columns]
+        parts.append(crossed(np.column_stack([np.ones(len(rows)), rows]), clip))
+    # a row is in one part, so all together change by what one of them does at most
+    value = np.concatenate([part.value for part in parts])
+    return Statistic(value, max(part.l1 for part in parts), max(part.l2 for part in parts))
+
+
+def sets(of: Array) -> list[Array]:
+    """Return the columns of each set of views; the c-th, from 1, has view k where c has bit k.
+
+    Empty where eq. (1) would be more than `MOST_NUMBERS`, or views are more than `MOST_VIEWS`.
+    """
+    k = int(of.max()) + 1
+    if k > MOST_VIEWS:
+        return []
+    bits = (np.arange(1, 1 << k)[:, None] >> np.arange(k)) & 1
+    found = [np.flatnonzero(row[of]) for row in bits]
+    return found if sum(map(_size, found)) <= MOST_NUMBERS else []
+
+
+def _size(columns: Array) -> int:
+    """Return how many numbers eq. (1) has of rows with so many columns."""
+    return (len(columns) + 1) * (len(columns) + 2) // 2
+
+
+def _has(x: Array, of: Array) -> Array:
+    """Return which rows have all entries of which view (n, K)."""
+    there = ~np.isnan(x)
+    return np.column_stack([there[:, of == k].all(axis=1) for k in range(int(of.max()) + 1)])
 
 
 def marked(x: Array, of: Array) -> Array:
     """Return (m, x) of each row (n, K + p): 0 in views of which a row lacks an entry."""
-    there = ~np.isnan(x)
-    views = int(of.max()) + 1
-    has = np.column_stack([there[:, of == k].all(axis=1) for k in range(views)])
+    has = _has(x, of)
     return np.column_stack([has, np.where(has[:, of], np.nan_to_num(x), 0.0)])
 
 
@@ -145,7 +198,10 @@ def reveals(config: Settings, dp: Dp) -> str:
             f"{config.dp_rounds} times, the sums over sites of by how much their parameters differ "
             f"from the common ones, cut by view."
         )
-    return "Once, the sum over sites of products of the columns, and of rows that have each view."
+    return (
+        "Once, the sum over sites of rows and of products of their columns, for each set of views "
+        "that a row has."
+    )
 
 
 def fit_privately(fed: Federation, config: Settings, task: Task, views: Views) -> Prior:
@@ -165,23 +221,69 @@ def fit_privately(fed: Federation, config: Settings, task: Task, views: Views) -
     clip = task.dp.norm
     told = fed.sum(views_privately, of=views.of, clip=clip)
     noise = release.noise * clip**2 * math.sqrt(len(fed.sites))
-    pattern = moments(unpacked(told.upper), views.of, noise)
-    theta = start.principal([pattern], views)
-    least = np.maximum(em.floors([pattern], views), LEAST)
+    found = read(told.upper, views.of, noise)
+    theta = start.principal(found, views)
+    least = np.maximum(em.floors(found, views), LEAST)
     for _ in range(EPOCHS):
-        theta = em.step([pattern], theta, Prior.flat(views), views, least)
+        theta = em.step(found, theta, Prior.flat(views), views, least)
     k, g = views.count, views.noises
     unknown = np.full(k, np.nan)
     alpha = np.full(g, MOST)
     return Prior(theta.mu, theta.w, unknown, unknown, alpha, alpha * theta.variance)
 
 
-def moments(products: Array, of: Array, noise: float) -> Pattern:
-    """Return eq. (2) as the pattern of a table that has all entries.
+def read(upper: Array, of: Array, noise: float) -> list[Pattern]:
+    """Return the patterns that noisy sums of `products` tell of.
 
     Parameters
     ----------
-    products : the sum of eq. (1) (K + p, K + p).
+    noise : no less than the standard deviation of what was added to a diagonal entry.
+
+    Raises
+    ------
+    NothingToLearn : as `fit_privately`.
+    """
+    kinds = sets(of)
+    if not kinds:
+        return [moments(unpacked(upper), of, noise)]
+    ends = np.cumsum([_size(columns) for columns in kinds])
+    found: list[Pattern] = []
+    seen = np.zeros(len(of), bool)
+    for columns, own in zip(kinds, np.split(upper, ends[:-1]), strict=True):
+        total = unpacked(own)
+        n = float(total[0, 0])
+        if n < max(SEEN * noise, 2.0):
+            continue
+        mean = np.clip(total[0, 1:] / n, -1.0, 1.0)
+        covariance = total[1:, 1:] / n - np.outer(mean, mean)
+        found.append(_pattern(columns, n, mean, covariance))
+        seen[columns] = True
+    _check_seen(np.isin(np.arange(int(of.max()) + 1), of[seen]))
+    return found
+
+
+def _pattern(columns: Array, n: float, mean: Array, covariance: Array) -> Pattern:
+    """Return rows with a mean and a covariance, its eigenvalues raised to `LEAST`."""
+    values, vectors = np.linalg.eigh((covariance + covariance.T) / 2.0)
+    rows = max(round(n), 2)
+    root = np.sqrt(np.maximum(values, LEAST) * rows)
+    return Pattern(columns, rows, mean, (vectors * root).T)
+
+
+def _check_seen(seen: Array) -> None:
+    if not seen.all():
+        raise NothingToLearn(
+            f"{int((~seen).sum())} of {len(seen)} views cannot be told from the noise: too few "
+            f"rows have them, at this epsilon. Ask for a larger epsilon, or add sites."
+        )
+
+
+def moments(products: Array, of: Array, noise: float) -> Pattern:
+    """Return eq. (3) as the pattern of a table that has all entries.
+
+    Parameters
+    ----------
+    products : the sum of eq. (2) (K + p, K + p).
     noise : no less than the standard deviation of what was added to a diagonal entry.
 
     Raises
@@ -191,19 +293,12 @@ def moments(products: Array, of: Array, noise: float) -> Pattern:
     k = int(of.max()) + 1
     counts, firsts, inner = products[:k, :k], products[:k, k:], products[k:, k:]
     own = counts.diagonal()
-    if (few := own < max(SEEN * noise, 2.0)).any():
-        raise NothingToLearn(
-            f"{int(few.sum())} of {k} views cannot be told from the noise: too few rows have them, "
-            f"at this epsilon. Ask for a larger epsilon, or add sites."
-        )
+    _check_seen(own >= max(SEEN * noise, 2.0))
     both = counts[of][:, of]
     seen = both >= max(SEEN * noise / math.sqrt(2.0), 2.0)
     seen |= of[:, None] == of
     pairs = np.where(seen, both, 1.0)
     cross = firsts[of]  # Σ of column j over the rows that have the view of column i
     covariance = np.where(seen, (inner - cross * cross.T / pairs) / pairs, 0.0)
-    values, vectors = np.linalg.eigh((covariance + covariance.T) / 2.0)
-    rows = max(round(float(own.max())), 2)
-    root = np.sqrt(np.maximum(values, LEAST) * rows)
     mean = np.clip(firsts[of, np.arange(len(of))] / own[of], -1.0, 1.0)
-    return Pattern(np.arange(len(of)), rows, mean, (vectors * root).T)
+    return _pattern(np.arange(len(of)), float(own.max()), mean, covariance)

@@ -99,24 +99,24 @@ def fit(fed: Federation, config: Settings, task: Task) -> MultiView:
     names, of = numbered(task)
     if task.dp is not None:
         return _privately(fed, config, task, names, of)
-    told = fed.sum(look)
+    told = fed.sum(look, of=of, least=_least(fed, task))
     fed = fed.only(fed.answered)
     check(names, of, task, config, int(told.rows), told.entries, told.sites, len(fed.sites))
-    shared = told.sites == len(fed.sites)
+    shared = told.sites == int(told.places)
     courses: dict[int, Course] = {}
     numbers: list[Row] = []
     for q in config.numbers:
         views = Views(of, q, config.narrow, config.noise == "column")
         courses[q] = course(fed, config, task, views, shared)
         if config.draws:
-            numbers.append(waic(fed, config, courses[q], numbers))
+            numbers.append(waic(fed, config, courses[q], numbers, _least(fed, task)))
             fed.record(q=float(q), waic=numbers[-1]["waic"], cost=numbers[-1]["cost"])
     q = chosen(numbers) if config.q == "auto" else config.q
     best = courses[q]
     return MultiView(
         features=task.features, views=names, of=of, q=q, narrow=config.narrow,
         each=best.views.each, prior=best.prior, centre=best.centre, spread=best.spread,
-        rows=int(told.rows), empty=int(told.empty),
+        rows=int(told.rows), empty=int(told.empty), together=told.together,
         sites=told.sites, rounds=best.rounds, settled=best.settled, numbers=tuple(numbers),
         deviations=tuple(deviations(fed, names, best, task)) if config.compare else (),
     )  # fmt: skip
@@ -133,6 +133,7 @@ def _privately(
         features=task.features, views=names, of=of, q=views.q, narrow=views.narrow,
         each=views.each, prior=prior, centre=np.zeros(views.q),
         spread=np.zeros((views.q, views.q)), rows=0, empty=0,
+        together=np.ones((views.count, views.count), np.int64),
         sites=np.zeros(len(of), np.int64), settled=True,
         rounds=config.dp_rounds if config.dp_route == "differences" else 1,
     )  # fmt: skip
@@ -168,8 +169,9 @@ def check(
     for k, name in enumerate(names):
         if not held[of == k].any():
             raise DataError(
-                f"no site has view {name!r}, {int((of == k).sum())} columns. Leave them out of the "
-                f"dictionary, or add a site that has them."
+                f"no site has {least} rows or more with view {name!r}, "
+                f"{int((of == k).sum())} columns. Leave them out of the dictionary, or add a site "
+                f"that has them."
             )
     for name, n in zip(task.features, entries, strict=True):
         if n < max(least, 2):
@@ -199,18 +201,20 @@ def course(fed: Federation, config: Settings, task: Task, views: Views, shared: 
     frame = task.rng.standard_normal((p, views.q))
     start = config.start if views.free.all() or config.start == "random" else "common"
     prior, settled, r = Prior.flat(views), False, 0
+    wait, least = 2 * (config.numbers[-1] + 1), _least(fed, task)
     told: Moved | None = None
     for r in fed.rounds(config.rounds if len(fed.sites) > 1 else 1):
         if r == 0:
             told = fed.sum(
                 first_round, of=views.of, q=views.q, narrow=views.narrow, each=views.each,
                 frame=frame, shared=shared if shared.any() else np.ones(p, bool), start=start,
-                epochs=_first_epochs(fed, config), uncertain=uncertain,
+                epochs=_first_epochs(fed, config), uncertain=uncertain, wait=wait, least=least,
             )  # fmt: skip
+            _check_company(fed, told, wait)
         else:
             told = fed.sum(
                 next_round, **_given(views, prior), epochs=config.internal_epochs,
-                uncertain=uncertain,
+                uncertain=uncertain, least=least,
             )  # fmt: skip
         check_all_answered(fed)
         before, prior = prior, updated(prior, told, views)
@@ -227,6 +231,25 @@ def course(fed: Federation, config: Settings, task: Task, views: Views, shared: 
     centre = told.centres / places
     spread = told.spread / places - np.outer(centre, centre)
     return Course(views, prior, centre, spread, r + 1, settled or len(fed.sites) == 1)
+
+
+def _least(fed: Federation, task: Task) -> int:
+    """Return the fewest rows of which a site tells."""
+    return task.min_cell if len(fed.sites) > 1 else 1
+
+
+def _check_company(fed: Federation, told: Moved, wait: int) -> None:
+    """Refuse to go on from one site of several: what others change later would be their own.
+
+    Raises
+    ------
+    NothingToLearn : one site alone, or none, has enough rows to begin with.
+    """
+    if len(fed.sites) > 1 and int(told.places) < 2:
+        raise NothingToLearn(
+            f"{int(told.places)} of {len(fed.sites)} sites have the {wait} rows that the first "
+            f"round needs of two. Give a smaller q, or add sites."
+        )
 
 
 def centre_variance(told: Moved, q: int) -> float:
@@ -318,13 +341,16 @@ def _spreads(prior: Prior, views: Views) -> dict[str, float]:
     }
 
 
-def waic(fed: Federation, config: Settings, found: Course, before: list[Row]) -> Row:
+def waic(
+    fed: Federation, config: Settings, found: Course, before: list[Row], least: int
+) -> Row:  # fmt: skip
     """Return WAIC and its parts at the end of the rounds for one q.
 
-    With the standard errors of how it differs from those tried before, by their q.
+    Of the rows that sites tell of. With the standard errors of how it differs from those tried
+    before, by their q.
     """
     given: dict[str, Any] = {
-        **_given(found.views, found.prior), "epochs": config.internal_epochs
+        **_given(found.views, found.prior), "epochs": config.internal_epochs, "least": least
     }  # fmt: skip
     known = fed.sum(tell_information, **given).precision
     check_all_answered(fed)
@@ -352,7 +378,7 @@ def chosen(numbers: list[Row]) -> int:
 
 def deviations(fed: Federation, names: tuple[str, ...], found: Course, task: Task) -> list[Row]:
     """Return a row for each site and view, and one for its patients, from `compare`."""
-    least = task.min_cell if len(fed.sites) > 1 else 1
+    least = _least(fed, task)
     given = {k: v for k, v in _given(found.views, found.prior).items() if k in KNOWN}
     rows: list[Row] = []
     for site, told in fed.gather(compare, **given, least=least).items():

@@ -1,7 +1,9 @@
 """What sites do in multi-view probabilistic PCA.
 
 Revealed, only as sums over all sites: `Held` once, `Moved` every round, `Known` and `Criterion`
-once for each q that is tried. Where sites are compared, `Deviation` of each site, once.
+once for each q that is tried. Where sites are compared, `Deviation` of each site, once. A view of
+which a site has fewer than `least` rows is as if it were not there, and so is a site of so few:
+where the others are alike, a sum less what they are expected to say is what one site says.
 """
 
 from __future__ import annotations
@@ -24,13 +26,16 @@ from fedcohort.protocol import Keep, Site, gathered, message, summed
 @message
 class Held:
     """Rows with an entry, and those without any, (); by column, entries (p,) and sites that have
-    one, ``sites`` (p,).
+    one, ``sites`` (p,); ``together`` (K, K), sites with enough rows that have both of two views;
+    ``places`` that have any ().
     """
 
     rows: Array
     empty: Array
     entries: Array
     sites: Array
+    together: Array
+    places: Array
 
 
 @message
@@ -103,37 +108,64 @@ class Deviation:
 
 
 @summed
-def look(site: Site[FeatureTable, None]) -> Held:
+def look(site: Site[FeatureTable, None], *, of: Array, least: int) -> Held:
     """Count rows and entries."""
-    there = ~np.isnan(site.data.x)
-    some = there.any(axis=1)
+    x = told_of(site, of, least)
+    there = ~np.isnan(x)
     entries = np.array([int(column.sum()) for column in there.T], np.int64)
+    has = _has(there, of).astype(np.int64)
+    empty = int(np.isnan(site.data.x).all(axis=1).sum())
     return Held(
-        np.array(int(some.sum())), np.array(int((~some).sum())), entries,
-        (entries > 0).astype(np.int64),
+        np.array(int(there.any(axis=1).sum())), np.array(empty if empty >= least else 0), entries,
+        (entries > 0).astype(np.int64), (has.T @ has >= least).astype(np.int64),
+        np.array(int(there.any())),
     )  # fmt: skip
 
 
-def found_at(site: Site[FeatureTable, Any]) -> list[Pattern]:
-    """Return the patterns of this site's rows."""
-    return remembered(site.data, "patterns", lambda: patterns(site.data.x))
+def _has(there: Array, of: Array) -> Array:
+    """Return which rows have an entry of which view (n, K), of entries (n, p)."""
+    return np.stack([there[:, of == k].any(axis=1) for k in range(int(of.max()) + 1)], axis=1)
 
 
-def local_fit(
-    site: Site[FeatureTable, Any], views: Views, prior: Prior, start: Theta, epochs: int
-) -> Theta:
-    """Return θ of this site after so many iterations of EM."""
-    found, theta = found_at(site), start
-    least = em.floors(found, views)
+def told_of(site: Site[FeatureTable, Any], of: Array, least: int) -> Array:
+    """Return this site's x (n, p) without the views that fewer than `least` of its rows have.
+
+    And without any entry where no more than so many rows have one.
+    """
+
+    def make() -> Array:
+        x = site.data.x.copy()
+        while True:
+            has = _has(~np.isnan(x), of)
+            rows = has.sum(axis=0)
+            few = (rows > 0) & (rows < least)
+            if has.any(axis=1).sum() < least:
+                few = rows > 0
+            if not few.any():
+                return x
+            x[:, few[of]] = np.nan
+
+    return remembered(site.data, ("told", least, of.tobytes()), make)
+
+
+def found_at(site: Site[FeatureTable, Any], of: Array, least: int = 1) -> list[Pattern]:
+    """Return the patterns of this site's rows, see `told_of`."""
+    key = ("patterns", least, of.tobytes())
+    return remembered(site.data, key, lambda: patterns(told_of(site, of, least)))
+
+
+def local_fit(found: list[Pattern], views: Views, prior: Prior, start: Theta, epochs: int) -> Theta:
+    """Return θ of a site's patterns after so many iterations of EM."""
+    theta, floors = start, em.floors(found, views)
     for _ in range(epochs):
-        theta = em.step(found, theta, prior, views, least)
+        theta = em.step(found, theta, prior, views, floors)
     return theta
 
 
-def views_here(site: Site[FeatureTable, Any], views: Views) -> Array:
-    """Return which views this site has an entry of (K,)."""
+def views_here(found: list[Pattern], views: Views) -> Array:
+    """Return which views a site's patterns have an entry of (K,)."""
     seen = np.zeros(len(views.of))
-    for one in found_at(site):
+    for one in found:
         seen[one.columns] = 1.0
     return views.total(seen) > 0
 
@@ -141,12 +173,12 @@ def views_here(site: Site[FeatureTable, Any], views: Views) -> Array:
 @summed
 def first_round(
     site: Site[FeatureTable, None], *, of: Array, q: int, narrow: bool, each: bool, frame: Array,
-    shared: Array, start: str, epochs: int, uncertain: bool,
+    shared: Array, start: str, epochs: int, uncertain: bool, wait: int, least: int,
 ) -> Moved:  # fmt: skip
     """Fit this site alone, without a prior.
 
-    A site with fewer than 2 (q + 1) rows waits: alone it would fit itself to the last digit. So
-    does one where nothing varies; of a σ² whose columns do not vary, a site says nothing.
+    A site with fewer than `wait` rows waits: alone it would fit itself to the last digit. So does
+    one where nothing varies; of a σ² whose columns do not vary, a site says nothing.
 
     Parameters
     ----------
@@ -157,33 +189,35 @@ def first_round(
     """
     views = Views(of, q, narrow, each)
     prior = Prior.flat(views)
-    found = found_at(site)
-    if sum(p.rows for p in found) < 2 * (q + 1) or not em.varies(found, views).any():
-        return _moved(None, prior, views, views_here(site, views), found, uncertain)
+    found = found_at(site, of, least)
+    here = views_here(found, views)
+    if sum(p.rows for p in found) < wait or not em.varies(found, views).any():
+        return _moved(None, prior, views, here, found, uncertain)
     if start == "local":
         begin = principal(found, views)
     else:
         w = site.rng.standard_normal(frame.shape) if start == "random" else frame
         begin = principal(found, views, w=w * views.free)
-    theta = local_fit(site, views, prior, begin, epochs)
+    theta = local_fit(found, views, prior, begin, epochs)
     if start == "local":
-        theta = turned(theta, frame, np.flatnonzero(shared & views_here(site, views)[of]), views)
-    return _moved(theta, prior, views, views_here(site, views), found, uncertain)
+        theta = turned(theta, frame, np.flatnonzero(shared & here[of]), views)
+    return _moved(theta, prior, views, here, found, uncertain)
 
 
 @summed
 def next_round(
     site: Site[FeatureTable, None], *, of: Array, narrow: bool, each: bool, mu: Array, w: Array,
     variance: Array, mu_variance: Array, w_variance: Array, alpha: Array, beta: Array,
-    centre_variance: float, epochs: int, uncertain: bool,
+    centre_variance: float, epochs: int, uncertain: bool, least: int,
 ) -> Moved:  # fmt: skip
     """Maximise this site's posterior, from the middle of its prior."""
     views = Views(of, w.shape[1], narrow, each)
     prior = Prior(mu, w, mu_variance, w_variance, alpha, beta, centre_variance)
-    theta = local_fit(site, views, prior, Theta(mu, w, variance, np.zeros(views.q)), epochs)
-    present = views_here(site, views)
+    found = found_at(site, of, least)
+    theta = local_fit(found, views, prior, Theta(mu, w, variance, np.zeros(views.q)), epochs)
+    present = views_here(found, views)
     theta = turned(theta, w, np.flatnonzero(present[of]), views)
-    return _moved(theta, prior, views, present, found_at(site), uncertain)
+    return _moved(theta, prior, views, present, found, uncertain)
 
 
 def _moved(
@@ -201,13 +235,10 @@ def _moved(
     columns = present[views.of]
     mu = np.where(columns, theta.mu - prior.mu, 0.0)
     w = np.where(columns[:, None], theta.w - prior.w, 0.0)
-    squares = [views.total(np.square(mu)), views.total(np.square(w))]
+    squares, open_ = [views.total(np.square(mu)), views.total(np.square(w))], np.zeros((q, q))
     if uncertain:
         spread = em.spread(found, theta, prior, views)
-        squares = [squares[0] + spread.mu, squares[1] + spread.w]
-    tau2 = prior.centre_variance
-    left = 1.0 / (sum(one.rows for one in found) + 1.0 / tau2) if uncertain and tau2 > 0 else 0.0
-    open_ = left * np.eye(q)
+        squares, open_ = [squares[0] + spread.mu, squares[1] + spread.w], spread.centre
     known = em.varies(found, views)  # nothing is known of the noise of what is constant here
     return Moved(
         present.astype(np.int64), mu, squares[0], w, squares[1], known.astype(np.int64),
@@ -221,20 +252,21 @@ def _moved(
 def tell_information(
     site: Site[FeatureTable, None], *, of: Array, narrow: bool, each: bool, mu: Array, w: Array,
     variance: Array, mu_variance: Array, w_variance: Array, alpha: Array, beta: Array,
-    centre_variance: float, epochs: int,
+    centre_variance: float, epochs: int, least: int,
 ) -> Known:  # fmt: skip
     """Tell how well this site's rows know the common loadings and offsets."""
     views = Views(of, w.shape[1], narrow, each)
     prior = Prior(mu, w, mu_variance, w_variance, alpha, beta, centre_variance)
-    theta = local_fit(site, views, prior, Theta(mu, w, variance, np.zeros(views.q)), epochs)
-    return Known(information(found_at(site), theta, prior, views))
+    found = found_at(site, of, least)
+    theta = local_fit(found, views, prior, Theta(mu, w, variance, np.zeros(views.q)), epochs)
+    return Known(information(found, theta, prior, views))
 
 
 @summed
 def criterion(
     site: Site[FeatureTable, Parts | None], *, of: Array, narrow: bool, each: bool, mu: Array,
     w: Array, variance: Array, mu_variance: Array, w_variance: Array, alpha: Array, beta: Array,
-    centre_variance: float, epochs: int, shared: Array, draws: int,
+    centre_variance: float, epochs: int, shared: Array, draws: int, least: int,
 ) -> Keep[Criterion, Parts]:  # fmt: skip
     """Draw from this site's posterior, and sum the parts of WAIC.
 
@@ -244,8 +276,10 @@ def criterion(
     """
     views = Views(of, w.shape[1], narrow, each)
     prior = Prior(mu, w, mu_variance, w_variance, alpha, beta, centre_variance)
-    theta = local_fit(site, views, prior, Theta(mu, w, variance, np.zeros(views.q)), epochs)
-    x = site.data.x[(~np.isnan(site.data.x)).any(axis=1)]
+    found = found_at(site, of, least)
+    theta = local_fit(found, views, prior, Theta(mu, w, variance, np.zeros(views.q)), epochs)
+    x = told_of(site, of, least)
+    x = x[(~np.isnan(x)).any(axis=1)]
     told = waic(x, theta, prior, views, shared, site.rng, draws=draws, burn=max(10, draws // 5))
     own = (told.fit - told.cost)[:, None]
     before = np.zeros((len(x), 0)) if site.state is None else site.state.parts
@@ -261,14 +295,9 @@ def compare(
     site: Site[FeatureTable, None], *, of: Array, narrow: bool, each: bool, mu: Array, w: Array,
     variance: Array, least: int,
 ) -> Deviation:  # fmt: skip
-    """Tell how this site's rows lie in the common model; not of views with fewer rows."""
-    views, found = Views(of, w.shape[1], narrow, each), found_at(site)
-    rows = np.zeros(len(of))
-    for one in found:
-        rows[one.columns] += one.rows
-    few = views.total(((rows > 0) & (rows < least)).astype(float)) > 0
-    kept = [one for one in found if not few[of[one.columns]].any()]
-    told = sites.deviation(kept, Theta(mu, w, variance), views)
+    """Tell how this site's rows lie in the common model; see `told_of`."""
+    views = Views(of, w.shape[1], narrow, each)
+    told = sites.deviation(found_at(site, of, least), Theta(mu, w, variance), views)
     return Deviation(*(np.asarray(part) for part in told))
 
 

@@ -4,17 +4,19 @@ Balelli et al. (2022), appendix A. With Ψ the variances of the columns, of each
 
     Σ = I + Wᵀ Ψ⁻¹ W,  A = Σ⁻¹ Wᵀ Ψ⁻¹,  ⟨x⟩ = m + A (t − μ − W m),  ⟨x xᵀ⟩ = Σ⁻¹ + ⟨x⟩⟨x⟩ᵀ   (E)
     W_j  = [Σ (t_j − μ_j)⟨x⟩ᵀ + r W̃_j] [Σ ⟨x xᵀ⟩ + r I]⁻¹,   r = σ_k²/σ_W̃²                 (W)
-    m    = Σ ⟨x⟩ / (n + 1/τ²)                                                              (m)
     σ_k² = (Σ ⟨(t_j − μ_j − W_j x)²⟩ + 2 β̃)/(entries of view k + 2 (α̃ + 1))               (21)
 
 Each sum is over the rows, and for σ_k² the columns of the view, that have the entry: those missing
-at random, and whole views, need nothing else. μ maximises the posterior itself, before each E step:
+at random, and whole views, need nothing else. μ and m maximise the posterior itself, before each E
+step. Rows tell of them by the offset c = μ + W m alone, which has the prior N(μ̃, D + τ² W Wᵀ):
 
-    [Σ_patterns n C⁻¹ + D⁻¹] μ = Σ_patterns n C⁻¹ t̄ + D⁻¹ μ̃,   C = W Wᵀ + Ψ,  D = diag(σ_μ̃²)    (μ)
+    [Σ_patterns n C⁻¹ + (D + τ² W Wᵀ)⁻¹] c = Σ_patterns n C⁻¹ t̄ + (D + τ² W Wᵀ)⁻¹ μ̃           (c)
+    m = M Wᵀ D⁻¹ (c − μ̃),   μ = c − W m,   M = (I/τ² + Wᵀ D⁻¹ W)⁻¹                           (μ)
 
-Where all rows have one view this is the paper's update; it has C of each view by itself instead,
-with which the posterior of several views can fall. Each step raises it, so that the sequence is an
-ECME (Liu and Rubin, 1994) and never falls.
+with C = W Wᵀ + Ψ, D = diag(σ_μ̃²). In turns μ and m take thousands of iterations where noise is
+large, as either can stand in for the other. Where all rows have one view, and without m, (c) is the
+paper's update; it has C of each view by itself instead, with which the posterior of several views
+can fall. Each step raises it, so that the sequence is an ECME (Liu and Rubin, 1994), never falling.
 
 Σ ≥ I is well conditioned whatever W and σ_k² are, as long as σ_k² > 0: see `FLOOR`.
 """
@@ -94,8 +96,8 @@ def step(found: Sequence[Pattern], theta: Theta, prior: Prior, views: Views, lea
     ----------
     least : what σ² may not fall below (G,).
     """
-    mu = _System.of(found, theta, prior, views).solution(prior.mu)
-    theta = Theta(mu, theta.w, theta.variance, theta.centre)
+    mu, centre = _located(found, theta, prior, views)
+    theta = Theta(mu, theta.w, theta.variance, centre)
     sums = _Sums.of(found, theta, views)
     w = _loadings(sums, theta, prior, views)
     misfit = sums.squares - 2.0 * (w * sums.right).sum(axis=1)
@@ -106,24 +108,57 @@ def step(found: Sequence[Pattern], theta: Theta, prior: Prior, views: Views, lea
     seen = size > 0
     variance = np.divide(top, bottom, out=theta.variance.copy(), where=seen)
     variance = np.where(seen, np.maximum(variance, least), variance)
-    tau2 = prior.centre_variance
-    centre = sums.points / (sums.rows + 1.0 / tau2) if tau2 > 0 else theta.centre
     return Theta(mu, w, variance, centre)
 
 
+def _located(
+    found: Sequence[Pattern], theta: Theta, prior: Prior, views: Views
+) -> tuple[Array, Array | None]:
+    """Return μ (p,) and m (q,) by eq. (c) and (μ)."""
+    system = _System.of(found, theta, prior, views)
+    if not prior.centre_variance > 0:
+        return system.solution(prior.mu), theta.centre
+    through, left = _through(theta, prior, views)
+    offset = system.solution(prior.mu)
+    centre = np.linalg.solve(left, through @ (offset - prior.mu))
+    return offset - theta.w @ centre, centre
+
+
+def _through(theta: Theta, prior: Prior, views: Views) -> tuple[Array, Array]:
+    """Return Wᵀ D⁻¹ (q, p) and M⁻¹ (q, q) of eq. (μ)."""
+    through = theta.w.T / prior.mu_variance[views.of]
+    return through, np.eye(views.q) / prior.centre_variance + through @ theta.w
+
+
 class Spread(NamedTuple):
-    """Σ over columns of the posterior variances: of ``mu`` and of ``w``, by view (K,)."""
+    """What a place's posterior leaves open.
+
+    Sums over columns of the variances of ``mu`` and of ``w``, by view (K,); the covariance of m,
+    ``centre`` (q, q), 0 where it is held.
+    """
 
     mu: Array
     w: Array
+    centre: Array
 
 
 def spread(found: Sequence[Pattern], theta: Theta, prior: Prior, views: Views) -> Spread:
-    """Return how uncertain θ's μ, and W given the latent points, are: 0 of views without entries.
+    """Return how uncertain θ's μ and m, and W given the latent points, are.
 
-    The inverses of the matrices on the left of eq. (μ) and eq. (W), the latter times σ_k².
+    The inverses of the matrices on the left of eq. (c) and eq. (W), the latter times σ_k². Of μ and
+    W 0 of views without entries.
     """
-    mu = _System.of(found, theta, prior, views).variances()
+    system = _System.of(found, theta, prior, views)
+    if prior.centre_variance > 0:
+        through, left = _through(theta, prior, views)
+        middle = np.linalg.inv(left)
+        back = middle @ through
+        offset = system.inverse()
+        rest = np.eye(len(offset)) - theta.w @ back
+        mu = ((rest @ offset) * rest).sum(axis=1) + ((theta.w @ middle) * theta.w).sum(axis=1)
+        centre = middle + back @ offset @ back.T
+    else:
+        mu, centre = system.variances(), np.zeros((views.q, views.q))
     sums = _Sums.of(found, theta, views)
     ratio = theta.variance[views.noise] / prior.w_variance[views.of]
     left = sums.left + ratio[:, None, None] * np.eye(views.q)
@@ -133,7 +168,7 @@ def spread(found: Sequence[Pattern], theta: Theta, prior: Prior, views: Views) -
         rows = np.flatnonzero((views.used[views.of] == used) & seen)
         inverse = np.linalg.inv(left[rows][:, :used, :used])
         w[rows] = np.trace(inverse, axis1=1, axis2=2) * theta.variance[views.noise[rows]]
-    return Spread(views.total(np.where(seen, mu, 0.0)), views.total(w))
+    return Spread(views.total(np.where(seen, mu, 0.0)), views.total(w), centre)
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,29 +176,23 @@ class _Sums:
     """What the E step leaves for the M step.
 
     ``right`` (p, q) and ``left`` (p, q, q) are the sums of eq. (W), ``squares`` Σ (t − μ)² and
-    ``entries`` by column (p,); ``points`` Σ ⟨x⟩ (q,) over so many ``rows``.
+    ``entries`` by column (p,).
     """
 
     right: Array
     left: Array
     squares: Array
     entries: Array
-    points: Array
-    rows: int
 
     @classmethod
     def of(cls, found: Sequence[Pattern], theta: Theta, views: Views) -> _Sums:
         p, q = len(views.of), views.q
-        sums = cls(
-            np.zeros((p, q)), np.zeros((p, q, q)), np.zeros(p), np.zeros(p), np.zeros(q),
-            sum(one.rows for one in found),
-        )  # fmt: skip
+        sums = cls(np.zeros((p, q)), np.zeros((p, q, q)), np.zeros(p), np.zeros(p))
         m, offset = theta.point, theta.offset
         for one in found:
             c, n = one.columns, one.rows
             s, off = solve(theta, c, views), one.mean - theta.mu[c]
             g, x = one.factor @ s.a.T, m + s.a @ (one.mean - offset[c])
-            sums.points[:] += n * x
             sums.right[c] += one.factor.T @ g + n * np.outer(off, x)
             sums.left[c] += n * s.inverse + g.T @ g + n * np.outer(x, x)
             sums.squares[c] += np.square(one.factor).sum(axis=0) + n * np.square(off)
@@ -187,9 +216,10 @@ def _loadings(sums: _Sums, theta: Theta, prior: Prior, views: Views) -> Array:
 
 @dataclass(frozen=True, eq=False)
 class _System:
-    """Eq. (μ): the matrix on its left is diag(``diagonal``) − Uᵀ S⁻¹ U, with q rows a pattern.
+    """Eq. (c): the matrix on its left is diag(``diagonal``) − Uᵀ S⁻¹ U, with q rows a pattern.
 
-    It is solved by Woodbury's identity where those rows are fewer than the columns.
+    And q more for the prior of c. Where m is held, it is eq. (c) of μ, with t less W m. It is
+    solved by Woodbury's identity where those rows are fewer than the columns.
     """
 
     diagonal: Array
@@ -201,8 +231,10 @@ class _System:
     def of(cls, found: Sequence[Pattern], theta: Theta, prior: Prior, views: Views) -> _System:
         q, known = views.q, 1.0 / prior.mu_variance[views.of]
         diagonal, right = known.copy(), known * prior.mu
-        u, inner = np.zeros((len(found) * q, len(known))), np.zeros((len(found) * q,) * 2)
-        moved = theta.offset - theta.mu
+        free = prior.centre_variance > 0
+        size = (len(found) + free) * q
+        u, inner = np.zeros((size, len(known))), np.zeros((size, size))
+        moved = np.zeros(len(known)) if free else theta.offset - theta.mu
         for k, one in enumerate(found):
             c, n, at = one.columns, one.rows, slice(k * q, (k + 1) * q)
             s, psi = solve(theta, c, views), theta.variance[views.noise[c]]
@@ -211,6 +243,9 @@ class _System:
             right[c] += n * (mean / psi - s.b.T @ (s.a @ mean))
             u[at, c] = s.b
             inner[at, at] = s.sigma / n
+        if free:
+            u[-q:], inner[-q:, -q:] = _through(theta, prior, views)
+            right -= u[-q:].T @ np.linalg.solve(inner[-q:, -q:], u[-q:] @ prior.mu)
         return cls(diagonal, right, u, inner)
 
     def solution(self, otherwise: Array) -> Array:
@@ -236,6 +271,10 @@ class _System:
             return found
         found[seen] = np.diag(np.linalg.inv(self._dense(seen)))
         return found
+
+    def inverse(self) -> Array:
+        """Return the matrix's inverse (p, p), where something is known of each column."""
+        return np.linalg.inv(self._dense(self.diagonal > 0))
 
     @property
     def _narrow(self) -> bool:

@@ -16,6 +16,9 @@ whole=False, own=False, powers=False, upright=None, log=False, marks=False)
     one `Series` a line, its band where points have low and high; a panel for each
     ``Series.panel``, with `own` axes or common ones; `reference` is a horizontal line, `upright`
     a vertical one; `marks` are at all points.
+histograms(shaded, outlined, x_title, y_title, *, x_domain=None)
+    `Series` of cells, from 0 upwards: some shaded, others as outlines on them; a panel for each
+    ``Series.panel``.
 curves_with_risk_table(series, x_title, y_title="survival", *, x_domain=None, y_domain=(0, 1))
     Kaplan-Meier curves, ``Series.at_risk`` as numbers below, each at a tick; a panel for each
     ``Series.panel``.
@@ -50,6 +53,7 @@ from fedcohort.report.charts.theme import LOOKS, MOST_PANELS, MOST_ROWS, Draw
 from fedcohort.report.charts.xy import (
     Series,
     curves_with_risk_table,
+    histograms,
     lines_with_bands,
     scatter_with_diagonal,
 )
@@ -69,6 +73,7 @@ __all__ = [
     "dots",
     "ellipses",
     "figure",
+    "histograms",
     "interval_rows",
     "lines_with_bands",
     "most_groups",

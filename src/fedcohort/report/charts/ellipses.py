@@ -11,7 +11,7 @@ import altair as alt
 from fedcohort.report.charts import parts, theme
 from fedcohort.report.charts.parts import Mark, Place, Text
 from fedcohort.report.charts.render import clean
-from fedcohort.report.charts.scales import around, tick_format, ticks
+from fedcohort.report.charts.scales import around, several_ticks, tick_format
 from fedcohort.report.charts.theme import LINE, NARROW, Draw
 
 _AXIS, _GAP, _EDGE = 44, 20, 10
@@ -96,8 +96,8 @@ def _panel(
     heads = [Text(place.x[0], place.y_at(-12 - LINE), title, bold=True)] if title else []
     heads.append(Text(place.x[0], place.y_at(-12), y_title, colour=theme.QUIET))
     layers = [*_outlines(found), *parts.marks(marks), *parts.texts([*named, *heads])]
-    x_at = ticks(*place.x, max(3, int(place.width / 75)))
-    y_at = ticks(*place.y, max(2, int(place.height / 45)))
+    x_at = several_ticks(*place.x, max(3, int(place.width / 75)))
+    y_at = several_ticks(*place.y, max(2, int(place.height / 45)))
     x = alt.Axis(values=x_at, title=clean(x_title), format=tick_format(x_at))
     y = alt.Axis(values=y_at, title=None, grid=True, format=tick_format(y_at))
     return parts.framed(layers, place, x=x, y=y)

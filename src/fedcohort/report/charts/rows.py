@@ -28,6 +28,8 @@ from fedcohort.report.charts.scales import (
 from fedcohort.report.charts.theme import LINE, NARROW, Draw
 
 _EDGE = 8
+#: So near to each other marks overlap, in pixels; and by how much one may stand lower.
+_SIDE, _OFF = 7.0, (0.0, 6.5, -6.5)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -290,14 +292,32 @@ def _diamonds(layout: _Layout, domain: Domain) -> list[parts.Layer]:
 
 
 def _marks(layout: _Layout, domain: Domain) -> Iterable[Mark]:
-    """Yield the marks, a row's own above its others."""
+    """Yield the marks, a row's own above its others; others make room where marks would hide."""
     for line in layout.lines:
-        r, y = line.row, layout.place.y_at(line.middle)
-        for look, value in r.others:
-            if math.isfinite(value):
-                yield Mark(_inside(value, domain), y, look, small=True)
+        r = line.row
+        y = layout.place.y_at(line.middle)
+        known = [(look, _inside(v, domain)) for look, v in r.others if math.isfinite(v)]
+        own = [_inside(r.value, domain)] if r.kind == "point" and math.isfinite(r.value) else []
+        off = [0.0] * len(known) if r.link else _apart(layout, [*own, *(v for _, v in known)])
+        for (look, value), lower in zip(known, off[-len(known) :], strict=False):
+            yield Mark(value, layout.place.y_at(line.middle + lower), look, small=True)
         if r.kind == "point" and math.isfinite(r.value):
             yield Mark(_inside(r.value, domain), y, r.look, small=r.small)
+
+
+def _apart(layout: _Layout, values: Sequence[float]) -> list[float]:
+    """Return by how many pixels each mark of a line is lowered, so that none hides one before it.
+
+    The first stays. Where there is no room above and below it either, a mark stays as well.
+    """
+    place = layout.place
+    low, high = map(math.log, place.x) if place.log else place.x
+    placed: list[tuple[float, float]] = []
+    for v in values:
+        at = ((math.log(v) if place.log else v) - low) / (high - low) * place.width
+        taken = {off for x, off in placed if abs(x - at) < _SIDE}
+        placed.append((at, next((off for off in _OFF if off not in taken), 0.0)))
+    return [off for _, off in placed]
 
 
 def _texts(layout: _Layout, heads: tuple[str, str] | None) -> Iterable[Text]:

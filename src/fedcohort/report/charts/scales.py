@@ -41,6 +41,23 @@ def ticks(low: float, high: float, about: int = 5) -> list[float]:
     return [round(i * step, 12) for i in range(first, last + 1)]
 
 
+def several_ticks(low: float, high: float, about: int = 5, *, whole: bool = False) -> list[float]:
+    """Return `ticks`, as many more as it takes for two: one number alone gives no scale.
+
+    Parameters
+    ----------
+    whole : whether only whole numbers may stand; where there are no two, it is as many as there
+        are.
+    """
+    found: list[float] = []
+    for more in range(about, 4 * about + 1):
+        found = ticks(low, high, more)
+        found = [t for t in found if t == int(t)] if whole else found
+        if len(found) > 1:
+            break
+    return found
+
+
 def log_ticks(low: float, high: float, least: int = 4) -> list[float]:
     """Return round numbers in [low, high] of the coarsest division that gives at least so many.
 

@@ -5,13 +5,21 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 
 import altair as alt
 
 from fedcohort.report.charts import parts, risk_table, theme
 from fedcohort.report.charts.parts import Mark, Place, Rule, Text
 from fedcohort.report.charts.render import clean
-from fedcohort.report.charts.scales import Domain, around, log_ticks, tick_format, ticks, wrapped
+from fedcohort.report.charts.scales import (
+    Domain,
+    around,
+    log_ticks,
+    several_ticks,
+    tick_format,
+    wrapped,
+)
 from fedcohort.report.charts.theme import LINE, NARROW, Draw
 
 #: Room for the numbers of an axis, between panels, and for half of the last number at the edge.
@@ -105,6 +113,34 @@ def lines_with_bands(
 
     kept = _finite(series)
     return _drawn(kept, axes if own else lambda _: axes(kept))
+
+
+def histograms(
+    shaded: Sequence[Series],
+    outlined: Sequence[Series],
+    x_title: str,
+    y_title: str,
+    *,
+    x_domain: Domain | None = None,
+) -> Draw:
+    """Return panels of histograms on common axes, from 0: some shaded, others as outlines on them.
+
+    A series' points are (left edge, height) of each cell, and then (right edge of the last, 0).
+    """
+    found = [replace(s, points=_steps(s.points, shade=True)) for s in _finite(shaded)]
+    found += [replace(s, points=_steps(s.points, shade=False)) for s in _finite(outlined)]
+    every = [p for s in found for p in s.points]
+    x = x_domain or _span([p[0] for p in every])
+    top = max((p[1] for p in every), default=0.0) or 1.0
+    axes = _Axes(x, (0.0, 1.06 * top), x_title, y_title)
+    return _drawn(found, lambda _: axes)
+
+
+def _steps(points: Sequence[tuple[float, ...]], *, shade: bool) -> list[tuple[float, ...]]:
+    """Return the outline of cells, with a band from 0 where it is shaded."""
+    corners = [(x, y) for a, b in pairwise(points) for x, y in ((a[0], a[1]), (b[0], a[1]))]
+    whole = [(points[0][0], 0.0), *corners, (points[-1][0], 0.0)] if corners else []
+    return [(x, y, 0.0, y) if shade else (x, y) for x, y in whole]
 
 
 def curves_with_risk_table(
@@ -246,7 +282,7 @@ def _panel(
     layers += risk_table.layers(series, times, place, axes.counted)
     layers += parts.texts(_headings(names, axes.y_title, place))
     x_values = risk_table.ticks_at(times, place) or _x_ticks(axes, place)
-    y_values = ticks(*axes.y, max(2, int(place.height / 45)))
+    y_values = several_ticks(*axes.y, max(2, int(place.height / 45)))
     x = alt.Axis(values=x_values, title=clean(axes.x_title), format=tick_format(x_values))
     y = alt.Axis(values=y_values, title=None, grid=True, format=tick_format(y_values))
     if axes.powers:
@@ -261,8 +297,8 @@ def _x_ticks(axes: _Axes, place: Place) -> list[float]:
     """Return where numbers stand on the horizontal axis."""
     if axes.log:
         return log_ticks(*axes.x, 3)
-    found = ticks(*axes.x, max(3, int(place.width / (45 if axes.powers else 75))))
-    return [t for t in found if t == int(t)] if axes.whole else found
+    about = max(3, int(place.width / (45 if axes.powers else 75)))
+    return several_ticks(*axes.x, about, whole=axes.whole)
 
 
 def _headings(names: Sequence[str], y_title: str, place: Place) -> list[Text]:

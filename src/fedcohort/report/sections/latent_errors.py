@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from fedcohort.report import charts, words
+from fedcohort.report import charts, dimensions, words
 from fedcohort.report.charts.scales import around
 from fedcohort.report.latent_verdict import BACK, FILLED
 from fedcohort.report.markup import Markup, h, p, table
@@ -48,7 +48,7 @@ def section(run: Run) -> Section | None:
 def _block(run: Run, scenario: str) -> Markup | None:
     """Return one setting's figure and table."""
     first = leading(run)
-    others = [a for a in run.arms if a is not first]
+    others = [a for a in dimensions.heads(run.arms) if a is not first]
     arms = [a for a in (*([first] if first else []), *others) if _known(run, a, scenario)]
     if not arms:
         return None

@@ -1,13 +1,18 @@
-"""How many latent dimensions: WAIC of each number q that was tried, from `latent_numbers`."""
+"""How many latent dimensions: WAIC of each number q that was tried, and errors of arms by their q.
+
+WAIC is from `latent_numbers`, of the first repeat. Errors are the summaries over the repeats of
+arms that differ in q alone; one that chose its q stands at what it took in the first repeat.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 
-from fedcohort.report import charts, words
+from fedcohort.report import charts, dimensions, words
+from fedcohort.report.latent_verdict import BACK, FILLED
 from fedcohort.report.markup import Markup, h, p, table
-from fedcohort.report.run import Run
+from fedcohort.report.run import Arm, Run
 from fedcohort.report.sections import clustered
 from fedcohort.report.sections.base import Section, more
 from fedcohort.report.sections.clustered import Fit, Row
@@ -17,26 +22,102 @@ from fedcohort.report.words import number
 ERRORS = 2.0
 #: The looks of the numbers that were tried, and of the one that was taken.
 TRIED, TAKEN = "c0", "c1"
+#: The errors that are drawn by q: what a line is called, and its look.
+ERRORS_OF = {BACK: ("given back", "c0"), FILLED: ("filled in, the view hidden", "c1")}
+#: How to read each figure.
+WAIC = (
+    "The widely applicable information criterion (WAIC) asks how well a model with q latent "
+    "dimensions says what patients of these hospitals are like, less what q costs: lower is "
+    "better. The band is two standard errors of the difference to the lowest one. The smallest q "
+    "whose WAIC is within two standard errors of the lowest is taken: a further dimension must "
+    "earn its place. First repeat."
+)
+BY_NUMBER = (
+    "Errors are of blind patients, by arms that differ in q alone: what comes back of a patient "
+    "gets better with each further dimension, whether or not it means anything; what is filled in "
+    "gets better as long as it does."
+)
+#: By q, the arm that has it.
+ByNumber = dict[int, Arm]
 
 
 def section(run: Run) -> Section | None:
-    """Return a figure and a table for each arm that tried several numbers."""
+    """Return a figure and a table for each arm that tried several numbers, and errors by number."""
     tried = [fit for fit in clustered.fits(run, "latent_numbers") if len(_rows(run, fit)) > 1]
-    if not tried:
+    errors = _errors(run)
+    if not tried and not errors:
         return None
     arms = {fit[0].name: fit[0].title for fit in tried}
     drawn = [_block(run, [f for f in tried if f[0].name == name]) for name in arms]
     named = words.listed([f"“{title}”" for title in arms.values()][1:])
     rest = more(f"The same for {named}", *drawn[1:]) if drawn[1:] else None
+    intro = [WAIC] * bool(tried) + [BY_NUMBER] * bool(errors)
     return Section(
-        "latent-numbers", "Dimensions", "How many dimensions?",
-        "The widely applicable information criterion (WAIC) asks how well a model with q latent "
-        "dimensions says what patients of these hospitals are like, less what q costs: lower is "
-        "better. The band is two standard errors of the difference to the lowest one. The "
-        "smallest q whose WAIC is within two standard errors of the lowest is taken: a further "
-        "dimension must earn its place. First repeat.",
-        h("div", drawn[0], rest),
+        "latent-numbers", "Dimensions", "How many dimensions?", " ".join(intro),
+        h("div", drawn[:1], rest, errors),
     )  # fmt: skip
+
+
+def _errors(run: Run) -> list[Markup]:
+    """Return a figure for each family of arms of several numbers."""
+    out: list[Markup] = []
+    seen: set[str] = set()
+    for arm in run.together:
+        kind = dimensions.family(arm)
+        if kind not in seen and len(dimensions.relatives(run, arm)) > 1:
+            out += _errors_of(run, dimensions.relatives(run, arm), f"{len(out) + 1}")
+        seen.add(kind)
+    return out
+
+
+def _errors_of(run: Run, arms: Sequence[Arm], part: str) -> list[Markup]:
+    """Return one family's errors by number, a panel a setting; nothing where one has one number."""
+    chief = dimensions.heads(arms)[0]
+    series: list[charts.Series] = []
+    data: list[dict[str, object]] = []
+    said: list[str] = []
+    for scenario, title in run.scenarios.items():
+        by_number = _by_number(run, arms, scenario)
+        for metric, (label, look) in ERRORS_OF.items():
+            found = {q: s for q, a in sorted(by_number.items())
+                     if (s := run.summary(a.name, scenario, metric)) is not None}  # fmt: skip
+            if len(found) < 2:
+                continue
+            points = [(float(q), s.mean, s.low, s.high) for q, s in found.items()]
+            series.append(charts.Series(label=label, look=look, points=points, panel=title))
+            head: dict[str, object] = {"scenario": scenario, "metric": metric}
+            data += [
+                {**head, "q": q, "arm": by_number[q].name, "mae": s.mean, "low": s.low,
+                 "high": s.high} for q, s in found.items()
+            ]  # fmt: skip
+            told = ", ".join(f"{q}: {words.fixed(s.mean)}" for q, s in found.items())
+            said.append(f"{title}, {label}, by q: {told}")
+    if not series:
+        return []
+    panels = list(dict.fromkeys(s.panel for s in series))
+    pages = [panels[i : i + charts.MOST_PANELS] for i in range(0, len(panels), charts.MOST_PANELS)]
+    every = [q for s in series for q, *_ in s.points]
+    note = "Means over the repeats, the band is the 95 % interval"
+    return [
+        charts.figure(
+            f"latent-numbers-errors-{part}" + f"-{i + 1}" * (len(pages) > 1),
+            f"{chief.title}: errors by latent dimensions", note,
+            charts.lines_with_bands(
+                [s for s in series if s.panel in page], "latent dimensions q",
+                "mean absolute error, standard deviations",
+                x_domain=(min(every) - 0.2, max(every) + 0.2), whole=True, marks=True,
+            ),
+            data, f"{'. '.join(said)}.",
+        )
+        for i, page in enumerate(pages)
+    ]  # fmt: skip
+
+
+def _by_number(run: Run, arms: Sequence[Arm], scenario: str) -> ByNumber:
+    """Return one arm for each q, one that was given it rather than one that chose it."""
+    known = [(q, a) for a in arms if (q := dimensions.of(run, a, scenario)) is not None]
+    known.sort(key=lambda one: one[1].settings.get("q") != dimensions.AUTO)
+    return dict(known)
 
 
 def _rows(run: Run, fit: Fit) -> list[Row]:

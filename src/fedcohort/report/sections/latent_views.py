@@ -1,7 +1,9 @@
 """The views: columns, sites, noise, what the latent space explains, and how much hospitals differ.
 
 Rows are those of results.json, `latent_views`, of the first repeat; how the spreads came there is
-in history.csv, of the q that was taken (Balelli et al. 2022, figure 7).
+in history.csv, of the q that was taken (Balelli et al. 2022, figure 7). Arms stand side by side by
+the root mean square over views, which is what private fits record; arms that differ in q alone are
+one.
 """
 
 from __future__ import annotations
@@ -9,11 +11,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from fedcohort.report import charts, courses, words
+from fedcohort.report import charts, courses, dimensions, words
 from fedcohort.report.charts.theme import LOOKS
 from fedcohort.report.courses import Line
 from fedcohort.report.markup import Markup, h, table
-from fedcohort.report.run import Run
+from fedcohort.report.run import Arm, Run
 from fedcohort.report.sections import clustered
 from fedcohort.report.sections.base import Section
 from fedcohort.report.sections.clustered import Fit, Row
@@ -27,13 +29,16 @@ RECORDED: Mapping[str, str] = {
 }
 #: A figure has lines for so many views, those with the largest numbers of columns.
 MOST_LINES = len(LOOKS)
+#: What is recorded without the number of a view is of all of them.
+EVERY = 0
 #: By (arm, scenario), and then by what was recorded of the view of a number from 1: its rounds.
 Courses = Mapping[tuple[str, str], Mapping[tuple[str, int], Sequence[tuple[float, float]]]]
 
 
 def section(run: Run) -> Section | None:
     """Return a table of views, and the course of their spreads, of each arm that has them."""
-    found = clustered.fits(run, "latent_views")
+    kept = {a.name for a in dimensions.heads(run.arms)}
+    found = [fit for fit in clustered.fits(run, "latent_views") if fit[0].name in kept]
     if not found:
         return None
     recorded = read(run)
@@ -45,8 +50,74 @@ def section(run: Run) -> Section | None:
         "Each hospital has a μ and a W of its own about common ones; their spread is the standard "
         "deviation between hospitals. All are in units of the columns as the model sees them, "
         "which are standard deviations unless the study says otherwise. First repeat.",
-        clustered.led(drawn),
+        h("div", clustered.led(drawn), _side_by_side(run, recorded)),
     )  # fmt: skip
+
+
+def _side_by_side(run: Run, recorded: Courses) -> list[Markup]:
+    """Return a figure a setting of arms' spreads, where two or more went through rounds."""
+    out: list[Markup] = []
+    for scenario, setting in run.scenarios.items():
+        series: list[charts.Series] = []
+        data: list[dict[str, object]] = []
+        said: list[str] = []
+        for arm in dimensions.heads(run.together):
+            own = recorded.get((arm.name, scenario), {})
+            for name, panel in RECORDED.items():
+                points = over_views(own, name)
+                if len(points) < 2:
+                    continue
+                logs = [(x, math.log10(y)) for x, y in points]
+                title = arm.title + _private(run, arm)
+                series.append(charts.Series(label=title, look=arm.look, points=logs, panel=panel))
+                head: dict[str, object] = {"arm": arm.name, "scenario": scenario, "name": name}
+                data += [{**head, "round": int(x), "value": y} for x, y in points]
+                said.append(
+                    f"{panel}, {title}: from {significant(points[0][1], 2)} to "
+                    f"{significant(points[-1][1], 2)} in {words.of(len(points), 'round')}"
+                )
+        if len({s.label for s in series}) < 2:
+            continue
+        out.append(
+            charts.figure(
+                f"latent-views-arms-{scenario}", f"{setting}: how spreads settled, by arm",
+                "Root mean square over views, log scale; noise of a private fit is in its spreads",
+                charts.lines_with_bands(
+                    series, "round", "", whole=True, powers=True, y_domain=_decades(series)
+                ),
+                data, f"{'; '.join(said)}.",
+            )
+        )  # fmt: skip
+    return out
+
+
+def over_views(
+    own: Mapping[tuple[str, int], Sequence[tuple[float, float]]], name: str
+) -> list[tuple[float, float]]:
+    """Return (round, root mean square over views) of what a fit recorded under a name.
+
+    Where it recorded that itself, it is taken; of rounds that not all views have, nothing is.
+    """
+    if whole := own.get((name, EVERY)):
+        return list(whole)
+    views = [dict(points) for (what, _), points in own.items() if what == name]
+    shared = set[float].intersection(*(set(v) for v in views)) if views else set[float]()
+    return [
+        (x, math.sqrt(math.fsum(v[x] ** 2 for v in views) / len(views))) for x in sorted(shared)
+    ]
+
+
+def _private(run: Run, arm: Arm) -> str:
+    """Return what stands behind a private arm's title."""
+    found = {number(r.get("epsilon")) for r in run.rows("arms") if r["arm"] == arm.name}
+    costs = [e for e in found if e == e]
+    return f", ε {significant(max(costs), 2)}" if costs else ""
+
+
+def _decades(series: Sequence[charts.Series]) -> tuple[float, float]:
+    """Return the whole powers of ten around all heights, up to 1 or more."""
+    heights = [y for s in series for _, y in s.points]
+    return math.floor(min(heights)), max(math.ceil(max(heights)), 0)
 
 
 def read(run: Run) -> Courses:
@@ -66,9 +137,13 @@ def read(run: Run) -> Courses:
 
 
 def _recorded(line: Line) -> tuple[str, int] | None:
-    """Return what a line is of, and the number of its view; None of anything else."""
+    """Return what a line is of, and the number of its view or `EVERY`; None of anything else."""
+    if line.value <= 0:
+        return None
+    if line.name in RECORDED:
+        return line.name, EVERY
     name, _, view = line.name.rpartition("_")
-    return (name, int(view)) if name in RECORDED and view.isdigit() and line.value > 0 else None
+    return (name, int(view)) if name in RECORDED and view.isdigit() and int(view) else None
 
 
 def _block(run: Run, fit: Fit, recorded: Courses) -> Markup:
@@ -135,14 +210,12 @@ def _figure(
             )
     if not series:
         return None
-    heights = [y for s in series for _, y in s.points]
     return charts.figure(
         f"latent-views-{fit[0].name}-{fit[1]}",
         f"{clustered.title(run, fit)}: how spreads and noise settled",
         "A line a view, log scale; a spread that keeps falling says that hospitals are alike",
         charts.lines_with_bands(
-            series, "round", "", whole=True, powers=True,
-            y_domain=(math.floor(min(heights)), max(math.ceil(max(heights)), 0)),
+            series, "round", "", whole=True, powers=True, y_domain=_decades(series)
         ),
         data, f"{'; '.join(said)}.",
     )  # fmt: skip

@@ -27,10 +27,9 @@ from fedcohort.protocol import (
 from fedcohort.study.arms import Arm
 from fedcohort.study.deployed.judging import Rows
 from fedcohort.study.deployed.table import SiteTable
-from fedcohort.study.deployed.terms import CLUSTERING
 from fedcohort.study.engine import Problem, fit_once
 from fedcohort.study.layout import seed_of
-from fedcohort.study.plan import Plan
+from fedcohort.study.plan import ASIDE, Plan
 from fedcohort.study.tune import Settings, Tuner, search
 
 
@@ -67,9 +66,10 @@ class Alone(Rows):
         if isinstance(self.outcome, (Continuous, Count)) and len(train) < self.least:
             return None
         problem = Problem({self.site: train}, self.dictionary, self.outcome, self.least)
-        groups = self.plan is not None and self.plan.task == CLUSTERING
-        problem = problem.of_clusters() if groups else problem
-        if groups and len(train) < 2 * self.least:
+        unseen = self.plan is not None and self.plan.task in ASIDE
+        if self.plan is not None and unseen:
+            problem = problem.aside_of(self.plan.task)
+        if unseen and len(train) < 2 * self.least:
             return None
         try:
             run = fit_once(
@@ -82,7 +82,7 @@ class Alone(Rows):
         except (NothingToLearn, SingularInformation, NotConverged):
             return None
         except InputError:  # such as more groups than a small hospital's rows can make
-            if not groups:
+            if not unseen:
                 raise
             return None
         return run.model, run.design

@@ -15,14 +15,20 @@ from typing import Any
 
 from fedcohort.data import describe, preprocess, timegrid
 from fedcohort.data.outcome import Binary, Category, Outcome, Survival
-from fedcohort.metrics import federated, federated_clusters, federated_values, within_sites
+from fedcohort.metrics import (
+    federated,
+    federated_clusters,
+    federated_latent,
+    federated_values,
+    within_sites,
+)
 from fedcohort.protocol import registry
 from fedcohort.protocol.step import Step
 from fedcohort.study import private
 from fedcohort.study.arms import Arm
-from fedcohort.study.deployed import cluster_sites, counting, holding, judging
+from fedcohort.study.deployed import cluster_sites, counting, holding, judging, latent_sites
 from fedcohort.study.deployed.cluster_sites import tell_own_groups
-from fedcohort.study.deployed.terms import CLUSTERING
+from fedcohort.study.deployed.terms import CLUSTERING, LATENT
 from fedcohort.study.plan import Plan
 
 Steps = tuple[Step[..., Any], ...]
@@ -87,10 +93,24 @@ def of_clusters(outcome: Outcome | None, *, alone: bool = False) -> Steps:
     )  # fmt: skip
 
 
+def of_latent(*, alone: bool = False) -> Steps:
+    """Return what judging latent coordinates may ask; `alone`, of each site's own."""
+    return latent_sites.STEPS if alone else (*federated_latent.STEPS, *latent_sites.STEPS)
+
+
+def of_alone(outcome: Outcome | None, task: str) -> Steps:
+    """Return what judging each site's own model may ask."""
+    if task == CLUSTERING:
+        return of_clusters(outcome, alone=True)
+    return of_latent(alone=True) if task == LATENT else of_judge(outcome, task)
+
+
 def of_judge(outcome: Outcome | None, task: str = "") -> Steps:
     """Return what judging a model of an outcome, or of a task, may ask."""
     if task == CLUSTERING:
         return of_clusters(outcome)
+    if task == LATENT:
+        return of_latent()
     if isinstance(outcome, Survival):
         other: Steps = (*federated_values.STEPS, *_OF_CLASSES)
     elif isinstance(outcome, Binary):

@@ -43,17 +43,26 @@ from fedcohort.study.cells import (
     tuning_of,
     write_text,
 )
-from fedcohort.study.deployed import cluster_judging, cluster_shown, evaluation
+from fedcohort.study.deployed import (
+    cluster_judging,
+    cluster_shown,
+    evaluation,
+    latent_judging,
+    latent_shown,
+)
+from fedcohort.study.deployed.coding import names_of
 from fedcohort.study.deployed.evaluation import Found
 from fedcohort.study.deployed.judging import Own, Said
 from fedcohort.study.deployed.sessions import Session
 from fedcohort.study.deployed.sites import Sites, noise_of
 from fedcohort.study.deployed.table import Unfit
-from fedcohort.study.deployed.terms import CLUSTERING, Terms
+from fedcohort.study.deployed.terms import CLUSTERING, LATENT, Terms
 from fedcohort.study.deployed.tuning import NetworkTuner
 from fedcohort.study.engine import Run, Trail, fit_over
+from fedcohort.study.judges.latent import Latent
 from fedcohort.study.layout import seed_of
 from fedcohort.study.missing import stretches
+from fedcohort.study.plan import ASIDE
 from fedcohort.study.rows import plain, row_of
 
 #: The name of the piece that meets the sites.
@@ -279,6 +288,8 @@ class Workshop:
                 said = Said.by(run, arm.method)
                 if plan.task == CLUSTERING:
                     judged, more = self._grouped(open_.fed, cell, run, said)
+                elif plan.task == LATENT:
+                    judged, more = self._coded(open_.fed, cell, run, said)
                 else:
                     judged = evaluation.judge(open_.fed, plan, terms.outcome, said)
             finally:
@@ -321,6 +332,21 @@ class Workshop:
             sums, run, terms.outcome, terms.dictionary, times, seed, umap=self.plan.umap
         )
 
+    def _coded(
+        self, fed: Coordinator, cell: Cell, run: Run, said: Said
+    ) -> tuple[Found, dict[str, list[Row]]]:
+        """Judge latent coordinates; of the first repeat, return what is shown of them as well."""
+        plan, method = self.plan, registry.find(self.plan.arms[cell.arm].method)
+        named = names_of(run.design, self.terms.seen.features())
+        judge = latent_judging.Judge.of(
+            fed, said.model, named, plan.min_cell, fills="impute" in method.gives
+        )
+        judged = judge.metrics(plan)
+        if cell.repeat:
+            return judged, {}
+        order = sum(arm.scope == "sites" for arm in plan.arms[: cell.arm + 1])
+        return judged, latent_shown.shown_rows(judge, method, run, order)
+
     def _alone(self, cell: Cell, arm: Arm, made: _Made) -> dict[str, Any]:
         """Let each site fit and judge a model of its own."""
         made.sessions.append(Session("alone", cell.repeat, cell.arm))
@@ -328,6 +354,8 @@ class Workshop:
             try:
                 if self.plan.task == CLUSTERING:
                     judged = cluster_judging.judge_alone(open_.fed, self.plan)
+                elif self.plan.task == LATENT:
+                    judged = latent_judging.judge_alone(open_.fed, self.plan)
                 else:
                     judged = evaluation.judge(open_.fed, self.plan, self.terms.outcome, Own())
             finally:
@@ -356,6 +384,8 @@ class Workshop:
         outcome = self.terms.outcome
         if self.plan.task == CLUSTERING:
             return "silhouette"
+        if self.plan.task == LATENT:
+            return Latent.leading
         if isinstance(outcome, Binary):
             return "auc"
         return "r2" if isinstance(outcome, (Continuous, Count)) else "c_index"
@@ -368,7 +398,7 @@ class Workshop:
     def _centres(self, judged: Found) -> dict[str, list[Row]]:
         """Return the metric by centre with its interval, and what the centres say together."""
         metric, least = self._leading, fewest(self.plan.min_cell)
-        if metric == "silhouette":  # a site tells no error of it
+        if self.plan.task in ASIDE:  # a site tells no error of it
             return {"by_centre": [], "heterogeneity": []}
         values = metric == "r2"
         interval, pool = (r2_interval, pooled_r2) if values else (share_interval, pooled_share)

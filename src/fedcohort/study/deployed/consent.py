@@ -39,9 +39,10 @@ from fedcohort.protocol.host import Call
 from fedcohort.study.arms import MOST_TRIALS, Arm
 from fedcohort.study.deployed.bounds import Bounds, beyond
 from fedcohort.study.deployed.cluster_sites import OF_TRAINING
+from fedcohort.study.deployed.coding import Coded
 from fedcohort.study.deployed.judging import Own, Said, Seen
 from fedcohort.study.deployed.placing import Clustered, clusters_of
-from fedcohort.study.deployed.terms import CLUSTERING, Terms
+from fedcohort.study.deployed.terms import CLUSTERING, LATENT, Terms
 from fedcohort.study.tune import ROW_FOLDS
 
 #: Kind of session → views that its calls may take; every call may take none.
@@ -50,10 +51,14 @@ VIEWS: Mapping[str, tuple[type[Any], ...]] = {
     "count": (),
     "fit": (Encoding, IncompleteView, Design),
     "tune": (Encoding, IncompleteView, Design),
-    "judge": (Seen, Said, Clustered),
+    "judge": (Seen, Said, Clustered, Coded),
     "score": (Said,),
-    "alone": (Seen, Own, Clustered),
+    "alone": (Seen, Own, Clustered, Coded),
 }
+#: Task → views that no session of it has; of tasks with an outcome, under "".
+NEVER: Mapping[str, tuple[type[Any], ...]] = {
+    CLUSTERING: (Said, Own, Coded), LATENT: (Seen, Said, Own, Clustered), "": (Clustered, Coded),
+}  # fmt: skip
 #: Options of preprocessing where an arm says nothing.
 DEFAULTS: Mapping[str, Any] = {
     "scale": "none", "impute": "median", "winsorise": 0.0, "pool_levels": 0,
@@ -117,7 +122,7 @@ class Consent:
 
     def _check_view(self, view: View) -> None:
         private = self.terms.plan.privacy.dp is not None and self.kind == "fit"
-        other = (Said, Own) if self.terms.plan.task == CLUSTERING else (Clustered,)
+        other = NEVER.get(self.terms.plan.task, NEVER[""])
         if type(view) not in ((Design,) if private else VIEWS[self.kind]) or type(view) in other:
             raise beyond(f"a session to {self.kind} has no such view")
         if isinstance(view, Encoding):
@@ -133,6 +138,10 @@ class Consent:
             self._check_design(view.design)
         elif isinstance(view, Clustered):
             self._check_clustered(view)
+        elif isinstance(view, Coded):
+            self._check((view.said is None) == (self.kind == "alone"), "another model than its own")
+            if view.said is not None:
+                self._check_design(view.said.design)
         elif isinstance(view, Seen):
             fine = self.terms.plan.privacy.dp is None or view.half == "blind"
             self._check(fine, "exact sums over rows that a private fit is trained on")

@@ -37,7 +37,7 @@ from fedcohort.protocol import Row, SiteUnavailable
 from fedcohort.protocol.errors import ReplyRejected
 from fedcohort.runtime.coordinator import Coordinator
 from fedcohort.study.deployed.judging import Own, Said, Seen, tell_own
-from fedcohort.study.deployed.terms import CLUSTERING
+from fedcohort.study.deployed.terms import CLUSTERING, LATENT
 from fedcohort.study.deployed.yard import Yard, yard
 from fedcohort.study.judges.base import Metrics
 from fedcohort.study.judges.survival import CURVES, GROUPS
@@ -55,6 +55,7 @@ _PAIRS = (
     "time; "
 )
 _TIMES = "every row exactly; {} times of evaluation are read off counts in fine cells of time"
+_FILLED = "exact, of columns that enough blind patients have beside another view"
 EXACTNESS: dict[str, dict[str, str]] = {
     Survival.kind: {
         "c_index": _PAIRS + "in studies of 170 blind rows, off by a tenth of its standard error",
@@ -74,6 +75,11 @@ EXACTNESS: dict[str, dict[str, str]] = {
         "c_index": _PAIRS + "clusters are not binned",
         "log_rank_p": "events and patients at risk are counted in intervals of time that hold "
         "several events, and not at every time",
+    },
+    LATENT: {
+        "reconstruction_mae": "exact, of columns that enough blind patients have",
+        "imputation_mae": _FILLED,
+        "imputation_rmse": _FILLED,
     },
 }
 

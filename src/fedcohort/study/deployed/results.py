@@ -22,10 +22,10 @@ from fedcohort.study.cells import tagged, write_text
 from fedcohort.study.counts import Shown
 from fedcohort.study.deployed import asking, counting, evaluation, judging
 from fedcohort.study.deployed.cells import COHORT, Workshop
-from fedcohort.study.deployed.cluster_sites import tell_own_groups
 from fedcohort.study.deployed.sessions import Session
 from fedcohort.study.deployed.sites import Sites, noise_of
-from fedcohort.study.deployed.terms import CLUSTERING
+from fedcohort.study.deployed.terms import CLUSTERING, LATENT
+from fedcohort.study.plan import ASIDE
 from fedcohort.study.results import About, mark_of, outcome_told, scenario_told, write_all
 from fedcohort.study.step_words import step_words
 
@@ -44,6 +44,19 @@ GROUPED = (
     "These, and metrics of distances, are left out where clusters have few blind rows, or differ "
     "by few patients from those of a model that was judged before."
 )
+#: Of latent coordinates.
+ALONE_CODED = (
+    "Each hospital has latent coordinates of its own, and judges them on its own blind rows, in "
+    "standard deviations of these; what stands here is the mean over hospitals."
+)
+CODED = (
+    "Its errors are of blind rows, by sums over hospitals; columns that few of these have are left "
+    "out. Classes are not told from its coordinates: a discriminant takes training rows."
+)
+#: By task, what is said of the lower bound and of the other arms.
+NOTES: Mapping[str, tuple[str, str]] = {
+    CLUSTERING: (ALONE_GROUPED, GROUPED), LATENT: (ALONE_CODED, CODED),
+}  # fmt: skip
 
 
 def meet(shop: Workshop, sites: Sites) -> dict[str, Any]:
@@ -154,22 +167,25 @@ def _declared(shop: Workshop) -> dict[str, dict[str, Any]]:
     """Return what is said of each arm besides what a simulated study says."""
     found: dict[str, dict[str, Any]] = {}
     plan = shop.plan
+    outcome, alone = shop.terms.outcome, judging.STEPS
     judging_steps = judging.STEPS
-    if plan.task == CLUSTERING:
-        judging_steps = asking.of_clusters(shop.terms.outcome)
+    if plan.task in ASIDE:
+        judging_steps = asking.of_judge(outcome, plan.task)
+        alone = asking.of_alone(outcome, plan.task)
+    alone_told, told = NOTES.get(plan.task, (ALONE, ""))
     for arm in plan.arms:
         method = registry.find(arm.method)
         if arm.scope == "sites":
             steps = step_words((*preprocess.STEPS, *method.steps, *judging_steps))
             found[arm.name] = {"steps": steps}
-            if plan.task == CLUSTERING:
-                found[arm.name]["note"] = GROUPED
+            if told:
+                found[arm.name]["note"] = told
             continue
         found[arm.name] = {
-            "steps": step_words((tell_own_groups,) if plan.task == CLUSTERING else judging_steps),
+            "steps": step_words(alone),
             "reveals": "To train, nothing leaves a site: each hospital fits its own rows, and "
             "keeps its model. What is told of it is how good it is on the hospital's own held-back "
             "rows, in sums over hospitals.",
-            "note": ALONE_GROUPED if plan.task == CLUSTERING else ALONE,
+            "note": alone_told,
         }
     return found

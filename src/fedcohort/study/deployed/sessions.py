@@ -34,7 +34,7 @@ from fedcohort.study.deployed import asking, counting, holding, judging
 from fedcohort.study.deployed.alone import Alone
 from fedcohort.study.deployed.consent import Consent, most_numbers
 from fedcohort.study.deployed.table import Halves, SiteTable, hashed
-from fedcohort.study.deployed.terms import CLUSTERING, Terms
+from fedcohort.study.deployed.terms import Terms
 from fedcohort.study.layout import seed_of
 from fedcohort.study.tune import ROW_FOLDS
 
@@ -136,9 +136,7 @@ def open_session(
     consent = Consent(terms, asked.kind, arm, seed)
     if asked.kind == "alone":
         mine = Alone.of(table, asked.repeat, arm, least)
-        steps = asking.of_judge(terms.outcome, plan.task)
-        if plan.task == CLUSTERING:
-            steps = asking.of_clusters(terms.outcome, alone=True)
+        steps = asking.of_alone(terms.outcome, plan.task)
         return Host(table.site, mine, steps, seed, consent)
     halves = table.halves(asked.repeat)
     train = halves.train

@@ -30,14 +30,15 @@ from fedcohort.data.preprocess import check_roles, strata_levels
 from fedcohort.protocol import DataError, InputError, StudyError, registry
 from fedcohort.study import evaluate, plan, private, yamlfile
 from fedcohort.study.engine import Problem
-from fedcohort.study.plan import Plan
+from fedcohort.study.judges.latent import OF_CLASSES
+from fedcohort.study.plan import ASIDE, Plan
 
 #: The form of the text; another one is refused.
 FORMAT = 1
 #: A study has no longer text than this, in bytes.
 LONGEST = 4 * 2**20
-#: The task whose outcome, if there is one, only judges.
-CLUSTERING = "clustering"
+#: Tasks whose outcome, if there is one, only judges (`plan.ASIDE`).
+CLUSTERING, LATENT = "clustering", "latent"
 #: What a site does not need, or is told of otherwise.
 AT_HOME = ("source", "query", "sites", "dictionary")
 
@@ -93,12 +94,12 @@ class Terms:
         checked = plan.check(doc, path.parent, network=True)
         dictionary, known = _dictionary(doc, path.parent, checked)
         marked = known or dictionary.outcome()
-        if checked.task == CLUSTERING:
+        if checked.task in ASIDE:
             outcome = checked.outcome
             dictionary = _without_marked(dictionary, marked, outcome)
         else:
             outcome = checked.outcome or marked
-        if checked.task != CLUSTERING and (outcome is None or outcome.kind != checked.task):
+        if checked.task not in ASIDE and (outcome is None or outcome.kind != checked.task):
             raise doc.error(
                 ("data",),
                 f"no outcome for {checked.task} is known; name the 'outcome' here, or mark it in "
@@ -168,9 +169,16 @@ class Terms:
 
     @cached_property
     def plan(self) -> Plan:
-        """The study, checked, with the arms that a network can run."""
+        """The study, checked, with the arms and the metrics that a network can run.
+
+        Classes are told from latent coordinates by a discriminant of training rows, which would be
+        a second set of sums over these, by class, beside those of the fit: nobody asks for them.
+        """
         arms = tuple(a for a in self._checked.arms if a.scope != "centralised")
-        return replace(self._checked, arms=arms)
+        metrics = self._checked.metrics
+        if self._checked.task == LATENT:
+            metrics = tuple(m for m in metrics if m not in OF_CLASSES)
+        return replace(self._checked, arms=arms, metrics=metrics)
 
     @property
     def left_out(self) -> tuple[LeftOut, ...]:
@@ -185,13 +193,15 @@ class Terms:
 
     @property
     def outcome(self) -> Outcome | None:
-        """What is predicted; of clusters, what judges them, or None."""
+        """What is predicted; of clusters, what judges them, or None; of latent coordinates, what
+        no fit sees, or None.
+        """
         return self.plan.outcome
 
     @property
     def learnt(self) -> Outcome | None:
-        """The outcome that fits see: of clusters none."""
-        return None if self.plan.task == CLUSTERING else self.plan.outcome
+        """The outcome that fits see: of clusters and of latent coordinates none."""
+        return None if self.plan.task in ASIDE else self.plan.outcome
 
     @cached_property
     def seen(self) -> Dictionary:
@@ -212,7 +222,7 @@ class Terms:
     def problem(self) -> Problem:
         """What a fit knows of the study; without tables."""
         plan = self.plan
-        task = plan.task if plan.task == CLUSTERING else ""
+        task = plan.task if plan.task in ASIDE else ""
         return Problem(
             {}, self.seen, self.learnt, plan.min_cell, plan.quorum, dp=plan.privacy.dp, task=task
         )
@@ -225,13 +235,18 @@ class Terms:
         StudyError, DataError, SettingError : they do not, or something is not possible.
         """
         task = self._checked.task
-        if self._checked.outcome is None and task != CLUSTERING:
+        if self._checked.outcome is None and task not in ASIDE:
             raise StudyError("the study that was sent names no outcome.")
+        if not self.plan.metrics:
+            raise StudyError(
+                "evaluate.metrics: none of these can be computed where rows stay at their sites; "
+                "ask for reconstruction_mae."
+            )
         evaluate.check(self.outcome, task)
         _check_outcome(self.dictionary, self.outcome)
         marked = self.dictionary.outcome()
         named = _without_marked(self.dictionary, marked, self.outcome)
-        if task == CLUSTERING and len(named.variables) < len(self.dictionary.variables):
+        if task in ASIDE and len(named.variables) < len(self.dictionary.variables):
             raise DataError("the dictionary marks an outcome that the study does not name.")
         if not self.dictionary.features(self.outcome):
             raise DataError("the dictionary has no column to predict from beside the outcome.")
@@ -276,7 +291,7 @@ def _dictionary(
 def _without_marked(
     dictionary: Dictionary, marked: Outcome | None, outcome: Outcome | None
 ) -> Dictionary:
-    """Return a dictionary of clusters without an outcome that it marks and the study names not.
+    """Return a dictionary without an outcome that it marks and the study, of no outcome, names not.
 
     Groups that were made from an outcome would tell of it, and seem to predict it.
     """

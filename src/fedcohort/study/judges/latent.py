@@ -28,13 +28,14 @@ import numpy as np
 import pandas as pd
 
 from fedcohort.arrays import Array
+from fedcohort.data.columns import NumberColumn
 from fedcohort.data.dictionary import Dictionary, sorted_levels
 from fedcohort.data.encode import Encoding
 from fedcohort.data.outcome import Binary, Category
 from fedcohort.data.targets import target_of
 from fedcohort.metrics import classification
 from fedcohort.metrics.latent import commonest, discriminant, distance, over_entries, units
-from fedcohort.privacy.disclosure.counts import fewest
+from fedcohort.privacy.disclosure.counts import fewest, hidden
 from fedcohort.protocol import NotSupported, Row
 from fedcohort.study.engine import Problem, Run
 from fedcohort.study.judges.base import Metrics, constant
@@ -52,6 +53,18 @@ class Feature(NamedTuple):
     values: Array
 
 
+class Filled(NamedTuple):
+    """Entries of a column of numbers in a view that was hidden, of the rows that have them.
+
+    ``true`` and ``imputed`` (n,), in the column's unit; the rows are the same whatever the fit.
+    """
+
+    column: str
+    view: str
+    true: Array
+    imputed: Array
+
+
 class Said(NamedTuple):
     """What a fit says of the blind rows.
 
@@ -59,7 +72,8 @@ class Said(NamedTuple):
     ----------
     features : names of the features (p,), ``views`` of each (p,).
     off : |x − x̂| / s (n, p) of reconstructed entries, NaN where there is none.
-    filled : the same of entries of hidden views; None where nothing imputes, or of one view.
+    filled : the same of entries of hidden views; None where nothing imputes, of one view, or where
+        few rows have another view.
     right : whether each row's class is said right (n,); None without classes.
     score : what orders the rows by two classes (n,); None without.
     """
@@ -79,6 +93,7 @@ class Latent:
     Attributes
     ----------
     train, test : training rows of the models that are judged, and blind rows.
+    site : each training row's site (n,); None where nothing of sites may be told.
     among : all blind rows, also where `test` are some of them: units come from these.
     outcome, levels : classes that judge, in the order of their numbers; or None.
     dictionary : types and views of the columns that fits see.
@@ -87,6 +102,7 @@ class Latent:
 
     train: pd.DataFrame
     test: pd.DataFrame
+    site: Array | None
     among: pd.DataFrame
     outcome: Binary | Category | None
     levels: tuple[str, ...]
@@ -99,19 +115,19 @@ class Latent:
     def of(cls, problem: Problem, test: pd.DataFrame) -> Latent:
         """Return the judge of blind rows; `problem` holds the training rows of all sites.
 
-        Of a private study it has no classes, and so makes nothing of training rows.
+        Of a private study it has neither classes nor sites, and so makes nothing of training rows.
         """
-        train = problem.pooled().frames["pooled"]
+        train, site = problem.pooled().frames["pooled"], _sites(problem)
         known = problem.learnt().dictionary
         outcome = problem.aside if problem.dp is None else None
         if not isinstance(outcome, (Binary, Category)):
-            return cls(train, test, test, None, (), known, problem.min_cell)
+            return cls(train, test, site, test, None, (), known, problem.min_cell)
         levels = sorted_levels(problem.dictionary[outcome.y].levels or ("0", "1"))
-        return cls(train, test, test, outcome, levels, known, problem.min_cell)
+        return cls(train, test, site, test, outcome, levels, known, problem.min_cell)
 
     def taught(self, problem: Problem) -> Latent:
         """Return the judge of models of these training rows alone."""
-        return replace(self, train=problem.pooled().frames["pooled"])
+        return replace(self, train=problem.pooled().frames["pooled"], site=_sites(problem))
 
     @property
     def can_rank(self) -> bool:
@@ -132,6 +148,8 @@ class Latent:
         filled = None
         if set(OF_VIEWS) & set(wanted):
             filled = self._filled(run, x, true, unit, strange)
+        if filled is not None and (~np.isnan(filled)).any(axis=1).sum() < fewest(self.min_cell):
+            filled = None
         right = score = None
         if set(OF_CLASSES) & set(wanted) and self.outcome is not None:
             right, score = self._classes(run, x)
@@ -209,25 +227,56 @@ class Latent:
         self, run: Run, x: Array, true: Array, unit: Array, strange: list[Feature]
     ) -> Array | None:
         """Return the errors (n, p) of eq. (2); None where nothing imputes, or of one view."""
+        there, found = self._there(), self._imputed(run, x)
+        if there is None or found is None:
+            return None
+        got, asked = found
+        off = np.where(asked, distance(true, got, unit), np.nan)
+        told = np.column_stack([np.zeros((len(true), 0)), *(f.values for f in strange)])
+        told = np.where(hidden_from(there, [f.view for f in strange]), told, np.nan)
+        return np.column_stack([off, told])
+
+    def _imputed(self, run: Run, x: Array) -> tuple[Array, Array] | None:
+        """Return what is filled in for rows x (n, p), each view hidden in turn, and which entries.
+
+        (n, p) each; None where nothing imputes, or of one view.
+        """
         there, design = self._there(), run.design
         if there is None:
             return None
         views = np.array(design.views, object)
-        off = np.full(true.shape, np.nan)
+        got, asked = np.full(x.shape, np.nan), np.zeros(x.shape, bool)
         for view in dict.fromkeys(design.views):
             columns = np.flatnonzero(views == view)
             rows = np.flatnonzero(hidden_from(there, [view])[:, 0])
             given = x[rows]
             given[:, columns] = np.nan
+            cells = np.ix_(rows, columns)
             try:
-                got = run.model.impute(given)[:, columns]
+                got[cells] = run.model.impute(given)[:, columns]
             except NotSupported:
                 return None
-            cells = np.ix_(rows, columns)
-            off[cells] = distance(true[cells], got, unit[columns])
-        told = np.column_stack([np.zeros((len(true), 0)), *(f.values for f in strange)])
-        told = np.where(hidden_from(there, [f.view for f in strange]), told, np.nan)
-        return np.column_stack([off, told])
+            asked[cells] = True
+        return got, asked
+
+    def filled(self, run: Run) -> Iterator[Filled]:
+        """Yield the columns of numbers of hidden views, with what a fit fills in for them.
+
+        A column of which it says something that is not finite is left out.
+        """
+        found = self._imputed(run, run.design.matrix(self.test))
+        if found is None:
+            return
+        (got, asked), at = found, 0
+        known = {f.column: f.values for f in self._features(self.test, frozenset())}
+        for c in run.design.columns:
+            if isinstance(c, NumberColumn) and c.type != "binary":
+                true = known[c.name]
+                rows = asked[:, at] & ~np.isnan(true)
+                said = c.undone(got[rows, at][:, None])
+                if np.isfinite(said).all():
+                    yield Filled(c.name, c.view, true[rows], said)
+            at += len(c.features)
 
     def _there(self) -> dict[str, Array] | None:
         """Return by view which rows have an entry of it (n,); None of fewer views than two.
@@ -263,6 +312,12 @@ class Latent:
 
     # classes --------------------------------------------------------------------------
 
+    def class_names(self) -> Array | None:
+        """Return the name of each training row's class (n,); None without classes."""
+        if self.outcome is None:
+            return None
+        return np.array(self.levels, object)[self._class_of(self.train)]
+
     def _class_of(self, frame: pd.DataFrame) -> Array:
         """Return the class (n,) of each row, a whole number from 0."""
         assert self.outcome is not None
@@ -283,3 +338,15 @@ def hidden_from(there: Mapping[str, Array], views: list[str]) -> Array:
     n = len(next(iter(there.values())))
     several = np.sum(list(there.values()), axis=0) > 1
     return np.column_stack([np.zeros((n, 0), bool), *(there[v] & several for v in views)])
+
+
+def _sites(problem: Problem) -> Array | None:
+    """Return each row's site (n,), as `Problem.pooled` has rows; None where that is not told.
+
+    That is in a private study, and where some natural site hides how many rows it has.
+    """
+    whole = np.array(list(problem.patients.values()), np.int64)
+    if problem.dp is not None or hidden(whole, problem.min_cell).any():
+        return None
+    names = sorted(problem.frames)
+    return np.repeat(np.array(names, object), [len(problem.frames[s]) for s in names])

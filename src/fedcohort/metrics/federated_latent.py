@@ -1,0 +1,235 @@
+"""What sums over sites tell of latent coordinates: errors of rows that come back from them.
+
+A site's rows come as `Rebuilt` shows them: entries x (n, p), NaN where unknown; what a model makes
+of them from what they hold, x̂; and x̂ of each view from the others alone. With c and s the mean and
+standard deviation of column j's entries among the rows of all sites,
+
+    entries   Σ (x − c), Σ (x − c)²                        so that c and s are those of all     (1)
+    tails     Σ ((x − c)/s)³, Σ ((x − c)/s)⁴               what few values could have made      (2)
+    errors    Σ |x − x̂| / s, over rows and columns; of filled views Σ (x − x̂)² / s² as well     (3)
+    columns   both sums of each column                                                         (4)
+
+are of values: of few rows they are these rows. So who asks counts first (`known`, and `hidden` of
+rows that have another view as well), and asks for columns of many (`Counted`). Where fewer than m
+rows have a column's view alone, the two errors would be of sets of rows that differ by these few;
+so they count in neither, nor in (1).
+
+Revealed: the messages below, only as sums over all sites.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol, Self
+
+import numpy as np
+
+from fedcohort.arrays import Array
+from fedcohort.privacy.disclosure.counts import few
+from fedcohort.protocol.message import message
+from fedcohort.protocol.step import Site, summed
+
+
+class Rebuilt(Protocol):
+    """A site's rows (n, p), and what a model makes of them.
+
+    ``x`` NaN where unknown; ``hidden`` whether the row has the column's view, and another; ``said``
+    x̂ and ``filled`` x̂ of hidden entries; ``strange`` (p,) columns that the model knows nothing of,
+    whose mean is said.
+    """
+
+    x: Array
+    hidden: Array
+    said: Array
+    filled: Array
+    strange: Array
+
+
+# messages -----------------------------------------------------------------------------------
+
+
+@message
+class EntryCounts:
+    """Rows (); by column entries that are ``known`` and, of these, those to be ``hidden`` (p,)."""
+
+    rows: Array
+    known: Array
+    hidden: Array
+
+
+@message
+class EntrySums:
+    """Eq. (1): ``total`` and ``squares`` (p,)."""
+
+    total: Array
+    squares: Array
+
+
+@message
+class EntryTails:
+    """Eq. (2): ``cubes`` and ``fourths`` (p,)."""
+
+    cubes: Array
+    fourths: Array
+
+
+@message
+class RebuildErrors:
+    """Eq. (3), all (): errors of entries, and of ``filled`` ones; ``lost`` have no finite x̂."""
+
+    total: Array
+    lost: Array
+    filled: Array
+    filled_squares: Array
+    filled_lost: Array
+
+
+@message
+class ColumnErrors:
+    """Eq. (4), all (p,): sums of errors and of their squares; of filled entries as well."""
+
+    total: Array
+    squares: Array
+    filled: Array
+    filled_squares: Array
+
+
+# steps ----------------------------------------------------------------------------------------
+
+
+@summed
+def count_known_entries(site: Site[Any, None]) -> EntryCounts:
+    """Count known entries of blind rows by column, and those of rows that have another view."""
+    d: Rebuilt = site.data
+    known = ~np.isnan(d.x)
+    counts = (part.sum(axis=0, dtype=np.int64) for part in (known, known & d.hidden))
+    return EntryCounts(np.array(len(d.x)), *counts)
+
+
+@summed
+def sum_entries(site: Site[Any, None], *, centre: Array, asked: Array, whole: Array) -> EntrySums:
+    """Sums of the entries of blind rows by column, and of their squares.
+
+    asked, whole : (p,) bool, as `Counted` has them; of other columns nothing is summed.
+    """
+    off = _counted(site.data, asked, whole) - centre
+    return EntrySums(np.nansum(off, axis=0), np.nansum(off**2, axis=0))
+
+
+@summed
+def sum_entry_tails(
+    site: Site[Any, None], *, centre: Array, unit: Array, asked: Array, whole: Array
+) -> EntryTails:
+    """Sums of third and fourth powers of the entries of blind rows by column.
+
+    They say which columns a few patients could have made, which are then not shown.
+    """
+    off = (_counted(site.data, asked, whole) - centre) / unit
+    return EntryTails(np.nansum(off**3, axis=0), np.nansum(off**4, axis=0))
+
+
+@summed
+def sum_rebuild_errors(
+    site: Site[Any, None], *, centre: Array, unit: Array, asked: Array, whole: Array, filled: Array
+) -> RebuildErrors:
+    """How far blind rows are from what the model gives back, and from what it fills in, in all.
+
+    filled : (p,) bool, of which columns what is filled in counts.
+    """
+    e, lost = _errors(site.data, site.data.said, centre, unit, _counted(site.data, asked, whole))
+    f, gone = _filled(site.data, centre, unit, filled)
+    totals = e.sum(), lost, f.sum(), (f**2).sum(), gone
+    return RebuildErrors(*(np.array(part) for part in totals))
+
+
+@summed
+def sum_column_errors(
+    site: Site[Any, None], *, centre: Array, unit: Array, asked: Array, whole: Array, filled: Array
+) -> ColumnErrors:
+    """How far blind rows are from what the model gives back, and from what it fills in, by column.
+
+    filled : as `sum_rebuild_errors` has it.
+    """
+    e, _ = _errors(site.data, site.data.said, centre, unit, _counted(site.data, asked, whole))
+    f, _ = _filled(site.data, centre, unit, filled)
+    sums = e, e**2, f, f**2
+    return ColumnErrors(*(part.sum(axis=0) for part in sums))
+
+
+STEPS = (
+    count_known_entries, sum_entries, sum_entry_tails, sum_rebuild_errors, sum_column_errors,
+)  # fmt: skip
+
+
+def _counted(d: Rebuilt, asked: Array, whole: Array) -> Array:
+    """Return the entries that count (n, p), NaN for others."""
+    return np.where(np.asarray(asked, bool) & (np.asarray(whole, bool) | d.hidden), d.x, np.nan)
+
+
+def _filled(d: Rebuilt, centre: Array, unit: Array, filled: Array) -> tuple[Array, int]:
+    asked = np.asarray(filled, bool)
+    if not asked.any():
+        return np.zeros(d.x.shape), 0
+    return _errors(d, d.filled, centre, unit, np.where(asked & d.hidden, d.x, np.nan))
+
+
+def _errors(d: Rebuilt, said: Array, centre: Array, unit: Array, x: Array) -> tuple[Array, int]:
+    """Return |x − x̂| / s (n, p), 0 where unknown or lost, and how many known entries are lost."""
+    said = np.where(d.strange, centre, said)
+    known = ~np.isnan(x)
+    sound = known & np.isfinite(said)
+    off = np.where(sound, np.abs(np.where(sound, x, 0.0) - np.where(sound, said, 0.0)), 0.0)
+    return off / unit, int((known & ~sound).sum())
+
+
+# at the coordinator ---------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Counted:
+    """Which columns are of many blind rows, and which of their rows count.
+
+    Attributes
+    ----------
+    counts : as the sites have told them.
+    asked : (p,) whether 2 m rows or more count.
+    whole : (p,) whether rows that have the column's view alone count as well.
+    filled : (p,) whether 2 m rows or more have the column's view and another, so that it is filled.
+    """
+
+    counts: EntryCounts
+    asked: Array
+    whole: Array
+    filled: Array
+
+    @classmethod
+    def of(cls, counts: EntryCounts, least: int, *, fills: bool) -> Self:
+        """Decide by counts (p,).
+
+        Parameters
+        ----------
+        least : m.
+        fills : whether filled views are asked for at all.
+        """
+        many = 2 * least if least > 1 else 1
+        known, hidden = (np.asarray(part) for part in (counts.known, counts.hidden))
+        filled = fills & (hidden >= many)
+        whole = ~(filled & few(known - hidden, least))
+        return cls(counts, np.where(whole, known, hidden) >= many, whole, filled)
+
+    @property
+    def entries(self) -> Array:
+        """Entries that count (p,), 0 of a column that is not asked for."""
+        c = self.counts
+        return np.where(self.asked, np.where(self.whole, c.known, c.hidden), 0)
+
+    @property
+    def filled_entries(self) -> Array:
+        """Entries that are filled in (p,), 0 of a column that is not asked for."""
+        return np.where(self.filled, self.counts.hidden, 0)
+
+    def without(self, columns: Array) -> Counted:
+        """Return the same without some columns, (p,) bool."""
+        return Counted(
+            self.counts, self.asked & ~columns, self.whole, self.filled & ~columns
+        )  # fmt: skip
