@@ -32,8 +32,10 @@ IMPUTERS: dict[str, tuple[str, dict[str, Any]]] = {
 CELLS = [(scenario, sites) for scenario in ("G", "K", "G/K") for sites in SCENARIOS[scenario]]
 
 
-def real(book: Book, name: str, data: Views, size: Size, methods: Sequence[str]) -> None:
-    """Run all scenarios, methods (of `IMPUTERS` and `AT_ONE_PLACE`) and folds of a table.
+def real(
+    book: Book, name: str, data: Views, size: Size, methods: Sequence[str], cells: Sequence[str]
+) -> None:  # fmt: skip
+    """Run scenarios, methods (of `IMPUTERS` and `AT_ONE_PLACE`) and folds of a table.
 
     Errors are of entries that were known, in standard deviations of the training rows.
     """
@@ -44,7 +46,7 @@ def real(book: Book, name: str, data: Views, size: Size, methods: Sequence[str])
                     "part": "real", "data": name, "scenario": scenario, "sites": sites,
                     "method": method, "repeat": repeat, "fold": fold,
                 }  # fmt: skip
-                if book.lacks(of):
+                if f"{scenario}:{sites}" in cells and book.lacks(of):
                     book.write(of, _one(data, own, scenario, sites, method, repeat, size))
 
 

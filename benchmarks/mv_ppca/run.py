@@ -44,7 +44,7 @@ from typing import Any
 from cohorts import AT_ONE_PLACE, adni, breast_cancer, mds
 from fits import FOLDS, NOISE, Size
 from private import CASES, EPSILONS, ROUTES, private
-from real import IMPUTERS, real
+from real import CELLS, IMPUTERS, real
 from simulations import FACTORS, METHODS, prox, table, waic
 from speed import speed
 
@@ -69,6 +69,8 @@ def main() -> None:
     parser.add_argument(
         "--imputers", **several, default=imputers, choices=imputers, help="of `real`"
     )
+    cells = [f"{scenario}:{sites}" for scenario, sites in CELLS]
+    parser.add_argument("--cells", **several, default=cells, choices=cells, help="of `real`")
     parser.add_argument("--mds", type=Path, help="the MDS cohort's CSV file, for `real`")
     parser.add_argument("--adni", type=Path, help="an ADNI-like CSV file, for `real`")
     parser.add_argument("--rows", **several, type=int, default=list(ROWS), help="of `speed`")
@@ -89,11 +91,11 @@ def main() -> None:
     if "speed" in given.parts:
         speed(book, size, given.rows)
     if "real" in given.parts:
-        real(book, "breast cancer", breast_cancer(), size, given.imputers)
+        real(book, "breast cancer", breast_cancer(), size, given.imputers, given.cells)
         if given.mds is not None:
-            real(book, "MDS", mds(given.mds), size, given.imputers)
+            real(book, "MDS", mds(given.mds), size, given.imputers, given.cells)
         if given.adni is not None:
-            real(book, "ADNI-like", adni(given.adni), size, given.imputers)
+            real(book, "ADNI-like", adni(given.adni), size, given.imputers, given.cells)
     if "private" in given.parts:
         private(book, size, given.cases, given.routes, given.epsilons)
     if "prox" in given.parts:

@@ -9,7 +9,7 @@ Prints Markdown, and leaves with 1 where a claim does not hold:
    ratio below 1 is one to a fit of one place that was not at its maximum).
 2. G/K: the discriminant's accuracy in the latent space is above 0.78.
 3. multi-view PPCA's test error is below that of VAE and mc-VAE as the paper trains them, in every
-   scenario.
+   scenario, over the folds that both have.
 4. WAIC chooses 5 latent dimensions in at least 9 of 10 tables: with a noise of each column, and
    with one of each view of rows as they are drawn.
 5. real tables: missing views are filled better than by columns' means, and at most 1.05 times as
@@ -166,11 +166,19 @@ def claims(found: pd.DataFrame, theirs: dict[tuple[str, int, str], tuple[float, 
         if method == "ppca" and scenario == "G/K" and not ours.accuracy > ACCURACY:
             broken.append(f"{where}: accuracy {ours.accuracy:.3f}")
         other = (scenario, sites, method)
-        if method != "ppca" and other in mean.index and not ours.test < mean.loc[other].test:
-            broken.append(
-                f"{where}: test error {ours.test:.4f}, {method} {mean.loc[other].test:.4f}"
-            )
+        if method == "ppca" or other not in mean.index:
+            continue
+        both = _same_folds(found, scenario, sites, method)
+        if not both["ppca"] < both[method]:
+            broken.append(f"{where}: test error {both['ppca']:.4f}, {method} {both[method]:.4f}")
     return broken
+
+
+def _same_folds(found: pd.DataFrame, scenario: str, sites: int, method: str) -> pd.Series:
+    """Return the mean test errors of ``ppca`` and another method over the folds that both have."""
+    rows = found[(found.scenario == scenario) & (found.sites == sites)]
+    wide = rows.pivot_table(index=["repeat", "fold"], columns="method", values="test")
+    return wide[["ppca", method]].dropna().mean()
 
 
 def prox(found: pd.DataFrame) -> list[str]:
