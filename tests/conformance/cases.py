@@ -117,6 +117,7 @@ SMALL: dict[str, Any] = {
     "restarts": 2,
     "iterations": 5,
     "q": 2,
+    "user": "a",
 }
 
 #: Settings that a variant cannot do without, where a method has them.
@@ -131,6 +132,7 @@ VARIANTS: dict[str, Sequence[tuple[tuple[str, Any], ...]]] = {
     ],
     "vae": [(("strategy", "fedyogi"), ("hidden", (4,)))],
     "mcvae": [(("aggregation", "norm_bound"), ("combine", "product"), ("patience", 1))],
+    "weight_erosion": [(("visit", "local"), ("hidden", (3,)), ("batch_size", 20))],
 }
 
 #: Methods that need a package of an extra.

@@ -19,6 +19,7 @@ from typing import Any, Protocol, Self
 import numpy as np
 
 from fedcohort.arrays import Array
+from fedcohort.models.outcomes import Logistic, Poisson, Squares
 from fedcohort.numerics.survival import dies_on_grid, slots
 
 #: Outputs farther than this from the shift count as being this far: e^±600 is still a float64.
@@ -116,4 +117,7 @@ class PartialLikelihood:
 #: Losses by name: what builds one from a table.
 LOSSES: Mapping[str, Callable[[Any], Loss]] = {
     "cox": lambda table: PartialLikelihood(table.time, table.event),
+    "logistic": lambda table: Logistic(table.y),
+    "linear": lambda table: Squares(table.y),
+    "poisson": lambda table: Poisson(table.y),
 }

@@ -1,0 +1,43 @@
+"""Influence: what each site is worth to one user, by leave-one-out and Shapley's value."""
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from fedcohort.algorithms.influence.model import InfluenceModel
+from fedcohort.algorithms.influence.program import fit
+from fedcohort.algorithms.influence.settings import InfluenceSettings
+from fedcohort.algorithms.influence.steps import STEPS
+from fedcohort.protocol import Method, Task
+from fedcohort.training.coalitions import law_of
+
+
+def bounds(config: InfluenceSettings, task: Task) -> Mapping[str, Collection[Any]]:
+    """Return what the steps of a fit with these settings are asked with (`Method.bounds`)."""
+    return {
+        "law": (law_of(config.model, task, "influence").name,),
+        "user": (config.user,),
+        "held": (config.held,),
+    }
+
+
+METHOD = Method(
+    name="influence",
+    title="A model for one site's patients, and what every other site is worth to it",
+    tasks=("classification", "regression"),
+    paper="Ghorbani, Zou, ICML 2019; for a user among sites Grimberg, EPFL 2020, sec. 2.2",
+    reveals=(
+        "Each site's own number of rows, deviance, its gradient and a p x p matrix, once at a "
+        "common point, and, of logistic and poisson, each round at the models of all coalitions "
+        "of sites; or, where they could be of fewer than min_cell rows, the reason and the columns "
+        "it is about. Of the user's site the loss of each coalition's model on rows held back."
+    ),
+    settings=InfluenceSettings,
+    fit=fit,
+    model=InfluenceModel,
+    steps=STEPS,
+    bounds=bounds,
+    gives=frozenset({"predict", "summary", "parameters"}),
+    preprocess={"scale": "standard", "impute": "median"},
+)
+
+__all__ = ["METHOD", "InfluenceModel", "InfluenceSettings", "fit"]

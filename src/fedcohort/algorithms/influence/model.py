@@ -1,0 +1,157 @@
+"""A model for one user, with what the other sites were worth to it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+
+from fedcohort.algorithms.influence.shapley import Values
+from fedcohort.arrays import Array
+from fedcohort.protocol import Row
+from fedcohort.training.coalitions import UserModel
+
+#: A redundancy from which, both ways, either of two sites is said to stand in for the other.
+STANDS_IN = 0.95
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class InfluenceModel(UserModel):
+    """The model that was trained by values, and these.
+
+    Attributes
+    ----------
+    players : the m other sites that have a value.
+    copies : of those whose rows other sites hold too, by site, the names of these.
+    found : values, and how they depend on who is there.
+    leave_one_out : what the user's loss would gain without each (m,).
+    weights : how much a row of each counts beside one of the user (m,).
+    loss_alone, loss_together : the user's private loss with no other site and with all.
+    loss : with the sites as weighted: of the model itself.
+    level : coverage of the intervals.
+    use : as of the settings.
+    """
+
+    players: tuple[str, ...]
+    copies: Mapping[str, tuple[str, ...]]
+    found: Values
+    leave_one_out: Array
+    weights: Array
+    loss_alone: float
+    loss_together: float
+    loss: float
+    level: float
+    use: str
+
+    @property
+    def contributions(self) -> list[Row]:
+        """One row per site, the most worth first.
+
+        `value` is φ, in the unit of the loss, `low` and `high` its interval where orders were drawn
+        (None of exact values), `leave_one_out` the other measure, `weight` how much a row counts in
+        the model. Sites that hold the same rows, `copy_of`, share one value; values of all sites
+        add up to `loss_alone` − `loss_together`.
+        """
+        rows: list[Row] = []
+        drawn = self.found.orders > 0
+        for i, first in enumerate(self.players):
+            group = (first, *self.copies.get(first, ()))
+            value, low, high = (
+                float(v[i]) / len(group)
+                for v in (self.found.value, self.found.low, self.found.high)
+            )
+            rows += [
+                {
+                    "site": site,
+                    "value": value,
+                    "low": low if drawn else None,
+                    "high": high if drawn else None,
+                    "leave_one_out": float(self.leave_one_out[i]) if len(group) == 1 else 0.0,
+                    "weight": float(self.weights[i]) if site == first else 0.0,
+                    "copy_of": "" if site == first else first,
+                }
+                for site in group
+            ]
+        return sorted(rows, key=lambda row: (-row["value"], row["copy_of"] != "", row["site"]))
+
+    @property
+    def redundancy(self) -> list[Row]:
+        """One row per ordered pair of sites: what the first is worth without and with the other.
+
+        `redundancy` is r of eq. (3) of `shapley`; None where the site is worth nothing without.
+        """
+        rows: list[Row] = []
+        for i, site in enumerate(self.players):
+            for j, other in enumerate(self.players):
+                with_, without = float(self.found.after[i, j]), float(self.found.before[i, j])
+                if i != j and not np.isnan([with_, without]).any():
+                    rows.append(_pair(site, other, without, with_))
+            group = (site, *self.copies.get(site, ()))
+            whole = float(self.found.value[i])
+            rows += [_pair(a, b, whole, 0.0) for a in group for b in group if a != b]
+        return rows
+
+    @property
+    def stand_ins(self) -> list[tuple[str, str]]:
+        """Pairs of sites of which each is worth next to nothing where the other is."""
+        found = {(r["site"], r["with"]): r["redundancy"] for r in self.redundancy}
+        high = {pair for pair, r in found.items() if r is not None and r >= STANDS_IN}
+        return sorted((a, b) for a, b in high if a < b and (b, a) in high)
+
+    def cautions(self) -> tuple[str, ...]:
+        """Return who is left out, whose rows are another's, and whether no other site helps."""
+        said = [
+            f"{', '.join(map(repr, others))} and {first!r} hold the same rows: they are trained "
+            f"with once, and share one value"
+            for first, others in self.copies.items()
+        ]
+        if self.players and not self.weights.any():
+            said.append(
+                f"no other site has a value above 0: the model is that of {self.user!r} alone"
+            )
+        return (*super().cautions(), *said)
+
+    def arrays(self) -> dict[str, Array]:
+        """Return the coefficients, and all that was found of sites."""
+        values = {name: getattr(self.found, name) for name in Values._fields[:-1]}
+        own = {"leave_one_out": self.leave_one_out, "weights": self.weights}
+        return {**super().arrays(), **values, **own}
+
+    def meta(self) -> dict[str, Any]:
+        """Return names, losses, and how values were found."""
+        names = ("loss_alone", "loss_together", "loss", "level", "use")
+        return {
+            **super().meta(),
+            "players": list(self.players),
+            "copies": {site: list(others) for site, others in self.copies.items()},
+            "orders": self.found.orders,
+            **{name: getattr(self, name) for name in names},
+        }
+
+    @classmethod
+    def restore(cls, arrays: Mapping[str, Array], meta: Mapping[str, Any]) -> Self:
+        """Rebuild the model from what `arrays` and `meta` returned."""
+        values = (np.asarray(arrays[name]) for name in Values._fields[:-1])
+        return cls(
+            **cls.restored(arrays, meta),
+            players=tuple(meta["players"]),
+            copies={site: tuple(others) for site, others in meta["copies"].items()},
+            found=Values(*values, orders=int(meta["orders"])),
+            leave_one_out=np.asarray(arrays["leave_one_out"]),
+            weights=np.asarray(arrays["weights"]),
+            loss_alone=float(meta["loss_alone"]),
+            loss_together=float(meta["loss_together"]),
+            loss=float(meta["loss"]),
+            level=float(meta["level"]),
+            use=str(meta["use"]),
+        )
+
+
+def _pair(site: str, other: str, without: float, with_: float) -> Row:
+    ratio = 1 - with_ / without if without > 0 else None
+    return {
+        "site": site, "with": other, "value_without": without, "value_with": with_,
+        "redundancy": ratio,
+    }  # fmt: skip

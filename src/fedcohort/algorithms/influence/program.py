@@ -1,0 +1,235 @@
+"""What each site is worth to one user: leave-one-out and Shapley's value, on rows held back.
+
+Grimberg, "Privacy-preserving and personalized federated machine learning for medical data", EPFL
+2020, sections 2.2 and 3.3, names influence and leaves it open; made here by Ghorbani & Zou, "Data
+Shapley", ICML 2019. The user's site holds part of its rows back, P. With L and the fit as in
+`training.coalitions`, a coalition S of other sites is worth
+
+    v(S) = −L_P(f_S),   f_S fitted to the user's other rows and to all rows of S              (1)
+
+always with the user. A site's value is φ of `shapley` in this game: exactly where all coalitions
+are no more than `coalitions`, otherwise from orders that are drawn from the study's seed. Then
+
+    select  trains with the sites of φ_i > 0
+    weight  trains with all; a row of site i counts max(φ_i, 0)/max_j φ_j, one of the user 1
+    report  trains with all
+
+Sites whose sums agree to `ALIKE` hold the same rows: they are one player, of which only the first
+is trained with, and which each of g sites has a g-th of the value of. So no site gains by being
+there twice. One that copies another with changes is not found so: `shapley`, eq. (3), shows it.
+
+Revealed: `OwnSums` of each site, once at a common point, and, of logistic and poisson, every round
+at the models of all coalitions; they could be taken from sums, since coalitions differ in single
+sites, so masks would hide nothing. A site tells none that could be of few rows
+(`training.own_rows`). `Losses` of the user's site: one number for each coalition, which
+together tell about as much of its private rows as the sums of a site do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from fedcohort.algorithms.influence.model import InfluenceModel
+from fedcohort.algorithms.influence.settings import InfluenceSettings
+from fedcohort.algorithms.influence.shapley import drawn, exact, leave_one_out
+from fedcohort.algorithms.influence.steps import OwnSums, own_sums
+from fedcohort.arrays import Array
+from fedcohort.numerics.families import Family
+from fedcohort.protocol import DataError, Federation, Task, check_all_answered
+from fedcohort.training.coalitions import (
+    Sums,
+    ascend,
+    gone,
+    judged,
+    law_of,
+    origin_of,
+    unshifted,
+    user_of,
+)
+from fedcohort.training.own_rows import FINE, Hidden, why
+
+#: Sums of two sites that agree to this share are of the same rows.
+ALIKE = 1e-9
+
+
+def fit(fed: Federation, config: InfluenceSettings, task: Task) -> InfluenceModel:
+    """Value the other sites for the user, and train by these values.
+
+    Raises
+    ------
+    SettingError : no user, one that is no site, or a model that is not for the outcome.
+    DataError : no covariates, or the user's rows are too few.
+    SiteUnavailable : a site left during the fit.
+    """
+    law, origin = law_of(config.model, task, "influence"), origin_of(task)
+    user = user_of(fed, config.user, "influence")
+    least = max(task.min_cell, 1) if len(fed.sites) > 1 else 1
+    next(iter(fed.rounds(1)))
+    game = Game(fed, law, user, origin, least, config)
+    refused = {
+        site: why(Hidden(int(one.reason), one.blame), task.features, least)
+        for site, one in game.first.items()
+        if one.reason != FINE
+    }
+    if user in refused:
+        raise DataError(
+            f"site {user!r}, the user, tells no sums of the rows that it does not hold back: "
+            f"{refused[user]}."
+        )
+    copies = game.copies([site for site in game.fed.sites if site not in refused])
+    players = tuple(copies)
+    m = len(players)
+    game.play(players)
+    if 2**m <= config.coalitions:
+        found = exact(game, m)
+    else:
+        rng = task.rng
+        orders = np.stack([rng.permutation(m) for _ in range(config.permutations)])
+        found = drawn(game, m, orders, config.tolerance, config.level)
+    alone, whole = game(np.array([[False] * m, [True] * m]))
+    left_out = leave_one_out(game, m)
+    weights = weights_of(found.value, config.use)
+    gamma, loss = game.trained(weights)
+    fed.record(
+        alone=-alone, together=-whole, final=loss, coalitions=float(len(game.known)),
+    )  # fmt: skip
+    intercept, beta = unshifted(gamma, game.origin)
+    return InfluenceModel(
+        features=task.features,
+        user=user,
+        law=law.name,
+        intercept=intercept,
+        coefficients=beta,
+        left_out=refused,
+        players=players,
+        copies={site: tuple(others) for site, others in copies.items() if others},
+        found=found,
+        leave_one_out=left_out,
+        weights=weights,
+        loss_alone=-float(alone),
+        loss_together=-float(whole),
+        loss=loss,
+        level=config.level,
+        use=config.use,
+    )
+
+
+def weights_of(value: Array, use: str) -> Array:
+    """Return how much a row of each site counts beside one of the user (m,)."""
+    if use == "report" or not len(value):
+        return np.ones(len(value))
+    gain = np.maximum(value, 0.0)
+    return (value > 0).astype(float) if use == "select" else gain / (gain.max() or 1.0)
+
+
+class Game:
+    """v of eq. (1), each coalition fitted and judged once.
+
+    Attributes
+    ----------
+    fed : the sites that answered first.
+    first : their sums at γ = 0, where all fits begin.
+    players : the other sites that have a value, in the order of a coalition's columns.
+    known : coalition → γ (k,) and loss.
+    """
+
+    def __init__(
+        self,
+        fed: Federation,
+        law: Family,
+        user: str,
+        origin: Array,
+        least: int,
+        config: InfluenceSettings,
+    ):
+        self.law, self.user, self.origin, self.least = law, user, origin, least
+        self.held, self.l2 = config.held, config.l2
+        self.players: tuple[str, ...] = ()
+        self.known: dict[bytes, tuple[Array, float]] = {}
+        self.fed = fed
+        self.first = self._ask(np.zeros((1, 1 + len(origin))))
+        if user not in self.first:
+            raise gone(user)
+        self.fed = fed.only(self.first)
+
+    def play(self, players: tuple[str, ...]) -> None:
+        """Ask these sites and the user from now on, and no others."""
+        self.players, self.fed = players, self.fed.only([self.user, *players])
+
+    def copies(self, sites: list[str]) -> dict[str, list[str]]:
+        """Return the first of those that hold the same rows, and the others, without the user."""
+        found: dict[str, list[str]] = {}
+        for site in sites:
+            if site == self.user:
+                continue
+            same = (s for s in found if alike(self.first[s], self.first[site]))
+            held = next(same, None)
+            if held is None:
+                found[site] = []
+            else:
+                found[held].append(site)
+        return found
+
+    def __call__(self, members: Array) -> Array:
+        """Return the values of coalitions (C, m) bool: (C,)."""
+        keys = [row.tobytes() for row in members]
+        new = {k: row for k, row in zip(keys, members, strict=True) if k not in self.known}
+        if new:
+            gamma = self.fitted(np.stack(list(new.values())).astype(float))
+            losses = self.judged(gamma)
+            for key, one, loss in zip(new, gamma, losses.tolist(), strict=True):
+                self.known[key] = one, loss
+        return np.array([-self.known[key][1] for key in keys])
+
+    def trained(self, weights: Array) -> tuple[Array, float]:
+        """Return γ (k,) of the sites with these weights (m,), and the user's loss with it."""
+        if ((weights == 0) | (weights == 1)).all():
+            row = weights.astype(bool)
+            self(row[None])
+            return self.known[row.tobytes()]
+        gamma = self.fitted(weights[None])
+        return gamma[0], float(self.judged(gamma)[0])
+
+    def judged(self, gamma: Array) -> Array:
+        """Return the user's loss of models (C, k) on its private rows: (C,)."""
+        return judged(self.fed, self.user, self.law, self.held, self.origin, gamma, self.least)
+
+    def fitted(self, weights: Array) -> Array:
+        """Return γ (C, k) of coalitions of sites with weights (C, m), all at once."""
+        weights = np.column_stack([np.ones(len(weights)), weights])
+
+        def at(points: Array, which: Array) -> Sums:
+            distinct, place = np.unique(points, axis=0, return_inverse=True)
+            told = self._ask(distinct) if distinct.any() else self.first
+            sums = [told[site] for site in (self.user, *self.players)]
+            part, place = weights[which], place.reshape(-1)
+            by_site = {
+                name: np.stack([getattr(one, name)[place] for one in sums], axis=1)
+                for name in ("deviance", "score", "information")
+            }
+            return Sums(
+                part @ np.array([float(one.rows) for one in sums]),
+                *(np.einsum("cs,cs...->c...", part, by_site[name]) for name in by_site),
+            )
+
+        start = np.zeros((len(weights), 1 + len(self.origin)))
+        return ascend(at, start, self.l2, straight=self.law.name == "gaussian")
+
+    def _ask(self, points: Array) -> Mapping[str, OwnSums]:
+        """Return each site's sums at points (C, k)."""
+        told = self.fed.gather(
+            own_sums, law=self.law.name, user=self.user, held=self.held, origin=self.origin,
+            points=points, least=self.least,
+        )  # fmt: skip
+        if self.players:
+            check_all_answered(self.fed)
+        return told
+
+
+def alike(one: OwnSums, other: OwnSums) -> bool:
+    """Return whether two sites' sums are of the same rows."""
+    names = ("rows", "deviance", "score", "information")
+    pairs = ((np.asarray(getattr(one, n)), np.asarray(getattr(other, n))) for n in names)
+    return all(np.allclose(a, b, rtol=ALIKE, atol=ALIKE * np.abs(a).max()) for a, b in pairs)

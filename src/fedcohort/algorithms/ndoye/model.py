@@ -1,0 +1,95 @@
+"""A model for one user, with the ranking of the other sites that it was trained by."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+
+from fedcohort.arrays import Array
+from fedcohort.protocol import Row
+from fedcohort.training.coalitions import UserModel
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class NdoyeModel(UserModel):
+    """Eq. (2) of `program`.
+
+    Attributes
+    ----------
+    sites : the m other sites that have a model, the best first.
+    transfer, own : L_{S_0}(f_i) and L̂CV_{S_i}(f_i) (m,), in the unit of the loss.
+    chosen : how many of them are trained with.
+    user_loss : the user's own cross-validated loss, for comparison.
+    trained : whether anything was trained; otherwise the model is the user's own.
+    """
+
+    sites: tuple[str, ...]
+    transfer: Array
+    own: Array
+    chosen: int
+    user_loss: float
+    trained: bool
+
+    @property
+    def factors(self) -> Array:
+        """L̂ (m,) of eq. (1), increasing."""
+        return self.transfer - self.own
+
+    @property
+    def ranking(self) -> list[Row]:
+        """One row per site, the best first: its losses, L̂, and whether it is trained with."""
+        columns = zip(
+            self.sites, self.transfer.tolist(), self.own.tolist(), self.factors.tolist(),
+            strict=True,
+        )  # fmt: skip
+        return [
+            {
+                "rank": i + 1,
+                "site": site,
+                "loss_on_user": there,
+                "own_loss": own,
+                "transfer_loss": factor,
+                "chosen": i < self.chosen,
+            }
+            for i, (site, there, own, factor) in enumerate(columns)
+        ]
+
+    @property
+    def choices(self) -> list[Row]:
+        """One row per k: the sites that it includes, and the threshold that includes the same."""
+        return [
+            {"k": k, "threshold": float(self.factors[k - 1]), "sites": ", ".join(self.sites[:k])}
+            for k in range(1, len(self.sites) + 1)
+        ]
+
+    def cautions(self) -> tuple[str, ...]:
+        """Return which sites told nothing, and whether the model is the user's alone."""
+        alone = f"no other site is trained with: the model is that of {self.user!r} alone"
+        said = (alone,) if self.sites and not (self.chosen and self.trained) else ()
+        return (*super().cautions(), *said)
+
+    def arrays(self) -> dict[str, Array]:
+        """Return the coefficients, and the losses."""
+        return {**super().arrays(), "transfer": self.transfer, "own": self.own}
+
+    def meta(self) -> dict[str, Any]:
+        """Return names, and who was chosen."""
+        names = ("chosen", "user_loss", "trained")
+        own = {name: getattr(self, name) for name in names}
+        return {**super().meta(), "sites": list(self.sites), **own}
+
+    @classmethod
+    def restore(cls, arrays: Mapping[str, Array], meta: Mapping[str, Any]) -> Self:
+        """Rebuild the model from what `arrays` and `meta` returned."""
+        return cls(
+            **cls.restored(arrays, meta),
+            sites=tuple(meta["sites"]),
+            transfer=np.asarray(arrays["transfer"]),
+            own=np.asarray(arrays["own"]),
+            chosen=int(meta["chosen"]),
+            user_loss=float(meta["user_loss"]),
+            trained=bool(meta["trained"]),
+        )

@@ -1,0 +1,100 @@
+"""Site steps of `ndoye`: a site's own model with its cross-validated loss, and sums for training.
+
+Folds are drawn by (study seed, site), and of a yes/no outcome hold both kinds in the same shares.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fedcohort.arrays import Array
+from fedcohort.numerics.families import CANONICAL, Family
+from fedcohort.protocol import gathered, message, summed
+from fedcohort.training.coalitions import UserSite, ascend, judge_here, losses, sums_at
+from fedcohort.training.own_rows import FINE, hidden
+
+_TAG = 0x666F6C64
+
+
+@message
+class OwnModel:
+    """A site's model and its loss on rows that it has not seen.
+
+    ``reason`` () and ``blame`` (p,) say why there is none, see `training.own_rows`; ``gamma``
+    (1 + p,), the intercept first, of covariates counted from the origin; ``loss`` ().
+    """
+
+    reason: Array
+    blame: Array
+    gamma: Array
+    loss: Array
+
+
+@message
+class Pooled:
+    """Sums over rows at γ: ``rows`` (), deviance (), score (1 + p,), information (1 + p, 1 + p)."""
+
+    rows: Array
+    deviance: Array
+    score: Array
+    information: Array
+
+
+@gathered
+def own_model(
+    site: UserSite, *, law: str, origin: Array, l2: float, n_folds: int, least: int
+) -> OwnModel:
+    """Fit the site's own model, and average its loss over rows held out in turn.
+
+    A site whose model would tell of few rows says that alone.
+    """
+    x, y = site.data.x - origin, np.asarray(site.data.y, float)
+    kinds = law == "binomial"
+    found = hidden(x, y, 1 + x.shape[1], least, kinds=kinds, crossed=False)
+    if found.reason != FINE:
+        none = np.zeros(1 + x.shape[1])
+        return OwnModel(np.array(found.reason), found.blame, none, np.array(0.0))
+    family = Family(law, CANONICAL[law])
+    fold = folds(y, n_folds, kinds, site.entropy)
+    total = 0.0
+    for k in range(fold.max() + 1):
+        out = fold == k
+        gamma = fitted(family, x[~out], y[~out], l2)
+        total += float(losses(family, x[out], y[out], gamma[None])[0]) * int(out.sum())
+    return OwnModel(np.array(FINE), found.blame, fitted(family, x, y, l2), np.array(total / len(y)))
+
+
+@summed
+def pooled_here(site: UserSite, *, law: str, origin: Array, point: Array) -> Pooled:
+    """Sum the deviance, its slope and its curvature over all rows.
+
+    At `point` (1 + p,), of covariates counted from `origin` (p,).
+    """
+    family, y = Family(law, CANONICAL[law]), np.asarray(site.data.y, float)
+    found = sums_at(family, site.data.x - origin, y, point[None])
+    return Pooled(*(part[0] for part in found))
+
+
+STEPS = (own_model, judge_here, pooled_here)
+
+
+def folds(y: Array, n_folds: int, kinds: bool, entropy: tuple[int, ...]) -> Array:
+    """Return the fold (n,) of each row, from 0; each has rows, and as many as the others or one.
+
+    Parameters
+    ----------
+    kinds : whether to deal rows of y > 0 and the others out alike.
+    """
+    order = np.random.default_rng((*entropy[:2], _TAG)).permutation(len(y))
+    if kinds:
+        order = order[np.argsort(y[order] > 0, kind="stable")]
+    fold = np.empty(len(y), int)
+    fold[order] = np.arange(len(y)) % n_folds
+    return fold
+
+
+def fitted(family: Family, x: Array, y: Array, l2: float) -> Array:
+    """Return γ (1 + p,) of eq. (1) of `training.coalitions` over the rows of one table."""
+    start = np.zeros((1, 1 + x.shape[1]))
+    straight = family.name == "gaussian"
+    return ascend(lambda p, _: sums_at(family, x, y, p), start, l2, straight=straight)[0]

@@ -1,0 +1,56 @@
+"""Weight Erosion: a personalised model, from the sites whose gradients agree with the user's."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from fedcohort.algorithms.weight_erosion.model import LINKS, ErosionModel
+from fedcohort.algorithms.weight_erosion.program import STEPS, fit
+from fedcohort.algorithms.weight_erosion.settings import ErosionSettings
+from fedcohort.protocol import Method, Task
+from fedcohort.training.erosion import check_number
+
+
+def bounds(config: ErosionSettings, task: Task) -> Mapping[str, Collection[Any]]:
+    """Return what the steps of a fit with these settings are asked with (`Method.bounds`)."""
+    model = config.model_of(task)
+    return {
+        "plan": (config.plan(len(task.features), model).text,),
+        "visit": (config.visit,),
+        "draw": range(config.rounds),
+        "past": range(config.rounds),
+        "user": (config.user,) if config.user else (),
+        "link": (LINKS[model],),
+        "explained": (model == "linear",),
+    }
+
+
+def over(config: ErosionSettings, sites: int) -> None:
+    """Refuse two sites."""
+    check_number(sites)
+
+
+METHOD = Method(
+    name="weight_erosion",
+    title="Weight Erosion: a model for one site, from the sites that agree with it",
+    tasks=("classification", "regression", "survival"),
+    paper="Grimberg 2020 (EPFL), Algorithm 1",
+    reveals=(
+        "Each round the user's own gradient, which the coordinator and all sites see; each other "
+        "site's distance from it, one number, and with it the site's weight; the weighted sum of "
+        "the other sites' gradients; once how many records differ in each column, and how far, as "
+        "sums over sites."
+    ),
+    settings=ErosionSettings,
+    fit=fit,
+    model=ErosionModel,
+    steps=STEPS,
+    bounds=bounds,
+    over=over,
+    gives=frozenset({"predict", "summary", "parameters"}),
+    preprocess={"scale": "standard", "impute": "median"},
+    alone={"user": ""},
+)
+
+__all__ = ["METHOD", "ErosionModel", "ErosionSettings", "fit"]

@@ -1,0 +1,72 @@
+"""Weight Erosion: a model for one site, of the sites whose gradients agree with its own.
+
+Grimberg, semester project at EPFL, 2020, section 4.4: Algorithm 1, as `training.erosion` has it, of
+a linear predictor, which starts at 0, or of a perceptron. The penalty is ½λ₂‖W‖² on the first
+layer's weights W; the paper's was on the intercepts, too.
+
+Revealed: once what `data.isolation` asks; each round what `training.erosion` says.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from fedcohort.algorithms.weight_erosion.model import LINKS, ErosionModel
+from fedcohort.algorithms.weight_erosion.settings import ErosionSettings
+from fedcohort.data.isolation import check_columns_apart, isolation
+from fedcohort.models.network import initial
+from fedcohort.protocol import DataError, Federation, NothingToLearn, SettingError, Step, Task
+from fedcohort.training import erosion
+
+
+def fit(fed: Federation, config: ErosionSettings, task: Task) -> ErosionModel:
+    """Train a model for the user's site.
+
+    Raises
+    ------
+    SettingError : no such user, two sites, batches of fewer than `min_cell` rows, or a model that
+        does not go with the outcome.
+    DataError : no covariates.
+    NothingToLearn : the user's rows teach nothing.
+    NotConverged : the learning rate is too high.
+    SiteUnavailable : the user's site, or more than the quorum allows, did not answer.
+    """
+    model = config.model_of(task)
+    user = erosion.owner(fed, config.user)
+    least = task.min_cell if len(fed.sites) > 1 else 1
+    if config.visit == "batch" and 0 < config.batch_size < least:
+        raise SettingError(
+            f"batch_size is {config.batch_size}, and gradients of fewer than {least} rows "
+            f"(min_cell) would tell of single ones. Raise it, or give 0 for all rows."
+        )
+    if not task.features:
+        raise DataError("there are no covariates; name at least one column besides the outcome.")
+    linear = model == "linear"
+    check_columns_apart(fed, task, LINKS[model], outcome=model != "cox", counted=not linear)
+    plan = config.plan(len(task.features), model)
+    start = initial(plan.network, task.seed)
+    found = erosion.train_eroding(
+        fed, config.user, start if config.hidden else np.zeros(len(start)), plan, config.rounds,
+        config.rate_of(model), visit=config.visit, by=config.erosion, min_cell=least,
+    )  # fmt: skip
+    if found.flat == config.rounds:
+        raise NothingToLearn(
+            f"site {user!r} has nothing to learn from: it has fewer than {least} rows, or its "
+            f"gradient was 0 in every round. Take another user, or more rows."
+        )
+    return ErosionModel(
+        features=task.features,
+        model=model,
+        network=plan.network,
+        theta=found.theta,
+        user=user,
+        alpha=found.alpha,
+        rounds=config.rounds,
+        flat=found.flat,
+        alone=found.alone,
+    )
+
+
+STEPS: tuple[Step[..., Any], ...] = (isolation, *erosion.STEPS)

@@ -1,0 +1,358 @@
+"""Regressions of some sites together, judged on the rows of one: the user, whom a model is for.
+
+McCullagh & Nelder, "Generalized Linear Models", 2nd ed. 1989, with the canonical links of
+`numerics.families`. Over sites i of public weights a_i, n_i rows, and deviances D_i, the model is
+
+    γ = argmin Σ a_i D_i(γ) / (2 Σ a_i n_i) + λ/2 ‖β‖²,   γ = (b₀, β)                        (1)
+
+found by Newton's method, its steps halved until (1) does not rise. The loss of a model on n rows is
+
+    L(γ) = c D(γ)/n,   c = 1 for values (the mean squared error), else ½ (the log loss)      (2)
+
+Covariates are counted from a public point, which changes no model: b₀ is not penalised.
+
+Revealed: `Losses` of the user alone: one number for each model that it is asked about.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+
+from fedcohort.arrays import Array
+from fedcohort.data.tables import LabelledTable
+from fedcohort.data.words import known_name
+from fedcohort.numerics.families import CANONICAL, Family, irls_terms
+from fedcohort.numerics.parameters import intercept_row
+from fedcohort.protocol import (
+    DataError,
+    Federation,
+    Fitted,
+    NotConverged,
+    Row,
+    SettingError,
+    Site,
+    SiteUnavailable,
+    Task,
+    gathered,
+    message,
+)
+
+#: What a user calls a model, and the law of its outcome.
+MODELS: Mapping[str, str] = {"linear": "gaussian", "logistic": "binomial", "poisson": "poisson"}
+#: The model of each type of outcome, where none is asked for.
+USUAL = {"continuous": "linear", "binary": "logistic", "count": "poisson"}
+#: What exp(β) is.
+RATIOS = {"binomial": "odds_ratio", "poisson": "rate_ratio"}
+#: A step that gains less than this of (1) is the last one: the next would gain its square.
+GAIN = 1e-12
+#: A fit is given up after so many steps.
+ROUNDS = 60
+
+_TAG = 0x70726976
+
+UserSite = Site[LabelledTable, None]
+
+
+class Sums(NamedTuple):
+    """Sums over rows at C points: ``rows`` (C,) by weight, D (C,), U (C, k), I (C, k, k)."""
+
+    rows: Array
+    deviance: Array
+    score: Array
+    information: Array
+
+
+@message
+class Losses:
+    """Eq. (2) of each of C models on the user's rows (C,); ``few`` () where they are too few."""
+
+    few: Array
+    loss: Array
+
+
+# settings -----------------------------------------------------------------------------
+
+
+def law_of(model: str, task: Task, method: str) -> Family:
+    """Return the law of the outcome, with its canonical link.
+
+    Raises
+    ------
+    SettingError : the model does not go with the outcome.
+    """
+    known = task.outcome or ("binary" if task.kind == "classification" else "continuous")
+    if known not in USUAL:
+        raise SettingError(
+            f"method {method!r} has no model for an outcome of type {known!r}; give a binary, a "
+            f"continuous or a count outcome."
+        )
+    name = USUAL[known] if model == "auto" else model
+    if (name == "logistic") != (known == "binary"):
+        fits = [m for m in MODELS if (m == "logistic") == (known == "binary")]
+        raise SettingError(
+            f"model {name!r} of method {method!r} does not go with a {known} outcome; give "
+            f"{' or '.join(map(repr, fits))}, or auto."
+        )
+    law = MODELS[name]
+    return Family(law, CANONICAL[law])
+
+
+def user_of(fed: Federation, user: str, method: str) -> str:
+    """Return the name of the user's site; where there is one table alone, it is the user's.
+
+    Raises
+    ------
+    SettingError : no site is named, or one that does not exist; sites are listed.
+    """
+    if len(fed.sites) == 1:
+        return fed.sites[0]
+    if not user:
+        shown = ", ".join(fed.sites[:12]) + (", …" if len(fed.sites) > 12 else "")
+        raise SettingError(
+            f"method {method!r} needs 'user', the site that the model is for; there are {shown}."
+        )
+    if user not in fed.sites:
+        raise SettingError(f"setting 'user' of method {method!r}: " + known_site(user, fed))
+    return user
+
+
+def known_site(name: str, fed: Federation) -> str:
+    """Say that there is no such site, and what the nearest or the known ones are."""
+    return known_name("site", name, fed.sites)
+
+
+def origin_of(task: Task) -> Array:
+    """Return the public point (p,) that covariates are counted from.
+
+    Raises
+    ------
+    DataError : there are no covariates.
+    """
+    if not task.features:
+        raise DataError("there are no covariates; name at least one column besides the outcome.")
+    return np.zeros(len(task.features)) if task.origin is None else np.asarray(task.origin, float)
+
+
+# site ---------------------------------------------------------------------------------
+
+
+def halves(n: int, held: int, entropy: tuple[int, ...]) -> tuple[Array, Array]:
+    """Split rows 0…n−1 of the user into those trained on and the private ones, both increasing.
+
+    Depends on (study seed, site) alone: the same in all calls.
+
+    Parameters
+    ----------
+    held : private rows, in percent of all. It is a whole number so that a site holds it against
+        the study: two shares that differ in one row would tell that row.
+    """
+    order = np.random.default_rng((*entropy[:2], _TAG)).permutation(n)
+    private = round(held * n / 100)
+    return np.sort(order[private:]), np.sort(order[:private])
+
+
+def sums_at(law: Family, x: Array, y: Array, points: Array) -> Sums:
+    """Return the sums of rows x (n, p), y (n,) at points (C, 1 + p), each row of weight 1."""
+    z = np.column_stack([np.ones(len(y)), x])
+    found = [irls_terms(law, z, y, np.zeros(1), np.ones(1), point) for point in points]
+    k = z.shape[1]
+    return Sums(
+        np.full(len(points), float(len(y))),
+        np.array([f.deviance for f in found]),
+        np.array([f.score for f in found]).reshape(-1, k),
+        np.array([f.information for f in found]).reshape(-1, k, k),
+    )
+
+
+def losses(law: Family, x: Array, y: Array, points: Array) -> Array:
+    """Return eq. (2) of models (C, 1 + p) on rows x (n, p), y (n,): (C,)."""
+    part = 1.0 if law.name == "gaussian" else 0.5
+    return part * sums_at(law, x, y, points).deviance / max(len(y), 1)
+
+
+@gathered
+def judge_here(
+    site: UserSite, *, law: str, user: str, held: int, origin: Array, points: Array, least: int
+) -> Losses:
+    """Average the loss of models over the user's private rows, or over all where none are.
+
+    The models are `points` (C, 1 + p); `held` percent of the rows are private, or 0 for all.
+
+    Raises
+    ------
+    DataError : this is another site than the user's.
+    """
+    if site.name != user:
+        raise DataError(f"site {site.name!r} judges no models: it is not that of the user.")
+    rows = halves(len(site.data.y), held, site.entropy)[1] if held else slice(None)
+    x, y = site.data.x[rows] - origin, site.data.y[rows]
+    few = len(y) < max(least, 1)
+    found = np.zeros(0) if few else losses(Family(law, CANONICAL[law]), x, y, points)
+    return Losses(np.array(few), found)
+
+
+# coordinator --------------------------------------------------------------------------
+
+
+def judged(
+    fed: Federation, user: str, law: Family, held: int, origin: Array, points: Array, least: int
+) -> Array:
+    """Return the user's loss of each model (C, 1 + p): (C,).
+
+    Raises
+    ------
+    DataError : the user has too few rows to judge by.
+    SiteUnavailable : the user's site does not answer.
+    """
+    told = fed.only([user]).gather(
+        judge_here, law=law.name, user=user, held=held, origin=origin, points=points, least=least
+    )
+    if told[user].few:
+        raise DataError(
+            f"site {user!r}, the user, has fewer than {least} rows to judge models by (min_cell)."
+        )
+    return told[user].loss
+
+
+def gone(user: str) -> SiteUnavailable:
+    """Return the error of a user's site that does not answer."""
+    return SiteUnavailable(
+        f"site {user!r}, the user that the model is for, did not answer. Bring it back and "
+        f"--resume, or name another user."
+    )
+
+
+def ascend(at: Callable[[Array, Array], Sums], start: Array, l2: float, *, straight: bool) -> Array:
+    """Minimise eq. (1) for C objectives at once.
+
+    Parameters
+    ----------
+    at : points (c, k) and of which objectives they are (c,) → their sums.
+    start : γ (C, k).
+    l2 : λ > 0.
+    straight : whether D is a square, so that the first step is the last.
+
+    Returns
+    -------
+    gamma : (C, k).
+
+    Raises
+    ------
+    NotConverged : `ROUNDS` steps were too few.
+    """
+    base, value = start.astype(float), np.full(len(start), np.inf)
+    step, live = np.zeros_like(base), np.arange(len(start))
+    ridge = np.r_[0.0, np.full(base.shape[1] - 1, l2)]
+    for _ in range(ROUNDS):
+        if not len(live):
+            return base
+        tried = base[live] + step[live]
+        here = at(tried, live)
+        height = here.deviance / (2 * here.rows) + 0.5 * (ridge * tried**2).sum(axis=1)
+        worse = ~(height <= value[live] + GAIN * (1 + np.abs(height)))
+        step[live[worse]] /= 2
+        fine = live[~worse]
+        base[fine], value[fine] = tried[~worse], height[~worse]
+        n = here.rows[~worse, None]
+        slope = here.score[~worse] / n - ridge * base[fine]
+        bent = here.information[~worse] / n[..., None] + np.diag(ridge)
+        step[fine] = np.linalg.solve(bent, slope[..., None])[..., 0]
+        gain = (step[fine] * slope).sum(axis=1)
+        done = fine[np.full(len(fine), True) if straight else gain < GAIN]
+        base[done] += step[done]
+        live = np.setdiff1d(live, done)
+    if not len(live):
+        return base
+    raise NotConverged(
+        f"{len(live)} of {len(start)} regressions did not end in {ROUNDS} steps. Raise l2, or "
+        f"standardise the covariates (scale)."
+    )
+
+
+# model --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class UserModel(Fitted):
+    """A generalised linear model for one user, and what was found of the other sites.
+
+    Attributes
+    ----------
+    features : names of the covariates, in order (p,).
+    user : the site that the model is for.
+    law : of the outcome.
+    intercept, coefficients : b₀, the linear predictor at x = 0, and β (p,).
+    left_out : why a site told nothing, by site.
+    """
+
+    features: tuple[str, ...]
+    user: str
+    law: str
+    intercept: float
+    coefficients: Array
+    left_out: Mapping[str, str]
+
+    @property
+    def family(self) -> Family:
+        """The law with its link."""
+        return Family(self.law, CANONICAL[self.law])
+
+    def predict(self, x: Array) -> Array:
+        """Return the expected outcome, a probability of a yes/no, of each row of x (n, p): (n,)."""
+        return self.family.inverse(self.intercept + np.asarray(x, float) @ self.coefficients)
+
+    def summary(self) -> list[Row]:
+        """Return one row per covariate: its coefficient, without an error (see the method)."""
+        ratio = RATIOS.get(self.law, "")
+        pairs = zip(self.features, self.coefficients.tolist(), strict=True)
+        return [
+            {"covariate": name, "coefficient": b}
+            | ({ratio: math.exp(min(b, 709.0))} if ratio else {})
+            for name, b in pairs
+        ]
+
+    def parameters(self, times: Array) -> list[Row]:
+        """Return the intercept, and how a prediction is made."""
+        return [intercept_row(self.intercept, None, 0.95, CANONICAL[self.law])]
+
+    def cautions(self) -> tuple[str, ...]:
+        """Return which sites told nothing."""
+        return tuple(f"site {site!r} is left out: {why}" for site, why in self.left_out.items())
+
+    def arrays(self) -> dict[str, Array]:
+        """Return b₀ and β."""
+        return {"intercept": np.array(self.intercept), "coefficients": self.coefficients}
+
+    def meta(self) -> dict[str, Any]:
+        """Return names, the user, the law, and who was left out."""
+        return {
+            "features": list(self.features), "user": self.user, "law": self.law,
+            "left_out": dict(self.left_out),
+        }  # fmt: skip
+
+    @classmethod
+    def restore(cls, arrays: Mapping[str, Array], meta: Mapping[str, Any]) -> Self:
+        """Rebuild the model from what `arrays` and `meta` returned."""
+        return cls(**cls.restored(arrays, meta))
+
+    @classmethod
+    def restored(cls, arrays: Mapping[str, Array], meta: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the fields that all models for a user have."""
+        return {
+            "features": tuple(meta["features"]),
+            "user": str(meta["user"]),
+            "law": str(meta["law"]),
+            "intercept": float(arrays["intercept"]),
+            "coefficients": np.asarray(arrays["coefficients"]),
+            "left_out": dict(meta["left_out"]),
+        }
+
+
+def unshifted(gamma: Array, origin: Array) -> tuple[float, Array]:
+    """Return b₀ and β (p,) of γ (1 + p,), whose covariates count from `origin` (p,)."""
+    return float(gamma[0] - gamma[1:] @ origin), gamma[1:]

@@ -1,0 +1,415 @@
+"""Weight Erosion: gradient descent for one user, in which sites unlike the user's count ever less.
+
+Grimberg, "Privacy-preserving and personalized federated machine learning for medical data",
+semester project, EPFL, 2020, Algorithm 1. Every site starts with α_i = 1, and the user's, site 0,
+keeps it. With mean gradients g_i of each site's batch at θ, in round r
+
+    d_i = ‖g_i − g_0‖ / ‖g_0‖                                                             (1)
+    α_i ← max(0, α_i − (1 + p_s k_i) p_d d_i),   k_i = ⌊(r_i − 1) b / |S_i|⌋              (2)
+    θ ← θ − η Σ_i α_i g_i / Σ_i α_i                                                       (3)
+
+k_i is how often a row of the site has been used on average, r_i the rounds that it took part in
+(the paper's r, where sites come and go; see errata). Who joins later starts at the median of all α.
+A batch has b rows, or all of a smaller site (`batch`), or all rows (`full`: k_i = r_i − 1). Or g_i
+is (θ − θ_i)/η, where θ_i is what some passes of gradient descent make of θ (`local`: k_i is r_i − 1
+times the passes), so that (3) is a mean of models.
+
+With full gradients ‖g_0‖ → 0 at the user's own optimum, where d_i has no bound: all sites lose
+their weight, and what is left is the user's model (the paper's example 4). So that nothing is
+divided by 0, a round in which ‖g_0‖ is below 10⁻⁹ of the largest yet (or 10⁻¹⁴) teaches nothing,
+and takes no weight.
+
+Revealed, each round: `Slope`, the user's own gradient, to the coordinator and to all sites, and its
+loss; `Distance` of each other site, and with it α_i, to all; Σ_{i≠0} α_i g_i, `Weighed`, as a sum
+alone. The distances of many rounds are as many equations about a site's totals.
+
+A sum over the user and one other site would tell that site's gradient, the user's being known. So
+of three sites or more, the last one that has a weight is left out of (3); two sites are refused.
+Weights are told to all with the sum that they are for, and a site gives nothing where no other has
+at least 1 % of the largest. Of two sites that are left, each can work out the other's part from the
+next θ: from three up, that takes two in league. Not looked at: weights of sites that do not exist;
+and sites that leave between the two calls of a round.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from fedcohort.arrays import Array
+from fedcohort.models.network import network
+from fedcohort.protocol import (
+    Federation,
+    NotConverged,
+    Refused,
+    SettingError,
+    Site,
+    gathered,
+    message,
+    per_site,
+    summed,
+)
+from fedcohort.training.local import penalise, train
+from fedcohort.training.plan import Plan
+from fedcohort.training.reach import length
+from fedcohort.training.rows import rows_of
+
+#: What a site computes in a round; see the header.
+VISITS = ("batch", "full", "local")
+#: Below this part of the largest yet, or this length, the user's gradient counts as 0.
+FLAT, ROUNDING = 1e-9, 1e-14
+#: Others with a weight that a sum needs, and the part of the largest that is one.
+HIDDEN, HEAVY = 2, 0.01
+#: Room for rounding where a gradient's length is held against its distance.
+ROOM = 1e-6
+
+#: What a round's batch is drawn with, beside study seed, site and round.
+TAG = 0x65726F64
+
+
+@dataclass(frozen=True, kw_only=True)
+class Erosion:
+    """How fast weights fall, eq. (2).
+
+    Attributes
+    ----------
+    distance : p_d ≥ 0. 0 is gradient descent on the mean over sites.
+    size : p_s ≥ 0, for rows that were used before.
+    """
+
+    distance: float = 0.01
+    size: float = 0.2
+
+    def __call__(self, alpha: float, d: float, passes: float) -> float:
+        """Return the next α of a site with α, d and k."""
+        return max(0.0, alpha - (1.0 + self.size * passes) * self.distance * d)
+
+
+@dataclass
+class Weights:
+    """The α of sites other than the user's, and how often each took part.
+
+    Attributes
+    ----------
+    alpha : of each site that has taken part.
+    past : rounds that each site took part in.
+    """
+
+    alpha: dict[str, float] = field(default_factory=dict[str, float])
+    past: dict[str, int] = field(default_factory=dict[str, int])
+
+    def erode(self, told: Mapping[str, Distance], by: Erosion) -> dict[str, float]:
+        """Lower the α of the sites that took part; return these.
+
+        A site that is new starts at 1, or where others are known at the median of all α, with the
+        user's, before this round.
+        """
+        late = float(np.median([1.0, *self.alpha.values()]))
+        came = {site: d for site, d in told.items() if d.part}
+        for site, d in came.items():
+            now = self.alpha.get(site, late)
+            self.alpha[site] = by(now, float(d.distance), float(d.passes))
+            self.past[site] = self.past.get(site, 0) + 1
+        return {site: self.alpha[site] for site in came}
+
+
+@message(parameters=["gradient"])
+class Slope:
+    """The user's g_0 (P,), its loss (), and whether its rows could teach anything ()."""
+
+    gradient: Array
+    loss: Array
+    part: Array
+
+    def fault(self, asked: Mapping[str, Any]) -> str:
+        """Return what is wrong with one site's reply; see `protocol.updates`."""
+        return _shape_fault(self.gradient, asked["theta"], self.loss, self.part)
+
+
+@message
+class Distance:
+    """d_i () of eq. (1), k_i () of eq. (2), and whether the site takes part in this round ()."""
+
+    distance: Array
+    passes: Array
+    part: Array
+
+    def fault(self, asked: Mapping[str, Any]) -> str:
+        """Return what is wrong with one site's reply; see `protocol.updates`."""
+        if self.distance.shape or self.passes.shape or self.part.shape:
+            return "a distance that is not one number."
+        most = asked["past"] * Plan.of(asked["plan"]).epochs
+        if self.distance < 0 or self.part not in (0, 1) or not 0 <= self.passes <= most:
+            return "a distance, or a number of passes, that there cannot be."
+        return ""
+
+
+@message(parameters=["gradient"])
+class Weighed:
+    """α_i g_i (P,) and α_i () of one site."""
+
+    gradient: Array
+    weight: Array
+
+    def fault(self, asked: Mapping[str, Any]) -> str:
+        """Return what is wrong with one site's reply; see `protocol.updates`."""
+        if why := _shape_fault(self.gradient, asked["theta"], self.weight):
+            return why
+        given = asked["alphas"] == self.weight
+        if self.weight and not given.any():
+            return "another weight than any that was told."
+        most = float(self.weight) * max(asked["longest"][given], default=0.0)
+        far = bool(length(self.gradient) > (1.0 + ROOM) * most)
+        return "a gradient longer than its distance from the user's lets it be." * far
+
+
+# site ---------------------------------------------------------------------------------
+
+
+@gathered
+def tell_slope(
+    site: Site[Any, None], *, theta: Array, plan: str, visit: str, rate: float, draw: int,
+    user: str, min_cell: int,
+) -> Slope:  # fmt: skip
+    """Tell the gradient of the rows of the site that the model is for."""
+    if user not in ("", site.name):
+        raise Refused(
+            "user", f"site {site.name!r} tells its gradient to nobody: the model is for {user!r}."
+        )
+    found = slope_of(site, theta, plan, visit, rate, draw, min_cell)
+    if found is None:
+        return Slope(np.zeros(len(theta)), np.array(0.0), np.array(0.0))
+    return Slope(found[0], np.array(found[1]), np.array(1.0))
+
+
+@gathered
+def tell_distance(
+    site: Site[Any, None], *, theta: Array, own: Array, plan: str, visit: str, rate: float,
+    draw: int, past: int, min_cell: int,
+) -> Distance:  # fmt: skip
+    """Tell how far the gradient of this site's rows is from the user's, eq. (1).
+
+    own : g_0 (P,). past : rounds that this site took part in before.
+    """
+    found = slope_of(site, theta, plan, visit, rate, draw, min_cell)
+    if found is None:
+        return Distance(np.array(0.0), np.array(0.0), np.array(0.0))
+    p, n = Plan.of(plan), len(site.data.x)
+    used = {"batch": min(p.batch_size or n, n), "full": n, "local": p.epochs * n}[visit]
+    d = length(found[0] - own) / length(own)
+    return Distance(np.array(d), np.array(float(past * used // n)), np.array(1.0))
+
+
+@summed
+def weigh_slope(
+    site: Site[Any, None], *, theta: Array, alphas: Array, longest: Array, marks: Array,
+    plan: str, visit: str, rate: float, draw: int, min_cell: int,
+) -> Weighed:  # fmt: skip
+    """Give the gradient of this site's rows times its weight, of the same rows as its distance.
+
+    alphas : α (K,). longest : ‖g_0‖ (1 + d_i) (K,). marks : of the sites that these are of (K,).
+    """
+    nothing = Weighed(np.zeros(len(theta)), np.array(0.0))
+    alpha = float(alphas[marks == mark_of(site.name)].sum())
+    if not alpha:
+        return nothing
+    if not hides(alphas) or alphas.min() < 0 or alphas.max() > 1:
+        raise Refused(
+            "weights",
+            f"site {site.name!r} would be alone in the sum of gradients: fewer than {HIDDEN} sites "
+            f"besides the user's have a weight, up to 1, of {HEAVY:.0%} of the largest.",
+        )
+    found = slope_of(site, theta, plan, visit, rate, draw, min_cell)
+    return nothing if found is None else Weighed(alpha * found[0], np.array(alpha))
+
+
+def slope_of(
+    site: Site[Any, None], theta: Array, plan: str, visit: str, rate: float, draw: int, least: int
+) -> tuple[Array, float] | None:
+    """Return g_i (P,) of a round, and the loss there; None of rows that can teach nothing.
+
+    Parameters
+    ----------
+    visit : one of `VISITS`. rate : η, of a `local` one.
+    draw : number of the round, with which a batch is drawn: the same rows in all calls of a round.
+    least : fewest rows that are told of.
+    """
+    p, entropy = Plan.of(plan), (*site.entropy[:2], draw, TAG)
+    rows = rows_of(site.data, p, entropy)
+    n = len(rows.x)
+    if n < max(least, 1) or not rows.informative:
+        return None
+    if visit == "local":
+        left, loss = train(theta, rows, p, rate, entropy)
+        return (theta - left) / rate, loss
+    if visit == "batch" and 0 < p.batch_size < n:
+        rows = rows.take(batch_of(n, p.batch_size, entropy))
+        if not rows.informative:
+            return None
+    net = network(p.network, p.dtype, p.device)
+    net.load(theta)
+    loss = rows.pull(net) + penalise(net, p)
+    return net.gradient(), loss
+
+
+def batch_of(n: int, size: int, entropy: tuple[int, ...]) -> Array:
+    """Return so many of n rows, by number, in increasing order."""
+    return np.sort(np.random.default_rng(entropy).choice(n, size, replace=False))
+
+
+# coordinator --------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Eroded:
+    """What a training came to.
+
+    Attributes
+    ----------
+    theta : θ (P,).
+    alpha : of each site that took part, the user's 1.
+    flat : rounds that taught nothing, as the user's gradient was 0.
+    alone : site → rounds in which it was left out as the last that had a weight.
+    """
+
+    theta: Array
+    alpha: dict[str, float]
+    flat: int
+    alone: dict[str, int]
+
+
+def train_eroding(
+    fed: Federation,
+    user: str,
+    theta: Array,
+    plan: Plan,
+    rounds: int,
+    rate: float,
+    *,
+    visit: str,
+    by: Erosion,
+    min_cell: int,
+    after: Callable[[Array], None] | None = None,
+) -> Eroded:
+    """Descend from θ (P,) by eq. (3), one step a round.
+
+    Parameters
+    ----------
+    user : name of the site that the model is for; "" for the only one.
+    rate : η > 0. visit : one of `VISITS`.
+    min_cell : fewest rows of a site that takes part.
+    after : told θ after each step.
+
+    Raises
+    ------
+    SettingError : two sites, or no such user.
+    NotConverged : θ left the range of floating point.
+    SiteUnavailable : the user's site, or more than the quorum allows, did not answer.
+    """
+    own = owner(fed, user)
+    others = fed.only([s for s in fed.sites if s != own])
+    held, steepest, flat = Weights(), 0.0, 0
+    alone: dict[str, int] = {}
+    for r in fed.rounds(rounds):
+        told = fed.only([own]).gather(
+            tell_slope, theta=theta, plan=plan.text, visit=visit, rate=rate, draw=r, user=user,
+            min_cell=min_cell,
+        )[own]  # fmt: skip
+        norm = length(told.gradient)
+        steepest = max(steepest, norm)
+        seen = {"loss": float(told.loss), "gradient": norm}
+        if norm <= max(FLAT * steepest, ROUNDING):
+            flat += 1
+            fed.record(**seen)
+            continue
+        weights: dict[str, float] = {}
+        found: dict[str, Distance] = {}
+        if others.sites:
+            found = others.gather(
+                tell_distance, theta=theta, own=told.gradient, plan=plan.text, visit=visit,
+                rate=rate, draw=r, past=per_site({s: held.past.get(s, 0) for s in others.sites}),
+                min_cell=min_cell,
+            )  # fmt: skip
+            weights = held.erode(found, by)
+        for site, alpha in weights.items():
+            seen |= {f"alpha {site}": alpha, f"distance {site}": float(found[site].distance)}
+        heavy = {site: alpha for site, alpha in weights.items() if alpha}
+        gradient, weight = told.gradient, 1.0
+        if hides(alphas := np.array([*heavy.values()])):
+            total = fed.sum(
+                weigh_slope, theta=theta, alphas=alphas,
+                longest=np.array([norm * (1.0 + float(found[s].distance)) for s in heavy]),
+                marks=np.array([mark_of(s) for s in heavy]), plan=plan.text, visit=visit, rate=rate,
+                draw=r, min_cell=min_cell,
+            )  # fmt: skip
+            gradient, weight = gradient + total.gradient, weight + float(total.weight)
+        else:
+            alone |= {site: alone.get(site, 0) + 1 for site in heavy}
+        theta = theta - rate / weight * gradient
+        if after is not None:
+            after(theta)
+        fed.record(**seen)
+        if not math.isfinite(length(theta)):
+            raise NotConverged(
+                f"the model left the range of numbers in round {r + 1}. Lower learning_rate from "
+                f"{rate:g}."
+            )
+    return Eroded(theta, {own: 1.0, **held.alpha}, flat, alone)
+
+
+def owner(fed: Federation, user: str) -> str:
+    """Return the site that the model is for.
+
+    Raises
+    ------
+    SettingError : there is none of that name, or there are two sites.
+    """
+    check_number(len(fed.sites))
+    if not user and len(fed.sites) == 1:
+        return fed.sites[0]
+    if user not in fed.sites:
+        given = f"is {user!r}, which is no site" if user else "is not given"
+        raise SettingError(
+            f"setting 'user' {given}; name the site that the model is for: {', '.join(fed.sites)}."
+        )
+    return user
+
+
+def check_number(sites: int) -> None:
+    """Refuse two sites.
+
+    Raises
+    ------
+    SettingError : there are two.
+    """
+    if sites == 2:
+        raise SettingError(
+            "Weight Erosion over 2 sites would tell the other site's gradient, as the user's is "
+            "known; it needs 3 sites or more. Ask another site to join."
+        )
+
+
+def hides(alphas: Array) -> bool:
+    """Return whether at least `HIDDEN` of the weights (K,) are `HEAVY` beside the largest."""
+    return bool((alphas > 0).any() and (alphas >= HEAVY * alphas.max()).sum() >= HIDDEN)
+
+
+def mark_of(site: str) -> int:
+    """Return a number below 2⁶³ for a site's name, by which it finds its place in an array."""
+    return int.from_bytes(hashlib.blake2b(site.encode(), digest_size=8).digest(), "big") >> 1
+
+
+def _shape_fault(gradient: Array, theta: Array, *numbers: Array) -> str:
+    if gradient.shape != theta.shape or gradient.dtype != np.float64:
+        return "a gradient of another shape or type than the model that it was sent."
+    if any(a.shape or a.dtype != np.float64 for a in numbers):
+        return "a loss or weight that is not one real number."
+    return ""
+
+
+STEPS = (tell_slope, tell_distance, weigh_slope)

@@ -1,0 +1,118 @@
+"""Whether what one site tells of its rows alone could be told of few of them.
+
+A site that shows its own coefficients, or the sums that they are made of, is protected by no other
+site's rows. With m = `min_cell`, it tells nothing but the reason where
+
+    few         there are fewer than m rows more than coefficients
+    kinds       fewer than m rows are of one kind of outcome, of an outcome that has kinds
+    rare        1 to m − 1 rows have not the most common value of a covariate
+    cells       1 to m − 1 rows of one kind have one value of a covariate of two values; of k
+                coefficients, where all covariates are so and have no more patterns than
+                k (k + 3)/2, each of which they could tell: one value, or one pattern
+    crossed     1 to m − 1 rows have one pair of values of two such covariates; of sums alone
+    alone       one row has nearly all of the squares of a column about its median
+    near        a column is told by others in all but few rows (`data.differences`)
+
+A covariate that does not vary is none of these: a penalty leaves it out.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from fedcohort.arrays import Array
+from fedcohort.data.differences import own_differences
+from fedcohort.numerics.blame import quoted
+from fedcohort.privacy.disclosure.records import lone
+
+#: Why a site tells nothing.
+FINE, FEW, KINDS, RARE, CELLS, CROSSED, ALONE, NEAR = range(8)
+
+
+class Hidden(NamedTuple):
+    """A reason, `FINE` for none, and the covariates (p,) that it is about."""
+
+    reason: int
+    blame: Array
+
+
+def hidden(
+    x: Array, y: Array, coefficients: int, least: int, *, kinds: bool, crossed: bool
+) -> Hidden:
+    """Return why rows may not be told of, or that they may.
+
+    Parameters
+    ----------
+    x, y : (n, p), (n,).
+    coefficients : k.
+    kinds : whether y is of two kinds, 0 and 1.
+    crossed : whether sums of products of covariates are told as well.
+    """
+    nobody = np.zeros(x.shape[1], bool)
+    if len(x) - coefficients < max(least, 1):
+        return Hidden(FEW, nobody)
+    kind = np.asarray(y > 0, int)
+    if kinds and min(kind.sum(), len(kind) - kind.sum()) < max(least, 1):
+        return Hidden(KINDS, nobody)
+    if least < 2:
+        return Hidden(FINE, nobody)
+    columns = np.column_stack([x, y])
+    squares = (columns - np.median(columns, axis=0)) ** 2
+    far = lone(squares.sum(axis=0), (squares**2).sum(axis=0))
+    if far[-1] and not kinds:
+        return Hidden(ALONE, nobody)
+    apart = np.array([len(x) - np.unique(c, return_counts=True)[1].max() for c in x.T], int)
+    places = [np.unique(c, return_inverse=True)[1] for c in x.T]
+    two = [i for i, place in enumerate(places) if place.max() == 1]
+    pattern = np.unique(x, axis=0, return_inverse=True)[1].reshape(-1)
+    varied = np.flatnonzero(apart)
+    told = coefficients * (coefficients + 3) // 2
+    patterned = len(two) == len(varied) and pattern.max() < told
+    cells = [i for i in two if kinds and _few(places[i], kind, least)]
+    small = kinds and patterned and not crossed and _few(pattern, kind, least)
+    pairs = [(i, j) for i in two for j in two if i < j and _few(places[i], places[j], least)]
+    near = nobody.copy()
+    if len(varied) > 1:
+        near[varied] = own_differences(x[:, varied], least)
+    tried = (
+        Hidden(RARE, (apart > 0) & (apart < least)),
+        Hidden(CELLS, _marked(nobody, [(i,) for i in cells] if crossed or patterned else [])),
+        Hidden(CELLS, _marked(nobody, [(i,) for i in two] if small else [])),
+        Hidden(CROSSED, _marked(nobody, pairs if crossed else [])),
+        Hidden(ALONE, far[:-1]),
+        Hidden(NEAR, near),
+    )
+    return next((one for one in tried if one.blame.any()), Hidden(FINE, nobody))
+
+
+def why(found: Hidden, names: tuple[str, ...], least: int) -> str:
+    """Say why a site tells nothing, and what helps."""
+    blame = quoted([n for n, b in zip(names, found.blame.tolist(), strict=True) if b])
+    return {
+        FEW: f"fewer than {least} rows more than coefficients (min_cell); join it with another",
+        KINDS: f"fewer than {least} rows of one kind of outcome (min_cell); join it with another",
+        RARE: f"fewer than {least} rows differ from the most common value of {blame} (min_cell); "
+        f"drop it, or join rare levels (pool_levels)",
+        CELLS: f"fewer than {least} rows of one kind of outcome have one value of {blame} "
+        f"(min_cell); drop it, or join rare levels (pool_levels)",
+        CROSSED: f"fewer than {least} rows have one pair of values of {blame} (min_cell); drop "
+        f"one, or join rare levels (pool_levels)",
+        ALONE: f"one row is so far from the others in {blame or 'the outcome'} that sums tell "
+        f"it; correct it, or cut the column to a limit (winsorise)",
+        NEAR: f"{blame}: one is told by the others but for fewer than {least} rows (min_cell); "
+        f"drop one",
+    }[int(found.reason)]
+
+
+def _few(one: Array, other: Array, least: int) -> bool:
+    counts = np.bincount(2 * one + other)
+    return bool(((counts > 0) & (counts < least)).any())
+
+
+def _marked(nobody: Array, groups: list[tuple[int, ...]]) -> Array:
+    out = nobody.copy()
+    for group in groups:
+        out[list(group)] = True
+    return out

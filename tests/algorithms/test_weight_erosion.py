@@ -1,0 +1,181 @@
+"""A personalised model, as a notebook user fits it: of all outcomes, and of inputs that are odd."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pandas as pd
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy.special import expit
+
+import fedcohort as fc
+from fedcohort.data.tables import LabelledTable
+from fedcohort.models.losses import LOSSES
+
+SIZES = {"north": 120, "south": 300, "east": 260, "west": 300}
+
+
+def drawn(seed, n, flip=1.0):
+    """Return rows whose every outcome follows a + b, or its opposite."""
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(n, 2))
+    f = flip * (x @ [1.0, -0.8])
+    time = np.round(rng.exponential(np.exp(-f)), 4) + 0.001
+    return pd.DataFrame(x, columns=["a", "b"]).assign(
+        yes=(rng.random(n) < expit(1.5 * f)).astype(int),
+        value=f + 0.5 * rng.normal(size=n),
+        count=rng.poisson(np.exp(0.6 * f)),
+        time=time,
+        event=(rng.random(n) < 0.8).astype(int),
+    )
+
+
+FRAMES = {s: drawn(k, n, -1.0 if s == "west" else 1.0) for k, (s, n) in enumerate(SIZES.items())}
+OUTCOMES = {
+    "logistic": fc.Binary("yes"),
+    "linear": fc.Continuous("value"),
+    "poisson": fc.Count("count"),
+    "cox": fc.Survival("time", "event"),
+}
+
+
+def cohort(model="logistic", frames=FRAMES):
+    outcome = OUTCOMES[model]
+    columns = ["a", "b", *outcome.columns]
+    return fc.simulate({s: f[columns] for s, f in frames.items()}, outcome=outcome)
+
+
+def fitted(model="logistic", frames=FRAMES, **settings):
+    with warnings.catch_warnings(action="ignore"):
+        return fc.fit(
+            "weight_erosion", cohort(model, frames), **{"user": "north", "model": model, **settings}
+        )
+
+
+@pytest.mark.parametrize("model", OUTCOMES)
+def test_of_every_outcome_the_site_that_is_the_other_way_round_loses_its_weight(model):
+    fit = fitted(model)
+    alpha = fit.model.alpha
+    assert alpha["north"] == 1.0
+    assert alpha["west"] == 0.0 < min(alpha["south"], alpha["east"])
+    signs = np.sign(fit.summary.set_index("covariate").coefficient)
+    assert (signs["a"], signs["b"]) == (1.0, -1.0)
+    blind = drawn(9, 500)
+    seen = fit.predict(blind)
+    target = blind["time"].rank(ascending=False) if model == "cox" else blind[OUTCOMES[model].y]
+    assert np.corrcoef(seen, target)[0, 1] > 0.3
+    assert (fit.history["alpha west"].diff().dropna() <= 0).all()
+    assert set(fit.history) >= {"loss", "gradient", "alpha south", "distance south"}
+
+
+def test_predictions_are_those_of_the_coefficients():
+    fit = fitted(scale="none")
+    rows = drawn(9, 50)
+    named = {r["name"]: r["value"] for r in fit.model.parameters(np.zeros(0))}
+    f = named.pop("intercept") + rows[["a", "b"]].to_numpy() @ fit.model.coefficients
+    assert_allclose(fit.predict(rows), expit(f), rtol=1e-12)
+    assert named == {f"weight of {site}": a for site, a in fit.model.alpha.items()}
+
+
+def test_a_network_has_weights_of_sites_and_no_coefficients():
+    fit = fitted(hidden=(3,), rounds=5)
+    assert fit.summary.empty
+    assert {r["name"] for r in fit.model.parameters(np.zeros(0))} == {
+        f"weight of {site}" for site in SIZES
+    }
+
+
+def test_two_runs_a_saved_model_and_masked_sums_give_the_same_arrays(tmp_path):
+    one = fitted()
+    one.save(tmp_path / "model")
+    back = fc.load(tmp_path / "model")
+    assert back.model.alpha == one.model.alpha
+    for other in (fitted(), fitted(secure_aggregation=True), back):
+        assert_array_equal(other.model.theta, one.model.theta)
+    assert_array_equal(fitted(seed=1).model.theta == one.model.theta, False)
+
+
+@pytest.mark.parametrize("scope", ["isolated", "centralised"])
+def test_alone_it_is_gradient_descent_without_weights(scope):
+    fits = fitted(strategy=scope, rounds=400, visit="full", l2=0.0, user="", learning_rate=1)
+    for name, fit in (fits.sites or {"": fits}).items():
+        rows = FRAMES[name] if name else pd.concat(FRAMES.values())
+        fed = fc.simulate({"all": rows[["a", "b", "yes"]]}, outcome=fc.Binary("yes"))
+        exact = fc.fit("logistic", fed)
+        assert_allclose(fit.predict(rows), exact.predict(rows), atol=2e-4)
+        assert not [c for c in fit.history if c.startswith("alpha")]
+
+
+def test_the_last_site_with_a_weight_is_warned_of():
+    frames = {s: FRAMES[s] for s in ("north", "south", "west")}
+    with pytest.warns(UserWarning, match=r"'south' was left out of \d+ of 30 rounds, in which it"):
+        fc.fit("weight_erosion", cohort(frames=frames), user="north")
+
+
+WRONG = [
+    ({"user": ""}, "'user' is not given; name .*: east, north, south, west"),
+    ({"user": "nord"}, "'user' is 'nord', which is no site; name .*: east, north, south, west"),
+    ({"model": "softmax"}, "choose one of 'auto', 'logistic', 'linear', 'cox', 'poisson'"),
+    ({"model": "cox"}, "model 'cox' does not go with a binary outcome; give 'logistic'"),
+    ({"visit": "all"}, "choose one of 'batch', 'full', 'local'"),
+    ({"batch_size": 4}, "gradients of fewer than 5 rows .* would tell of single ones"),
+    ({"batch_size": -1}, "'batch_size' .* is -1; give 0 or more"),
+    ({"p_d": -0.1}, "'p_d' .* is -0.1; give 0 or more"),
+    ({"p_s": "much"}, "'p_s' .* must be of type float"),
+    ({"rounds": 0}, "'rounds' .* is 0; give a whole number above 0"),
+    ({"hidden": (0,)}, "'hidden' .* whole numbers above 0"),
+    ({"learning_rate": 0}, "'learning_rate' .* a number above 0, or null"),
+    ({"usr": "north"}, "no setting 'usr'; did you mean 'user'"),
+]
+
+
+@pytest.mark.parametrize(("given", "said"), WRONG, ids=[str(g) for g, _ in WRONG])
+def test_a_setting_that_cannot_be_is_refused_in_one_line(given, said):
+    with pytest.raises(fc.SettingError, match=said) as error:
+        fc.fit("weight_erosion", cohort(), **{"user": "north", **given})
+    assert "\n" not in str(error.value)
+
+
+def test_an_outcome_of_several_classes_is_refused():
+    frames = {s: f.assign(kind=np.arange(len(f)) % 3) for s, f in FRAMES.items()}
+    fed = fc.simulate(
+        {s: f[["a", "b", "kind"]] for s, f in frames.items()}, outcome=fc.Category("kind")
+    )
+    with pytest.raises(fc.SettingError, match="no model for an outcome of type 'category'"):
+        fc.fit("weight_erosion", fed, user="north")
+
+
+def test_two_sites_and_a_learning_rate_that_explodes_are_refused():
+    with pytest.raises(fc.SettingError, match="needs 3 sites or more"):
+        fitted(frames={s: FRAMES[s] for s in ("north", "south")})
+    with pytest.raises(fc.FedcohortError, match="Lower learning_rate from 1e\\+300"):
+        fitted(learning_rate=1e300)
+
+
+def test_a_user_of_few_rows_has_nothing_to_learn_from():
+    frames = {**FRAMES, "north": FRAMES["north"][:4]}
+    with pytest.raises(
+        fc.DataError, match="'north' has nothing to learn from: it has fewer than 5"
+    ):
+        fitted(frames=frames)
+
+
+@pytest.mark.parametrize("name", ["logistic", "linear", "poisson"])
+def test_a_loss_s_slope_is_that_of_its_value(name):
+    rng = np.random.default_rng(0)
+    f, y = rng.normal(size=7), rng.integers(0, 2, 7).astype(float)
+    loss = LOSSES[name](LabelledTable(np.zeros((7, 1)), y))
+    value, slope = loss(f)
+    for j in range(7):
+        step = np.eye(7)[j] * 1e-6
+        assert slope[j] == pytest.approx((loss(f + step)[0] - loss(f - step)[0]) / 2e-6, abs=1e-9)
+    law = {  # of one row each, written down by hand
+        "logistic": lambda f, y: -np.log(expit(f) if y else expit(-f)),
+        "linear": lambda f, y: (f - y) ** 2 / 2,
+        "poisson": lambda f, y: np.exp(f) - y * f,
+    }[name]
+    assert value == pytest.approx(np.mean([law(a, b) for a, b in zip(f, y, strict=True)]))
+    at = np.array([5, 2])
+    assert loss.take(at)(f[at])[0] == pytest.approx(np.mean([law(f[j], y[j]) for j in at]))
