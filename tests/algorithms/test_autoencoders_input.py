@@ -107,7 +107,7 @@ def test_columns_of_no_view_are_a_view_of_their_own():
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        ({"q": 0}, r"'q' of method 'mcvae' is 0; give a whole number above 0"),
+        ({"q": 0}, r"'q' of method 'mcvae' is 0; give a whole number from 1 to 10,000"),
         ({"q": -2}, r"'q'.*is -2"),
         ({"q": 1.5}, r"'q'.*is 1.5"),
         ({"hidden": (4, 0)}, r"'hidden'.*whole numbers above 0"),

@@ -321,3 +321,10 @@ def test_time_of_a_round_does_not_grow_with_rows():
 
     small, large = patterns(rows(200, 0)), patterns(rows(20000, 0))
     assert [one.factor.shape for one in small] == [one.factor.shape for one in large] == [(21, 21)]
+
+
+@pytest.mark.parametrize("n", [0, -1, 2.5, "3", None])
+def test_a_number_of_rows_to_draw_that_cannot_be_is_refused_in_one_line(pooled, n):
+    with pytest.raises(fc.FedcohortError, match="whole number of rows") as told:
+        pooled.sample(n)
+    assert "\n" not in str(told.value)

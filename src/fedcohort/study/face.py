@@ -10,6 +10,7 @@
 from __future__ import annotations
 
 import json
+import operator
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -237,7 +238,11 @@ class Fit:
         ------
         SettingError : n is no whole number from 1 up.
         """
-        if not isinstance(n, (int, np.integer)) or isinstance(n, bool) or n < 1:
+        try:
+            fine = operator.index(n) >= 1
+        except TypeError:
+            fine = False
+        if not fine:
             raise SettingError(f"n is {n!r}; give a whole number of rows, from 1 up.")
         return self.parts.design.table(self._give("sample", n, np.random.default_rng(seed)))
 

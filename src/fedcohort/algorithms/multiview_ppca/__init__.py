@@ -54,7 +54,7 @@ def bounds(config: Settings, task: Task) -> Mapping[str, Collection[Any]]:
         "narrow": (config.narrow,),
         "each": (config.noise == "column",),
         "start": (config.start, "common"),
-        "uncertain": (config.spread == "posterior",),
+        "uncertain": (config.spread == "posterior", False),
         "first_round.epochs": (
             config.first_epochs, config.first_epochs + config.rounds * config.internal_epochs
         ),

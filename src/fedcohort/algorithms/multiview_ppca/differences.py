@@ -105,7 +105,8 @@ def changes(
         left = em.spread(found, theta, prior, views)
     except ARITHMETIC:
         theta, here = Theta(prior.mu, prior.w, start.variance), np.zeros(views.count, bool)
-        left = em.Spread(np.zeros(views.count), np.zeros(views.count), np.zeros((views.q,) * 2))
+        none = np.zeros(views.count)
+        left = em.Spread(none, none, np.zeros((views.q, views.q)), none, none)
     parts: list[Array] = []
     squares: list[Array] = []
     for change, spread, open_, size in (

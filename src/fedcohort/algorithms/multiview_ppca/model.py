@@ -72,8 +72,17 @@ class MultiView(Fitted):
         middle, shape = self.prior.middle, self.shape
         values, vectors = np.linalg.eigh(np.eye(self.q) + self.spread)
         root = (vectors * np.sqrt(np.maximum(values, 1.0))) @ vectors.T
-        variance = middle.variance + self._between[shape.of[np.unique(shape.noise, True)[1]]]
+        view = shape.of[np.unique(shape.noise, True)[1]]
+        # the mean of σ² over sites: its middle, the harmonic mean, is less where they have few rows
+        alpha = np.where(self._known_from[view] > 1, self.prior.alpha, np.inf)
+        mean = np.where(np.isfinite(alpha), alpha / np.maximum(alpha - 1.0, 1.0), 1.0)
+        variance = middle.variance * mean + self._between[view]
         return Theta(middle.mu + middle.w @ self.centre, middle.w @ root, variance)
+
+    @property
+    def _known_from(self) -> Array:
+        """Of how many sites each view is known (K,)."""
+        return np.array([self.sites[self.of == k].max() for k in range(len(self.views))])
 
     @property
     def _between(self) -> Array:
@@ -84,7 +93,7 @@ class MultiView(Fitted):
         """
         shape = self.shape
         added = self.prior.mu_variance + shape.used * self.prior.w_variance
-        c = np.array([self.sites[self.of == k].max() for k in range(shape.count)])
+        c = self._known_from
         fine = (c > 1) & np.isfinite(added)
         return np.where(fine, added * (c + 1) / np.maximum(c - 1, 1), 0.0)
 

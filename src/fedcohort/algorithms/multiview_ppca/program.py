@@ -24,9 +24,9 @@ the paper:
 * Each column has a noise of its own (`noise: view` is the paper): of standardised columns one for
   a view is not that of the rows, and more dimensions than there are make up for it.
 * Var(μ_c), what the site's posterior leaves open, is part of eq. (1), which makes it a step of EM
-  for the hierarchy. With the modes alone (eq. 14 and 18; `spread: modes`) a spread that is small
-  goes to 0, and says that sites are alike however many rows there were to tell. Either is held
-  above `FLOOR`.
+  for the hierarchy; and so are ⟨ln σ²⟩ and ⟨1/σ²⟩ of α̃, β̃. With the modes alone (eq. 14 and 18;
+  `spread: modes`) a spread that is small goes to 0, and says that sites are alike however many rows
+  there were to tell. Either is held above `FLOOR`.
 * W is turned to a common frame before it is summed, as it is known but for that; in the first
   round by columns that all sites have.
 * EM starts at each site's own principal components: 30 iterations from a random W are far from the
@@ -197,7 +197,7 @@ def _check_room(p: int, q: int) -> None:
 
 def course(fed: Federation, config: Settings, task: Task, views: Views, shared: Array) -> Course:
     """Go through the rounds for one q."""
-    p, uncertain = len(views.of), config.spread == "posterior"
+    p, uncertain = len(views.of), config.spread == "posterior" and len(fed.sites) > 1
     frame = task.rng.standard_normal((p, views.q))
     start = config.start if views.free.all() or config.start == "random" else "common"
     prior, settled, r = Prior.flat(views), False, 0

@@ -236,13 +236,15 @@ def _moved(
     mu = np.where(columns, theta.mu - prior.mu, 0.0)
     w = np.where(columns[:, None], theta.w - prior.w, 0.0)
     squares, open_ = [views.total(np.square(mu)), views.total(np.square(w))], np.zeros((q, q))
+    log_variance, precision = np.log(theta.variance), 1.0 / theta.variance
     if uncertain:
         spread = em.spread(found, theta, prior, views)
         squares, open_ = [squares[0] + spread.mu, squares[1] + spread.w], spread.centre
+        log_variance, precision = spread.log_variance, spread.precision
     known = em.varies(found, views)  # nothing is known of the noise of what is constant here
     return Moved(
         present.astype(np.int64), mu, squares[0], w, squares[1], known.astype(np.int64),
-        np.where(known, np.log(theta.variance), 0.0), np.where(known, 1.0 / theta.variance, 0.0),
+        np.where(known, log_variance, 0.0), np.where(known, precision, 0.0),
         theta.point, np.outer(theta.point, theta.point) + open_, np.array(1),
         np.array(em.log_likelihood(found, theta, views)), np.array(0),
     )  # fmt: skip

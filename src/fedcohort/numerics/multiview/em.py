@@ -28,6 +28,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
+from scipy.special import digamma
 
 from fedcohort.arrays import Array
 from fedcohort.numerics.multiview.model import Prior, Theta, Views
@@ -134,19 +135,24 @@ class Spread(NamedTuple):
     """What a place's posterior leaves open.
 
     Sums over columns of the variances of ``mu`` and of ``w``, by view (K,); the covariance of m,
-    ``centre`` (q, q), 0 where it is held.
+    ``centre`` (q, q), 0 where it is held; of each noise (G,) ⟨ln σ²⟩ and ⟨1/σ²⟩, ``log_variance``
+    and ``precision``.
     """
 
     mu: Array
     w: Array
     centre: Array
+    log_variance: Array
+    precision: Array
 
 
 def spread(found: Sequence[Pattern], theta: Theta, prior: Prior, views: Views) -> Spread:
     """Return how uncertain θ's μ and m, and W given the latent points, are.
 
     The inverses of the matrices on the left of eq. (c) and eq. (W), the latter times σ_k². Of μ and
-    W 0 of views without entries.
+    W 0 of views without entries. σ_k² ~ InvGamma(α̃ + N/2, β̃ + S/2), with N entries, and S what
+    eq. (21) sums and σ_k² more for each parameter that the rows have told: their mode σ_k² alone is
+    too small where a place has few rows.
     """
     system = _System.of(found, theta, prior, views)
     if prior.centre_variance > 0:
@@ -168,7 +174,16 @@ def spread(found: Sequence[Pattern], theta: Theta, prior: Prior, views: Views) -
         rows = np.flatnonzero((views.used[views.of] == used) & seen)
         inverse = np.linalg.inv(left[rows][:, :used, :used])
         w[rows] = np.trace(inverse, axis1=1, axis2=2) * theta.variance[views.noise[rows]]
-    return Spread(views.total(np.where(seen, mu, 0.0)), views.total(w), centre)
+    mu = np.where(seen, mu, 0.0)
+    told = views.used[views.of] - w / prior.w_variance[views.of]
+    told += 1.0 - mu / prior.mu_variance[views.of]
+    n, own = views.pooled(sums.entries), views.pooled(np.where(seen, told, 0.0))
+    shape = np.maximum(prior.alpha + n / 2.0, 0.5)
+    rate = theta.variance * (prior.alpha + 1.0 + (n + own) / 2.0)
+    rate = np.where(rate > 0, rate, theta.variance * shape)
+    return Spread(
+        views.total(mu), views.total(w), centre, np.log(rate) - digamma(shape), shape / rate
+    )  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)
