@@ -74,8 +74,8 @@ class MultiView(Fitted):
         root = (vectors * np.sqrt(np.maximum(values, 1.0))) @ vectors.T
         view = shape.of[np.unique(shape.noise, True)[1]]
         # the mean of σ² over sites: its middle, the harmonic mean, is less where they have few rows
-        alpha = np.where(self._known_from[view] > 1, self.prior.alpha, np.inf)
-        mean = np.where(np.isfinite(alpha), alpha / np.maximum(alpha - 1.0, 1.0), 1.0)
+        alpha = self.prior.alpha
+        mean = np.where(self._known_from[view] > 1, alpha / np.maximum(alpha - 1.0, 1.0), 1.0)
         variance = middle.variance * mean + self._between[view]
         return Theta(middle.mu + middle.w @ self.centre, middle.w @ root, variance)
 

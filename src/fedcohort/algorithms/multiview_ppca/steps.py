@@ -297,7 +297,7 @@ def compare(
     site: Site[FeatureTable, None], *, of: Array, narrow: bool, each: bool, mu: Array, w: Array,
     variance: Array, least: int,
 ) -> Deviation:  # fmt: skip
-    """Tell how this site's rows lie in the common model; see `told_of`."""
+    """Tell how this site's rows lie in the common model."""
     views = Views(of, w.shape[1], narrow, each)
     told = sites.deviation(found_at(site, of, least), Theta(mu, w, variance), views)
     return Deviation(*(np.asarray(part) for part in told))
