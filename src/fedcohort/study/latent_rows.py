@@ -46,6 +46,15 @@ def latent_rows(method: Method, run: Run, judge: Latent) -> dict[str, list[Row]]
     -------
     rows : every key of `KEYS`; empty where the method does not give it.
     """
+    found = of_model(method, run)
+    found["latent_errors"] = list(_errors(run, judge))
+    found["latent_filled"] = filled_rows(run, judge)
+    found["latent_map"] = map_rows(run, judge)
+    return found
+
+
+def of_model(method: Method, run: Run) -> dict[str, list[Row]]:
+    """Return what the model says of itself, and an empty list for every other key of `KEYS`."""
     found: dict[str, list[Row]] = {key: [] for key in KEYS}
     if "summary" in method.gives:
         found["latent_views"] = [plain(row) for row in run.model.summary() if "view" in row]
@@ -59,9 +68,6 @@ def latent_rows(method: Method, run: Run, judge: Latent) -> dict[str, list[Row]]
         )
     if hasattr(model, "differences"):
         found["latent_sites"] = [plain(row) for row in model.differences()]
-    found["latent_errors"] = list(_errors(run, judge))
-    found["latent_filled"] = filled_rows(run, judge)
-    found["latent_map"] = map_rows(run, judge)
     return found
 
 

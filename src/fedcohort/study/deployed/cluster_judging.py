@@ -32,11 +32,10 @@ from fedcohort.metrics.censoring import Leavers, at_risk
 from fedcohort.metrics.log_rank import log_rank_of
 from fedcohort.numerics.centroids import least_difference
 from fedcohort.privacy.disclosure.counts import few
-from fedcohort.protocol import SiteUnavailable
-from fedcohort.protocol.errors import ReplyRejected
 from fedcohort.runtime.coordinator import Coordinator
-from fedcohort.study.deployed.cluster_sites import OWN, OwnGroups, tell_own_groups
+from fedcohort.study.deployed.cluster_sites import OWN, tell_own_groups
 from fedcohort.study.deployed.evaluation import Found, across, shown
+from fedcohort.study.deployed.own_judging import all_there, alone, judged_alone
 from fedcohort.study.deployed.placing import Clustered
 from fedcohort.study.deployed.yard import Yard, yard
 from fedcohort.study.plan import Plan
@@ -147,60 +146,16 @@ def judge(sums: Sums, plan: Plan, outcome: Outcome | None) -> tuple[Found, Yard 
     elif isinstance(outcome, (Binary, Category)):
         table = sums.at().sum(federated_clusters.count_classes).counts
         found |= {name: float(score(table)) for name, score in AGAINST.items()}
-    within, own = alone(sums.fed, plan, sums.model)
+    own_rows = sums.fed.through(Clustered(sums.model))
+    within, own = alone(own_rows, tell_own_groups, OWN, plan)
     all_there(sums.fed)
     values = {m: found.get(m, math.nan) for m in plan.metrics}
     return Found(shown(values), shown(within), own, []), times
 
 
-def alone(
-    fed: Coordinator, plan: Plan, model: str
-) -> tuple[dict[str, float], dict[str, tuple[float, float] | None]]:
-    """Return the mean over sites of metrics of each site's own rows, and the silhouette of each.
-
-    Parameters
-    ----------
-    model : as `Clustered` has it; "" for each site's own.
-    """
-    told = fed.through(Clustered(model)).gather(tell_own_groups, min_cell=plan.min_cell)
-    for site, own in told.items():
-        if {np.shape(own.values), np.shape(own.told)} != {(len(OWN),)}:
-            raise ReplyRejected(
-                f"site {site!r} answered {tell_own_groups.name} in another form. Check that both "
-                f"ends run the same version of fedcohort."
-            )
-    within: dict[str, float] = {}
-    for j, name in enumerate(OWN):
-        values = [float(own.values[j]) for _, own in sorted(told.items()) if own.told[j]]
-        if name in plan.metrics and values:
-            within[name] = float(np.mean(values))
-    return within, {site: _leading(own) for site, own in told.items()}
-
-
 def judge_alone(fed: Coordinator, plan: Plan) -> Found:
     """Judge each site's own clusters there; the metrics are means over sites."""
-    within, own = alone(fed, plan, "")
-    all_there(fed)
-    values = {m: within.get(m, math.nan) for m in plan.metrics}
-    return Found(shown(values), shown(within), own, [])
-
-
-def _leading(own: OwnGroups) -> tuple[float, float] | None:
-    return (float(own.values[0]), math.nan) if own.told[0] else None
-
-
-def all_there(fed: Coordinator) -> None:
-    """Check that no site left while clusters were judged.
-
-    Raises
-    ------
-    SiteUnavailable : one did.
-    """
-    if late := sorted({s for call, s in fed.missing if call}):
-        raise SiteUnavailable(
-            f"{', '.join(late)} left while the blind rows were judged, and metrics are of the same "
-            f"sites throughout. Bring them back and --resume, or start again without them."
-        )
+    return judged_alone(fed.through(Clustered("")), tell_own_groups, OWN, plan)
 
 
 def _tight(sums: Sums, wanted: set[str]) -> dict[str, float]:

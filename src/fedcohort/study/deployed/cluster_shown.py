@@ -39,8 +39,9 @@ from fedcohort.study import cluster_umap
 from fedcohort.study.cluster_features import ODDS, Told, adjusted, apart, level_rows
 from fedcohort.study.cluster_map import explained, image_rows, main_axes, placed
 from fedcohort.study.clusters import KEYS
-from fedcohort.study.deployed.cluster_judging import Sums, all_there, leavers_of, log_rank
+from fedcohort.study.deployed.cluster_judging import Sums, leavers_of, log_rank
 from fedcohort.study.deployed.cluster_sites import PLACE, tell_hidden, tell_places, tell_sizes
+from fedcohort.study.deployed.own_judging import all_there
 from fedcohort.study.deployed.yard import Yard
 from fedcohort.study.engine import Run
 from fedcohort.study.rows import plain

@@ -31,12 +31,11 @@ from fedcohort.metrics import federated_latent as sums_of
 from fedcohort.metrics.calibration import varies
 from fedcohort.metrics.power_sums import Moments
 from fedcohort.protocol import Row
-from fedcohort.protocol.errors import ReplyRejected
 from fedcohort.runtime.coordinator import Coordinator
-from fedcohort.study.deployed.cluster_judging import all_there
 from fedcohort.study.deployed.coding import Coded
 from fedcohort.study.deployed.evaluation import Found, shown
-from fedcohort.study.deployed.latent_sites import OWN, OwnErrors, tell_own_errors
+from fedcohort.study.deployed.latent_sites import OWN, tell_own_errors
+from fedcohort.study.deployed.own_judging import all_there, alone, judged_alone
 from fedcohort.study.latent_rows import DECIMALS
 from fedcohort.study.plan import Plan
 from fedcohort.study.rows import plain
@@ -140,7 +139,8 @@ class Judge:
             if (n := int(counted.filled_entries.sum())) and not int(e.filled_lost):
                 found["imputation_mae"] = float(e.filled) / n
                 found["imputation_rmse"] = math.sqrt(float(e.filled_squares) / n)
-        within, own = alone(self.fed, plan, self.model)
+        own_rows = self.fed.through(Coded(self.model))
+        within, own = alone(own_rows, tell_own_errors, OWN, plan)
         all_there(self.fed)
         values = {m: found.get(m, math.nan) for m in plan.metrics}
         return Found(shown(values), shown(within), own, [])
@@ -202,37 +202,6 @@ class Judge:
             yield row(self.columns.views[j], self.columns.names[j], np.array([j]))
 
 
-def alone(
-    fed: Coordinator, plan: Plan, model: str
-) -> tuple[dict[str, float], dict[str, tuple[float, float] | None]]:
-    """Return the mean over sites of metrics of each site's own rows, and the leading one of each.
-
-    Parameters
-    ----------
-    model : as `Coded` has it; "" for each site's own.
-    """
-    told = fed.through(Coded(model)).gather(tell_own_errors, min_cell=plan.min_cell)
-    for site, own in told.items():
-        if {np.shape(own.values), np.shape(own.told)} != {(len(OWN),)}:
-            raise ReplyRejected(
-                f"site {site!r} answered {tell_own_errors.name} in another form. Check that both "
-                f"ends run the same version of fedcohort."
-            )
-    within: dict[str, float] = {}
-    for j, name in enumerate(OWN):
-        values = [float(own.values[j]) for _, own in sorted(told.items()) if own.told[j]]
-        if name in plan.metrics and values:
-            within[name] = float(np.mean(values))
-    return within, {site: _leading(own) for site, own in told.items()}
-
-
 def judge_alone(fed: Coordinator, plan: Plan) -> Found:
     """Judge each site's own coordinates there; the metrics are means over sites."""
-    within, own = alone(fed, plan, "")
-    all_there(fed)
-    values = {m: within.get(m, math.nan) for m in plan.metrics}
-    return Found(shown(values), shown(within), own, [])
-
-
-def _leading(own: OwnErrors) -> tuple[float, float] | None:
-    return (float(own.values[0]), math.nan) if own.told[0] else None
+    return judged_alone(fed.through(Coded("")), tell_own_errors, OWN, plan)
