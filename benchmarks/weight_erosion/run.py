@@ -1,134 +1,254 @@
-"""Weight Erosion on the Titanic's passengers, as in its paper.
+"""Weight Erosion and other personalised models of three data sets, every site as the user.
 
-    python benchmarks/weight_erosion/run.py --data titanic3.csv --out DIR [--seeds 5] [--start 0]
+    python benchmarks/weight_erosion/run.py --out DIR [--titanic FILE] [--heart FILE] [--mds FILE]
+        [--parts paper erosion baselines ranks] [--seeds 20] [--start 0]
+    python benchmarks/weight_erosion/run.py --check --titanic FILE
 
---data: the 1309 passengers of titanic3. Four agents by age: AGE_STRICT has those up to 20 years, 21
-to 35, 36 and more, and of unknown age; AGE_SOME the same, but that the first two are mixed and
-halved. Each agent is the user once: the first 1 + ⌊n/2⌋ of its shuffled rows are the test, the rest
-its rows to train on; the others have all of theirs. Logistic regression, which from a start at 0 is
-the paper's linear layer of two outputs with log-softmax; penalty 1e-3; 30 rounds of one batch each.
+Logistic regression with a penalty of 1e-3, from a start at 0, which is the paper's linear layer of
+two outputs with log-softmax. `cohorts.py` says which rows are whose. Parts:
 
-Arms, with the paper's learning rates: Global (p_d = 0, 0.07; and with 3, to tell what the rate
-does), Local (the user alone, 3), Erosion (p_d = 0.01, p_s = 0.2, 3), and the latter with the labels
-of the agent after the user flipped. Writes DIR/runs.jsonl, a line per split, user, seed and arm,
-with accuracy and α by round, after those that are there; `show.py` makes tables of it.
+- `paper` (Titanic): 30 rounds of one batch each, at the paper's rates: Global (p_d 0, η 0.07; and
+  with 3), Local (3), Erosion (p_d 0.01, p_s 0.2, 3).
+- `erosion`: full gradients, 300 rounds, of each p_d of `CANDIDATES`, with distances against the
+  gradient (the paper's) and against noise; each also with the labels of the next site flipped, and
+  with 5 folds of the user's training rows, by which `show.py` chooses p_d. And the optima: Global
+  of all rows, Local of the user's; p_d 0 is the mean of sites' losses.
+- `baselines`: method `personal`, its ways.
+- `ranks`: methods `ndoye` and `influence`, and where they put a site whose labels are flipped; with
+  the covariates `FEW`, as sites tell nothing where fewer than `min_cell` rows of an outcome have a
+  value of a covariate.
+
+The first two are by `loop.py`, which `--check` holds against `fedcohort.training.erosion` for one
+seed: that fits one setting in seconds, where folds and settings make 60 fits of each user.
+
+Writes DIR/COHORT.jsonl, a line per configuration, and goes on where it was stopped.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
-from collections.abc import Mapping
+import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-import pandas as pd
+from cohorts import COHORTS, Case, titanic
+from loop import FOLDS, L2, Judged, erode, fold_of, judged, optimum
 
 from fedcohort.arrays import Array
 from fedcohort.data.tables import LabelledTable
 from fedcohort.models.network import Mlp
+from fedcohort.protocol import FedcohortError, Task, registry
 from fedcohort.protocol.host import Host
 from fedcohort.runtime.local import local
 from fedcohort.training import erosion
 from fedcohort.training.plan import Plan
 
-AGENTS = ("agent0", "agent1", "agent2", "agent3")
-BATCH = {"AGE_STRICT": 161, "AGE_SOME": 132}
-ROUNDS, UNKNOWN_MINOR = 30, 0.201
-#: Learning rate and p_d of each arm.
-ARMS = {
-    "Global": (0.07, 0.0),
-    "Global, rate 3": (3.0, 0.0),
-    "Local": (3.0, 0.0),
-    "Erosion": (3.0, 0.01),
-    "Erosion, flipped": (3.0, 0.01),
+sys.path.append(str(Path(__file__).parents[1]))
+from book import Book
+
+#: p_d of each kind of distance. p_s is 0: full gradients use all rows of all sites equally often.
+CANDIDATES = {"gradient": (0.0, 0.0003, 0.001, 0.003, 0.01), "noise": (0.01, 0.03, 0.1, 0.3, 1.0)}
+REUSE = 0.0
+#: Rounds of full gradients, and those after which accuracy and α are written.
+ROUNDS, SHOWN = 300, (1, 2, 5, 10, 20, 30, 60, 100, 200, 300)
+#: Arm → η, p_d of the paper's protocol.
+PAPER = {
+    "Global, 0.07": (0.07, 0.0), "Global, 3": (3.0, 0.0), "Local, 3": (3.0, 0.0),
+    "Erosion, 3": (3.0, 0.01),
+}  # fmt: skip
+#: Arm → settings of `personal`.
+WAYS: dict[str, dict[str, Any]] = {
+    "finetune": {"way": "finetune"},
+    "own intercept": {"way": "fedper"},
+    "ditto": {"way": "ditto"},
+    "apfl": {"way": "apfl"},
+    "cluster": {"way": "cluster"},
 }
 
 
-def standardised(x: Array) -> Array:
-    return (x - x.mean()) / x.std()
+#: Covariates of `ranks`, where not all.
+FEW = {
+    "titanic": ("fare", "female", "alone"),
+    "heart": ("age", "trestbps", "thalach", "oldpeak"),
+    "mds": ("age", "bm_blast_pct", "hb", "plt", "male"),
+}
 
 
-def features(raw: pd.DataFrame) -> Array:
-    """Return fare, sex, ports C and Q, alone, classes 1 and 2, age, minor: (1309, 9)."""
-    age = raw.age.to_numpy(float)
-    fare = raw.fare.fillna(raw.fare.median()).to_numpy(float)
-    return np.column_stack([
-        standardised(fare), raw.sex == "female", raw.embarked == "C", raw.embarked == "Q",
-        raw.sibsp + raw.parch == 0, raw.pclass == 1, raw.pclass == 2,
-        standardised(np.where(np.isnan(age), np.nanmedian(age), age)),
-        np.where(np.isnan(age), UNKNOWN_MINOR, age < 17),
-    ]).astype(float)  # fmt: skip
+def right(theta: Array, test: LabelledTable) -> float:
+    """Return the share of rows whose likelier outcome is theirs."""
+    return float(((test.x @ theta[:-1] + theta[-1] > 0) == (test.y > 0)).mean())
 
 
-def agents(age: Array, split: str, rng: np.random.Generator) -> list[Array]:
-    """Return the rows of each agent, by number, shuffled."""
-    unknown = np.isnan(age)
-    groups = [age < 21, (age >= 21) & (age < 36), age >= 36, unknown]
-    rows = [rng.permutation(np.flatnonzero(g)) for g in groups]
-    if split == "AGE_SOME":
-        young = rng.permutation(np.concatenate(rows[:2]))
-        rows[:2] = np.array_split(young, 2)
-    return rows
+def paper(case: Case) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield arms as in the paper, with accuracy and α by round."""
+    for arm, (rate, p_d) in PAPER.items() if case.batch else ():
+        sites = {case.user: case.sites[case.user]} if arm.startswith("Local") else case.sites
+        found = erode(
+            dict(sites), case.user, np.array([p_d]), 0.2, "gradient", rate, 30, case.seed,
+            batch=case.batch,
+        )  # fmt: skip
+        seen = [right(theta, case.test) for theta in found.theta[:, 0]]
+        alpha = {s: found.alpha[:, 0, k].round(4).tolist() for k, s in enumerate(sites)}
+        del alpha[case.user]
+        yield arm, {"last": seen[-1], "accuracy": seen, "alpha": alpha,
+                    "theta": found.theta[-1, 0].tolist()}  # fmt: skip
 
 
-def run(
-    tables: Mapping[str, LabelledTable], user: str, test: LabelledTable, arm: str, batch: int,
-    seed: int,
-) -> dict[str, object]:  # fmt: skip
-    """Return accuracy after each round, and each agent's α by round."""
-    rate, p_d = ARMS[arm]
-    plan = Plan(
-        network=Mlp(inputs=test.x.shape[1], hidden=()).spec, loss="logistic", epochs=1,
-        batch_size=batch, optimiser="sgd", l2=1e-3,
-    )  # fmt: skip
-    right: list[float] = []
-
-    def judge(theta: Array) -> None:
-        found = test.x @ theta[:-1] + theta[-1] > 0
-        right.append(float((found == (test.y > 0)).mean()))
-
-    fed = local([Host(name, table, erosion.STEPS, seed) for name, table in tables.items()])
-    found = erosion.train_eroding(
-        fed, user, np.zeros(test.x.shape[1] + 1), plan, ROUNDS, rate, visit="batch",
-        by=erosion.Erosion(distance=p_d, size=0.2), min_cell=5, after=judge,
-    )  # fmt: skip
-    history = fed.history
-    alphas = {a: [row.get(f"alpha {a}", 1.0) for row in history] for a in tables if a != user}
-    return {"accuracy": right, "alpha": alphas, "theta": found.theta.tolist()}
+def of_candidates(case: Case, found: Judged, p_d: tuple[float, ...]) -> dict[str, Any]:
+    """Return what each candidate came to."""
+    at = [r - 1 for r in SHOWN]
+    return {
+        "p_d": p_d,
+        "rows": len(case.sites[case.user].y),
+        "right": found.right.tolist(),
+        "loss": found.loss.tolist(),
+        "accuracy": [
+            [right(found.theta[r, k], case.test) for r in at] for k in range(len(p_d))
+        ],
+        "alpha": found.alpha[at].transpose(1, 0, 2).round(4).tolist(),
+        "mean_alpha": found.alpha.mean(axis=0).round(4).tolist(),
+        "theta": found.theta[-1].round(5).tolist(),
+    }  # fmt: skip
 
 
-def main() -> None:
+def eroded(case: Case) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the optima, and both kinds of distance with every p_d, also with flipped labels."""
+    sites = dict(case.sites)
+    fold = fold_of(len(sites[case.user].y), FOLDS, case.seed)
+    for arm in ("Global", "Local"):
+        own = sites[case.user]
+        others = [t for s, t in sites.items() if s != case.user] if arm == "Global" else []
+        theta, kept = optimum([own, *others]), 0
+        for f in range(FOLDS):
+            out = fold == f
+            without = optimum([LabelledTable(own.x[~out], own.y[~out]), *others])
+            kept += round(right(without, LabelledTable(own.x[out], own.y[out])) * out.sum())
+        yield arm, {"last": right(theta, case.test), "theta": theta.tolist(), "right": kept,
+                    "rows": len(own.y)}  # fmt: skip
+    for against, p_d in CANDIDATES.items():
+        for name, of in (("Erosion", case), ("flipped", case.flipped())):
+            found = judged(
+                dict(of.sites), case.user, p_d, REUSE, against, case.rate, ROUNDS,
+                case.seed, FOLDS if name == "Erosion" else 0,
+            )  # fmt: skip
+            yield f"{name}, {against}", of_candidates(case, found, p_d)
+
+
+def fitted(case: Case, method: str, settings: dict[str, Any]) -> Any:
+    """Return a method's model.
+
+    Half of the sites are enough in a round: of Switzerland, where nearly all rows are of one class,
+    updates of local training are long enough to be taken for a wrong scale, and left out.
+    """
+    entry = registry.find(method)
+    hosts = [Host(name, table, entry.steps, case.seed) for name, table in case.sites.items()]
+    fed = local(hosts, secure="false", quorum=0.5)
+    task = Task(kind="classification", features=case.features, outcome="binary", seed=case.seed)
+    config = entry.configure({"user": case.user, "model": "logistic", "l2": L2, **settings})
+    return entry.fit(fed, config, task)
+
+
+def answers(model: Any, test: LabelledTable) -> float:
+    """Return the share of rows that a model is right about."""
+    return float(((np.asarray(model.predict(test.x)) > 0.5) == (test.y > 0)).mean())
+
+
+def baselines(case: Case) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the ways of method `personal`."""
+    for arm, settings in WAYS.items():
+        given = {"rounds": 60, "learning_rate": case.rate / 2, **settings}
+        try:
+            yield arm, {"last": answers(fitted(case, "personal", given), case.test)}
+        except FedcohortError as error:
+            yield arm, {"failed": f"{type(error).__name__}: {error}"}
+
+
+def ranks(case: Case) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield `ndoye` and `influence`, and the order of sites where one has flipped labels."""
+    if few := FEW.get(case.cohort):
+        case = case.only(few)
+    for method, listed in (("ndoye", "ranking"), ("influence", "contributions")):
+        for name, of in ((method, case), (f"{method}, flipped", case.flipped())):
+            try:
+                model = fitted(of, method, {})
+            except FedcohortError as error:
+                yield name, {"failed": f"{type(error).__name__}: {error}"}
+                continue
+            order = [row["site"] for row in getattr(model, listed)]
+            yield name, {"last": answers(model, of.test), "order": order,
+                         "flipped": case.next_site, "left_out": list(model.left_out)}  # fmt: skip
+
+
+PARTS = {"paper": paper, "erosion": eroded, "baselines": baselines, "ranks": ranks}
+#: The last arm of each part: a case with it is done.
+LAST = {
+    "paper": "Erosion, 3", "erosion": "flipped, noise", "baselines": [*WAYS][-1],
+    "ranks": "influence, flipped",
+}  # fmt: skip
+
+
+def check(path: Path) -> int:
+    """Hold `loop.py` against `fedcohort.training.erosion`; return 1 if they differ."""
+    worst = 0.0
+    for case in titanic(path, [0]):
+        net = Mlp(inputs=9, hidden=()).spec
+        for against, p_d, p_s, batch in (
+            ("gradient", 0.003, REUSE, 0), ("noise", 0.3, REUSE, 0),
+            ("gradient", 0.01, 0.2, case.batch),
+        ):  # fmt: skip
+            plan = Plan(
+                network=net, loss="logistic", epochs=1, batch_size=batch, optimiser="sgd", l2=L2
+            )
+            hosts = [Host(s, t, erosion.STEPS, case.seed) for s, t in case.sites.items()]
+            found = erosion.train_eroding(
+                local(hosts, secure="false"), case.user, np.zeros(10), plan, 30, case.rate,
+                visit="batch" if batch else "full", min_cell=5,
+                by=erosion.Erosion(distance=p_d, size=p_s, against=against),
+            )  # fmt: skip
+            path_of = erode(
+                dict(case.sites), case.user, np.array([p_d]), p_s, against, case.rate, 30,
+                case.seed, batch=batch,
+            )  # fmt: skip
+            gap = float(np.abs(path_of.theta[-1, 0] - found.theta).max())
+            alpha = np.array([found.alpha[s] for s in case.sites])
+            gap = max(gap, float(np.abs(path_of.alpha[-1, 0] - alpha).max()))
+            worst = max(worst, gap)
+            kind = f"batches of {batch}" if batch else "all rows"
+            print(case.split, case.user, against, kind, f"{gap:.0e}", flush=True)
+    print(f"largest difference {worst:.0e}; accepted: 1e-8")
+    return int(worst > 1e-8)
+
+
+def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--seeds", type=int, default=5)
+    for cohort in COHORTS:
+        parser.add_argument(f"--{cohort}", type=Path)
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=[*PARTS])
+    parser.add_argument("--seeds", type=int, default=20)
     parser.add_argument("--start", type=int, default=0, help="the first seed")
+    parser.add_argument("--check", action="store_true")
     given = parser.parse_args()
-    raw = pd.read_csv(given.data)
-    x, y, age = features(raw), raw.survived.to_numpy(float), raw.age.to_numpy(float)
+    if given.check:
+        return check(given.titanic)
     given.out.mkdir(parents=True, exist_ok=True)
-    with (given.out / "runs.jsonl").open("a") as out:
-        for seed in range(given.start, given.start + given.seeds):
-            for split, batch in BATCH.items():
-                rows = agents(age, split, np.random.default_rng((278, seed)))
-                for k, user in enumerate(AGENTS):
-                    cut = 1 + len(rows[k]) // 2
-                    test = LabelledTable(x[rows[k][:cut]], y[rows[k][:cut]])
-                    own = {**dict(zip(AGENTS, rows, strict=True)), user: rows[k][cut:]}
-                    tables = {a: LabelledTable(x[r], y[r]) for a, r in own.items()}
-                    after = AGENTS[(k + 1) % len(AGENTS)]
-                    for arm in ARMS:
-                        seen = {user: tables[user]} if arm == "Local" else dict(tables)
-                        if arm == "Erosion, flipped":
-                            seen[after] = LabelledTable(seen[after].x, 1.0 - seen[after].y)
-                        of = {"split": split, "user": user, "seed": seed, "arm": arm}
-                        sizes = {"rows": [len(r) for r in rows], "flipped": after}
-                        out.write(json.dumps(of | sizes | run(seen, user, test, arm, batch, seed)))
-                        out.write("\n")
-                        out.flush()
-            print(f"seed {seed} done", flush=True)
+    for cohort, cases in COHORTS.items():
+        path = getattr(given, cohort)
+        if path is None:
+            continue
+        book = Book(given.out / f"{cohort}.jsonl")
+        for case in cases(path, range(given.start, given.start + given.seeds)):
+            for part in given.parts:
+                of = {"split": case.split, "seed": case.seed, "user": case.user}
+                if not book.lacks({**of, "arm": LAST[part]}):
+                    continue
+                for arm, found in PARTS[part](case):
+                    if book.lacks({**of, "arm": arm}):
+                        book.write({**of, "arm": arm}, found)
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

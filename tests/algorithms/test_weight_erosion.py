@@ -70,6 +70,18 @@ def test_of_every_outcome_the_site_that_is_the_other_way_round_loses_its_weight(
     assert set(fit.history) >= {"loss", "gradient", "alpha south", "distance south"}
 
 
+@pytest.mark.parametrize("model", ["linear", "cox"])
+def test_against_noise_too_the_site_that_is_the_other_way_round_loses_its_weight(model):
+    """And those that agree with the user keep theirs, which distances by the gradient take."""
+    of = {"visit": "full", "p_d": 0.3, "p_s": 0.0, "rounds": 8}
+    fit = fitted(model, against="noise", **of)
+    assert fit.model.alpha["west"] == 0.0
+    assert min(fit.model.alpha["south"], fit.model.alpha["east"]) > 0.9
+    assert set(fit.history) >= {"noise", "excess south", "distance south"}
+    plain = fitted(model, **of)
+    assert max(plain.model.alpha["south"], plain.model.alpha["east"]) < 0.7
+
+
 def test_predictions_are_those_of_the_coefficients():
     fit = fitted(scale="none")
     rows = drawn(9, 50)

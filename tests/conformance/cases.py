@@ -130,9 +130,17 @@ VARIANTS: dict[str, Sequence[tuple[tuple[str, Any], ...]]] = {
     "deep_clustering": [
         (("strategy", "fedadam"), ("pretrain", "layerwise"), ("centroids", "double_kmeans"))
     ],
-    "vae": [(("strategy", "fedyogi"), ("hidden", (4,)))],
+    "vae": [(("strategy", "fedyogi"), ("hidden", (4,))), (("personal", "fedper"),)],
     "mcvae": [(("aggregation", "norm_bound"), ("combine", "product"), ("patience", 1))],
-    "weight_erosion": [(("visit", "local"), ("hidden", (3,)), ("batch_size", 20))],
+    "personal": [
+        (("way", "fedrep"), ("hidden", (3,)), ("batch_size", 20)),
+        (("way", "apfl"),),
+        (("way", "cluster"), ("n_clusters", 1)),
+    ],
+    "weight_erosion": [
+        (("visit", "local"), ("hidden", (3,)), ("batch_size", 20)),
+        (("visit", "full"), ("against", "noise")),
+    ],
 }
 
 #: Methods that need a package of an extra.

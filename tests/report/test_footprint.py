@@ -77,3 +77,30 @@ def test_amounts_are_said_in_units_that_people_read(seconds, energy, carbon, car
     cells = ["".join(c.itertext()) for c in list(ET.fromstring(made.body).iter("tr"))[-1]]
     assert cells[2:] == [energy, carbon]
     assert f"{carbon} of CO₂, {car} in a car." in made.intro
+
+
+def test_a_hospitals_part_is_its_own_seconds_what_it_sent_and_a_share_of_what_all_were_sent():
+    run = run_of(
+        fit("cox", "natural", 0, 3.0, 300, 100),
+        fit("cox", "natural", 0, 0.5, 100, site="a"),
+        fit("cox", "natural", 0, 1.5, 200, site="b"),
+        fit("cox", "natural", 1, 3.0, 300, 100),
+        fit("cox", "natural", 1, 0.7, 100, site="a"),
+        fit("cox", "natural", 1, 1.3, 200, site="b"),
+        fit("cox", "iid", 0, 3.0, 300, 100),
+        fit("isolated", "natural", 0, 0.5, 0, site="a"),
+    )
+    found = footprint.by_site(run)
+    assert set(found) == {"cox"}
+    assert_allclose(found["cox"]["a"].seconds, 1.2)
+    assert_allclose([found["cox"][s].traffic for s in "ab"], [300.0, 500.0])
+    made = section.section(run)
+    assert "By hospital" in made.body
+    cells = ["".join(c.itertext()) for c in ET.fromstring(made.body).iter("tr")]
+    assert any(row.startswith("coxa1.2") for row in cells)
+
+
+def test_rows_of_a_run_that_did_not_measure_hospitals_make_no_part():
+    run = run_of(fit("cox", "natural", 0, 3.0, 300), fit("cox", "natural", 0, 3.0, site="a"))
+    assert footprint.by_site(run) == {}
+    assert "By hospital" not in section.section(run).body

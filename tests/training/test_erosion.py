@@ -10,14 +10,21 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.special import expit
 
-from fedcohort.data.tables import LabelledTable
+from fedcohort.data.tables import LabelledTable, SurvivalTable
 from fedcohort.models.network import Mlp, initial
 from fedcohort.protocol import Refused, ReplyRejected, SettingError, VerbRefused
 from fedcohort.protocol.host import Host
 from fedcohort.protocol.step import entropy
 from fedcohort.runtime.local import local
 from fedcohort.training import erosion
-from fedcohort.training.erosion import Distance, Erosion, Weighed, Weights, train_eroding
+from fedcohort.training.erosion import (
+    Distance,
+    Erosion,
+    Slope,
+    Weighed,
+    Weights,
+    train_eroding,
+)
 from fedcohort.training.plan import Plan
 
 SEED, ROUNDS, RATE, L2, BATCH = 5, 12, 0.8, 0.01, 16
@@ -103,6 +110,77 @@ def test_it_is_algorithm_1_in_plain_numpy_every_weight_of_every_round(visit):
         assert {s: row[f"alpha {s}"] for s in "bcd"} == pytest.approx(wanted, abs=1e-11)
 
 
+def spread(x, y, theta, site):
+    """v of eq. (4), of all rows, a plain loop over the parts."""
+    draw = (*entropy(SEED, site, 0)[:2], erosion.PARTS_TAG)
+    order = np.random.default_rng(draw).permutation(len(y))
+    means = []
+    for part in np.array_split(order, 10):
+        rows = np.c_[x[part], np.ones(len(part))]
+        means.append(((expit(rows @ theta) - y[part])[:, None] * rows).mean(axis=0))
+    return sum(((m - np.mean(means, axis=0)) ** 2).sum() for m in means) / (10 * 9)
+
+
+def test_against_noise_weights_fall_by_what_chance_does_not_explain_in_plain_numpy():
+    data, by = tables("abcd"), Erosion(distance=0.05, size=0.1, against="noise")
+    found, fed = trained(data, FULL, "full", by)
+    theta, alpha = np.zeros(4), dict.fromkeys("bcd", 1.0)
+    for r in range(ROUNDS):
+        g = {s: mean_gradient(theta, t, np.arange(len(t.y))) for s, t in data.items()}
+        v = {s: spread(t.x, t.y, theta, s) for s, t in data.items()}
+        for s in alpha:
+            d = max(0.0, np.sum((g[s] - g["a"]) ** 2) - 2 * (v[s] + v["a"])) / v["a"]
+            alpha[s] = max(0.0, alpha[s] - (1 + 0.1 * r) * 0.05 * d)
+            assert fed.history[r][f"alpha {s}"] == pytest.approx(alpha[s], abs=1e-10)
+        weights = {"a": 1.0, **alpha}
+        theta = theta - RATE * sum(weights[s] * g[s] for s in g) / sum(weights.values())
+    assert_allclose(found.theta, theta, rtol=1e-10)
+    assert 0.0 < fed.history[0]["alpha c"] < 1.0
+    assert found.alpha["c"] == 0.0 < found.alpha["d"]
+
+
+def test_against_noise_a_site_of_the_users_population_keeps_its_weight_at_the_users_optimum():
+    """Against the gradient, which goes to 0 there, every site loses all."""
+    kept = {"gradient": [], "noise": []}
+    for seed in range(3):
+        rng = np.random.default_rng(seed)
+        data = {}
+        for name, n in {"a": 60, "b": 40, "c": 300, "d": 300}.items():
+            x = rng.normal(size=(n, 3))
+            sign = -1.0 if name == "d" else 1.0
+            data[name] = LabelledTable(x, (rng.random(n) < expit(sign * x[:, 0])).astype(float))
+        for against, ends in kept.items():
+            by = Erosion(distance=0.4, size=0.0, against=against)
+            alpha = trained(data, FULL, "full", by, rounds=8)[0].alpha
+            ends.append((alpha["b"], alpha["c"], alpha["d"]))
+    assert np.mean(kept["gradient"], axis=0).max() < 0.1
+    small, large, flipped = np.mean(kept["noise"], axis=0)
+    assert min(small, large) > 0.6
+    assert flipped == 0.0
+
+
+@pytest.mark.parametrize("loss", ["logistic", "cox"])
+def test_the_variance_of_a_gradient_is_what_many_tables_have(loss):
+    """Cox's gradient is no mean over rows: that of parts has a third less variance."""
+    rng, found = np.random.default_rng(1), []
+    net = Mlp(inputs=3, hidden=(), intercept=loss == "logistic").spec
+    plan, theta = Plan(network=net, loss=loss, epochs=1, optimiser="sgd"), np.full(3, 0.3)
+    for _ in range(120):
+        x = rng.normal(size=(60, 3))
+        if loss == "cox":
+            time = rng.exponential(np.exp(-x[:, 0]))
+            table = SurvivalTable(x, time, (rng.random(60) < 0.8).astype(int))
+        else:
+            table = LabelledTable(x, (rng.random(60) < expit(x[:, 0])).astype(float))
+        told = local([Host("a", table, erosion.STEPS, SEED)]).gather(
+            erosion.tell_slope, theta=theta if loss == "cox" else np.r_[theta, 0.3],
+            plan=plan.text, visit="full", rate=RATE, draw=0, against="noise", user="", min_cell=5,
+        )  # fmt: skip
+        found.append(told["a"])
+    wanted = np.array([one.gradient for one in found]).var(axis=0, ddof=1).sum()
+    assert np.mean([one.noise for one in found]) == pytest.approx(wanted, rel=0.25)
+
+
 def test_who_is_away_pays_for_the_rounds_that_it_took_part_in_alone():
     """Site b lacks rounds 3 to 5: calls are three a round until one weight of two is gone."""
     data, away = tables("abd"), (3, 4, 5)
@@ -127,7 +205,7 @@ def gone(calls):
 
 
 def test_who_joins_late_starts_at_the_median_of_all_weights():
-    told = {s: Distance(np.array(d), np.array(0.0), np.array(1.0)) for s, d in DISTANCES.items()}
+    told = {s: Distance(*map(np.array, (d, 0.0, 0.0, 1.0))) for s, d in DISTANCES.items()}
     weights = Weights()
     weights.erode({s: told[s] for s in "bc"}, Erosion(distance=0.1))
     assert weights.alpha == pytest.approx({"b": 0.8, "c": 0.5})
@@ -255,7 +333,9 @@ ASKED = {
 
 def test_a_site_that_is_not_the_user_tells_its_gradient_to_nobody():
     with pytest.raises(Refused, match="'b' tells its gradient to nobody: the model is for 'a'"):
-        federation(tables()).only("b").gather(erosion.tell_slope, user="a", **ASKED)
+        federation(tables()).only("b").gather(
+            erosion.tell_slope, user="a", against="gradient", **ASKED
+        )
     with pytest.raises(VerbRefused):
         federation(tables()).gather(erosion.weigh_slope, **ASKED)
 
@@ -283,8 +363,12 @@ def test_a_gradient_longer_than_its_distance_allows_is_no_reply():
 
 def test_a_site_whose_answer_cannot_be_is_not_believed():
     asked = {"past": 2, "plan": PLAN.text}
-    for d, k, part in ((-1.0, 0.0, 1.0), (1.0, 3.0, 1.0), (1.0, 0.0, 0.5)):
-        assert "cannot be" in Distance(*map(np.array, (d, k, part))).fault(asked)
+    for d, e, k, part in (
+        (-1.0, 0.0, 0.0, 1.0), (1.0, -1.0, 0.0, 1.0), (1.0, 0.0, 3.0, 1.0), (1.0, 0.0, 0.0, 0.5),
+    ):  # fmt: skip
+        assert "cannot be" in Distance(*map(np.array, (d, e, k, part))).fault(asked)
+    numbers = map(np.array, (0.5, -1.0, 1.0))
+    assert "variance" in Slope(np.zeros(4), *numbers).fault({"theta": np.zeros(4)})
     with pytest.raises(ReplyRejected):
         data = tables() | {"b": LabelledTable(np.full((9, 3), 1e200), np.ones(9))}
         trained(data, FULL, "full")

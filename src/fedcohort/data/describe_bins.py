@@ -165,8 +165,11 @@ def _trimmed(name: str, unit: str, edges: Array, counts: Array) -> Bars:
     return Bars(name, unit, tuple(edges[first:last].tolist()), tuple(kept))
 
 
-def edges_of(shown: Summary) -> Array:
-    """Return the edges (b,) that follow from what is shown of a number; none if nothing is."""
+def edges_of(shown: Summary, cells: int = CELLS) -> Array:
+    """Return the edges (b,) that follow from what is shown of a number; none if nothing is.
+
+    About so many `cells` lie between the first and the last.
+    """
     low, high = 0.0, 0.0
     if shown.quartiles is not None:
         q1, _, q3 = shown.quartiles
@@ -174,7 +177,7 @@ def edges_of(shown: Summary) -> Array:
     if high <= low and shown.mean is not None and shown.sd is not None:
         reach = (0.5 + FENCE) * NORMAL_IQR * shown.sd
         low, high = shown.mean - reach, shown.mean + reach
-    width = round_number((high - low) / CELLS)
+    width = round_number((high - low) / cells)
     if shown.variable.type == "integer" and width > 0:
         width = max(width, 1.0)
     if width <= 0:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import time
 from collections.abc import Callable, Generator, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, cast
 
 import numpy as np
@@ -70,6 +71,10 @@ class Host:
         before the data are looked at.
     guard : of a private fit: adds noise, counts, and refuses the rest.
 
+    Attributes
+    ----------
+    seconds : of processor time that its steps took, of the thread that they ran in.
+
     Raises
     ------
     InputError : two different steps share a name, so that the site could run the wrong one.
@@ -87,6 +92,7 @@ class Host:
         self.name = name
         self.seed = seed
         self.state: dict[str, Array] | None = None
+        self.seconds = 0.0
         self._data = data
         self._consent = consent
         self._guard = guard
@@ -250,8 +256,10 @@ class Host:
         """Run a step; whatever it raises becomes a `SiteFailed` that tells only the kind."""
         with self._kept_back(step):
             state = None
-            if step.state is not None and self.state is not None:
-                state = step.state(**{k: a.copy() for k, a in self.state.items()})
+            held, kind = self.state, step.state
+            # what a step of another kind left here is nothing to this one
+            if kind is not None and held is not None and {f.name for f in fields(kind)} == {*held}:
+                state = kind(**{k: a.copy() for k, a in held.items()})
             data = self._named(call.view)
             drawn = entropy(self.seed, self.name, call.number)
             if self._guard is not None:
@@ -261,6 +269,7 @@ class Host:
     @contextlib.contextmanager
     def _kept_back(self, step: Step[..., Any]) -> Generator[None]:
         """Turn whatever is raised inside into a `SiteFailed` that tells only the kind."""
+        began = time.thread_time()
         try:
             yield
         except FedcohortError as error:
@@ -272,6 +281,8 @@ class Host:
                 f"error's text may hold a record and is kept back; run with --debug where the "
                 f"data may be seen."
             ) from error
+        finally:
+            self.seconds += time.thread_time() - began
 
 
 def _copied(value: Any) -> Any:

@@ -50,7 +50,8 @@ class Site(Generic[Data, State]):
     ----------
     name : the site's name.
     data : the site's own table, through the view that the coordinator asked for.
-    state : what the last step with a `Keep` left here; None before the first.
+    state : what the last step with a `Keep` left here; None before the first, and where that was a
+        message with other fields than this step's.
     entropy : (study seed, site, call): whatever is drawn here is drawn from these.
     """
 

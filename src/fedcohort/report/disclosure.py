@@ -231,6 +231,8 @@ def phases(s: Sent) -> str:
     """Return the phases of a step in words."""
     plain = {
         "describe": "describing the patients",
+        "feedback": "comparing the hospitals' tables",
+        "shift": "comparing hospitals pair by pair",
         "preprocess": "preparing the data",
         "fit": "training",
         "tune": "choosing settings",

@@ -73,3 +73,28 @@ def by_arm(run: Run) -> Mapping[str, Footprint]:
         )
         out[arm] = out.get(arm, Footprint(0.0, 0.0)) + Footprint(seconds, up + down)
     return out
+
+
+def by_site(run: Run) -> Mapping[str, Mapping[str, Footprint]]:
+    """Return what each hospital's own part of an arm took, by arm and site, of the whole study.
+
+    Of arms that train together where hospitals are those of the data: processor seconds of the
+    hospital's steps, where they were measured, what it sent, and an equal part of what all were
+    sent. What the coordinator computes is nobody's part.
+    """
+    names = {a.name for a in run.together}
+    known = [r for r in run.rows("arms") if r["arm"] in names and r["scenario"] in run.natural]
+    parts = [r for r in known if r.get("site") is not None and words.number(r.get("bytes_up")) > 0]
+    sites = {str(r["site"]) for r in parts}
+    out: dict[str, dict[str, Footprint]] = {}
+    for row in parts:
+        found = out.setdefault(str(row["arm"]), {})
+        seconds, up = (words.number(row.get(k)) for k in ("seconds", "bytes_up"))
+        one = Footprint(seconds if seconds == seconds else 0.0, up)
+        found[str(row["site"])] = found.get(str(row["site"]), Footprint(0.0, 0.0)) + one
+    for row in known:
+        down = words.number(row.get("bytes_down"))
+        if row.get("site") is None and down == down:
+            for site, one in out.get(str(row["arm"]), {}).items():
+                out[str(row["arm"])][site] = one + Footprint(0.0, down / len(sites))
+    return out

@@ -56,6 +56,7 @@ from fedcohort.study.rows import (
     no_model_row,
     plain,
     row_of,
+    spent,
     traffic,
 )
 
@@ -344,6 +345,7 @@ class Workshop:
             return []
         return [
             {"site": str(s), "metrics": _own(run, judge, laid.test_site, str(s))}
+            | spent(run, str(s))
             for s in np.unique(laid.test_site)
         ]
 

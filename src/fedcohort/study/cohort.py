@@ -48,13 +48,9 @@ def cohort(plan: Plan, table: Table, counts: Counts) -> tuple[dict[str, Any], li
         step does.
     ledger : the lines of what left the sites for it, with the study's names in front.
     """
-    if table.site is not None:
-        names = np.unique(table.site)
-        frames = {str(s): table.frame[table.site == s].reset_index(drop=True) for s in names}
-        scenario, note = None, "All rows that are analysed, at the sites of the data."
-    else:
-        first = plan.scenarios[0]
-        frames, scenario = lay_out(plan, table, first, 0).problem.frames, first.name
+    frames, scenario = described_rows(plan, table)
+    note = "All rows that are analysed, at the sites of the data."
+    if scenario is not None:
         note = (
             f"Sites are simulated: the training rows of the first repeat, as scenario "
             f"{scenario!r} lays them out."
@@ -72,6 +68,16 @@ def cohort(plan: Plan, table: Table, counts: Counts) -> tuple[dict[str, Any], li
         "steps": step_words(describe.STEPS),
     }
     return found, ledger
+
+
+def described_rows(plan: Plan, table: Table) -> tuple[Mapping[str, pd.DataFrame], str | None]:
+    """Return the rows of Table 1 by site, and the scenario of simulated sites; None of others."""
+    if table.site is not None:
+        names = np.unique(table.site)
+        frames = {str(s): table.frame[table.site == s].reset_index(drop=True) for s in names}
+        return frames, None
+    first = plan.scenarios[0]
+    return lay_out(plan, table, first, 0).problem.frames, first.name
 
 
 def _described(

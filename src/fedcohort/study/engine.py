@@ -141,6 +141,7 @@ class Run:
     history : a row per `record` of the program.
     ledger : what left each site.
     epsilon : what the fit cost each record (or site) of its rows; None without noise.
+    worked : seconds of processor time at each site; empty where sites are in other processes.
     """
 
     model: Fitted
@@ -148,6 +149,7 @@ class Run:
     history: list[dict[str, float]]
     ledger: Ledger
     epsilon: float | None = None
+    worked: Mapping[str, float] = field(default_factory=dict[str, float])
 
     @property
     def rounds(self) -> int:
@@ -234,7 +236,10 @@ def fit_once(
     try:
         with _reached(problem, hosts, trail.ledger, book, states, observer) as fed:
             try:
-                return fit_over(fed, problem, method, settings, table, seed, trail)
+                run = fit_over(fed, problem, method, settings, table, seed, trail)
+                here = problem.runtime == "local" and problem.workers == 1
+                worked = {host.name: host.seconds for host in hosts if here}
+                return dataclasses.replace(run, worked=worked)
             finally:
                 trail.missing, trail.rejected = list(fed.missing), dict(fed.rejected)
     finally:

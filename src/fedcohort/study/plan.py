@@ -17,6 +17,7 @@ from fedcohort.data.thirds import THIRDS, check_thirds
 from fedcohort.protocol import Dp, SettingError, StudyError, registry
 from fedcohort.study import clustering, latent, privacy
 from fedcohort.study.arms import PREPROCESS, Arm, arms_of, preprocess_value, tuning
+from fedcohort.study.carbon import COUNTRY
 from fedcohort.study.exclusion import REASONS
 from fedcohort.study.privacy import Privacy
 from fedcohort.study.reader import Reader
@@ -50,7 +51,7 @@ ASIDE = ("clustering", "latent")
 OF_COUNTS = ("poisson_deviance",)
 TOP = (
     "study", "question", "task", "seed", "data", "preprocess", "scenarios", "arms", "bounds",
-    "evaluate", "tune", "privacy", "quorum",
+    "evaluate", "tune", "privacy", "quorum", "feedback", "shift", "carbon",
 )  # fmt: skip
 DATA = ("source", "query", "dictionary", "outcome", "exclude", "sites")
 #: Larger numbers are slips of the keyboard.
@@ -94,6 +95,9 @@ class Plan:
     quorum: float
     base: Path
     content: Mapping[str, Any]
+    feedback: bool = False
+    shift: bool = False
+    carbon: str = ""
 
     def space(self, arm: Arm) -> dict[str, Any]:
         """Return what Optuna may propose for an arm: the settings that its method has."""
@@ -186,7 +190,46 @@ def check(doc: Document, base: Path, *, network: bool = False) -> Plan:
         quorum=reader.number(("quorum",), 1.0, 0.0, 1.0),
         base=base,
         content=doc.content,
+        feedback=_feedback(reader, network=network, private=found.dp is not None),
+        shift=_shift(reader, network=network, private=found.dp is not None),
+        carbon=_carbon(reader),
     )
+
+
+def _carbon(reader: Reader) -> str:
+    """Return the country whose electricity the study is measured by; "" where it is not."""
+    country = reader.text(("carbon",), "")
+    if country and not COUNTRY.fullmatch(country):
+        raise reader.doc.error(
+            ("carbon",), "expected a country as its three letters of ISO 3166-1, such as CHE."
+        )
+    return country
+
+
+def _feedback(reader: Reader, *, network: bool, private: bool) -> bool:
+    """Return whether each site shall have feedback on its data."""
+    asked = reader.flag(("feedback",))
+    if asked and (network or private):
+        why = (
+            "sites of a network have none in this version; run it where the tables are."
+            if network
+            else "it tells exact findings, and this study is private. Leave one of them out."
+        )
+        raise reader.doc.error(("feedback",), why)
+    return asked
+
+
+def _shift(reader: Reader, *, network: bool, private: bool) -> bool:
+    """Return whether sites shall be compared pair by pair."""
+    asked = reader.flag(("shift",))
+    if asked and (network or private):
+        why = (
+            "sites of a network are not compared in this version; run it where the tables are."
+            if network
+            else "it tells exact differences, and this study is private. Leave one of them out."
+        )
+        raise reader.doc.error(("shift",), why)
+    return asked
 
 
 def _check_private(reader: Reader, dp: Dp, arms: tuple[Arm, ...], tune: Mapping[str, Any]) -> None:

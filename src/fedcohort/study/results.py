@@ -30,8 +30,9 @@ from fedcohort.study.agreement import with_agreement
 from fedcohort.study.arms import Arm
 from fedcohort.study.card import card
 from fedcohort.study.cells import Workshop, cells_of, write_text
-from fedcohort.study.cohort import cohort
+from fedcohort.study.cohort import cohort, described_rows
 from fedcohort.study.counts import Counts, Shown, count
+from fedcohort.study.feedback import feedback
 from fedcohort.study.layout import Table, test_rows
 from fedcohort.study.outcomes import (
     Found,
@@ -43,6 +44,7 @@ from fedcohort.study.outcomes import (
     tagged,
 )
 from fedcohort.study.plan import Plan, Scenario
+from fedcohort.study.shift import shift
 from fedcohort.study.step_words import step_words
 
 ROLE = {"sites": "arm", "isolated": "lower bound", "centralised": "upper bound"}
@@ -92,11 +94,33 @@ class About:
     drawn: Callable[[int], Array] | None = None
 
 
-def write(shop: Workshop, table: Table, out: Path, seconds: float, command: str) -> dict[str, Any]:
-    """Write every file of a finished study but the report; return what is in results.json."""
+def write(
+    shop: Workshop,
+    table: Table,
+    out: Path,
+    seconds: float,
+    command: str,
+    spent: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """Write every file of a finished study but the report; return what is in results.json.
+
+    Parameters
+    ----------
+    spent : what `carbon.measured` found; nothing where it was not asked for.
+    """
     plan = shop.plan
     counts = count(plan, table)
     patients, left = cohort(plan, table, counts)
+    more: dict[str, Any] = {"measured": dict(spent)} if spent else {}
+    if plan.feedback:
+        more["feedback"], lines = feedback(plan, table, *described_rows(plan, table))
+        patients["steps"] |= more["feedback"].pop("steps")
+        left += lines
+    if plan.shift:
+        seen = described_rows(plan, table)
+        more["shift"], lines = shift(plan, table, *seen, counts.described)
+        patients["steps"] |= more["shift"].pop("steps")
+        left += lines
     about = About(
         outcome=outcome_told(table.outcome, table.dictionary),
         data=_data(plan, table, counts),
@@ -105,6 +129,7 @@ def write(shop: Workshop, table: Table, out: Path, seconds: float, command: str)
         test_mark=_test_mark(plan, table, counts, patients),
         test=counts.test,
         first=left,
+        more=more,
         drawn=lambda repeat: shop.drawn[:, test_rows(plan, table, repeat)],
     )
     return write_all(shop, about, out, seconds, command)

@@ -38,6 +38,14 @@ def row_of(
     }
 
 
+def spent(run: Run, site: str) -> dict[str, Any]:
+    """Return what a fit over sites took at one: seconds of its processor, and what left it."""
+    return {
+        "seconds": round(run.worked.get(site, 0.0), 3),
+        "bytes_up": run.ledger.bytes_up.get(site, 0),
+    }
+
+
 def mean_row(rows: list[dict[str, Any]]) -> dict[str, Any]:
     """Return the lower bound: the mean over sites of each site's own model."""
     table = pd.DataFrame([r["metrics"] for r in rows]).astype(float)

@@ -23,7 +23,7 @@ from typing import Any
 
 import fedcohort
 from fedcohort.protocol import FedcohortError, NotSupported, StudyError, registry
-from fedcohort.study import cluster_umap, results
+from fedcohort.study import carbon, cluster_umap, results
 from fedcohort.study.cells import Cell, Workshop, cells_of, write_text
 from fedcohort.study.layout import Table
 from fedcohort.study.lock import locked
@@ -84,6 +84,8 @@ def run(
             raise NotSupported(f"arm {arm.name!r}: {lacking}")
     if plan.umap:
         cluster_umap.load()
+    if plan.carbon:
+        carbon.check(plan.carbon)
     open_folder(out, resume)
     with locked(out / WORK / "lock"):
         _claim(plan, table, out, resume, runtime)
@@ -104,14 +106,15 @@ def _finish(
     tunings, fits = cells_of(shop.plan)
     total = len(tunings) + len(fits)
     done = 0
-    for stage in (tunings, fits):
-        open_ = [cell for cell in stage if shop.result(cell) is None]
-        done += len(stage) - len(open_)
-        for event in _do(shop, table, open_, workers, out):
-            name, rounds = event
-            done += rounds is None
-            tell(Event(done, total, name, rounds))
-    found = results.write(shop, table, out, time.monotonic() - began, command)
+    with carbon.measured(shop.plan.carbon) as spent:
+        for stage in (tunings, fits):
+            open_ = [cell for cell in stage if shop.result(cell) is None]
+            done += len(stage) - len(open_)
+            for event in _do(shop, table, open_, workers, out):
+                name, rounds = event
+                done += rounds is None
+                tell(Event(done, total, name, rounds))
+    found = results.write(shop, table, out, time.monotonic() - began, command, spent)
     claim(out).unlink()
     shutil.rmtree(out / WORK)
     return found

@@ -19,9 +19,21 @@ their weight, and what is left is the user's model (the paper's example 4). So t
 divided by 0, a round in which ‖g_0‖ is below 10⁻⁹ of the largest yet (or 10⁻¹⁴) teaches nothing,
 and takes no weight.
 
+`against` noise, weights fall by what chance does not explain instead, in units of the user's own:
+
+    d_i = max(0, ‖g_i − g_0‖² − 2 (v_i + v_0)) / v_0                                      (4)
+
+v is the variance of a mean gradient: with those g_k of its rows in K parts of nearly equal size and
+their mean ḡ, Σ_k ‖g_k − ḡ‖²/(K (K − 1)); or with those of all rows but part k, where a loss is no
+mean over rows (Cox), times (K − 1)², the jackknife, which of a mean is the same. Chance alone makes
+a distance² of v_i + v_0 on average: of one population, twice that is rare. So a site keeps its
+weight until it differs by more than is left open by its and the user's rows, however few it has,
+and also where ‖g_0‖ → 0. This is not the paper's.
+
 Revealed, each round: `Slope`, the user's own gradient, to the coordinator and to all sites, and its
-loss; `Distance` of each other site, and with it α_i, to all; Σ_{i≠0} α_i g_i, `Weighed`, as a sum
-alone. The distances of many rounds are as many equations about a site's totals.
+loss, and v_0 where it is asked; `Distance` of each other site, and with it α_i, to all;
+Σ_{i≠0} α_i g_i, `Weighed`, as a sum alone. The distances of many rounds are as many equations about
+a site's totals.
 
 A sum over the user and one other site would tell that site's gradient, the user's being known. So
 of three sites or more, the last one that has a weight is left out of (3); two sites are refused.
@@ -57,10 +69,18 @@ from fedcohort.protocol import (
 from fedcohort.training.local import penalise, train
 from fedcohort.training.plan import Plan
 from fedcohort.training.reach import length
-from fedcohort.training.rows import rows_of
+from fedcohort.training.rows import Rows, rows_of
 
 #: What a site computes in a round; see the header.
 VISITS = ("batch", "full", "local")
+#: What a distance is measured by: eqs. (1) and (4).
+AGAINST = ("gradient", "noise")
+#: Parts of a site's rows that v of eq. (4) is found by.
+PARTS = 10
+#: Distances² up to so many times what chance alone makes cost nothing, eq. (4).
+CHANCE = 2.0
+#: Least v_0, as a part of ‖g_0‖².
+SILENT = 1e-12
 #: Below this part of the largest yet, or this length, the user's gradient counts as 0.
 FLAT, ROUNDING = 1e-9, 1e-14
 #: Others with a weight that a sum needs, and the part of the largest that is one.
@@ -68,8 +88,8 @@ HIDDEN, HEAVY = 2, 0.01
 #: Room for rounding where a gradient's length is held against its distance.
 ROOM = 1e-6
 
-#: What a round's batch is drawn with, beside study seed, site and round.
-TAG = 0x65726F64
+#: What a round's batch is drawn with, beside study seed, site and round; and the parts, by these.
+TAG, PARTS_TAG = 0x65726F64, 0x70617274
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,10 +100,17 @@ class Erosion:
     ----------
     distance : p_d ≥ 0. 0 is gradient descent on the mean over sites.
     size : p_s ≥ 0, for rows that were used before.
+    against : one of `AGAINST`.
     """
 
     distance: float = 0.01
     size: float = 0.2
+    against: str = "gradient"
+
+    @property
+    def noisy(self) -> bool:
+        """Whether weights fall by eq. (4)."""
+        return self.against == "noise"
 
     def __call__(self, alpha: float, d: float, passes: float) -> float:
         """Return the next α of a site with α, d and k."""
@@ -113,38 +140,44 @@ class Weights:
         came = {site: d for site, d in told.items() if d.part}
         for site, d in came.items():
             now = self.alpha.get(site, late)
-            self.alpha[site] = by(now, float(d.distance), float(d.passes))
+            far = float(d.excess if by.noisy else d.distance)
+            self.alpha[site] = by(now, far, float(d.passes))
             self.past[site] = self.past.get(site, 0) + 1
         return {site: self.alpha[site] for site in came}
 
 
 @message(parameters=["gradient"])
 class Slope:
-    """The user's g_0 (P,), its loss (), and whether its rows could teach anything ()."""
+    """The user's g_0 (P,), its loss (), v_0 () or 0, and whether its rows could teach any ()."""
 
     gradient: Array
     loss: Array
+    noise: Array
     part: Array
 
     def fault(self, asked: Mapping[str, Any]) -> str:
         """Return what is wrong with one site's reply; see `protocol.updates`."""
-        return _shape_fault(self.gradient, asked["theta"], self.loss, self.part)
+        if self.noise < 0:
+            return "a variance below 0."
+        return _shape_fault(self.gradient, asked["theta"], self.loss, self.noise, self.part)
 
 
 @message
 class Distance:
-    """d_i () of eq. (1), k_i () of eq. (2), and whether the site takes part in this round ()."""
+    """d_i () of eq. (1), that of (4) or 0 (), k_i () of (2), and whether the site takes part ()."""
 
     distance: Array
+    excess: Array
     passes: Array
     part: Array
 
     def fault(self, asked: Mapping[str, Any]) -> str:
         """Return what is wrong with one site's reply; see `protocol.updates`."""
-        if self.distance.shape or self.passes.shape or self.part.shape:
+        if any(a.shape for a in (self.distance, self.excess, self.passes, self.part)):
             return "a distance that is not one number."
         most = asked["past"] * Plan.of(asked["plan"]).epochs
-        if self.distance < 0 or self.part not in (0, 1) or not 0 <= self.passes <= most:
+        least = min(self.distance, self.excess, self.passes)
+        if least < 0 or self.part not in (0, 1) or self.passes > most:
             return "a distance, or a number of passes, that there cannot be."
         return ""
 
@@ -174,35 +207,42 @@ class Weighed:
 @gathered
 def tell_slope(
     site: Site[Any, None], *, theta: Array, plan: str, visit: str, rate: float, draw: int,
-    user: str, min_cell: int,
+    against: str, user: str, min_cell: int,
 ) -> Slope:  # fmt: skip
-    """Tell the gradient of the rows of the site that the model is for."""
+    """Tell the gradient of the rows of the site that the model is for; `against` noise, v_0 too."""
     if user not in ("", site.name):
         raise Refused(
             "user", f"site {site.name!r} tells its gradient to nobody: the model is for {user!r}."
         )
     found = slope_of(site, theta, plan, visit, rate, draw, min_cell)
     if found is None:
-        return Slope(np.zeros(len(theta)), np.array(0.0), np.array(0.0))
-    return Slope(found[0], np.array(found[1]), np.array(1.0))
+        return Slope(np.zeros(len(theta)), np.array(0.0), np.array(0.0), np.array(0.0))
+    noise = spread_of(site, theta, plan, visit, draw) if against == "noise" else 0.0
+    return Slope(found[0], np.array(found[1]), np.array(noise), np.array(1.0))
 
 
 @gathered
 def tell_distance(
-    site: Site[Any, None], *, theta: Array, own: Array, plan: str, visit: str, rate: float,
-    draw: int, past: int, min_cell: int,
+    site: Site[Any, None], *, theta: Array, own: Array, noise: float, plan: str, visit: str,
+    rate: float, draw: int, past: int, min_cell: int,
 ) -> Distance:  # fmt: skip
-    """Tell how far the gradient of this site's rows is from the user's, eq. (1).
+    """Tell how far the gradient of this site's rows is from the user's, eq. (1), or also (4).
 
-    own : g_0 (P,). past : rounds that this site took part in before.
+    own : g_0 (P,). noise : v_0, or 0. past : rounds that this site took part in before.
     """
     found = slope_of(site, theta, plan, visit, rate, draw, min_cell)
     if found is None:
-        return Distance(np.array(0.0), np.array(0.0), np.array(0.0))
+        return Distance(np.array(0.0), np.array(0.0), np.array(0.0), np.array(0.0))
     p, n = Plan.of(plan), len(site.data.x)
     used = {"batch": min(p.batch_size or n, n), "full": n, "local": p.epochs * n}[visit]
-    d = length(found[0] - own) / length(own)
-    return Distance(np.array(d), np.array(float(past * used // n)), np.array(1.0))
+    far, excess = length(found[0] - own), 0.0
+    if noise > 0:
+        chance = noise + spread_of(site, theta, plan, visit, draw)
+        excess = max(0.0, far**2 - CHANCE * chance) / noise
+    return Distance(
+        np.array(far / length(own)), np.array(excess), np.array(float(past * used // n)),
+        np.array(1.0),
+    )  # fmt: skip
 
 
 @summed
@@ -239,22 +279,47 @@ def slope_of(
     draw : number of the round, with which a batch is drawn: the same rows in all calls of a round.
     least : fewest rows that are told of.
     """
-    p, entropy = Plan.of(plan), (*site.entropy[:2], draw, TAG)
-    rows = rows_of(site.data, p, entropy)
-    n = len(rows.x)
-    if n < max(least, 1) or not rows.informative:
+    p = Plan.of(plan)
+    every, rows = _rows_in(site, p, visit, draw)
+    if len(every.x) < max(least, 1) or not rows.informative:
         return None
     if visit == "local":
-        left, loss = train(theta, rows, p, rate, entropy)
+        left, loss = train(theta, rows, p, rate, (*site.entropy[:2], draw, TAG))
         return (theta - left) / rate, loss
-    if visit == "batch" and 0 < p.batch_size < n:
-        rows = rows.take(batch_of(n, p.batch_size, entropy))
-        if not rows.informative:
-            return None
     net = network(p.network, p.dtype, p.device)
     net.load(theta)
     loss = rows.pull(net) + penalise(net, p)
     return net.gradient(), loss
+
+
+def spread_of(site: Site[Any, None], theta: Array, plan: str, visit: str, draw: int) -> float:
+    """Return v of eq. (4), of the rows that g_i is of: the same parts in all calls of a round."""
+    p = Plan.of(plan)
+    _, rows = _rows_in(site, p, visit, draw)
+    order = np.random.default_rng((*site.entropy[:2], PARTS_TAG)).permutation(len(rows.x))
+    parts = min(PARTS, len(order))
+    if parts < 2:
+        return 0.0
+    net = network(p.network, p.dtype, p.device)
+    net.load(theta)
+    found, without = np.zeros((parts, len(theta))), p.loss == "cox"
+    for k, numbers in enumerate(np.array_split(order, parts)):
+        taken = np.setdiff1d(order, numbers) if without else np.sort(numbers)
+        part = rows.take(taken)
+        if part.informative:
+            part.pull(net)
+            found[k] = net.gradient()
+    scale = (parts - 1) / parts if without else 1.0 / (parts * (parts - 1))
+    return float(((found - found.mean(axis=0)) ** 2).sum() * scale)
+
+
+def _rows_in(site: Site[Any, None], plan: Plan, visit: str, draw: int) -> tuple[Rows, Rows]:
+    """Return all rows of a site, and those that a round is about."""
+    entropy = (*site.entropy[:2], draw, TAG)
+    every = rows_of(site.data, plan, entropy)
+    if visit == "batch" and 0 < plan.batch_size < len(every.x):
+        return every, every.take(batch_of(len(every.x), plan.batch_size, entropy))
+    return every, every
 
 
 def batch_of(n: int, size: int, entropy: tuple[int, ...]) -> Array:
@@ -317,12 +382,13 @@ def train_eroding(
     alone: dict[str, int] = {}
     for r in fed.rounds(rounds):
         told = fed.only([own]).gather(
-            tell_slope, theta=theta, plan=plan.text, visit=visit, rate=rate, draw=r, user=user,
-            min_cell=min_cell,
+            tell_slope, theta=theta, plan=plan.text, visit=visit, rate=rate, draw=r,
+            against=by.against, user=user, min_cell=min_cell,
         )[own]  # fmt: skip
         norm = length(told.gradient)
         steepest = max(steepest, norm)
-        seen = {"loss": float(told.loss), "gradient": norm}
+        noise = max(float(told.noise), SILENT * norm**2) if by.noisy else 0.0
+        seen = {"loss": float(told.loss), "gradient": norm} | ({"noise": noise} if noise else {})
         if norm <= max(FLAT * steepest, ROUNDING):
             flat += 1
             fed.record(**seen)
@@ -331,13 +397,14 @@ def train_eroding(
         found: dict[str, Distance] = {}
         if others.sites:
             found = others.gather(
-                tell_distance, theta=theta, own=told.gradient, plan=plan.text, visit=visit,
-                rate=rate, draw=r, past=per_site({s: held.past.get(s, 0) for s in others.sites}),
-                min_cell=min_cell,
+                tell_distance, theta=theta, own=told.gradient, noise=noise, plan=plan.text,
+                visit=visit, rate=rate, draw=r, min_cell=min_cell,
+                past=per_site({s: held.past.get(s, 0) for s in others.sites}),
             )  # fmt: skip
             weights = held.erode(found, by)
         for site, alpha in weights.items():
             seen |= {f"alpha {site}": alpha, f"distance {site}": float(found[site].distance)}
+            seen |= {f"excess {site}": float(found[site].excess)} if noise else {}
         heavy = {site: alpha for site, alpha in weights.items() if alpha}
         gradient, weight = told.gradient, 1.0
         if hides(alphas := np.array([*heavy.values()])):

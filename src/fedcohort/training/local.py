@@ -70,7 +70,7 @@ def _trained(
     running = parts > 1 and rows.additive
     loss = evaluate(theta, rows, plan) if parts > 1 and not running else None
     seen: list[float] = []
-    for part, seed in _steps(net, rows, plan, entropy):
+    for part, seed in steps(net, rows, plan, entropy):
         value = part.pull(net, seed) + penalise(net, plan)
         if running and len(seen) < min(parts, len(rows.x)):
             seen.append(value * len(part.x) / len(rows.x))
@@ -106,10 +106,10 @@ def penalise(net: FlatNet, plan: Plan) -> float:
     return value
 
 
-def _steps(
+def steps(
     net: FlatNet, rows: Rows, plan: Plan, entropy: tuple[int, ...]
 ) -> Iterable[tuple[Rows, int]]:
-    """Return the rows of each training step, and its seed for dropout and noise."""
+    """Return the rows of each step of a visit, in its order, and its seed for dropout and noise."""
     batches = plan.parts(len(rows.x))
     if batches == 1 and not (net.draws or rows.draws):
         return repeat((rows, 0), plan.epochs)

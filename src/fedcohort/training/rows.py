@@ -108,6 +108,18 @@ def rows_of(table: Any, plan: Plan, entropy: tuple[int, ...], held_out: bool = F
     return remembered(table, key, make)
 
 
+def known_rows(table: Any, plan: Plan, entropy: tuple[int, ...], *, held_out: bool = False) -> Rows:
+    """Return the same without the rows in which no entry of x is known."""
+    rows = rows_of(table, plan, entropy, held_out)
+    where = plan.dtype, plan.device, plan.validation_fraction, held_out, entropy[:2]
+
+    def make() -> Rows:
+        known = (~rows.x.isnan()).any(dim=1).cpu().numpy()
+        return rows if known.all() else rows.take(np.flatnonzero(known))
+
+    return remembered(table, ("known", plan.loss, *where), make)
+
+
 def chosen(n: int, fraction: float, entropy: tuple[int, ...]) -> tuple[Array, Array]:
     """Split rows 0…n−1 of a site into those trained on and those held out, both increasing.
 

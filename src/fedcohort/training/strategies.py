@@ -32,6 +32,7 @@ from fedcohort.training.reach import WEIGHTLESS, leap, length, misfit, pace
 from fedcohort.training.robust import MEAN, Aggregation
 from fedcohort.training.rows import Rows, rows_of
 from fedcohort.training.server import Rule, Server
+from fedcohort.training.watch import Watch
 
 
 @message(parameters=["theta"])
@@ -220,6 +221,7 @@ def averaging(
     centre: Aggregation = MEAN,
     visits: Visits = PLAIN,
     enough: Enough | None = None,
+    watch: Watch | None = None,
 ) -> Course:
     """Train by rounds of local training and a mean, from `server.x`.
 
@@ -228,6 +230,7 @@ def averaging(
     centre : what is taken for the mean; all but the plain one see each site's model.
     visits : the steps that sites train by.
     enough : asked before each round whether to end without it, and before `visits.given`.
+    watch : asked after it, before each round, whether sites differ; the history then has R.
 
     Raises
     ------
@@ -256,9 +259,11 @@ def averaging(
             state = rule(state, total.theta / n)
         return state.x, float(total.loss) / n
 
+    asked = [one for one in (enough, watch) if one is not None]
     return follow(
-        schedule, server.x, advance, held_out=held_out, rounds=fed.rounds, record=fed.record,
-        enough=enough,
+        schedule, server.x, advance, held_out=held_out, rounds=fed.rounds,
+        record=fed.record if watch is None else watch.recording(fed.record),
+        enough=(lambda theta: any(one(theta) for one in asked)) if asked else None,
     )  # fmt: skip
 
 

@@ -16,6 +16,8 @@ from fedcohort.algorithms.autoencoders.steps import (
     learn_seen,
 )
 from fedcohort.protocol import Method, Step, Task
+from fedcohort.training import personal
+from fedcohort.training.strategies import Visits
 
 ONCE = "once, how many rows and entries of each column are known, as sums over sites"
 SUMS = "each round, the sum over sites of their models, weighted by rows"
@@ -29,6 +31,8 @@ def reveals_with(config: VaeSettings) -> str:
     told = [ONCE, SUMS + LONE if config.centre.plain else SEEN]
     if config.patience is not None:
         told.append(HELD_OUT)
+    if config.personal != "none":
+        told.append(config.reveals_own("the coordinator sees"))
     text = "; ".join(told) + "."
     return text[0].upper() + text[1:]
 
@@ -39,19 +43,24 @@ def visible(config: VaeSettings) -> str:
 
 
 def over(config: VaeSettings, sites: int) -> None:
-    """Refuse an aggregation that so many sites are too few for."""
+    """Refuse an aggregation, or a personal model, that so many sites are too few for."""
     config.centre.check(sites)
+    if config.personal != "none":
+        personal.check_number(config.personal, sites)
 
 
 def asks(config: VaeSettings) -> tuple[Step[..., Any], ...]:
     """Return the steps that a fit with these settings can ask for."""
+    if config.personal != "none":
+        return (count_entries, *personal.asks(config.personal, Visits(learn, learn_seen)))
     trains = learn if config.centre.plain else learn_seen
     return (count_entries, trains, *((held_out_elbo,) if config.patience is not None else ()))
 
 
 def bounds(config: VaeSettings, task: Task) -> Mapping[str, Collection[Any]]:
     """Return what the steps of a fit with these settings are asked with (`Method.bounds`)."""
-    return {"plan": (config.plan(views_of(task)).text,)}
+    plan = config.plan(views_of(task))
+    return {"plan": (plan.text,), **config.own_bounds(config.personal_way(plan))}
 
 
 def _method(title: str, paper: str, settings: type[VaeSettings]) -> Method:
@@ -62,13 +71,13 @@ def _method(title: str, paper: str, settings: type[VaeSettings]) -> Method:
         paper=paper,
         reveals=(
             f"{ONCE[0].upper()}{ONCE[1:]}; {SUMS}; {HELD_OUT}; an aggregation other than mean: "
-            f"{SEEN}."
+            f"{SEEN}; with personal, besides, the user's own model, which the coordinator sees."
         ),
         reveals_with=reveals_with,
         settings=settings,
         fit=fit,
         model=LatentModel,
-        steps=STEPS,
+        steps=(*STEPS, *personal.STEPS),
         asks=asks,
         bounds=bounds,
         visible=visible,
@@ -76,7 +85,7 @@ def _method(title: str, paper: str, settings: type[VaeSettings]) -> Method:
         gaps=True,
         gives=frozenset({"transform", "reconstruct", "sample", "impute"}),
         preprocess={"impute": "none", "scale": "standard"},
-        alone={"aggregation": "mean"},
+        alone={"aggregation": "mean", "personal": "none"},
     )
 
 

@@ -12,7 +12,10 @@ with μ = 0 but for fedprox, and another server rule for fedadam and fedyogi. A 
 view leaves the encoder and the decoder of that view as they were, and its model counts in the mean
 all the same: such a view learns more slowly.
 
-Revealed: what `steps` says.
+With `personal` the model is one site's own, as `training.personal` has it; own in fedper and fedrep
+is the last layer of each decoder.
+
+Revealed: what `steps` says; with `personal` what `training.personal` says.
 """
 
 from __future__ import annotations
@@ -31,6 +34,7 @@ from fedcohort.algorithms.autoencoders.steps import (
 from fedcohort.arrays import Array
 from fedcohort.models.network import initial
 from fedcohort.protocol import DataError, Federation, Task
+from fedcohort.training import personal
 from fedcohort.training.server import RULES
 from fedcohort.training.strategies import Visits, averaging
 
@@ -42,7 +46,8 @@ def fit(fed: Federation, config: VaeSettings, task: Task) -> LatentModel:
     ------
     DataError : no columns; one that cannot be used, by name; a view without entries, by name; or
         fewer rows than `min_cell`.
-    SettingError : fewer sites than the aggregation needs.
+    SettingError : fewer sites than the aggregation needs, or a personal model; or no such user.
+    NothingToLearn : of a personal model, the user's rows are fewer than `min_cell`.
     SiteUnavailable : a call fell below the quorum.
     """
     views = views_of(task)
@@ -55,18 +60,26 @@ def fit(fed: Federation, config: VaeSettings, task: Task) -> LatentModel:
         return float(told.loss) / max(float(told.rows), 1.0)
 
     start = config.server(initial(plan.network, task.seed))
-    course = averaging(
-        fed, plan, config.schedule, RULES[config.strategy], start, held_out, config.centre,
-        Visits(learn, learn_seen),
-    )  # fmt: skip
+    visits, rule = Visits(learn, learn_seen), RULES[config.strategy]
+    if config.personal != "none":
+        own = personal.personalise(
+            fed, plan, config.schedule, rule, start, config.personal_way(plan),
+            min_cell=task.min_cell if len(fed.sites) > 1 else 1, visits=visits,
+            n_clusters=config.n_clusters, warm=config.warm_of(config.rounds),
+            least=config.min_sites, seed=task.seed,
+        )  # fmt: skip
+        theta, rounds = own.theta, own.rounds
+    else:
+        course = averaging(fed, plan, config.schedule, rule, start, held_out, config.centre, visits)
+        theta, rounds = course.theta, course.rounds
     return LatentModel(
         features=task.features,
         views=views,
         network=plan.network,
-        theta=course.theta,
+        theta=theta,
         dtype=config.dtype,
         passes=config.passes,
-        rounds=course.rounds,
+        rounds=rounds,
     )
 
 

@@ -15,6 +15,7 @@ from fedcohort.models.vae import Vae
 from fedcohort.protocol import check_settings, setting
 from fedcohort.training.course import Schedule
 from fedcohort.training.optimisers import OPTIMISERS
+from fedcohort.training.personal.settings import MaybeOwnSettings
 from fedcohort.training.plan import Plan
 from fedcohort.training.robust import AGGREGATIONS, Aggregation
 from fedcohort.training.server import Server
@@ -28,7 +29,7 @@ WIDEST = 10_000
 
 
 @dataclass(frozen=True, kw_only=True)
-class VaeSettings:
+class VaeSettings(MaybeOwnSettings):
     """Settings of one fit of `vae`."""
 
     method: ClassVar[str] = "vae"
@@ -100,6 +101,12 @@ class VaeSettings:
             ("validation_fraction", 0 < self.validation_fraction < 1, "between 0 and 1"),
             method=self.method,
         )  # fmt: skip
+        self.check_personal(
+            self.method,
+            strategy=self.strategy,
+            aggregation=self.aggregation,
+            patience=self.patience,
+        )
 
     def network(self, views: Sequence[str]) -> Vae | Mcvae:
         """Return the network of columns with these views (p,); this one sees them as one."""

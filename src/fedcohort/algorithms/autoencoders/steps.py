@@ -20,7 +20,7 @@ from fedcohort.protocol import Site, gathered, message, summed
 from fedcohort.protocol.updates import count_fault
 from fedcohort.training.local import evaluate
 from fedcohort.training.plan import Plan
-from fedcohort.training.rows import Rows, remembered, rows_of
+from fedcohort.training.rows import known_rows
 from fedcohort.training.strategies import Update, Visit
 
 
@@ -61,30 +61,18 @@ def count_entries(site: Site[Any, Any]) -> Entries:
     return Entries(rows, np.asarray(entries), np.asarray(infinite))
 
 
-def known_rows(site: Site[Any, Any], plan: Plan, *, held_out: bool = False) -> Rows:
-    """Return the rows that are trained on, or those held out, without those that know nothing."""
-    rows = rows_of(site.data, plan, site.entropy, held_out)
-    where = plan.dtype, plan.device, plan.validation_fraction, held_out, site.entropy[:2]
-
-    def make() -> Rows:
-        known = (~rows.x.isnan()).any(dim=1).cpu().numpy()
-        return rows if known.all() else rows.take(np.flatnonzero(known))
-
-    return remembered(site.data, ("known", plan.loss, *where), make)
-
-
 @summed
 def learn(site: Site[Any, Any], *, theta: Array, plan: str, rate: float) -> Update:
     """Train from the common model; reply only what a mean over sites needs."""
     p = Plan.of(plan)
-    return Update.trained(theta, known_rows(site, p), p, rate, site.entropy)
+    return Update.trained(theta, known_rows(site.data, p, site.entropy), p, rate, site.entropy)
 
 
 @gathered
 def learn_seen(site: Site[Any, Any], *, theta: Array, plan: str, rate: float) -> Visit:
     """Train as ever; reply the model itself, for an aggregation that sees each site's."""
     p = Plan.of(plan)
-    return Visit.trained(theta, known_rows(site, p), p, rate, site.entropy)
+    return Visit.trained(theta, known_rows(site.data, p, site.entropy), p, rate, site.entropy)
 
 
 @summed
@@ -94,7 +82,7 @@ def held_out_elbo(site: Site[Any, Any], *, theta: Array, plan: str) -> HeldOut:
     It is −ELBO by `models.vae.Posterior.points`, which draws nothing.
     """
     p = Plan.of(plan)
-    rows = known_rows(site, p, held_out=True)
+    rows = known_rows(site.data, p, site.entropy, held_out=True)
     n = len(rows.x)
     return HeldOut(np.array(n), np.array(n * evaluate(theta, rows, p)))
 

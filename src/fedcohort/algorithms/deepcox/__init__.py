@@ -11,6 +11,7 @@ from fedcohort.algorithms.deepcox.model import DeepCoxModel
 from fedcohort.algorithms.deepcox.program import STEPS, asks, fit
 from fedcohort.algorithms.deepcox.settings import DeepCoxSettings
 from fedcohort.protocol import Method, Task
+from fedcohort.training import personal, watch
 
 AVERAGED = "each round, the sum over sites of their models, weighted by rows"
 SEEN = "each round, every site's own model, which the coordinator sees: no masked sum can hide it"
@@ -28,7 +29,10 @@ def reveals_with(config: DeepCoxSettings) -> str:
     grid = "each site's own times of death" if exact_times else "histograms of the times of death"
     how = "which the coordinator sees" if exact_times else "as sums over sites"
     trained = REVEALS[config.strategy] if config.centre.plain else SEEN
-    text = f"{trained}; {grid}, {how}; deaths and risk sets on them, as sums."
+    if config.personal != "none":
+        trained = f"{trained}; {config.reveals_own('the coordinator and all sites see')}"
+    seen = "" if config.monitor == "none" else f"; {watch.REVEALS}"
+    text = f"{trained}{seen}; {grid}, {how}; deaths and risk sets on them, as sums."
     return text[0].upper() + text[1:]
 
 
@@ -38,8 +42,10 @@ def visible(config: DeepCoxSettings) -> str:
 
 
 def over(config: DeepCoxSettings, sites: int) -> None:
-    """Refuse an aggregation that so many sites are too few for."""
+    """Refuse an aggregation, or a personal model, that so many sites are too few for."""
     config.centre.check(sites)
+    if config.personal != "none":
+        personal.check_number(config.personal, sites)
 
 
 def bounds(config: DeepCoxSettings, task: Task) -> Mapping[str, Collection[Any]]:
@@ -52,6 +58,8 @@ def bounds(config: DeepCoxSettings, task: Task) -> Mapping[str, Collection[Any]]
         "rounds": (schedule.rounds,),
         "lr_rule": (schedule.lr_rule,),
         "patience": (-1 if schedule.patience is None else schedule.patience,),
+        **config.own_bounds(config.personal_way(plan)),
+        **watch.bounds(config.monitor, schedule.rounds),
     }
 
 
@@ -62,8 +70,9 @@ METHOD = Method(
     paper="Faraggi and Simon 1995; GenoMed4All D6.2 (2021), section 8.2",
     reveals=(
         "; ".join(f"{name}: {text}" for name, text in REVEALS.items())
-        + f"; an aggregation other than mean: {SEEN}; all: the time grid, deaths and risk sets on "
-        "it, as sums over sites."
+        + f"; an aggregation other than mean: {SEEN}; with monitor: {watch.REVEALS}; with "
+        "personal, besides, the user's own model, which the coordinator and all sites see; all: "
+        "the time grid, deaths and risk sets on it, as sums over sites."
     ),
     reveals_with=reveals_with,
     settings=DeepCoxSettings,
@@ -80,5 +89,11 @@ METHOD = Method(
     held=private.held,
     gives=frozenset({"predict", "predict_survival", "at_round"}),
     preprocess={"scale": "minmax", "impute": "median"},
-    alone={"strategy": "exact", "time_grid": "exact", "aggregation": "mean"},
+    alone={
+        "strategy": "exact",
+        "time_grid": "exact",
+        "aggregation": "mean",
+        "monitor": "none",
+        "personal": "none",
+    },
 )

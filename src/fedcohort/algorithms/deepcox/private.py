@@ -146,6 +146,11 @@ def releases(config: DeepCoxSettings, dp: Dp) -> Sequence[Release]:
             f"setting 'aggregation' of method 'deepcox' is {config.aggregation!r}, which needs "
             f"each site's own model, and a private fit tells sums with noise; choose 'mean'."
         )
+    if config.personal != "none":
+        raise SettingError(
+            f"setting 'personal' of method 'deepcox' is {config.personal!r}, which tells the "
+            f"user's own model without noise; choose 'none' for a private fit."
+        )
     if config.patience is not None:
         raise SettingError(
             "setting 'patience' of method 'deepcox' needs the loss of rows held out, which a "

@@ -59,7 +59,7 @@ from fedcohort.protocol import (
     summed,
 )
 from fedcohort.protocol.updates import count_fault
-from fedcohort.training import strategies
+from fedcohort.training import personal, strategies, watch
 from fedcohort.training.course import Course, HeldOut, Schedule, follow
 from fedcohort.training.local import penalise
 from fedcohort.training.optimisers import OPTIMISERS
@@ -67,6 +67,7 @@ from fedcohort.training.plan import Plan
 from fedcohort.training.reach import length
 from fedcohort.training.rows import chosen, rows_of
 from fedcohort.training.server import RULES
+from fedcohort.training.switching import personalise_once_apart
 
 
 @message
@@ -219,6 +220,7 @@ def fit(fed: Federation, config: DeepCoxSettings, task: Task) -> DeepCoxModel:
     Raises
     ------
     DataError : no site has seen an event.
+    SettingError, NothingToLearn : of a personal model, see `training.personal`.
     SiteUnavailable : a call fell below the quorum.
     """
     if task.dp is not None:
@@ -230,6 +232,22 @@ def fit(fed: Federation, config: DeepCoxSettings, task: Task) -> DeepCoxModel:
         thetas, weights = strategies.ensemble(fed, plan, schedule, theta)
         stages = dict(zip(schedule.keep, thetas[1:], strict=True))
         return _with_baseline(fed, plan, times, thetas[0], weights, schedule.rounds, stages)
+    if config.personal != "none":
+        rule, way = RULES[config.strategy], config.personal_way(plan)
+        least = task.min_cell if len(fed.sites) > 1 else 1
+        if config.monitor != "none":
+            own = personalise_once_apart(
+                fed, plan, schedule, rule, config.server, theta, way, monitor=config.monitor,
+                min_cell=least,
+            )  # fmt: skip
+        else:
+            own = personal.personalise(
+                fed, plan, schedule, rule, config.server(theta), way, min_cell=least,
+                n_clusters=config.n_clusters, warm=config.warm_of(config.rounds),
+                least=config.min_sites, seed=task.seed,
+            )  # fmt: skip
+        stages = {r: kept[None] for r, kept in own.kept.items()}
+        return _with_baseline(fed, plan, times, own.theta[None], ONE, own.rounds, stages)
     held_out = pooled_held_out_loss(fed, plan, times)
     if config.strategy == "exact":
         course = exact(fed, plan, schedule, theta, times, held_out)
@@ -238,7 +256,10 @@ def fit(fed: Federation, config: DeepCoxSettings, task: Task) -> DeepCoxModel:
     else:
         rule, server = RULES[config.strategy], config.server(theta)
         centre = config.centre
-        course = strategies.averaging(fed, plan, schedule, rule, server, held_out, centre)
+        seen = watch.watching(fed, plan, config.monitor, task.min_cell)
+        course = strategies.averaging(
+            fed, plan, schedule, rule, server, held_out, centre, watch=seen
+        )
     stages = {r: kept[None] for r, kept in course.kept.items()}
     return _with_baseline(fed, plan, times, course.theta[None], ONE, course.rounds, stages)
 
@@ -413,7 +434,10 @@ LARGEST = 500.0
 #: Weights of a model that is one network.
 ONE = np.ones(1)
 
-STEPS = (count_deaths, sum_risks, pull, *strategies.STEPS, *timegrid.STEPS, *private.STEPS)
+STEPS = (
+    count_deaths, sum_risks, pull, *strategies.STEPS, *watch.STEPS, *personal.STEPS,
+    *timegrid.STEPS, *private.STEPS,
+)  # fmt: skip
 
 #: How each strategy trains; the others average.
 TRAINS: Mapping[str, Step[..., Any]] = {
@@ -428,4 +452,10 @@ def asks(config: DeepCoxSettings) -> tuple[Step[..., Any], ...]:
     trains = TRAINS.get(config.strategy, strategies.train_here)
     if not config.centre.plain:
         trains = strategies.visit
-    return (count_deaths, sum_risks, trains, *timegrid.asks(config.time_grid))
+    if config.personal != "none":
+        trained = personal.asks(config.personal)
+        if config.monitor != "none":
+            trained = (strategies.train_here, *watch.STEPS, *trained)
+        return (count_deaths, sum_risks, *trained, *timegrid.asks(config.time_grid))
+    seen = watch.STEPS if config.monitor != "none" else ()
+    return (count_deaths, sum_risks, trains, *seen, *timegrid.asks(config.time_grid))

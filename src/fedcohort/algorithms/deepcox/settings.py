@@ -11,9 +11,12 @@ from fedcohort.models.network import ACTIVATIONS, Mlp
 from fedcohort.protocol import SettingError, setting
 from fedcohort.training.course import Schedule
 from fedcohort.training.optimisers import OPTIMISERS
+from fedcohort.training.personal.settings import MaybeOwnSettings
 from fedcohort.training.plan import Plan
 from fedcohort.training.robust import AGGREGATIONS, Aggregation
 from fedcohort.training.server import RULES, Server
+from fedcohort.training.switching import check_switch
+from fedcohort.training.watch import KINDS
 
 STRATEGIES = (
     "fedavg", "fedprox", "fedadam", "fedyogi", "sequential", "ensemble", "exact",
@@ -21,7 +24,7 @@ STRATEGIES = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class DeepCoxSettings:
+class DeepCoxSettings(MaybeOwnSettings):
     """Settings of one fit."""
 
     strategy: str = setting("fedavg", "how sites learn together", choices=STRATEGIES)
@@ -60,6 +63,13 @@ class DeepCoxSettings:
         None, "stop after so many rounds without a better held-out loss; null: never", "rounds"
     )
     validation_fraction: float = setting(0.2, "rows of each site held out where patience is set")
+    monitor: str = setting(
+        "none",
+        "whether sites differ, R in the history of an averaging strategy: by the gradients of the "
+        "common model on parts of their rows, or by its loss there; none does not look. With "
+        "personal, that begins once sites differ",
+        choices=KINDS,
+    )
     keep_rounds: tuple[int, ...] = setting(
         (), "keep the model after each of these rounds", "rounds"
     )
@@ -91,6 +101,8 @@ class DeepCoxSettings:
             self._must(name, getattr(self, name) >= 0, "0 or more")
         for name in ("dropout", "beta1", "beta2"):
             self._must(name, 0 <= getattr(self, name) < 1, "from 0 to below 1")
+        watched = self.monitor == "none" or self.strategy in RULES
+        self._must("monitor", watched, f"none, as strategy {self.strategy!r} averages no models")
         self._must("trim", 0 <= self.trim < 0.5, "from 0 to below 0.5")
         self._must("byzantine", self.byzantine >= 0, "0 or more")
         bound = self.norm_bound
@@ -106,6 +118,11 @@ class DeepCoxSettings:
         self._must("validation_fraction", 0 < self.validation_fraction < 1, "between 0 and 1")
         self._must("hidden", all(w > 0 for w in self.hidden), "whole numbers above 0")
         self._must("keep_rounds", all(r > 0 for r in self.keep_rounds), "whole numbers above 0")
+        self.check_personal(
+            "deepcox", strategy=self.strategy, aggregation=self.aggregation, patience=self.patience
+        )
+        if self.personal != "none" and self.monitor != "none":
+            check_switch(self.personal, "deepcox")
 
     def _must(self, name: str, holds: bool, be: str) -> None:
         if not holds:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from fedcohort.algorithms.weight_erosion.model import LINKS, ErosionModel
+from fedcohort.algorithms.weight_erosion.model import ErosionModel
 from fedcohort.algorithms.weight_erosion.program import STEPS, fit
 from fedcohort.algorithms.weight_erosion.settings import ErosionSettings
+from fedcohort.models.predictor import LINKS
 from fedcohort.protocol import Method, Task
 from fedcohort.training.erosion import check_number
 
@@ -18,6 +19,7 @@ def bounds(config: ErosionSettings, task: Task) -> Mapping[str, Collection[Any]]
     return {
         "plan": (config.plan(len(task.features), model).text,),
         "visit": (config.visit,),
+        "against": (config.against,),
         "draw": range(config.rounds),
         "past": range(config.rounds),
         "user": (config.user,) if config.user else (),
@@ -38,9 +40,9 @@ METHOD = Method(
     paper="Grimberg 2020 (EPFL), Algorithm 1",
     reveals=(
         "Each round the user's own gradient, which the coordinator and all sites see; each other "
-        "site's distance from it, one number, and with it the site's weight; the weighted sum of "
-        "the other sites' gradients; once how many records differ in each column, and how far, as "
-        "sums over sites."
+        "site's distance from it, one number or two, and with it the site's weight; the weighted "
+        "sum of the other sites' gradients; once how many records differ in each column, and how "
+        "far, as sums over sites."
     ),
     settings=ErosionSettings,
     fit=fit,

@@ -13,10 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from fedcohort.algorithms.weight_erosion.model import LINKS, ErosionModel
+from fedcohort.algorithms.weight_erosion.model import ErosionModel
 from fedcohort.algorithms.weight_erosion.settings import ErosionSettings
 from fedcohort.data.isolation import check_columns_apart, isolation
 from fedcohort.models.network import initial
+from fedcohort.models.predictor import LINKS
 from fedcohort.protocol import DataError, Federation, NothingToLearn, SettingError, Step, Task
 from fedcohort.training import erosion
 

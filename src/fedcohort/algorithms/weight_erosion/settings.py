@@ -2,26 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from fedcohort.models.layers import ACTIVATIONS
 from fedcohort.models.network import Mlp
-from fedcohort.protocol import SettingError, Task, check_settings, setting
-from fedcohort.training.erosion import VISITS, Erosion
+from fedcohort.models.predictor import MODELS, model_of, rate_of
+from fedcohort.protocol import Task, check_settings, setting
+from fedcohort.training.erosion import AGAINST, VISITS, Erosion
 from fedcohort.training.plan import Plan
-
-#: Outcomes that each model is for.
-MODELS: Mapping[str, tuple[str, ...]] = {
-    "logistic": ("binary",),
-    "linear": ("continuous", "count"),
-    "cox": ("survival",),
-    "poisson": ("count",),
-}
-#: The usual model of each outcome.
-USUAL = {"binary": "logistic", "continuous": "linear", "survival": "cox", "count": "poisson"}
-#: η where none is given.
-RATES = {"logistic": 0.3, "linear": 0.1, "cox": 0.1, "poisson": 0.1}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,6 +36,12 @@ class ErosionSettings:
     )
     p_d: float = setting(0.01, "p_d: weight that a site loses per unit of relative distance")
     p_s: float = setting(0.2, "p_s: how much more of it for each time that its rows were used")
+    against: str = setting(
+        "gradient",
+        "what a distance is measured by: the length of the user's gradient (the paper's), or what "
+        "chance alone makes of it (noise), in the square, less that of both sites",
+        choices=AGAINST,
+    )
     l2: float = setting(0.001, "λ₂ on the first layer's weights, loss averaged over rows")
 
     def __post_init__(self) -> None:
@@ -62,6 +56,11 @@ class ErosionSettings:
                 "batch_size", "p_d", "p_s", "l2",
             )),
             ("learning_rate", rate is None or rate > 0, "a number above 0, or null"),
+            (
+                "against",
+                self.against == "gradient" or self.visit != "local",
+                "'gradient' where 'visit' is 'local', which has no variance of a gradient",
+            ),
             method="weight_erosion",
         )  # fmt: skip
 
@@ -72,33 +71,16 @@ class ErosionSettings:
         ------
         SettingError : it does not go with the outcome.
         """
-        known = {"classification": "binary", "regression": "continuous"}
-        outcome = task.outcome or known.get(task.kind, task.kind)
-        fits = [name for name, outcomes in MODELS.items() if outcome in outcomes]
-        if not fits:
-            raise SettingError(
-                f"method 'weight_erosion' has no model for an outcome of type {outcome!r}; give a "
-                f"binary, continuous or count outcome, or times to an event."
-            )
-        if self.model == "auto":
-            return USUAL[outcome]
-        if self.model not in fits:
-            raise SettingError(
-                f"model {self.model!r} does not go with a {outcome} outcome; give "
-                f"{' or '.join(map(repr, fits))}, or declare another outcome."
-            )
-        return self.model
+        return model_of(self.model, task, "weight_erosion")
 
     def rate_of(self, model: str) -> float:
         """Return η."""
-        if self.learning_rate is not None:
-            return self.learning_rate
-        return min(RATES[model], 0.1) if self.hidden else RATES[model]
+        return rate_of(self.learning_rate, model, self.hidden)
 
     @property
     def erosion(self) -> Erosion:
         """How fast weights fall."""
-        return Erosion(distance=self.p_d, size=self.p_s)
+        return Erosion(distance=self.p_d, size=self.p_s, against=self.against)
 
     def plan(self, features: int, model: str) -> Plan:
         """Return what is asked of each site, about so many columns."""

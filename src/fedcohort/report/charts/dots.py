@@ -28,15 +28,20 @@ class Dot:
     label: str
 
 
-def dots(found: Sequence[Dot], x_title: str, y_title: str) -> Draw:
-    """Return the points under one legend; a unit is as long upwards as it is sideways."""
+def dots(found: Sequence[Dot], x_title: str, y_title: str, *, area: float | None = None) -> Draw:
+    """Return the points under one legend; a unit is as long upwards as it is sideways.
+
+    Parameters
+    ----------
+    area : of a mark in pixels, where points are few.
+    """
     x, y = around([d.x for d in found]), around([d.y for d in found])
     items = list(dict.fromkeys((d.look, d.label) for d in found))
 
     def chart(width: int) -> alt.TopLevelMixin:
         place = parts.even(x, y, min(width - _EDGE - _AXIS, _WIDEST))
-        area = _NARROW_AREA if width <= NARROW else _AREA
-        marks = parts.marks((Mark(d.x, d.y, d.look) for d in found), area=area)
+        size = area or (_NARROW_AREA if width <= NARROW else _AREA)
+        marks = parts.marks((Mark(d.x, d.y, d.look) for d in found), area=size)
         head = parts.texts([Text(place.x[0], place.y_at(-12), y_title, colour=theme.QUIET)])
         plane = parts.framed([*marks, *head], place, x=_axis(x_title), y=_axis(None))
         rows, high = parts.flow(items, width - _EDGE)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from fedcohort.report import footprint, words
+from fedcohort.report.disclosure import natural
 from fedcohort.report.footprint import Footprint
 from fedcohort.report.markup import Markup, h, p, table
 from fedcohort.report.run import Run
-from fedcohort.report.sections.base import Section, key
+from fedcohort.report.sections.base import Section, key, more
 
 
 def section(run: Run) -> Section | None:
@@ -42,8 +43,43 @@ def section(run: Run) -> Section | None:
                 caption="Footprint of the study, by arm",
             ),
             p(model, class_="quiet"),
+            _measured(run),
+            _hospitals(run),
         ),
     )  # fmt: skip
+
+
+def _measured(run: Run) -> Markup | None:
+    """Return what was measured beside the estimate; None where nothing was."""
+    found = run.mapping("measured")
+    energy, grams = words.number(found.get("energy")), words.number(found.get("carbon"))
+    if not (energy >= 0 and grams >= 0):
+        return None
+    return p(
+        f"Measured on this computer by {found.get('by')}, tuning and judging included: "
+        f"{_scaled(1000 * energy, 'Wh')}, {_gram(grams)} of CO₂ with the electricity of "
+        f"{found.get('country')}, in {words.duration(words.number(found.get('seconds')))}. "
+        f"What else ran there counts too."
+    )
+
+
+def _hospitals(run: Run) -> Markup | None:
+    """Return each hospital's own part by arm, behind a click; None where it is not known."""
+    found = footprint.by_site(run)
+    rows = [
+        [key(arm), site, *_numbers(spent), words.size(spent.traffic)]
+        for arm in run.arms
+        for site, spent in sorted(found.get(arm.name, {}).items(), key=lambda x: natural(x[0]))
+    ]
+    if not rows:
+        return None
+    note = (
+        "Processor time of the hospital's own steps, what it sent, and an equal part of what all "
+        "were sent. The coordinator's part, and judging the models, are in the table above alone."
+    )
+    head = ["", "Hospital", "Processor time", "Energy", "CO₂", "Traffic"]
+    made = table(head, rows, numeric=range(2, 6), caption="Each hospital's part")
+    return more("By hospital", made, p(note, class_="quiet"))
 
 
 def _numbers(spent: Footprint) -> list[str | Markup]:

@@ -1,0 +1,199 @@
+"""What a site knows of its own columns, before it compares them with anybody's.
+
+Of n known values, sorted, with m the `min_cell`:
+
+    place    mean of the middle half                                                         (1)
+    spread   mean distance from the place, values beyond 5 % at either end, and beyond the
+             m-th, cut to those                                                              (2)
+
+Both move smoothly with the values, and a quarter (a twentieth) of them may be anything. Columns are
+associated within the site: with z = (x − place)/spread cut to ± `CUT`, a level as 0 or 1, r is
+Pearson's correlation over the rows that know both. So neither a unit nor a shift changes it.
+
+Nothing is revealed here: `steps` says what of this leaves, and how.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from fedcohort.arrays import Array
+from fedcohort.data.encode import Encoded
+from fedcohort.privacy.disclosure.rounding import round_number
+
+#: Standardised values are cut to ± this.
+CUT = 4.0
+#: A share of the values at either end is cut before distances are averaged.
+TAIL = 0.05
+#: A category of more levels is not looked at in associations.
+MOST_LEVELS = 8
+#: Kinds of label: none, the codes of a yes/no outcome, a number, time and event.
+NO_LABEL, CODES, NUMBER, TIME = range(4)
+
+
+class Known(NamedTuple):
+    """A column of numbers: ``n`` known values, their ``place`` and ``spread``; 0 of too few."""
+
+    n: int
+    place: float
+    spread: float
+
+
+def enough(n: int, min_cell: int) -> bool:
+    """Return whether n rows may be told of: 4 `min_cell` and at least 20."""
+    return n >= max(4 * min_cell, 20)
+
+
+def shown_share(count: int, n: int, m: int) -> float:
+    """Return the share of n that a count is, where one of fewer than m is none of them."""
+    return 0.0 if count < m else 1.0 if n - count < m else count / n
+
+
+def rows_of(data: Encoded) -> int:
+    """Return how many rows a site has."""
+    columns = (*data.numbers, *data.codes)
+    return len(columns[0]) if columns else 0
+
+
+def known(x: Array, min_cell: int) -> Known:
+    """Return eqs. (1) and (2) of x (n,), NaN where missing."""
+    seen = np.sort(x[~np.isnan(x)])
+    n = len(seen)
+    if not enough(n, min_cell):
+        return Known(n, 0.0, 0.0)
+    quarter, end = n // 4, max(int(TAIL * n), min_cell - 1)
+    place = float(seen[quarter : n - quarter].mean())
+    cut = np.clip(seen, seen[end], seen[n - 1 - end])
+    spread = float(np.abs(cut - place).mean()) if cut[0] < cut[-1] else 0.0
+    return Known(n, place, spread)
+
+
+def columns_of(data: Encoded, n_levels: Array, label: Array, min_cell: int) -> Array:
+    """Return the columns that are associated (n, d): numbers, levels, the label; NaN if missing.
+
+    Parameters
+    ----------
+    n_levels : (k,), of each category. Each but the first level of a category of 2 to `MOST_LEVELS`
+        is a column.
+    label : (3,), the kind of label, and its place among numbers or codes; of `TIME` that of the
+        time among the numbers and that of the event among the codes.
+    """
+    out: list[Array] = []
+    for x in data.numbers:
+        place, spread = known(x, min_cell)[1:]
+        z = np.clip((x - place) / spread, -CUT, CUT) if spread > 0 else np.full(len(x), np.nan)
+        out.append(z)
+    for codes, k in zip(data.codes, n_levels.tolist(), strict=True):
+        gone = codes < 0
+        out += [np.where(gone, np.nan, codes == level) for level in levels_of(k)]
+    out.append(label_of(data, label))
+    return np.column_stack(out)
+
+
+def levels_of(k: int) -> range:
+    """Return the levels of a category of k that have columns."""
+    return range(1, k) if 2 <= k <= MOST_LEVELS else range(0)
+
+
+def label_of(data: Encoded, label: Array) -> Array:
+    """Return the outcome as one number a row (n,), NaN where missing.
+
+    Of times it is the martingale residual of the site's own Nelson–Aalen curve: events seen less
+    events expected by then, so that more is worse, as with an event that was seen.
+    """
+    kind, first, second = label.tolist()
+    if kind == NO_LABEL:
+        return np.full(rows_of(data), np.nan)
+    if kind == NUMBER:
+        return data.numbers[first]
+    codes = data.codes[second if kind == TIME else first]
+    event = np.where(codes < 0, np.nan, codes.astype(float))
+    if kind == CODES:
+        return event
+    time = data.numbers[first]
+    both = ~np.isnan(time) & ~np.isnan(event)
+    out = np.full(len(time), np.nan)
+    at, place = np.unique(time[both], return_inverse=True)
+    dead = np.bincount(place, event[both], minlength=len(at))
+    left = np.cumsum(np.bincount(place, minlength=len(at))[::-1])[::-1]
+    out[both] = event[both] - np.cumsum(dead / left)[place]
+    return out
+
+
+class Pairs(NamedTuple):
+    """Associations at a site, (d, d) each: complete rows ``n``, and ``r``; 0 where not told."""
+
+    n: Array
+    r: Array
+
+
+def pairs(x: Array, min_cell: int) -> Pairs:
+    """Return the correlations of columns x (n, d) as they may be told, rounded to ¼/√n or more.
+
+    Not told: a pair that fewer than 4 `min_cell` rows know; one of two columns of two values whose
+    table, missing values counted, has a cell of 1 … `min_cell` − 1; and one of a column of which
+    fewer than `min_cell` rows that know both differ from its most common value. Complete rows are
+    counted down to a multiple of `min_cell`.
+    """
+    m = max(min_cell, 1)
+    there = ~np.isnan(x)
+    z = np.where(there, x, 0.0)
+    k = there.astype(float)
+    n = k.T @ k
+    s, q, p = z.T @ k, (z * z).T @ k, z.T @ z
+    safe = np.maximum(n, 1.0)
+    spread = q - s * s / safe
+    varies = spread > 1e-9 * n
+    fine = (n >= max(4 * m, 20)) & varies & varies.T & ~_closed(x, there, m)
+    product = np.sqrt(np.where(fine, spread * spread.T, 1.0))
+    r = np.where(fine, (p - s * s.T / safe) / product, 0.0)
+    steps = np.array([[round_number(0.25 / np.sqrt(v)) for v in row] for row in safe])
+    r = np.clip(np.round(r / steps) * steps, -0.99, 0.99)
+    np.fill_diagonal(fine, False)
+    return Pairs(np.where(fine, n - n % m, 0.0), np.where(fine, r, 0.0))
+
+
+def _closed(x: Array, there: Array, m: int) -> Array:
+    """Return which pairs (d, d) of columns (n, d) have a small cell; numbers have none."""
+    d = x.shape[1]
+    out = np.zeros((d, d), bool)
+    if m <= 1:
+        return out
+    parts: dict[int, Array] = {}
+    for j in range(d):
+        seen = x[there[:, j], j]
+        values, counts = np.unique(seen, return_counts=True)
+        if len(values) and len(seen) - counts.max() < m:
+            out[j] = out[:, j] = True
+        elif len(values) == 2:
+            parts[j] = np.column_stack([x[:, j] == v for v in values] + [~there[:, j]]).astype(int)
+    for i, one in parts.items():
+        for j, other in parts.items():
+            cells = one.T @ other
+            out[i, j] |= i != j and bool(((cells > 0) & (cells < m)).any())
+    return out
+
+
+def fisher(r: Array) -> Array:
+    """Return atanh r."""
+    return np.arctanh(np.clip(r, -0.99, 0.99))
+
+
+def copies(data: Encoded) -> int:
+    """Return how many rows are copies of an earlier one, in every column, outcome included."""
+    n = rows_of(data)
+    columns = [np.where(np.isnan(x), np.inf, x) for x in data.numbers]
+    table = np.column_stack([*columns, *(c.astype(float) for c in data.codes), np.zeros((n, 0))])
+    return n - len(np.unique(table, axis=0)) if n else 0
+
+
+def by_chance(data: Encoded) -> float:
+    """Return how many copies are expected if the columns were independent of each other."""
+    n = rows_of(data)
+    chance = n * (n - 1) / 2
+    for c in (*data.numbers, *data.codes):
+        counts = np.unique(c, return_counts=True, equal_nan=True)[1]
+        chance *= float(np.square(counts / n).sum()) if n else 0.0
+    return chance

@@ -1,0 +1,145 @@
+"""Feedback to each site on its own data: what is off against the other sites, and what is missing.
+
+No paper gives the whole. Votes of sites on a common grid (`others`) stand in the place of Table 1
+by site: the coordinator learns where sites lie, and not which one. Each site takes its own vote
+off, compares its rows with what is left (`rules`), and tells what it finds:
+
+    unit of the grids   median of the votes on spreads, then on places, `REFINED` times      (1)
+    votes               places, spreads, shares, levels, associations, as sums               (2)
+    comparison          at the site, with (2) less its own                                   (3)
+
+Revealed: `Scales`, `Places`, `Votes`, as sums over all sites; of each site `Told`, once: which
+columns are off by which rule and how much, to two digits or a twentieth, and what columns that it
+does not record would add. From three sites on: of two, each would learn the other's numbers. Sites
+are told (2), as it is: with three, a site may see which numbers are those of the two others, and
+not whose is which.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import cast
+
+import numpy as np
+
+from fedcohort.algorithms.feedback import others, own
+from fedcohort.algorithms.feedback.model import Feedback, Remark
+from fedcohort.algorithms.feedback.settings import FEWEST_SITES, FeedbackSettings
+from fedcohort.algorithms.feedback.steps import Told, compare, vote, vote_place, vote_scale
+from fedcohort.algorithms.feedback.words import UNITS, line, unrecorded
+from fedcohort.arrays import Array
+from fedcohort.data.describe import Reading, variables_of
+from fedcohort.data.dictionary import Dictionary
+from fedcohort.data.outcome import Binary, Category, Outcome, Survival
+from fedcohort.protocol import DataError, Federation, SiteUnavailable, Task
+
+#: How often the grid of places is drawn anew about the median of its votes. A cell far from the
+#: centre is wide: each time the centre is 20 times nearer.
+REFINED = 3
+
+
+def fit(fed: Federation, config: FeedbackSettings, task: Task) -> Feedback:
+    """Ask all sites for votes, and each for what it finds by them.
+
+    Raises
+    ------
+    DataError : there is no column to look at.
+    SiteUnavailable : fewer than three sites answer, or one left between two calls.
+    """
+    known = cast("Dictionary", task.dictionary)
+    outcome = cast("Outcome | None", task.outcome_of)
+    reading = Reading(variables_of(known, outcome))
+    if not reading.variables:
+        raise DataError("no column is left to compare, besides identifiers, dates and text.")
+    label, m = label_of(reading, outcome), task.min_cell
+    levels, places = reading.n_levels, tuple(reading.place)
+    taken = () if outcome is None else outcome.columns
+    feature = np.array([name not in taken for name in places], bool)
+    next(iter(fed.rounds(1)))
+    inside = fed.through(reading.view)
+    scale = inside.sum(vote_scale, min_cell=m).spread
+    inside = inside.only(inside.answered)
+    _check(inside.sites)
+    unit = _units(scale)
+    centre = np.zeros(len(unit))
+    for _ in range(REFINED):
+        found = inside.sum(vote_place, centre=centre, unit=unit, min_cell=m).place
+        _check_same(inside)
+        middle = others.median_of(found)
+        centre = centre + np.where(np.isnan(middle), 0.0, unit * others.value_of(middle))
+    told = inside.sum(
+        vote, centre=centre, unit=unit, n_levels=levels, label=label, min_cell=m
+    )  # fmt: skip
+    _check_same(inside)
+    replies = inside.gather(
+        compare, **vars(told), centre=centre, unit=unit, n_levels=levels, label=label,
+        feature=feature, factors=np.array([u.back for u in UNITS]), far=config.far, min_cell=m,
+    )  # fmt: skip
+    remarks = [
+        one
+        for site in sorted(replies)
+        for one in _remarks(site, replies[site], reading, places, outcome, config.gains)
+    ]
+    fed.record(findings=float(sum(r.rule != "unrecorded" for r in remarks)))
+    few = tuple(site for site in sorted(replies) if replies[site].few)
+    return Feedback(sites=tuple(sorted(replies)), few=few, remarks=tuple(remarks))
+
+
+def label_of(reading: Reading, outcome: Outcome | None) -> Array:
+    """Return the kind of the outcome and its places (3,); see `own.columns_of`."""
+    c = len(reading.view.numeric)
+    if outcome is None or isinstance(outcome, Category):
+        return np.array([own.NO_LABEL, 0, 0])
+    if isinstance(outcome, Survival):
+        time, event = reading.place[outcome.time], reading.place[outcome.event]
+        return np.array([own.TIME, time, event - c])
+    at = reading.place[outcome.y]
+    if isinstance(outcome, Binary):
+        two = at >= c and int(reading.n_levels[at - c]) == 2
+        return np.array([own.CODES, at - c, 0] if two else [own.NO_LABEL, 0, 0])
+    return np.array([own.NUMBER, at, 0])
+
+
+def _units(votes: Array) -> Array:
+    """Return the unit (c,) of each number's grid; 0 where no site votes."""
+    middle = others.median_of(votes) - others.OCTAVES * others.QUARTERS
+    return np.where(np.isnan(middle), 0.0, 2.0 ** (np.nan_to_num(middle) / others.QUARTERS))
+
+
+def _check(sites: Sequence[str]) -> None:
+    """Refuse fewer sites than `FEWEST_SITES`."""
+    if len(sites) < FEWEST_SITES:
+        raise SiteUnavailable(
+            f"{len(sites)} sites answer, and feedback compares each with at least two others. "
+            f"Bring the others back and --resume."
+        )
+
+
+def _check_same(fed: Federation) -> None:
+    """Refuse votes of other sites than the first ones: a site takes its own off."""
+    if missing := sorted(set(fed.sites) - set(fed.answered)):
+        raise SiteUnavailable(
+            f"{', '.join(missing)} left between two calls, and votes are of the same sites "
+            f"throughout. Bring them back and --resume, or start again without them."
+        )
+
+
+def _remarks(
+    site: str,
+    told: Told,
+    reading: Reading,
+    places: tuple[str, ...],
+    outcome: Outcome | None,
+    gains: int,
+) -> list[Remark]:
+    """Return what one site tells, in words."""
+    parts = zip(
+        told.rule.tolist(), told.column.tolist(), told.other.tolist(), told.size.tolist(),
+        told.more.tolist(), strict=True,
+    )  # fmt: skip
+    out = [line(site, reading, places, outcome, *one) for one in parts]
+    added = zip(
+        told.unrecorded.tolist(), told.fall.tolist(), told.low.tolist(), told.high.tolist(),
+        strict=True,
+    )  # fmt: skip
+    return out + [unrecorded(site, places, outcome, *one) for one in list(added)[:gains]]

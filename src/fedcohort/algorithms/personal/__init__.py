@@ -1,0 +1,92 @@
+"""Personalised baselines: a model for one site, from its own rows, from all, or between the two."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from fedcohort.algorithms.personal.model import PersonalModel
+from fedcohort.algorithms.personal.program import STEPS, asks, fit
+from fedcohort.algorithms.personal.settings import PersonalSettings
+from fedcohort.models.predictor import LINKS
+from fedcohort.protocol import Method, Task
+from fedcohort.training import personal
+
+COUNTS = "Once how many records differ in each column, and how far, as sums over sites. "
+MEANS = "Each round, the sum over sites of their models, weighted by rows. "
+PARTS = (
+    "Each round, the sum over sites of the common part of their models, weighted by rows; a site's "
+    "own part stays there. "
+)
+OWN = (
+    "At the end, and after each of keep_rounds, the user's own model and its loss on the user's "
+    "rows, which the coordinator sees."
+)
+ALONE = (
+    "At the end, the user's own model, those after keep_rounds, and its loss in each round, which "
+    "the coordinator sees; nothing of other sites."
+)
+GROUPS = (
+    "In half of the rounds as finetune; then how many sites take each model, and the sums of the "
+    "models and losses of those that do; once the sum of the losses of trial models, and counts of "
+    "the sites that take them. At the end which model the user takes."
+)
+
+
+def reveals_with(config: PersonalSettings) -> str:
+    """Say in plain words what leaves a site with these settings."""
+    if config.way == "local":
+        return ALONE
+    told = {
+        "global": MEANS.strip(),
+        "cluster": GROUPS,
+        **dict.fromkeys(personal.PARTED, PARTS + OWN),
+    }
+    return COUNTS + told.get(config.way, MEANS + OWN)
+
+
+def bounds(config: PersonalSettings, task: Task) -> Mapping[str, Collection[Any]]:
+    """Return what the steps of a fit with these settings are asked with (`Method.bounds`)."""
+    model = config.model_of(task)
+    plan = config.plan(len(task.features), model)
+    return {
+        "plan": (plan.text,),
+        "rounds": (config.rounds,),
+        "link": (LINKS[model],),
+        "explained": (model == "linear",),
+        **config.own_bounds(config.way_of(task.features, plan)),
+    }
+
+
+def over(config: PersonalSettings, sites: int) -> None:
+    """Refuse two sites where the user's model and a sum would tell the other's."""
+    personal.check_number(config.way, sites)
+
+
+METHOD = Method(
+    name="personal",
+    title="Personalised baselines: local, global, fine-tuned, own layer, Ditto, APFL, clusters",
+    tasks=("classification", "regression", "survival"),
+    paper=(
+        "Yu 2020; Arivazhagan 2019 (FedPer); Collins 2021 (FedRep); Li 2021 (Ditto); Deng 2020 "
+        "(APFL); Ghosh 2020 (IFCA)"
+    ),
+    reveals=(
+        COUNTS + MEANS + "Of fedper and fedrep, of the common part alone. " + OWN + " Of cluster: "
+        "counts of the sites that take each model, and sums over those that do. Of local: the "
+        "user's model and losses alone."
+    ),
+    reveals_with=reveals_with,
+    settings=PersonalSettings,
+    fit=fit,
+    model=PersonalModel,
+    steps=STEPS,
+    asks=asks,
+    bounds=bounds,
+    over=over,
+    gives=frozenset({"predict", "summary", "parameters", "at_round"}),
+    preprocess={"scale": "standard", "impute": "median"},
+    alone={"user": "", "way": "local", "own_features": ()},
+)
+
+__all__ = ["METHOD", "PersonalModel", "PersonalSettings", "fit"]

@@ -1,0 +1,108 @@
+"""What a personalised fit is: a network or coefficients of one site, and what they came from."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Self
+
+import numpy as np
+
+from fedcohort.arrays import Array
+from fedcohort.models.predictor import Predictor
+from fedcohort.protocol import NotSupported, Row
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class PersonalModel(Predictor):
+    """A model for one site.
+
+    Attributes
+    ----------
+    user : the site that the model is for. way : how it was made.
+    common : w (P,), the common model that it comes from; empty of `local`.
+    rounds : of the fit.
+    loss : of the model on the user's rows, with its penalty; NaN where the user told none.
+    alpha : of apfl, the share of the user's own model; NaN of others.
+    counts : of cluster, sites that took each model; empty where there was no split.
+    parts : of fedper and fedrep, how many parameters are the user's own; −1 of others.
+    kept : the models after earlier rounds.
+    """
+
+    user: str
+    way: str
+    common: Array
+    rounds: int
+    loss: float = math.nan
+    alpha: float = math.nan
+    counts: Array = field(default_factory=lambda: np.zeros(0, np.int64))
+    parts: int = -1
+    kept: Mapping[int, Array] = field(default_factory=dict[int, Array])
+
+    def at_round(self, rounds: int) -> PersonalModel:
+        """Return what a fit of so many rounds would have given.
+
+        Raises
+        ------
+        NotSupported : the fit did not keep that round; those kept are named.
+        """
+        if rounds >= self.rounds:
+            return self
+        if rounds not in self.kept:
+            raise NotSupported(
+                f"this fit kept the models after rounds {sorted(self.kept)} and {self.rounds}, not "
+                f"after {rounds}. Name the rounds you want in the setting 'keep_rounds'."
+            )
+        return replace(
+            self, theta=self.kept[rounds], common=np.zeros(0), rounds=rounds, loss=math.nan,
+            alpha=math.nan, counts=np.zeros(0, np.int64), kept={},
+        )  # fmt: skip
+
+    def parameters(self, times: Array) -> list[Row]:
+        """Return the intercept, if there is one, α of apfl, and the user's loss."""
+        rows = self._intercept_rows()
+        if not math.isnan(self.alpha):
+            note = "1 is the user's rows alone, 0 the common model"
+            rows.append({"name": "share of the own model", "value": self.alpha, "note": note})
+        if not math.isnan(self.loss):
+            note = f"on the rows of {self.user} that it was trained on"
+            rows.append({"name": "loss", "value": self.loss, "note": note})
+        return rows
+
+    def cautions(self) -> tuple[str, ...]:
+        """Say where the way came to no more than the common model."""
+        if self.way == "cluster" and np.count_nonzero(self.counts) < 2:
+            return ("sites were not split, so that the model is that of all",)
+        if not self.parts:
+            return (
+                "a Cox model has no intercept, so that no part is the user's own, and the model is "
+                "that of all; name covariates in own_features, or give hidden",
+            )
+        return ()
+
+    def arrays(self) -> dict[str, Array]:
+        """Return θ, w, and the models that were kept, by name."""
+        own = {
+            "theta": self.theta,
+            "common": self.common,
+            "told": np.array([self.loss, self.alpha]),
+            "counts": np.asarray(self.counts, np.int64),
+        }
+        return own | {f"round{r}": theta for r, theta in self.kept.items()}
+
+    def meta(self) -> dict[str, Any]:
+        """Return names, the network's spec, and how the fit went."""
+        names = ("model", "network", "user", "way", "rounds", "parts")
+        lists = {"features": list(self.features), "kept": sorted(self.kept)}
+        return lists | {name: getattr(self, name) for name in names}
+
+    @classmethod
+    def restore(cls, arrays: Mapping[str, Array], meta: Mapping[str, Any]) -> Self:
+        """Rebuild the model from what `arrays` and `meta` returned."""
+        given = dict(meta)
+        loss, alpha = arrays["told"].tolist()
+        features = tuple(given.pop("features"))
+        kept = {int(r): arrays[f"round{r}"] for r in given.pop("kept")}
+        held = {name: arrays[name] for name in ("theta", "common", "counts")}
+        return cls(features=features, loss=loss, alpha=alpha, kept=kept, **held, **given)

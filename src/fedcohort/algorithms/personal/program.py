@@ -1,0 +1,88 @@
+"""A model for one site by a personalised baseline: local, global, and seven ways between them.
+
+The ways are those of `training.personal`, of a linear predictor, which starts at 0, or of a
+perceptron. The loss is averaged over a site's rows; the penalty is ½λ₂‖W‖² on the first layer's
+weights W. Means over sites are weighted by rows (FedAvg, McMahan et al. 2017). Cox's loss has each
+site's own risk sets, so that every site has a baseline hazard of its own.
+
+In fedper and fedrep a network's last layer is each site's own. That of a linear predictor is all of
+it: there, the intercept is, with the coefficients of `own_features`; all of them make it `local`.
+
+Revealed: once what `data.isolation` asks, but for `local`; and what `training.personal` says.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from fedcohort.algorithms.personal.model import PersonalModel
+from fedcohort.algorithms.personal.settings import PersonalSettings, server
+from fedcohort.data.isolation import check_columns_apart, isolation
+from fedcohort.models.network import initial
+from fedcohort.models.predictor import LINKS
+from fedcohort.protocol import DataError, Federation, SettingError, Step, Task
+from fedcohort.training import personal
+from fedcohort.training.server import fedavg
+from fedcohort.training.strategies import train_here
+
+
+def fit(fed: Federation, config: PersonalSettings, task: Task) -> PersonalModel:
+    """Train a model for the user's site.
+
+    Raises
+    ------
+    SettingError : no such user, two sites, batches of fewer than `min_cell` rows, or a model that
+        does not go with the outcome.
+    DataError : no covariates.
+    NothingToLearn : the user's rows teach nothing.
+    NotConverged : the learning rate is too high.
+    SiteUnavailable : the user's site, or more than the quorum allows, did not answer.
+    """
+    model = config.model_of(task)
+    plan, schedule = config.plan(len(task.features), model), config.schedule(model)
+    way = config.way_of(task.features, plan)
+    user = personal.owner(fed, way)
+    least = task.min_cell if len(fed.sites) > 1 else 1
+    if 0 < config.batch_size < least:
+        raise SettingError(
+            f"batch_size is {config.batch_size}, and steps on fewer than {least} rows (min_cell) "
+            f"would tell of single ones. Raise it, or give 0 for all rows."
+        )
+    if not task.features:
+        raise DataError("there are no covariates; name at least one column besides the outcome.")
+    if config.way != "local":
+        linear = model == "linear"
+        check_columns_apart(fed, task, LINKS[model], outcome=model != "cox", counted=not linear)
+    start = initial(plan.network, task.seed)
+    found = personal.personalise(
+        fed, plan, schedule, fedavg, server(start if config.hidden else np.zeros(len(start))), way,
+        min_cell=least, n_clusters=config.n_clusters, warm=config.warm_of(config.rounds),
+        least=config.min_sites, seed=task.seed,
+    )  # fmt: skip
+    parted = config.way in personal.PARTED
+    return PersonalModel(
+        features=task.features,
+        model=model,
+        network=plan.network,
+        theta=found.theta,
+        user=user,
+        way=config.way,
+        common=found.common,
+        rounds=found.rounds,
+        loss=found.loss,
+        alpha=found.alpha,
+        counts=found.counts,
+        parts=int(way.mask(len(start)).sum()) if parted else -1,
+        kept=found.kept,
+    )
+
+
+STEPS: tuple[Step[..., Any], ...] = (isolation, train_here, personal.tell_alone, *personal.STEPS)
+
+
+def asks(config: PersonalSettings) -> tuple[Step[..., Any], ...]:
+    """Return the steps that a fit with these settings can ask for."""
+    own = personal.asks(config.way)
+    return own if config.way == "local" else (isolation, *own)

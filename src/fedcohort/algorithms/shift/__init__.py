@@ -1,0 +1,67 @@
+"""How sites differ: in their features, in the outcome, in the outcome given a feature."""
+
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any, cast
+
+from fedcohort.algorithms.shift.model import ShiftModel
+from fedcohort.algorithms.shift.program import fit, law_of, places_of, reading_of
+from fedcohort.algorithms.shift.settings import ShiftSettings
+from fedcohort.algorithms.shift.steps import STEPS, count_cells, pull_here
+from fedcohort.data.describe import describe_columns
+from fedcohort.data.outcome import Outcome
+from fedcohort.protocol import Method, Step, Task
+
+_TOLD = (
+    "Of each site, once, what Table 1 shows of it, and counts of the cells of each variable's "
+    "histogram"
+)
+_CROSSED = ", also by the outcome"
+_HIDDEN = ", where the site has hidden what is of few patients"
+_PULL = (
+    "; and of each site, once, its mean gradient at a model without covariates and the standard "
+    "deviations of its parts, rounded, without columns of which few patients differ"
+)
+
+
+def reveals_with(config: ShiftSettings) -> str:
+    """Say in plain words what leaves a site with these settings."""
+    return _TOLD + _CROSSED * config.conditional + _HIDDEN + _PULL * config.gradients + "."
+
+
+def asks(config: ShiftSettings) -> Iterator[Step[..., Any]]:
+    """Yield the steps that a fit with these settings can ask for."""
+    yield from (describe_columns, count_cells)
+    if config.gradients:
+        yield pull_here
+
+
+def bounds(config: ShiftSettings, task: Task) -> Mapping[str, Collection[Any]]:
+    """Return what the steps of a fit with these settings are asked with (`Method.bounds`)."""
+    if task.dictionary is None:
+        return {"label": (), "other": (), "law": ()}
+    reading, outcome = reading_of(task), cast("Outcome | None", task.outcome_of)
+    label, other = places_of(reading, outcome)
+    return {"label": (-1, label), "other": (other,), "law": (law_of(reading, outcome),)}
+
+
+METHOD = Method(
+    name="shift",
+    title="How different sites are: features, outcome, outcome given a feature, gradients",
+    tasks=("survival", "classification", "regression", "clustering", "latent"),
+    paper=(
+        "Lin, IEEE Transactions on Information Theory 37(1), 1991; Torgerson, Psychometrika 17, "
+        "1952; Sattler et al., IEEE Transactions on Neural Networks 32(8), 2021"
+    ),
+    reveals=_TOLD + _CROSSED + _HIDDEN + _PULL + ".",
+    reveals_with=reveals_with,
+    settings=ShiftSettings,
+    fit=fit,
+    model=ShiftModel,
+    steps=(describe_columns, *STEPS),
+    asks=asks,
+    bounds=bounds,
+    gives=frozenset({"summary", "parameters"}),
+    raw=True,
+)
+
+__all__ = ["METHOD", "ShiftModel", "ShiftSettings", "fit"]

@@ -1,0 +1,241 @@
+"""Site steps of `shift`: a site's tables of counts, and its pull on a model without covariates.
+
+Both are a site's own, so it hides what is of few rows before anything leaves, with m the
+`min_cell`: of a variable's cells those of `privacy.disclosure.counts`, of a table by the outcome
+those of `privacy.disclosure.groups`, and what is hidden of the variable. A number's cells are of
+its known values; where Table 1 hides how many these are, all are. Cells of a number lie between
+multiples of one round step; edges at will, which could be moved past single values, are refused.
+The same rows told of between other edges, in another study, are not looked at.
+
+A gradient's part is told where `training.own_rows` finds nothing against its column, alone beside
+the outcome, and rounded to a quarter of its standard error, as means in Table 1 are
+(`privacy.disclosure.rounding`).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fedcohort.arrays import Array
+from fedcohort.data.encode import Encoded
+from fedcohort.data.shown_number import HIDDEN
+from fedcohort.privacy.disclosure.counts import hidden
+from fedcohort.privacy.disclosure.groups import hidden_levels
+from fedcohort.privacy.disclosure.rounding import round_number, rounded, step, unit
+from fedcohort.protocol import Refused, Site, gathered, message
+from fedcohort.training import own_rows
+
+#: What an outcome is: nothing, levels, a number, or time and event.
+LAWS = ("", "levels", "number", "survival")
+#: So far from a multiple of its step, in steps, an edge may be.
+ROUNDING = 1e-6
+
+
+@message
+class SiteCells:
+    """One site's counts of v variables, numbers first; `HIDDEN` where not shown, 0 beyond the last.
+
+    ``rows`` (); ``cells`` (v, w): of a number between its edges, of what has levels missing values
+    first; ``crossed`` (v, w, g): the same, for a number missing values first, by the outcome's
+    groups, without rows of which it is missing; `HIDDEN` of variables that are not told by groups.
+    """
+
+    rows: Array
+    cells: Array
+    crossed: Array
+
+
+@message
+class Pull:
+    """A site's gradient at the model without covariates.
+
+    ``reason`` () as in `training.own_rows`; ``shown`` (P,) parts that are told; ``mean`` (P,) and
+    ``sd`` (P,) of the rows' gradients, 0 where not shown.
+    """
+
+    reason: Array
+    shown: Array
+    mean: Array
+    sd: Array
+
+
+Columns = Site[Encoded, None]
+
+
+@gathered
+def count_cells(
+    site: Columns, *, edges: Array, n_levels: Array, label: int, cut: Array, within: Array,
+    min_cell: int,
+) -> SiteCells:  # fmt: skip
+    """Count the site's rows by the cells of each variable, and by the outcome's groups.
+
+    edges : (c, b) of numbers, padded with inf. n_levels : (k,) of what has levels. label : place of
+    the outcome among numbers and codes, −1 without. cut : (1,), one of its edges, above which a
+    number counts as the second of two groups. within : (v,) whether a variable is told by groups.
+
+    Raises
+    ------
+    Refused : edges that are not multiples of one round step, or a cut that is none of them.
+    """
+    numbers, codes = site.data
+    bins = [own[np.isfinite(own)] for own in edges]
+    for own in bins:
+        check_edges(own)
+    divided = 0 <= label < len(numbers)
+    if divided and not (bins[label] == cut[0]).any():
+        raise Refused("edges", "groups of an outcome that are not divided at one of its edges.")
+    n = len((*numbers, *codes)[0]) if numbers or codes else 0
+    group, g = groups_of(site.data, n_levels, label, float(cut[0]))
+    placed = [_placed(x, own) for x, own in zip(numbers, bins, strict=True)]
+    placed += [(c + 1, int(k) + 1) for c, k in zip(codes, n_levels, strict=True)]
+    widest = max((k for _, k in placed), default=0)
+    cells = np.zeros((len(placed), widest), np.int64)
+    crossed = np.full((len(placed), widest, g), HIDDEN)
+    secret = 0 < n < min_cell
+    for j, (place, k) in enumerate(placed):
+        table = np.bincount(place * (g + 1) + group, minlength=k * (g + 1)).reshape(k, g + 1)
+        counts, number = table.sum(axis=1), j < len(numbers)
+        known = counts[1:] if number else counts
+        below = int(np.searchsorted(bins[j], cut[0])) + 1 if divided and j == label else None
+        told = hidden_cells(known, counts[0] if number else None, below, min_cell) | secret
+        cells[j, : len(known)] = np.where(told, HIDDEN, known)
+        if not within[j] or secret:
+            continue
+        lines, columns = hidden_levels(table, min_cell)
+        lines[int(number) :] |= hidden(known, min_cell)
+        mask = (lines[:, None] | columns[None, :])[:, :g]
+        crossed[j, :k] = np.where(mask, HIDDEN, table[:, :g])
+    return SiteCells(np.array(HIDDEN if secret else n), cells, crossed)
+
+
+def hidden_cells(known: Array, missing: int | None, below: int | None, min_cell: int) -> Array:
+    """Return which cells (k,) of a variable are hidden.
+
+    Parameters
+    ----------
+    missing : of a number, how many values are, which Table 1 may show; its cells are of the others.
+    below : how many cells make the first of two groups, by which other variables are told: then
+        how many values are in each group is known, and cells are hidden in either by itself.
+    """
+    if missing is not None and hidden(np.array([missing, known.sum()]), min_cell).any():
+        return np.ones(len(known), bool)
+    if below is None:
+        return hidden(known, min_cell)
+    parts = known[:below], known[below:]
+    if hidden(np.array([p.sum() for p in parts]), min_cell).any():
+        return np.ones(len(known), bool)
+    return np.concatenate([hidden(p, min_cell) for p in parts])
+
+
+def check_edges(edges: Array) -> None:
+    """Refuse edges (b,) of one number that are at will.
+
+    Raises
+    ------
+    Refused : they are not multiples of one step of 1, 2 or 5 times a power of ten, side by side.
+    """
+    if len(edges) < 2:
+        if len(edges):
+            raise Refused("edges", "one edge alone is none of a histogram.")
+        return
+    width = float(edges[-1] - edges[0]) / (len(edges) - 1)
+    even = width > 0 and abs(round_number(width) / width - 1) < ROUNDING
+    at = edges / width if even else edges
+    if not even or np.abs(at - at[0] - np.arange(len(at))).max() > ROUNDING:
+        raise Refused("edges", "cells of a number that are not all of one round width.")
+    if np.abs(at - np.round(at)).max() > ROUNDING * max(1.0, float(np.abs(at).max())):
+        raise Refused("edges", "edges that are no multiples of their step.")
+
+
+def groups_of(data: Encoded, n_levels: Array, label: int, cut: float) -> tuple[Array, int]:
+    """Return the outcome's group of each row (n,), and how many there are; the last without one."""
+    numbers, codes = data
+    if label < 0:
+        n = len((*numbers, *codes)[0]) if numbers or codes else 0
+        return np.zeros(n, np.int64), 1
+    if label < len(numbers):
+        x = numbers[label]
+        return np.where(np.isnan(x), 2, x > cut).astype(np.int64), 2
+    code, g = codes[label - len(numbers)], int(n_levels[label - len(numbers)])
+    return np.where(code < 0, g, code), g
+
+
+def _placed(x: Array, edges: Array) -> tuple[Array, int]:
+    """Return the cell of each value, missing ones in the first, and how many cells there are."""
+    cell = 1 + np.searchsorted(edges, x, side="left")
+    return np.where(np.isnan(x), 0, cell), len(edges) + 2
+
+
+@gathered
+def pull_here(
+    site: Columns, *, centre: Array, spread: Array, n_levels: Array, label: int, other: int,
+    law: str, null: Array, min_cell: int,
+) -> Pull:  # fmt: skip
+    """Tell the site's mean gradient of a common model without covariates.
+
+    centre, spread : (c,) by which numbers are standardised; a spread of 0 leaves one out.
+    n_levels : (k,) of codes; 0 leaves one out. label, other : places of the outcome, and of the
+    time of an event. law : one of `LAWS`. null : the model: a share for each level, or mean and
+    standard deviation, or events per unit of time.
+    """
+    numbers, codes = site.data
+    columns = (*numbers, *codes)
+    y = np.asarray(columns[label], float)
+    y = np.where(y < 0, np.nan, y) if label >= len(numbers) else y
+    time = np.asarray(columns[other], float) if law == "survival" else np.zeros(len(y))
+    rows = np.flatnonzero(np.isfinite(y) & np.isfinite(time))
+    rest = residuals(law, y[rows], time[rows], null)
+    parts = [
+        np.nan_to_num((x[rows] - c) / s)[:, None]
+        for x, c, s in zip(numbers, centre.tolist(), spread.tolist(), strict=True)
+        if s > 0
+    ]
+    parts += [
+        (code[rows, None] == np.arange(1, k)).astype(float)
+        for code, k in zip(codes, n_levels.tolist(), strict=True)
+        if k > 1
+    ]
+    x = np.concatenate([np.zeros((len(rows), 0)), *parts], axis=1)
+    kinds = law != "number"
+    size = (x.shape[1] + 1) * rest.shape[1]
+    none = np.zeros(size)
+    reason = _against(np.zeros((len(rows), 0)), y[rows], law, kinds, min_cell)
+    if reason != own_rows.FINE:
+        return Pull(np.array(reason), none.astype(bool), none, none)
+    fine = [True] + [
+        _against(x[:, [j]], y[rows], law, kinds, min_cell) == own_rows.FINE
+        for j in range(x.shape[1])
+    ]
+    z = np.column_stack([np.ones(len(rows)), x])[:, :, None] * rest[:, None, :]
+    z = z.reshape(len(rows), size)
+    shown = np.repeat(fine, rest.shape[1])
+    mean, sd = np.zeros(size), np.zeros(size)
+    for j in np.flatnonzero(shown).tolist():
+        own = z[:, j]
+        sigma = float(own.std(ddof=1))
+        width = step(sigma, len(rows), unit(own)) if sigma > 0 else 0.0
+        mean[j], sd[j] = rounded(float(own.mean()), width), rounded(sigma, width)
+    return Pull(np.array(own_rows.FINE), shown, mean, sd)
+
+
+def _against(x: Array, y: Array, law: str, kinds: bool, least: int) -> int:
+    """Return what there is against telling sums over rows (n, p); each level by itself."""
+    levels = np.unique(y) if law == "levels" else [1.0]
+    for level in levels:
+        of = (y == level).astype(float) if kinds else y
+        found = own_rows.hidden(x, of, 1 + x.shape[1], least, kinds=kinds, crossed=False)
+        if found.reason != own_rows.FINE:
+            return int(found.reason)
+    return own_rows.FINE
+
+
+def residuals(law: str, y: Array, time: Array, null: Array) -> Array:
+    """Return outcomes less what the model without covariates says of them, (n, G)."""
+    if law == "levels":
+        return (y[:, None] == np.arange(1, len(null))) - null[1:]
+    if law == "survival":
+        return (y - null[0] * time)[:, None]
+    return ((y - null[0]) / null[1])[:, None]
+
+
+STEPS = (count_cells, pull_here)

@@ -1,0 +1,130 @@
+"""A predictor of one outcome: a perceptron, or its case without hidden layers, which has β and b₀.
+
+    logistic   P(y = 1) = 1/(1 + e^−f)       odds ratio e^β
+    linear     E(y) = f                      —
+    poisson    E(y) = e^f                    rate ratio e^β
+    cox        log risk f, without b₀        hazard ratio e^β
+
+θ of f = xᵀβ + b₀ is β (p,) and then b₀.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from scipy.special import expit
+
+from fedcohort.arrays import Array
+from fedcohort.models.network import network
+from fedcohort.numerics.parameters import intercept_row
+from fedcohort.protocol import Fitted, Row, SettingError, Task
+
+#: Outcomes that each model is for.
+MODELS: Mapping[str, tuple[str, ...]] = {
+    "logistic": ("binary",),
+    "linear": ("continuous", "count"),
+    "cox": ("survival",),
+    "poisson": ("count",),
+}
+#: The usual model of each outcome.
+USUAL = {"binary": "logistic", "continuous": "linear", "survival": "cox", "count": "poisson"}
+#: η of gradient descent on standardised covariates, where none is given.
+RATES = {"logistic": 0.3, "linear": 0.1, "cox": 0.1, "poisson": 0.1}
+#: What f is of.
+LINKS = {"logistic": "logit", "linear": "identity", "poisson": "log", "cox": "log"}
+#: What exp(β) is.
+RATIOS = {"logistic": "odds_ratio", "poisson": "rate_ratio", "cox": "hazard_ratio"}
+
+
+def model_of(asked: str, task: Task, method: str) -> str:
+    """Return the model that is asked for, or with "auto" that the outcome suggests.
+
+    Raises
+    ------
+    SettingError : it does not go with the outcome; or `method` has none for it.
+    """
+    known = {"classification": "binary", "regression": "continuous"}
+    outcome = task.outcome or known.get(task.kind, task.kind)
+    fits = [name for name, outcomes in MODELS.items() if outcome in outcomes]
+    if not fits:
+        raise SettingError(
+            f"method {method!r} has no model for an outcome of type {outcome!r}; give a binary, "
+            f"continuous or count outcome, or times to an event."
+        )
+    if asked == "auto":
+        return USUAL[outcome]
+    if asked not in fits:
+        raise SettingError(
+            f"model {asked!r} does not go with a {outcome} outcome; give "
+            f"{' or '.join(map(repr, fits))}, or declare another outcome."
+        )
+    return asked
+
+
+def rate_of(given: float | None, model: str, hidden: tuple[int, ...]) -> float:
+    """Return η: the one given, or `RATES`, of networks at most 0.1."""
+    if given is not None:
+        return given
+    return min(RATES[model], 0.1) if hidden else RATES[model]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Predictor(Fitted):
+    """What a predictor computes from x.
+
+    Attributes
+    ----------
+    features : names of the covariates, in order, (p,).
+    model : logistic, linear, poisson or cox.
+    network, theta : spec, and θ (P,); of a linear predictor β and then the intercept.
+    """
+
+    features: tuple[str, ...]
+    model: str
+    network: str
+    theta: Array
+
+    @property
+    def linear(self) -> bool:
+        """Whether there is no hidden layer."""
+        return not json.loads(self.network)["hidden"]
+
+    @property
+    def coefficients(self) -> Array:
+        """β (p,) of a linear predictor, per unit of the covariate; () of a network."""
+        return self.theta[: len(self.features)] if self.linear else np.zeros(0)
+
+    @property
+    def intercept(self) -> float:
+        """b₀ of a linear predictor; 0 of cox and of a network."""
+        return float(self.theta[-1]) if self.linear and self.model != "cox" else 0.0
+
+    def predict(self, x: Array) -> Array:
+        """Return the probability, value, count or log risk of each row of x (n, p): (n,)."""
+        net = network(self.network)
+        net.load(self.theta)
+        f = net.outputs(torch.from_numpy(np.array(x, np.float64, order="C")))
+        if self.model == "logistic":
+            return expit(f)
+        return np.exp(f) if self.model == "poisson" else f
+
+    def summary(self) -> list[Row]:
+        """Return one row per covariate, without standard errors; none of a network."""
+        ratio = RATIOS.get(self.model, "")
+        pairs = zip(self.features, self.coefficients.tolist(), strict=self.linear)
+        return [
+            {"covariate": name, "coefficient": b}
+            | ({ratio: math.exp(min(b, 709.0))} if ratio else {})
+            for name, b in pairs
+        ]
+
+    def _intercept_rows(self) -> list[Row]:
+        """Return the row of the intercept, if there is one."""
+        if not self.linear or self.model == "cox":
+            return []
+        return [intercept_row(self.intercept, None, 0.95, LINKS[self.model])]

@@ -1,0 +1,178 @@
+"""How different hospitals are: heat maps of all pairs, a map, and the clear differences."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from fedcohort.report import charts, words
+from fedcohort.report.charts.heat import Heat, heats
+from fedcohort.report.disclosure import natural
+from fedcohort.report.markup import Markup, h, p, table
+from fedcohort.report.run import Run
+from fedcohort.report.sections.base import Section
+from fedcohort.report.words import number
+
+#: What is compared, as a panel and a line call it.
+KINDS: Mapping[str, tuple[str, str]] = {
+    "feature": ("Who comes: the columns", "column"),
+    "label": ("The outcome", "outcome"),
+    "conditional": ("The outcome in patients alike in a column", "outcome, given"),
+    "gradient": ("Which way they pull a model (cosine)", ""),
+}
+#: A page has room for so many differences, and hospitals.
+MOST_LINES, MOST_SITES = 12, 24
+
+Found = Mapping[str, Any]
+
+
+def section(run: Run) -> Section | None:
+    """Return heat maps, map and list, or None where the study did not ask."""
+    found = run.mapping("shift")
+    if not found:
+        return None
+    kinds: Sequence[Found] = found.get("kinds") or ()
+    sites = [str(s) for s in found.get("sites") or ()]
+    body: list[Markup | None] = [p(_said(found))]
+    order = sorted(range(len(sites)), key=lambda i: natural(sites[i]))
+    if kinds and 1 < len(sites) <= MOST_SITES:
+        body.append(_heat(kinds, sites, order))
+    if len(sites) > MOST_SITES:
+        body.append(
+            p(f"The matrices of {len(sites)} hospitals are in results.json.", class_="quiet")
+        )
+    placed = _map(kinds)
+    body += [placed] if placed is not None else []
+    body.append(_list(found.get("clear") or ()))
+    body.append(_notes(found))
+    return Section(
+        "shift",
+        "Differences",
+        "How different are the hospitals?",
+        "Each pair of hospitals, compared by tables of counts. 0 is alike, 1 is nothing in common "
+        "(Jensen-Shannon divergence in bits, averaged over columns); a cosine of 1 means that two "
+        "hospitals would change a model in the same way, −1 in the opposite way. The darker, the "
+        "farther beyond what as many patients of one population give by chance.",
+        h("div", body),
+    )
+
+
+def _said(found: Found) -> str:
+    """Return in words how many differences are clear, and whom most are about."""
+    if found.get("note"):
+        return f"Nothing was compared: {found['note']}"
+    clear, compared = int(found.get("n_clear") or 0), int(found.get("compared") or 0)
+    head = f"{clear} of {compared} comparisons show a clear difference (adjusted p below 0.05)."
+    rows: Sequence[Found] = found.get("clear") or ()
+    if not rows:
+        return head
+    count: dict[str, int] = {}
+    for r in rows:
+        for s in (str(r["site"]), str(r["other"])):
+            count[s] = count.get(s, 0) + 1
+    first = max(sorted(count, key=natural), key=lambda s: count[s])
+    several = len(found.get("sites") or ()) > 2
+    return head + (f" {first} has a part in {count[first]} of them." if several else "")
+
+
+def _heat(kinds: Sequence[Found], sites: Sequence[str], order: Sequence[int]) -> Markup:
+    """Return the matrices as one figure."""
+    panels: list[Heat] = []
+    rows: list[dict[str, Any]] = []
+    for one in kinds:
+        kind = str(one["kind"])
+        seen, chance = ([[number(one[k][i][j]) for j in order] for i in order]
+                        for k in ("matrix", "expected"))  # fmt: skip
+        turned = kind == "gradient"
+        shades = [
+            [(-1 if turned and v < 0 else 1) * _shade(c - v if turned else v - c, turned)
+             for v, c in zip(*pair, strict=True)]
+            for pair in zip(seen, chance, strict=True)
+        ]  # fmt: skip
+        names = [sites[i] for i in order]
+        panels.append(Heat(title=KINDS[kind][0], names=names, values=seen, shades=shades))
+        rows += [
+            {"kind": kind, "site": names[i], "other": names[j], "value": seen[i][j],
+             "by_chance": chance[i][j]}
+            for i in range(len(names)) for j in range(i)
+        ]  # fmt: skip
+    said = "; ".join(
+        f"{r['kind']}, {r['other']} and {r['site']}: {words.fixed(r['value'], 2)}" for r in rows
+    )
+    return charts.figure(
+        "shift-pairs", "All pairs of hospitals", None, heats(panels), rows,
+        f"Heat maps of the differences between hospitals. {said}.",
+    )  # fmt: skip
+
+
+def _shade(beyond: float, turned: bool) -> float:
+    """Return how dark a cell is: of a divergence by its root, which spreads small ones."""
+    if beyond != beyond or beyond <= 0:
+        return 0.0
+    return min(beyond / 2, 1.0) if turned else min(beyond, 1.0) ** 0.5
+
+
+def _map(kinds: Sequence[Found]) -> Markup | None:
+    """Return the hospitals in the plane, by their columns."""
+    one = next((k for k in kinds if k["kind"] == "feature"), None)
+    if one is None or len(one["map"]["sites"]) < 3:
+        return None
+    found = one["map"]
+    names = [str(s) for s in found["sites"]]
+    order = sorted(range(len(names)), key=lambda i: natural(names[i]))
+    several = len(names) > len(charts.LOOKS)
+    dots = [
+        charts.Dot(
+            x=number(found["x"][i]), y=number(found["y"][i]),
+            look=charts.LOOKS[0 if several else k], label="A hospital" if several else names[i],
+        )
+        for k, i in enumerate(order)
+    ]  # fmt: skip
+    rows = [{"site": names[i], "x": found["x"][i], "y": found["y"][i]} for i in order]
+    share = words.percent(number(found["share"]))
+    said = "; ".join(
+        f"{r['site']}: {words.fixed(r['x'], 2)}, {words.fixed(r['y'], 2)}" for r in rows
+    )
+    return charts.figure(
+        "shift-map", "Hospitals by who comes",
+        f"Near each other are hospitals whose columns are alike, beyond chance. The plane holds "
+        f"{share} of these differences; it may be turned or mirrored.",
+        charts.dots(dots, "first axis", "second axis", area=110), rows,
+        f"Places of hospitals. {said}.",
+    )  # fmt: skip
+
+
+def _list(rows: Sequence[Found]) -> Markup | None:
+    """Return the largest clear differences."""
+    if not rows:
+        return None
+    body = [
+        [
+            " ".join(filter(None, (KINDS[str(r["kind"])][1], str(r["variable"])))),
+            f"{r['site']} – {r['other']}",
+            words.fixed(r["value"], 3),
+            words.fixed(r["expected"], 3),
+            words.p_value(r["p_adjusted"]),
+        ]
+        for r in rows[:MOST_LINES]
+    ]
+    return table(
+        ["What", "Hospitals", "Divergence", "By chance", "p, adjusted"], body, numeric=range(2, 5),
+        caption="The largest clear differences",
+    )  # fmt: skip
+
+
+def _notes(found: Found) -> Markup | None:
+    """Return who was left out, and of what."""
+    out: list[str] = []
+    left: Mapping[str, str] = found.get("left_out") or {}
+    if left:
+        out.append(
+            f"Not compared, for too few patients: {words.listed(sorted(left, key=natural))}."
+        )
+    closed = [str(s) for s in found.get("outcome_hidden") or ()]
+    if closed:
+        out.append(
+            f"Not compared by outcome, whose counts are hidden there: {words.listed(closed)}."
+        )
+    return p(" ".join(out), class_="quiet") if out else None

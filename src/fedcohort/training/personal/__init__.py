@@ -1,0 +1,289 @@
+"""A model for one site, the user's, from all sites' rows or its own, of any torch plan.
+
+With w the common model, F the user's loss and η the learning rate, after R rounds of FedAvg or
+another server rule (`training.strategies`) the user's model is by
+
+    local      v, from the start on the user's rows alone: R visits                      (1)
+    global     w
+    finetune   v, from w by E passes over the user's rows (Yu, Bagdasaryan, Shmatikov, "Salvaging
+               federated learning by local adaptation", 2020)                            (2)
+    ditto      argmin_v F(v) + λ/2 ‖v − w‖², by a visit beside each w (Li et al., ICML 2021): after
+               each step of the optimiser                                                (3)
+                   v ← (v + ηλ w)/(1 + ηλ)
+    apfl       v̄ = αv + (1 − α)w (Deng, Kamani, Mahdavi, "Adaptive personalized federated learning",
+               2020): beside u, trained from w as at each site,                          (4)
+                   v ← v − ηα∇F(v̄),  v̄ = αv + (1 − α)u;  the user's model is αv + (1 − α)w
+                   α ← α − η(v − u)ᵀ∇F(v̄), cut to [0, 1], once a visit where it adapts   (5)
+    fedper     θ = (common part, own part): each site trains both, and the common parts are averaged
+               (Arivazhagan et al., "Federated learning with personalization layers", 2019)   (6)
+    fedrep     the same, but a visit first trains the own part, then the common one (Collins et al.,
+               ICML 2021); at the end the user's own part is trained once more                (7)
+    cluster    `personal.clusters`
+
+The implicit step (3) is stable for any λ, and its fixed point with plain descent is Ditto's. With
+another optimiser λ counts beside its scaling, as a decoupled weight decay does. Printed Ditto and
+APFL have a visit beside w_0, …, w_{R−1}; here it is w_1, …, w_R, so that the last is beside the
+model that all get: λ → ∞ and α = 0 are `global`, λ = 0 and α = 1 `local`, to the bit. FedProx's
+term is of the common training alone, and in fedper and fedrep there is none.
+
+A site keeps its own part, and the user's v and α: no coordinator sees or holds them. A site that
+was away goes on from what it has. In finetune, ditto and apfl w is that of `global`, to the bit.
+
+Revealed: each round the mean of models, `Update`, as a sum over all sites; in fedper and fedrep
+that of the common part (the own part in it is the one that was sent). **The user's own model**,
+`Told`, with its loss on the user's rows and α: at the end, and after each round that is kept; of
+`local`, which asks nothing of others, `Alone`, with its loss in every round. Nothing of `global`.
+
+With the user's model known a sum over two sites would come near to telling the other's: near
+convergence both have hardly moved since, and with kept rounds it is exact. Two sites are refused,
+but for `local` and `global`; and where a round's sum is over two, as others are away, the user is
+not asked for its model, and the fit ends.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from fedcohort.arrays import Array
+from fedcohort.protocol import (
+    Federation,
+    NotConverged,
+    NothingToLearn,
+    SettingError,
+    SiteUnavailable,
+    Step,
+)
+from fedcohort.training.course import Schedule
+from fedcohort.training.personal import clusters, steps
+from fedcohort.training.personal.clusters import LEAST, Clustered, train_clusters
+from fedcohort.training.personal.steps import Alone, Told, tell_alone, tell_personal, train_with_own
+from fedcohort.training.personal.visits import Own
+from fedcohort.training.personal.ways import (
+    AFTER,
+    BESIDE,
+    PARTED,
+    TOLD,
+    WAYS,
+    Way,
+    last_layer,
+    of_columns,
+)  # fmt: skip
+from fedcohort.training.plan import Plan
+from fedcohort.training.reach import length
+from fedcohort.training.server import Rule, Server
+from fedcohort.training.strategies import PLAIN, Visits, averaging
+
+__all__ = [
+    "AFTER", "BESIDE", "LEAST", "PARTED", "STEPS", "TOLD", "WAYS", "Alone", "Clustered",
+    "Own", "Personal", "Told", "Way", "asks", "check_number", "last_layer", "of_columns", "owner",
+    "personalise", "tell_alone", "train_clusters",
+]  # fmt: skip
+
+#: Of every way but local, whose step is `tell_alone`; beside those that a method trains by.
+STEPS: tuple[Step[..., Any], ...] = (*steps.STEPS, *clusters.STEPS)
+
+
+@dataclass(frozen=True)
+class Personal:
+    """What a training came to.
+
+    Attributes
+    ----------
+    theta : the user's model (P,).
+    common : w (P,); of `local` empty, of `cluster` the user's.
+    rounds : that were run.
+    loss : of the user's model on its rows; NaN where the user told none.
+    alpha : of apfl, at the end; NaN of others.
+    kept : number of rounds → the user's model, had it been the last.
+    counts : of cluster, sites that took each model in the last round; empty without a split.
+    """
+
+    theta: Array
+    common: Array
+    rounds: int
+    loss: float = math.nan
+    alpha: float = math.nan
+    kept: dict[int, Array] = field(default_factory=dict[int, Array])
+    counts: Array = field(default_factory=lambda: np.zeros(0, np.int64))
+
+
+def personalise(
+    fed: Federation,
+    plan: Plan,
+    schedule: Schedule,
+    rule: Rule,
+    server: Server,
+    way: Way,
+    *,
+    min_cell: int,
+    visits: Visits = PLAIN,
+    n_clusters: int = 2,
+    warm: int = 1,
+    least: int = LEAST,
+    seed: int = 0,
+) -> Personal:
+    """Train a model for the user's site, from `server.x`.
+
+    Parameters
+    ----------
+    schedule : of the common model, without a patience; `keep` names rounds after which the user's
+        model is told, too. That is a call more, and batches of later calls are drawn otherwise.
+    rule, server : what the coordinator makes of the mean.
+    min_cell : fewest rows of the user.
+    visits : the steps of ways in which sites keep nothing.
+    n_clusters, warm, least, seed : of cluster, see `clusters.train_clusters`.
+
+    Raises
+    ------
+    SettingError : no such user, or two sites.
+    NothingToLearn : the user's rows teach nothing.
+    NotConverged : θ left the range of floating point.
+    SiteUnavailable : the user's site, or more than the quorum allows, did not answer.
+    """
+    user = owner(fed, way)
+    keep = tuple(r for r in schedule.keep if r < schedule.rounds)
+    if way.name == "cluster":
+        found = train_clusters(
+            fed, user, plan, schedule, rule, server, n_clusters=n_clusters, warm=warm, least=least,
+            seed=seed, visits=visits,
+        )  # fmt: skip
+        _check_finite(found.theta, schedule)
+        return Personal(
+            found.theta, found.theta, schedule.rounds, kept=found.kept, counts=found.counts
+        )
+    if way.name == "local":
+        return _alone(fed, user, plan, schedule, server.x, way, keep, min_cell)
+    kept: dict[int, Array] = {}
+    done = 0
+
+    def tell(theta: Array) -> Told:
+        _check_finite(theta, schedule)
+        told = fed.only([user]).gather(
+            tell_personal, theta=plan.sent(theta), plan=plan.text, rate=schedule.learning_rate,
+            way=way.text, min_cell=min_cell,
+        )[user]  # fmt: skip
+        if not told.part:
+            raise _nothing(user, min_cell)
+        return told
+
+    def between(theta: Array) -> bool:
+        nonlocal done
+        if done:
+            _check_hidden(fed, way.name)
+        if done in keep:
+            kept[done] = tell(theta).theta if way.name in TOLD else theta
+        done += 1
+        return False
+
+    if way.name in (*PARTED, *BESIDE):
+        visits = Visits(sum=train_with_own, given=lambda theta: {"way": way.text})
+    course = averaging(
+        fed, plan, schedule, rule, server, _no_loss, visits=visits, enough=between
+    )  # fmt: skip
+    _check_hidden(fed, way.name)
+    if way.name not in TOLD:
+        _check_finite(course.theta, schedule)
+        return Personal(course.theta, course.theta, course.rounds, kept=kept)
+    told = tell(course.theta)
+    _check_finite(told.theta, schedule)
+    alpha = float(told.alpha) if way.name == "apfl" else math.nan
+    return Personal(told.theta, course.theta, course.rounds, float(told.loss), alpha, kept)
+
+
+def _alone(
+    fed: Federation, user: str, plan: Plan, schedule: Schedule, theta: Array, way: Way,
+    keep: tuple[int, ...], min_cell: int,
+) -> Personal:  # fmt: skip
+    """Ask the user for a model of its rows alone; its losses make the history."""
+    told = fed.only([user]).gather(
+        tell_alone, theta=plan.sent(theta), plan=plan.text, rate=schedule.learning_rate,
+        rounds=schedule.rounds, keep=np.array(keep, int), way=way.text, min_cell=min_cell,
+    )[user]  # fmt: skip
+    if not told.part:
+        raise _nothing(user, min_cell)
+    for r in fed.rounds(schedule.rounds):
+        fed.record(**{schedule.named: told.losses[r], "learning_rate": schedule.learning_rate})
+    for model in told.thetas:
+        _check_finite(model, schedule)
+    kept = dict(zip(keep, told.thetas[1:], strict=True))
+    return Personal(told.thetas[0], np.zeros(0), schedule.rounds, float(told.losses[-1]), kept=kept)
+
+
+def asks(way: str, visits: Visits = PLAIN) -> tuple[Step[..., Any], ...]:
+    """Return the steps that a training by a way can ask for."""
+    if way == "local":
+        return (tell_alone,)
+    if way == "cluster":
+        return (visits.sum, *clusters.STEPS)
+    train = train_with_own if way in (*PARTED, *BESIDE) else visits.sum
+    return (train, tell_personal) if way in TOLD else (train,)
+
+
+def owner(fed: Federation, way: Way) -> str:
+    """Return the site that the model is for.
+
+    Raises
+    ------
+    SettingError : there is none of that name, or there are two sites.
+    """
+    check_number(way.name, len(fed.sites))
+    if not way.user and len(fed.sites) == 1:
+        return fed.sites[0]
+    if way.user not in fed.sites:
+        given = f"is {way.user!r}, which is no site" if way.user else "is not given"
+        raise SettingError(
+            f"setting 'user' {given}; name the site that the model is for: {', '.join(fed.sites)}."
+        )
+    return way.user
+
+
+def check_number(way: str, sites: int) -> None:
+    """Refuse two sites, where the user's model and a sum would tell the other's.
+
+    Raises
+    ------
+    SettingError : there are two, and the way is neither local nor global.
+    """
+    if sites == 2 and way not in ("local", "global"):
+        raise SettingError(
+            f"way {way!r} over 2 sites could tell the other site's model, as the user's is known; "
+            f"it needs 3 sites or more. Ask another site to join, or take 'local' or 'global'."
+        )
+
+
+def _check_hidden(fed: Federation, way: str) -> None:
+    """Refuse to ask for the user's model after a sum over two sites, of which it may be one.
+
+    Raises
+    ------
+    SiteUnavailable : the latest call was over two; they are named.
+    """
+    if way in TOLD and len(fed.sites) > 1 and len(fed.answered) < LEAST:
+        raise SiteUnavailable(
+            f"only {', '.join(fed.answered)} answered, and the sum over them could tell one site's "
+            f"model beside the user's. Bring the others back and --resume, or start again."
+        )
+
+
+def _nothing(user: str, least: int) -> NothingToLearn:
+    return NothingToLearn(
+        f"site {user!r} has nothing to learn from: it has fewer than {least} rows, or no events. "
+        f"Take another user, or more rows."
+    )
+
+
+def _check_finite(theta: Array, schedule: Schedule) -> None:
+    if not math.isfinite(length(theta)):
+        raise NotConverged(
+            f"the model left the range of numbers. Lower learning_rate from "
+            f"{schedule.learning_rate:g}."
+        )
+
+
+def _no_loss(theta: Array) -> float:
+    """Stand for the loss of rows held out: a course without a patience does not ask for it."""
+    return 0.0

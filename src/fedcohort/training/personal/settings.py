@@ -1,0 +1,133 @@
+"""Settings of a model for one site, which methods share."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from fedcohort.protocol import SettingError, check_settings, setting
+from fedcohort.training.personal.clusters import LEAST
+from fedcohort.training.personal.ways import PARTED, WAYS, Way, last_layer
+from fedcohort.training.plan import Plan
+from fedcohort.training.server import RULES
+
+#: The ways of a method that has others, too: its plain fit is `global`, of one site `local`.
+PERSONAL = ("none", *(way for way in WAYS if way not in ("local", "global")))
+
+
+@dataclass(frozen=True, kw_only=True)
+class OwnSettings:
+    """For whom a model is, and how it is made so; symbols as in `training.personal`."""
+
+    user: str = setting("", "the site that the model is for; it must be named")
+    own_epochs: int = setting(
+        10,
+        "finetune: the user's passes from the common model; fedrep: a visit's passes that train "
+        "the own part",
+        "epochs",
+    )
+    pull: float = setting(0.1, "λ of ditto: pull of the user's model towards the common one")
+    alpha: float = setting(0.5, "α of apfl: share of the user's own model, at first if it adapts")
+    adapt_alpha: bool = setting(True, "whether α of apfl is learnt")
+    n_clusters: int = setting(2, "K of cluster: models among which sites take one", "clusters")
+    warm_rounds: int | None = setting(
+        None, "rounds of one common model before cluster splits it; null: half of them", "rounds"
+    )
+    min_sites: int = setting(
+        LEAST, "fewest sites of a cluster; of 2, each can work out the other's model", "sites"
+    )
+
+    def check_own(self, way: str, method: str) -> None:
+        """Refuse settings that cannot be.
+
+        Raises
+        ------
+        SettingError : names the first.
+        """
+        warm = self.warm_rounds
+        check_settings(
+            self,
+            ("own_epochs", self.own_epochs >= 0, "0 or more"),
+            ("own_epochs", self.own_epochs > 0 or way != "fedrep", "1 or more for fedrep"),
+            ("pull", 0 <= self.pull < math.inf, "0 or more"),
+            ("alpha", 0 <= self.alpha <= 1, "a number from 0 to 1"),
+            ("n_clusters", self.n_clusters > 0, "a whole number above 0"),
+            ("warm_rounds", warm is None or warm > 0, "a whole number above 0, or null"),
+            ("min_sites", self.min_sites > 1, "2 or more"),
+            method=method,
+        )
+
+    def way_by(self, name: str, own: tuple[tuple[int, int], ...]) -> Way:
+        """Return what sites are told of a way, where `own` ranges of θ are a site's own."""
+        return Way(
+            name=name,
+            user=self.user,
+            epochs=self.own_epochs if name in ("finetune", "fedrep") else 0,
+            own=own if name in PARTED else (),
+            pull=self.pull if name == "ditto" else 0.0,
+            alpha=self.alpha if name == "apfl" else 0.0,
+            adapt=self.adapt_alpha and name == "apfl",
+        )
+
+    def warm_of(self, rounds: int) -> int:
+        """Return the rounds before cluster splits, of so many."""
+        return max(1, rounds // 2) if self.warm_rounds is None else self.warm_rounds
+
+    def own_bounds(self, way: Way) -> Mapping[str, Collection[Any]]:
+        """Return what the steps of personalised training are asked with (`Method.bounds`)."""
+        return {"way": (way.text,), "models": (self.n_clusters,), "least": (self.min_sites,)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class MaybeOwnSettings(OwnSettings):
+    """The same, of a method whose model is for all sites unless `personal` says otherwise."""
+
+    user: str = setting("", "the site that the model is for, where it is a personal one")
+    personal: str = setting(
+        "none", "how the model is made one site's own; none: it is for all", choices=PERSONAL
+    )
+
+    def check_personal(
+        self, method: str, *, strategy: str, aggregation: str, patience: int | None
+    ) -> None:
+        """Refuse what goes with no personal model.
+
+        Raises
+        ------
+        SettingError : names the first.
+        """
+        self.check_own(self.personal, method)
+        if self.personal == "none":
+            return
+        odd = (
+            (strategy not in RULES, f"strategy {strategy!r}: it averages no models; give 'fedavg'"),
+            (aggregation != "mean", f"aggregation {aggregation!r}, which sees models; give 'mean'"),
+            (patience is not None, "a patience, which looks at the common model; leave it out"),
+        )
+        for wrong, what in odd:
+            if wrong:
+                raise SettingError(
+                    f"setting 'personal' of method {method!r} is {self.personal!r}, which does not "
+                    f"go with {what}."
+                )
+
+    def personal_way(self, plan: Plan) -> Way:
+        """Return what sites are told of the way, in which a network's last layer may be own."""
+        return self.way_by(self.personal, last_layer(plan.network))
+
+    def reveals_own(self, seen_by: str) -> str:
+        """Say in plain words what leaves a site beside, or in place of, the mean of models.
+
+        Parameters
+        ----------
+        seen_by : who sees the user's model.
+        """
+        if self.personal == "cluster":
+            return (
+                "once the sum of the losses of trial models; each round, sums of the models of the "
+                "sites that take each, and how many these are; at the end which one the user takes"
+            )
+        part = "; a site's own last layer stays there" if self.personal in PARTED else ""
+        return f"at the end, the user's own model and its loss, which {seen_by}{part}"

@@ -1,0 +1,124 @@
+"""Steps of personalised training; what they reveal is in the package's header."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from fedcohort.arrays import Array
+from fedcohort.protocol import Keep, Refused, Site, gathered, message, summed
+from fedcohort.training.local import evaluate, train
+from fedcohort.training.personal.visits import Own, advanced, begun, draws, told, with_own_part
+from fedcohort.training.personal.ways import BESIDE, PARTED, Way
+from fedcohort.training.plan import Plan
+from fedcohort.training.reach import misfit
+from fedcohort.training.rows import known_rows
+from fedcohort.training.strategies import Update
+
+
+@message(parameters=["theta"])
+class Told:
+    """The user's model (P,), its loss on the user's rows (), α (), and whether there is one ()."""
+
+    theta: Array
+    loss: Array
+    alpha: Array
+    part: Array
+
+    def fault(self, asked: Mapping[str, Any]) -> str:
+        """Return what is wrong with one site's reply; see `protocol.updates`."""
+        if why := misfit(self.theta, asked["theta"], self.part, self.loss):
+            return why
+        if self.alpha.shape or not 0 <= self.alpha <= 1 or self.part not in (0, 1):
+            return "a share of its own model, or a part, that there cannot be."
+        return ""
+
+
+@message(parameters=["thetas"])
+class Alone:
+    """A model of the user's rows alone: (1 + K, P), the last first; losses by round (R,)."""
+
+    thetas: Array
+    losses: Array
+    part: Array
+
+    def fault(self, asked: Mapping[str, Any]) -> str:
+        """Return what is wrong with one site's reply; see `protocol.updates`."""
+        wanted = (1 + len(asked["keep"]), len(asked["theta"]))
+        if self.thetas.shape != wanted or self.thetas.dtype != np.float64:
+            return "models of another shape or type than it was asked for."
+        if self.losses.shape != (asked["rounds"],) or self.part.shape or self.part not in (0, 1):
+            return "another number of losses than of rounds."
+        return ""
+
+
+@summed
+def train_with_own(
+    site: Site[Any, Own | None], *, theta: Array, plan: str, rate: float, way: str
+) -> Keep[Update, Own]:
+    """Train what is common; keep what is this site's own."""
+    p, w = Plan.of(plan), Way.of(way)
+    rows, own = known_rows(site.data, p, site.entropy), site.state or begun(theta, w)
+    if w.name in PARTED:
+        left, own, loss = with_own_part(own, theta, rows, p, w, rate, site)
+        n = len(rows.x)
+        return Keep(Update(n * left, np.array(float(n)), np.array(n * loss)), own)
+    mine = w.name in BESIDE and w.user in ("", site.name)
+    if mine and site.state is not None:
+        own = advanced(site, own, theta, rows, p, w, rate)
+    kept = own if mine else Own(np.zeros(0), np.array(0.0), np.array(0))
+    return Keep(Update.trained(theta, rows, p, rate, site.entropy), kept)
+
+
+@gathered
+def tell_personal(
+    site: Site[Any, Own | None], *, theta: Array, plan: str, rate: float, way: str, min_cell: int
+) -> Told:
+    """Tell the model of the site that it is for."""
+    p, w = Plan.of(plan), Way.of(way)
+    _check_asked(site, w)
+    rows = known_rows(site.data, p, site.entropy)
+    if len(rows.x) < max(min_cell, 1) or not rows.informative:
+        return Told(np.zeros(len(theta)), *(np.array(0.0) for _ in range(3)))
+    v, alpha = told(site, theta, rows, p, w, rate)
+    return Told(v, np.array(evaluate(v, rows, p)), np.array(alpha), np.array(1.0))
+
+
+@gathered
+def tell_alone(
+    site: Site[Any, Own | None], *, theta: Array, plan: str, rate: float, rounds: int, keep: Array,
+    way: str, min_cell: int,
+) -> Alone:  # fmt: skip
+    """Train on the rows of the user's site alone, and tell that model.
+
+    keep : numbers (K,) of rounds after which the model is told, too.
+    """
+    p, w = replace(Plan.of(plan), mu=0.0), Way.of(way)
+    _check_asked(site, w)
+    rows = known_rows(site.data, p, site.entropy)
+    wanted: list[int] = keep.tolist()
+    if len(rows.x) < max(min_cell, 1) or not rows.informative:
+        nothing = np.zeros((1 + len(wanted), len(theta)))
+        return Alone(nothing, np.zeros(rounds), np.array(0.0))
+    losses, kept = np.zeros(rounds), dict[int, Array]()
+    v = theta.astype(np.float64)
+    for k in range(rounds):
+        v, losses[k] = train(v, rows, p, rate, draws(site, k))
+        if k + 1 in wanted:
+            kept[k + 1] = v
+    return Alone(np.stack([v, *(kept.get(r, v) for r in wanted)]), losses, np.array(1.0))
+
+
+def _check_asked(site: Site[Any, Any], way: Way) -> None:
+    if way.user not in ("", site.name):
+        raise Refused(
+            "way",
+            f"site {site.name!r} tells its own model to nobody: the model is for {way.user!r}.",
+        )
+
+
+#: `tell_alone` is for methods with the way local.
+STEPS = (train_with_own, tell_personal)

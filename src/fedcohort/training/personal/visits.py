@@ -1,0 +1,203 @@
+"""What a site computes for a model of its own: pure functions of (θ, rows, plan, way, draws).
+
+Symbols and equations: see the package's header. `k` counts the visits that a model of a site's own
+has had. All that is drawn in one is drawn from (study seed, site, k), whatever the way: so ways
+whose limit is training alone draw as that does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedcohort.arrays import Array
+from fedcohort.models.network import network
+from fedcohort.protocol import Site, message
+from fedcohort.training.local import evaluate, penalise, steps, train
+from fedcohort.training.optimisers import OPTIMISERS
+from fedcohort.training.personal.ways import AFTER, BESIDE, PARTED, TAG, Way
+from fedcohort.training.plan import Plan
+from fedcohort.training.rows import Rows
+
+
+@message(parameters=["theta"])
+class Own:
+    """What a site keeps of its own: a model or a part of one (m,), α (), and its visits k ()."""
+
+    theta: Array
+    alpha: Array
+    visits: Array
+
+
+def draws(site: Site[Any, Any], k: int) -> tuple[int, ...]:
+    """Return what the k-th visit of a site's own model draws from."""
+    return (*site.entropy[:2], TAG, k)
+
+
+def begun(theta: Array, way: Way) -> Own:
+    """Return what a site has of its own before the first visit, at the first θ (P,) it sees."""
+    first = theta.astype(np.float64)
+    return Own(
+        first[way.mask(len(first))] if way.name in PARTED else first,
+        np.array(float(way.alpha)),
+        np.array(0),
+    )
+
+
+def advanced(
+    site: Site[Any, Any], own: Own, theta: Array, rows: Rows, plan: Plan, way: Way, rate: float
+) -> Own:
+    """Return the user's v, and α, after one more visit beside the common θ (P,)."""
+    k = int(own.visits)
+    if not rows.informative:
+        return own
+    if way.name == "ditto":
+        v, alpha = towards(own.theta, theta, rows, plan, way.pull, rate, draws(site, k)), own.alpha
+    else:
+        v, alpha = mixed(own, theta, rows, plan, way, rate, draws(site, k))
+    return Own(v, alpha, np.array(k + 1))
+
+
+def towards(
+    v: Array, theta: Array, rows: Rows, plan: Plan, pull: float, rate: float, draw: tuple[int, ...]
+) -> Array:
+    """Train v (P,) towards θ (P,): after each step of the optimiser, eq. (3)."""
+    net = network(plan.network, plan.dtype, plan.device)
+    net.load(theta)
+    at = net.theta.clone()
+    net.load(v)
+    part_way = rate * pull / (1.0 + rate * pull)
+
+    def after(net_theta: Tensor) -> None:
+        if part_way:
+            net_theta.lerp_(at, part_way)
+
+    return _descended(rows, plan, rate, draw, after=after)
+
+
+def masked(
+    theta: Array, rows: Rows, plan: Plan, held: Array, rate: float, draw: tuple[int, ...]
+) -> tuple[Array, float]:
+    """Train the entries of θ (P,) that are not held (P,); return θ, and the loss at the start."""
+    net = network(plan.network, plan.dtype, plan.device)
+    net.load(theta)
+    value = evaluate(theta, rows, plan)
+    still = torch.from_numpy(held).to(net.theta.device)
+
+    def before(grad: Tensor) -> None:
+        grad.masked_fill_(still, 0.0)
+
+    net.load(theta)
+    return _descended(rows, plan, rate, draw, before=before), value
+
+
+def _descended(
+    rows: Rows,
+    plan: Plan,
+    rate: float,
+    draw: tuple[int, ...],
+    *,
+    before: Callable[[Tensor], None] | None = None,
+    after: Callable[[Tensor], None] | None = None,
+) -> Array:
+    """Train what the plan's network has been loaded with; change slopes before, θ after a step."""
+    net = network(plan.network, plan.dtype, plan.device)
+    optimiser = OPTIMISERS[plan.optimiser](net.theta)
+    for part, seed in steps(net, rows, plan, draw):
+        part.pull(net, seed)
+        penalise(net, plan)
+        if before is not None:
+            before(net.grad)
+        optimiser.step(net.theta, net.grad, rate)
+        if after is not None:
+            after(net.theta)
+    return net.read()
+
+
+def mixed(
+    own: Own, theta: Array, rows: Rows, plan: Plan, way: Way, rate: float, draw: tuple[int, ...]
+) -> tuple[Array, Array]:
+    """Train v (P,) where it stands beside a copy u of θ (P,) that is trained too, eqs. (4), (5)."""
+    net = network(plan.network, plan.dtype, plan.device)
+    net.load(theta)
+    u = net.theta.clone()
+    net.load(own.theta)
+    v = net.theta.clone()
+    of_u, of_v = OPTIMISERS[plan.optimiser](u), OPTIMISERS[plan.optimiser](v)
+    alpha, first = float(own.alpha), True
+
+    def pull(part: Rows, seed: int) -> None:
+        part.pull(net, seed)
+        penalise(net, plan)
+
+    for part, seed in steps(net, rows, plan, draw):
+        net.theta.copy_(v).mul_(alpha).add_(u, alpha=1.0 - alpha)
+        pull(part, seed)
+        slope = net.grad * alpha
+        if way.adapt and first:
+            alpha = min(1.0, max(0.0, alpha - rate * float((v - u) @ net.grad)))
+        first = False
+        net.theta.copy_(u)
+        pull(part, seed)
+        of_v.step(v, slope, rate)
+        of_u.step(u, net.grad, rate)
+    net.theta.copy_(v)
+    return net.read(), np.array(alpha)
+
+
+def with_own_part(
+    own: Own, theta: Array, rows: Rows, plan: Plan, way: Way, rate: float, site: Site[Any, Any]
+) -> tuple[Array, Own, float]:
+    """Train the common part of θ (P,) beside this site's own.
+
+    Returns
+    -------
+    theta : (P,), the common part trained, the rest as it was sent.
+    own : this site's part, trained.
+    loss : at the common part that was sent with this site's own.
+    """
+    k, held = int(own.visits), way.mask(len(theta))
+    sent = theta.astype(np.float64)
+    start = np.where(held, 0.0, sent)
+    start[held] = own.theta
+    if not rows.informative:
+        return sent, own, 0.0
+    alone = replace(plan, mu=0.0)
+    if way.name == "fedper":
+        left, loss = train(start, rows, alone, rate, draws(site, k))
+    else:
+        left, loss = masked(start, rows, replace(alone, epochs=way.epochs), ~held, rate,
+                            (*draws(site, k), 0))  # fmt: skip
+        left, _ = masked(left, rows, alone, held, rate, (*draws(site, k), 1))
+    return np.where(held, sent, left), Own(left[held], own.alpha, np.array(k + 1)), loss
+
+
+def told(
+    site: Site[Any, Own | None], theta: Array, rows: Rows, plan: Plan, way: Way, rate: float
+) -> tuple[Array, float]:
+    """Return the user's model (P,) beside the common θ (P,), and its α; nothing is kept."""
+    alone = replace(plan, mu=0.0)
+    sent = theta.astype(np.float64)
+    if way.name in AFTER:
+        return (
+            (sent if not way.epochs else
+             train(sent, rows, replace(alone, epochs=way.epochs), rate, draws(site, 0))[0]),
+            0.0,
+        )  # fmt: skip
+    own = site.state or begun(theta, way)
+    if way.name in BESIDE:
+        own = advanced(site, own, theta, rows, plan, way, rate)
+        alpha = float(own.alpha) if way.name == "apfl" else 1.0
+        return (own.theta if alpha == 1.0 else alpha * own.theta + (1.0 - alpha) * sent), alpha
+    held = way.mask(len(sent))
+    found = sent.copy()
+    found[held] = own.theta
+    if way.name == "fedrep":
+        of_head = replace(alone, epochs=way.epochs)
+        found, _ = masked(found, rows, of_head, ~held, rate, (*draws(site, int(own.visits)), 0))
+    return found, 0.0

@@ -1,0 +1,86 @@
+"""A personal model once sites are seen to differ: one common training until then.
+
+Nolte et al. 2023, section 3.5: where the R statistic says that clients are heterogeneous, federated
+updates go on with a personalised layer. Here the common model is trained and watched
+(`training.watch`); at the first alarm the training ends, and for the rounds that are left goes on
+from there in a way of `training.personal`. Without an alarm all sites have the common model.
+
+A server rule with a memory (fedadam, fedyogi) begins anew at the alarm. What sites remember of
+their trajectories is forgotten with the first visit of the other training.
+
+Revealed: what both reveal, each in its rounds; and that there was an alarm, and when.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from fedcohort.arrays import Array
+from fedcohort.protocol import Federation, SettingError
+from fedcohort.training.course import Schedule
+from fedcohort.training.personal import Personal, Way, personalise
+from fedcohort.training.plan import Plan
+from fedcohort.training.server import Rule, Server
+from fedcohort.training.strategies import averaging
+from fedcohort.training.watch import Watch
+
+#: Ways that go on from a common model.
+SWITCHED = ("finetune", "fedper", "fedrep", "ditto", "apfl")
+
+
+def check_switch(way: str, method: str) -> None:
+    """Refuse a way that does not go on from a common model.
+
+    Raises
+    ------
+    SettingError : it is none of `SWITCHED`.
+    """
+    if way not in SWITCHED:
+        raise SettingError(
+            f"with a monitor, method {method!r} goes on in a personal way once sites differ, and "
+            f"{way!r} does not go on from a common model; give {', '.join(SWITCHED)}, or no "
+            f"monitor."
+        )
+
+
+def personalise_once_apart(
+    fed: Federation,
+    plan: Plan,
+    schedule: Schedule,
+    rule: Rule,
+    server: Callable[[Array], Server],
+    theta: Array,
+    way: Way,
+    *,
+    monitor: str,
+    min_cell: int,
+    **more: Any,
+) -> Personal:
+    """Train a common model from θ (P,), and from the first alarm on the user's own.
+
+    Parameters
+    ----------
+    server : θ → the server rule's state.
+    monitor : "gradient" or "loss", what `training.watch` looks at.
+    min_cell : fewest rows of the user, and of a part that is watched.
+    more : as of `personalise`.
+
+    Raises
+    ------
+    SettingError, NothingToLearn, NotConverged, SiteUnavailable : as `personalise`.
+    """
+    seen = Watch(fed, plan, monitor, least=min_cell, ends=True)
+    course = averaging(fed, plan, schedule, rule, server(theta), lambda _: 0.0, watch=seen)
+    done = course.rounds
+    if seen.fired is None:
+        return Personal(course.theta, course.theta, done, kept=course.kept)
+    rest = replace(
+        schedule,
+        rounds=schedule.rounds - done,
+        keep=tuple(r - done for r in schedule.keep if r > done),
+    )
+    own = personalise(fed, plan, rest, rule, server(course.theta), way, min_cell=min_cell, **more)
+    later = {r + done: kept for r, kept in own.kept.items()}
+    return replace(own, rounds=done + own.rounds, kept={**course.kept, **later})

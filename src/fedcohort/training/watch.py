@@ -1,0 +1,197 @@
+"""R live during a training: whether sites differ is seen round by round, from sums alone.
+
+`metrics.trajectories` has the statistic. Here is what a site's trajectory is made of. A site deals
+its rows at random into K parts of nearly equal size, and in round t computes on part t alone, at
+the model θ_t with which the round begins,
+
+    "loss"      x_jt = L(θ_t), the averaged loss                                          (1)
+    "gradient"  x_jt = ∇L(θ_t), or of a long one a sketch: parameters are dealt into
+                `WIDTH` sums with random signs (Charikar et al., ICALP 2002)               (2)
+
+without penalties, which are the same at all sites. So no row is in two points, and sites that are
+alike differ as the parts of one site do. After K rounds the rows are dealt anew, and a further lap
+begins; its looks share the same level. The weight of a site is the size of its parts.
+
+(1) is the paper's, but for the rows: its coordinator holds some of its own, ours has none. Two
+sites with opposite effects may lose alike, and only (2) tells them apart.
+
+Revealed: `Told`, each round, only as a sum over sites. A site whose parts have fewer than
+`min_cell` rows, or one that can teach nothing, takes no part (a part that can teach nothing, such
+as one without a death, has a point of 0). Where sites come and go, the lap starts again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
+
+import numpy as np
+
+from fedcohort.arrays import Array
+from fedcohort.metrics.trajectories import Mixing, Told, Trajectories, level_of_look
+from fedcohort.models.network import network
+from fedcohort.protocol import Federation, Keep, Site, message, summed
+from fedcohort.training.plan import Plan
+from fedcohort.training.rows import Rows, rows_of
+
+#: What trajectories may be of; "none" watches nothing.
+KINDS = ("none", "loss", "gradient")
+#: Numbers of a point, at most.
+WIDTH = 16
+#: K, and the share of trainings over sites that are alike in which there is an alarm, at most.
+PARTS, LEVEL = 10, 0.05
+
+_TAG = 0x77617463
+
+
+@message
+class Way:
+    """What a site remembers of its trajectory: the lap (), rounds in it (), and Σ_t x_jt (q,)."""
+
+    lap: Array
+    turns: Array
+    total: Array
+
+
+@summed
+def watch_here(
+    site: Site[Any, Way | None], *, theta: Array, plan: str, watch: str, parts: int, lap: int,
+    turn: int, min_cell: int,
+) -> Keep[Told, Way]:  # fmt: skip
+    """Tell where the site's trajectory is, on the rows of this round's part."""
+    p = Plan.of(plan)
+    rows = rows_of(site.data, p, site.entropy)
+    q = 1 if watch == "loss" else min(len(theta), WIDTH)
+    own, before = site.state, np.zeros(q)
+    if turn:
+        there = isinstance(own, Way) and own.lap == lap and own.turns == turn
+        if own is None or not there:
+            return Keep(Told.nothing(q), Way(np.array(-1), np.array(0), before))
+        before = own.total
+    dealt = parts_of(rows, parts, (*site.entropy[:2], _TAG, lap))
+    if min(map(len, dealt)) < max(min_cell, 1) or not rows.informative:
+        return Keep(Told.nothing(q), Way(np.array(-1), np.array(0), before))
+    point = point_of(theta, rows.take(dealt[turn]), p, watch, site.entropy[0])
+    total = before + point
+    told = Told.of(point, total, len(rows.x) / parts)
+    return Keep(told, Way(np.array(lap), np.array(turn + 1), total))
+
+
+def parts_of(rows: Rows, parts: int, entropy: tuple[int, ...]) -> list[Array]:
+    """Deal rows into parts, by number, each in increasing order."""
+    order = np.random.default_rng(entropy).permutation(len(rows.x))
+    return [np.sort(part) for part in np.array_split(order, parts)]
+
+
+def point_of(theta: Array, rows: Rows, plan: Plan, watch: str, seed: int) -> Array:
+    """Return x_jt (q,), eq. (1) or (2), of θ (P,) on some rows."""
+    net = network(plan.network, plan.dtype, plan.device)
+    net.load(theta)
+    if watch == "loss":
+        return np.array([rows.value(net)])
+    if not rows.informative:
+        return np.zeros(min(len(theta), WIDTH))
+    rows.pull(net)
+    return sketch(np.asarray(net.gradient(), float), seed)
+
+
+def sketch(gradient: Array, seed: int) -> Array:
+    """Return a gradient (P,) as at most `WIDTH` sums of it; the same ones for a study's seed."""
+    size = len(gradient)
+    if size <= WIDTH:
+        return gradient
+    rng = np.random.default_rng((seed, _TAG, size))
+    place, sign = rng.integers(WIDTH, size=size), rng.choice([-1.0, 1.0], size)
+    return np.bincount(place, sign * gradient, WIDTH)
+
+
+class Watch:
+    """R of a training, asked for before each of its rounds; see the header.
+
+    Parameters
+    ----------
+    watch : "loss" or "gradient".
+    parts : K.
+    least : fewest rows of a part.
+    level : share of trainings with an alarm where sites are alike, at most.
+    ends : whether the training ends at the first alarm, so that the caller goes on in another way,
+        with a personal last layer say.
+
+    Attributes
+    ----------
+    found : R at the latest look; None before there is one.
+    fired : the number of rounds after which there was an alarm first; None without.
+    """
+
+    def __init__(
+        self,
+        fed: Federation,
+        plan: Plan,
+        watch: str,
+        *,
+        parts: int = PARTS,
+        least: int = 1,
+        level: float = LEVEL,
+        ends: bool = False,
+    ):
+        self._fed, self._plan, self._watch, self._ends = fed, plan, watch, ends
+        self._parts, self._least, self._level = parts, least, level
+        self._lap, self._asked = 0, 0
+        self._known = Trajectories()
+        self.found: Mixing | None = None
+        self.fired: int | None = None
+
+    def __call__(self, theta: Array) -> bool:
+        """Look at the sites at θ (P,); return whether the training shall end (`course.Enough`)."""
+        if len(self._known.means) == self._parts:
+            self._begin()
+        if not self._known.add(self._told(theta)):
+            self._begin()
+            self._known.add(self._told(theta))
+        self._asked += 1
+        self.found = None
+        if len(self._known.means) > 1 and self._known.sites > 1:
+            t = len(self._known.means)
+            level = level_of_look(self._level, self._lap + 1, t, self._parts)
+            self.found = self._known.mixing(level)
+        if self.fired is None and self.found is not None and self.found.fires:
+            self.fired = self._asked - 1
+        return self._ends and self.fired is not None
+
+    def recording(self, record: Callable[..., None]) -> Callable[..., None]:
+        """Return `record` of a federation, which tells R and R* of each round besides."""
+
+        def both(**values: float) -> None:
+            now = {} if self.found is None else {"R": self.found.r, "R_alarm": self.found.alarm}
+            record(**values, **now)
+
+        return both
+
+    def _told(self, theta: Array) -> Told:
+        return self._fed.sum(
+            watch_here, theta=self._plan.sent(theta), plan=self._plan.text, watch=self._watch,
+            parts=self._parts, lap=self._lap, turn=len(self._known.means),
+            min_cell=self._least,
+        )  # fmt: skip
+
+    def _begin(self) -> None:
+        self._lap, self._known = self._lap + 1, Trajectories()
+
+
+def watching(fed: Federation, plan: Plan, watch: str, least: int) -> Watch | None:
+    """Return what watches a training as its settings ask; None for "none"."""
+    return None if watch == "none" else Watch(fed, plan, watch, least=least)
+
+
+def bounds(watch: str, rounds: int) -> Mapping[str, Collection[Any]]:
+    """Return what `watch_here` is asked with in so many rounds (`Method.bounds`)."""
+    laps = range(2 * rounds + 1)
+    return {"watch": (watch,), "parts": (PARTS,), "lap": laps, "turn": range(PARTS)}
+
+
+STEPS = (watch_here,)
+#: What leaves a site by them, in plain words.
+REVEALS = (
+    "each round, sums over sites of the common model's gradient, or loss, on a tenth of their "
+    "rows, and of products of these"
+)

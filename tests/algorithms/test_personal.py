@@ -1,0 +1,309 @@
+"""A personalised baseline, as a notebook user fits it: of all outcomes, and of odd inputs."""
+
+from __future__ import annotations
+
+import json
+import warnings
+
+import numpy as np
+import pandas as pd
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy.special import expit
+
+import fedcohort as fc
+from fedcohort.algorithms.personal import METHOD
+from fedcohort.protocol import Dp, Task
+from fedcohort.protocol.registry import find
+from fedcohort.study.private import releases
+from fedcohort.training.personal import WAYS
+
+SIZES = {"north": 120, "south": 300, "east": 260, "west": 300, "up": 180, "down": 220}
+FLIPPED = {"west", "up", "down"}
+
+
+def drawn(seed, n, flip=1.0):
+    """Return rows whose every outcome follows a + b, or its opposite."""
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(n, 2))
+    f = flip * (x @ [1.0, -0.8])
+    time = np.round(rng.exponential(np.exp(-f)), 4) + 0.001
+    return pd.DataFrame(x, columns=["a", "b"]).assign(
+        yes=(rng.random(n) < expit(1.5 * f)).astype(int),
+        value=f + 0.5 * rng.normal(size=n),
+        count=rng.poisson(np.exp(0.6 * f)),
+        time=time,
+        event=(rng.random(n) < 0.8).astype(int),
+    )
+
+
+FRAMES = {s: drawn(k, n, -1.0 if s in FLIPPED else 1.0) for k, (s, n) in enumerate(SIZES.items())}
+OUTCOMES = {
+    "logistic": fc.Binary("yes"),
+    "linear": fc.Continuous("value"),
+    "poisson": fc.Count("count"),
+    "cox": fc.Survival("time", "event"),
+}
+
+
+def cohort(model="logistic", frames=FRAMES):
+    outcome = OUTCOMES[model]
+    columns = ["a", "b", *outcome.columns]
+    return fc.simulate({s: f[columns] for s, f in frames.items()}, outcome=outcome)
+
+
+def fitted(way="finetune", model="logistic", frames=FRAMES, **settings):
+    given = {"user": "north", "model": model, "way": way, "rounds": 8, **settings}
+    with warnings.catch_warnings(action="ignore"):
+        return fc.fit("personal", cohort(model, frames), **given)
+
+
+@pytest.mark.parametrize("model", OUTCOMES)
+@pytest.mark.parametrize("way", [w for w in WAYS if w not in ("global", "fedper", "fedrep")])
+def test_of_every_outcome_a_personal_model_knows_what_the_mean_of_all_does_not(model, way):
+    """Half of the sites are the other way round, so that the common model has no effects."""
+    fit = fitted(way, model)
+    blind = drawn(9, 500)
+    target = blind["time"].rank(ascending=False) if model == "cox" else blind[OUTCOMES[model].y]
+    seen, common = (np.corrcoef(f.predict(blind), target)[0, 1] for f in (fit, whole(model)))
+    assert seen > 0.3
+    assert seen > common + 0.05
+    assert len(fit.history) == 8
+
+
+def whole(model, done={}):  # noqa: B006
+    return done.setdefault(model, fitted("global", model))
+
+
+@pytest.mark.parametrize("way", ["fedper", "fedrep"])
+@pytest.mark.parametrize("model", OUTCOMES)
+def test_an_own_last_layer_turns_a_common_network_round(way, model):
+    fit = fitted(way, model, hidden=(4,), rounds=15)
+    blind = drawn(9, 500)
+    target = blind["time"].rank(ascending=False) if model == "cox" else blind[OUTCOMES[model].y]
+    assert np.corrcoef(fit.predict(blind), target)[0, 1] > 0.3
+    assert fit.model.parts == 4 + (model != "cox")
+    assert fit.summary.empty
+
+
+@pytest.mark.parametrize("way", ["fedper", "fedrep"])
+def test_of_a_linear_predictor_the_intercept_is_own_and_the_coefficients_that_are_named(way):
+    frames = {s: f.assign(yes=1 - f["yes"]) if s == "north" else f for s, f in FRAMES.items()}
+    plain, named = fitted(way, frames=frames), fitted(way, frames=frames, own_features=["a"])
+    assert (plain.model.parts, named.model.parts) == (1, 2)
+    apart = plain.model.theta != plain.model.common
+    assert apart.tolist() == [False, False, True]
+    apart = named.model.theta != named.model.common
+    assert apart.tolist() == [True, False, True]
+
+
+def test_all_coefficients_own_is_local_and_a_linear_cox_model_without_any_is_global_and_says_so():
+    both = fitted("fedper", own_features=["a", "b"]), fitted("local")
+    assert_array_equal(both[0].model.theta, both[1].model.theta)
+    with pytest.warns(UserWarning, match="a Cox model has no intercept, so that no part is"):
+        fit = fc.fit("personal", cohort("cox"), user="north", way="fedper", rounds=8)
+    assert_allclose(fit.model.theta, fitted("global", "cox").model.theta, rtol=1e-12)
+
+
+def test_local_to_convergence_is_the_logistic_regression_of_the_users_rows():
+    fit = fitted("local", rounds=400, l2=0.0, learning_rate=1)
+    exact = fc.fit("logistic", fc.simulate({"all": FRAMES["north"][["a", "b", "yes"]]},
+                                           outcome=fc.Binary("yes")))  # fmt: skip
+    assert_allclose(fit.predict(FRAMES["north"]), exact.predict(FRAMES["north"]), atol=2e-4)
+
+
+@pytest.mark.parametrize("scope", ["isolated", "centralised"])
+def test_alone_it_is_training_on_the_rows_of_one_table(scope):
+    with warnings.catch_warnings(action="ignore"):
+        fits = fc.fit("personal", cohort(), strategy=scope, rounds=400, l2=0.0, learning_rate=1)
+    for name, fit in (fits.sites or {"": fits}).items():
+        assert fit.model.way == "local"
+        rows = FRAMES[name] if name else pd.concat(FRAMES.values())
+        fed = fc.simulate({"all": rows[["a", "b", "yes"]]}, outcome=fc.Binary("yes"))
+        exact = fc.fit("logistic", fed)
+        assert_allclose(fit.predict(rows), exact.predict(rows), atol=2e-4)
+
+
+def test_predictions_are_those_of_the_coefficients():
+    fit = fitted("apfl", scale="none")
+    rows = drawn(9, 50)
+    named = {r["name"]: r["value"] for r in fit.model.parameters(np.zeros(0))}
+    assert set(named) == {"intercept", "share of the own model", "loss"}
+    f = named["intercept"] + rows[["a", "b"]].to_numpy() @ fit.model.coefficients
+    assert_allclose(fit.predict(rows), expit(f), rtol=1e-12)
+    b = fit.summary.set_index("covariate")
+    assert_allclose(b.odds_ratio, np.exp(b.coefficient), rtol=1e-12)
+    user = FRAMES["north"]
+    f = fit.model.intercept + user[["a", "b"]].to_numpy() @ fit.model.coefficients
+    own = np.mean(np.logaddexp(0, f) - user["yes"] * f)
+    penalty = 0.0005 * fit.model.coefficients @ fit.model.coefficients
+    assert named["loss"] == pytest.approx(own + penalty, rel=1e-10)
+    assert 0 < named["share of the own model"] == fit.model.alpha < 1
+
+
+@pytest.mark.parametrize("way", ["local", "global", "ditto", "cluster"])
+def test_two_runs_a_saved_model_and_masked_sums_give_the_same_arrays(way, tmp_path):
+    one = fitted(way, keep_rounds=[3], batch_size=40, rounds=4)
+    one.save(tmp_path / "model")
+    back = fc.load(tmp_path / "model")
+    again = fitted(way, keep_rounds=[3], batch_size=40, rounds=4, secure_aggregation=True)
+    for other in (again, back):
+        for name, a in one.model.arrays().items():
+            assert_array_equal(other.model.arrays()[name], a)
+    assert back.model.at_round(3).theta.tolist() == one.model.kept[3].tolist()
+    other = fitted(way, seed=1, batch_size=40, rounds=4)
+    assert (other.model.theta != one.model.theta).any()
+
+
+def test_a_round_that_was_not_kept_is_named():
+    fit = fitted(keep_rounds=[3])
+    assert fit.model.at_round(8) is fit.model
+    assert fit.model.at_round(3).rounds == 3
+    with pytest.raises(fc.NotSupported, match=r"kept the models after rounds \[3\] and 8, not"):
+        fit.model.at_round(4)
+
+
+def test_where_no_split_is_found_it_is_said():
+    frames = {s: FRAMES[s] for s in ("north", "south", "east")}
+    with pytest.warns(UserWarning, match="sites were not split, so that the model is that of all"):
+        fit = fc.fit("personal", cohort(frames=frames), user="north", way="cluster", rounds=4)
+    same = fitted("global", frames=frames, rounds=4)
+    assert_array_equal(fit.model.theta, same.model.theta)
+
+
+WRONG = [
+    ({"user": ""}, "'user' is not given; name .*: down, east, north, south, up, west"),
+    ({"user": "nord"}, "'user' is 'nord', which is no site; name .*: down, east"),
+    ({"way": "maml"}, "'way' .* choose one of 'local', 'global', 'finetune'"),
+    ({"model": "softmax"}, "choose one of 'auto', 'logistic', 'linear', 'cox', 'poisson'"),
+    ({"model": "cox"}, "model 'cox' does not go with a binary outcome; give 'logistic'"),
+    ({"batch_size": 4}, "batch_size is 4, and steps on fewer than 5 rows .* tell of single ones"),
+    ({"pull": -0.1}, "'pull' .* is -0.1; give 0 or more"),
+    ({"alpha": 1.5}, "'alpha' .* is 1.5; give a number from 0 to 1"),
+    ({"rounds": 0}, "'rounds' .* is 0; give a whole number above 0"),
+    ({"min_sites": 1}, "'min_sites' .* is 1; give 2 or more"),
+    ({"way": "fedrep", "own_epochs": 0}, "'own_epochs' .* give 1 or more for fedrep"),
+    ({"warm_rounds": 0}, "'warm_rounds' .* a whole number above 0, or null"),
+    ({"own_features": ["a"]}, "'own_features' .* is for way 'fedper' or 'fedrep' of a linear"),
+    ({"way": "fedper", "own_features": ["a", "z"]}, "has 'z', which is no covariate; .* 'a', 'b'"),
+    ({"way": "fedper", "own_features": ["a"], "hidden": (3,)}, "linear predictor; leave it out"),
+    ({"learning_rate": 0}, "'learning_rate' .* a number above 0, or null"),
+    ({"usr": "north"}, "no setting 'usr'; did you mean 'user'"),
+]
+
+
+@pytest.mark.parametrize(("given", "said"), WRONG, ids=[str(g) for g, _ in WRONG])
+def test_a_setting_that_cannot_be_is_refused_in_one_line(given, said):
+    with pytest.raises(fc.SettingError, match=said) as error:
+        fc.fit("personal", cohort(), **{"user": "north", **given})
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_learning_rate_that_explodes_ends_the_fit_in_one_line(way):
+    with pytest.raises(fc.FedcohortError, match=r"[Ll]ower (the )?learning.rate") as error:
+        fitted(way, "linear", learning_rate=1e150)
+    assert "\n" not in str(error.value)
+
+
+def test_two_sites_and_a_user_of_few_rows_are_refused():
+    with pytest.raises(fc.SettingError, match="needs 3 sites or more"):
+        fitted(frames={s: FRAMES[s] for s in ("north", "south")})
+    frames = {**FRAMES, "north": FRAMES["north"][:4]}
+    with pytest.raises(fc.DataError, match="'north' has nothing to learn from"):
+        fitted(frames=frames)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_what_is_said_to_be_revealed_and_asked_is_what_the_ledger_has(way):
+    fit = fitted(way, rounds=2)
+    config = METHOD.configure({"user": "north", "way": way, "rounds": 2})
+    asked = {step.name for step in METHOD.asked(config)}
+    seen = set(fit.ledger["step"]) & {step.name for step in METHOD.steps}
+    assert seen <= asked
+    if way != "cluster":
+        assert seen == asked
+    own = any(fit.ledger["verb"] == "gather")
+    assert own == (way != "global")
+    said = METHOD.revealed(config, None)
+    assert ("user" in said) == own
+
+
+def test_the_bounds_of_a_study_hold_what_its_fits_ask():
+    config = METHOD.configure({"user": "north", "way": "apfl"})
+    assert METHOD.bounds is not None
+    held = METHOD.bounds(config, Task(kind="classification", features=("a",), outcome="binary"))
+    (way,) = held["way"]
+    assert json.loads(way)["user"] == "north"
+    assert json.loads(way)["alpha"] == 0.5
+
+
+# methods that have other models, too --------------------------------------------------
+
+
+def deep(**settings):
+    with warnings.catch_warnings(action="ignore"):
+        return fc.fit("deepcox", cohort("cox"), rounds=3, **settings)
+
+
+@pytest.mark.parametrize(
+    ("way", "given"),
+    [("finetune", {"own_epochs": 0}), ("ditto", {"pull": 1e300}), ("cluster", {"n_clusters": 1}),
+     ("apfl", {"alpha": 0.0, "adapt_alpha": False})],
+)  # fmt: skip
+def test_at_its_limit_a_personal_deepcox_is_the_plain_one_to_the_bit(way, given):
+    one, plain = deep(personal=way, user="north", **given), deep()
+    assert_array_equal(one.model.thetas, plain.model.thetas)
+    assert_array_equal(one.model.baseline.cumulative, plain.model.baseline.cumulative)
+
+
+def test_a_personal_deepcox_knows_what_the_mean_of_all_does_not():
+    blind = drawn(9, 500)
+    seen = [
+        np.corrcoef(fit.predict(blind), blind["time"].rank(ascending=False))[0, 1]
+        for fit in (deep(personal="ditto", user="north", learning_rate=0.05), deep())
+    ]
+    assert seen[0] > 0.6 > seen[1] + 0.2
+
+
+def test_a_personal_vae_is_the_plain_one_at_its_limit_and_not_before():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(120, 4))
+    x[rng.random(x.shape) < 0.2] = np.nan
+    x[0] = np.nan  # a row that knows nothing
+    rows = pd.DataFrame(x, columns=list("abcd")).assign(s=["u", "v", "w"] * 40)
+
+    def theta(**settings):
+        fed = fc.simulate(rows, sites="s", outcome=None)
+        return fc.fit("vae", fed, q=1, rounds=2, internal_epochs=2, **settings).model.theta
+
+    plain = theta()
+    assert_array_equal(theta(personal="finetune", user="u", own_epochs=0), plain)
+    assert_array_equal(theta(personal="ditto", user="u", pull=1e300), plain)
+    own = theta(personal="fedper", user="u")
+    assert (own[-8:] != plain[-8:]).all()
+    assert (theta(personal="finetune", user="u") != plain).any()
+
+
+WRONG_OF_DEEPCOX = [
+    ({"strategy": "exact"}, "does not go with strategy 'exact': it averages no models; give"),
+    ({"aggregation": "median"}, "does not go with aggregation 'median', which sees models"),
+    ({"patience": 3}, "does not go with a patience"),
+    ({"user": ""}, "'user' is not given; name the site"),
+    ({"pull": -1.0}, "'pull' of method 'deepcox' is -1.0; give 0 or more"),
+]
+
+
+@pytest.mark.parametrize(
+    ("given", "said"), WRONG_OF_DEEPCOX, ids=[str(g) for g, _ in WRONG_OF_DEEPCOX]
+)
+def test_what_does_not_go_with_a_personal_deepcox_is_said_in_one_line(given, said):
+    with pytest.raises(fc.SettingError, match=said) as error:
+        deep(**{"personal": "ditto", "user": "north", **given})
+    assert "\n" not in str(error.value)
+
+
+def test_a_private_fit_tells_no_model_of_one_site():
+    config = find("deepcox").configure({"personal": "ditto", "user": "north"})
+    with pytest.raises(fc.SettingError, match="'personal' of method 'deepcox' is 'ditto', which"):
+        releases(find("deepcox"), config, Dp(epsilon=3.0, delta=1e-5))

@@ -1,0 +1,197 @@
+"""R of a training is that of the sites' gradients on parts of their rows, and needs sums alone."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+from scipy.special import expit
+
+from fedcohort.data.tables import LabelledTable, SurvivalTable
+from fedcohort.metrics.trajectories import mixing_of
+from fedcohort.models.network import Mlp
+from fedcohort.protocol import VerbRefused
+from fedcohort.protocol.host import Host
+from fedcohort.protocol.step import entropy
+from fedcohort.runtime.local import local
+from fedcohort.training import strategies, watch
+from fedcohort.training.course import Schedule
+from fedcohort.training.plan import Plan
+from fedcohort.training.server import Server, fedavg
+from fedcohort.training.watch import Watch, watch_here
+
+SEED, PARTS, ROWS = 4, 4, {"a": 40, "b": 67, "c": 52}
+PLAN = Plan(network=Mlp(inputs=2, hidden=()).spec, loss="logistic", epochs=2, optimiser="sgd")
+STEPS = (*strategies.STEPS, *watch.STEPS)
+
+
+def tables(sign=1.0, rows=ROWS):
+    made = {}
+    for name, n in rows.items():
+        rng = np.random.default_rng(ord(name))
+        x = rng.normal(size=(n, 2))
+        eta = (sign if name == "c" else 1.0) * (x @ [1.5, -1.0]) + 0.2
+        made[name] = LabelledTable(x, (rng.random(n) < expit(eta)).astype(float))
+    return made
+
+
+def federation(data, **options):
+    return local([Host(n, t, STEPS, SEED) for n, t in data.items()], **options)
+
+
+def trained(fed, seen=None, rounds=PARTS, plan=PLAN, theta=None):
+    theta = np.zeros(3) if theta is None else theta
+    server = Server.at(theta, rate=1.0, beta1=0.9, beta2=0.99, tau=1e-3)
+    schedule = Schedule(rounds=rounds, learning_rate=0.3, lr_rule="constant")
+    return strategies.averaging(fed, plan, schedule, fedavg, server, lambda _: 0.0, watch=seen)
+
+
+def own_parts(name, n):
+    drawn = np.random.default_rng((*entropy(SEED, name, 0)[:2], 0x77617463, 0)).permutation(n)
+    return np.array_split(drawn, PARTS)
+
+
+def gradient(table, rows, theta):
+    x = np.c_[table.x[rows], np.ones(len(rows))]
+    return x.T @ (expit(x @ theta) - table.y[rows]) / len(rows)
+
+
+def averaged(data, theta):
+    """One round: two steps at each site, then the mean by rows."""
+    total, n = np.zeros(3), 0
+    for table in data.values():
+        own = theta.copy()
+        for _ in range(PLAN.epochs):
+            own -= 0.3 * gradient(table, np.arange(len(table.y)), own)
+        total, n = total + len(table.y) * own, n + len(table.y)
+    return total / n
+
+
+@pytest.mark.parametrize("kind", ["gradient", "loss"])
+def test_r_is_of_each_sites_own_points_written_out(kind):
+    data, fed = tables(), None
+    points, theta = [], np.zeros(3)
+    for t in range(PARTS):
+        row = []
+        for name, table in data.items():
+            rows = own_parts(name, len(table.y))[t]
+            if kind == "gradient":
+                row.append(gradient(table, rows, theta))
+            else:
+                eta = np.c_[table.x[rows], np.ones(len(rows))] @ theta
+                row.append([np.mean(np.logaddexp(0, eta) - table.y[rows] * eta)])
+        points.append(row)
+        theta = averaged(data, theta)
+    fed = federation(data)
+    seen = Watch(fed, PLAN, kind, parts=PARTS)
+    trained(fed, seen)
+    weights = np.array(list(ROWS.values())) / PARTS
+    expected = mixing_of(np.swapaxes(np.array(points), 0, 1), weights, level=0.05 / 4)
+    assert_allclose(seen.found, expected, rtol=1e-6)
+    assert fed.history[-1]["R"] == pytest.approx(expected.r)
+    assert fed.history[-1]["R_alarm"] == pytest.approx(expected.alarm)
+    assert "R" not in fed.history[0]
+
+
+def test_watching_changes_no_model():
+    plain = trained(federation(tables()))
+    fed = federation(tables())
+    assert_allclose(trained(fed, Watch(fed, PLAN, "gradient")).theta, plain.theta, rtol=0, atol=0)
+
+
+def test_effects_of_the_other_sign_alarm_and_sites_that_are_alike_do_not():
+    found = {}
+    for sign in (1.0, -1.0):
+        fed = federation(tables(sign, dict.fromkeys("abc", 300)))
+        seen = Watch(fed, PLAN, "gradient", parts=10)
+        trained(fed, seen, rounds=10)
+        found[sign] = seen.fired
+    assert found[1.0] is None
+    assert found[-1.0] is not None
+
+
+def test_a_training_can_end_at_the_alarm_and_its_model_is_that_of_the_rounds_before():
+    data = tables(-1.0, dict.fromkeys("abc", 300))
+    fed = federation(data)
+    seen = Watch(fed, PLAN, "gradient", ends=True)
+    course = trained(fed, seen, rounds=10)
+    assert 1 < course.rounds < 10
+    assert course.rounds == seen.fired
+    assert_allclose(course.theta, trained(federation(data), rounds=course.rounds).theta)
+
+
+def test_no_site_tells_its_own_point():
+    fed = federation(tables())
+    given = {
+        "theta": np.zeros(3), "plan": PLAN.text, "watch": "loss", "parts": 4, "lap": 0, "turn": 0,
+        "min_cell": 5,
+    }  # fmt: skip
+    with pytest.raises(VerbRefused):
+        fed.gather(watch_here, **given)
+    fed.sum(watch_here, **given)
+
+
+def test_masks_and_the_order_of_sites_change_no_bit():
+    data, histories = tables(), []
+    for given in ({}, {"secure": "true"}, {"turned": True}):
+        turned = given.pop("turned", False)
+        fed = federation(dict(reversed(data.items())) if turned else data, **given)
+        trained(fed, Watch(fed, PLAN, "gradient", parts=PARTS))
+        histories.append(fed.history)
+    assert histories[0] == histories[1] == histories[2]
+    assert "R" in histories[0][-1]
+
+
+def test_a_site_whose_parts_are_too_small_takes_no_part():
+    data = tables(rows={"a": 60, "b": 60, "c": 18})
+    fed, two = federation(data), federation({k: data[k] for k in "ab"})
+    seen, less = (Watch(f, PLAN, "gradient", parts=PARTS, least=5) for f in (fed, two))
+    for theta in (np.zeros(3), np.ones(3), np.zeros(3)):
+        seen(theta)
+        less(theta)
+    assert_allclose(seen.found, less.found)
+
+
+def test_where_a_site_stays_away_the_lap_starts_again_without_it():
+    fed = federation(tables(), quorum=0.5, absent=lambda call, site: call > 2 and site == "b")
+    seen = Watch(fed, PLAN, "gradient", parts=10)
+    rounds = []
+    for _ in range(6):
+        seen(np.zeros(3))
+        rounds.append(None if seen.found is None else (seen.found.rounds, seen.found.sites))
+    assert rounds == [None, (2, 3), (3, 3), None, (2, 2), (3, 2)]
+
+
+def test_after_a_lap_rows_are_dealt_anew():
+    fed = federation(tables())
+    seen = Watch(fed, PLAN, "gradient", parts=3)
+    rs = []
+    for _ in range(6):
+        seen(np.zeros(3))
+        rs.append(None if seen.found is None else seen.found.r)
+    assert rs[0] is None
+    assert rs[3] is None
+    assert rs[5] != rs[2]
+
+
+def test_a_long_gradient_is_watched_by_a_sketch_of_the_same_length_on_average():
+    g = np.random.default_rng(0).normal(size=500)
+    lengths = [np.sum(watch.sketch(g, seed) ** 2) for seed in range(300)]
+    assert np.mean(lengths) == pytest.approx(g @ g, rel=0.1)
+    assert watch.sketch(g, 1).shape == (watch.WIDTH,)
+    assert_allclose(watch.sketch(g[:5], 1), g[:5])
+
+
+def test_a_part_without_a_death_is_no_obstacle():
+    rng = np.random.default_rng(1)
+    data = {
+        n: SurvivalTable(rng.normal(size=(40, 2)), rng.exponential(size=40), np.arange(40) < 3)
+        for n in "ab"
+    }
+    plan = Plan(network=Mlp(inputs=2, hidden=(), intercept=False).spec, loss="cox")
+    fed = federation(data)
+    seen = Watch(fed, plan, "gradient")
+    for _ in range(3):
+        seen(np.zeros(2))
+    assert seen.found is not None
+    assert seen.found.sites == 2
