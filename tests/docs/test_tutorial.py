@@ -9,7 +9,7 @@ import pytest
 
 from doc_pages import DOCS, agree, follow
 from fedcohort.report import write
-from report import grouped
+from report import grouped, latents
 
 PAGE = (DOCS / "tutorial.md").read_text(encoding="utf-8")
 REPORT = (DOCS / "report.md").read_text(encoding="utf-8")
@@ -59,14 +59,15 @@ def sections_of(report):
 
 
 def test_the_guide_explains_every_section_of_the_report(report, tmp_path):
-    """In the order of the page: of a study that predicts, and of two that look for groups."""
+    """In the order of the page: of studies that predict, look for groups, and for few numbers."""
     guide = re.findall(r"^## (.+)$", REPORT, re.MULTILINE)[1:]
     explained = {"Privacy budget", "Feedback"}  # no study here has noise, or asks for feedback
     groups = [
         sections_of(write(grouped.make(tmp_path / outcome, outcome=outcome)).read_text("utf-8"))
         for outcome in ("survival", "classification")
     ]
-    for sections in (sections_of(report), *groups):
+    few = sections_of(write(latents.make(tmp_path / "latents")).read_text("utf-8"))
+    for sections in (sections_of(report), *groups, few):
         assert len(sections) > 10
         assert [name for name in guide if name in sections] == sections
         explained.update(sections)

@@ -9,7 +9,6 @@ import json
 
 import pandas as pd
 import pytest
-import yaml
 
 from fedcohort.network import lead
 from fedcohort.network.words import in_words
@@ -17,11 +16,8 @@ from fedcohort.study.deployed import LocalSites, SiteTable, run
 from network.hall import Hall
 from network.parties import shares
 from network.reference import differing, plain
+from network.viewed import LACKED, name_views
 
-#: Views of gbsg2's columns; West lacks the second.
-VIEWS = {"patient": ("age", "menostat"), "tumour": ("tsize", "tgrade", "pnodes"),
-         "receptors": ("progrec", "estrec")}  # fmt: skip
-LACKED = list(VIEWS["receptors"])
 SMALL = {"q": 2, "rounds": 1, "internal_epochs": 2}
 STUDY = {
     "task": "latent",
@@ -37,12 +33,7 @@ STUDY = {
 @pytest.fixture
 def hall(tmp_path):
     with Hall(tmp_path / "hall") as hall:
-        path = hall.folder / "dictionary.yaml"
-        content = yaml.safe_load(path.read_text())
-        for view, names in VIEWS.items():
-            for name in names:
-                content["variables"][name]["view"] = view
-        path.write_text(yaml.safe_dump(content, sort_keys=False))
+        name_views(hall.folder / "dictionary.yaml")
         place = hall.folder / "west" / "patients.csv"
         pd.read_csv(place).drop(columns=LACKED).to_csv(place, index=False)
         yield hall

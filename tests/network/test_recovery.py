@@ -16,8 +16,9 @@ from collections.abc import Callable
 
 import pytest
 
-from network.parties import Parties, Party
+from network.parties import SAMPLES, Parties, Party
 from network.reference import differing, in_process, plain
+from network.viewed import VIEWS, name_views
 from network.wires import UP, until
 
 STUDY = {
@@ -37,6 +38,17 @@ STATES = {
     "task": "classification",
     "data": {"source": "sample:gbsg2", "outcome": {"y": "cens"}},
     "arms": [{"method": "logistic", "solver": "admm", "l2": 0.01}],
+}
+#: A method that goes on from what sites told once, and from the round before.
+VIEWED = {
+    **STUDY,
+    "study": "recovery-views",
+    "task": "latent",
+    "data": {"source": "patients.csv", "dictionary": "views.yaml"},
+    "preprocess": {},
+    "arms": [
+        {"method": "multiview_ppca", "q": "auto", "q_range": [1, 3], "rounds": 30, "draws": 20}
+    ],
 }
 LAG = 0.02  # seconds each way, so that a run lasts
 
@@ -143,6 +155,27 @@ def test_a_stopped_coordinator_and_a_killed_node_are_resumed_to_the_same_bytes(n
     net.coordinator.start()
     net.nodes["north"].start()
     found = ends_well(net, net.submit("study.yaml", "out", "--resume"))
+    expected = in_process(net.folder / "study.yaml", tmp_path / "local")
+    assert differing(found, expected) == []
+
+
+@pytest.mark.slow
+def test_a_latent_study_killed_at_three_moments_and_resumed_ends_in_the_same_bytes(net, tmp_path):
+    (net.folder / "views.yaml").write_text((SAMPLES / "gbsg2.yaml").read_text())
+    name_views(net.folder / "views.yaml")
+    net.write("study.yaml", VIEWED)
+    lead = net.submit("study.yaml", "out")
+    for beyond, victim in ((3000, "north"), (6000, "coordinator"), (12000, "lead")):
+        under_way(net, beyond)
+        assert lead.alive, f"it ended before {victim} was killed\n{net.report()}"
+        party = {"lead": lead, "coordinator": net.coordinator}.get(victim) or net.nodes[victim]
+        party.kill()
+        if party is not lead:
+            party.start()
+    found = ends_well(net, net.submit("study.yaml", "out", "--resume"))
+    results = json.loads(found["results.json"])
+    assert results["missing"] == []
+    assert {row["view"] for row in results["latent_views"]} >= {*VIEWS}
     expected = in_process(net.folder / "study.yaml", tmp_path / "local")
     assert differing(found, expected) == []
 

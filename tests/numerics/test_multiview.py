@@ -326,6 +326,25 @@ def test_a_dimension_without_any_loading_is_known_a_little():
     assert_allclose(told[:, 1, 1] / 600, 1.0)
 
 
+def test_a_view_that_its_dimensions_explain_whole_is_still_told_of():
+    # as many dimensions as columns, one of which is constant: σ² falls to nearly nothing
+    views = Views(np.repeat([0, 1], [5, 3]), 5)
+    rng = np.random.default_rng(4)
+    theta = Theta(np.zeros(8), rng.normal(size=(8, 5)), np.array([6e-10, 0.7]))
+    theta.w[0] = 1e-9 * rng.normal(size=5)
+    x = (
+        rng.normal(size=(80, 5)) @ theta.w.T
+        + rng.normal(size=(80, 8)) * np.sqrt(theta.variance)[views.of]
+    )
+    told = draws.information(patterns(x), theta, Prior.flat(views), views)
+    assert np.isfinite(told).all()
+    for one in told:
+        size = np.sqrt(np.outer(one.diagonal(), one.diagonal()))
+        assert np.linalg.eigvalsh(one / np.maximum(size, 1e-300)).min() > -1e-9
+    roots = draws.roots(told, views)
+    assert np.isfinite(roots).all()
+
+
 def test_the_criterion_is_watanabes_by_its_definition():
     x, truth = drawn(THREE, 30, 8, gaps=0.1)
     prior = some_prior(truth, THREE)

@@ -36,6 +36,24 @@ def test_d62_rates_over_a_course():
     assert_allclose(rates, [0.1, 0.1, 0.1, after_two, after_two, after_four, after_four])
 
 
+def test_where_sites_come_and_go_a_loss_is_held_against_the_last_one_of_the_same_sites():
+    # b's patients have larger losses than a's; both fall, until a's rises in round 4
+    told = [("a", 1.0), ("b", 3.0), ("a", 0.9), ("b", 2.9), ("a", 0.95), ("b", 2.8)]
+    rates, heard = [], []
+
+    def advance(theta, rate):
+        rates.append(rate)
+        who, loss = told[len(heard)]
+        heard.append(who)
+        return theta, loss
+
+    follow(
+        Schedule(rounds=6, learning_rate=0.1), np.zeros(1), advance,
+        held_out=lambda t: 0.0, heard=lambda: heard[-1:],
+    )  # fmt: skip
+    assert_allclose(rates, [0.1] * 5 + [0.1 / np.sqrt(4)])
+
+
 def test_a_constant_rate_stays():
     _, rates = run([1.0, 2.0, 3.0], lr_rule="constant")
     assert rates == [0.1] * 3

@@ -13,10 +13,14 @@ from fedcohort.protocol.errors import (
 )
 from fedcohort.protocol.host import Answer, Call, Host
 from fedcohort.protocol.ledger import Ledger
+from fedcohort.runtime.absences import Absences
 from fedcohort.runtime.coordinator import Coordinator, Progress
 from fedcohort.runtime.journal import Entry, Journal
 from fedcohort.runtime.masked_local import LocalMasks
 from fedcohort.runtime.store import StateStore
+
+#: Who does not answer: a function of a call's number and a site, or absences that were drawn.
+Absent = Callable[[int, str], bool] | Absences
 
 
 class LocalTransport:
@@ -30,7 +34,8 @@ class LocalTransport:
     ----------
     hosts : the sites.
     store : where stateful answers are kept for resuming; None keeps them in memory alone.
-    absent : (call number, site) → whether the site does not answer; for studies of dropouts.
+    absent : (call number, site) → whether the site does not answer, or when sites are away; for
+        studies of dropouts.
     masks : whether sums are formed by the real protocol between these sites.
     """
 
@@ -38,7 +43,7 @@ class LocalTransport:
         self,
         hosts: Sequence[Host],
         store: StateStore | None = None,
-        absent: Callable[[int, str], bool] | None = None,
+        absent: Absent | None = None,
         masks: bool = False,
     ):
         self._hosts = {h.name: h for h in hosts}
@@ -90,13 +95,18 @@ class LocalTransport:
         if kept is not None:
             self._kept = kept
         for name in to:
-            if self._absent is not None and self._absent(call.number, name):
+            if self._is_away(call, name):
                 yield name, SiteUnavailable(f"site {name!r} did not answer {call.step.name}.")
                 continue
             try:
                 yield name, self._answer(self._hosts[name], call)
             except ReplyRejected as error:
                 yield name, error
+
+    def _is_away(self, call: Call, site: str) -> bool:
+        if isinstance(self._absent, Absences):
+            return self._absent.misses(call, site)
+        return self._absent is not None and self._absent(call.number, site)
 
     def _answer(self, host: Host, call: Call) -> dict[str, Array]:
         number, latest = self._latest.get(host.name, (-1, None))
@@ -165,7 +175,7 @@ def local(
     journal: Journal | None = None,
     store: StateStore | None = None,
     observer: Callable[[Progress], None] | None = None,
-    absent: Callable[[int, str], bool] | None = None,
+    absent: Absent | None = None,
     secure: str = "auto",
 ) -> Coordinator:
     """Return a federation of sites in this process; see `Coordinator` and `LocalTransport`.

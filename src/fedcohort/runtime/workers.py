@@ -38,7 +38,7 @@ from fedcohort.protocol.ledger import Ledger
 from fedcohort.runtime.coordinator import Coordinator, Progress
 from fedcohort.runtime.intake import Part
 from fedcohort.runtime.journal import Journal
-from fedcohort.runtime.local import LocalTransport
+from fedcohort.runtime.local import Absent, LocalTransport
 from fedcohort.runtime.store import StateStore
 from fedcohort.runtime.team import Team
 
@@ -61,7 +61,7 @@ class DividedTransport(LocalTransport):
         self,
         hosts: Sequence[Host],
         store: StateStore | None = None,
-        absent: Callable[[int, str], bool] | None = None,
+        absent: Absent | None = None,
         masks: bool = False,
         *,
         workers: int,
@@ -189,7 +189,7 @@ def divided(
     journal: Journal | None = None,
     store: StateStore | None = None,
     observer: Callable[[Progress], None] | None = None,
-    absent: Callable[[int, str], bool] | None = None,
+    absent: Absent | None = None,
     secure: str = "auto",
     start: float = START,
 ) -> Generator[Coordinator]:

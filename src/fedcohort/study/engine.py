@@ -25,6 +25,7 @@ from fedcohort.protocol import DataError, Federation, Fitted, Method, SettingErr
 from fedcohort.protocol.host import Host
 from fedcohort.protocol.ledger import Ledger
 from fedcohort.protocol.private import Dp
+from fedcohort.runtime.absences import Availability
 from fedcohort.runtime.coordinator import Coordinator, Progress
 from fedcohort.runtime.journal import Journal
 from fedcohort.runtime.store import StateStore
@@ -55,6 +56,7 @@ class Problem:
     aside : an outcome that only judges: no fit sees its columns.
     task : the kind of task, where it does not follow from the outcome.
     workers : processes that the sites of one fit may be divided among; see `runtime.workers`.
+    availability : how often sites are away from rounds of a fit; None: never.
     """
 
     frames: Frames
@@ -71,6 +73,7 @@ class Problem:
     aside: Outcome | None = None
     task: str = ""
     workers: int = 1
+    availability: Availability | None = None
 
     @property
     def kind(self) -> str:
@@ -93,13 +96,13 @@ class Problem:
     def on(self, frames: Frames) -> Problem:
         """Return the same problem on other tables.
 
-        One table of several is a bound, not a federation: nobody there needs a secure sum, and it
-        shows what noise costs by having none.
+        One table of several is a bound, not a federation: nobody there needs a secure sum, it
+        shows what noise costs by having none, and it is always there.
         """
         if not len(frames) == 1 < len(self.frames):
             return dataclasses.replace(self, frames=frames)
         secure = "auto" if self.secure == "true" else self.secure
-        return dataclasses.replace(self, frames=frames, secure=secure, dp=None)
+        return dataclasses.replace(self, frames=frames, secure=secure, dp=None, availability=None)
 
     def of_clusters(self) -> Problem:
         """Return the problem of finding groups; an outcome, if there is one, only judges them."""
@@ -231,10 +234,11 @@ def fit_once(
         journal.parent.mkdir(parents=True, exist_ok=True)
     mark = repr((method.name, config, sorted(table.items()), seed, problem.quorum, problem.secure))
     mark += repr(problem.dp) if problem.dp else ""
+    mark += repr(problem.availability) if problem.availability else ""
     book = Journal(journal, mark) if journal else None
     states = journal.with_suffix(".states") if journal else None
     try:
-        with _reached(problem, hosts, trail.ledger, book, states, observer) as fed:
+        with _reached(problem, hosts, seed, trail.ledger, book, states, observer) as fed:
             try:
                 run = fit_over(fed, problem, method, settings, table, seed, trail)
                 here = problem.runtime == "local" and problem.workers == 1
@@ -251,12 +255,15 @@ def fit_once(
 def _reached(
     problem: Problem,
     hosts: Sequence[Host],
+    seed: int,
     ledger: Ledger,
     journal: Journal | None,
     states: Path | None,
     observer: Callable[[Progress], None] | None,
 ) -> Generator[Coordinator]:
     """Give the federation of a problem's sites, on the runtime that it names."""
+    law = problem.availability
+    absent = None if law is None else law.of([h.name for h in hosts], problem.quorum, seed)
     if problem.runtime == "flower-sim":
         from fedcohort.runtime.flower import flower_local
 
@@ -279,6 +286,7 @@ def _reached(
         journal=journal,
         store=None if states is None else StateStore(states),
         observer=observer,
+        absent=absent,
         secure=problem.secure,
     ) as fed:
         yield fed

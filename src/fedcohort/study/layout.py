@@ -293,6 +293,8 @@ def lay_out(plan: Plan, table: Table, scenario: Scenario, repeat: int) -> Laid:
                 )  # fmt: skip
             except InputError as error:
                 raise DataError(f"arm {arm.name!r}: {error}") from None
+    if plan.availability is not None:
+        plan.availability.of(list(frames), plan.quorum, plan.seed)
     problem = Problem(
         frames,
         table.dictionary,
@@ -303,6 +305,7 @@ def lay_out(plan: Plan, table: Table, scenario: Scenario, repeat: int) -> Laid:
         dp=plan.privacy.dp,
         patients=patients,
         scenario=scenario.name,
+        availability=plan.availability,
     )
     problem = problem.aside_of(plan.task) if plan.task in ASIDE else problem
     natural = scenario.rule == "natural" and table.site is not None

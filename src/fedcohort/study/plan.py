@@ -6,6 +6,7 @@ each error names the file, the line, the key and what was expected.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,7 @@ from fedcohort.data.outcome import Binary, Category, Continuous, Count, Outcome,
 from fedcohort.data.sql import is_url, problem_of_query, problem_of_url
 from fedcohort.data.thirds import THIRDS, check_thirds
 from fedcohort.protocol import Dp, SettingError, StudyError, registry
+from fedcohort.runtime.absences import Availability
 from fedcohort.study import clustering, latent, privacy
 from fedcohort.study.arms import PREPROCESS, Arm, arms_of, preprocess_value, tuning
 from fedcohort.study.carbon import COUNTRY
@@ -51,9 +53,10 @@ ASIDE = ("clustering", "latent")
 OF_COUNTS = ("poisson_deviance",)
 TOP = (
     "study", "question", "task", "seed", "data", "preprocess", "scenarios", "arms", "bounds",
-    "evaluate", "tune", "privacy", "quorum", "feedback", "shift", "carbon",
+    "evaluate", "tune", "privacy", "quorum", "availability", "feedback", "shift", "carbon",
 )  # fmt: skip
 DATA = ("source", "query", "dictionary", "outcome", "exclude", "sites")
+AVAILABILITY = ("away", "rounds", "always")
 #: Larger numbers are slips of the keyboard.
 MOST_REPEATS, MOST_DRAWS = 1_000, 10_000
 
@@ -93,6 +96,7 @@ class Plan:
     min_cell: int
     privacy: Privacy
     quorum: float
+    availability: Availability | None
     base: Path
     content: Mapping[str, Any]
     feedback: bool = False
@@ -188,6 +192,7 @@ def check(doc: Document, base: Path, *, network: bool = False) -> Plan:
         min_cell=found.min_cell,
         privacy=found,
         quorum=reader.number(("quorum",), 1.0, 0.0, 1.0),
+        availability=_availability(reader, network),
         base=base,
         content=doc.content,
         feedback=_feedback(reader, network=network, private=found.dp is not None),
@@ -230,6 +235,27 @@ def _shift(reader: Reader, *, network: bool, private: bool) -> bool:
         )
         raise reader.doc.error(("shift",), why)
     return asked
+
+
+def _availability(reader: Reader, network: bool) -> Availability | None:
+    """Return how often sites are away; refuse what a network, or a full quorum, has no room for."""
+    where = ("availability",)
+    if reader.get(where) is None:
+        return None
+    found = reader.mapping(where, AVAILABILITY, required=("away",))
+    if network:
+        raise reader.doc.error(
+            where, "over a network sites are away when they are away; leave this key out."
+        )
+    if reader.number(("quorum",), 1.0, 0.0, 1.0) == 1:
+        raise reader.doc.error(where, "with sites that are away, 'quorum' must be below 1.")
+    always = reader.listed((*where, "always"), "of sites") if "always" in found else []
+    rounds = reader.number((*where, "rounds"), 1.0, 0.0, math.inf) if "rounds" in found else None
+    away = reader.number((*where, "away"), 0.0, 0.0, 1.0, open_ends=True)
+    try:
+        return Availability(away=away, rounds=rounds, always=tuple(map(str, always)))
+    except SettingError as error:
+        raise reader.doc.error(where, str(error)) from None
 
 
 def _check_private(reader: Reader, dp: Dp, arms: tuple[Arm, ...], tune: Mapping[str, Any]) -> None:

@@ -175,6 +175,7 @@ def write_all(shop: Shelf, about: About, out: Path, seconds: float, command: str
             **({"exactness": dict(about.exactness)} if about.exactness else {}),
         },
         "preprocess": dict(plan.content.get("preprocess") or {}),
+        **({"availability": dict(plan.content["availability"])} if plan.availability else {}),
         "privacy": plan.privacy.content,
         "releases": _released(plan),
         "noise": None if plan.privacy.dp is None else "seed",

@@ -79,6 +79,8 @@ def run(
     FedcohortError : a worker process died, or the disk is full; what was done is kept.
     """
     began = time.monotonic()
+    if plan.availability is not None and runtime != "local":
+        raise NotSupported(f"availability is of sites in one process; runtime is {runtime!r}.")
     for arm in plan.arms:
         if lacking := registry.find(arm.method).lacking:
             raise NotSupported(f"arm {arm.name!r}: {lacking}")

@@ -7,7 +7,9 @@ Learning rate, D6.2 section 8.3: when the loss rises, loss⁽ⁱ⁺¹⁾ > loss�
     lr⁽ⁱ⁺¹⁾ = max(lr⁽ⁱ⁾/√(i+1), 0.001)                                                   (1)
 
 except that a rate below 0.001 is left as it is. Losses are counted from 0, and a round knows
-the loss at the vector that it began with. Falling as half a cosine over R rounds (Loshchilov and
+the loss at the vector that it began with. Where sites come and go, a loss is held against the last
+one of the same sites: those of others differ by their patients, and would slow the training down
+for nothing. Falling as half a cosine over R rounds (Loshchilov and
 Hutter, "SGDR", ICLR 2017, eq. 5, without restarts), whatever the losses are:
 
     lr⁽ⁱ⁾ = lr⁽⁰⁾ (1 + cos(πi/R)) / 2                                                     (2)
@@ -87,6 +89,7 @@ def follow(
     rounds: Callable[[int], Iterable[int]] = range,
     record: Callable[..., None] | None = None,
     enough: Enough | None = None,
+    heard: Callable[[], Iterable[str]] = tuple,
 ) -> Course:
     """Advance θ (P,) round by round until the schedule ends.
 
@@ -95,8 +98,10 @@ def follow(
     held_out : asked only where there is a patience.
     rounds, record : those of the federation, where there is one.
     enough : asked before each round whether to end without it.
+    heard : the sites that the latest loss is of.
     """
-    rate, last = schedule.learning_rate, math.inf
+    rate = schedule.learning_rate
+    last: dict[frozenset[str], float] = {}
     best, best_loss, best_round = theta, math.inf, 0
     kept: dict[int, Array] = {}
     done = 0
@@ -104,6 +109,7 @@ def follow(
         if enough is not None and enough(theta):
             break
         theta, loss = advance(theta, rate)
+        who = frozenset(heard())
         done = i + 1
         values = {schedule.named: loss, "learning_rate": rate}
         if schedule.patience is None:
@@ -119,8 +125,8 @@ def follow(
         if schedule.patience is not None and i - best_round >= schedule.patience:
             break
         if i and schedule.lr_rule == "d62":
-            rate = next_rate(rate, i - 1, last, loss)
+            rate = next_rate(rate, i - 1, last.get(who, math.inf), loss)
         elif schedule.lr_rule == "cosine":
             rate = schedule.learning_rate * (1 + math.cos(math.pi * done / schedule.rounds)) / 2
-        last = loss
+        last[who] = loss
     return Course(best, done, kept)

@@ -264,6 +264,7 @@ def averaging(
         schedule, server.x, advance, held_out=held_out, rounds=fed.rounds,
         record=fed.record if watch is None else watch.recording(fed.record),
         enough=(lambda theta: any(one(theta) for one in asked)) if asked else None,
+        heard=lambda: fed.answered,
     )  # fmt: skip
 
 
@@ -277,9 +278,11 @@ def sequential(
 ) -> Course:
     """Train one model from site to site, from θ (P,), the order drawn anew in each round."""
 
+    came: list[str] = []
+
     def advance(theta: Array, rate: float) -> tuple[Array, float]:
         rows = loss = 0.0
-        came: list[str] = []
+        came.clear()
         for name in rng.permutation(list(fed.sites)).tolist():
             there = fed.only([str(name)]).optional()
             for left in there.gather(visit, theta=theta, plan=plan.text, rate=rate).values():
@@ -288,7 +291,10 @@ def sequential(
         fed.enough(came)
         return theta, loss / max(rows, 1.0)
 
-    return follow(schedule, theta, advance, held_out=held_out, rounds=fed.rounds, record=fed.record)
+    return follow(
+        schedule, theta, advance, held_out=held_out, rounds=fed.rounds, record=fed.record,
+        heard=lambda: came,
+    )  # fmt: skip
 
 
 def ensemble(fed: Federation, plan: Plan, schedule: Schedule, theta: Array) -> tuple[Array, Array]:

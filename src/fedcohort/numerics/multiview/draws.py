@@ -44,6 +44,9 @@ from fedcohort.numerics.multiview.latent import log_densities
 from fedcohort.numerics.multiview.model import Prior, Theta, Views
 from fedcohort.numerics.multiview.moments import Pattern
 
+#: What rounding takes of a number, and the least variance of a prior.
+ROUNDING, TINY = 1e-12, 1e-200
+
 
 class Waic(NamedTuple):
     """Of each row (n,): ``fit`` ln mean p, and ``cost`` the variance; eq. (5) is of their sums."""
@@ -64,8 +67,17 @@ def information(found: Sequence[Pattern], theta: Theta, prior: Prior, views: Vie
         for j in np.flatnonzero((views.of == k) & (rows > 0)):
             s = np.sqrt(len(rows) / rows[j])
             own = _held(told[j][at], known[j][at], s / (1.0 + s))
-            out[j][at] = np.linalg.inv(np.linalg.inv(own) + np.diag(scale))
+            out[j][at] = _softened(own, scale)
     return out
+
+
+def _softened(own: Array, scale: Array) -> Array:
+    """Return [I_j⁻¹ + P⁻¹]⁻¹ of a matrix of information, which may be as good as singular."""
+    root = np.sqrt(np.maximum(scale, TINY))
+    values, turn = np.linalg.eigh(own * np.outer(root, root))
+    values = np.maximum(values, 0.0)
+    side = turn / root[:, None]
+    return (side * (values / (1.0 + values))) @ side.T
 
 
 def _told(
@@ -81,8 +93,8 @@ def _told(
         through, middle = one.factor @ s.b.T, s.b @ off
         rows[c] += n
         for i, j in enumerate(c):
-            half = s.inverse @ w[i]
-            others = s.inverse + np.outer(half, half) / (psi[i] - w[i] @ half)  # S
+            rest = np.arange(len(c)) != i
+            others = np.linalg.inv(np.eye(q) + s.b[:, rest] @ w[rest])  # S
             x = theta.point + others @ (middle - s.b[:, i] * off[i])
             g = (through - np.outer(one.factor[:, i], s.b[:, i])) @ others
             lean = others @ w[i]
@@ -98,7 +110,7 @@ def _told(
 
 def _held(told: Array, known: Array, share: float) -> Array:
     """Return a matrix of information that is nowhere less than a share of another."""
-    root = np.linalg.cholesky(known)
+    root = np.linalg.cholesky(_firm(known))
     half = np.linalg.solve(root, np.linalg.solve(root, told).T)
     values, turn = np.linalg.eigh((half + half.T) / 2.0)
     side = root @ turn
@@ -111,8 +123,13 @@ def roots(told: Array, views: Views) -> Array:
     for k in range(views.count):
         at = np.ix_(use := _used(views, k), use)
         for j in np.flatnonzero((views.of == k) & (told[:, -1, -1] > 0)):
-            out[j][at] = np.linalg.cholesky(np.linalg.inv(told[j][at]))
+            out[j][at] = np.linalg.cholesky(np.linalg.inv(_firm(told[j][at])))
     return out
+
+
+def _firm(known: Array) -> Array:
+    """Return a matrix of information whose rounding leaves no direction without any."""
+    return (known + known.T) / 2.0 + np.diag(ROUNDING * np.diag(known))
 
 
 def _used(views: Views, view: int) -> Array:

@@ -184,6 +184,7 @@ def _deployed(run: Run) -> list[str]:
 
 def _missing(run: Run) -> list[str]:
     """Return whose replies were left out of which arm, how often, and why."""
+    drawn = run.mapping("availability")
     titles = {a.name: a.title for a in run.arms}
     gone: dict[tuple[str, str], int] = {}
     odd: dict[tuple[str, str], tuple[int, str]] = {}
@@ -198,6 +199,13 @@ def _missing(run: Run) -> list[str]:
         f"{'was' if n == 1 else 'were'} rejected and left out: {why}"
         for (site, arm), (n, why) in sorted(odd.items())
     ]
+    if drawn:
+        share = words.percent(drawn["away"])
+        out.append(
+            f"As the study asks, each hospital was away from {share} of rounds, drawn at random: "
+            f"the sums of these rounds are of the others."
+        )
+        return out
     out += [
         f"{site} did not answer {words.of(n, 'call')} of “{titles.get(arm, arm)}”: these sums are "
         "of the other hospitals."

@@ -33,7 +33,8 @@ WAIC = (
     "earn its place. First repeat."
 )
 BY_NUMBER = (
-    "Errors are of blind patients, by arms that differ in q alone: what comes back of a patient "
+    "Errors are mean absolute ones of blind patients, in standard deviations (SD), by arms that "
+    "differ in q alone: what comes back of a patient "
     "gets better with each further dimension, whether or not it means anything; what is filled in "
     "gets better as long as it does."
 )
@@ -104,7 +105,7 @@ def _errors_of(run: Run, arms: Sequence[Arm], part: str) -> list[Markup]:
             f"{chief.title}: errors by latent dimensions", note,
             charts.lines_with_bands(
                 [s for s in series if s.panel in page], "latent dimensions q",
-                "mean absolute error, standard deviations",
+                "error, SD",
                 x_domain=(min(every) - 0.2, max(every) + 0.2), whole=True, marks=True,
             ),
             data, f"{'. '.join(said)}.",

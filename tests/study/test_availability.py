@@ -1,0 +1,103 @@
+"""A study whose sites come and go: who misses what is drawn, told, and the same again."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+import fedcohort as fc
+from command_line import without_times
+from fedcohort.protocol import NotSupported, StudyError
+from fedcohort.report import write
+
+STUDY = """\
+study: away
+data: {{source: sample:gbsg2, sites: {{split: iid, n: 4}}}}
+quorum: 0.5
+availability: {availability}
+arms:
+  - {{method: deepcox, strategy: fedavg, rounds: 12, internal_epochs: 1}}
+  - {{method: deepcox, strategy: sequential, rounds: 12, internal_epochs: 1}}
+  - {{method: cox, scale: standard}}
+bounds: [isolated, centralised]
+evaluate: {{repeats: 2, draws: 10, metrics: [c_index]}}
+"""
+
+
+def study_of(folder, availability="{away: 0.4, rounds: 2}", change=lambda text: text):
+    path = folder / "s.yaml"
+    path.write_text(change(STUDY.format(availability=availability)))
+    return fc.Study.from_file(path)
+
+
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("away")
+    study_of(folder).run(folder / "out", workers=1)
+    return folder / "out"
+
+
+def test_sites_miss_rounds_after_the_first_and_the_results_tell_which(ran):
+    results = json.loads((ran / "results.json").read_text())
+    assert results["availability"] == {"away": 0.4, "rounds": 2}
+    by_arm = {row["arm"] for row in results["missing"]}
+    assert by_arm >= {"fedavg", "sequential"}
+    assert not by_arm & {"isolated", "centralised"}
+    assert {row["repeat"] for row in results["missing"]} == {0, 1}
+    lines = [json.loads(line) for line in (ran / "ledger.jsonl").read_text().splitlines()]
+    asked = [("fedavg", "train_here", r, 0) for r in range(12)]
+    of = [(ln["arm"], ln["step"], ln["round"], ln["repeat"]) for ln in lines]
+    heard = [{ln["site"] for ln, one in zip(lines, of, strict=True) if one == a} for a in asked]
+    assert len(heard[0]) == 4
+    assert {len(sites) for sites in heard} > {2, 4}
+    assert min(len(sites) for sites in heard) == 2
+
+
+def test_a_repeated_run_and_one_with_workers_leave_the_same_files(ran, tmp_path):
+    study_of(tmp_path).run(tmp_path / "out", workers=2)
+    assert without_times(tmp_path / "out") == without_times(ran)
+
+
+def test_an_arm_that_needs_the_same_sites_in_every_sum_fails_and_says_so(ran):
+    arms = json.loads((ran / "results.json").read_text())["arms"]
+    assert all("left during the fit" in a["status"] for a in arms if a["arm"] == "cox")
+    assert {a["status"] for a in arms if a["arm"] != "cox"} == {"done"}
+
+
+def test_the_report_says_it_in_one_sentence(ran):
+    page = write(ran).read_text("utf-8")
+    assert "each hospital was away from 40 % of rounds" in page
+    assert "did not answer" not in page
+
+
+@pytest.mark.parametrize(
+    ("availability", "change", "said"),
+    [
+        ("{away: 0.4}", lambda t: t.replace("quorum: 0.5\n", ""), "'quorum' must be below 1"),
+        ("{rounds: 2}", str, "'away' is missing"),
+        ("{away: 0.4, here: 1}", str, "here"),
+        ("{away: 0.9, rounds: 2}", str, "9 of them at a time"),
+        ("{away: 0.4, always: [x]}", str, "no site 'x'"),
+    ],
+)
+def test_what_cannot_be_is_refused_before_anything_is_computed(
+    tmp_path, availability, change, said
+):
+    with pytest.raises(fc.FedcohortError, match=said):
+        study_of(tmp_path, availability, change).run(tmp_path / "out")
+    assert not (tmp_path / "out" / "results.json").exists()
+
+
+def test_another_runtime_refuses_it(tmp_path):
+    with pytest.raises(NotSupported, match="flower-sim"):
+        study_of(tmp_path).run(tmp_path / "out", runtime="flower-sim")
+
+
+def test_a_network_refuses_it(tmp_path):
+    from fedcohort.study.deployed import Terms
+
+    path = tmp_path / "s.yaml"
+    path.write_text(STUDY.format(availability="{away: 0.4}"))
+    with pytest.raises(StudyError, match="leave this key out"):
+        Terms.of(path)
