@@ -277,7 +277,6 @@ def sequential(
     held_out: HeldOut,
 ) -> Course:
     """Train one model from site to site, from θ (P,), the order drawn anew in each round."""
-
     came: list[str] = []
 
     def advance(theta: Array, rate: float) -> tuple[Array, float]:
