@@ -174,6 +174,14 @@ class Fitted(ABC):
         """
         raise NotSupported("parameters")
 
+    def others(self) -> list[Row]:
+        """Return what each other site is to the user of a personal model, the best first.
+
+        Keys are site, measure (what value is), value, chosen (whether the model has it), and where
+        there are any low and high. Of measures at which less is better, `least` is true.
+        """
+        raise NotSupported("what other sites are to a user")
+
     def proportional_hazards(self) -> list[Row]:
         """Return one row per covariate, with the test of an effect that changes with time."""
         raise NotSupported("proportional_hazards")

@@ -15,7 +15,7 @@ class Markup(str):
 #: What an element may hold: text (escaped), elements, or nothing.
 Child = str | Markup | None | Iterable["str | Markup | None"]
 
-_VOID = frozenset({"meta", "br", "rect", "line", "circle", "path", "col"})
+_VOID = frozenset({"meta", "br", "rect", "line", "circle", "path", "col", "input"})
 
 
 def h(tag: str, /, *children: Child, **attributes: str | float | bool | None) -> Markup:

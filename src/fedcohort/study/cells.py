@@ -388,6 +388,8 @@ def model_facts(
         found["coefficients"] = [plain(row) for row in rows if "coefficient" in row]
     if "parameters" in method.gives:
         found["parameters"] = parameters(run, dictionary, kept)
+    if "others" in method.gives:
+        found["others"] = [plain(row) for row in run.model.others()]
     if "proportional_hazards" in method.gives:
         checked = run.model.proportional_hazards()
         found["proportional_hazards"] = [plain(row) for row in checked]

@@ -36,7 +36,7 @@ METHOD = Method(
     model=InfluenceModel,
     steps=STEPS,
     bounds=bounds,
-    gives=frozenset({"predict", "summary", "parameters"}),
+    gives=frozenset({"predict", "summary", "parameters", "others"}),
     preprocess={"scale": "standard", "impute": "median"},
 )
 

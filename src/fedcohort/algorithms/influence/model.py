@@ -76,6 +76,16 @@ class InfluenceModel(UserModel):
             ]
         return sorted(rows, key=lambda row: (-row["value"], row["copy_of"] != "", row["site"]))
 
+    def others(self) -> list[Row]:
+        """Return the values of all sites, the most worth first."""
+        return [
+            {
+                "site": row["site"], "measure": "Shapley value", "value": row["value"],
+                "low": row["low"], "high": row["high"], "chosen": row["weight"] > 0,
+            }
+            for row in self.contributions
+        ]  # fmt: skip
+
     @property
     def redundancy(self) -> list[Row]:
         """One row per ordered pair of sites: what the first is worth without and with the other.

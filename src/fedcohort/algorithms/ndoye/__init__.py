@@ -56,7 +56,7 @@ METHOD = Method(
     steps=STEPS,
     asks=asks,
     bounds=bounds,
-    gives=frozenset({"predict", "summary", "parameters"}),
+    gives=frozenset({"predict", "summary", "parameters", "others"}),
     preprocess={"scale": "standard", "impute": "median"},
 )
 

@@ -65,6 +65,16 @@ class NdoyeModel(UserModel):
             for k in range(1, len(self.sites) + 1)
         ]
 
+    def others(self) -> list[Row]:
+        """Return eq. (1) of `program` of each site, the best first."""
+        return [
+            {
+                "site": row["site"], "measure": "transfer loss", "value": row["transfer_loss"],
+                "least": True, "chosen": bool(row["chosen"]) and self.trained,
+            }
+            for row in self.ranking
+        ]  # fmt: skip
+
     def cautions(self) -> tuple[str, ...]:
         """Return which sites told nothing, and whether the model is the user's alone."""
         alone = f"no other site is trained with: the model is that of {self.user!r} alone"

@@ -50,7 +50,7 @@ METHOD = Method(
     steps=STEPS,
     bounds=bounds,
     over=over,
-    gives=frozenset({"predict", "summary", "parameters"}),
+    gives=frozenset({"predict", "summary", "parameters", "others"}),
     preprocess={"scale": "standard", "impute": "median"},
     alone={"user": ""},
 )

@@ -39,6 +39,15 @@ class ErosionModel(Predictor):
             rows.append({"name": f"weight of {site}", "value": alpha, "note": note})
         return rows
 
+    def others(self) -> list[Row]:
+        """Return each other site's α at the end, the largest first."""
+        ranked = sorted(self.alpha.items(), key=lambda one: (-one[1], one[0]))
+        return [
+            {"site": site, "measure": "weight α", "value": alpha, "chosen": alpha > 0}
+            for site, alpha in ranked
+            if site != self.user
+        ]
+
     def cautions(self) -> tuple[str, ...]:
         """Say which sites were left out, and whether the user's gradient was 0."""
         said = [
