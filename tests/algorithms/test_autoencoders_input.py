@@ -151,7 +151,8 @@ def test_sites_are_asked_with_the_plan_that_a_study_expects(method, monkeypatch)
 
     monkeypatch.setattr(program, "averaging", listening)
     fitted(method, PARTS, hidden=(3,))
-    assert METHODS[method].bounds(config_of(method, hidden=(3,)), task_of()) == {
-        "plan": (asked[0],)
-    }
-    METHODS[method].bounds(config_of(method), task_of(views=()))  # where a site has no design yet
+    held = METHODS[method].bounds(config_of(method, hidden=(3,)), task_of())
+    assert held["plan"] == (asked[0],)
+    assert not held["way"]  # no site is asked for a model of its own
+    for given in ({}, {"personal": "fedper", "user": "a"}):  # where a site has no design yet
+        assert not METHODS[method].bounds(config_of(method, **given), task_of(views=()))["way"]

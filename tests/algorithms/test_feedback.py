@@ -16,10 +16,11 @@ from sklearn.metrics import roc_auc_score
 from sklearn.model_selection import cross_val_predict
 
 import fedcohort as fc
-from fedcohort.algorithms.feedback import Feedback, others, own, rules
+from fedcohort.algorithms.feedback import Feedback, others, own, rules, steps, words
 from fedcohort.data.dictionary import Dictionary
 from fedcohort.data.encode import Encoded
-from fedcohort.protocol import SettingError
+from fedcohort.protocol import Refused, SettingError, Site
+from fedcohort.protocol.step import entropy
 from fedcohort.study.face import Cohort
 
 NUMBERS = {"age": 12.0, "resp_rate": 4.0, "sbp": 18.0, "dbp": 11.0, "glucose": 1.6}
@@ -325,6 +326,38 @@ def test_the_interval_of_a_gain_covers_it_in_about_95_of_100_federations():
     assert covered >= 53  # of 60 at 0.95 fewer come once in a hundred tries
 
 
+def test_a_category_of_many_levels_that_adds_nothing_is_not_called_clear():
+    """Its five columns have an R² of 5/n by chance alone."""
+    clear = 0
+    for seed in range(12):
+        frames = {}
+        for i, k in enumerate("abcd"):
+            rng = np.random.default_rng((seed, i))
+            ward = rng.choice(list("123456"), 150) if k != "a" else None
+            frames[k] = regression(150, 50 * seed + i)[["u", "y"]].assign(ward=ward)
+        spec = {"u": "number", "y": "number",
+                "ward": {"type": "category", "levels": list("123456")}}  # fmt: skip
+        (found,) = [
+            r for r in told(frames, spec, fc.Continuous("y")).of("a") if r.rule == "unrecorded"
+        ]
+        clear += found.low > 0
+    assert clear <= 2
+
+
+@pytest.mark.parametrize("share", [0.0, 0.03, 0.2])
+def test_the_interval_of_several_columns_covers_their_share(share):
+    rng = np.random.default_rng(1)
+    n, q, covered = 400, 5, 0
+    beta = np.sqrt(share / (1 - share) / q)
+    for _ in range(200):
+        x = rng.normal(size=(n, q))
+        y = x.sum(axis=1) * beta + rng.normal(size=n)
+        part = 1 - np.linalg.lstsq(x, y, rcond=None)[1][0] / float(y @ y)
+        low, high = rules.interval(part, n, q, q)
+        covered += low <= share <= high
+    assert covered >= 182  # of 200 at 0.95 fewer come once in a hundred tries
+
+
 def test_a_column_that_one_site_alone_records_is_no_gain():
     frames = {k: regression(300, i) for i, k in enumerate("abcd")}
     for k in "abc":
@@ -445,6 +478,105 @@ def test_a_level_copies_and_gaps_of_fewer_than_min_cell_rows_are_not_told():
     assert not hidden.uses[1, 3]
     assert (hidden.missing == plain.missing).all()
     assert votes(few).copies == 0
+
+
+@pytest.mark.parametrize("n", [20, 23, 31, 60, 400])
+def test_a_share_leaves_several_counts_so_that_table_1_keeps_what_it_hides(n):
+    """Of 20 rows Table 1 shows 10 and hides 8 and 2: a share of 8/20 would tell the 2."""
+    shares = [own.shown_share(count, n, 5) for count in range(n + 1)]
+    assert min(shares.count(share) for share in shares) >= 5
+    assert max(abs(s - c / n) for c, s in enumerate(shares)) <= 10 / n
+
+
+def test_no_grid_however_fine_tells_a_place_to_more_than_a_quarter_of_its_error():
+    x = np.random.default_rng(0).normal(60, 10, 100)
+    told_by = set()
+    for moved in (0.0, 1e-3, -1e-3):
+        data = Encoded((np.sort(x) + moved * (np.arange(100) == 50),), ())
+        centre, unit = np.array([60.0]), np.array([1.0])
+        for _ in range(12):
+            site = Site("a", data, None, entropy(0, "a", 0))
+            found = steps.vote_place.run(site, centre=centre, unit=unit, min_cell=5).place
+            centre = centre + unit * others.value_of(others.median_of(found))
+            unit = unit / 10
+        told_by.add(round(float(centre[0]), 9))
+    assert len(told_by) == 1
+    assert abs(told_by.pop() - stats.trim_mean(x, 0.25)) < 0.25
+
+
+def asked(data: Encoded, **changed: Any) -> Any:
+    """Return what a site of two codes and a number tells, asked as the study asks, or not."""
+    site = Site("a", data, None, entropy(0, "a", 0))
+    given = {
+        "centre": np.zeros(1), "unit": np.ones(1), "n_levels": np.array([2, 2]),
+        "label": np.array([own.CODES, 1, 0]),
+    }  # fmt: skip
+    sums = vars(steps.vote.run(site, **given, min_cell=5))
+    rest = {
+        "feature": np.array([True, True, False]), "far": 5.0, "min_cell": 5,
+        "factors": np.array([u.back for u in words.UNITS]),
+    }  # fmt: skip
+    return steps.compare.run(site, **{**sums, **given, **rest, **changed})
+
+
+@pytest.mark.parametrize(
+    "changed", [{"far": 0.0}, {"far": np.nan}, {"factors": np.array([[1.0, 0.1], [1.0, 0.2]])}]
+)
+def test_a_site_asked_to_tell_what_is_not_off_refuses(changed):
+    """Of many shifts by which its place might be as elsewhere, the best one would tell it."""
+    rng = np.random.default_rng(0)
+    data = Encoded((rng.normal(size=60),), (rng.integers(0, 2, 60), rng.integers(0, 2, 60)))
+    asked(data)
+    with pytest.raises(Refused):
+        asked(data, **changed)
+
+
+def test_a_label_is_not_scored_by_a_column_that_the_site_does_not_vote_on():
+    """Two patients are of the second level, and have the event: only false votes ask for them."""
+    x = np.random.default_rng(0).normal(size=60)
+    level = (np.arange(60) < 2).astype(int)
+    data = Encoded((x,), (level, ((np.arange(60) < 2) | (np.arange(60) % 3 == 0)).astype(int)))
+    n, k, r = np.full((4, 4), 500.0), np.full((4, 4), 5), np.zeros((4, 4))
+    r[1, 3] = r[3, 1] = -0.9
+    z = k * np.arctanh(r)
+    lies = {"n": n, "k": k, "nr": n * r, "z": z, "z2": z * z / 5}
+    assert asked(data, **lies).rule.tolist() == []
+    common = (np.arange(60) % 2).astype(int)
+    assert (
+        rules.LABEL
+        in asked(
+            Encoded((x,), (common, np.where(np.arange(60) < 12, 1 - common, common))), **lies
+        ).rule
+    )
+
+
+def test_an_outcome_of_one_patient_far_from_the_others_does_not_tell_her_values():
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=200), rng.normal(size=200)
+    y[0] = 1e6
+    told_by = []
+    for value in (2.5, -2.5):
+        x[0] = value
+        columns = own.columns_of(
+            Encoded((x.copy(), y), ()), np.zeros(0, int), np.array([own.NUMBER, 1, 0]), 5
+        )
+        told_by.append(own.pairs(columns, 5).r[0, -1])
+    assert abs(told_by[0] - told_by[1]) < 0.1
+
+
+@pytest.mark.parametrize(("events", "told_of"), [(1, False), (4, False), (60, True)])
+def test_of_few_events_no_correlation_of_times_is_told(events, told_of):
+    """Of one event it would be that patient's value."""
+    frames = {}
+    for i, k in enumerate("abc"):
+        rng = np.random.default_rng(i)
+        e = np.zeros(150)
+        e[rng.permutation(150)[: events if k == "b" else 70]] = 1
+        frames[k] = Encoded((rng.normal(size=150), rng.exponential(2, 150)), (e.astype(int),))
+    found = steps.votes_of(
+        frames["b"], np.zeros(2), np.ones(2), np.array([2]), np.array([own.TIME, 1, 0]), 5
+    )
+    assert bool(found.n[-1].any()) == told_of
 
 
 def votes(frame: pd.DataFrame) -> Any:

@@ -12,11 +12,16 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy.special import expit
 
 import fedcohort as fc
+from deployed_cases import terms_of
 from fedcohort.algorithms.personal import METHOD
-from fedcohort.protocol import Dp, Task
+from fedcohort.protocol import Dp, Refused, Task
+from fedcohort.protocol.arguments import Arguments
+from fedcohort.protocol.host import Call
 from fedcohort.protocol.registry import find
+from fedcohort.study.deployed.bounds import Bounds
 from fedcohort.study.private import releases
 from fedcohort.training.personal import WAYS
+from fedcohort.training.personal.steps import tell_personal
 
 SIZES = {"north": 120, "south": 300, "east": 260, "west": 300, "up": 180, "down": 220}
 FLIPPED = {"west", "up", "down"}
@@ -238,6 +243,31 @@ def test_the_bounds_of_a_study_hold_what_its_fits_ask():
     assert json.loads(way)["alpha"] == 0.5
 
 
+@pytest.mark.parametrize(
+    ("arm", "task", "sample"),
+    [("personal, way: ditto", "regression", "diabetes"),
+     ("personal, way: local", "regression", "diabetes"),
+     ("personal, way: cluster", "regression", "diabetes"),
+     ("deepcox, personal: finetune", "survival", "gbsg2")],
+)  # fmt: skip
+def test_a_study_that_names_no_user_has_no_site_tell_its_model(tmp_path, arm, task, sample):
+    """A way for nobody is one that each site takes for its own."""
+    for user, fine in (("", False), ("oslo", True)):
+        text = f"[{{method: {arm}, user: '{user}'}}]"
+        terms = terms_of(tmp_path, sample, text, task=task, bounds="[]")
+        one = terms.plan.arms[0]
+        config = find(one.method).configure(one.configured())
+        name = getattr(config, "personal", None) or config.way
+        way = config.way_by(name, ()).text
+        call = Call(0, tell_personal, "gather", None, Arguments({}, ()), among=("bergen", "oslo"))
+        held = Bounds(terms, "fit", one, seed=7)
+        if fine:
+            held.check(call, {"way": way})
+        else:
+            with pytest.raises(Refused, match="more than the approved study: way of tell_personal"):
+                held.check(call, {"way": way})
+
+
 # methods that have other models, too --------------------------------------------------
 
 
@@ -291,6 +321,8 @@ WRONG_OF_DEEPCOX = [
     ({"patience": 3}, "does not go with a patience"),
     ({"user": ""}, "'user' is not given; name the site"),
     ({"pull": -1.0}, "'pull' of method 'deepcox' is -1.0; give 0 or more"),
+    ({"personal": "fedper", "hidden": ()}, "'hidden' of method 'deepcox' is .*one width or more"),
+    ({"user": "nord", "monitor": "loss"}, "'user' is 'nord', which is no site; name the site"),
 ]
 
 

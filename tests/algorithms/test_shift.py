@@ -17,6 +17,7 @@ from scipy.stats import chi2_contingency
 import fedcohort as fc
 from fedcohort.algorithms.shift import METHOD, steps
 from fedcohort.algorithms.shift.model import ShiftModel
+from fedcohort.data.describe import describe_columns
 from fedcohort.data.dictionary import Dictionary
 from fedcohort.data.encode import Encoded
 from fedcohort.data.shown_number import HIDDEN
@@ -283,6 +284,29 @@ def test_a_cell_is_not_shown_by_groups_where_its_sum_would_tell_a_hidden_one():
     assert (told.crossed[0][:3] == HIDDEN).all()
 
 
+def test_no_small_count_follows_from_all_that_a_site_of_8_rows_tells():
+    """Each way to deal 8 rows to missing values and 3 cells, by 2 groups, with a `min_cell` of 3.
+
+    Of those that tell the same, Table 1 included, a cell, or a sum by cell or group, of 1 or 2 has
+    another value in some.
+    """
+    found: dict[bytes, list[tuple[int, ...]]] = {}
+    values, two = np.repeat([np.nan, 0.5, 1.5, 2.5], 2), np.tile([0, 1], 4)
+    for bars in itertools.combinations(range(15), 7):
+        table = np.diff([-1, *bars, 15]) - 1
+        x, y = np.repeat(values, table), np.repeat(two, table)
+        told = asked([x], [y], [[1, 2]], [2], label=1, least=3)
+        site = Site("a", Encoded((x,), (y,)), None, entropy(0, "a", 0))
+        first = describe_columns.run(site, n_levels=np.array([2]), min_cell=3)
+        said = (first.rows, first.missing, first.levels, told.cells, told.crossed)
+        found.setdefault(b"".join(v.tobytes() for v in said), []).append(tuple(table.tolist()))
+    for tables in found.values():
+        t = np.array(tables).reshape(-1, 4, 2)
+        parts = np.concatenate([t.reshape(-1, 8), t.sum(axis=1), t.sum(axis=2)], axis=1)
+        known = (parts == parts[0]).all(axis=0)
+        assert not (known & (parts[0] > 0) & (parts[0] < 3)).any()
+
+
 def test_an_outcome_that_is_a_number_hides_cells_in_each_group_by_itself():
     y = np.repeat([0.5, 1.5, 2.5, 3.5, 4.5], [3, 45, 50, 40, 20])
     told = asked([np.zeros(158), y], [], [[1, 2, 3, 4], [1, 2, 3, 4]], [], label=1, cut=2.0)
@@ -320,6 +344,35 @@ def test_a_site_of_one_class_tells_no_gradient_and_rare_levels_tell_no_part():
     )  # fmt: skip
     assert told.shown.tolist() == [True, True, True, False]
     assert told.mean[3] == 0
+
+
+def pulled(x, time, event, *, centre=0.0, spread=1.0):
+    site = Site("a", Encoded((x, time), (event,)), None, entropy(0, "a", 0))
+    return steps.pull_here.run(
+        site, centre=np.array([centre, 0.0]), spread=np.array([spread, 0.0]),
+        n_levels=np.array([0]), label=2, other=1, law="survival", null=np.array([0.1]), min_cell=5,
+    )  # fmt: skip
+
+
+def test_a_patient_followed_for_very_long_does_not_tell_her_values():
+    """Her residual δ − λt is nearly all of the mean, and the part of x would be her x times it."""
+    rng = np.random.default_rng(0)
+    x, time, event = rng.normal(size=200), rng.exponential(9, 200), rng.integers(0, 2, 200)
+    assert pulled(x, time, event).shown.all()
+    time[0] = 1e5
+    assert not pulled(x, time, event).shown.any()
+
+
+def test_numbers_whose_squares_are_none_are_left_out_and_nothing_else():
+    frames = {s: f.assign(size=f["age"] * (1e200 if s == "same" else 1)) for s, f in FRAMES.items()}
+    rows = shifts(frames, spec={**SPEC, "size": {"type": "number"}}).model.rows
+    assert "same" in {r["site"] for r in rows if r["kind"] == "gradient"}
+
+
+def test_numbers_too_small_for_round_cells_are_left_out_and_nothing_else():
+    frames = {s: f.assign(mole=f["age"] * 1e-16) for s, f in FRAMES.items()}
+    model = shifts(frames, spec={**SPEC, "mole": {"type": "number"}}).model
+    assert {r["variable"] for r in model.rows if r["kind"] == "feature"} == {"age", "stage"}
 
 
 def test_settings_say_what_is_asked_for():

@@ -388,6 +388,7 @@ CALLS: dict[str, tuple[Any, ...]] = {
     "impute": (X,),
     "summary": (),
     "parameters": (np.linspace(0, 2, 3),),
+    "others": (),
     "proportional_hazards": (),
     "curves": (),
     "at_round": (1,),

@@ -136,3 +136,14 @@ def test_the_map_does_not_depend_on_the_order_of_sites(s, seed):
 
 def test_sites_that_do_not_differ_lie_on_one_point():
     assert_allclose(shift.scaled(np.zeros((3, 3)))[0], np.zeros((3, 2)))
+
+
+def test_the_map_owns_up_to_distances_that_no_points_have():
+    """From b to a and to c is 0.1, from a to c 1: a line holds the 1, and no plane the rest."""
+    d = np.array([[0, 0.1, 1], [0.1, 0, 0.1], [1, 0.1, 0]])
+    found, share = shift.scaled(d)
+    inner = -0.5 * (np.eye(3) - 1 / 3) @ d**2 @ (np.eye(3) - 1 / 3)
+    values = np.sort(np.linalg.eigvalsh(inner))
+    assert values[0] < -0.05
+    assert share == pytest.approx(values[-1] / np.abs(values).sum(), rel=1e-9)
+    assert_allclose(abs(found[0, 0] - found[2, 0]), 1.0)

@@ -78,3 +78,20 @@ def test_what_cannot_be_is_refused(given, said):
 def test_a_site_that_is_not_there_cannot_always_be_there():
     with pytest.raises(SettingError, match="no site 'x'"):
         Availability(away=0.3, always=("x",)).of(SITES, 0.5, 0)
+
+
+@pytest.mark.parametrize("rounds", [float("inf"), float("nan")])
+def test_a_length_is_a_number(rounds):
+    with pytest.raises(SettingError, match="mean length"):
+        Availability(away=0.3, rounds=rounds)
+
+
+def test_as_many_are_there_as_a_masked_sum_needs():
+    found = Availability(away=0.9).of(SITES, 0.1, 0, fewest=4)
+    assert max(len(found.away(r)) for r in range(200)) == 2
+
+
+def test_among_fewer_sites_those_left_out_need_not_be_there():
+    """Tuning leaves out one site after another."""
+    law = Availability(away=0.3, always=("s1", "s2")).among(["s0", "s2", "s3"])
+    assert law == Availability(away=0.3, always=("s2",))

@@ -79,6 +79,7 @@ def test_the_report_says_it_in_one_sentence(ran):
         ("{away: 0.4, here: 1}", str, "here"),
         ("{away: 0.9, rounds: 2}", str, "9 of them at a time"),
         ("{away: 0.4, always: [x]}", str, "no site 'x'"),
+        ("{away: 0.4, rounds: .inf}", str, "mean length"),
     ],
 )
 def test_what_cannot_be_is_refused_before_anything_is_computed(
@@ -87,6 +88,35 @@ def test_what_cannot_be_is_refused_before_anything_is_computed(
     with pytest.raises(fc.FedcohortError, match=said):
         study_of(tmp_path, availability, change).run(tmp_path / "out")
     assert not (tmp_path / "out" / "results.json").exists()
+
+
+def brief(text):
+    """Return a study of one arm and one repeat."""
+    head, _ = text.split("  - {method: deepcox, strategy: sequential")
+    return head + "bounds: []\nevaluate: {repeats: 1, draws: 2, metrics: [c_index]}\n"
+
+
+def statuses(folder, availability, more):
+    study = study_of(
+        folder, availability, lambda t: brief(t).replace("rounds: 12", "rounds: 3") + more
+    )
+    study.run(folder / "out")
+    results = json.loads((folder / "out" / "results.json").read_text())
+    return results["missing"], {a["status"] for a in results["arms"]}
+
+
+def test_a_site_that_is_always_there_is_left_out_by_tuning_as_others_are(tmp_path):
+    more = "tune: {by: centre-kfold, grid: {learning_rate: [0.01, 0.1]}}\n"
+    missing, status = statuses(tmp_path, "{away: 0.4, always: [site-1]}", more)
+    assert status == {"done"}
+    assert "site-1" not in {row["site"] for row in missing}
+
+
+def test_masked_sums_have_the_sites_that_they_need(tmp_path):
+    """Of 4 sites 3; the quorum alone is 2."""
+    missing, status = statuses(tmp_path, "{away: 0.8}", "privacy: {secure_aggregation: true}\n")
+    assert status == {"done"}
+    assert missing
 
 
 def test_another_runtime_refuses_it(tmp_path):

@@ -88,6 +88,24 @@ def test_a_country_is_three_letters(tmp_path, text):
     assert planned(tmp_path, "carbon: CHE").carbon == "CHE"
 
 
+def test_over_a_network_it_is_refused_since_no_site_would_be_measured(tmp_path):
+    from fedcohort.study.deployed import Terms
+
+    (tmp_path / "s.yaml").write_text(TEXT + "carbon: CHE\n")
+    with pytest.raises(StudyError, match="leave this key out"):
+        Terms.of(tmp_path / "s.yaml")
+
+
+def test_a_resumed_run_says_that_the_rest_was_not_measured():
+    results = {
+        "schema": 1,
+        "declared": [{"arm": "a", "role": "arm"}],
+        "arms": [{"arm": "a", "scenario": "iid", "repeat": 0, "site": None, "seconds": 1.0}],
+        "measured": {"seconds": 2.0, "energy": 0.1, "carbon": 1.0, "by": "x", "resumed": True},
+    }
+    assert "what was done before is missing" in footprint.section(Run(results, Path())).body
+
+
 def test_the_report_shows_what_was_measured_beside_the_estimate():
     results = {
         "schema": 1,

@@ -10,10 +10,13 @@ import pandas as pd
 import pytest
 import yaml
 
+from fedcohort.algorithms.shift import ShiftModel
 from fedcohort.protocol import StudyError
 from fedcohort.report import page
 from fedcohort.report import run as report_run
 from fedcohort.report.sections import shift as section
+from fedcohort.study.counts import Shown
+from fedcohort.study.shift import _told as told
 from fedcohort.study.study import Study
 
 
@@ -93,6 +96,21 @@ def test_what_table_1_hides_is_not_told_by_what_it_differs_from(tmp_path):
     assert "Not compared by outcome, whose counts are hidden there: s0" in html
 
 
+def test_p_values_are_adjusted_for_what_is_published_alone():
+    """An adjusted value is the largest of those before it: one that is hidden would show there."""
+
+    def row(site, kind, p):
+        same = {"variable": "v", "other": "z", "value": 0.1, "expected": 0.0}
+        return {"kind": kind, "site": site, "p": p, **same}
+
+    rows = [row("a", "feature", 0.004), row("b", "label", 0.003), row("b", "feature", 0.01)]
+    model = ShiftModel.of(("a", "b", "z"), rows, 0.05, {})
+    shown = Shown({}, {}, frozenset({"b"}))
+    found = told(model, ShiftModel, shown)
+    assert [r["p_adjusted"] for r in found["clear"]] == [0.008, 0.01]
+    assert found["compared"] == 2
+
+
 def test_a_site_whose_rows_are_hidden_has_no_part(tmp_path):
     found = results(tmp_path, table(few=(0,)))
     assert "s0" in found["left_out"]
@@ -155,6 +173,26 @@ def test_names_are_text_whatever_is_in_them(tmp_path):
     html = drawn(tmp_path, made(["<b>a</b>", "=1+1", "x" * 60]))
     assert "<b>a</b>" not in html
     assert "&lt;b&gt;a&lt;/b&gt;" in html
+
+
+def test_names_that_the_figure_cuts_off_are_told_by_their_numbers(tmp_path):
+    alike = [f"Hospital of the northern region, house {i}" for i in range(3)]
+    assert "2 Hospital of the northern region, house 1;" in drawn(tmp_path, made(alike))
+    assert "2 s1;" not in drawn(tmp_path, made(["s0", "s1", "s2"]))
+
+
+def test_parts_are_counted_over_all_clear_differences_listed_or_not(tmp_path):
+    rows = [
+        {"kind": "feature", "variable": f"v{i}", "site": "a", "other": "z" if i else "b",
+         "value": 0.1, "expected": 0.0, "p": 1e-9}
+        for i in range(80)
+    ]  # fmt: skip
+    model = ShiftModel.of(("a", "b", "z"), rows, 0.05, {})
+    found = told(model, ShiftModel, Shown({}, {}, frozenset()))
+    assert len(found["clear"]) == 60
+    assert found["parts"] == {"a": 80, "b": 1, "z": 79}
+    html = drawn(tmp_path, {**made(["a", "b", "z"]), **found, "note": "", "left_out": {}})
+    assert "a has a part in 80 of them" in html
 
 
 @pytest.mark.parametrize("sites", [2, 9, 24, 30])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -23,6 +24,7 @@ from fedcohort.training.erosion import (
     Slope,
     Weighed,
     Weights,
+    tell_distance,
     train_eroding,
 )
 from fedcohort.training.plan import Plan
@@ -329,6 +331,26 @@ ASKED = {
     "theta": np.zeros(4), "plan": PLAN.text, "visit": "batch", "rate": RATE, "draw": 0,
     "min_cell": 5,
 }  # fmt: skip
+
+
+def test_a_variance_that_is_no_number_is_refused_and_no_error_of_the_coordinator():
+    one = np.array(1.0)
+    fine = Slope(np.zeros(4), one, one, one)
+    assert fine.fault(ASKED) == ""
+    assert "not one real number" in replace(fine, noise=np.ones(2)).fault(ASKED)
+    assert "cannot be" in replace(fine, noise=-one).fault(ASKED)
+    assert "cannot be" in replace(fine, part=2 * one).fault(ASKED)
+
+
+def test_where_a_study_measures_by_the_gradient_no_site_tells_what_chance_makes_of_its_own():
+    fed = federation(tables("abc"))
+    given = {**ASKED, "own": np.ones(4), "past": 0}
+    told = [
+        fed.only(["b"]).gather(tell_distance, noise=1e-9, against=against, **given)["b"]
+        for against in ("gradient", "noise")
+    ]
+    assert told[0].excess == 0 < told[1].excess
+    assert told[0].distance == told[1].distance
 
 
 def test_a_site_that_is_not_the_user_tells_its_gradient_to_nobody():

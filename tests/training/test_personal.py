@@ -342,7 +342,7 @@ def test_a_site_that_was_away_goes_on_from_its_own_part():
 def test_without_the_users_site_there_is_no_model_at_the_end():
     with pytest.raises(SiteUnavailable):
         trained(tables("abcd"), "finetune", quorum=0.0,
-                absent=lambda call, site: site == "a" and call == ROUNDS)  # fmt: skip
+                absent=lambda call, site: site == "a" and call >= ROUNDS)  # fmt: skip
 
 
 def test_after_a_sum_over_two_sites_the_user_is_not_asked():
@@ -350,6 +350,37 @@ def test_after_a_sum_over_two_sites_the_user_is_not_asked():
     with pytest.raises(SiteUnavailable, match="only a, b answered, and the sum over them could"):
         trained({}, "ditto", fed=fed)
     assert not [line for line in map(json.loads, fed.ledger.lines) if line["verb"] == "gather"]
+
+
+def gathered(fed):
+    return [line for line in map(json.loads, fed.ledger.lines) if line["verb"] == "gather"]
+
+
+@pytest.mark.parametrize("way", sorted(set(personal.TOLD) - {"local"}))
+def test_a_sum_that_two_sites_teach_is_not_hidden_by_a_third_without_a_death(way):
+    """It replies what it was sent: the others' sum is as if it were away."""
+    plan = replace(PLAN, loss="cox", network=Mlp(inputs=2, hidden=(), intercept=False).spec)
+    data, own = survivors("abcd"), {"own": ((0, 1),)} if way in personal.PARTED else {}
+    data["c"] = data["c"]._replace(event=np.zeros(len(data["c"].x), bool))
+    assert np.isfinite(trained(data, way, plan, **own).theta).all()
+    three = federation({s: data[s] for s in "abc"})
+    with pytest.raises(NothingToLearn, match="at most 2 sites had rows to learn from, and the sum"):
+        trained({}, way, plan, fed=three, **own)
+    away = federation(data, quorum=0.0, absent=lambda call, site: (call, site) == (2, "d"))
+    with pytest.raises(NothingToLearn, match="at most 2 sites had rows to learn from, and the sum"):
+        trained({}, way, plan, fed=away, **own)
+    assert not gathered(three)
+    assert not gathered(away)
+
+
+def test_a_user_of_few_rows_tells_no_side():
+    data = tables("abcdef")
+    data["a"] = LabelledTable(data["a"].x[:4], data["a"].y[:4])
+    fed = federation(data)
+    with pytest.raises(NothingToLearn, match="'a' has nothing to learn from: it has fewer than 5"):
+        trained({}, "cluster", fed=fed, warm=2)
+    assert gathered(fed)  # it was asked, and said no more than that
+    assert len(trained(data, "cluster", user="b", warm=2).counts) == 2
 
 
 @pytest.mark.parametrize("way", sorted(set(GIVEN) - {"local", "global"}))
@@ -438,7 +469,7 @@ def test_a_site_that_is_not_the_user_tells_nothing_to_nobody():
     with pytest.raises(Refused, match="'b' tells nobody which model it takes"):
         fed.only("b").gather(
             clusters.tell_side, thetas=np.zeros((2, 4)), plan=PLAN.text, way=way,
-            open_=np.ones(2, bool),
+            open_=np.ones(2, bool), min_cell=5,
         )  # fmt: skip
     with pytest.raises(VerbRefused):
         fed.gather(steps.train_with_own, **asked)
@@ -459,6 +490,13 @@ def test_a_reply_that_cannot_be_is_not_believed():
     assert "no rows" in replace(good, rows=np.array([0.0, 5.0])).fault(two)
     assert "shape" in replace(good, thetas=np.zeros((1, 4))).fault(two)
     assert "one model taken" in clusters.Taken(np.array([1, 1])).fault(two)
+    two["open_"] = np.array([False, True])
+    assert [clusters.Side(np.array(j)).fault(two) for j in (-1, 1)] == ["", ""]
+    for odd in (np.array(0), np.array(2), np.array(1.5), np.array([1])):
+        assert "not asked about" in clusters.Side(odd).fault(two)
+    assert [steps.Learners(np.array(k)).fault({}) for k in (0, 1)] == ["", ""]
+    for odd in (np.array(2), np.array(-1), np.array(0.5), np.ones(2)):
+        assert "neither one nor none" in steps.Learners(odd).fault({})
 
 
 # clusters -----------------------------------------------------------------------------

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
@@ -48,10 +50,10 @@ def schedule(rounds, keep=()):
     return Schedule(rounds=rounds, learning_rate=0.3, lr_rule="constant", keep=keep)
 
 
-def switched(fed, keep=()):
+def switched(fed, keep=(), way=WAY):
     theta = initial(NET, 1)
     return personalise_once_apart(
-        fed, PLAN, schedule(ROUNDS, keep), fedavg, server, theta, WAY, monitor="gradient",
+        fed, PLAN, schedule(ROUNDS, keep), fedavg, server, theta, way, monitor="gradient",
         min_cell=5,
     )  # fmt: skip
 
@@ -88,6 +90,14 @@ def test_after_an_alarm_the_user_has_a_last_layer_of_its_own():
     )  # fmt: skip
     assert_allclose(found.common, rest.common, rtol=1e-9)
     assert_allclose(found.theta, rest.theta, rtol=1e-9)
+
+
+@pytest.mark.parametrize(("names", "user"), [("abcd", "z"), ("abcd", ""), ("ab", "a")])
+def test_a_user_or_a_number_of_sites_that_cannot_be_is_said_before_the_training(names, user):
+    fed = federation({name: tables(1.0)[name] for name in names})
+    with pytest.raises(SettingError):
+        switched(fed, way=replace(WAY, user=user))
+    assert not fed.ledger.lines
 
 
 @pytest.mark.parametrize("way", ["local", "cluster", "global"])

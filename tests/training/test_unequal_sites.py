@@ -7,10 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from scipy.special import expit
 
-from fedcohort.data.tables import FeatureTable
+from fedcohort.data.tables import FeatureTable, LabelledTable
 from fedcohort.models.autoencoder import Autoencoder
-from fedcohort.models.network import initial
+from fedcohort.models.network import Mlp, initial
 from fedcohort.models.objectives import Reconstruction
 from fedcohort.protocol.host import Host
 from fedcohort.runtime.coordinator import Coordinator
@@ -31,13 +32,15 @@ RATES = {"sgd": 0.05, "momentum": 0.05, "adam": 0.001, "yogi": 0.001}
 class Forging(LocalTransport):
     """One site, if any, answers with a model a thousand times as far away."""
 
-    liar = ""
+    liar, times = "", 1e3
 
     def ask(self, call: Any, to: Any) -> Any:
         for site, reply in super().ask(call, to):
             yield (
                 site,
-                dict(reply) | {"theta": 1e3 * reply["theta"]} if site == self.liar else reply,
+                dict(reply) | {"theta": self.times * reply["theta"]}
+                if site == self.liar
+                else reply,
             )
 
 
@@ -75,3 +78,35 @@ def test_steps_of_momentum_are_counted_as_plain_steps_of_the_same_slope(rows):
         momentum.step(theta, torch.ones(1, dtype=torch.float64), rate)
     found = pace({"plan": plan.text}, np.array(float(rows)))
     assert found == pytest.approx((float(-theta[0]) / rate) ** 0.75)
+
+
+def one_sided():
+    """Return four sites, one of which is small and has 28 of 30 rows of one class."""
+    made = {}
+    for name, n in {"c": 200, "h": 170, "s": 30, "v": 85}.items():
+        rng = np.random.default_rng(n)
+        x = rng.normal(size=(n, 6))
+        y = (rng.random(n) < expit(x @ np.linspace(1.0, -1.0, 6))).astype(float)
+        made[name] = LabelledTable(x, y)
+    made["s"] = LabelledTable(made["s"].x + 0.5, (np.arange(30) > 1).astype(float))
+    return made
+
+
+def trained_in_batches(tables, forged=0.0):
+    transport = Forging([Host(name, table, STEPS) for name, table in tables.items()])
+    transport.liar, transport.times = ("s", forged) if forged else ("", 1.0)
+    fed = Coordinator(transport, quorum=0.5, secure="false")
+    plan = Plan(
+        network=Mlp(inputs=6, hidden=()).spec, loss="logistic", epochs=10, batch_size=8,
+        optimiser="sgd", l2=0.001,
+    )  # fmt: skip
+    server = Server.at(np.zeros(7), rate=1.0, beta1=0.9, beta2=0.99, tau=1e-3)
+    schedule = Schedule(rounds=25, learning_rate=0.3, lr_rule="constant")
+    averaging(fed, plan, schedule, fedavg, server, lambda theta: 0.0)
+    return {site for _, site in fed.missing}
+
+
+def test_a_small_site_of_one_class_is_believed_where_visits_end_near_an_optimum():
+    """Its 40 steps come as far as the 260 of others: lengths that end do not grow with steps."""
+    assert not trained_in_batches(one_sided())
+    assert trained_in_batches(one_sided(), forged=30.0) == {"s"}

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 from scipy.special import expit
 
 from fedcohort.data.tables import LabelledTable, SurvivalTable
-from fedcohort.metrics.trajectories import mixing_of
+from fedcohort.metrics.trajectories import Told, mixing_of
 from fedcohort.models.network import Mlp
 from fedcohort.protocol import VerbRefused
 from fedcohort.protocol.host import Host
@@ -153,7 +156,7 @@ def test_a_site_whose_parts_are_too_small_takes_no_part():
 
 
 def test_where_a_site_stays_away_the_lap_starts_again_without_it():
-    fed = federation(tables(), quorum=0.5, absent=lambda call, site: call > 2 and site == "b")
+    fed = federation(tables(), quorum=0.5, absent=lambda call, site: call > 3 and site == "b")
     seen = Watch(fed, PLAN, "gradient", parts=10)
     rounds = []
     for _ in range(6):
@@ -182,16 +185,62 @@ def test_a_long_gradient_is_watched_by_a_sketch_of_the_same_length_on_average():
     assert_allclose(watch.sketch(g[:5], 1), g[:5])
 
 
-def test_a_part_without_a_death_is_no_obstacle():
+COX = Plan(network=Mlp(inputs=2, hidden=(), intercept=False).spec, loss="cox")
+
+
+def survivors(deaths):
+    """Return 40 rows of each site, of which the first so many died."""
     rng = np.random.default_rng(1)
-    data = {
-        n: SurvivalTable(rng.normal(size=(40, 2)), rng.exponential(size=40), np.arange(40) < 3)
-        for n in "ab"
+    return {
+        n: SurvivalTable(rng.normal(size=(40, 2)), rng.exponential(size=40), np.arange(40) < d)
+        for n, d in deaths.items()
     }
-    plan = Plan(network=Mlp(inputs=2, hidden=(), intercept=False).spec, loss="cox")
-    fed = federation(data)
-    seen = Watch(fed, plan, "gradient")
+
+
+def asked_of(fed):
+    return [json.loads(line)["step"] for line in fed.ledger.lines]
+
+
+def test_a_part_without_a_death_is_no_obstacle_where_others_hide_it():
+    fed = federation(survivors({"a": 3, "b": 40, "c": 40}))
+    seen = Watch(fed, COX, "gradient")
     for _ in range(3):
         seen(np.zeros(2))
     assert seen.found is not None
-    assert seen.found.sites == 2
+    assert seen.found.sites == 3
+
+
+@pytest.mark.parametrize(
+    ("deaths", "least"),
+    [({"a": 3, "b": 40}, 1), ({"a": 40}, 1), ({"a": 12, "b": 12}, 10), ({"a": 3, "b": 3}, 1)],
+    ids=str,
+)
+def test_a_sum_that_is_of_one_site_or_of_few_deaths_is_not_asked_for(deaths, least):
+    """Of a part without a death the point is 0, so that the sum would be the other site's own."""
+    fed = federation(survivors(deaths))
+    seen = Watch(fed, COX, "gradient", parts=4 if least > 1 else 10, least=least)
+    for _ in range(3):
+        assert not seen(np.zeros(2))
+    assert seen.found is None
+    assert set(asked_of(fed)) == {"count_watched"}
+
+
+def test_the_only_site_that_is_large_enough_is_not_asked_for_its_gradient():
+    fed = federation(tables(rows={"a": 200, "b": 30, "c": 30}))
+    seen = Watch(fed, PLAN, "gradient", parts=10, least=5)
+    trained(fed, seen)
+    assert "watch_here" not in asked_of(fed)
+    assert "R" not in fed.history[-1]
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [({"sites": np.array(5.0)}, "a number of sites"), ({"weight": np.array(-1.0)}, "a weight"),
+     ({"weight": np.array(0.0)}, "a weight"), ({"sites": np.ones(2)}, "not one number"),
+     ({"past": np.eye(3)}, "another shape")],
+    ids=str,
+)  # fmt: skip
+def test_a_part_in_a_trajectory_that_cannot_be_is_refused(change, said):
+    fine = Told.of(np.ones(2), np.ones(2), 10.0)
+    assert fine.fault({}) == Told.nothing(2).fault({}) == ""
+    assert said in replace(fine, **change).fault({})

@@ -15,7 +15,8 @@ its count is what the shown ones leave. For (3) cells expected to have fewer tha
 either site are joined with the next smallest. Needs no record.
 
 Map: classical scaling (Torgerson, Psychometrika 17, 1952) of distances d (S, S): the eigenvectors
-of −½ J d² J, J = I − 1/S, of the two largest eigenvalues λ > 0, times √λ.
+of −½ J d² J, J = I − 1/S, of the two largest eigenvalues λ > 0, times √λ. Distances that no points
+have give some λ < 0, which count as not shown (Mardia, Communications in Statistics A7, 1978).
 """
 
 from __future__ import annotations
@@ -147,17 +148,18 @@ def holm(p: ArrayLike) -> Array:
 def scaled(d: Array) -> tuple[Array, float]:
     """Return places (S, 2) of sites by their distances d (S, S), and the share of d that they show.
 
-    The share is λ₁ + λ₂ of all λ > 0, 1 where there are none. A sign is such that the largest part
-    of each axis is above 0.
+    The share is λ₁ + λ₂ of Σ |λ|, of λ₁, λ₂ > 0, and 1 where all are 0. A sign is such that the
+    largest part of each axis is above 0.
     """
     s = len(d)
     middle = np.eye(s) - 1.0 / max(s, 1)
     values, vectors = np.linalg.eigh(-0.5 * middle @ (np.asarray(d, float) ** 2) @ middle)
     values, vectors = values[::-1], vectors[:, ::-1]
-    kept = np.where(values > 1e-12 * max(abs(values[0]), 1e-300), values, 0.0) if s else values
+    large = np.abs(values) > 1e-12 * max(np.abs(values).max(initial=0.0), 1e-300)
+    kept = np.where(large & (values > 0), values, 0.0)
     out = np.zeros((s, 2))
     for j in range(min(2, s)):
         axis = vectors[:, j] * math.sqrt(kept[j])
         out[:, j] = axis * (1.0 if axis[np.argmax(np.abs(axis) - 1e-9 * np.arange(s))] >= 0 else -1)
-    whole = float(kept.sum())
+    whole = float(np.abs(values[large]).sum())
     return out, float(kept[:2].sum()) / whole if whole > 0 else 1.0

@@ -32,8 +32,9 @@ Revealed: `Told`, only as a sum over sites: R needs no site's own number.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.special import fdtrc, fdtri
@@ -55,6 +56,17 @@ class Told:
     first: Array
     products: Array
     past: Array
+
+    def fault(self, asked: Mapping[str, Any]) -> str:
+        """Return what is wrong with one site's reply; see `protocol.updates`."""
+        square = (*self.first.shape, *self.first.shape)
+        if self.sites.shape or self.weight.shape or self.first.ndim != 1:
+            return "a part in a trajectory that is not one number, one number and a point."
+        if self.products.shape != square or self.past.shape != square:
+            return "products of another shape than those of its point."
+        if self.sites not in (0, 1) or (self.weight > 0) != bool(self.sites):
+            return "a weight, or a number of sites, that there cannot be."
+        return ""
 
     @classmethod
     def of(cls, point: Array, total: Array, weight: float) -> Told:

@@ -93,6 +93,11 @@ class PartialLikelihood:
         self._any = bool(self._event.any())
 
     @property
+    def deaths(self) -> int:
+        """How many rows have an event."""
+        return int(self._event.sum())
+
+    @property
     def informative(self) -> bool:
         """Whether there is a death."""
         return self._any

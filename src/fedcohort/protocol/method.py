@@ -180,7 +180,7 @@ class Fitted(ABC):
         Keys are site, measure (what value is), value, chosen (whether the model has it), and where
         there are any low and high. Of measures at which less is better, `least` is true.
         """
-        raise NotSupported("what other sites are to a user")
+        raise NotSupported("others")
 
     def proportional_hazards(self) -> list[Row]:
         """Return one row per covariate, with the test of an effect that changes with time."""

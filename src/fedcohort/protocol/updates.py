@@ -13,7 +13,8 @@ Between the sites of one call (`strangers`, `too_far`):
 
 * in a sum, the shapes and types that most sites have;
 * where a message says how far it moves a model (its method ``moved(asked)``), no more than `FAR`
-  times the median of those that move it at all, from `FEWEST` such sites up.
+  times the median of those that move it at all, from `FEWEST` such sites up; where it says so in
+  two measures, in one of them.
 
 A site whose reply fails is missing for that call, with the reason. Of a masked sum the coordinator
 sees no single reply: there, only the honest site's own checks hold.
@@ -200,26 +201,28 @@ def _stranger(
 
 
 def too_far(
-    moved: Mapping[str, float], number: int, step: Step[..., Any]
+    moved: Mapping[str, float | tuple[float, ...]], number: int, step: Step[..., Any]
 ) -> dict[str, ReplyRejected]:
     """Return the sites whose updates are too long beside the others'.
 
     Parameters
     ----------
-    moved : by site, the length of its update.
+    moved : by site, the length of its update; in several measures, the same ones at all sites, it
+        is too long where it is so in each.
     """
-    lengths = [m for m in moved.values() if m > 0]
-    if len(lengths) < FEWEST:
+    lengths = {site: m if isinstance(m, tuple) else (m,) for site, m in moved.items()}
+    some = [m for m in lengths.values() if any(one > 0 for one in m)]
+    if len(some) < FEWEST:
         return {}
-    most = FAR * float(np.median(lengths))
+    most = FAR * np.median(some, axis=0)
     return {
         site: rejected(
             site, number, step.name,
-            f"an update more than {FAR:g} times as long as the median of {len(lengths)} sites'. "
+            f"an update more than {FAR:g} times as long as the median of {len(some)} sites'. "
             f"Check the scale of that site's data.",
         )
-        for site, m in moved.items()
-        if not m <= most
+        for site, m in lengths.items()
+        if not (np.array(m) <= most).any()
     }  # fmt: skip
 
 

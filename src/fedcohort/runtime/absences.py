@@ -7,7 +7,7 @@ share a of rounds, and for L rounds at a time on average:
 
 With L = 1/(1 − a) rounds are independent of each other. All sites are there for what a fit does
 before its first round, and in the first round; who is away misses every call of a round. Where
-fewer than the quorum would be there, some of those away are, by lot.
+fewer than the quorum, or than a masked sum needs, would be there, some of those away are, by lot.
 
 Nothing is revealed; it is a model of sites in this process.
 """
@@ -15,8 +15,8 @@ Nothing is revealed; it is a model of sites in this process.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -45,6 +45,8 @@ class Availability:
     def __post_init__(self) -> None:
         if not 0 <= self.away < 1:
             raise SettingError(f"away is {self.away!r}; give a share of rounds from 0 to below 1.")
+        if not math.isfinite(self.length):
+            raise SettingError(f"rounds is {self.length}; give a mean length in rounds.")
         if self.length < self.least_length:
             raise SettingError(
                 f"rounds is {self.length:g}; a site that is away for {self.away:g} of all rounds "
@@ -61,8 +63,14 @@ class Availability:
         """The least L that there is: a site leaves at the end of each stay of one round."""
         return max(1.0, self.away / (1.0 - self.away))
 
-    def of(self, sites: Sequence[str], quorum: float, seed: int) -> Absences:
+    def among(self, sites: Collection[str]) -> Availability:
+        """Return the same of some of the sites, such as all but one that tuning leaves out."""
+        return replace(self, always=tuple(s for s in self.always if s in sites))
+
+    def of(self, sites: Sequence[str], quorum: float, seed: int, fewest: int = 1) -> Absences:
         """Return when each of some sites is away in a fit.
+
+        fewest : sites that must be there whatever the quorum, as a masked sum needs.
 
         Raises
         ------
@@ -72,7 +80,7 @@ class Availability:
             raise SettingError(
                 f"availability: there is no site {unknown[0]!r}; there are {', '.join(sites)}."
             )
-        least = max(1, math.ceil(quorum * len(sites) - 1e-9))
+        least = min(len(sites), max(1, fewest, math.ceil(quorum * len(sites) - 1e-9)))
         return Absences(self, tuple(sites), least, seed)
 
 

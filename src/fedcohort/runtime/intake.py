@@ -64,7 +64,7 @@ class Intake:
         self._totals: dict[updates.Form, Total | ExactTotal] = {}
         self._kept: dict[str, dict[str, Array]] = {}
         self._forms: dict[str, updates.Form] = {}
-        self._moved: dict[str, float] = {}
+        self._moved: dict[str, float | tuple[float, ...]] = {}
         self.present: list[str] = []
         self.missing: list[str] = []
         self.rejected: dict[str, str] = {}

@@ -30,6 +30,8 @@ from fedcohort.runtime.coordinator import Coordinator, Progress
 from fedcohort.runtime.journal import Journal
 from fedcohort.runtime.store import StateStore
 from fedcohort.runtime.workers import divided
+from fedcohort.secure.messages import FEWEST
+from fedcohort.secure.rule import ThresholdRule
 from fedcohort.study import private
 from fedcohort.study.privacy import check_visible, checked_secure
 
@@ -100,7 +102,8 @@ class Problem:
         shows what noise costs by having none, and it is always there.
         """
         if not len(frames) == 1 < len(self.frames):
-            return dataclasses.replace(self, frames=frames)
+            law = self.availability and self.availability.among(frames)
+            return dataclasses.replace(self, frames=frames, availability=law)
         secure = "auto" if self.secure == "true" else self.secure
         return dataclasses.replace(self, frames=frames, secure=secure, dp=None, availability=None)
 
@@ -263,7 +266,9 @@ def _reached(
 ) -> Generator[Coordinator]:
     """Give the federation of a problem's sites, on the runtime that it names."""
     law = problem.availability
-    absent = None if law is None else law.of([h.name for h in hosts], problem.quorum, seed)
+    names = [h.name for h in hosts]
+    fewest = max(FEWEST, ThresholdRule().of(len(names))) if problem.secure == "true" else 1
+    absent = None if law is None else law.of(names, problem.quorum, seed, fewest)
     if problem.runtime == "flower-sim":
         from fedcohort.runtime.flower import flower_local
 

@@ -197,16 +197,22 @@ def check(doc: Document, base: Path, *, network: bool = False) -> Plan:
         content=doc.content,
         feedback=_feedback(reader, network=network, private=found.dp is not None),
         shift=_shift(reader, network=network, private=found.dp is not None),
-        carbon=_carbon(reader),
+        carbon=_carbon(reader, network=network),
     )
 
 
-def _carbon(reader: Reader) -> str:
+def _carbon(reader: Reader, *, network: bool) -> str:
     """Return the country whose electricity the study is measured by; "" where it is not."""
     country = reader.text(("carbon",), "")
     if country and not COUNTRY.fullmatch(country):
         raise reader.doc.error(
             ("carbon",), "expected a country as its three letters of ISO 3166-1, such as CHE."
+        )
+    if country and network:
+        raise reader.doc.error(
+            ("carbon",),
+            "one computer alone would be measured, and no site's; leave this key out over a "
+            "network. The report has an estimate without it.",
         )
     return country
 

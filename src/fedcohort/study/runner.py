@@ -93,7 +93,7 @@ def run(
         _claim(plan, table, out, resume, runtime)
         try:
             shop = Workshop(plan, table, out / WORK, out / "models", debug, runtime)
-            return _finish(shop, table, out, workers, tell, command, began)
+            return _finish(shop, table, out, workers, tell, command, began, resume)
         except OSError as error:
             raise FedcohortError(
                 f"{error.filename or out}: {error.strerror or error}; what was finished is kept: "
@@ -102,8 +102,9 @@ def run(
 
 
 def _finish(
-    shop: Workshop, table: Table, out: Path, workers: int, tell: Tell, command: str, began: float
-) -> dict[str, Any]:
+    shop: Workshop, table: Table, out: Path, workers: int, tell: Tell, command: str, began: float,
+    resumed: bool,
+) -> dict[str, Any]:  # fmt: skip
     """Do the pieces that are left, and write the files that describe them all."""
     tunings, fits = cells_of(shop.plan)
     total = len(tunings) + len(fits)
@@ -116,6 +117,8 @@ def _finish(
                 name, rounds = event
                 done += rounds is None
                 tell(Event(done, total, name, rounds))
+    if spent and resumed:
+        spent["resumed"] = True  # what was done before is not measured
     found = results.write(shop, table, out, time.monotonic() - began, command, spent)
     claim(out).unlink()
     shutil.rmtree(out / WORK)

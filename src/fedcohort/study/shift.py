@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any, Protocol, cast
 
@@ -58,7 +59,8 @@ def shift(
     Returns
     -------
     found : sites, those left out, kinds with their matrices and maps, the clear differences, how
-        many were looked at, a note where there is nothing, and what each step does.
+        many were looked at, in how many of the clear ones each site has a part, a note where there
+        is nothing, and what each step does.
     ledger : the lines of what left the sites for it, with the study's names in front.
     """
     method = registry.find("shift")
@@ -89,14 +91,20 @@ def _told(model: _Shifts, kind_of: Any, shown: Shown) -> dict[str, Any]:
         for r in model.rows
         if r["kind"] not in OF_OUTCOME or not {r["site"], r["other"]} & shown.closed
     ]
-    own = {"level": getattr(model, "level"), "left_out": model.left_out}  # noqa: B009
-    model = cast(_Shifts, kind_of(sites=model.sites, rows=kept, **own))
+    # adjusted anew: a value that is left out would count in those of others
+    again = [
+        {**r, **{k: math.nan if r[k] is None else r[k] for k in ("p", "expected")}} for r in kept
+    ]
+    level = getattr(model, "level")  # noqa: B009
+    model = cast(_Shifts, kind_of.of(model.sites, again, level, model.left_out))
+    kept = model.rows
     clear = sorted((r for r in kept if r["clear"]), key=_beyond, reverse=True)
     return {
         "sites": list(model.sites),
         "kinds": [_kind(model, kind) for kind in model.kinds],
         "clear": [_plain(r) for r in clear[:MOST]],
         "n_clear": len(clear),
+        "parts": dict(sorted(Counter(s for r in clear for s in (r["site"], r["other"])).items())),
         "compared": len([r for r in kept if r["p"] is not None]),
         "outcome_hidden": sorted(shown.closed & set(model.sites)),
     }

@@ -157,9 +157,12 @@ class Slope:
 
     def fault(self, asked: Mapping[str, Any]) -> str:
         """Return what is wrong with one site's reply; see `protocol.updates`."""
-        if self.noise < 0:
-            return "a variance below 0."
-        return _shape_fault(self.gradient, asked["theta"], self.loss, self.noise, self.part)
+        numbers = self.loss, self.noise, self.part
+        if why := _shape_fault(self.gradient, asked["theta"], *numbers):
+            return why
+        if self.noise < 0 or self.part not in (0, 1):
+            return "a variance, or a part, that there cannot be."
+        return ""
 
 
 @message
@@ -209,7 +212,7 @@ def tell_slope(
     site: Site[Any, None], *, theta: Array, plan: str, visit: str, rate: float, draw: int,
     against: str, user: str, min_cell: int,
 ) -> Slope:  # fmt: skip
-    """Tell the gradient of the rows of the site that the model is for; `against` noise, v_0 too."""
+    """Tell the gradient of the user's own rows, and where noise counts its variance."""
     if user not in ("", site.name):
         raise Refused(
             "user", f"site {site.name!r} tells its gradient to nobody: the model is for {user!r}."
@@ -224,11 +227,12 @@ def tell_slope(
 @gathered
 def tell_distance(
     site: Site[Any, None], *, theta: Array, own: Array, noise: float, plan: str, visit: str,
-    rate: float, draw: int, past: int, min_cell: int,
+    rate: float, draw: int, past: int, against: str, min_cell: int,
 ) -> Distance:  # fmt: skip
     """Tell how far the gradient of this site's rows is from the user's, eq. (1), or also (4).
 
-    own : g_0 (P,). noise : v_0, or 0. past : rounds that this site took part in before.
+    own : g_0 (P,). noise : v_0, or 0; nothing is told of it but `against` noise.
+    past : rounds that this site took part in before.
     """
     found = slope_of(site, theta, plan, visit, rate, draw, min_cell)
     if found is None:
@@ -236,7 +240,7 @@ def tell_distance(
     p, n = Plan.of(plan), len(site.data.x)
     used = {"batch": min(p.batch_size or n, n), "full": n, "local": p.epochs * n}[visit]
     far, excess = length(found[0] - own), 0.0
-    if noise > 0:
+    if against == "noise" and noise > 0:
         chance = noise + spread_of(site, theta, plan, visit, draw)
         excess = max(0.0, far**2 - CHANCE * chance) / noise
     return Distance(
@@ -398,7 +402,7 @@ def train_eroding(
         if others.sites:
             found = others.gather(
                 tell_distance, theta=theta, own=told.gradient, noise=noise, plan=plan.text,
-                visit=visit, rate=rate, draw=r, min_cell=min_cell,
+                visit=visit, rate=rate, draw=r, against=by.against, min_cell=min_cell,
                 past=per_site({s: held.past.get(s, 0) for s in others.sites}),
             )  # fmt: skip
             weights = held.erode(found, by)

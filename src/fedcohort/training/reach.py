@@ -27,6 +27,10 @@ updates are compared in is therefore S^¾, from which both are a factor of S^¼ 
 
     Σ_{t ≤ S} (1 − 0.9ᵗ)/(1 − 0.9)                                                          (4)
 
+A visit that comes near to the optimum of a site's own rows ends there, in however many steps: such
+lengths do not grow with S, and by (4) alone a small site unlike the others would seem too far. So
+lengths are compared both as they are and beside S^¾, and an update is too long that is so in both.
+
 Nothing is revealed: these are checks of what a site replied.
 """
 
@@ -118,6 +122,11 @@ def pace(asked: Mapping[str, Any], rows: Array) -> float:
         keep = Momentum.decay
         steps = (steps - keep * (1 - keep**steps) / (1 - keep)) / (1 - keep)
     return max(1.0, steps) ** BETWEEN
+
+
+def paces(moved: float, asked: Mapping[str, Any], rows: Array) -> tuple[float, float]:
+    """Return the length of an update, as it is and by `pace`: both are compared between sites."""
+    return moved, moved / pace(asked, rows)
 
 
 def reach(plan: Plan, rate: float, size: int, rows: float = 0.0) -> float:

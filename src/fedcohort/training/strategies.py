@@ -28,7 +28,7 @@ from fedcohort.protocol.updates import count_fault
 from fedcohort.training.course import Course, Enough, HeldOut, Schedule, follow
 from fedcohort.training.local import evaluate, train, train_times_rows
 from fedcohort.training.plan import Plan
-from fedcohort.training.reach import WEIGHTLESS, leap, length, misfit, pace
+from fedcohort.training.reach import WEIGHTLESS, leap, length, misfit, paces
 from fedcohort.training.robust import MEAN, Aggregation
 from fedcohort.training.rows import Rows, rows_of
 from fedcohort.training.server import Rule, Server
@@ -60,9 +60,9 @@ class Update:
             return WEIGHTLESS
         return leap(lambda: self._length(asked), asked, self.rows)
 
-    def moved(self, asked: Mapping[str, Any]) -> float:
-        """Return ‖θ_k − θ‖ beside the number of steps; see `reach.pace`."""
-        return self._length(asked) / pace(asked, self.rows)
+    def moved(self, asked: Mapping[str, Any]) -> tuple[float, float]:
+        """Return ‖θ_k − θ‖, and that beside the number of steps; see `training.reach`."""
+        return paces(self._length(asked), asked, self.rows)
 
     def _length(self, asked: Mapping[str, Any]) -> float:
         return length(self.theta / self.rows - asked["theta"]) if self.rows else 0.0
@@ -93,9 +93,9 @@ class Visit:
             return WEIGHTLESS
         return leap(lambda: self._length(asked), asked, self.rows)
 
-    def moved(self, asked: Mapping[str, Any]) -> float:
-        """Return ‖θ_k − θ‖ beside the number of steps; see `reach.pace`."""
-        return self._length(asked) / pace(asked, self.rows)
+    def moved(self, asked: Mapping[str, Any]) -> tuple[float, float]:
+        """Return ‖θ_k − θ‖, and that beside the number of steps; see `training.reach`."""
+        return paces(self._length(asked), asked, self.rows)
 
     def _length(self, asked: Mapping[str, Any]) -> float:
         return length(self.theta - asked["theta"])
@@ -127,9 +127,9 @@ class Member:
 
         return leap(far, asked, self.weight, asked["rounds"])
 
-    def moved(self, asked: Mapping[str, Any]) -> float:
-        """Return ‖θ_k − θ‖ of the last model, beside the number of steps of a visit."""
-        return length(self.thetas[0] - asked["theta"]) / pace(asked, self.weight)
+    def moved(self, asked: Mapping[str, Any]) -> tuple[float, float]:
+        """Return ‖θ_k − θ‖ of the last model, and that beside the number of steps of a visit."""
+        return paces(length(self.thetas[0] - asked["theta"]), asked, self.weight)
 
 
 # site ---------------------------------------------------------------------------------

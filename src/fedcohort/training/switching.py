@@ -5,8 +5,9 @@ updates go on with a personalised layer. Here the common model is trained and wa
 (`training.watch`); at the first alarm the training ends, and for the rounds that are left goes on
 from there in a way of `training.personal`. Without an alarm all sites have the common model.
 
-A server rule with a memory (fedadam, fedyogi) begins anew at the alarm. What sites remember of
-their trajectories is forgotten with the first visit of the other training.
+A server rule with a memory (fedadam, fedyogi) begins anew at the alarm, and so does the learning
+rate. What sites remember of their trajectories is forgotten with the first visit of the other
+training.
 
 Revealed: what both reveal, each in its rounds; and that there was an alarm, and when.
 """
@@ -20,7 +21,7 @@ from typing import Any
 from fedcohort.arrays import Array
 from fedcohort.protocol import Federation, SettingError
 from fedcohort.training.course import Schedule
-from fedcohort.training.personal import Personal, Way, personalise
+from fedcohort.training.personal import Personal, Way, owner, personalise
 from fedcohort.training.plan import Plan
 from fedcohort.training.server import Rule, Server
 from fedcohort.training.strategies import averaging
@@ -71,6 +72,7 @@ def personalise_once_apart(
     ------
     SettingError, NothingToLearn, NotConverged, SiteUnavailable : as `personalise`.
     """
+    owner(fed, way)
     seen = Watch(fed, plan, monitor, least=min_cell, ends=True)
     course = averaging(fed, plan, schedule, rule, server(theta), lambda _: 0.0, watch=seen)
     done = course.rounds

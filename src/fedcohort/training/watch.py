@@ -15,9 +15,12 @@ begins; its looks share the same level. The weight of a site is the size of its 
 (1) is the paper's, but for the rows: its coordinator holds some of its own, ours has none. Two
 sites with opposite effects may lose alike, and only (2) tells them apart.
 
-Revealed: `Told`, each round, only as a sum over sites. A site whose parts have fewer than
-`min_cell` rows, or one that can teach nothing, takes no part (a part that can teach nothing, such
-as one without a death, has a point of 0). Where sites come and go, the lap starts again.
+Revealed: `Told`, each round, only as a sum over sites; and `There`, before each lap. A site whose
+parts have fewer than `min_cell` rows, or one that can teach nothing, takes no part (a part that can
+teach nothing, such as one without a death, has a point of 0). A lap is begun where the sum hides
+each site: two or more have deaths in all their parts, and these are `min_cell` or more in each; but
+for Cox, rows. Where sites come and go, the lap starts again. Not looked at: sites that leave
+between the count and the sum.
 """
 
 from __future__ import annotations
@@ -29,8 +32,10 @@ import numpy as np
 
 from fedcohort.arrays import Array
 from fedcohort.metrics.trajectories import Mixing, Told, Trajectories, level_of_look
+from fedcohort.models.losses import PartialLikelihood
 from fedcohort.models.network import network
 from fedcohort.protocol import Federation, Keep, Site, message, summed
+from fedcohort.protocol.updates import count_fault
 from fedcohort.training.plan import Plan
 from fedcohort.training.rows import Rows, rows_of
 
@@ -40,6 +45,8 @@ KINDS = ("none", "loss", "gradient")
 WIDTH = 16
 #: K, and the share of trainings over sites that are alike in which there is an alarm, at most.
 PARTS, LEVEL = 10, 0.05
+#: Fewest sites in a sum.
+HIDDEN = 2
 
 _TAG = 0x77617463
 
@@ -51,6 +58,44 @@ class Way:
     lap: Array
     turns: Array
     total: Array
+
+
+@message
+class There:
+    """Whether a site has what teaches in each of its parts (), and how much in the least one ()."""
+
+    sites: Array
+    least: Array
+
+    def fault(self, asked: Mapping[str, Any]) -> str:
+        """Return what is wrong with one site's reply; see `protocol.updates`."""
+        if self.sites.shape or self.least.shape or self.sites not in (0, 1):
+            return "a site that is neither there nor away."
+        return count_fault("least", self.least)
+
+
+@summed
+def count_watched(site: Site[Any, Any], *, plan: str, parts: int, lap: int, min_cell: int) -> There:
+    """Tell whether the site's trajectory can be in a sum that hides it."""
+    p = Plan.of(plan)
+    rows = rows_of(site.data, p, site.entropy)
+    dealt = _dealt(site, rows, parts, lap, min_cell)
+    least = min((_teaching(rows.take(part)) for part in dealt or ()), default=0)
+    return There(np.array(int(least > 0)), np.array(least))
+
+
+def _teaching(rows: Rows) -> int:
+    """Return how many rows teach: of a Cox loss, the deaths."""
+    return rows.loss.deaths if isinstance(rows.loss, PartialLikelihood) else len(rows.x)
+
+
+def _dealt(
+    site: Site[Any, Any], rows: Rows, parts: int, lap: int, min_cell: int
+) -> list[Array] | None:
+    """Return the parts of a lap; None of a site that takes no part."""
+    dealt = parts_of(rows, parts, (*site.entropy[:2], _TAG, lap))
+    few = min(map(len, dealt)) < max(min_cell, 1) or not rows.informative
+    return None if few else dealt
 
 
 @summed
@@ -68,8 +113,8 @@ def watch_here(
         if own is None or not there:
             return Keep(Told.nothing(q), Way(np.array(-1), np.array(0), before))
         before = own.total
-    dealt = parts_of(rows, parts, (*site.entropy[:2], _TAG, lap))
-    if min(map(len, dealt)) < max(min_cell, 1) or not rows.informative:
+    dealt = _dealt(site, rows, parts, lap, min_cell)
+    if dealt is None:
         return Keep(Told.nothing(q), Way(np.array(-1), np.array(0), before))
     point = point_of(theta, rows.take(dealt[turn]), p, watch, site.entropy[0])
     total = before + point
@@ -112,7 +157,7 @@ class Watch:
     ----------
     watch : "loss" or "gradient".
     parts : K.
-    least : fewest rows of a part.
+    least : fewest rows of a part, and deaths of it at all sites.
     level : share of trainings with an alarm where sites are alike, at most.
     ends : whether the training ends at the first alarm, so that the caller goes on in another way,
         with a personal last layer say.
@@ -143,11 +188,7 @@ class Watch:
 
     def __call__(self, theta: Array) -> bool:
         """Look at the sites at θ (P,); return whether the training shall end (`course.Enough`)."""
-        if len(self._known.means) == self._parts:
-            self._begin()
-        if not self._known.add(self._told(theta)):
-            self._begin()
-            self._known.add(self._told(theta))
+        self._look(theta)
         self._asked += 1
         self.found = None
         if len(self._known.means) > 1 and self._known.sites > 1:
@@ -166,6 +207,21 @@ class Watch:
             record(**values, **now)
 
         return both
+
+    def _look(self, theta: Array) -> None:
+        """Add a round to what is known, of a new lap where the sites are others than before."""
+        if len(self._known.means) == self._parts:
+            self._begin()
+        if self._known.means:
+            if self._known.add(self._told(theta)):
+                return
+            self._begin()
+        there = self._fed.sum(
+            count_watched, plan=self._plan.text, parts=self._parts, lap=self._lap,
+            min_cell=self._least,
+        )  # fmt: skip
+        if there.sites >= HIDDEN and there.least >= self._least:
+            self._known.add(self._told(theta))
 
     def _told(self, theta: Array) -> Told:
         return self._fed.sum(
@@ -186,12 +242,14 @@ def watching(fed: Federation, plan: Plan, watch: str, least: int) -> Watch | Non
 def bounds(watch: str, rounds: int) -> Mapping[str, Collection[Any]]:
     """Return what `watch_here` is asked with in so many rounds (`Method.bounds`)."""
     laps = range(2 * rounds + 1)
-    return {"watch": (watch,), "parts": (PARTS,), "lap": laps, "turn": range(PARTS)}
+    watched = () if watch == "none" else (watch,)
+    return {"watch": watched, "parts": (PARTS,), "lap": laps, "turn": range(PARTS)}
 
 
-STEPS = (watch_here,)
+STEPS = (count_watched, watch_here)
 #: What leaves a site by them, in plain words.
 REVEALS = (
     "each round, sums over sites of the common model's gradient, or loss, on a tenth of their "
-    "rows, and of products of these"
+    "rows, and of products of these; every ten rounds how many sites can be "
+    "in them, and their deaths in the least part"
 )

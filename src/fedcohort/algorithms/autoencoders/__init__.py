@@ -59,8 +59,10 @@ def asks(config: VaeSettings) -> tuple[Step[..., Any], ...]:
 
 def bounds(config: VaeSettings, task: Task) -> Mapping[str, Collection[Any]]:
     """Return what the steps of a fit with these settings are asked with (`Method.bounds`)."""
-    plan = config.plan(views_of(task))
-    return {"plan": (plan.text,), **config.own_bounds(config.personal_way(plan))}
+    views = views_of(task)
+    plan = config.plan(views)
+    way = config.personal_way(plan) if views else None
+    return {"plan": (plan.text,), **config.own_bounds(way)}
 
 
 def _method(title: str, paper: str, settings: type[VaeSettings]) -> Method:

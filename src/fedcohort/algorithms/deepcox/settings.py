@@ -11,6 +11,7 @@ from fedcohort.models.network import ACTIVATIONS, Mlp
 from fedcohort.protocol import SettingError, setting
 from fedcohort.training.course import Schedule
 from fedcohort.training.optimisers import OPTIMISERS
+from fedcohort.training.personal import PARTED
 from fedcohort.training.personal.settings import MaybeOwnSettings
 from fedcohort.training.plan import Plan
 from fedcohort.training.robust import AGGREGATIONS, Aggregation
@@ -121,6 +122,8 @@ class DeepCoxSettings(MaybeOwnSettings):
         self.check_personal(
             "deepcox", strategy=self.strategy, aggregation=self.aggregation, patience=self.patience
         )
+        deep = self.personal not in PARTED or bool(self.hidden)
+        self._must("hidden", deep, f"one width or more: {self.personal} needs a layer to be own")
         if self.personal != "none" and self.monitor != "none":
             check_switch(self.personal, "deepcox")
 

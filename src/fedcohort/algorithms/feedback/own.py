@@ -6,9 +6,12 @@ Of n known values, sorted, with m the `min_cell`:
     spread   mean distance from the place, values beyond 5 % at either end, and beyond the
              m-th, cut to those                                                              (2)
 
-Both move smoothly with the values, and a quarter (a twentieth) of them may be anything. Columns are
-associated within the site: with z = (x − place)/spread cut to ± `CUT`, a level as 0 or 1, r is
-Pearson's correlation over the rows that know both. So neither a unit nor a shift changes it.
+Both move smoothly with the values, and a quarter (a twentieth) of them may be anything. What is
+compared with others' are both rounded to a quarter of a standard error or more (`shown`), so that
+no grid, however fine, tells more. Columns are associated within the site: with z = (x −
+place)/spread cut to ± `CUT`, an outcome that is a number as well, a level as 0 or 1, r is Pearson's
+correlation over the rows that know both. So neither a unit nor a shift changes it, and no row is
+most of it.
 
 Nothing is revealed here: `steps` says what of this leaves, and how.
 """
@@ -21,7 +24,7 @@ import numpy as np
 
 from fedcohort.arrays import Array
 from fedcohort.data.encode import Encoded
-from fedcohort.privacy.disclosure.rounding import round_number
+from fedcohort.privacy.disclosure.rounding import round_number, rounded, step, unit
 
 #: Standardised values are cut to ± this.
 CUT = 4.0
@@ -47,8 +50,17 @@ def enough(n: int, min_cell: int) -> bool:
 
 
 def shown_share(count: int, n: int, m: int) -> float:
-    """Return the share of n that a count is, where one of fewer than m is none of them."""
-    return 0.0 if count < m else 1.0 if n - count < m else count / n
+    """Return the share of n that a count is, where one of fewer than m is none of them.
+
+    Counts from m to n − m are told to 2 m, so that a share tells none of a table whose other counts
+    are known.
+    """
+    if m <= 1:
+        return count / n
+    if count < m or n - count < m:
+        return float(count >= m)
+    most = max((n - m) // (2 * m), 1)
+    return 2 * m * min(max(round(count / (2 * m)), 1), most) / n
 
 
 def rows_of(data: Encoded) -> int:
@@ -70,6 +82,16 @@ def known(x: Array, min_cell: int) -> Known:
     return Known(n, place, spread)
 
 
+def shown(x: Array, min_cell: int) -> Known:
+    """Return `known` with place and spread rounded as means in Table 1 are."""
+    found = known(x, min_cell)
+    if not found.spread > 0:
+        return found
+    width = step(found.spread, found.n, unit(x[~np.isnan(x)]))
+    spread = rounded(found.spread, width)
+    return Known(found.n, rounded(found.place, width), spread if spread > 0 else found.spread)
+
+
 def columns_of(data: Encoded, n_levels: Array, label: Array, min_cell: int) -> Array:
     """Return the columns that are associated (n, d): numbers, levels, the label; NaN if missing.
 
@@ -80,16 +102,31 @@ def columns_of(data: Encoded, n_levels: Array, label: Array, min_cell: int) -> A
     label : (3,), the kind of label, and its place among numbers or codes; of `TIME` that of the
         time among the numbers and that of the event among the codes.
     """
-    out: list[Array] = []
-    for x in data.numbers:
-        place, spread = known(x, min_cell)[1:]
-        z = np.clip((x - place) / spread, -CUT, CUT) if spread > 0 else np.full(len(x), np.nan)
-        out.append(z)
+    out = [_standard(x, min_cell) for x in data.numbers]
     for codes, k in zip(data.codes, n_levels.tolist(), strict=True):
         gone = codes < 0
         out += [np.where(gone, np.nan, codes == level) for level in levels_of(k)]
-    out.append(label_of(data, label))
+    y = label_of(data, label)
+    out.append(_standard(y, min_cell) if int(label[0]) == NUMBER else y)
     return np.column_stack(out)
+
+
+def _standard(x: Array, min_cell: int) -> Array:
+    """Return z of the header (n,), NaN of all where there is no spread."""
+    place, spread = known(x, min_cell)[1:]
+    return np.clip((x - place) / spread, -CUT, CUT) if spread > 0 else np.full(len(x), np.nan)
+
+
+def events_of(data: Encoded, label: Array) -> Array | None:
+    """Return whether each row has the event (n,), NaN where missing; None of other outcomes."""
+    if int(label[0]) != TIME:
+        return None
+    return np.where(np.isnan(label_of(data, label)), np.nan, _two(data.codes[int(label[2])]))
+
+
+def _two(codes: Array) -> Array:
+    """Return codes of two levels as 0 and 1 (n,), NaN of any other."""
+    return np.where((codes < 0) | (codes > 1), np.nan, codes.astype(float))
 
 
 def levels_of(k: int) -> range:
@@ -109,7 +146,7 @@ def label_of(data: Encoded, label: Array) -> Array:
     if kind == NUMBER:
         return data.numbers[first]
     codes = data.codes[second if kind == TIME else first]
-    event = np.where(codes < 0, np.nan, codes.astype(float))
+    event = _two(codes)
     if kind == CODES:
         return event
     time = data.numbers[first]
@@ -129,13 +166,14 @@ class Pairs(NamedTuple):
     r: Array
 
 
-def pairs(x: Array, min_cell: int) -> Pairs:
+def pairs(x: Array, min_cell: int, event: Array | None = None) -> Pairs:
     """Return the correlations of columns x (n, d) as they may be told, rounded to ¼/√n or more.
 
     Not told: a pair that fewer than 4 `min_cell` rows know; one of two columns of two values whose
     table, missing values counted, has a cell of 1 … `min_cell` − 1; and one of a column of which
-    fewer than `min_cell` rows that know both differ from its most common value. Complete rows are
-    counted down to a multiple of `min_cell`.
+    fewer than `min_cell` rows that know both differ from its most common value. Where the last
+    column is made of times to an `event` (n,), the event stands for it in these rules: of few
+    events its correlations are theirs. Complete rows are counted down to a multiple of `min_cell`.
     """
     m = max(min_cell, 1)
     there = ~np.isnan(x)
@@ -146,7 +184,7 @@ def pairs(x: Array, min_cell: int) -> Pairs:
     safe = np.maximum(n, 1.0)
     spread = q - s * s / safe
     varies = spread > 1e-9 * n
-    fine = (n >= max(4 * m, 20)) & varies & varies.T & ~_closed(x, there, m)
+    fine = (n >= max(4 * m, 20)) & varies & varies.T & ~_closed(x, there, m, event)
     product = np.sqrt(np.where(fine, spread * spread.T, 1.0))
     r = np.where(fine, (p - s * s.T / safe) / product, 0.0)
     steps = np.array([[round_number(0.25 / np.sqrt(v)) for v in row] for row in safe])
@@ -155,8 +193,11 @@ def pairs(x: Array, min_cell: int) -> Pairs:
     return Pairs(np.where(fine, n - n % m, 0.0), np.where(fine, r, 0.0))
 
 
-def _closed(x: Array, there: Array, m: int) -> Array:
+def _closed(x: Array, there: Array, m: int, event: Array | None) -> Array:
     """Return which pairs (d, d) of columns (n, d) have a small cell; numbers have none."""
+    if event is not None:
+        x, there = np.column_stack([x[:, :-1], event]), there.copy()
+        there[:, -1] = ~np.isnan(event)
     d = x.shape[1]
     out = np.zeros((d, d), bool)
     if m <= 1:

@@ -26,7 +26,9 @@ squares fit of the outcome to the recorded features, when it joins them, at the 
     fall = 1 − (1 − R₁²)(n + p₁)/(n − p₁) · (n − p₀)/((1 − R₀²)(n + p₀))                      (4)
 
 (Akaike's final prediction error, Ann. Inst. Statist. Math. 21, 1969), with R² from correlations
-within sites, and the interval that of the partial correlation by Fisher's z.
+within sites, and the interval that of the partial correlation by Fisher's z. Of a category of q > 1
+columns, whose R² is above 0 by chance alone, it reaches to the limits for n R²/(1 − R²) as a
+noncentral χ² on q degrees as well.
 
 Nothing is revealed here: `steps` says what of this leaves.
 """
@@ -128,13 +130,13 @@ class Here:
             rows=own.rows_of(data),
             min_cell=min_cell,
             known=np.array([len(v) for v in seen], np.int64),
-            numbers=[own.known(v, min_cell) for v in data.numbers],
+            numbers=[own.shown(v, min_cell) for v in data.numbers],
             distinct=np.array([bool((v != v[:1]).any()) for v in seen], bool),
             counts=[
                 np.bincount(c[c >= 0], minlength=k)
                 for c, k in zip(data.codes, n_levels.tolist(), strict=True)
             ],
-            pairs=own.pairs(x, min_cell),
+            pairs=own.pairs(x, min_cell, own.events_of(data, label)),
             x=x,
             two=int(label[0]) == own.CODES,
             copies=own.copies(data),
@@ -374,7 +376,7 @@ def of_levels(here: Here, around: Around) -> Iterator[Finding]:
         if 3 * int((uses == 1).sum()) >= len(sizes):
             continue  # sites have levels of their own, such as a ward
         for level in np.flatnonzero((counts >= here.min_cell) & (uses == 0)).tolist():
-            share = counts[level] / total
+            share = own.shown_share(int(counts[level]), total, here.min_cell)
             none = float(np.prod(special.bdtr(here.min_cell - 1, sizes, share / 2)))
             if none < CHANCE:
                 yield Finding(LEVEL, c + j, level, coarse(share))
@@ -408,7 +410,11 @@ def of_label(here: Here, around: Around) -> Iterator[Finding]:
         a
         for j, span in enumerate(around.spans)
         for a in span
-        if around.feature[j] and 2 * here.known[j] >= here.rows and around.tells[a]
+        if around.feature[j]
+        and 2 * here.known[j] >= here.rows
+        and around.tells[a]
+        # of a column that the site does not vote on, a score would tell what its vote does not
+        and here.pairs.n[a, -1] > 0
     ]
     if not used:
         return
@@ -469,12 +475,24 @@ def gains(here: Here, around: Around) -> list[Gain]:
         if n <= p1 + 3 or not 0 < with_it <= without:
             continue
         error = (n + p1) / (n - p1) * (n - p0) / (n + p0)
-        part = own.fisher(np.sqrt(np.array(1 - with_it / without)))
-        half = 1.96 / np.sqrt(n - p1 - 3)
-        low, high = np.tanh(max(float(part) - half, 0.0)) ** 2, np.tanh(float(part) + half) ** 2
+        low, high = interval(1 - with_it / without, n, p1, len(more))
         fall = 1 - with_it / without * error
         out.append(Gain(j, float(round(fall, 3)), float(round(low, 3)), float(round(high, 3))))
     return sorted(out, key=lambda g: -g.fall)
+
+
+def interval(part: float, n: float, p: int, q: int) -> tuple[float, float]:
+    """Return 95 % limits of the share of the rest that q of p columns explain, seen as `part`."""
+    z, half = float(own.fisher(np.sqrt(np.array(part)))), 1.96 / np.sqrt(n - p - 3)
+    low, high = np.tanh(max(z - half, 0.0)) ** 2, np.tanh(z + half) ** 2
+    if q > 1:
+        x = (n - p - 1) * part / (1 - part)
+        ends = [
+            float(special.chndtrinc(x, q, level)) if special.chdtr(q, x) > level else 0.0
+            for level in (0.975, 0.025)
+        ]
+        low, high = min(low, ends[0] / (ends[0] + n)), max(high, ends[1] / (ends[1] + n))
+    return float(low), float(high)
 
 
 def unexplained(r: Array, used: list[int]) -> float:

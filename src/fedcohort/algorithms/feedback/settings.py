@@ -8,6 +8,8 @@ from fedcohort.protocol import SettingError, check_settings, setting
 
 #: Fewer sites than this are not compared: of two, each would learn the other's numbers.
 FEWEST_SITES = 3
+#: A site tells nothing that is less off than this.
+LEAST_FAR = 2.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,7 +28,7 @@ class FeedbackSettings:
     def __post_init__(self) -> None:
         check_settings(
             self,
-            ("far", 2 <= self.far < 1e3, "a number from 2"),
+            ("far", LEAST_FAR <= self.far < 1e3, "a number from 2"),
             ("gains", 0 <= self.gains <= 100, "a whole number from 0 to 100"),
             method="feedback",
         )

@@ -2,7 +2,9 @@
 
 A site votes on a column only with 4 `min_cell` known values or more, and at least 20: the numbers
 are of that many. Counts of patients are 0, or `min_cell` and more, at each site; levels and copies
-of fewer count as none.
+of fewer count as none. Places and spreads are rounded before they are voted or compared
+(`own.shown`), whatever the grid. Only the units that are known are tried, and only what is clearly
+off is told: others, asked for, are refused, since which one fits best would tell a place.
 """
 
 from __future__ import annotations
@@ -12,9 +14,11 @@ from typing import Any
 import numpy as np
 
 from fedcohort.algorithms.feedback import others, own, rules
+from fedcohort.algorithms.feedback.settings import LEAST_FAR
+from fedcohort.algorithms.feedback.words import UNITS
 from fedcohort.arrays import Array
 from fedcohort.data.encode import Encoded
-from fedcohort.protocol import Site, gathered, message, summed
+from fedcohort.protocol import Refused, Site, gathered, message, summed
 
 #: Cells of numbers of rows, by powers of two.
 SIZES = 40
@@ -140,7 +144,7 @@ def votes_of(
         sizes.append(total.bit_length() - 1 if own.enough(total, m) else None)
     twice = own.copies(data) if own.enough(n, m) else 0
     x = own.columns_of(data, n_levels, label, m)
-    linked = own.pairs(x, m)
+    linked = own.pairs(x, m, own.events_of(data, label))
     z, k = own.fisher(linked.r), linked.n > 0
     return Votes(
         place=place,
@@ -193,7 +197,15 @@ def compare(
     feature : (p,) bool, which variables a model of the outcome may use.
     factors : (f, 2), a value in another unit is ``factors[i, 0] · x + factors[i, 1]``.
     far : see `FeedbackSettings`.
+
+    Raises
+    ------
+    Refused : another `far` than a study may have, or other units than are known.
     """
+    if not far >= LEAST_FAR:
+        raise Refused("far", f"feedback on what is less than {LEAST_FAR:g} sd off.")
+    if not np.array_equal(factors, np.array([u.back for u in UNITS])):
+        raise Refused("factors", "feedback on other units than are known.")
     data, m = site.data, max(min_cell, 1)
     if not own.enough(own.rows_of(data), m):
         return told(True, [], [])
@@ -239,7 +251,7 @@ def _placed(data: Encoded, centre: Array, unit: Array, m: int) -> tuple[Array, A
     places: list[int | None] = []
     spreads: list[int | None] = []
     for x, c, u in zip(data.numbers, centre.tolist(), unit.tolist(), strict=True):
-        found = own.known(x, m)
+        found = own.shown(x, m)
         fine = found.spread > 0 and u > 0
         places.append(others.cell((found.place - c) / u) if fine else None)
         spreads.append(others.cell(float(np.log(found.spread / u))) if fine else None)

@@ -19,8 +19,8 @@ PARTS = (
     "own part stays there. "
 )
 OWN = (
-    "At the end, and after each of keep_rounds, the user's own model and its loss on the user's "
-    "rows, which the coordinator sees."
+    "Once how many sites have rows to learn from, as a sum. At the end, and after each of "
+    "keep_rounds, the user's own model and its loss on the user's rows, which the coordinator sees."
 )
 ALONE = (
     "At the end, the user's own model, those after keep_rounds, and its loss in each round, which "

@@ -41,7 +41,7 @@ import numpy as np
 
 from fedcohort.algorithms.shift.model import ShiftModel
 from fedcohort.algorithms.shift.settings import ShiftSettings
-from fedcohort.algorithms.shift.steps import Pull, SiteCells, count_cells, pull_here
+from fedcohort.algorithms.shift.steps import Pull, SiteCells, check_edges, count_cells, pull_here
 from fedcohort.arrays import Array
 from fedcohort.data.describe import Reading, describe, variables_of
 from fedcohort.data.describe_bins import edges_of
@@ -50,7 +50,7 @@ from fedcohort.data.outcome import Outcome, Survival
 from fedcohort.data.shown_number import HIDDEN
 from fedcohort.data.summary import Summary, over_all
 from fedcohort.metrics.shift import NONE, Apart, apart, apart_within, together
-from fedcohort.protocol import DataError, Federation, Row, Task
+from fedcohort.protocol import DataError, Federation, Refused, Row, Task
 from fedcohort.training import own_rows
 
 #: About so many cells a number has between its limits.
@@ -171,11 +171,20 @@ def _median(whole: Mapping[str, Summary], reading: Reading, edges: Array, label:
 def _edges(shown: Sequence[Summary]) -> Array:
     """Return the edges (c, b) of numbers, padded with inf."""
     limits = [edges_of(s, CELLS) for s in shown]
-    limits = [e if len(e) > 1 else e[:0] for e in limits]  # one edge alone is refused
+    limits = [e if _fit_for_cells(e) else e[:0] for e in limits]
     out = np.full((len(limits), max([1, *map(len, limits)])), np.inf)
     for j, e in enumerate(limits):
         out[j, : len(e)] = e
     return out
+
+
+def _fit_for_cells(edges: Array) -> bool:
+    """Return whether sites count between edges (b,): not one alone, nor too near for their size."""
+    try:
+        check_edges(edges)
+    except Refused:
+        return False
+    return True
 
 
 def _known(told: Sequence[Summary], reading: Reading, site: str) -> Array:

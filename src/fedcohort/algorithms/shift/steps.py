@@ -3,13 +3,14 @@
 Both are a site's own, so it hides what is of few rows before anything leaves, with m the
 `min_cell`: of a variable's cells those of `privacy.disclosure.counts`, of a table by the outcome
 those of `privacy.disclosure.groups`, and what is hidden of the variable. A number's cells are of
-its known values; where Table 1 hides how many these are, all are. Cells of a number lie between
-multiples of one round step; edges at will, which could be moved past single values, are refused.
-The same rows told of between other edges, in another study, are not looked at.
+its known values; where Table 1 hides how many these are, all are, by groups too. Cells of a number
+lie between multiples of one round step; edges at will, which could be moved past single values, are
+refused. The same rows told of between other edges, in another study, are not looked at.
 
 A gradient's part is told where `training.own_rows` finds nothing against its column, alone beside
-the outcome, and rounded to a quarter of its standard error, as means in Table 1 are
-(`privacy.disclosure.rounding`).
+the outcome, and where fewer than m rows do not make its mean and standard deviation, as one
+followed for very long would (`privacy.disclosure.numbers`); it is rounded to a quarter of its
+standard error, as means in Table 1 are (`privacy.disclosure.rounding`).
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from fedcohort.data.encode import Encoded
 from fedcohort.data.shown_number import HIDDEN
 from fedcohort.privacy.disclosure.counts import hidden
 from fedcohort.privacy.disclosure.groups import hidden_levels
+from fedcohort.privacy.disclosure.numbers import dominated
 from fedcohort.privacy.disclosure.rounding import round_number, rounded, step, unit
 from fedcohort.protocol import Refused, Site, gathered, message
 from fedcohort.training import own_rows
@@ -29,6 +31,8 @@ from fedcohort.training import own_rows
 LAWS = ("", "levels", "number", "survival")
 #: So far from a multiple of its step, in steps, an edge may be.
 ROUNDING = 1e-6
+#: Beyond this, in standard deviations, the squares of squares are no numbers.
+MOST = 1e50
 
 
 @message
@@ -103,6 +107,9 @@ def count_cells(
             continue
         lines, columns = hidden_levels(table, min_cell)
         lines[int(number) :] |= hidden(known, min_cell)
+        if number and (told.all() or hidden(known, min_cell).all()):
+            lines[:] = True  # by groups they would tell more: how many are missing, or that all
+            # cells are alike
         mask = (lines[:, None] | columns[None, :])[:, :g]
         crossed[j, :k] = np.where(mask, HIDDEN, table[:, :g])
     return SiteCells(np.array(HIDDEN if secret else n), cells, crossed)
@@ -184,9 +191,9 @@ def pull_here(
     y = np.where(y < 0, np.nan, y) if label >= len(numbers) else y
     time = np.asarray(columns[other], float) if law == "survival" else np.zeros(len(y))
     rows = np.flatnonzero(np.isfinite(y) & np.isfinite(time))
-    rest = residuals(law, y[rows], time[rows], null)
+    rest = np.clip(residuals(law, y[rows], time[rows], null), -MOST, MOST)
     parts = [
-        np.nan_to_num((x[rows] - c) / s)[:, None]
+        np.clip(np.nan_to_num((x[rows] - c) / s), -MOST, MOST)[:, None]
         for x, c, s in zip(numbers, centre.tolist(), spread.tolist(), strict=True)
         if s > 0
     ]
@@ -208,7 +215,8 @@ def pull_here(
     ]
     z = np.column_stack([np.ones(len(rows)), x])[:, :, None] * rest[:, None, :]
     z = z.reshape(len(rows), size)
-    shown = np.repeat(fine, rest.shape[1])
+    by_few = [dominated(z[:, j], max(min_cell, 1)) for j in range(size)]
+    shown = np.repeat(fine, rest.shape[1]) & ~np.array(by_few)
     mean, sd = np.zeros(size), np.zeros(size)
     for j in np.flatnonzero(shown).tolist():
         own = z[:, j]

@@ -44,8 +44,8 @@ from fedcohort.numerics.multiview.latent import log_densities
 from fedcohort.numerics.multiview.model import Prior, Theta, Views
 from fedcohort.numerics.multiview.moments import Pattern
 
-#: What rounding takes of a number, and the least variance of a prior.
-ROUNDING, TINY = 1e-12, 1e-200
+#: What rounding takes of a number; and the variances of a prior that are computed with.
+ROUNDING, RANGE = 1e-12, (1e-100, 1e100)
 
 
 class Waic(NamedTuple):
@@ -73,7 +73,7 @@ def information(found: Sequence[Pattern], theta: Theta, prior: Prior, views: Vie
 
 def _softened(own: Array, scale: Array) -> Array:
     """Return [I_j⁻¹ + P⁻¹]⁻¹ of a matrix of information, which may be as good as singular."""
-    root = np.sqrt(np.maximum(scale, TINY))
+    root = np.sqrt(np.clip(scale, *RANGE))
     values, turn = np.linalg.eigh(own * np.outer(root, root))
     values = np.maximum(values, 0.0)
     side = turn / root[:, None]

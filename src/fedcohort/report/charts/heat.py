@@ -1,6 +1,7 @@
 """Matrices of pairs as heat maps, a panel for each: a cell's darkness is its strength.
 
-Rows have names and numbers, columns the numbers alone, so that names of any length stay readable.
+Rows have names and numbers, columns the numbers alone. Of long names the beginning is shown; which
+ones `cut_off` says, so that whoever shows the figure can tell their numbers.
 Cells tell their value where there is room for it.
 """
 
@@ -59,11 +60,22 @@ def heats(found: Sequence[Heat]) -> Draw:
     return chart
 
 
+def _labels(names: Sequence[str]) -> tuple[list[str], float]:
+    """Return rows' labels, and the room that they get."""
+    labels = [f"{i + 1}  {name}" for i, name in enumerate(names)]
+    return labels, min(max(text_width(t) for t in labels) + 10, _NAMES)
+
+
+def cut_off(names: Sequence[str]) -> list[bool]:
+    """Return which names are not shown to their end."""
+    labels, left = _labels(names)
+    return [text_width(t) > left - 6 for t in labels]
+
+
 def _panel(one: Heat, across: float) -> alt.LayerChart:
     """Return one matrix so many pixels wide."""
     s = len(one.names)
-    labels = [f"{i + 1}  {name}" for i, name in enumerate(one.names)]
-    left = min(max(text_width(t) for t in labels) + 10, _NAMES)
+    labels, left = _labels(one.names)
     side = min((across - left) / max(s, 1), _SIDE)
     head = wrapped(one.title, across, 2)
     top = LINE * len(head) + 8 + LINE

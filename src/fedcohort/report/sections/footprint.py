@@ -55,8 +55,13 @@ def _measured(run: Run) -> Markup | None:
     energy, grams = words.number(found.get("energy")), words.number(found.get("carbon"))
     if not (energy >= 0 and grams >= 0):
         return None
+    part = (
+        "since the run was resumed, what was done before is missing"
+        if found.get("resumed")
+        else "tuning and judging included"
+    )
     return p(
-        f"Measured on this computer by {found.get('by')}, tuning and judging included: "
+        f"Measured on this computer by {found.get('by')}, {part}: "
         f"{_scaled(1000 * energy, 'Wh')}, {_gram(grams)} of CO₂ with the electricity of "
         f"{found.get('country')}, in {words.duration(words.number(found.get('seconds')))}. "
         f"What else ran there counts too."

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fedcohort.report import charts, words
-from fedcohort.report.charts.heat import Heat, heats
+from fedcohort.report.charts.heat import Heat, cut_off, heats
 from fedcohort.report.disclosure import natural
 from fedcohort.report.markup import Markup, h, p, table
 from fedcohort.report.run import Run
@@ -63,13 +63,9 @@ def _said(found: Found) -> str:
         return f"Nothing was compared: {found['note']}"
     clear, compared = int(found.get("n_clear") or 0), int(found.get("compared") or 0)
     head = f"{clear} of {compared} comparisons show a clear difference (adjusted p below 0.05)."
-    rows: Sequence[Found] = found.get("clear") or ()
-    if not rows:
+    count = {str(s): int(n) for s, n in (found.get("parts") or {}).items()}
+    if not count:
         return head
-    count: dict[str, int] = {}
-    for r in rows:
-        for s in (str(r["site"]), str(r["other"])):
-            count[s] = count.get(s, 0) + 1
     first = max(sorted(count, key=natural), key=lambda s: count[s])
     several = len(found.get("sites") or ()) > 2
     return head + (f" {first} has a part in {count[first]} of them." if several else "")
@@ -77,6 +73,7 @@ def _said(found: Found) -> str:
 
 def _heat(kinds: Sequence[Found], sites: Sequence[str], order: Sequence[int]) -> Markup:
     """Return the matrices as one figure."""
+    names = [sites[i] for i in order]
     panels: list[Heat] = []
     rows: list[dict[str, Any]] = []
     for one in kinds:
@@ -89,7 +86,6 @@ def _heat(kinds: Sequence[Found], sites: Sequence[str], order: Sequence[int]) ->
              for v, c in zip(*pair, strict=True)]
             for pair in zip(seen, chance, strict=True)
         ]  # fmt: skip
-        names = [sites[i] for i in order]
         panels.append(Heat(title=KINDS[kind][0], names=names, values=seen, shades=shades))
         rows += [
             {"kind": kind, "site": names[i], "other": names[j], "value": seen[i][j],
@@ -100,9 +96,16 @@ def _heat(kinds: Sequence[Found], sites: Sequence[str], order: Sequence[int]) ->
         f"{r['kind']}, {r['other']} and {r['site']}: {words.fixed(r['value'], 2)}" for r in rows
     )
     return charts.figure(
-        "shift-pairs", "All pairs of hospitals", None, heats(panels), rows,
+        "shift-pairs", "All pairs of hospitals", _numbers(names), heats(panels), rows,
         f"Heat maps of the differences between hospitals. {said}.",
     )  # fmt: skip
+
+
+def _numbers(names: Sequence[str]) -> str | None:
+    """Return whose numbers are whose, where the figure cuts names off; None where it does not."""
+    if not any(cut_off(names)):
+        return None
+    return "; ".join(f"{i} {name}" for i, name in enumerate(names, 1)) + "."
 
 
 def _shade(beyond: float, turned: bool) -> float:

@@ -36,8 +36,8 @@ that of the common part (the own part in it is the one that was sent). **The use
 
 With the user's model known a sum over two sites would come near to telling the other's: near
 convergence both have hardly moved since, and with kept rounds it is exact. Two sites are refused,
-but for `local` and `global`; and where a round's sum is over two, as others are away, the user is
-not asked for its model, and the fit ends.
+but for `local` and `global`; and where a round's sum is over two, as others are away or, by
+`Learners`, have nothing to learn from, the user is not asked for its model, and the fit ends.
 """
 
 from __future__ import annotations
@@ -60,7 +60,14 @@ from fedcohort.protocol import (
 from fedcohort.training.course import Schedule
 from fedcohort.training.personal import clusters, steps
 from fedcohort.training.personal.clusters import LEAST, Clustered, train_clusters
-from fedcohort.training.personal.steps import Alone, Told, tell_alone, tell_personal, train_with_own
+from fedcohort.training.personal.steps import (
+    Alone,
+    Told,
+    count_learners,
+    tell_alone,
+    tell_personal,
+    train_with_own,
+)
 from fedcohort.training.personal.visits import Own
 from fedcohort.training.personal.ways import (
     AFTER,
@@ -70,6 +77,7 @@ from fedcohort.training.personal.ways import (
     WAYS,
     Way,
     last_layer,
+    nothing,
     of_columns,
 )  # fmt: skip
 from fedcohort.training.plan import Plan
@@ -140,7 +148,7 @@ def personalise(
     Raises
     ------
     SettingError : no such user, or two sites.
-    NothingToLearn : the user's rows teach nothing.
+    NothingToLearn : the user's rows teach nothing, or those of too few sites do.
     NotConverged : θ left the range of floating point.
     SiteUnavailable : the user's site, or more than the quorum allows, did not answer.
     """
@@ -149,7 +157,7 @@ def personalise(
     if way.name == "cluster":
         found = train_clusters(
             fed, user, plan, schedule, rule, server, n_clusters=n_clusters, warm=warm, least=least,
-            seed=seed, visits=visits,
+            seed=seed, min_cell=min_cell, visits=visits,
         )  # fmt: skip
         _check_finite(found.theta, schedule)
         return Personal(
@@ -158,22 +166,37 @@ def personalise(
     if way.name == "local":
         return _alone(fed, user, plan, schedule, server.x, way, keep, min_cell)
     kept: dict[int, Array] = {}
-    done = 0
+    done, fewest, idle = 0, len(fed.sites), -1
+
+    def hidden() -> None:
+        nonlocal fewest
+        fewest = min(fewest, len(fed.answered))
+        _check_hidden(fed, way.name)
 
     def tell(theta: Array) -> Told:
+        nonlocal idle
         _check_finite(theta, schedule)
+        if idle < 0:
+            there = int(fed.sum(count_learners, plan=plan.text).sites)
+            idle = len(fed.answered) - there
+        if len(fed.sites) > 1 and fewest - idle < LEAST:
+            raise NothingToLearn(
+                f"in a round at most {max(fewest - idle, 0)} sites had rows to learn from, and the "
+                f"sum over them could tell one site's model beside the user's; {LEAST} are needed. "
+                f"Ask another site to join, or take the way 'local' or 'global'."
+            )
         told = fed.only([user]).gather(
             tell_personal, theta=plan.sent(theta), plan=plan.text, rate=schedule.learning_rate,
             way=way.text, min_cell=min_cell,
         )[user]  # fmt: skip
         if not told.part:
-            raise _nothing(user, min_cell)
+            raise nothing(user, min_cell)
         return told
 
     def between(theta: Array) -> bool:
         nonlocal done
         if done:
-            _check_hidden(fed, way.name)
+            hidden()
         if done in keep:
             kept[done] = tell(theta).theta if way.name in TOLD else theta
         done += 1
@@ -184,7 +207,7 @@ def personalise(
     course = averaging(
         fed, plan, schedule, rule, server, _no_loss, visits=visits, enough=between
     )  # fmt: skip
-    _check_hidden(fed, way.name)
+    hidden()
     if way.name not in TOLD:
         _check_finite(course.theta, schedule)
         return Personal(course.theta, course.theta, course.rounds, kept=kept)
@@ -204,7 +227,7 @@ def _alone(
         rounds=schedule.rounds, keep=np.array(keep, int), way=way.text, min_cell=min_cell,
     )[user]  # fmt: skip
     if not told.part:
-        raise _nothing(user, min_cell)
+        raise nothing(user, min_cell)
     for r in fed.rounds(schedule.rounds):
         fed.record(**{schedule.named: told.losses[r], "learning_rate": schedule.learning_rate})
     for model in told.thetas:
@@ -220,7 +243,7 @@ def asks(way: str, visits: Visits = PLAIN) -> tuple[Step[..., Any], ...]:
     if way == "cluster":
         return (visits.sum, *clusters.STEPS)
     train = train_with_own if way in (*PARTED, *BESIDE) else visits.sum
-    return (train, tell_personal) if way in TOLD else (train,)
+    return (train, count_learners, tell_personal) if way in TOLD else (train,)
 
 
 def owner(fed: Federation, way: Way) -> str:
@@ -267,13 +290,6 @@ def _check_hidden(fed: Federation, way: str) -> None:
             f"only {', '.join(fed.answered)} answered, and the sum over them could tell one site's "
             f"model beside the user's. Bring the others back and --resume, or start again."
         )
-
-
-def _nothing(user: str, least: int) -> NothingToLearn:
-    return NothingToLearn(
-        f"site {user!r} has nothing to learn from: it has fewer than {least} rows, or no events. "
-        f"Take another user, or more rows."
-    )
 
 
 def _check_finite(theta: Array, schedule: Schedule) -> None:

@@ -38,7 +38,7 @@ from fedcohort.protocol import Federation, Refused, Site, gathered, message, sum
 from fedcohort.protocol.updates import count_fault
 from fedcohort.training.course import Schedule, follow
 from fedcohort.training.local import evaluate
-from fedcohort.training.personal.ways import Way
+from fedcohort.training.personal.ways import Way, nothing
 from fedcohort.training.plan import Plan
 from fedcohort.training.reach import leap, length
 from fedcohort.training.rows import Rows, known_rows
@@ -107,6 +107,13 @@ class Side:
     """The number () of the model that the user's site takes; −1 of one that can learn nothing."""
 
     takes: Array
+
+    def fault(self, asked: Mapping[str, Any]) -> str:
+        """Return what is wrong with one site's reply; see `protocol.updates`."""
+        there = {-1, *np.flatnonzero(asked["open_"]).tolist()}
+        if self.takes.shape or self.takes.item() not in there:
+            return "a model that it was not asked about."
+        return ""
 
 
 def _takes_fault(takes: Array, wanted: tuple[int, ...]) -> str:
@@ -177,7 +184,9 @@ def train_chosen(
 
 
 @gathered
-def tell_side(site: Site[Any, Any], *, thetas: Array, plan: str, open_: Array, way: str) -> Side:
+def tell_side(
+    site: Site[Any, Any], *, thetas: Array, plan: str, open_: Array, way: str, min_cell: int
+) -> Side:  # fmt: skip
     """Tell which model the user's site takes."""
     w, p = Way.of(way), Plan.of(plan)
     if w.user not in ("", site.name):
@@ -185,7 +194,8 @@ def tell_side(site: Site[Any, Any], *, thetas: Array, plan: str, open_: Array, w
             "way", f"site {site.name!r} tells nobody which model it takes; {w.user!r} does."
         )
     rows = known_rows(site.data, p, site.entropy)
-    return Side(np.array(_side(rows, thetas, p, open_) if rows.informative else -1))
+    enough = len(rows.x) >= max(min_cell, 1) and rows.informative
+    return Side(np.array(_side(rows, thetas, p, open_) if enough else -1))
 
 
 def _side(rows: Rows, thetas: Array, plan: Plan, open_: Array) -> int:
@@ -235,7 +245,7 @@ class Clustered:
 
 def train_clusters(
     fed: Federation, user: str, plan: Plan, schedule: Schedule, rule: Rule, server: Server, *,
-    n_clusters: int, warm: int, least: int, seed: int, visits: Visits = PLAIN,
+    n_clusters: int, warm: int, least: int, seed: int, min_cell: int, visits: Visits = PLAIN,
 ) -> Clustered:  # fmt: skip
     """Train by eq. (1), from `server.x`, in one cluster for `warm` rounds.
 
@@ -244,7 +254,12 @@ def train_clusters(
     user : the site of this name tells which model it takes.
     least : fewest sites of a model, 2 or more.
     seed : what directions are drawn from.
+    min_cell : fewest rows of the user.
     visits : the steps that sites train by before the split.
+
+    Raises
+    ------
+    NothingToLearn : the user's rows say nothing of which model is its own.
     """
     held, start, done = Clusters([server]), server.x, 0
     stages: dict[int, tuple[Array, Array]] = {}
@@ -279,8 +294,10 @@ def train_clusters(
             return models[0]
         found = fed.only([user]).gather(
             tell_side, thetas=models, plan=plan.text, open_=counts > 0,
-            way=Way(name="cluster", user=user).text,
+            way=Way(name="cluster", user=user).text, min_cell=min_cell,
         )[user]  # fmt: skip
+        if found.takes < 0:
+            raise nothing(user, min_cell)
         return models[int(found.takes)]
 
     models = held.thetas

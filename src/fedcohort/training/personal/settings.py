@@ -75,9 +75,17 @@ class OwnSettings:
         """Return the rounds before cluster splits, of so many."""
         return max(1, rounds // 2) if self.warm_rounds is None else self.warm_rounds
 
-    def own_bounds(self, way: Way) -> Mapping[str, Collection[Any]]:
-        """Return what the steps of personalised training are asked with (`Method.bounds`)."""
-        return {"way": (way.text,), "models": (self.n_clusters,), "least": (self.min_sites,)}
+    def own_bounds(self, way: Way | None) -> Mapping[str, Collection[Any]]:
+        """Return what the steps of personalised training are asked with (`Method.bounds`).
+
+        Without a user there is no way: a site takes one without a name for its own.
+
+        Parameters
+        ----------
+        way : None where there are no columns yet.
+        """
+        ways = (way.text,) if way is not None and way.user and way.name in WAYS else ()
+        return {"way": ways, "models": (self.n_clusters,), "least": (self.min_sites,)}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,7 +123,8 @@ class MaybeOwnSettings(OwnSettings):
 
     def personal_way(self, plan: Plan) -> Way:
         """Return what sites are told of the way, in which a network's last layer may be own."""
-        return self.way_by(self.personal, last_layer(plan.network))
+        parted = self.personal in PARTED
+        return self.way_by(self.personal, last_layer(plan.network) if parted else ())
 
     def reveals_own(self, seen_by: str) -> str:
         """Say in plain words what leaves a site beside, or in place of, the mean of models.
@@ -130,4 +139,7 @@ class MaybeOwnSettings(OwnSettings):
                 "sites that take each, and how many these are; at the end which one the user takes"
             )
         part = "; a site's own last layer stays there" if self.personal in PARTED else ""
-        return f"at the end, the user's own model and its loss, which {seen_by}{part}"
+        return (
+            "once how many sites have rows to learn from; at the end, the user's own model and its "
+            f"loss, which {seen_by}{part}"
+        )

@@ -37,6 +37,18 @@ class Told:
         return ""
 
 
+@message
+class Learners:
+    """Whether a site has rows that teach anything: 1 or 0 ()."""
+
+    sites: Array
+
+    def fault(self, asked: Mapping[str, Any]) -> str:
+        """Return what is wrong with one site's reply; see `protocol.updates`."""
+        fine = not self.sites.shape and self.sites in (0, 1)
+        return "" if fine else "a site that is neither one nor none."
+
+
 @message(parameters=["thetas"])
 class Alone:
     """A model of the user's rows alone: (1 + K, P), the last first; losses by round (R,)."""
@@ -71,6 +83,13 @@ def train_with_own(
         own = advanced(site, own, theta, rows, p, w, rate)
     kept = own if mine else Own(np.zeros(0), np.array(0.0), np.array(0))
     return Keep(Update.trained(theta, rows, p, rate, site.entropy), kept)
+
+
+@summed
+def count_learners(site: Site[Any, Any], *, plan: str) -> Learners:
+    """Count the sites whose models are in the sums: a sum of few hides nobody."""
+    rows = known_rows(site.data, Plan.of(plan), site.entropy)
+    return Learners(np.array(int(rows.informative)))
 
 
 @gathered
@@ -121,4 +140,4 @@ def _check_asked(site: Site[Any, Any], way: Way) -> None:
 
 
 #: `tell_alone` is for methods with the way local.
-STEPS = (train_with_own, tell_personal)
+STEPS = (train_with_own, count_learners, tell_personal)

@@ -13,6 +13,7 @@ from torch import nn
 
 from fedcohort.arrays import Array
 from fedcohort.models.network import network
+from fedcohort.protocol import NothingToLearn
 
 #: Ways of one common model, from which the user's site goes on; see the package's header.
 AFTER = ("finetune",)
@@ -101,3 +102,11 @@ def _ranges(spec: str, wanted: Callable[[str], bool]) -> tuple[tuple[int, int], 
             found.append((start, stop))
         start = stop
     return tuple(found)
+
+
+def nothing(user: str, least: int) -> NothingToLearn:
+    """Return the error of a user whose rows say nothing."""
+    return NothingToLearn(
+        f"site {user!r} has nothing to learn from: it has fewer than {least} rows, or no events. "
+        f"Take another user, or more rows."
+    )
