@@ -161,3 +161,17 @@ def test_a_reason_that_ends_with_a_full_stop_gets_no_second_one(tmp_path):
     run.results["arms"][0]["status"] = "failed: a column is empty. Drop it."
     said = caveats(run, leading(run))
     assert any(c.endswith("failed: a column is empty. Drop it.") for c in said)
+
+
+def test_a_model_for_one_hospital_is_said_to_be_judged_on_all(tmp_path):
+    arms = {"isolated": ALONE, "ditto": GOOD, "fedavg": GOOD}
+    declared = [
+        {"arm": a, "title": a, "method": "deepcox", "role": r, "settings": {"user": user}}
+        for a, r, user in (
+            ("isolated", "lower bound", ""), ("ditto", "arm", "north"), ("fedavg", "arm", ""),
+        )
+    ]  # fmt: skip
+    run = run_of(tmp_path, arms, declared=declared)
+    said = " ".join(caveats(run, leading(run)))
+    assert "“ditto” is a model for north, judged here on the patients of all hospitals." in said
+    assert said.count("is a model for") == 1

@@ -129,7 +129,7 @@ def caveats(run: Run, arm: Arm | None) -> list[str]:
         )
     out += cluster_verdict.caveats() if run.task == "clustering" else []
     out += latent_verdict.caveats() if run.task == "latent" else []
-    out += [*_deployed(run), *_missing(run), *_drowned(run)]
+    out += [*_personal(run), *_deployed(run), *_missing(run), *_drowned(run)]
     for a in run.arms:
         reasons = run.failures(a.name)
         if reasons:
@@ -180,6 +180,19 @@ def _deployed(run: Run) -> list[str]:
     absent = run.mapping("network").get("absent") or {}
     out += [f"{site} takes no part ({str(why).rstrip('.')})." for site, why in absent.items()]
     return out
+
+
+def _personal(run: Run) -> list[str]:
+    """Return whom personal models are for: they are judged on the others' patients as well."""
+    users: dict[str, list[str]] = {}
+    for arm in run.arms:
+        if user := str(arm.settings.get("user") or ""):
+            users.setdefault(user, []).append(f"“{arm.title}”")
+    return [
+        f"{words.listed(names)} {'is a model' if len(names) == 1 else 'are models'} for {user}, "
+        f"judged here on the patients of all hospitals."
+        for user, names in users.items()
+    ]
 
 
 def _missing(run: Run) -> list[str]:
