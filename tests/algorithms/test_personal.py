@@ -12,6 +12,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy.special import expit
 
 import fedcohort as fc
+import turned
 from deployed_cases import terms_of
 from fedcohort.algorithms.personal import METHOD
 from fedcohort.protocol import Dp, Refused, Task
@@ -22,39 +23,16 @@ from fedcohort.study.deployed.bounds import Bounds
 from fedcohort.study.private import releases
 from fedcohort.training.personal import WAYS
 from fedcohort.training.personal.steps import tell_personal
+from turned import OUTCOMES, drawn, frames
 
 SIZES = {"north": 120, "south": 300, "east": 260, "west": 300, "up": 180, "down": 220}
 FLIPPED = {"west", "up", "down"}
 
-
-def drawn(seed, n, flip=1.0):
-    """Return rows whose every outcome follows a + b, or its opposite."""
-    rng = np.random.default_rng(seed)
-    x = rng.normal(size=(n, 2))
-    f = flip * (x @ [1.0, -0.8])
-    time = np.round(rng.exponential(np.exp(-f)), 4) + 0.001
-    return pd.DataFrame(x, columns=["a", "b"]).assign(
-        yes=(rng.random(n) < expit(1.5 * f)).astype(int),
-        value=f + 0.5 * rng.normal(size=n),
-        count=rng.poisson(np.exp(0.6 * f)),
-        time=time,
-        event=(rng.random(n) < 0.8).astype(int),
-    )
-
-
-FRAMES = {s: drawn(k, n, -1.0 if s in FLIPPED else 1.0) for k, (s, n) in enumerate(SIZES.items())}
-OUTCOMES = {
-    "logistic": fc.Binary("yes"),
-    "linear": fc.Continuous("value"),
-    "poisson": fc.Count("count"),
-    "cox": fc.Survival("time", "event"),
-}
+FRAMES = frames(SIZES, FLIPPED)
 
 
 def cohort(model="logistic", frames=FRAMES):
-    outcome = OUTCOMES[model]
-    columns = ["a", "b", *outcome.columns]
-    return fc.simulate({s: f[columns] for s, f in frames.items()}, outcome=outcome)
+    return turned.cohort(model, frames)
 
 
 def fitted(way="finetune", model="logistic", frames=FRAMES, **settings):

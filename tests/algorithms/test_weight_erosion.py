@@ -11,40 +11,18 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy.special import expit
 
 import fedcohort as fc
+import turned
 from fedcohort.data.tables import LabelledTable
 from fedcohort.models.losses import LOSSES
+from turned import OUTCOMES, drawn, frames
 
 SIZES = {"north": 120, "south": 300, "east": 260, "west": 300}
 
-
-def drawn(seed, n, flip=1.0):
-    """Return rows whose every outcome follows a + b, or its opposite."""
-    rng = np.random.default_rng(seed)
-    x = rng.normal(size=(n, 2))
-    f = flip * (x @ [1.0, -0.8])
-    time = np.round(rng.exponential(np.exp(-f)), 4) + 0.001
-    return pd.DataFrame(x, columns=["a", "b"]).assign(
-        yes=(rng.random(n) < expit(1.5 * f)).astype(int),
-        value=f + 0.5 * rng.normal(size=n),
-        count=rng.poisson(np.exp(0.6 * f)),
-        time=time,
-        event=(rng.random(n) < 0.8).astype(int),
-    )
-
-
-FRAMES = {s: drawn(k, n, -1.0 if s == "west" else 1.0) for k, (s, n) in enumerate(SIZES.items())}
-OUTCOMES = {
-    "logistic": fc.Binary("yes"),
-    "linear": fc.Continuous("value"),
-    "poisson": fc.Count("count"),
-    "cox": fc.Survival("time", "event"),
-}
+FRAMES = frames(SIZES, {"west"})
 
 
 def cohort(model="logistic", frames=FRAMES):
-    outcome = OUTCOMES[model]
-    columns = ["a", "b", *outcome.columns]
-    return fc.simulate({s: f[columns] for s, f in frames.items()}, outcome=outcome)
+    return turned.cohort(model, frames)
 
 
 def fitted(model="logistic", frames=FRAMES, **settings):

@@ -20,7 +20,7 @@ import torch
 from scipy.special import expit
 
 from fedcohort.arrays import Array
-from fedcohort.models.network import network
+from fedcohort.models.network import Mlp, initial, network
 from fedcohort.numerics.parameters import intercept_row
 from fedcohort.protocol import Fitted, Row, SettingError, Task
 
@@ -64,6 +64,18 @@ def model_of(asked: str, task: Task, method: str) -> str:
             f"{' or '.join(map(repr, fits))}, or declare another outcome."
         )
     return asked
+
+
+def spec_of(model: str, inputs: int, hidden: tuple[int, ...], activation: str) -> str:
+    """Return the spec of the network of f; the intercept of cox is in its baseline hazard."""
+    net = Mlp(inputs=inputs, hidden=hidden, activation=activation, intercept=model != "cox")
+    return net.spec
+
+
+def start_of(spec: str, seed: int) -> Array:
+    """Return θ (P,) that training starts from: 0 of a linear predictor, else drawn."""
+    start = initial(spec, seed)
+    return start if json.loads(spec)["hidden"] else np.zeros(len(start))
 
 
 def rate_of(given: float | None, model: str, hidden: tuple[int, ...]) -> float:

@@ -195,8 +195,8 @@ def check(doc: Document, base: Path, *, network: bool = False) -> Plan:
         availability=_availability(reader, network),
         base=base,
         content=doc.content,
-        feedback=_feedback(reader, network=network, private=found.dp is not None),
-        shift=_shift(reader, network=network, private=found.dp is not None),
+        feedback=_besides(reader, "feedback", network=network, private=found.dp is not None),
+        shift=_besides(reader, "shift", network=network, private=found.dp is not None),
         carbon=_carbon(reader, network=network),
     )
 
@@ -217,29 +217,22 @@ def _carbon(reader: Reader, *, network: bool) -> str:
     return country
 
 
-def _feedback(reader: Reader, *, network: bool, private: bool) -> bool:
-    """Return whether each site shall have feedback on its data."""
-    asked = reader.flag(("feedback",))
-    if asked and (network or private):
-        why = (
-            "sites of a network have none in this version; run it where the tables are."
-            if network
-            else "it tells exact findings, and this study is private. Leave one of them out."
-        )
-        raise reader.doc.error(("feedback",), why)
-    return asked
+#: Of what a study can ask besides its arms: why a network has none, and what it tells exactly.
+BESIDES = {
+    "feedback": ("sites of a network have none", "findings"),
+    "shift": ("sites of a network are not compared", "differences"),
+}
 
 
-def _shift(reader: Reader, *, network: bool, private: bool) -> bool:
-    """Return whether sites shall be compared pair by pair."""
-    asked = reader.flag(("shift",))
-    if asked and (network or private):
-        why = (
-            "sites of a network are not compared in this version; run it where the tables are."
-            if network
-            else "it tells exact differences, and this study is private. Leave one of them out."
+def _besides(reader: Reader, key: str, *, network: bool, private: bool) -> bool:
+    """Return whether something of `BESIDES` is asked for; refuse it where it cannot be had."""
+    asked, (none, exact) = reader.flag((key,)), BESIDES[key]
+    if asked and network:
+        raise reader.doc.error((key,), f"{none} in this version; run it where the tables are.")
+    if asked and private:
+        raise reader.doc.error(
+            (key,), f"it tells exact {exact}, and this study is private. Leave one of them out."
         )
-        raise reader.doc.error(("shift",), why)
     return asked
 
 

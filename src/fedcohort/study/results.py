@@ -112,12 +112,12 @@ def write(
     counts = count(plan, table)
     patients, left = cohort(plan, table, counts)
     more: dict[str, Any] = {"measured": dict(spent)} if spent else {}
-    if plan.feedback:
-        more["feedback"], lines = feedback(plan, table, *described_rows(plan, table))
+    seen = described_rows(plan, table) if plan.feedback or plan.shift else None
+    if seen and plan.feedback:
+        more["feedback"], lines = feedback(plan, table, *seen)
         patients["steps"] |= more["feedback"].pop("steps")
         left += lines
-    if plan.shift:
-        seen = described_rows(plan, table)
+    if seen and plan.shift:
         more["shift"], lines = shift(plan, table, *seen, counts.described)
         patients["steps"] |= more["shift"].pop("steps")
         left += lines

@@ -15,13 +15,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from fedcohort.algorithms.personal.model import PersonalModel
 from fedcohort.algorithms.personal.settings import PersonalSettings, server
 from fedcohort.data.isolation import check_columns_apart, isolation
-from fedcohort.models.network import initial
-from fedcohort.models.predictor import LINKS
+from fedcohort.models.predictor import LINKS, start_of
 from fedcohort.protocol import DataError, Federation, SettingError, Step, Task
 from fedcohort.training import personal
 from fedcohort.training.server import fedavg
@@ -55,9 +52,9 @@ def fit(fed: Federation, config: PersonalSettings, task: Task) -> PersonalModel:
     if config.way != "local":
         linear = model == "linear"
         check_columns_apart(fed, task, LINKS[model], outcome=model != "cox", counted=not linear)
-    start = initial(plan.network, task.seed)
+    start = start_of(plan.network, task.seed)
     found = personal.personalise(
-        fed, plan, schedule, fedavg, server(start if config.hidden else np.zeros(len(start))), way,
+        fed, plan, schedule, fedavg, server(start), way,
         min_cell=least, n_clusters=config.n_clusters, warm=config.warm_of(config.rounds),
         least=config.min_sites, seed=task.seed,
     )  # fmt: skip

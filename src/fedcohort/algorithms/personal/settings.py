@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 from fedcohort.arrays import Array
 from fedcohort.models.layers import ACTIVATIONS
-from fedcohort.models.network import Mlp
-from fedcohort.models.predictor import MODELS, model_of, rate_of
+from fedcohort.models.predictor import MODELS, model_of, rate_of, spec_of
 from fedcohort.protocol import SettingError, Task, check_settings, setting
 from fedcohort.training.course import Schedule
 from fedcohort.training.optimisers import OPTIMISERS
@@ -80,14 +79,8 @@ class PersonalSettings(OwnSettings):
 
     def plan(self, features: int, model: str) -> Plan:
         """Return what is asked of each site, about so many columns."""
-        net = Mlp(
-            inputs=features,
-            hidden=self.hidden,
-            activation=self.activation,
-            intercept=model != "cox",
-        )
         return Plan(
-            network=net.spec,
+            network=spec_of(model, features, self.hidden, self.activation),
             loss=model,
             epochs=self.internal_epochs,
             batch_size=self.batch_size,

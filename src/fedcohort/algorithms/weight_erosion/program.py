@@ -11,13 +11,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from fedcohort.algorithms.weight_erosion.model import ErosionModel
 from fedcohort.algorithms.weight_erosion.settings import ErosionSettings
 from fedcohort.data.isolation import check_columns_apart, isolation
-from fedcohort.models.network import initial
-from fedcohort.models.predictor import LINKS
+from fedcohort.models.predictor import LINKS, start_of
 from fedcohort.protocol import DataError, Federation, NothingToLearn, SettingError, Step, Task
 from fedcohort.training import erosion
 
@@ -47,9 +44,9 @@ def fit(fed: Federation, config: ErosionSettings, task: Task) -> ErosionModel:
     linear = model == "linear"
     check_columns_apart(fed, task, LINKS[model], outcome=model != "cox", counted=not linear)
     plan = config.plan(len(task.features), model)
-    start = initial(plan.network, task.seed)
+    start = start_of(plan.network, task.seed)
     found = erosion.train_eroding(
-        fed, config.user, start if config.hidden else np.zeros(len(start)), plan, config.rounds,
+        fed, config.user, start, plan, config.rounds,
         config.rate_of(model), visit=config.visit, by=config.erosion, min_cell=least,
     )  # fmt: skip
     if found.flat == config.rounds:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fedcohort.models.layers import ACTIVATIONS
-from fedcohort.models.network import Mlp
-from fedcohort.models.predictor import MODELS, model_of, rate_of
+from fedcohort.models.predictor import MODELS, model_of, rate_of, spec_of
 from fedcohort.protocol import Task, check_settings, setting
 from fedcohort.training.erosion import AGAINST, VISITS, Erosion
 from fedcohort.training.plan import Plan
@@ -84,14 +83,8 @@ class ErosionSettings:
 
     def plan(self, features: int, model: str) -> Plan:
         """Return what is asked of each site, about so many columns."""
-        net = Mlp(
-            inputs=features,
-            hidden=self.hidden,
-            activation=self.activation,
-            intercept=model != "cox",
-        )
         return Plan(
-            network=net.spec,
+            network=spec_of(model, features, self.hidden, self.activation),
             loss=model,
             epochs=self.internal_epochs if self.visit == "local" else 1,
             batch_size=0 if self.visit == "full" else self.batch_size,
