@@ -16,7 +16,16 @@ from sklearn.metrics import roc_auc_score
 from sklearn.model_selection import cross_val_predict
 
 import fedcohort as fc
-from fedcohort.algorithms.feedback import Feedback, others, own, rules, steps, words
+from fedcohort.algorithms.feedback import (
+    Feedback,
+    gains,
+    look,
+    others,
+    own,
+    rules,
+    steps,
+    words,
+)
 from fedcohort.data.dictionary import Dictionary
 from fedcohort.data.encode import Encoded
 from fedcohort.protocol import Refused, SettingError, Site
@@ -320,7 +329,7 @@ def test_the_interval_of_a_gain_covers_it_in_about_95_of_100_federations():
         n = sum(p.n for p in linked)
         r = sum(p.n * p.r for p in linked) / np.where(n > 0, n, 1)
         np.fill_diagonal(r, 1.0)
-        part = own.fisher(np.sqrt(1 - rules.unexplained(r, [0, 1]) / rules.unexplained(r, [0])))
+        part = own.fisher(np.sqrt(1 - gains.unexplained(r, [0, 1]) / gains.unexplained(r, [0])))
         half = 1.96 / np.sqrt(900 - 2 - 3)
         covered += np.tanh(part - half) ** 2 <= true <= np.tanh(part + half) ** 2
     assert covered >= 53  # of 60 at 0.95 fewer come once in a hundred tries
@@ -353,7 +362,7 @@ def test_the_interval_of_several_columns_covers_their_share(share):
         x = rng.normal(size=(n, q))
         y = x.sum(axis=1) * beta + rng.normal(size=n)
         part = 1 - np.linalg.lstsq(x, y, rcond=None)[1][0] / float(y @ y)
-        low, high = rules.interval(part, n, q, q)
+        low, high = gains.interval(part, n, q, q)
         covered += low <= share <= high
     assert covered >= 182  # of 200 at 0.95 fewer come once in a hundred tries
 
@@ -368,9 +377,9 @@ def test_a_column_that_one_site_alone_records_is_no_gain():
 def test_as_many_gains_are_told_as_are_asked_for():
     frames = {k: regression(300, i) for i, k in enumerate("abcd")}
     frames["a"] = frames["a"].assign(v=np.nan, w=np.nan, z=np.nan)
-    for gains in (0, 2):
-        found = told(frames, TYPES, fc.Continuous("y"), gains=gains).of("a")
-        assert sum(r.rule == "unrecorded" for r in found) == gains
+    for asked in (0, 2):
+        found = told(frames, TYPES, fc.Continuous("y"), gains=asked).of("a")
+        assert sum(r.rule == "unrecorded" for r in found) == asked
 
 
 # the parts, against others' -----------------------------------------------------------
@@ -439,12 +448,12 @@ def test_the_label_of_times_is_the_martingale_residual_of_the_definition():
 
 def test_correlations_of_no_table_are_made_those_of_one():
     r = np.array([[1, 0.9, -0.9], [0.9, 1, 0.9], [-0.9, 0.9, 1]])
-    fixed = rules.proper(r, [0, 1, 2])
+    fixed = look.proper(r, [0, 1, 2])
     assert np.linalg.eigvalsh(fixed)[0] > 0
     assert_allclose(np.diag(fixed), 1)
     good = np.array([[1, 0.5], [0.5, 1]])
-    assert rules.proper(good, [0, 1]) is not None
-    assert_allclose(rules.proper(good, [1, 0]), good)
+    assert look.proper(good, [0, 1]) is not None
+    assert_allclose(look.proper(good, [1, 0]), good)
 
 
 # what is kept back --------------------------------------------------------------------

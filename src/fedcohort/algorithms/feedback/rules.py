@@ -20,32 +20,20 @@ is what leaves least of D = a² + b²:
               none shows `min_cell` rows of it is below `CHANCE`; not where others have own levels
     copies    rows that are copies of others: 1 % and more, and `TIMES` the expected
 
-What a column that a site does not record would add is the fall of the loss 1 − R² of the least
-squares fit of the outcome to the recorded features, when it joins them, at the other sites:
-
-    fall = 1 − (1 − R₁²)(n + p₁)/(n − p₁) · (n − p₀)/((1 − R₀²)(n + p₀))                      (4)
-
-(Akaike's final prediction error, Ann. Inst. Statist. Math. 21, 1969), with R² from correlations
-within sites, and the interval that of the partial correlation by Fisher's z. Of a category of q > 1
-columns, whose R² is above 0 by chance alone, it reaches to the limits for n R²/(1 − R²) as a
-noncentral χ² on q degrees as well.
-
 Nothing is revealed here: `steps` says what of this leaves.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 import numpy as np
 from scipy import special
 
 from fedcohort.algorithms.feedback import others, own
-from fedcohort.algorithms.feedback.others import Usual
+from fedcohort.algorithms.feedback.look import NONE, SITES, Around, Here, proper
 from fedcohort.arrays import Array
-from fedcohort.data.encode import Encoded
 
 #: The rules, by number.
 SHIFT, UNIT, SWAPPED, OFF, LABEL, HALF, EMPTY, CONSTANT, LEVEL, COPIES = range(10)
@@ -56,16 +44,12 @@ GAINED = 25.0
 #: By so much, in squared standard deviations, the turned sign fits a label better (odds of 20 to
 #: 1); so many standard errors r is below 0.
 TURNED, BELOW = 6.0, 0.75
-#: Missing: the share above the others' middle, and sd; a column without values above `NONE`.
-HALF_EMPTY, FAR, NONE = 0.25, 4.5, 0.9
+#: Missing: the share above the others' middle, and sd.
+HALF_EMPTY, FAR = 0.25, 4.5
 #: What happens by chance so rarely is named.
 CHANCE = 1e-4
 #: Copies: the least share of rows, and the multiple of what is expected.
 COPIED, TIMES = 0.01, 5.0
-#: Pairs of columns are known of so many rows at the others, for gains; of so many sites.
-ROWS, SITES = 50, 2
-#: Least eigenvalue of a matrix of correlations.
-LEAST = 0.02
 
 
 class Finding(NamedTuple):
@@ -83,148 +67,6 @@ class Finding(NamedTuple):
     other: int = -1
     size: float = 0.0
     more: float = 0.0
-
-
-class Gain(NamedTuple):
-    """A column that is not recorded, and eq. (4) with its interval."""
-
-    column: int
-    fall: float
-    low: float
-    high: float
-
-
-@dataclass(frozen=True)
-class Here:
-    """A site's own columns; p variables, numbers first, then codes; d columns of associations.
-
-    Attributes
-    ----------
-    rows : of the site.
-    known : of each variable (p,), values.
-    numbers : place and spread of each number.
-    distinct : of each variable, whether it has more than one value.
-    counts : of each code, rows by level.
-    pairs, x : see `own`.
-    two : whether the label is of two kinds.
-    copies, expected : rows that are copies, and by chance alone.
-    """
-
-    rows: int
-    min_cell: int
-    known: Array
-    numbers: list[own.Known]
-    distinct: Array
-    counts: list[Array]
-    pairs: own.Pairs
-    x: Array
-    two: bool
-    copies: int
-    expected: float
-
-    @classmethod
-    def of(cls, data: Encoded, x: Array, n_levels: Array, label: Array, min_cell: int) -> Self:
-        """Look at a site's rows; x (n, d) are the columns of `own.columns_of`."""
-        seen = [v[~np.isnan(v)] for v in data.numbers] + [c[c >= 0] for c in data.codes]
-        return cls(
-            rows=own.rows_of(data),
-            min_cell=min_cell,
-            known=np.array([len(v) for v in seen], np.int64),
-            numbers=[own.shown(v, min_cell) for v in data.numbers],
-            distinct=np.array([bool((v != v[:1]).any()) for v in seen], bool),
-            counts=[
-                np.bincount(c[c >= 0], minlength=k)
-                for c, k in zip(data.codes, n_levels.tolist(), strict=True)
-            ],
-            pairs=own.pairs(x, min_cell, own.events_of(data, label)),
-            x=x,
-            two=int(label[0]) == own.CODES,
-            copies=own.copies(data),
-            expected=own.by_chance(data),
-        )
-
-
-class Around:
-    """What the other sites voted, the site's own votes taken off.
-
-    Parameters
-    ----------
-    votes : the fields of `steps.Votes`; the rest as of `steps.compare`.
-    """
-
-    def __init__(
-        self,
-        votes: Mapping[str, Array],
-        centre: Array,
-        unit: Array,
-        n_levels: Array,
-        label: Array,
-        feature: Array,
-        factors: Array,
-        far: float,
-    ) -> None:
-        self.votes, self.centre, self.unit = votes, centre, unit
-        self.far, self.factors, self.labelled = far, factors, int(label[0]) != own.NO_LABEL
-        cells = range(len(centre))
-        self.place = [others.usual(self._values("place", j), others.PLACE) for j in cells]
-        self.spread = [others.usual(self._values("spread", j), others.SPREAD) for j in cells]
-        spans = [range(j, j + 1) for j in cells]
-        at = len(spans)
-        for k in n_levels.tolist():
-            spans.append(range(at, at + len(own.levels_of(k))))
-            at = spans[-1].stop
-        #: The columns of associations of each variable.
-        self.spans = spans
-        #: Which variables a model may use.
-        self.feature = feature
-
-    def _values(self, name: str, j: int) -> Array:
-        return others.value_of(others.cast(self.votes[name][j]))
-
-    def shares(self, name: str, j: int) -> Array:
-        """Return the other sites' shares (k,) of a variable, ascending."""
-        return others.cast(self.votes[name][j]) / others.SHARES
-
-    def off(self, j: int, place: float, spread: float, n: int) -> tuple[float, float]:
-        """Return a and b of a place and a spread, seen as if they were of number j."""
-        wide = spread / self.unit[j]
-        return (
-            _in_sd((place - self.centre[j]) / self.unit[j], self.place[j], 1.6 * wide / np.sqrt(n)),
-            _in_sd(float(np.log(wide)), self.spread[j], 1.2 / np.sqrt(n)),
-        )
-
-    def middle(self, j: int) -> tuple[float, float]:
-        """Return the other sites' place and spread of number j, in its unit."""
-        place = self.centre[j] + self.unit[j] * self.place[j].middle
-        return float(place), float(self.unit[j] * np.exp(self.spread[j].middle))
-
-    @property
-    def links(self) -> tuple[Array, Array]:
-        """Return mean and variance between sites of atanh r (d, d), NaN of fewer than two sites."""
-        k = self.votes["k"].astype(float)
-        few = k < 2
-        safe = np.where(few, 2.0, k)
-        mean = self.votes["z"] / safe
-        own_part = np.maximum(self.votes["z2"] - safe * mean**2, 0.0)
-        variance = (others.PRIOR * others.LINK**2 + own_part) / (others.PRIOR + safe - 1)
-        return np.where(few, np.nan, mean), variance
-
-    @property
-    def tells(self) -> Array:
-        """Return the columns (d,) whose association with the label enough rows and sites tell."""
-        return (self.votes["n"][-1] >= ROWS) & (self.votes["k"][-1] >= SITES)
-
-    @property
-    def r(self) -> Array:
-        """Correlations within the other sites, (d, d); 0 where there are none."""
-        n = self.votes["n"]
-        found = np.divide(self.votes["nr"], n, out=np.zeros(n.shape), where=n > 0)
-        np.fill_diagonal(found, 1.0)
-        return found
-
-
-def _in_sd(value: float, among: Usual, error: float) -> float:
-    return float((value - among.middle) / np.hypot(among.sd, error))
 
 
 def findings(here: Here, around: Around) -> list[Finding]:
@@ -449,70 +291,3 @@ def auc(score: Array, y: Array) -> float:
     zeros = np.bincount(order, y != 1)
     below = np.cumsum(zeros) - zeros / 2
     return float(ones @ below / (ones.sum() * zeros.sum()))
-
-
-def gains(here: Here, around: Around) -> list[Gain]:
-    """Return what each column that the site does not record would add, eq. (4)."""
-    if not around.labelled:
-        return []
-    recorded: list[int] = []
-    lacking: list[tuple[int, list[int]]] = []
-    of_y = around.votes["n"][-1]
-    for j, span in enumerate(around.spans):
-        told = [a for a in span if around.tells[a]]
-        if not around.feature[j] or not told:
-            continue
-        if 2 * here.known[j] >= here.rows:
-            recorded += told
-        elif here.known[j] <= (1 - NONE) * here.rows:
-            lacking.append((j, told))
-    r = around.r
-    out: list[Gain] = []
-    for j, more in lacking:
-        n = float(of_y[more].min())
-        p0, p1 = len(recorded), len(recorded) + len(more)
-        without, with_it = unexplained(r, recorded), unexplained(r, [*recorded, *more])
-        if n <= p1 + 3 or not 0 < with_it <= without:
-            continue
-        error = (n + p1) / (n - p1) * (n - p0) / (n + p0)
-        low, high = interval(1 - with_it / without, n, p1, len(more))
-        fall = 1 - with_it / without * error
-        out.append(Gain(j, float(round(fall, 3)), float(round(low, 3)), float(round(high, 3))))
-    return sorted(out, key=lambda g: -g.fall)
-
-
-def interval(part: float, n: float, p: int, q: int) -> tuple[float, float]:
-    """Return 95 % limits of the share of the rest that q of p columns explain, seen as `part`."""
-    z, half = float(own.fisher(np.sqrt(np.array(part)))), 1.96 / np.sqrt(n - p - 3)
-    low, high = np.tanh(max(z - half, 0.0)) ** 2, np.tanh(z + half) ** 2
-    if q > 1:
-        x = (n - p - 1) * part / (1 - part)
-        ends = [
-            float(special.chndtrinc(x, q, level)) if special.chdtr(q, x) > level else 0.0
-            for level in (0.975, 0.025)
-        ]
-        low, high = min(low, ends[0] / (ends[0] + n)), max(high, ends[1] / (ends[1] + n))
-    return float(low), float(high)
-
-
-def unexplained(r: Array, used: list[int]) -> float:
-    """Return 1 − R² of the last column on some of the others, from correlations r (d, d)."""
-    if not used:
-        return 1.0
-    part = proper(r, [*used, len(r) - 1])
-    of_y = part[:-1, -1]
-    return float(1 - np.linalg.solve(part[:-1, :-1], of_y) @ of_y)
-
-
-def proper(r: Array, used: list[int]) -> Array:
-    """Return the correlations of some columns, made those of some table.
-
-    Each was of other rows, and of other sites, so that together they may be those of none:
-    eigenvalues below `LEAST` are lifted to it.
-    """
-    value, vector = np.linalg.eigh(r[np.ix_(used, used)])
-    if value[0] >= LEAST:
-        return r[np.ix_(used, used)]
-    found = (vector * np.maximum(value, LEAST)) @ vector.T
-    sd = np.sqrt(np.diag(found))
-    return found / np.outer(sd, sd)

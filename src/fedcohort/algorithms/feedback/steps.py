@@ -13,7 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from fedcohort.algorithms.feedback import others, own, rules
+from fedcohort.algorithms.feedback import gains, others, own, rules
+from fedcohort.algorithms.feedback.look import Around, Here
 from fedcohort.algorithms.feedback.settings import LEAST_FAR
 from fedcohort.algorithms.feedback.words import UNITS
 from fedcohort.arrays import Array
@@ -214,13 +215,13 @@ def compare(
     )  # fmt: skip
     mine: dict[str, Any] = vars(votes_of(data, centre, unit, n_levels, label, m))
     rest = {name: total - mine[name] for name, total in vars(every).items()}
-    around = rules.Around(rest, centre, unit, n_levels, label, feature, factors, far)
+    around = Around(rest, centre, unit, n_levels, label, feature, factors, far)
     own_columns = own.columns_of(data, n_levels, label, m)
-    here = rules.Here.of(data, own_columns, n_levels, label, m)
-    return told(False, rules.findings(here, around), rules.gains(here, around))
+    here = Here.of(data, own_columns, n_levels, label, m)
+    return told(False, rules.findings(here, around), gains.gains(here, around))
 
 
-def told(few: bool, found: list[rules.Finding], gained: list[rules.Gain]) -> Told:
+def told(few: bool, found: list[rules.Finding], gained: list[gains.Gain]) -> Told:
     """Return the message of findings and gains."""
 
     def whole(values: list[int]) -> Array:
