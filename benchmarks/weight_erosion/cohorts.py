@@ -9,6 +9,9 @@ of them, which are no hospitals. Heart: four hospitals.
 A user's rows are halved anew by each seed: the first 1 + ⌊n/2⌋ shuffled rows are the test, and
 other sites have all their rows (of the heart data, the split HALVES). FLamby is that of its
 authors: every hospital has its training rows alone.
+
+Survival is the MDS cohort again, with times to death or the end of follow-up, of all patients whose
+time is known; splits and covariates as before, of other rows.
 """
 
 from __future__ import annotations
@@ -16,12 +19,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from fedcohort.arrays import Array
-from fedcohort.data.tables import LabelledTable
+from fedcohort.data.tables import LabelledTable, SurvivalTable
 
 #: The value of `minor` where an age is not known (the paper's).
 UNKNOWN_MINOR = 0.201
@@ -49,8 +53,8 @@ class Case:
     seed: int
     user: str
     features: tuple[str, ...]
-    sites: Mapping[str, LabelledTable]
-    test: LabelledTable
+    sites: Mapping[str, Any]
+    test: Any
     rate: float
     batch: int = 0
 
@@ -77,7 +81,8 @@ class Case:
 def titanic(path: Path, seeds: Sequence[int]) -> Iterator[Case]:
     """Yield every agent as user, of both splits."""
     raw = pd.read_csv(path)
-    x, y, age = _titanic_features(raw), raw.survived.to_numpy(float), raw.age.to_numpy(float)
+    age = raw.age.to_numpy(float)
+    table = LabelledTable(_titanic_features(raw), raw.survived.to_numpy(float))
     names = ("fare", "female", "port C", "port Q", "alone", "class 1", "class 2", "age", "minor")
     groups = np.where(np.isnan(age), 3, np.digitize(age, TITANIC_AGES))
     for seed in seeds:
@@ -85,18 +90,35 @@ def titanic(path: Path, seeds: Sequence[int]) -> Iterator[Case]:
             rows = by_age(groups, split, np.random.default_rng((278, seed)))
             agents = {f"agent{k}": part for k, part in enumerate(rows)}
             for user in agents:
-                sites, test = halved(x, y, agents, user)
+                sites, test = halved(table, agents, user)
                 yield Case("titanic", split, seed, user, names, sites, test, 3.0, batch)
 
 
 def mds(path: Path, seeds: Sequence[int]) -> Iterator[Case]:
-    """Yield every site as user, of three splits."""
+    """Yield every site as user, of three splits: death within two years."""
     raw = pd.read_csv(path, low_memory=False)
     time = pd.to_numeric(raw.os_years, errors="coerce")
     dead = raw.os_event.eq(1) & time.le(YEARS)
     known = time.gt(0) & (dead | time.gt(YEARS)) & raw.age.notna()
     raw, y = raw[known].reset_index(drop=True), dead[known].to_numpy(float)
     names, x = _mds_features(raw)
+    yield from _mds_cases("mds", raw, names, LabelledTable(x, y), seeds)
+
+
+def survival(path: Path, seeds: Sequence[int]) -> Iterator[Case]:
+    """Yield every site as user, of three splits: time to death."""
+    raw = pd.read_csv(path, low_memory=False)
+    time = pd.to_numeric(raw.os_years, errors="coerce")
+    known = time.gt(0) & raw.os_event.isin((0, 1)) & raw.age.notna()
+    raw, time = raw[known].reset_index(drop=True), time[known].to_numpy(float)
+    names, x = _mds_features(raw)
+    table = SurvivalTable(x, time, raw.os_event.eq(1).to_numpy())
+    yield from _mds_cases("survival", raw, names, table, seeds)
+
+
+def _mds_cases(
+    cohort: str, raw: pd.DataFrame, names: tuple[str, ...], table: Any, seeds: Sequence[int]
+) -> Iterator[Case]:
     groups = np.digitize(raw.age, np.array(MDS_AGES) + 0.99)
     batches = raw.id_block.value_counts()
     large = sorted(batches.index[batches >= LARGE])
@@ -108,8 +130,8 @@ def mds(path: Path, seeds: Sequence[int]) -> Iterator[Case]:
             else:
                 sites = {f"agent{k}": part for k, part in enumerate(by_age(groups, split, rng))}
             for user in sites:
-                own, test = halved(x, y, sites, user)
-                yield Case("mds", split, seed, user, names, own, test, 1.0)
+                own, test = halved(table, sites, user)
+                yield Case(cohort, split, seed, user, names, own, test, 1.0)
 
 
 def heart(path: Path, seeds: Sequence[int]) -> Iterator[Case]:
@@ -138,23 +160,23 @@ def heart(path: Path, seeds: Sequence[int]) -> Iterator[Case]:
             for c, rows in raw.groupby("centre").groups.items()
         }
         for user in every:
-            sites, test = halved(x, y, every, user)
+            sites, test = halved(LabelledTable(x, y), every, user)
             yield Case("heart", "HALVES", seed, user, names, sites, test, 1.0)
 
 
 HEART = ("age", "trestbps", "chol", "thalach", "oldpeak")
-COHORTS = {"titanic": titanic, "heart": heart, "mds": mds}
+COHORTS = {"titanic": titanic, "heart": heart, "mds": mds, "survival": survival}
 
 
-def halved(
-    x: Array, y: Array, rows: Mapping[str, Array], user: str
-) -> tuple[dict[str, LabelledTable], LabelledTable]:
+def halved(table: Any, rows: Mapping[str, Array], user: str) -> tuple[dict[str, Any], Any]:
     """Return the tables to train with, and the user's test; `rows` are shuffled."""
     cut = 1 + len(rows[user]) // 2
     kept = {**rows, user: rows[user][cut:]}
-    test = rows[user][:cut]
-    tables = {site: LabelledTable(x[part], y[part]) for site, part in kept.items()}
-    return tables, LabelledTable(x[test], y[test])
+
+    def take(part: Array) -> Any:
+        return type(table)(*(None if column is None else column[part] for column in table))
+
+    return {site: take(part) for site, part in kept.items()}, take(rows[user][:cut])
 
 
 def by_age(groups: Array, split: str, rng: np.random.Generator) -> list[Array]:

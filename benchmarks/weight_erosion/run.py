@@ -1,7 +1,7 @@
 """Weight Erosion and other personalised models of three data sets, every site as the user.
 
     python benchmarks/weight_erosion/run.py --out DIR [--titanic FILE] [--heart FILE] [--mds FILE]
-        [--parts paper erosion baselines ranks] [--seeds 20] [--start 0]
+        [--survival FILE] [--parts paper erosion baselines ranks] [--seeds 20] [--start 0]
     python benchmarks/weight_erosion/run.py --check --titanic FILE
 
 Logistic regression with a penalty of 1e-3, from a start at 0, which is the paper's linear layer of
@@ -13,10 +13,12 @@ two outputs with log-softmax. `cohorts.py` says which rows are whose. Parts:
   gradient (the paper's) and against noise; each also with the labels of the next site flipped, and
   with 5 folds of the user's training rows, by which `show.py` chooses p_d. And the optima: Global
   of all rows, Local of the user's; p_d 0 is the mean of sites' losses.
-- `baselines`: method `personal`, its ways.
+- `baselines`: method `personal`, its ways, after some of their rounds.
 - `ranks`: methods `ndoye` and `influence`, and where they put a site whose labels are flipped; with
   the covariates `FEW`, as sites tell nothing where fewer than `min_cell` rows of an outcome have a
   value of a covariate.
+- of `--survival` (the file of `--mds`) there is one part: Cox models by `weight_erosion` and the
+  ways of `personal`, by the C-index of the user's test.
 
 The first two are by `loop.py`, which `--check` holds against `fedcohort.training.erosion` for one
 seed: that fits one setting in seconds, where folds and settings make 60 fits of each user.
@@ -37,12 +39,14 @@ from cohorts import COHORTS, Case, titanic
 from loop import FOLDS, L2, Judged, erode, fold_of, judged, optimum
 
 from fedcohort.arrays import Array
-from fedcohort.data.tables import LabelledTable
+from fedcohort.data.tables import LabelledTable, SurvivalTable
+from fedcohort.metrics.concordance import harrell
 from fedcohort.models.network import Mlp
 from fedcohort.protocol import FedcohortError, Task, registry
 from fedcohort.protocol.host import Host
 from fedcohort.runtime.local import local
 from fedcohort.training import erosion
+from fedcohort.training.personal import PARTED
 from fedcohort.training.plan import Plan
 
 sys.path.append(str(Path(__file__).parents[1]))
@@ -58,15 +62,23 @@ PAPER = {
     "Global, 0.07": (0.07, 0.0), "Global, 3": (3.0, 0.0), "Local, 3": (3.0, 0.0),
     "Erosion, 3": (3.0, 0.01),
 }  # fmt: skip
-#: Arm → settings of `personal`.
-WAYS: dict[str, dict[str, Any]] = {
-    "finetune": {"way": "finetune"},
-    "own intercept": {"way": "fedper"},
-    "ditto": {"way": "ditto"},
-    "apfl": {"way": "apfl"},
-    "cluster": {"way": "cluster"},
+#: Ways of `personal`, with settings as they are by default, and their rounds.
+WAYS = ("local", "global", "finetune", "fedper", "fedrep", "ditto", "apfl", "cluster")
+WAY_ROUNDS = 60
+#: Of a Cox model, which has no intercept, what is a site's own in fedper and fedrep.
+OWN = ("age",)
+#: Arm → settings of `weight_erosion`, of Cox models.
+COX_EROSION: dict[str, dict[str, Any]] = {
+    "gradient": {"against": "gradient", "p_d": 0.001},
+    "noise": {"against": "noise", "p_d": 0.1},
 }
 
+
+#: Rows → kind of task, outcome, model.
+TASKS: dict[type, tuple[Any, str, str]] = {
+    LabelledTable: ("classification", "binary", "logistic"),
+    SurvivalTable: ("survival", "survival", "cox"),
+}
 
 #: Covariates of `ranks`, where not all.
 FEW = {
@@ -145,24 +157,47 @@ def fitted(case: Case, method: str, settings: dict[str, Any]) -> Any:
     entry = registry.find(method)
     hosts = [Host(name, table, entry.steps, case.seed) for name, table in case.sites.items()]
     fed = local(hosts, secure="false", quorum=0.5)
-    task = Task(kind="classification", features=case.features, outcome="binary", seed=case.seed)
-    config = entry.configure({"user": case.user, "model": "logistic", "l2": L2, **settings})
+    kind, outcome, model = TASKS[type(case.test)]
+    task = Task(kind=kind, features=case.features, outcome=outcome, seed=case.seed)
+    config = entry.configure({"user": case.user, "model": model, "l2": L2, **settings})
     return entry.fit(fed, config, task)
 
 
-def answers(model: Any, test: LabelledTable) -> float:
-    """Return the share of rows that a model is right about."""
-    return float(((np.asarray(model.predict(test.x)) > 0.5) == (test.y > 0)).mean())
+def judge(model: Any, test: Any) -> float:
+    """Return the share of rows that a model is right about; of times to an event, its C-index."""
+    told = np.asarray(model.predict(test.x))
+    if isinstance(test, SurvivalTable):
+        return harrell(told, test.time, test.event)
+    return float(((told > 0.5) == (test.y > 0)).mean())
+
+
+def ways(case: Case, given: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the ways of method `personal`."""
+    rounds = [r for r in SHOWN if r <= WAY_ROUNDS]
+    shared = {"rounds": WAY_ROUNDS, "keep_rounds": rounds[:-1], **given}
+    for way in WAYS:
+        own = {"own_features": OWN} if way in PARTED and case.cohort == "survival" else {}
+        try:
+            model = fitted(case, "personal", {"way": way, **shared, **own})
+        except FedcohortError as error:
+            yield way, {"failed": f"{type(error).__name__}: {error}"}
+            continue
+        seen = [judge(model.at_round(r), case.test) for r in rounds]
+        yield way, {"last": seen[-1], "accuracy": seen}
 
 
 def baselines(case: Case) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield the ways of method `personal`."""
-    for arm, settings in WAYS.items():
-        given = {"rounds": 60, "learning_rate": case.rate / 2, **settings}
-        try:
-            yield arm, {"last": answers(fitted(case, "personal", given), case.test)}
-        except FedcohortError as error:
-            yield arm, {"failed": f"{type(error).__name__}: {error}"}
+    yield from ways(case, {"learning_rate": case.rate / 2})
+
+
+def cox(case: Case) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield Cox models of the same patients: method `personal`, and Weight Erosion."""
+    for arm, settings in COX_EROSION.items():
+        given = {"visit": "full", "rounds": ROUNDS, "learning_rate": 1.0, "p_s": REUSE, **settings}
+        model = fitted(case, "weight_erosion", given)
+        yield arm, {"last": judge(model, case.test), "alpha": dict(model.alpha)}
+    yield from ways(case, {"learning_rate": 0.5})
 
 
 def ranks(case: Case) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -177,15 +212,19 @@ def ranks(case: Case) -> Iterator[tuple[str, dict[str, Any]]]:
                 yield name, {"failed": f"{type(error).__name__}: {error}"}
                 continue
             order = [row["site"] for row in getattr(model, listed)]
-            yield name, {"last": answers(model, of.test), "order": order,
+            yield name, {"last": judge(model, of.test), "order": order,
                          "flipped": case.next_site, "left_out": list(model.left_out)}  # fmt: skip
 
 
-PARTS = {"paper": paper, "erosion": eroded, "baselines": baselines, "ranks": ranks}
+PARTS = {
+    "paper": paper, "erosion": eroded, "baselines": baselines, "ranks": ranks, "cox": cox,
+}  # fmt: skip
+#: Those of two classes.
+CLASSES = tuple(part for part in PARTS if part != "cox")
 #: The last arm of each part: a case with it is done.
 LAST = {
-    "paper": "Erosion, 3", "erosion": "flipped, noise", "baselines": [*WAYS][-1],
-    "ranks": "influence, flipped",
+    "paper": "Erosion, 3", "erosion": "flipped, noise", "baselines": WAYS[-1],
+    "ranks": "influence, flipped", "cox": WAYS[-1],
 }  # fmt: skip
 
 
@@ -226,7 +265,7 @@ def main() -> int:
     for cohort in COHORTS:
         parser.add_argument(f"--{cohort}", type=Path)
     parser.add_argument("--out", type=Path)
-    parser.add_argument("--parts", nargs="+", choices=PARTS, default=[*PARTS])
+    parser.add_argument("--parts", nargs="+", choices=CLASSES, default=[*CLASSES])
     parser.add_argument("--seeds", type=int, default=20)
     parser.add_argument("--start", type=int, default=0, help="the first seed")
     parser.add_argument("--check", action="store_true")
@@ -240,7 +279,7 @@ def main() -> int:
             continue
         book = Book(given.out / f"{cohort}.jsonl")
         for case in cases(path, range(given.start, given.start + given.seeds)):
-            for part in given.parts:
+            for part in given.parts if cohort != "survival" else ("cox",):
                 of = {"split": case.split, "seed": case.seed, "user": case.user}
                 if not book.lacks({**of, "arm": LAST[part]}):
                     continue

@@ -17,7 +17,7 @@ from fedcohort.protocol import Refused, ReplyRejected, SettingError, VerbRefused
 from fedcohort.protocol.host import Host
 from fedcohort.protocol.step import entropy
 from fedcohort.runtime.local import local
-from fedcohort.training import erosion
+from fedcohort.training import erosion, slopes
 from fedcohort.training.erosion import (
     Distance,
     Erosion,
@@ -78,7 +78,7 @@ def by_numpy(data, *, user="a", batch, by=BY, there=lambda r, site: True):
             n = len(data[s].x)
             rows = np.arange(n)
             if batch and batch < n:
-                draw = (*entropy(SEED, s, 0)[:2], r, erosion.TAG)
+                draw = (*entropy(SEED, s, 0)[:2], r, slopes.TAG)
                 rows = np.sort(np.random.default_rng(draw).choice(n, batch, replace=False))
             g[s] = mean_gradient(theta, data[s], rows)
         late = np.median([1.0, *alpha.values()])
@@ -114,7 +114,7 @@ def test_it_is_algorithm_1_in_plain_numpy_every_weight_of_every_round(visit):
 
 def spread(x, y, theta, site):
     """v of eq. (4), of all rows, a plain loop over the parts."""
-    draw = (*entropy(SEED, site, 0)[:2], erosion.PARTS_TAG)
+    draw = (*entropy(SEED, site, 0)[:2], slopes.PARTS_TAG)
     order = np.random.default_rng(draw).permutation(len(y))
     means = []
     for part in np.array_split(order, 10):

@@ -23,12 +23,10 @@ and takes no weight.
 
     d_i = max(0, ‖g_i − g_0‖² − 2 (v_i + v_0)) / v_0                                      (4)
 
-v is the variance of a mean gradient: with those g_k of its rows in K parts of nearly equal size and
-their mean ḡ, Σ_k ‖g_k − ḡ‖²/(K (K − 1)); or with those of all rows but part k, where a loss is no
-mean over rows (Cox), times (K − 1)², the jackknife, which of a mean is the same. Chance alone makes
-a distance² of v_i + v_0 on average: of one population, twice that is rare. So a site keeps its
-weight until it differs by more than is left open by its and the user's rows, however few it has,
-and also where ‖g_0‖ → 0. This is not the paper's.
+v is the variance of a mean gradient, eq. (1) of `slopes`. Chance alone makes a distance² of
+v_i + v_0 on average: of one population, twice that is rare. So a site keeps its weight until it
+differs by more than is left open by its and the user's rows, however few it has, and also where
+‖g_0‖ → 0. This is not the paper's.
 
 Revealed, each round: `Slope`, the user's own gradient, to the coordinator and to all sites, and its
 loss, and v_0 where it is asked; `Distance` of each other site, and with it α_i, to all;
@@ -54,7 +52,6 @@ from typing import Any
 import numpy as np
 
 from fedcohort.arrays import Array
-from fedcohort.models.network import network
 from fedcohort.protocol import (
     Federation,
     NotConverged,
@@ -66,17 +63,12 @@ from fedcohort.protocol import (
     per_site,
     summed,
 )
-from fedcohort.training.local import penalise, train
 from fedcohort.training.plan import Plan
 from fedcohort.training.reach import length
-from fedcohort.training.rows import Rows, rows_of
+from fedcohort.training.slopes import slope_of, spread_of
 
-#: What a site computes in a round; see the header.
-VISITS = ("batch", "full", "local")
 #: What a distance is measured by: eqs. (1) and (4).
 AGAINST = ("gradient", "noise")
-#: Parts of a site's rows that v of eq. (4) is found by.
-PARTS = 10
 #: Distances² up to so many times what chance alone makes cost nothing, eq. (4).
 CHANCE = 2.0
 #: Least v_0, as a part of ‖g_0‖².
@@ -87,9 +79,6 @@ FLAT, ROUNDING = 1e-9, 1e-14
 HIDDEN, HEAVY = 2, 0.01
 #: Room for rounding where a gradient's length is held against its distance.
 ROOM = 1e-6
-
-#: What a round's batch is drawn with, beside study seed, site and round; and the parts, by these.
-TAG, PARTS_TAG = 0x65726F64, 0x70617274
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -272,65 +261,6 @@ def weigh_slope(
     return nothing if found is None else Weighed(alpha * found[0], np.array(alpha))
 
 
-def slope_of(
-    site: Site[Any, None], theta: Array, plan: str, visit: str, rate: float, draw: int, least: int
-) -> tuple[Array, float] | None:
-    """Return g_i (P,) of a round, and the loss there; None of rows that can teach nothing.
-
-    Parameters
-    ----------
-    visit : one of `VISITS`. rate : η, of a `local` one.
-    draw : number of the round, with which a batch is drawn: the same rows in all calls of a round.
-    least : fewest rows that are told of.
-    """
-    p = Plan.of(plan)
-    every, rows = _rows_in(site, p, visit, draw)
-    if len(every.x) < max(least, 1) or not rows.informative:
-        return None
-    if visit == "local":
-        left, loss = train(theta, rows, p, rate, (*site.entropy[:2], draw, TAG))
-        return (theta - left) / rate, loss
-    net = network(p.network, p.dtype, p.device)
-    net.load(theta)
-    loss = rows.pull(net) + penalise(net, p)
-    return net.gradient(), loss
-
-
-def spread_of(site: Site[Any, None], theta: Array, plan: str, visit: str, draw: int) -> float:
-    """Return v of eq. (4), of the rows that g_i is of: the same parts in all calls of a round."""
-    p = Plan.of(plan)
-    _, rows = _rows_in(site, p, visit, draw)
-    order = np.random.default_rng((*site.entropy[:2], PARTS_TAG)).permutation(len(rows.x))
-    parts = min(PARTS, len(order))
-    if parts < 2:
-        return 0.0
-    net = network(p.network, p.dtype, p.device)
-    net.load(theta)
-    found, without = np.zeros((parts, len(theta))), p.loss == "cox"
-    for k, numbers in enumerate(np.array_split(order, parts)):
-        taken = np.setdiff1d(order, numbers) if without else np.sort(numbers)
-        part = rows.take(taken)
-        if part.informative:
-            part.pull(net)
-            found[k] = net.gradient()
-    scale = (parts - 1) / parts if without else 1.0 / (parts * (parts - 1))
-    return float(((found - found.mean(axis=0)) ** 2).sum() * scale)
-
-
-def _rows_in(site: Site[Any, None], plan: Plan, visit: str, draw: int) -> tuple[Rows, Rows]:
-    """Return all rows of a site, and those that a round is about."""
-    entropy = (*site.entropy[:2], draw, TAG)
-    every = rows_of(site.data, plan, entropy)
-    if visit == "batch" and 0 < plan.batch_size < len(every.x):
-        return every, every.take(batch_of(len(every.x), plan.batch_size, entropy))
-    return every, every
-
-
-def batch_of(n: int, size: int, entropy: tuple[int, ...]) -> Array:
-    """Return so many of n rows, by number, in increasing order."""
-    return np.sort(np.random.default_rng(entropy).choice(n, size, replace=False))
-
-
 # coordinator --------------------------------------------------------------------------
 
 
@@ -370,7 +300,7 @@ def train_eroding(
     Parameters
     ----------
     user : name of the site that the model is for; "" for the only one.
-    rate : η > 0. visit : one of `VISITS`.
+    rate : η > 0. visit : one of `slopes.VISITS`.
     min_cell : fewest rows of a site that takes part.
     after : told θ after each step.
 

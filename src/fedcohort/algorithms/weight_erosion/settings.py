@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from fedcohort.models.layers import ACTIVATIONS
 from fedcohort.models.predictor import MODELS, model_of, rate_of, spec_of
 from fedcohort.protocol import Task, check_settings, setting
-from fedcohort.training.erosion import AGAINST, VISITS, Erosion
+from fedcohort.training.erosion import AGAINST, Erosion
 from fedcohort.training.plan import Plan
+from fedcohort.training.slopes import VISITS
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,0 +1,92 @@
+"""The gradient of a site's rows in a round of Weight Erosion, and how much chance is in it.
+
+g of a batch (`batch`), or of all rows (`full`), or (θ − θ')/η where θ' is what some passes of
+gradient descent make of θ (`local`); the same rows in all calls of a round. v is the variance of
+such a mean gradient: with those g_k of its rows in K parts of nearly equal size and their mean ḡ,
+
+    v = Σ_k ‖g_k − ḡ‖²/(K (K − 1))                                                        (1)
+
+or with those of all rows but part k, where a loss is no mean over rows (Cox), times (K − 1)², the
+jackknife, which of a mean is the same.
+
+Nothing is revealed here: `erosion` says what of this leaves.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from fedcohort.arrays import Array
+from fedcohort.models.network import network
+from fedcohort.protocol import Site
+from fedcohort.training.local import penalise, train
+from fedcohort.training.plan import Plan
+from fedcohort.training.rows import Rows, rows_of
+
+#: What a site computes in a round; see the header.
+VISITS = ("batch", "full", "local")
+#: K of eq. (1).
+PARTS = 10
+#: What a round's batch is drawn with, beside study seed, site and round; and the parts, by these.
+TAG, PARTS_TAG = 0x65726F64, 0x70617274
+
+
+def slope_of(
+    site: Site[Any, None], theta: Array, plan: str, visit: str, rate: float, draw: int, least: int
+) -> tuple[Array, float] | None:
+    """Return g_i (P,) of a round, and the loss there; None of rows that can teach nothing.
+
+    Parameters
+    ----------
+    visit : one of `VISITS`. rate : η, of a `local` one.
+    draw : number of the round, with which a batch is drawn: the same rows in all calls of a round.
+    least : fewest rows that are told of.
+    """
+    p = Plan.of(plan)
+    every, rows = _rows_in(site, p, visit, draw)
+    if len(every.x) < max(least, 1) or not rows.informative:
+        return None
+    if visit == "local":
+        left, loss = train(theta, rows, p, rate, (*site.entropy[:2], draw, TAG))
+        return (theta - left) / rate, loss
+    net = network(p.network, p.dtype, p.device)
+    net.load(theta)
+    loss = rows.pull(net) + penalise(net, p)
+    return net.gradient(), loss
+
+
+def spread_of(site: Site[Any, None], theta: Array, plan: str, visit: str, draw: int) -> float:
+    """Return v of eq. (1), of the rows that g_i is of: the same parts in all calls of a round."""
+    p = Plan.of(plan)
+    _, rows = _rows_in(site, p, visit, draw)
+    order = np.random.default_rng((*site.entropy[:2], PARTS_TAG)).permutation(len(rows.x))
+    parts = min(PARTS, len(order))
+    if parts < 2:
+        return 0.0
+    net = network(p.network, p.dtype, p.device)
+    net.load(theta)
+    found, without = np.zeros((parts, len(theta))), p.loss == "cox"
+    for k, numbers in enumerate(np.array_split(order, parts)):
+        taken = np.setdiff1d(order, numbers) if without else np.sort(numbers)
+        part = rows.take(taken)
+        if part.informative:
+            part.pull(net)
+            found[k] = net.gradient()
+    scale = (parts - 1) / parts if without else 1.0 / (parts * (parts - 1))
+    return float(((found - found.mean(axis=0)) ** 2).sum() * scale)
+
+
+def _rows_in(site: Site[Any, None], plan: Plan, visit: str, draw: int) -> tuple[Rows, Rows]:
+    """Return all rows of a site, and those that a round is about."""
+    entropy = (*site.entropy[:2], draw, TAG)
+    every = rows_of(site.data, plan, entropy)
+    if visit == "batch" and 0 < plan.batch_size < len(every.x):
+        return every, every.take(batch_of(len(every.x), plan.batch_size, entropy))
+    return every, every
+
+
+def batch_of(n: int, size: int, entropy: tuple[int, ...]) -> Array:
+    """Return so many of n rows, by number, in increasing order."""
+    return np.sort(np.random.default_rng(entropy).choice(n, size, replace=False))
