@@ -194,19 +194,6 @@ def _enough(points: int, k: int) -> None:
         raise ValueError(f"{points} centroids give no {k} clusters.")
 
 
-def adjusted_rand(table: Array) -> float:
-    """Return the adjusted Rand index of two partitions from their table of counts (a, b)."""
-
-    def pairs(counts: Array) -> float:
-        return float((counts * (counts - 1.0)).sum() / 2.0)
-
-    same, rows, columns = pairs(table), pairs(table.sum(axis=1)), pairs(table.sum(axis=0))
-    every = pairs(table.sum(keepdims=True))
-    expected = rows * columns / every if every else 0.0
-    most = (rows + columns) / 2.0
-    return 1.0 if most == expected else (same - expected) / (most - expected)
-
-
 def least_difference(table: Array) -> float:
     """Return the fewest rows, above 0, that unions of clusters of two partitions do not share.
 

@@ -39,7 +39,8 @@ from typing import Any
 import numpy as np
 
 from fedcohort.arrays import Array
-from fedcohort.numerics.centroids import adjusted_rand, kmeans
+from fedcohort.metrics.clusters import adjusted_rand
+from fedcohort.numerics.centroids import kmeans
 from fedcohort.protocol import Row, SettingError, Site, check_all_answered, message, summed
 from fedcohort.training.lloyd import Found
 from fedcohort.training.partition import Cells, count
@@ -210,7 +211,7 @@ def by_consensus(
         agreed: list[float] = []
         for rest in left:
             cells = Cells.around(fit(rest, k).centroids)
-            agreed.append(adjusted_rand(count(fed, cells, all_in, space).flow))
+            agreed.append(float(adjusted_rand(count(fed, cells, all_in, space).flow)))
         table.append({"k": k, "agreement": float(np.mean(agreed)), "least": min(agreed)})
     best = max(row["agreement"] for row in table)
     k = max(row["k"] for row in table if row["agreement"] >= best - MARGIN)
