@@ -14,7 +14,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.cluster import KMeans
-from sklearn.metrics import adjusted_rand_score
 
 from fedcohort.numerics import centroids as c
 
@@ -146,18 +145,6 @@ def test_a_tie_goes_to_the_first_centroid_wherever_the_row_stands():
     x = np.full((20000, 1), 0.2)
     x[::2] = 0.3
     assert_array_equal(c.nearest(x, at), np.tile([1, 0], 10000))
-
-
-partitions = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), min_size=1, max_size=40)
-
-
-@given(partitions)
-def test_the_adjusted_rand_index_is_scikit_learns(pairs):
-    table = np.zeros((4, 4))
-    for i, j in pairs:
-        table[i, j] += 1
-    one, other = zip(*pairs, strict=True)
-    assert_allclose(c.adjusted_rand(table), adjusted_rand_score(one, other), atol=1e-12)
 
 
 @given(st.lists(st.integers(0, 9), min_size=9, max_size=9))
