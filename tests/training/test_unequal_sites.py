@@ -110,3 +110,29 @@ def test_a_small_site_of_one_class_is_believed_where_visits_end_near_an_optimum(
     """Its 40 steps come as far as the 260 of others: lengths that end do not grow with steps."""
     assert not trained_in_batches(one_sided())
     assert trained_in_batches(one_sided(), forged=30.0) == {"s"}
+
+
+def nearly_converged(forged=0.0):
+    """Return who is refused where 23 rows of one class stand beside 500 others at their optimum."""
+    made = {}
+    for name, n in {"c": 200, "h": 170, "s": 23, "v": 130}.items():
+        rng = np.random.default_rng(n)
+        x = rng.normal(size=(n, 6))
+        made[name] = LabelledTable(x, (rng.random(n) < expit(x @ np.ones(6))).astype(float))
+    made["s"] = LabelledTable(made["s"].x, np.ones(23))
+    transport = Forging([Host(name, table, STEPS) for name, table in made.items()])
+    transport.liar, transport.times = ("s", forged) if forged else ("", 1.0)
+    fed = Coordinator(transport, quorum=0.5, secure="false")
+    plan = Plan(
+        network=Mlp(inputs=6, hidden=()).spec, loss="logistic", epochs=2, optimiser="sgd", l2=0.001
+    )
+    server = Server.at(np.zeros(7), rate=1.0, beta1=0.9, beta2=0.99, tau=1e-3)
+    schedule = Schedule(rounds=60, learning_rate=0.5, lr_rule="constant")
+    averaging(fed, plan, schedule, fedavg, server, lambda theta: 0.0)
+    return {site for _, site in fed.missing}
+
+
+def test_a_small_site_that_stands_against_all_others_near_their_optimum_is_believed():
+    """There updates cancel in the mean by rows: its own is as much longer as it has fewer."""
+    assert not nearly_converged()
+    assert nearly_converged(forged=100.0) == {"s"}

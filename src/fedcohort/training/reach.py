@@ -31,6 +31,11 @@ A visit that comes near to the optimum of a site's own rows ends there, in howev
 lengths do not grow with S, and by (4) alone a small site unlike the others would seem too far. So
 lengths are compared both as they are and beside S^¾, and an update is too long that is so in both.
 
+Near convergence updates cancel in their mean, Σ_k n_k (θ_k − θ) ≈ 0, so that a small site unlike
+the others is as many times as far as it has fewer rows, without bound. Where models are averaged,
+the n_k ‖θ_k − θ‖ are therefore compared as well, what a site can do to the mean; and an update is
+too long that is so in all three. A site that says it has fewer rows counts for less there.
+
 Nothing is revealed: these are checks of what a site replied.
 """
 

@@ -60,9 +60,10 @@ class Update:
             return WEIGHTLESS
         return leap(lambda: self._length(asked), asked, self.rows)
 
-    def moved(self, asked: Mapping[str, Any]) -> tuple[float, float]:
-        """Return ‖θ_k − θ‖, and that beside the number of steps; see `training.reach`."""
-        return paces(self._length(asked), asked, self.rows)
+    def moved(self, asked: Mapping[str, Any]) -> tuple[float, ...]:
+        """Return ‖θ_k − θ‖, that beside the number of steps, and n_k times it; see `reach`."""
+        far = self._length(asked)
+        return (*paces(far, asked, self.rows), float(self.rows) * far)
 
     def _length(self, asked: Mapping[str, Any]) -> float:
         return length(self.theta / self.rows - asked["theta"]) if self.rows else 0.0
