@@ -149,14 +149,10 @@ def eroded(case: Case) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def fitted(case: Case, method: str, settings: dict[str, Any]) -> Any:
-    """Return a method's model.
-
-    Half of the sites are enough in a round: of Switzerland, where nearly all rows are of one class,
-    updates of local training are long enough to be taken for a wrong scale, and left out.
-    """
+    """Return a method's model."""
     entry = registry.find(method)
     hosts = [Host(name, table, entry.steps, case.seed) for name, table in case.sites.items()]
-    fed = local(hosts, secure="false", quorum=0.5)
+    fed = local(hosts, secure="false")
     kind, outcome, model = TASKS[type(case.test)]
     task = Task(kind=kind, features=case.features, outcome=outcome, seed=case.seed)
     config = entry.configure({"user": case.user, "model": model, "l2": L2, **settings})
