@@ -39,7 +39,7 @@ STUDY: dict[str, Any] = {
     },
     "arms": [{"method": "cox", "scale": "none"}],
     "bounds": ["isolated"],
-    "evaluate": {"test_fraction": 0.25, "repeats": 2},
+    "evaluate": {"test_fraction": 0.25, "repeats": 1},
 }  # fmt: skip
 
 

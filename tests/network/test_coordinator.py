@@ -68,10 +68,10 @@ def hall(tmp_path):
 
 def test_a_run_over_the_network_leaves_the_files_of_a_run_in_one_process(hall, tmp_path):
     hall.start()
-    office = hall.office()
-    done = hall.until(office, submit(hall, office), "done")
+    office, twice = hall.office(), {"evaluate": {"test_fraction": 0.25, "repeats": 2}}
+    done = hall.until(office, submit(hall, office, **twice), "done")
     assert set(done.sites) == set(SITES)
-    assert fetched(office, done, tmp_path / "out") == local(hall, tmp_path / "local")
+    assert fetched(office, done, tmp_path / "out") == local(hall, tmp_path / "local", **twice)
 
 
 def test_a_study_that_one_site_refuses_is_not_left_open_at_those_that_approved_it(tmp_path):

@@ -28,7 +28,6 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.optimize import brentq
 from scipy.special import chdtrc, expit, logit, ndtri, stdtrit
 
 from fedcohort.arrays import Array
@@ -161,6 +160,8 @@ def _reml(y: Array, v: Array) -> float:
         w = 1.0 / (v + tau2)
         total = w.sum()
         return float(w**2 @ (y - w @ y / total) ** 2 - total + w @ w / total)
+
+    from scipy.optimize import brentq  # slow to load, as all of scipy.optimize
 
     if score(0.0) <= 0:
         return 0.0

@@ -23,8 +23,6 @@ from functools import cache
 from typing import Any, cast
 
 import numpy as np
-from scipy.sparse.csgraph import connected_components
-from sklearn.cluster import KMeans
 from threadpoolctl import ThreadpoolController
 
 from fedcohort.arrays import Array
@@ -86,6 +84,8 @@ def kmeans(x: Array, k: int, *, starts: int, seed: int) -> tuple[Array, float]:
     By one thread: it adds up what its threads found in the order in which they end, so that with
     several the last digits differ from run to run, and from machine to machine.
     """
+    from sklearn.cluster import KMeans  # half of a program's start; its threads are known after it
+
     with _threads().limit(limits=1):
         found = KMeans(k, n_init=cast("Any", starts), random_state=seed).fit(x)
     return found.cluster_centers_, float(cast("Any", found.inertia_))
@@ -202,7 +202,7 @@ def least_difference(table: Array) -> float:
     a, b = table.shape
     graph = np.zeros((a + b, a + b))
     graph[:a, a:], graph[a:, :a] = table, table.T
-    parts, part = connected_components(graph > 0, directed=False)
+    parts, part = _connected(graph > 0)
     cuts = (_least_cut(graph[np.ix_(own, own)])[0] for own in (part == p for p in range(parts)))
     return min(cuts, default=np.inf)
 
@@ -221,7 +221,7 @@ def allowed(flow: Array, least: int) -> Array:
     side, parts = np.zeros(k, np.int64), [np.arange(k)]
     while parts:
         own = parts.pop()
-        count, part = connected_components(graph[np.ix_(own, own)] > 0, directed=False)
+        count, part = _connected(graph[np.ix_(own, own)] > 0)
         if count > 1:
             parts += [own[part == p] for p in range(count)]
             continue
@@ -232,6 +232,13 @@ def allowed(flow: Array, least: int) -> Array:
         else:
             side[own] = side.max() + 1
     return side[:, None] == side
+
+
+def _connected(joined: Array) -> tuple[int, Array]:
+    """Return how many connected parts a graph (v, v) has, and which one each node is in: (v,)."""
+    from scipy.sparse.csgraph import connected_components  # slow to load, as all of scipy.sparse
+
+    return connected_components(joined, directed=False)
 
 
 def _least_cut(graph: Array) -> tuple[float, list[int]]:

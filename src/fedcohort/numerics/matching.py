@@ -12,7 +12,6 @@ Labels have no order, so "cluster 2" means nothing until it is matched.
 from __future__ import annotations
 
 import numpy as np
-from scipy.optimize import linear_sum_assignment
 
 from fedcohort.arrays import Array
 
@@ -27,7 +26,7 @@ def matching(table: Array) -> Array:
     ----------
     table : f (k, l), rows of each label in each class.
     """
-    rows, columns = linear_sum_assignment(np.asarray(table), maximize=True)
+    rows, columns = _assignment(np.asarray(table))
     partner = np.full(len(table), NONE)
     partner[rows] = columns
     return partner
@@ -36,4 +35,11 @@ def matching(table: Array) -> Array:
 def matched(table: Array) -> float:
     """Return the count of eq. (1), of rows that the best matching of a table (k, l) puts right."""
     table = np.asarray(table)
-    return float(table[linear_sum_assignment(table, maximize=True)].sum())
+    return float(table[_assignment(table)].sum())
+
+
+def _assignment(table: Array) -> tuple[Array, Array]:
+    """Return the rows and the columns of the cells of M, eq. (1)."""
+    from scipy.optimize import linear_sum_assignment  # slow to load, as all of scipy.optimize
+
+    return linear_sum_assignment(table, maximize=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pandas as pd
-from scipy.stats import norm
+from scipy.special import ndtri
 
 from fedcohort.arrays import Array
 from fedcohort.data.columns import NumberColumn
@@ -38,7 +38,7 @@ def intervals(design: Design, x: Array, filled: Array, sd: Array, level: float) 
     ------
     NotSupported : a number's scale is not linear, so that a deviation has no unit.
     """
-    z, parts, at = float(norm.ppf((1.0 + level) / 2.0)), [], 0
+    z, parts, at = float(ndtri((1.0 + level) / 2.0)), [], 0
     for c in design.columns:
         place, at = at, at + len(c.features)
         if not isinstance(c, NumberColumn) or c.type == "binary":

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
-from scipy.sparse.csgraph import connected_components
-from scipy.stats import chi2
 
 from fedcohort.arrays import Array
 from fedcohort.numerics.multiview import latent
@@ -164,6 +162,8 @@ class MultiView(Fitted):
 
         Holm's correction is over all of them. Empty where sites were not compared.
         """
+        from scipy.stats import chi2  # slow to load, as all of scipy.stats
+
         found = [row | {"p": float(chi2.sf(row["chi2"], row["df"]))} for row in self.deviations]
         order = sorted(range(len(found)), key=lambda i: found[i]["p"])
         least = 0.0
@@ -190,6 +190,8 @@ class MultiView(Fitted):
 
     def _apart(self) -> list[tuple[str, str]]:
         """Return the first view, and one of each group that no rows join to it."""
+        from scipy.sparse.csgraph import connected_components
+
         _, group = connected_components(self.together > 0, directed=False)
         return [
             (self.views[0], self.views[int(np.flatnonzero(group == g)[0])])

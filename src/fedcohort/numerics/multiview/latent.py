@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from scipy.stats import chi2
+from scipy.special import chdtrc
 
 from fedcohort.arrays import Array
 from fedcohort.numerics.multiview.em import Solved, solve
@@ -82,7 +82,7 @@ def unusual(x: Array, theta: Theta, views: Views) -> Array:
     value = np.ones(len(x))
     for rows, columns, s in _parts(x, theta, views):
         d2 = _squares(x[np.ix_(rows, columns)], columns, s, theta, views)
-        value[rows] = chi2.sf(d2, len(columns)) if len(columns) else 1.0
+        value[rows] = chdtrc(len(columns), d2) if len(columns) else 1.0
     return value
 
 

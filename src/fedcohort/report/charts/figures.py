@@ -14,6 +14,8 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from altair.utils.schemapi import debug_mode
+
 from fedcohort.report.charts import render
 from fedcohort.report.charts.theme import NARROW, WIDE, Draw
 from fedcohort.report.markup import Child, Markup, h
@@ -35,7 +37,8 @@ def figure(key: str, title: str, note: Child, chart: Draw, data: Data, alt_text:
     alt_text : what a reader who does not see the figure is told.
     """
     name = slug(key)
-    wide, narrow = (render.draw(chart(width)) for width in (WIDE, NARROW))
+    with debug_mode(False):  # else altair checks every part of a chart against its schema
+        wide, narrow = (render.draw(chart(width)) for width in (WIDE, NARROW))
     picture = _link("image/svg+xml", render.standalone(wide, title, alt_text))
     table = _link("text/csv;charset=utf-8", table_csv(data))
     links = h(

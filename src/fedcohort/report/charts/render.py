@@ -2,7 +2,8 @@
 
 Vega nests a group in a group for each mark and repeats every style on every element. Here each
 element is put at its place in the drawing, neighbours of the same style share one group, and what
-is invisible is left out. The same chart gives the same bytes.
+is invisible is left out. The same chart gives the same bytes, and those of the `LATEST` charts
+are kept: a report that is written again is drawn in no time.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import re
 import xml.etree.ElementTree as ET
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import groupby
 
 import altair as alt
@@ -22,6 +24,9 @@ from fedcohort.report.charts import theme
 from fedcohort.report.markup import Markup
 
 Style = tuple[tuple[str, str], ...]
+
+#: Drawings that are kept; a page has some tens of them.
+LATEST = 256
 
 _KEPT = (
     "fill", "stroke", "stroke-width", "stroke-dasharray", "stroke-linecap", "stroke-linejoin",
@@ -65,10 +70,16 @@ def draw(chart: alt.TopLevelMixin) -> Drawing:
     """
     spec = chart.to_dict(validate=False)
     spec["config"] = {**spec.get("config", {}), **theme.config()}
+    return _drawn(json.dumps(spec))
+
+
+@lru_cache(LATEST)
+def _drawn(spec: str) -> Drawing:
+    """Return the drawing of a Vega-Lite specification."""
     known = vl_convert.get_vegalite_versions()
     asked = ".".join(alt.SCHEMA_VERSION.lstrip("v").split(".")[:2])
     version = asked if asked in known else known[-1]
-    text = vl_convert.vegalite_to_svg(json.dumps(spec), vl_version=version)
+    text = vl_convert.vegalite_to_svg(spec, vl_version=version)
     root = ET.fromstring(text)
     for node in root.iter():
         node.tag = node.tag.rpartition("}")[2]
