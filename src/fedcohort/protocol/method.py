@@ -246,6 +246,8 @@ class Method:
     held : (settings, task) → step → argument → the value that it has in every call of a private
         fit: what follows from the study, which a site demands.
     clips : what is protected → C, the norm that private fits cut to unless the study says another.
+    for_site : (settings, task, site, what its last step left at the site) → lines in plain words
+        for that site alone; None where a fit leaves nothing that a person there would read.
     package : what every site of a fit must have installed beside what loads the method, of the
         extra with the method's name; "" for nothing.
     """
@@ -275,6 +277,7 @@ class Method:
     reveals_private: Callable[[Any, Dp], str] | None = None
     clips: Mapping[str, float] = field(default_factory=dict[str, float])
     held: Callable[[Any, Task], Mapping[str, Mapping[str, Any]]] | None = None
+    for_site: Callable[[Any, Task, str, Mapping[str, Array]], Sequence[str]] | None = None
     package: str = ""
     gaps: bool = False
 
