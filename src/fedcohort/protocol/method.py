@@ -223,7 +223,7 @@ class Method:
         can give to arguments of its steps that are whole numbers, yes or no, or text; a site of an
         approved study refuses others. What means the same in all methods (`min_cell`, `seed`, ...)
         need not be there. The task's features are () where a step is asked without a design.
-    gives : names of the `Fitted` methods that the model supports.
+    gives : names of the `Fitted` methods that the model supports; see `given`.
     preprocess : this method's defaults for the preprocessing.
     gaps : whether x may have missing entries, NaN: those of ``impute="none"``, and of sites that
         lack a view.
@@ -313,6 +313,10 @@ class Method:
             f"method {self.name!r} needs the package {self.package}: pip install "
             f"'fedcohort[{self.name}]'."
         )
+
+    def given(self, kind: str) -> frozenset[str]:
+        """Return what a fit of a kind of task supports: survival curves are of survival alone."""
+        return self.gives if kind == "survival" else self.gives - {"predict_survival"}
 
     def asked(self, config: Any) -> tuple[Step[..., Any], ...]:
         """Return the steps that a fit with these settings can ask for, in the order of `steps`."""

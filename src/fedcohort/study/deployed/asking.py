@@ -11,10 +11,12 @@ Revealed: nothing; this is made from a study's text alone.
 from __future__ import annotations
 
 import itertools
+import typing
 from typing import Any
 
 from fedcohort.data import describe, preprocess, timegrid
 from fedcohort.data.outcome import Binary, Category, Outcome, Survival
+from fedcohort.data.tables import SurvivalTable
 from fedcohort.metrics import (
     federated,
     federated_clusters,
@@ -62,9 +64,17 @@ def of_fit(plan: Plan, arm: Arm) -> Steps:
         return tuple(s for s in method.steps if s.name in names)
     # what is proposed of a space is not known beforehand
     asked = method.steps if plan.space(arm) else _of_grid(arm)
+    if plan.task != "survival":
+        asked = tuple(s for s in asked if not _of_times(s))
     if method.raw or method.design is not None:
         return asked
     return (*preprocess.asked(arm.preprocess), *asked)
+
+
+def _of_times(step: Step[..., Any]) -> bool:
+    """Return whether a step reads times to an event, as a table of another outcome has none."""
+    first = next(iter(typing.get_type_hints(step.run).values()))
+    return SurvivalTable in typing.get_args(first)
 
 
 def _of_grid(arm: Arm) -> Steps:
