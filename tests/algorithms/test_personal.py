@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import warnings
 
@@ -56,6 +57,42 @@ def test_of_every_outcome_a_personal_model_knows_what_the_mean_of_all_does_not(m
 
 def whole(model, done={}):  # noqa: B006
     return done.setdefault(model, fitted("global", model))
+
+
+def hazard_of(fit, frames=FRAMES):
+    """Return Breslow's H₀ of all rows at a fit's log risks, death by death, on its grid."""
+    rows = pd.concat(frames.values(), ignore_index=True)
+    times, death = fit.model.baseline.times, rows["event"].to_numpy() > 0
+    # a death counts at the next time of the grid, until which it is at risk
+    late = np.append(times, np.inf)[np.searchsorted(times, rows["time"])]
+    until = np.where(death, late, rows["time"])
+    hazard, out = np.exp(fit.predict(rows)), []
+    for t in times:
+        out.append((death & (until == t)).sum() / hazard[until >= t].sum())
+    return np.cumsum(out)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_cox_model_has_the_baseline_hazard_of_all_rows_at_the_users_model(way):
+    fit = fitted(way, "cox", keep_rounds=(3,), rounds=5)
+    blind, at = drawn(9, 40), np.linspace(0, 3, 7)
+    for model in (fit.model, fit.model.at_round(3)):
+        one = dataclasses.replace(fit, parts=dataclasses.replace(fit.parts, model=model))
+        wanted = hazard_of(one)
+        assert_allclose(model.baseline.cumulative, wanted, rtol=1e-9)
+        k = np.searchsorted(model.baseline.times, at, side="right")
+        alive = np.exp(-np.outer(np.exp(one.predict(blind)), np.append(0, wanted)[k]))
+        assert_allclose(one.predict_survival(blind, at), alive, rtol=1e-9)
+    back = METHOD.model.restore(fit.model.arrays(), json.loads(json.dumps(fit.model.meta())))
+    x = np.zeros((2, 2))
+    assert_array_equal(back.predict_survival(x, at), fit.model.predict_survival(x, at))
+    three = back.at_round(3)
+    assert_array_equal(three.baseline.cumulative, fit.model.at_round(3).baseline.cumulative)
+
+
+def test_of_another_outcome_there_is_no_curve():
+    with pytest.raises(fc.NotSupported, match="a fit of 'personal' has no predict_survival"):
+        fitted().predict_survival(drawn(9, 5), [1.0])
 
 
 @pytest.mark.parametrize("way", ["fedper", "fedrep"])
@@ -197,10 +234,11 @@ def test_two_sites_and_a_user_of_few_rows_are_refused():
         fitted(frames=frames)
 
 
+@pytest.mark.parametrize("model", ["logistic", "cox"])
 @pytest.mark.parametrize("way", WAYS)
-def test_what_is_said_to_be_revealed_and_asked_is_what_the_ledger_has(way):
-    fit = fitted(way, rounds=2)
-    config = METHOD.configure({"user": "north", "way": way, "rounds": 2})
+def test_what_is_said_to_be_revealed_and_asked_is_what_the_ledger_has(way, model):
+    fit = fitted(way, model, rounds=2)
+    config = METHOD.configure({"user": "north", "way": way, "rounds": 2, "model": model})
     asked = {step.name for step in METHOD.asked(config)}
     seen = set(fit.ledger["step"]) & {step.name for step in METHOD.steps}
     assert seen <= asked
@@ -210,6 +248,18 @@ def test_what_is_said_to_be_revealed_and_asked_is_what_the_ledger_has(way):
     assert own == (way != "global")
     said = METHOD.revealed(config, None)
     assert ("user" in said) == own
+    assert ("baseline hazard" in said) == (model == "cox")
+    assert ("all sites see the user's own model" in said) == (model == "cox" and own)
+
+
+def test_without_a_baseline_no_site_is_sent_the_users_model_and_there_is_no_curve():
+    fit = fitted("finetune", "cox", rounds=2, baseline=False)
+    asked = METHOD.asked(METHOD.configure({"user": "north", "model": "cox", "baseline": False}))
+    assert not {"count_deaths", "sum_risks", "death_cells"} & {s.name for s in asked}
+    assert not {"count_deaths", "sum_risks", "death_cells"} & set(fit.ledger["step"])
+    assert_array_equal(fit.model.theta, fitted("finetune", "cox", rounds=2).model.theta)
+    with pytest.raises(fc.NotSupported, match="has no predict_survival"):
+        fit.predict_survival(drawn(9, 5), [1.0])
 
 
 def test_the_bounds_of_a_study_hold_what_its_fits_ask():

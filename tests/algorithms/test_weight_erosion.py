@@ -169,3 +169,18 @@ def test_a_loss_s_slope_is_that_of_its_value(name):
     assert value == pytest.approx(np.mean([law(a, b) for a, b in zip(f, y, strict=True)]))
     at = np.array([5, 2])
     assert loss.take(at)(f[at])[0] == pytest.approx(np.mean([law(f[j], y[j]) for j in at]))
+
+
+def test_a_cox_model_has_the_baseline_hazard_of_all_rows_at_its_log_risks():
+    """Nelson-Aalen's sum of deaths over hazards at risk, death by death, on the fit's grid."""
+    fit = fitted("cox", rounds=4)
+    rows = pd.concat(FRAMES.values(), ignore_index=True)
+    times, death = fit.model.baseline.times, rows["event"].to_numpy() > 0
+    late = np.append(times, np.inf)[np.searchsorted(times, rows["time"])]
+    until, hazard = np.where(death, late, rows["time"]), np.exp(fit.predict(rows))
+    steps = [(death & (until == t)).sum() / hazard[until >= t].sum() for t in times]
+    assert_allclose(fit.model.baseline.cumulative, np.cumsum(steps), rtol=1e-9)
+    alive = np.exp(-np.outer(hazard[:9], np.sum(steps[:3])))
+    assert_allclose(fit.predict_survival(rows[:9], times[2:3]), alive, rtol=1e-9)
+    with pytest.raises(fc.NotSupported, match="has no predict_survival"):
+        fitted().predict_survival(rows[:9], times)

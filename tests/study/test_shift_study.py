@@ -16,7 +16,7 @@ from fedcohort.report import page
 from fedcohort.report import run as report_run
 from fedcohort.report.sections import shift as section
 from fedcohort.study.counts import Shown
-from fedcohort.study.shift import _told as told
+from fedcohort.study.shift import told_of as told
 from fedcohort.study.study import Study
 
 

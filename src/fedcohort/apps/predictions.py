@@ -250,7 +250,8 @@ def _medians(fit: Fit, frame: pd.DataFrame, curve: Array) -> Array:
 
 
 def _has_curve(fit: Fit) -> bool:
-    return "predict_survival" in registry.find(fit.method).gives
+    timed = isinstance(fit.parts.design.outcome, Survival)
+    return timed and "predict_survival" in registry.find(fit.method).gives
 
 
 def _times(text: str | None, fit: Fit) -> Array:

@@ -22,7 +22,8 @@ from scipy.special import expit
 from fedcohort.arrays import Array
 from fedcohort.models.network import Mlp, initial, network
 from fedcohort.numerics.parameters import intercept_row
-from fedcohort.protocol import Fitted, Row, SettingError, Task
+from fedcohort.numerics.survival import Baseline
+from fedcohort.protocol import Fitted, NotSupported, Row, SettingError, Task
 
 #: Outcomes that each model is for.
 MODELS: Mapping[str, tuple[str, ...]] = {
@@ -94,12 +95,14 @@ class Predictor(Fitted):
     features : names of the covariates, in order, (p,).
     model : logistic, linear, poisson or cox.
     network, theta : spec, and θ (P,); of a linear predictor β and then the intercept.
+    baseline : of cox, H₀ of the rows that it was trained on; None of others.
     """
 
     features: tuple[str, ...]
     model: str
     network: str
     theta: Array
+    baseline: Baseline | None = None
 
     @property
     def linear(self) -> bool:
@@ -125,6 +128,12 @@ class Predictor(Fitted):
             return expit(f)
         return np.exp(f) if self.model == "poisson" else f
 
+    def predict_survival(self, x: Array, times: Array) -> Array:
+        """Return P(T > t) for each row of x (n, p) and each of `times` (m,): (n, m)."""
+        if self.baseline is None:
+            raise NotSupported("predict_survival")
+        return self.baseline.survival(self.predict(x), np.asarray(times, float))
+
     def summary(self) -> list[Row]:
         """Return one row per covariate, without standard errors; none of a network."""
         ratio = RATIOS.get(self.model, "")
@@ -140,3 +149,17 @@ class Predictor(Fitted):
         if not self.linear or self.model == "cox":
             return []
         return [intercept_row(self.intercept, None, 0.95, LINKS[self.model])]
+
+
+def baseline_arrays(baseline: Baseline | None, prefix: str = "") -> dict[str, Array]:
+    """Return a baseline hazard by name, to be kept beside a model's numbers."""
+    if baseline is None:
+        return {}
+    return {f"{prefix}times": baseline.times, f"{prefix}cumulative": baseline.cumulative}
+
+
+def baseline_of(arrays: Mapping[str, Array], prefix: str = "") -> Baseline | None:
+    """Return what `baseline_arrays` gave; None where there was none."""
+    if f"{prefix}times" not in arrays:
+        return None
+    return Baseline(arrays[f"{prefix}times"], arrays[f"{prefix}cumulative"])

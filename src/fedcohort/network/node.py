@@ -19,19 +19,20 @@ from __future__ import annotations
 import contextlib
 import itertools
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import fedcohort
 from fedcohort.network import desk as desks
-from fedcohort.network import node_log, stewards
+from fedcohort.network import findings, node_log, stewards
 from fedcohort.network.budget import Budget
 from fedcohort.network.cohorts import Cohorts
 from fedcohort.network.desk import short
 from fedcohort.network.kits import Kit
 from fedcohort.network.node_ledger import NodeLedger
 from fedcohort.network.offer import Offer
+from fedcohort.network.once import OnDisk
 from fedcohort.network.policy import Config
 from fedcohort.network.spending import Spending
 from fedcohort.network.studies import Studies, Study, by_steward
@@ -46,6 +47,7 @@ from fedcohort.runtime.limits import Limits
 from fedcohort.runtime.line import LARGEST
 from fedcohort.runtime.masked_calls import STAGES
 from fedcohort.runtime.masked_end import ANY, FEW, NEVER, Keys, SumRule
+from fedcohort.runtime.refusals import disk
 from fedcohort.runtime.site_end import Left, SiteEnd
 from fedcohort.runtime.whereabouts import where
 from fedcohort.secure.identity import Identity
@@ -256,7 +258,15 @@ class Node:
             return open_session(
                 study.terms, table, session, self.config.policy.min_cell,
                 lambda name, dp: self._spending(run, name, dp),
+                lambda lines: self._heard(run, study.terms.plan.study, lines),
+                OnDisk(self.state, run, study.mark),
             )  # fmt: skip
+
+    def _heard(self, run: str, name: str, lines: Sequence[str]) -> None:
+        """Write down what feedback finds of this site's table, for the people here alone."""
+        with disk():
+            path = findings.write(self.state, run, name, lines)
+        self.log.info("feedback %s %s is in %s", short(run), name, path.relative_to(self.state))
 
     def _spending(self, run: str, session: str, dp: Dp) -> Spending:
         """Return where a private session counts what it spends of the data set's budget."""

@@ -25,6 +25,7 @@ from fedcohort.data.sql import is_url, problem_of_query, problem_of_url
 from fedcohort.privacy.disclosure.models import ACTIONS
 from fedcohort.protocol import registry
 from fedcohort.protocol.errors import InputError, Refused
+from fedcohort.study.besides import asked_of
 from fedcohort.study.plan import Plan
 from fedcohort.study.privacy import FEWEST
 from fedcohort.study.yamlfile import nearest
@@ -75,6 +76,7 @@ class Asked:
 
     Attributes
     ----------
+    methods : of its arms, and those that compare the sites or give them feedback.
     columns : all that the study's dictionary and outcome name: each is at least checked.
     secure_sum : whether it lets sites mask their parts of sums.
     """
@@ -92,7 +94,7 @@ class Asked:
             given = arm.configured()
             named += [str(given[key]) for key in COLUMN_SETTINGS if given.get(key)]
         return cls(
-            tuple(dict.fromkeys(arm.method for arm in plan.arms)),
+            tuple(dict.fromkeys((*(arm.method for arm in plan.arms), *asked_of(plan)))),
             tuple(dict.fromkeys(named)),
             plan.min_cell,
             plan.privacy.secure != "false",

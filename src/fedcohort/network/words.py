@@ -19,6 +19,7 @@ from fedcohort.protocol import Dp, registry
 from fedcohort.protocol.method import Method
 from fedcohort.report import words
 from fedcohort.study.arms import Arm
+from fedcohort.study.besides import arm_of, asked_of
 from fedcohort.study.deployed import asking
 from fedcohort.study.deployed.terms import CLUSTERING, LATENT, Terms
 from fedcohort.study.plan import Plan
@@ -53,12 +54,13 @@ def in_words(
         *_sought(plan, outcome, dictionary),
         *_columns(plan, dictionary, outcome),
         *_methods(plan),
+        *_besides(plan),
         *_steps(plan, outcome),
         *_wrapped("how often", _rounds(plan)),
         *_wrapped("judged", _judged(plan)),
         *_wrapped("hidden", _hidden(cell)),
         *_wrapped("noise", _noise(plan)),
-        *_written(),
+        *_written(plan),
     ]
 
 
@@ -170,6 +172,15 @@ def _methods(plan: Plan) -> Iterator[str]:
         yield from _wrapped("", f"   What leaves: {_reveals(arm, method, plan.privacy.dp)}")
 
 
+def _besides(plan: Plan) -> Iterator[str]:
+    """Say what is asked besides models: how sites differ, and what is off at each."""
+    for i, kind in enumerate(asked_of(plan)):
+        arm = arm_of(kind)
+        method = registry.find(arm.method)
+        yield from _wrapped("besides" * (not i), f"{method.title} ({method.name}).")
+        yield from _wrapped("", f"   What leaves: {_reveals(arm, method, plan.privacy.dp)}")
+
+
 def _reveals(arm: Arm, method: Method, dp: Dp | None) -> str:
     """Say in the method's words what leaves a site for one arm, with noise where it has any."""
     if arm.scope == "isolated":
@@ -268,13 +279,18 @@ def _hidden(cell: int) -> str:
     )
 
 
-def _written() -> Iterator[str]:
+def _written(plan: Plan) -> Iterator[str]:
     """Say what is written, and where."""
     yield from _wrapped(
         "written",
         "Here, in the node's folder 'state': the study, your decision, a ledger of what left, a "
         "log without values, and, while the study runs, the replies and what models remember here.",
     )
+    if plan.feedback:
+        yield from _wrapped(
+            "", "Also here, in 'state/feedback': what is off in your columns, in words. It is for "
+            "the people at your site, and is told to nobody else.",
+        )  # fmt: skip
     yield from _wrapped(
         "",
         "At the coordinator and the lead: the models, the metrics, the course of training, and a "

@@ -70,6 +70,7 @@ class Host:
     consent : raises `Refused` for a call that goes beyond what the site agreed to; it is asked
         before the data are looked at.
     guard : of a private fit: adds noise, counts, and refuses the rest.
+    kept : told of what a step leaves here, before its reply leaves.
 
     Attributes
     ----------
@@ -88,6 +89,7 @@ class Host:
         seed: int = 0,
         consent: Callable[[Call, Mapping[str, Any]], None] | None = None,
         guard: Guard | None = None,
+        kept: Callable[[Mapping[str, Array]], None] | None = None,
     ):
         self.name = name
         self.seed = seed
@@ -96,6 +98,7 @@ class Host:
         self._data = data
         self._consent = consent
         self._guard = guard
+        self._kept = kept
         self._steps: dict[str, Step[..., Any]] = {}
         for step in steps:
             if (known := self._steps.setdefault(step.name, step)).run is not step.run:
@@ -200,6 +203,8 @@ class Host:
         lent = lent and state is None
         reply = checked(out, step.reply, self.name, step.name, widen=widen, lent=lent)
         check_sense(self.name, call.number, step, reply, arguments)
+        if state is not None and self._kept is not None:
+            self._kept(state)
         return Answer(Fit(reply), state)
 
     def _noisy(

@@ -223,7 +223,7 @@ class Method:
         can give to arguments of its steps that are whole numbers, yes or no, or text; a site of an
         approved study refuses others. What means the same in all methods (`min_cell`, `seed`, ...)
         need not be there. The task's features are () where a step is asked without a design.
-    gives : names of the `Fitted` methods that the model supports.
+    gives : names of the `Fitted` methods that the model supports; see `given`.
     preprocess : this method's defaults for the preprocessing.
     gaps : whether x may have missing entries, NaN: those of ``impute="none"``, and of sites that
         lack a view.
@@ -246,6 +246,8 @@ class Method:
     held : (settings, task) → step → argument → the value that it has in every call of a private
         fit: what follows from the study, which a site demands.
     clips : what is protected → C, the norm that private fits cut to unless the study says another.
+    for_site : (settings, task, site, what its last step left at the site) → lines in plain words
+        for that site alone; None where a fit leaves nothing that a person there would read.
     package : what every site of a fit must have installed beside what loads the method, of the
         extra with the method's name; "" for nothing.
     """
@@ -275,6 +277,7 @@ class Method:
     reveals_private: Callable[[Any, Dp], str] | None = None
     clips: Mapping[str, float] = field(default_factory=dict[str, float])
     held: Callable[[Any, Task], Mapping[str, Mapping[str, Any]]] | None = None
+    for_site: Callable[[Any, Task, str, Mapping[str, Array]], Sequence[str]] | None = None
     package: str = ""
     gaps: bool = False
 
@@ -310,6 +313,10 @@ class Method:
             f"method {self.name!r} needs the package {self.package}: pip install "
             f"'fedcohort[{self.name}]'."
         )
+
+    def given(self, kind: str) -> frozenset[str]:
+        """Return what a fit of a kind of task supports: survival curves are of survival alone."""
+        return self.gives if kind == "survival" else self.gives - {"predict_survival"}
 
     def asked(self, config: Any) -> tuple[Step[..., Any], ...]:
         """Return the steps that a fit with these settings can ask for, in the order of `steps`."""

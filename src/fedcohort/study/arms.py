@@ -39,7 +39,8 @@ class Arm:
     preprocess : what is set of `PREPROCESS`.
     scope : "sites" (a federation), "isolated" (each site alone) or "centralised" (one table).
     grid : values to tune, by setting; empty where nothing is tuned.
-    folds : one of `FOLDS`: what tuning leaves out at a time, a site or some rows of each.
+    folds : one of `FOLDS`: what tuning leaves out at a time, a site or some rows of each. A model
+        for one site is tuned by rows: no fold can do without that site.
     """
 
     name: str
@@ -241,6 +242,13 @@ class _ArmReader:
         has_own = self._reader.get(own) is not None
         by = self._tune.get("by", FOLDS[0])
         folds = self._reader.choice((*own, "by"), FOLDS, by)
+        user = settings.get("user") if "user" in method.settings.__dataclass_fields__ else ""
+        if user and self._reader.get((*own, "by")) == FOLDS[0]:
+            raise doc.error(
+                (*own, "by"),
+                f"the arm is a model for {user!r}, and {FOLDS[0]} leaves that site out of a fold, "
+                f"which then has nobody to fit for; give {FOLDS[1]}.",
+            )
         arm = Arm(
             name=name,
             title=title,
@@ -249,7 +257,7 @@ class _ArmReader:
             preprocess=table,
             scope=cast(str, scope),
             grid=self._grid(own if has_own else ("tune", "grid"), method, strict=has_own),
-            folds=folds if scope == "sites" else "row-kfold",
+            folds=folds if scope == "sites" and not user else FOLDS[1],
         )
         self._configure(where, method, arm.configured())
         self._space(method)

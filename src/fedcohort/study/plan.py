@@ -195,8 +195,8 @@ def check(doc: Document, base: Path, *, network: bool = False) -> Plan:
         availability=_availability(reader, network),
         base=base,
         content=doc.content,
-        feedback=_besides(reader, "feedback", network=network, private=found.dp is not None),
-        shift=_besides(reader, "shift", network=network, private=found.dp is not None),
+        feedback=_besides(reader, "feedback", private=found.dp is not None),
+        shift=_besides(reader, "shift", private=found.dp is not None),
         carbon=_carbon(reader, network=network),
     )
 
@@ -217,21 +217,17 @@ def _carbon(reader: Reader, *, network: bool) -> str:
     return country
 
 
-#: Of what a study can ask besides its arms: why a network has none, and what it tells exactly.
-BESIDES = {
-    "feedback": ("sites of a network have none", "findings"),
-    "shift": ("sites of a network are not compared", "differences"),
-}
+#: Of what a study can ask besides its arms: what it tells exactly.
+BESIDES = {"feedback": "findings", "shift": "differences"}
 
 
-def _besides(reader: Reader, key: str, *, network: bool, private: bool) -> bool:
+def _besides(reader: Reader, key: str, *, private: bool) -> bool:
     """Return whether something of `BESIDES` is asked for; refuse it where it cannot be had."""
-    asked, (none, exact) = reader.flag((key,)), BESIDES[key]
-    if asked and network:
-        raise reader.doc.error((key,), f"{none} in this version; run it where the tables are.")
+    asked = reader.flag((key,))
     if asked and private:
         raise reader.doc.error(
-            (key,), f"it tells exact {exact}, and this study is private. Leave one of them out."
+            (key,),
+            f"it tells exact {BESIDES[key]}, and this study is private. Leave one of them out.",
         )
     return asked
 

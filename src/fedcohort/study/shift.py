@@ -29,6 +29,8 @@ from fedcohort.study.step_words import step_words
 
 #: So many differences are listed, the largest beyond chance first.
 MOST = 60
+#: What is said where nothing was compared.
+BLANK: Mapping[str, Any] = {"sites": [], "kinds": [], "clear": [], "compared": 0}
 #: Kinds that the outcome has a part in.
 OF_OUTCOME = ("label", "conditional", "gradient")
 
@@ -67,7 +69,7 @@ def shift(
     hidden = sorted(s for s in frames if shown.rows.get(s) is None)
     open_ = {s: f for s, f in frames.items() if s not in hidden}
     trail = Trail(Ledger(plan.min_cell))
-    found: dict[str, Any] = {"sites": [], "kinds": [], "clear": [], "compared": 0, "note": ""}
+    found: dict[str, Any] = {**BLANK, "note": ""}
     found["left_out"] = dict.fromkeys(hidden, "its number of rows is hidden")
     try:
         problem = Problem(
@@ -75,7 +77,7 @@ def shift(
             task=plan.task,
         )  # fmt: skip
         model = fit_once(problem, method, {}, {}, plan.seed, trail=trail).model
-        found |= _told(cast(_Shifts, model), method.model, shown)
+        found |= told_of(model, method.model, shown)
         found["left_out"] |= dict(cast(_Shifts, model).left_out)
     except FedcohortError as error:
         found["note"] = str(error)
@@ -84,8 +86,14 @@ def shift(
     return {**found, "steps": step_words(method.steps)}, lines
 
 
-def _told(model: _Shifts, kind_of: Any, shown: Shown) -> dict[str, Any]:
-    """Return what is published of a model: without the outcome of sites that hide its counts."""
+def told_of(found: Any, kind_of: Any, shown: Shown) -> dict[str, Any]:
+    """Return what is published of a model: without the outcome of sites that hide its counts.
+
+    Parameters
+    ----------
+    found, kind_of : the method's fitted model, and its class.
+    """
+    model = cast(_Shifts, found)
     kept = [
         r
         for r in model.rows

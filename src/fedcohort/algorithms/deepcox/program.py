@@ -42,9 +42,7 @@ from fedcohort.algorithms.deepcox.model import DeepCoxModel
 from fedcohort.algorithms.deepcox.settings import DeepCoxSettings
 from fedcohort.arrays import Array
 from fedcohort.data import timegrid
-from fedcohort.data.remembered import remembered
 from fedcohort.data.tables import SurvivalTable
-from fedcohort.models.losses import RiskSets
 from fedcohort.models.network import initial, network
 from fedcohort.numerics.survival import Baseline
 from fedcohort.protocol import (
@@ -52,52 +50,31 @@ from fedcohort.protocol import (
     NotConverged,
     ReplyRejected,
     Site,
-    SiteUnavailable,
     Step,
     Task,
     message,
     summed,
 )
-from fedcohort.protocol.updates import count_fault
-from fedcohort.training import personal, strategies, watch
+from fedcohort.training import hazard, personal, strategies, watch
 from fedcohort.training.course import Course, HeldOut, Schedule, follow
+from fedcohort.training.hazard import (
+    LARGEST,
+    ONE,
+    Deaths,
+    Pool,
+    RiskSums,
+    count_deaths,
+    risk_sets,
+    seed_of,
+    sum_risks,
+)
 from fedcohort.training.local import penalise
 from fedcohort.training.optimisers import OPTIMISERS
 from fedcohort.training.plan import Plan
 from fedcohort.training.reach import length
-from fedcohort.training.rows import chosen, rows_of
+from fedcohort.training.rows import rows_of
 from fedcohort.training.server import RULES
 from fedcohort.training.switching import personalise_once_apart
-
-
-@message
-class Deaths:
-    """Deaths d (T,) per grid time, and the number of rows."""
-
-    d: Array
-    rows: Array
-
-    def fault(self, asked: Mapping[str, Any]) -> str:
-        """Return what is wrong with one site's reply; see `protocol.updates`."""
-        if self.d.shape != asked["times"].shape or self.rows.shape:
-            return "other shapes than those of the grid that it was asked about."
-        return count_fault("d", self.d) or "more deaths than rows." * bool(self.d.sum() > self.rows)
-
-
-@message
-class RiskSums:
-    """S_0 (T,), eq. (2), Σ_j δ_j (f_j − c) and Σ_j (f_j − c)."""
-
-    s0: Array
-    dead: Array
-    total: Array
-
-    def fault(self, asked: Mapping[str, Any]) -> str:
-        """Return what is wrong with one site's reply; see `protocol.updates`."""
-        if self.s0.shape != asked["times"].shape or self.dead.shape or self.total.shape:
-            return "other shapes than those of the grid that it was asked about."
-        grows = (np.diff(self.s0) > 1e-9 * self.s0[:1]).any()
-        return "risk sets that grow with time, or are below 0." * bool(grows or (self.s0 < 0).any())
 
 
 @message(parameters=["gradient"])
@@ -125,46 +102,6 @@ class Pull:
 
 
 @summed
-def count_deaths(
-    site: Site[SurvivalTable, None], *, times: Array, plan: str, held_out: bool
-) -> Deaths:
-    """Count the deaths at each grid time, among the rows trained on or those held out."""
-    risk = _risk_sets(site, times, Plan.of(plan), held_out)
-    return Deaths(risk.deaths, np.array(float(len(risk.dies))))
-
-
-@summed
-def sum_risks(
-    site: Site[SurvivalTable, None],
-    *,
-    thetas: Array,
-    weights: Array,
-    shift: float,
-    times: Array,
-    plan: str,
-    held_out: bool,
-    draw: int,
-) -> RiskSums:
-    """Sum the predicted hazards of all still at risk at each grid time, eq. (2).
-
-    f = Σ_m weights_m f_m, with thetas (M, P).
-
-    A `draw` of 0 or more silences the same hidden units as in `pull`; below 0, none.
-    """
-    p = Plan.of(plan)
-    risk = _risk_sets(site, times, p, held_out)
-    x = rows_of(site.data, p, site.entropy, held_out).x
-    net = network(p.network, p.dtype, p.device)
-    f = np.zeros(len(x))
-    for theta, weight in zip(thetas, weights, strict=True):
-        net.load(theta)
-        f += weight * (net.outputs(x) if draw < 0 else net.sampled(x, _seed(site, draw)))
-    s0 = risk.s0(risk.weights(f, shift))
-    f -= shift
-    return RiskSums(s0, np.array(risk.dies @ f), np.array(f.sum()))
-
-
-@summed
 def pull(
     site: Site[SurvivalTable, None],
     *,
@@ -180,7 +117,7 @@ def pull(
     increments : d/S_0 (T,) of all sites.
     """
     p = Plan.of(plan)
-    risk = _risk_sets(site, times, p, held_out=False)
+    risk = risk_sets(site, times, p, held_out=False)
     net = network(p.network, p.dtype, p.device)
     net.load(theta)
 
@@ -188,27 +125,8 @@ def pull(
         f = np.asarray(outputs, float)
         return 0.0, risk.hazard(increments) * risk.weights(f, shift) - risk.dies
 
-    net.pull(rows_of(site.data, p, site.entropy).x, slope, _seed(site, draw) if draw >= 0 else 0)
+    net.pull(rows_of(site.data, p, site.entropy).x, slope, seed_of(site, draw) if draw >= 0 else 0)
     return Pull(net.gradient(), np.array(float(len(risk.dies))))
-
-
-def _risk_sets(
-    site: Site[SurvivalTable, None], times: Array, plan: Plan, held_out: bool
-) -> RiskSets:
-    """Return the rows trained on, or those held out, on the grid."""
-    key = ("risk", times.tobytes(), plan.validation_fraction, held_out, site.entropy[:2])
-
-    def make() -> RiskSets:
-        time, event = site.data.time, site.data.event
-        rows = chosen(len(time), plan.validation_fraction, site.entropy)[held_out]
-        return RiskSets(time[rows], event[rows], times)
-
-    return remembered(site.data, key, make)
-
-
-def _seed(site: Site[SurvivalTable, None], draw: int) -> int:
-    """Return a seed that both sums of one step share."""
-    return int(np.random.SeedSequence((*site.entropy[:2], draw)).generate_state(1)[0])
 
 
 # coordinator --------------------------------------------------------------------------
@@ -276,7 +194,7 @@ def exact(
     net = network(plan.network, plan.dtype, plan.device)
     net.load(theta)
     optimiser = OPTIMISERS[plan.optimiser](net.theta)
-    pool = _Pool(fed, times, plan.text, held_out=False)
+    pool = Pool(fed, times, plan.text, held_out=False)
     shift, step = 0.0, 0
 
     def sums(theta: Array) -> tuple[RiskSums, Pull]:
@@ -318,11 +236,11 @@ def loss_of(events: Deaths, risk: RiskSums) -> float:
 
 def pooled_held_out_loss(fed: Federation, plan: Plan, times: Array) -> HeldOut:
     """Return the function that asks the sites for −ℓ/n of the rows they hold out."""
-    pool: _Pool | None = None
+    pool: Pool | None = None
 
     def loss(theta: Array) -> float:
         nonlocal pool
-        pool = pool or _Pool(fed, times, plan.text, held_out=True)
+        pool = pool or Pool(fed, times, plan.text, held_out=True)
         return loss_of(*pool.risks(theta[None], ONE))
 
     return loss
@@ -339,7 +257,7 @@ def _with_baseline(
 ) -> DeepCoxModel:
     """Return the model of thetas (M, P), and those of earlier rounds, each with its baseline."""
     text = replace(plan, validation_fraction=0.0).text
-    pool = _Pool(fed, times, text, held_out=False)
+    pool = Pool(fed, times, text, held_out=False)
 
     def model(thetas: Array, rounds: int, kept: Mapping[int, DeepCoxModel]) -> DeepCoxModel:
         events, risk = pool.risks(thetas, weights)
@@ -354,59 +272,6 @@ def _with_baseline(
         return DeepCoxModel(plan.network, thetas, weights, centre, baseline, rounds, kept)
 
     return model(thetas, rounds, {r: model(stage, r, {}) for r, stage in stages.items()})
-
-
-class _Pool:
-    """The sites of sums over risk sets, which must be the same in all of them, and their deaths.
-
-    A site whose reply was refused leaves the pool: the deaths of the others are counted anew.
-
-    Attributes
-    ----------
-    fed : of the sites that are left.
-    events : their deaths.
-    """
-
-    def __init__(self, fed: Federation, times: Array, plan: str, *, held_out: bool):
-        self._all, self._times, self._plan, self._held_out = fed, times, plan, held_out
-        self.fed, self.events = self._counted(fed)
-
-    def _counted(self, fed: Federation) -> tuple[Federation, Deaths]:
-        events = fed.sum(count_deaths, times=self._times, plan=self._plan, held_out=self._held_out)
-        return fed.only(fed.answered), events
-
-    def settled(self) -> bool:
-        """Return whether all sites of the pool are in the latest sum; if not, ask again.
-
-        Raises
-        ------
-        SiteUnavailable : a site did not answer, or fewer than the quorum are left.
-        """
-        _check_all_answered(self.fed)
-        if not self.fed.refused:
-            return True
-        self._all.enough(self.fed.answered)
-        self.fed, self.events = self._counted(self.fed.only(self.fed.answered))
-        return False
-
-    def risks(self, thetas: Array, weights: Array) -> tuple[Deaths, RiskSums]:
-        """Return the deaths, and the risk sets of thetas (M, P) without dropout."""
-        while True:
-            risk = self.fed.sum(
-                sum_risks, thetas=thetas, weights=weights, shift=0.0, times=self._times,
-                plan=self._plan, held_out=self._held_out, draw=-1,
-            )  # fmt: skip
-            if self.settled():
-                return self.events, risk
-
-
-def _check_all_answered(fed: Federation) -> None:
-    """Refuse a sum that lacks a site whose deaths were counted."""
-    if missing := sorted({*fed.sites} - {*fed.answered} - {*fed.refused}):
-        raise SiteUnavailable(
-            f"{', '.join(missing)} left after its deaths were counted, and risk sets need the same "
-            f"sites in every sum. Bring them back and --resume, or start again without them."
-        )
 
 
 def _check_same_rows(events: Deaths, slope: Pull) -> None:
@@ -428,14 +293,8 @@ def _ratio(d: Array, s0: Array) -> Array:
 #: Rows that count beside a site's own where gradients are compared: among few, one may be far out.
 FEW = 10.0
 
-#: The largest mean log risk: beyond it, e^f is no number.
-LARGEST = 500.0
-
-#: Weights of a model that is one network.
-ONE = np.ones(1)
-
 STEPS = (
-    count_deaths, sum_risks, pull, *strategies.STEPS, *watch.STEPS, *personal.STEPS,
+    *hazard.STEPS, pull, *strategies.STEPS, *watch.STEPS, *personal.STEPS,
     *timegrid.STEPS, *private.STEPS,
 )  # fmt: skip
 

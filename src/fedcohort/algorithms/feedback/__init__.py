@@ -1,10 +1,42 @@
 """Feedback to each site: what is off in its data against the others', and what it might record."""
 
+from collections.abc import Iterator
+from typing import Any
+
 from fedcohort.algorithms.feedback.model import Feedback, Remark
-from fedcohort.algorithms.feedback.program import fit
+from fedcohort.algorithms.feedback.program import fit, lines_for
 from fedcohort.algorithms.feedback.settings import FeedbackSettings, over
-from fedcohort.algorithms.feedback.steps import STEPS
-from fedcohort.protocol import Method
+from fedcohort.algorithms.feedback.steps import (
+    STEPS,
+    compare,
+    keep_findings,
+    vote,
+    vote_place,
+    vote_scale,
+)
+from fedcohort.protocol import Method, Step
+
+_VOTES = (
+    "Of all sites together, as sums: where sites' columns lie and how wide, which share is "
+    "missing, which levels are used, how columns go together, each told by an anonymous vote on a "
+    "coarse grid or a rounded correlation. "
+)
+_TOLD = (
+    "Of each site, once, what it finds of itself: which column is off, by which rule, about how "
+    "much, and which columns it does not record."
+)
+_KEPT = "What a site finds of itself it keeps; it tells whether it had rows enough to be compared."
+
+
+def reveals_with(config: FeedbackSettings) -> str:
+    """Say in plain words what leaves a site with these settings."""
+    return _VOTES + (_TOLD if config.told else _KEPT)
+
+
+def asks(config: FeedbackSettings) -> Iterator[Step[..., Any]]:
+    """Yield the steps that a fit with these settings can ask for."""
+    yield from (vote_scale, vote_place, vote, compare if config.told else keep_findings)
+
 
 METHOD = Method(
     name="feedback",
@@ -22,16 +54,14 @@ METHOD = Method(
         "Huber, Robust Statistics, 1981 (medians over sites); Akaike, Ann. Inst. Statist. Math. "
         "21, 1969 (what a column would add)"
     ),
-    reveals=(
-        "Of all sites together, as sums: where sites' columns lie and how wide, which share is "
-        "missing, which levels are used, how columns go together, each told by an anonymous vote "
-        "on a coarse grid or a rounded correlation. Of each site, once, what it finds of itself: "
-        "which column is off, by which rule, about how much, and which columns it does not record."
-    ),
+    reveals=f"{_VOTES}{_TOLD} Where sites keep that (told is false), that stays there.",
+    reveals_with=reveals_with,
     settings=FeedbackSettings,
     fit=fit,
     model=Feedback,
     steps=STEPS,
+    asks=asks,
+    for_site=lines_for,
     over=over,
     gives=frozenset({"summary"}),
     raw=True,

@@ -10,22 +10,30 @@ off, compares its rows with what is left (`rules`), and tells what it finds:
 
 Revealed: `Scales`, `Places`, `Votes`, as sums over all sites; of each site `Told`, once: which
 columns are off by which rule and how much, to two digits or a twentieth, and what columns that it
-does not record would add. From three sites on: of two, each would learn the other's numbers. Sites
-are told (2), as it is: with three, a site may see which numbers are those of the two others, and
-not whose is which.
+does not record would add. Where sites keep that to themselves (`told` is false), `Heard` alone, and
+what is found stays in the site's state, which `lines_for` puts in words there. From three sites on:
+of two, each would learn the other's numbers. Sites are told (2), as it is: with three, a site may
+see which numbers are those of the two others, and not whose is which.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import cast
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
 
 import numpy as np
 
 from fedcohort.algorithms.feedback import others, own
 from fedcohort.algorithms.feedback.model import Feedback, Remark
 from fedcohort.algorithms.feedback.settings import FEWEST_SITES, FeedbackSettings
-from fedcohort.algorithms.feedback.steps import Told, compare, vote, vote_place, vote_scale
+from fedcohort.algorithms.feedback.steps import (
+    Told,
+    compare,
+    keep_findings,
+    vote,
+    vote_place,
+    vote_scale,
+)
 from fedcohort.algorithms.feedback.words import UNITS, line, unrecorded
 from fedcohort.arrays import Array
 from fedcohort.data.describe import Reading, variables_of
@@ -46,11 +54,7 @@ def fit(fed: Federation, config: FeedbackSettings, task: Task) -> Feedback:
     DataError : there is no column to look at.
     SiteUnavailable : fewer than three sites answer, or one left between two calls.
     """
-    known = cast("Dictionary", task.dictionary)
-    outcome = cast("Outcome | None", task.outcome_of)
-    reading = Reading(variables_of(known, outcome))
-    if not reading.variables:
-        raise DataError("no column is left to compare, besides identifiers, dates and text.")
+    reading, outcome = _read(task)
     label, m = label_of(reading, outcome), task.min_cell
     levels, places = reading.n_levels, tuple(reading.place)
     taken = () if outcome is None else outcome.columns
@@ -71,10 +75,15 @@ def fit(fed: Federation, config: FeedbackSettings, task: Task) -> Feedback:
         vote, centre=centre, unit=unit, n_levels=levels, label=label, min_cell=m
     )  # fmt: skip
     _check_same(inside)
-    replies = inside.gather(
-        compare, **vars(told), centre=centre, unit=unit, n_levels=levels, label=label,
-        feature=feature, factors=np.array([u.back for u in UNITS]), far=config.far, min_cell=m,
-    )  # fmt: skip
+    asked: dict[str, Any] = {
+        **vars(told), "centre": centre, "unit": unit, "n_levels": levels, "label": label,
+        "feature": feature, "factors": np.array([u.back for u in UNITS]), "far": config.far,
+    }  # fmt: skip
+    if not config.told:
+        heard = inside.gather(keep_findings, **asked, min_cell=m)
+        few = tuple(site for site in sorted(heard) if heard[site].few)
+        return Feedback(sites=tuple(sorted(heard)), few=few, remarks=())
+    replies = inside.gather(compare, **asked, min_cell=m)
     remarks = [
         one
         for site in sorted(replies)
@@ -83,6 +92,38 @@ def fit(fed: Federation, config: FeedbackSettings, task: Task) -> Feedback:
     fed.record(findings=float(sum(r.rule != "unrecorded" for r in remarks)))
     few = tuple(site for site in sorted(replies) if replies[site].few)
     return Feedback(sites=tuple(sorted(replies)), few=few, remarks=tuple(remarks))
+
+
+def lines_for(
+    config: FeedbackSettings, task: Task, site: str, left: Mapping[str, Array]
+) -> list[str]:
+    """Return in words what a site finds of itself and keeps, for that site alone.
+
+    Parameters
+    ----------
+    left : what `keep_findings` left there.
+    """
+    reading, outcome = _read(task)
+    found = Told(**left)
+    if found.few:
+        return ["There are too few rows to compare with the other sites'."]
+    remarks = _remarks(site, found, reading, tuple(reading.place), outcome, config.gains)
+    said = [r.line.removeprefix(f"{site}: ") for r in remarks]
+    return said or ["Nothing is off beside the other sites."]
+
+
+def _read(task: Task) -> tuple[Reading, Outcome | None]:
+    """Return how sites read what is compared, and the outcome.
+
+    Raises
+    ------
+    DataError : there is no column to look at.
+    """
+    outcome = cast("Outcome | None", task.outcome_of)
+    reading = Reading(variables_of(cast("Dictionary", task.dictionary), outcome))
+    if not reading.variables:
+        raise DataError("no column is left to compare, besides identifiers, dates and text.")
+    return reading, outcome
 
 
 def label_of(reading: Reading, outcome: Outcome | None) -> Array:

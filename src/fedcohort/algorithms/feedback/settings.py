@@ -24,6 +24,9 @@ class FeedbackSettings:
     gains: int = setting(
         5, "how many unrecorded columns are named at each site, the most useful first", "columns"
     )
+    told: bool = setting(
+        True, "whether each site tells the coordinator what it finds, or keeps it to itself"
+    )
 
     def __post_init__(self) -> None:
         check_settings(

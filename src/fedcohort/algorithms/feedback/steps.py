@@ -5,6 +5,9 @@ are of that many. Counts of patients are 0, or `min_cell` and more, at each site
 of fewer count as none. Places and spreads are rounded before they are voted or compared
 (`own.shown`), whatever the grid. Only the units that are known are tried, and only what is clearly
 off is told: others, asked for, are refused, since which one fits best would tell a place.
+
+What a site finds it tells (`compare`) or keeps as its state (`keep_findings`); of the latter no
+one learns more than whether it had rows enough.
 """
 
 from __future__ import annotations
@@ -19,7 +22,7 @@ from fedcohort.algorithms.feedback.settings import LEAST_FAR
 from fedcohort.algorithms.feedback.words import UNITS
 from fedcohort.arrays import Array
 from fedcohort.data.encode import Encoded
-from fedcohort.protocol import Refused, Site, gathered, message, summed
+from fedcohort.protocol import Keep, Refused, Site, gathered, message, summed
 
 #: Cells of numbers of rows, by powers of two.
 SIZES = 40
@@ -86,6 +89,13 @@ class Told:
     fall: Array
     low: Array
     high: Array
+
+
+@message
+class Heard:
+    """Whether a site that keeps its findings has too ``few`` () rows to have any."""
+
+    few: Array
 
 
 @summed
@@ -203,16 +213,73 @@ def compare(
     ------
     Refused : another `far` than a study may have, or other units than are known.
     """
+    every = Votes(
+        place, spread, missing, common, uses, sizes, copies, square, n, k, nr, z, z2
+    )  # fmt: skip
+    return found_of(
+        site.data, every, centre, unit, n_levels, label, feature, factors, far, min_cell
+    )
+
+
+@gathered
+def keep_findings(
+    site: Table,
+    *,
+    place: Array,
+    spread: Array,
+    missing: Array,
+    common: Array,
+    uses: Array,
+    sizes: Array,
+    copies: Array,
+    square: Array,
+    n: Array,
+    k: Array,
+    nr: Array,
+    z: Array,
+    z2: Array,
+    centre: Array,
+    unit: Array,
+    n_levels: Array,
+    label: Array,
+    feature: Array,
+    factors: Array,
+    far: float,
+    min_cell: int,
+) -> Keep[Heard, Told]:
+    """Compare the site's rows with what all sites voted, and keep here what is found.
+
+    Parameters and errors are those of `compare`.
+    """
+    every = Votes(
+        place, spread, missing, common, uses, sizes, copies, square, n, k, nr, z, z2
+    )  # fmt: skip
+    found = found_of(
+        site.data, every, centre, unit, n_levels, label, feature, factors, far, min_cell
+    )
+    return Keep(Heard(found.few), found)
+
+
+def found_of(
+    data: Encoded,
+    every: Votes,
+    centre: Array,
+    unit: Array,
+    n_levels: Array,
+    label: Array,
+    feature: Array,
+    factors: Array,
+    far: float,
+    min_cell: int,
+) -> Told:
+    """Return what a site's rows show beside the votes of all sites less its own; see `compare`."""
     if not far >= LEAST_FAR:
         raise Refused("far", f"feedback on what is less than {LEAST_FAR:g} sd off.")
     if not np.array_equal(factors, np.array([u.back for u in UNITS])):
         raise Refused("factors", "feedback on other units than are known.")
-    data, m = site.data, max(min_cell, 1)
+    m = max(min_cell, 1)
     if not own.enough(own.rows_of(data), m):
         return told(True, [], [])
-    every = Votes(
-        place, spread, missing, common, uses, sizes, copies, square, n, k, nr, z, z2
-    )  # fmt: skip
     mine: dict[str, Any] = vars(votes_of(data, centre, unit, n_levels, label, m))
     rest = {name: total - mine[name] for name, total in vars(every).items()}
     around = Around(rest, centre, unit, n_levels, label, feature, factors, far)
@@ -244,7 +311,7 @@ def told(few: bool, found: list[rules.Finding], gained: list[gains.Gain]) -> Tol
     )
 
 
-STEPS = (vote_scale, vote_place, vote, compare)
+STEPS = (vote_scale, vote_place, vote, compare, keep_findings)
 
 
 def _placed(data: Encoded, centre: Array, unit: Array, m: int) -> tuple[Array, Array]:

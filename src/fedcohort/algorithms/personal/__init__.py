@@ -11,6 +11,7 @@ from fedcohort.algorithms.personal.settings import PersonalSettings
 from fedcohort.models.predictor import LINKS
 from fedcohort.protocol import Method, Task
 from fedcohort.training import personal
+from fedcohort.training.hazard import REVEALS as HAZARD
 
 COUNTS = "Once how many records differ in each column, and how far, as sums over sites. "
 MEANS = "Each round, the sum over sites of their models, weighted by rows. "
@@ -24,8 +25,9 @@ OWN = (
 )
 ALONE = (
     "At the end, the user's own model, those after keep_rounds, and its loss in each round, which "
-    "the coordinator sees; nothing of other sites."
+    "the coordinator sees; nothing of other sites' models."
 )
+ALL = " For it all sites see the user's own model."
 GROUPS = (
     "In half of the rounds as finetune; then how many sites take each model, and the sums of the "
     "models and losses of those that do; once the sum of the losses of trial models, and counts of "
@@ -35,14 +37,16 @@ GROUPS = (
 
 def reveals_with(config: PersonalSettings) -> str:
     """Say in plain words what leaves a site with these settings."""
+    told_all = "" if config.way == "global" else ALL
+    hazard = f" {HAZARD}{told_all}" * (config.baseline and config.model in ("auto", "cox"))
     if config.way == "local":
-        return ALONE
+        return ALONE + hazard
     told = {
         "global": MEANS.strip(),
         "cluster": GROUPS,
         **dict.fromkeys(personal.PARTED, PARTS + OWN),
     }
-    return COUNTS + told.get(config.way, MEANS + OWN)
+    return COUNTS + told.get(config.way, MEANS + OWN) + hazard
 
 
 def bounds(config: PersonalSettings, task: Task) -> Mapping[str, Collection[Any]]:
@@ -54,6 +58,8 @@ def bounds(config: PersonalSettings, task: Task) -> Mapping[str, Collection[Any]
         "rounds": (config.rounds,),
         "link": (LINKS[model],),
         "explained": (model == "linear",),
+        "held_out": (False,),
+        "draw": (-1,),
         **config.own_bounds(config.way_of(task.features, plan)),
     }
 
@@ -74,7 +80,7 @@ METHOD = Method(
     reveals=(
         COUNTS + MEANS + "Of fedper and fedrep, of the common part alone. " + OWN + " Of cluster: "
         "counts of the sites that take each model, and sums over those that do. Of local: the "
-        "user's model and losses alone."
+        "user's model and losses alone. " + HAZARD + ALL
     ),
     reveals_with=reveals_with,
     settings=PersonalSettings,
@@ -84,7 +90,7 @@ METHOD = Method(
     asks=asks,
     bounds=bounds,
     over=over,
-    gives=frozenset({"predict", "summary", "parameters", "at_round"}),
+    gives=frozenset({"predict", "predict_survival", "summary", "parameters", "at_round"}),
     preprocess={"scale": "standard", "impute": "median"},
     alone={"user": "", "way": "local", "own_features": ()},
 )

@@ -10,7 +10,8 @@ from typing import Any, Self
 import numpy as np
 
 from fedcohort.arrays import Array
-from fedcohort.models.predictor import Predictor
+from fedcohort.models.predictor import Predictor, baseline_arrays, baseline_of
+from fedcohort.numerics.survival import Baseline
 from fedcohort.protocol import NotSupported, Row
 
 
@@ -27,7 +28,7 @@ class PersonalModel(Predictor):
     alpha : of apfl, the share of the user's own model; NaN of others.
     counts : of cluster, sites that took each model; empty where there was no split.
     parts : of fedper and fedrep, how many parameters are the user's own; −1 of others.
-    kept : the models after earlier rounds.
+    kept : the models after earlier rounds. baselines : of cox, theirs.
     """
 
     user: str
@@ -39,6 +40,7 @@ class PersonalModel(Predictor):
     counts: Array = field(default_factory=lambda: np.zeros(0, np.int64))
     parts: int = -1
     kept: Mapping[int, Array] = field(default_factory=dict[int, Array])
+    baselines: Mapping[int, Baseline] = field(default_factory=dict[int, Baseline])
 
     def at_round(self, rounds: int) -> PersonalModel:
         """Return what a fit of so many rounds would have given.
@@ -57,6 +59,7 @@ class PersonalModel(Predictor):
         return replace(
             self, theta=self.kept[rounds], common=np.zeros(0), rounds=rounds, loss=math.nan,
             alpha=math.nan, counts=np.zeros(0, np.int64), kept={},
+            baseline=self.baselines.get(rounds), baselines={},
         )  # fmt: skip
 
     def parameters(self, times: Array) -> list[Row]:
@@ -89,6 +92,9 @@ class PersonalModel(Predictor):
             "told": np.array([self.loss, self.alpha]),
             "counts": np.asarray(self.counts, np.int64),
         }
+        own |= baseline_arrays(self.baseline)
+        for r, baseline in self.baselines.items():
+            own |= baseline_arrays(baseline, f"round{r}.")
         return own | {f"round{r}": theta for r, theta in self.kept.items()}
 
     def meta(self) -> dict[str, Any]:
@@ -105,4 +111,9 @@ class PersonalModel(Predictor):
         features = tuple(given.pop("features"))
         kept = {int(r): arrays[f"round{r}"] for r in given.pop("kept")}
         held = {name: arrays[name] for name in ("theta", "common", "counts")}
-        return cls(features=features, loss=loss, alpha=alpha, kept=kept, **held, **given)
+        found = {r: baseline_of(arrays, f"round{r}.") for r in kept}
+        baselines = {r: one for r, one in found.items() if one is not None}
+        return cls(
+            features=features, loss=loss, alpha=alpha, kept=kept, baseline=baseline_of(arrays),
+            baselines=baselines, **held, **given,
+        )  # fmt: skip

@@ -3,12 +3,15 @@
 The ways are those of `training.personal`, of a linear predictor, which starts at 0, or of a
 perceptron. The loss is averaged over a site's rows; the penalty is ½λ₂‖W‖² on the first layer's
 weights W. Means over sites are weighted by rows (FedAvg, McMahan et al. 2017). Cox's loss has each
-site's own risk sets, so that every site has a baseline hazard of its own.
+site's own risk sets, so that training lets every site have a baseline hazard of its own; the model
+comes with one, Breslow's of all sites' rows at the user's model (`training.hazard`).
 
 In fedper and fedrep a network's last layer is each site's own. That of a linear predictor is all of
 it: there, the intercept is, with the coefficients of `own_features`; all of them make it `local`.
 
-Revealed: once what `data.isolation` asks, but for `local`; and what `training.personal` says.
+Revealed: once what `data.isolation` asks, but for `local`; what `training.personal` says; and of
+cox, but without `baseline`, what `data.timegrid` and `training.hazard` do, over all sites, also by
+`local`. For that all sites are sent the user's model, which else the coordinator alone sees.
 """
 
 from __future__ import annotations
@@ -17,10 +20,12 @@ from typing import Any
 
 from fedcohort.algorithms.personal.model import PersonalModel
 from fedcohort.algorithms.personal.settings import PersonalSettings, server
+from fedcohort.data import timegrid
 from fedcohort.data.isolation import check_columns_apart, isolation
 from fedcohort.models.predictor import LINKS, start_of
+from fedcohort.numerics.survival import Baseline
 from fedcohort.protocol import DataError, Federation, SettingError, Step, Task
-from fedcohort.training import personal
+from fedcohort.training import hazard, personal
 from fedcohort.training.server import fedavg
 from fedcohort.training.strategies import train_here
 
@@ -59,6 +64,11 @@ def fit(fed: Federation, config: PersonalSettings, task: Task) -> PersonalModel:
         least=config.min_sites, seed=task.seed,
     )  # fmt: skip
     parted = config.way in personal.PARTED
+    baselines: dict[int, Baseline] = {}
+    if model == "cox" and config.baseline:
+        times = timegrid.time_grid(fed, GRID, least)
+        stages = {**found.kept, config.rounds: found.theta}
+        baselines = hazard.baseline(fed, plan, times, stages)
     return PersonalModel(
         features=task.features,
         model=model,
@@ -73,13 +83,23 @@ def fit(fed: Federation, config: PersonalSettings, task: Task) -> PersonalModel:
         counts=found.counts,
         parts=int(way.mask(len(start)).sum()) if parted else -1,
         kept=found.kept,
+        baseline=baselines.pop(config.rounds, None),
+        baselines=baselines,
     )
 
 
-STEPS: tuple[Step[..., Any], ...] = (isolation, train_here, personal.tell_alone, *personal.STEPS)
+#: Where risk sets of a Cox model are summed.
+GRID = "protected"
+
+STEPS: tuple[Step[..., Any], ...] = (
+    isolation, train_here, personal.tell_alone, *personal.STEPS, *timegrid.STEPS[:-1],
+    *hazard.STEPS,
+)  # fmt: skip
 
 
 def asks(config: PersonalSettings) -> tuple[Step[..., Any], ...]:
     """Return the steps that a fit with these settings can ask for."""
     own = personal.asks(config.way)
+    if config.baseline and config.model in ("auto", "cox"):
+        own = (*own, *timegrid.asks(GRID), *hazard.STEPS)
     return own if config.way == "local" else (isolation, *own)

@@ -36,6 +36,11 @@ class PersonalSettings(OwnSettings):
         None, "η; null: 0.3 of logistic, 0.1 of the other models and of networks"
     )
     l2: float = setting(0.001, "λ₂ on the first layer's weights, loss averaged over rows")
+    baseline: bool = setting(
+        True,
+        "of cox, whether the model has a baseline hazard, and so survival curves; for it all sites "
+        "see the user's model",
+    )
     own_features: tuple[str, ...] = setting(
         (),
         "fedper and fedrep of a linear predictor: covariates whose coefficients are each site's "

@@ -6,11 +6,12 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from fedcohort.algorithms.weight_erosion.model import ErosionModel
-from fedcohort.algorithms.weight_erosion.program import STEPS, fit
+from fedcohort.algorithms.weight_erosion.program import STEPS, asks, fit
 from fedcohort.algorithms.weight_erosion.settings import ErosionSettings
 from fedcohort.models.predictor import LINKS
 from fedcohort.protocol import Method, Task
 from fedcohort.training.erosion import check_number
+from fedcohort.training.hazard import REVEALS as HAZARD
 
 
 def bounds(config: ErosionSettings, task: Task) -> Mapping[str, Collection[Any]]:
@@ -21,6 +22,8 @@ def bounds(config: ErosionSettings, task: Task) -> Mapping[str, Collection[Any]]
         "visit": (config.visit,),
         "against": (config.against,),
         "draw": range(config.rounds),
+        "sum_risks.draw": (-1,),
+        "held_out": (False,),
         "past": range(config.rounds),
         "user": (config.user,) if config.user else (),
         "link": (LINKS[model],),
@@ -42,15 +45,16 @@ METHOD = Method(
         "Each round the user's own gradient, which the coordinator and all sites see; each other "
         "site's distance from it, one number or two, and with it the site's weight; the weighted "
         "sum of the other sites' gradients; once how many records differ in each column, and how "
-        "far, as sums over sites."
+        "far, as sums over sites. " + HAZARD
     ),
     settings=ErosionSettings,
     fit=fit,
     model=ErosionModel,
     steps=STEPS,
+    asks=asks,
     bounds=bounds,
     over=over,
-    gives=frozenset({"predict", "summary", "parameters", "others"}),
+    gives=frozenset({"predict", "predict_survival", "summary", "parameters", "others"}),
     preprocess={"scale": "standard", "impute": "median"},
     alone={"user": ""},
 )

@@ -9,7 +9,7 @@ from typing import Any, Self
 import numpy as np
 
 from fedcohort.arrays import Array
-from fedcohort.models.predictor import Predictor
+from fedcohort.models.predictor import Predictor, baseline_arrays, baseline_of
 from fedcohort.protocol import Row
 
 
@@ -64,7 +64,8 @@ class ErosionModel(Predictor):
 
     def arrays(self) -> dict[str, Array]:
         """Return θ, and α of each site in the order of their names."""
-        return {"theta": self.theta, "alpha": np.array([a for _, a in sorted(self.alpha.items())])}
+        alpha = np.array([a for _, a in sorted(self.alpha.items())])
+        return {"theta": self.theta, "alpha": alpha, **baseline_arrays(self.baseline)}
 
     def meta(self) -> dict[str, Any]:
         """Return names, the network's spec, and how the fit went."""
@@ -78,4 +79,7 @@ class ErosionModel(Predictor):
         given = dict(meta)
         sites, features = given.pop("sites"), tuple(given.pop("features"))
         alpha = dict(zip(sites, arrays["alpha"].tolist(), strict=True))
-        return cls(features=features, theta=arrays["theta"], alpha=alpha, **given)
+        baseline = baseline_of(arrays)
+        return cls(
+            features=features, theta=arrays["theta"], alpha=alpha, baseline=baseline, **given
+        )

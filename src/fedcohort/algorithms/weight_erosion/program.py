@@ -4,7 +4,10 @@ Grimberg, semester project at EPFL, 2020, section 4.4: Algorithm 1, as `training
 a linear predictor, which starts at 0, or of a perceptron. The penalty is ½λ₂‖W‖² on the first
 layer's weights W; the paper's was on the intercepts, too.
 
-Revealed: once what `data.isolation` asks; each round what `training.erosion` says.
+A Cox model comes with Breslow's baseline hazard of all sites' rows at θ (`training.hazard`).
+
+Revealed: once what `data.isolation` asks; each round what `training.erosion` says; of cox what
+`data.timegrid` and `training.hazard` do.
 """
 
 from __future__ import annotations
@@ -13,10 +16,12 @@ from typing import Any
 
 from fedcohort.algorithms.weight_erosion.model import ErosionModel
 from fedcohort.algorithms.weight_erosion.settings import ErosionSettings
+from fedcohort.data import timegrid
 from fedcohort.data.isolation import check_columns_apart, isolation
 from fedcohort.models.predictor import LINKS, start_of
+from fedcohort.numerics.survival import Baseline
 from fedcohort.protocol import DataError, Federation, NothingToLearn, SettingError, Step, Task
-from fedcohort.training import erosion
+from fedcohort.training import erosion, hazard
 
 
 def fit(fed: Federation, config: ErosionSettings, task: Task) -> ErosionModel:
@@ -54,6 +59,10 @@ def fit(fed: Federation, config: ErosionSettings, task: Task) -> ErosionModel:
             f"site {user!r} has nothing to learn from: it has fewer than {least} rows, or its "
             f"gradient was 0 in every round. Take another user, or more rows."
         )
+    baselines: dict[int, Baseline] = {}
+    if model == "cox":
+        times = timegrid.time_grid(fed, GRID, least)
+        baselines = hazard.baseline(fed, plan, times, {0: found.theta})
     return ErosionModel(
         features=task.features,
         model=model,
@@ -64,7 +73,19 @@ def fit(fed: Federation, config: ErosionSettings, task: Task) -> ErosionModel:
         rounds=config.rounds,
         flat=found.flat,
         alone=found.alone,
+        baseline=baselines.get(0),
     )
 
 
-STEPS: tuple[Step[..., Any], ...] = (isolation, *erosion.STEPS)
+#: Where risk sets of a Cox model are summed.
+GRID = "protected"
+
+STEPS: tuple[Step[..., Any], ...] = (
+    isolation, *erosion.STEPS, *timegrid.STEPS[:-1], *hazard.STEPS,
+)  # fmt: skip
+
+
+def asks(config: ErosionSettings) -> tuple[Step[..., Any], ...]:
+    """Return the steps that a fit with these settings can ask for."""
+    timed = (*timegrid.asks(GRID), *hazard.STEPS) if config.model in ("auto", "cox") else ()
+    return (isolation, *erosion.STEPS, *timed)

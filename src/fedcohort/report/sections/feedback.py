@@ -20,6 +20,8 @@ def section(run: Run) -> Section | None:
     remarks: Sequence[Mapping[str, Any]] = found.get("remarks") or ()
     sites = sorted(map(str, found.get("sites") or ()), key=natural)
     few = sorted(map(str, found.get("few") or ()), key=natural)
+    if found.get("kept"):
+        return _kept(found, sites, few)
     quiet = [s for s in sites if s not in few and all(r["site"] != s for r in remarks)]
     body: list[Markup] = []
     for site in sites:
@@ -41,6 +43,30 @@ def section(run: Run) -> Section | None:
         "columns are off, beyond what hospitals differ by; then what it does not record, and by "
         "how much a linear model would lose less with it. A line is a question to whoever knows "
         "the data, not a verdict.",
+        h("div", body),
+    )
+
+
+def _kept(found: Mapping[str, Any], sites: Sequence[str], few: Sequence[str]) -> Section:
+    """Return who was given feedback, where each hospital keeps its own to itself."""
+    heard = [s for s in sites if s not in few]
+    away = sorted(map(str, found.get("left_out") or ()), key=natural)
+    body: list[Markup] = []
+    if heard:
+        body.append(p(f"Given to {words.listed(heard)}."))
+    if few:
+        body.append(p(f"Too few rows to be compared: {words.listed(few)}."))
+    if away:
+        body.append(p(f"Not compared, as they did not answer: {words.listed(away)}."))
+    if found.get("note"):
+        body.append(p(f"There is no feedback: {found['note']}"))
+    return Section(
+        "feedback",
+        "Feedback",
+        "What should each hospital look at?",
+        "Each hospital compared its own rows with what the others have in common. What it found is "
+        "written at its own node, in the folder state/feedback, for the people there; neither the "
+        "coordinator nor this report has any of it.",
         h("div", body),
     )
 

@@ -20,6 +20,8 @@ KINDS: Mapping[str, tuple[str, str]] = {
     "conditional": ("The outcome in patients alike in a column", "outcome, given"),
     "gradient": ("Which way they pull a model (cosine)", ""),
 }
+#: Why a site of a network was left out that has no lack of patients.
+AWAY = "it did not answer"
 #: A page has room for so many differences, and hospitals.
 MOST_LINES, MOST_SITES = 12, 24
 
@@ -169,10 +171,10 @@ def _notes(found: Found) -> Markup | None:
     """Return who was left out, and of what."""
     out: list[str] = []
     left: Mapping[str, str] = found.get("left_out") or {}
-    if left:
-        out.append(
-            f"Not compared, for too few patients: {words.listed(sorted(left, key=natural))}."
-        )
+    away = {s for s, why in left.items() if why == AWAY}
+    for names, why in ((left.keys() - away, "for too few patients"), (away, "as they were away")):
+        if names:
+            out.append(f"Not compared, {why}: {words.listed(sorted(names, key=natural))}.")
     closed = [str(s) for s in found.get("outcome_hidden") or ()]
     if closed:
         out.append(

@@ -11,10 +11,12 @@ Revealed: nothing; this is made from a study's text alone.
 from __future__ import annotations
 
 import itertools
+import typing
 from typing import Any
 
 from fedcohort.data import describe, preprocess, timegrid
 from fedcohort.data.outcome import Binary, Category, Outcome, Survival
+from fedcohort.data.tables import SurvivalTable
 from fedcohort.metrics import (
     federated,
     federated_clusters,
@@ -26,6 +28,7 @@ from fedcohort.protocol import registry
 from fedcohort.protocol.step import Step
 from fedcohort.study import private
 from fedcohort.study.arms import Arm
+from fedcohort.study.besides import arm_of, asked_of
 from fedcohort.study.deployed import cluster_sites, counting, holding, judging, latent_sites
 from fedcohort.study.deployed.cluster_sites import tell_own_groups
 from fedcohort.study.deployed.terms import CLUSTERING, LATENT
@@ -61,9 +64,17 @@ def of_fit(plan: Plan, arm: Arm) -> Steps:
         return tuple(s for s in method.steps if s.name in names)
     # what is proposed of a space is not known beforehand
     asked = method.steps if plan.space(arm) else _of_grid(arm)
+    if plan.task != "survival":
+        asked = tuple(s for s in asked if not _of_times(s))
     if method.raw or method.design is not None:
         return asked
     return (*preprocess.asked(arm.preprocess), *asked)
+
+
+def _of_times(step: Step[..., Any]) -> bool:
+    """Return whether a step reads times to an event, as a table of another outcome has none."""
+    first = next(iter(typing.get_type_hints(step.run).values()))
+    return SurvivalTable in typing.get_args(first)
 
 
 def _of_grid(arm: Arm) -> Steps:
@@ -76,6 +87,13 @@ def _of_grid(arm: Arm) -> Steps:
         chosen = dict(zip(arm.grid, values, strict=True))
         found |= {s.name: s for s in method.asked(method.configure(arm.configured(chosen)))}
     return tuple(s for s in method.steps if s.name in found)
+
+
+def of_besides(kind: str) -> Steps:
+    """Return what a comparison of sites may ask, or feedback to them; see `study.besides`."""
+    arm = arm_of(kind)
+    method = registry.find(arm.method)
+    return method.asked(method.configure(arm.configured()))
 
 
 def of_clusters(outcome: Outcome | None, *, alone: bool = False) -> Steps:
@@ -131,5 +149,6 @@ def of_study(plan: Plan, outcome: Outcome | None) -> Steps:
         *counting.STEPS,
         *of_judge(outcome, plan.task),
         *holding.STEPS * tuned,
+        *itertools.chain(*(of_besides(kind) for kind in asked_of(plan))),
     )
     return tuple({s.run: s for s in every}.values())

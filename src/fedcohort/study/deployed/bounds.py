@@ -37,6 +37,7 @@ from fedcohort.protocol.federation import View
 from fedcohort.protocol.host import Call
 from fedcohort.protocol.step import Step
 from fedcohort.study.arms import Arm
+from fedcohort.study.besides import KINDS
 from fedcohort.study.deployed.holding import WHOLE
 from fedcohort.study.deployed.terms import Terms
 from fedcohort.study.space import Choice, space_of
@@ -48,6 +49,8 @@ MOST = 1000
 THRESHOLDS = ("min_cell", "least")
 #: Bins of a test of D-calibration.
 BINS = 10
+#: Sessions over tables as they are described: with an outcome that no fit sees.
+OF_TABLES = ("describe", *KINDS)
 
 Values = Collection[Any]
 
@@ -99,7 +102,7 @@ class Bounds:
 
     def _of_method(self, view: View | None) -> Mapping[str, Values | None]:
         """Return what the arm's method says, for what a fit has after this preprocessing."""
-        if self.arm is None or self.kind not in ("fit", "tune"):
+        if self.arm is None or self.kind not in ("fit", "tune", *KINDS):
             return {}
         if self._known is None or self._known[0] is not view:
             self._known = view, self._united(view)
@@ -142,6 +145,9 @@ class Bounds:
         assert self.arm is not None
         method = registry.find(self.arm.method)
         dp = plan.privacy.dp
+        whole = self.kind in OF_TABLES
+        known = terms.dictionary if whole else terms.seen
+        outcome = terms.outcome if whole else terms.learnt
         return Task(
             kind=plan.task,
             features=tuple(view.features) if isinstance(view, Design) else (),
@@ -149,9 +155,9 @@ class Bounds:
             seed=self.seed,
             min_cell=plan.min_cell,
             offset=bool(getattr(config, "offset", "")),
-            outcome=type(terms.learnt).__name__.lower() if terms.learnt else "",
-            dictionary=terms.seen if method.raw else None,
-            outcome_of=terms.learnt if method.raw else None,
+            outcome=type(outcome).__name__.lower() if outcome else "",
+            dictionary=known if method.raw else None,
+            outcome_of=outcome if method.raw else None,
             dp=None if dp is None else dp.clipped(method.clips),
         )
 

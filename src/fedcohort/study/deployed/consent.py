@@ -9,6 +9,8 @@ with a step is held against them at the site too, for each call, before a row is
                 classes, roles and options of the study; limits, knots, pooled levels and a joint
                 distribution only where an option asks for them
     sessions    of tuning, no more than there are candidates and folds
+    comparison  of sites, each step with one set of arguments: cells between other edges would tell
+                what these hide (`Once`)
     noise       of a private fit, by `privacy.guard`; its preprocessing follows from the dictionary,
                 and its judge sees blind rows alone
 
@@ -20,11 +22,14 @@ Revealed: by a refusal, the rule.
 
 from __future__ import annotations
 
+import hashlib
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
+
+import numpy as np
 
 from fedcohort.data.columns import Column, LevelColumn, NumberColumn
 from fedcohort.data.describe import variables_of
@@ -37,7 +42,7 @@ from fedcohort.protocol import Refused, registry
 from fedcohort.protocol.federation import View
 from fedcohort.protocol.host import Call
 from fedcohort.study.arms import MOST_TRIALS, Arm
-from fedcohort.study.deployed.bounds import Bounds, beyond
+from fedcohort.study.deployed.bounds import OF_TABLES, Bounds, beyond
 from fedcohort.study.deployed.cluster_sites import OF_TRAINING
 from fedcohort.study.deployed.coding import Coded
 from fedcohort.study.deployed.judging import Own, Said, Seen
@@ -49,6 +54,8 @@ from fedcohort.study.tune import ROW_FOLDS
 VIEWS: Mapping[str, tuple[type[Any], ...]] = {
     "describe": (Encoding,),
     "count": (),
+    "shift": (Encoding,),
+    "feedback": (Encoding,),
     "fit": (Encoding, IncompleteView, Design),
     "tune": (Encoding, IncompleteView, Design),
     "judge": (Seen, Said, Clustered, Coded),
@@ -65,6 +72,19 @@ DEFAULTS: Mapping[str, Any] = {
 }  # fmt: skip
 #: More sites than a network has.
 MOST_SITES = 1000
+#: (step, digest of what it is asked with) → whether it was never asked with anything else.
+Once = Callable[[str, str], bool]
+
+
+class InMemory:
+    """An `Once` for as long as a session is open."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, str] = {}
+
+    def __call__(self, step: str, digest: str) -> bool:
+        """Note what a step is asked with; return whether that is what it was asked with before."""
+        return self._known.setdefault(step, digest) == digest
 
 
 @dataclass(frozen=True)
@@ -76,12 +96,14 @@ class Consent:
     kind : of the session.
     arm : whose session it is; None of those without.
     seed : of the session's repeat.
+    once : holds a comparison of sites to one set of arguments.
     """
 
     terms: Terms
     kind: str
     arm: Arm | None = None
     seed: int = 0
+    once: Once = field(default_factory=InMemory, repr=False)
     _seen: list[View] = field(default_factory=list[View], repr=False)
 
     def __call__(self, call: Call, arguments: Mapping[str, Any]) -> None:
@@ -98,6 +120,11 @@ class Consent:
         if isinstance(call.view, Clustered) and call.view.half != "blind":
             fine = any(call.step.name == step.name for step in OF_TRAINING)
             self._check(fine, "values of training rows by cluster")
+        if self.kind == "shift" and not self.once(call.step.name, _digest(call, arguments)):
+            raise beyond(
+                f"{call.step.name} was asked before with other arguments. Give the study another "
+                f"name and submit it, to compare anew"
+            )
 
     # settings -------------------------------------------------------------------------
 
@@ -190,7 +217,7 @@ class Consent:
     def _known(self) -> dict[str, Variable]:
         """The study's columns that any view may read; of a fit, those that it may see."""
         known, outcome = self.terms.dictionary, self.terms.outcome
-        if self.kind != "describe":
+        if self.kind not in OF_TABLES:
             known, outcome = self.terms.seen, self.terms.learnt
         found = {v.name: v for v in variables_of(known, outcome)}
         by = self._setting("by")
@@ -288,6 +315,15 @@ def most_clusters(config: Any) -> int | None:
         return k
     numbers = getattr(config, "numbers", None)
     return None if numbers is None else max(numbers)
+
+
+def _digest(call: Call, arguments: Mapping[str, Any]) -> str:
+    """Return a digest of what a step is asked with, and of the view that it is asked through."""
+    made = hashlib.sha256(repr("" if call.view is None else call.view.spec).encode())
+    for name in sorted(arguments):
+        value = np.asarray(arguments[name])
+        made.update(repr((name, value.dtype.str, value.shape)).encode() + value.tobytes())
+    return made.hexdigest()
 
 
 def _finite(x: Any) -> bool:

@@ -20,7 +20,7 @@ from fedcohort.data.outcome import Survival
 from fedcohort.protocol import SiteUnavailable, registry
 from fedcohort.study.cells import tagged, write_text
 from fedcohort.study.counts import Shown
-from fedcohort.study.deployed import asking, counting, evaluation, judging
+from fedcohort.study.deployed import asking, besides, counting, evaluation, judging
 from fedcohort.study.deployed.cells import COHORT, Workshop
 from fedcohort.study.deployed.sessions import Session
 from fedcohort.study.deployed.sites import Sites, noise_of
@@ -127,6 +127,11 @@ def write(shop: Workshop, sites: Sites, out: Path, seconds: float, command: str)
         events = sum(n for half in (train, test) for n in half.events.values() if n is not None)
     by_site = [v for v in met["variables"] if v["site"] is not None]
     scenario = scenario_told(plan.scenarios[0], train)
+    first = shop.lines(COHORT).read_text(encoding="utf-8").splitlines(keepends=True)
+    more: dict[str, Any] = {}
+    for kind, said, lines in besides.found_of(shop):
+        met["steps"] |= said.pop("steps")
+        more[kind], first = said, first + lines
     about = About(
         outcome=outcome,
         data={
@@ -141,7 +146,7 @@ def write(shop: Workshop, sites: Sites, out: Path, seconds: float, command: str)
         cohort=met,
         test_mark=mark_of(plan, rows, events, outcome, by_site),
         test=test,
-        first=shop.lines(COHORT).read_text(encoding="utf-8").splitlines(keepends=True),
+        first=first,
         declared=_declared(shop),
         more={
             "network": {
@@ -151,6 +156,7 @@ def write(shop: Workshop, sites: Sites, out: Path, seconds: float, command: str)
             },
             "left_out": [vars(arm) for arm in terms.left_out],
             "noise": None if plan.privacy.dp is None else noise_of(sites),
+            **more,
         },
         intervals="repeats",
         exactness=evaluation.exactness(terms.outcome, plan.metrics, plan.task),

@@ -23,8 +23,9 @@ import fedcohort
 from fedcohort.protocol import FedcohortError
 from fedcohort.runtime.coordinator import Progress
 from fedcohort.study import cluster_umap, runner
+from fedcohort.study.besides import asked_of
 from fedcohort.study.cells import Cell, cells_of
-from fedcohort.study.deployed import results
+from fedcohort.study.deployed import besides, results
 from fedcohort.study.deployed.cells import Workshop
 from fedcohort.study.deployed.sites import Sites
 from fedcohort.study.deployed.terms import Terms
@@ -118,7 +119,8 @@ def _finish(
     tunings, fits = cells_of(terms.plan)
     arms = terms.plan.arms
     pieces = [c for c in tunings if arms[c.arm].scope == "sites"] + fits
-    total = len(pieces) + 1
+    asked = asked_of(terms.plan)
+    total = 1 + len(asked) + len(pieces)
     now = ["cohort", 0]
 
     def heard(session: str, progress: Progress) -> None:
@@ -128,7 +130,12 @@ def _finish(
     shop = Workshop(terms, sites, out / WORK, out / "models", heard, debug)
     results.meet(shop, sites)
     tell(Event(1, total, "cohort", None))
-    for done, cell in enumerate(pieces, 1):
+    for done, kind in enumerate(asked, 1):
+        if shop.note(kind) is None:
+            now[:] = [besides.LABELS[kind], done]
+            besides.ask(shop, sites, kind)
+            tell(Event(done + 1, total, besides.LABELS[kind], None))
+    for done, cell in enumerate(pieces, 1 + len(asked)):
         if shop.result(cell) is not None:
             continue
         now[:] = [label(terms, cell), done]

@@ -2,6 +2,8 @@
 
     describe            Table 1, once
     count               rows and events of each site as they may be shown, once
+    shift               how sites differ, over the rows of Table 1, where the study asks it; once
+    feedback            what is off at each site, which keeps it to itself; likewise
     fit-r0003-a01       arm 1 of repeat 3: its steps see the training rows
     judge-r0003-a01     its model on the blind rows; for censoring, the training rows' outcome,
                         but in a private study
@@ -19,20 +21,22 @@ Revealed: what these steps declare.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from fedcohort.arrays import Array
 from fedcohort.data import describe
 from fedcohort.privacy.guard import SiteGuard, Tally
-from fedcohort.protocol import Dp, VerbRefused, registry
+from fedcohort.protocol import Dp, Task, VerbRefused, registry
 from fedcohort.protocol.host import Host
 from fedcohort.study import private
 from fedcohort.study.arms import Arm
+from fedcohort.study.besides import KINDS, arm_of, asked_of
 from fedcohort.study.deployed import asking, counting, holding, judging
 from fedcohort.study.deployed.alone import Alone
-from fedcohort.study.deployed.consent import Consent, most_numbers
+from fedcohort.study.deployed.consent import Consent, InMemory, Once, most_numbers
 from fedcohort.study.deployed.table import Halves, SiteTable, hashed
 from fedcohort.study.deployed.terms import Terms
 from fedcohort.study.layout import seed_of
@@ -40,8 +44,8 @@ from fedcohort.study.tune import ROW_FOLDS
 
 #: Those in which settings are tried, on training rows alone.
 TRIED = ("tune", "score")
-#: Those that are asked once.
-ONCE = ("describe", "count")
+#: Those that are asked once; of the latter, those that the study asks.
+ONCE = ("describe", "count", *KINDS)
 _TEXT = re.compile(r"(fit|judge|alone|tune|score)-r([0-9]{4})-a([0-9]{2})(?:-n([0-9]{5}))?")
 
 
@@ -51,7 +55,7 @@ class Session:
 
     Attributes
     ----------
-    kind : "describe", "count", "fit", "judge", "alone", "tune" or "score".
+    kind : "describe", "count", "shift", "feedback", "fit", "judge", "alone", "tune" or "score".
     repeat, arm : which split, and which of the plan's arms.
     number : of a fit that tries settings, or of a candidate; −1 otherwise.
     """
@@ -77,7 +81,7 @@ class Session:
         ------
         VerbRefused : the study has no such session.
         """
-        if text in ONCE:
+        if text in ONCE and (text not in KINDS or text in asked_of(terms.plan)):
             return cls(text)
         found = _TEXT.fullmatch(text)
         if found is not None:
@@ -109,6 +113,8 @@ def open_session(
     session: str,
     min_cell: int,
     spending: Callable[[str, Dp], Tally] | None = None,
+    heard: Callable[[Sequence[str]], None] | None = None,
+    once: Once | None = None,
 ) -> Host:
     """Return one site's side of a session.
 
@@ -118,6 +124,8 @@ def open_session(
     min_cell : the site's own least cell; the study's counts where that is larger.
     spending : (session, what a fit costs) → where a node counts what private fits spend; None in a
         rehearsal, whose noise follows from the study's seed.
+    heard : takes what feedback finds of the site, in lines for the people there.
+    once : remembers beyond this session what a comparison of sites was asked with.
 
     Raises
     ------
@@ -132,6 +140,12 @@ def open_session(
     if asked.kind == "count":
         consent = Consent(terms, asked.kind)
         return Host(table.site, table, counting.STEPS, plan.seed, consent)
+    if asked.kind in KINDS:
+        arm = arm_of(asked.kind)
+        consent = Consent(terms, asked.kind, arm, plan.seed, once or InMemory())
+        kept = _kept(terms, arm, table.site, heard)
+        steps = asking.of_besides(asked.kind)
+        return Host(table.site, table.frame, steps, plan.seed, consent, kept=kept)
     seed, arm = seed_of(plan, asked.repeat), plan.arms[asked.arm]
     consent = Consent(terms, asked.kind, arm, seed)
     if asked.kind == "alone":
@@ -154,6 +168,21 @@ def open_session(
         return Host(table.site, rows, holding.STEPS, seed, consent)
     rows = judging.Rows(halves, *known)
     return Host(table.site, rows, asking.of_judge(terms.outcome, plan.task), seed, consent)
+
+
+def _kept(
+    terms: Terms, arm: Arm, site: str, heard: Callable[[Sequence[str]], None] | None
+) -> Callable[[Mapping[str, Array]], None] | None:
+    """Return what puts into words what a step leaves here, for the people at the site."""
+    method, plan = registry.find(arm.method), terms.plan
+    words, config = method.for_site, method.configure(arm.configured())
+    if words is None or heard is None:
+        return None
+    task = Task(
+        kind=plan.task, features=(), seed=plan.seed, min_cell=plan.min_cell,
+        dictionary=terms.dictionary, outcome_of=terms.outcome,
+    )  # fmt: skip
+    return lambda left: heard(words(config, task, site, left))
 
 
 def _guard(

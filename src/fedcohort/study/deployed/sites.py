@@ -9,7 +9,8 @@ Revealed: what the sessions' steps declare.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
@@ -70,6 +71,7 @@ class LocalSites:
         them in memory alone.
     min_cell : the sites' own least cell.
     absent : (session, call, site) → whether the site does not answer; for tests of dropouts.
+    heard : (site, lines) → where a site keeps what feedback finds of it.
     """
 
     def __init__(
@@ -80,12 +82,14 @@ class LocalSites:
         states: Path | None = None,
         min_cell: int = 1,
         absent: Callable[[str, int, str], bool] | None = None,
+        heard: Callable[[str, Sequence[str]], None] | None = None,
     ):
         self._terms = terms
         self._tables = {t.site: t for t in tables}
         self._states = states
         self._min_cell = min_cell
         self._absent = absent
+        self._heard = heard
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -109,9 +113,12 @@ class LocalSites:
     ) -> Coordinator:
         """See `Sites`."""
         hosts = [
-            open_session(self._terms, table, session, self._min_cell)
+            open_session(
+                self._terms, table, session, self._min_cell,
+                heard=None if self._heard is None else partial(self._heard, table.site),
+            )
             for table in self._tables.values()
-        ]
+        ]  # fmt: skip
         store = None
         if self._states is not None and journal is not None:
             store = StateStore(self._states / session)

@@ -227,6 +227,14 @@ class Terms:
             {}, self.seen, self.learnt, plan.min_cell, plan.quorum, dp=plan.privacy.dp, task=task
         )
 
+    @property
+    def whole(self) -> Problem:
+        """What is known of the tables as they are described, an outcome that only judges too."""
+        plan = self.plan
+        return Problem(
+            {}, self.dictionary, self.outcome, plan.min_cell, plan.quorum, task=plan.task
+        )
+
     def check(self) -> None:
         """Check study and dictionary, and that they go together.
 

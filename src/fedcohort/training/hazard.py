@@ -1,0 +1,214 @@
+"""Sums over risk sets of a network's log risk, and the baseline hazard that they give.
+
+With f = Σ_m w_m f_m the log risk of each row, on a common grid of times (`data.timegrid`),
+
+    S_0(t) = Σ_{j: t_j ≥ t} e^{f_j − c}                                                      (1)
+    H_0(t) = Σ_{t_k ≤ t} d(t_k)/S_0(t_k)                 Breslow's, of all sites' rows       (2)
+
+so that P(T > t | x) = exp(−H_0(t) e^f). A personal model has the baseline of all sites' rows, at
+the log risks that it gives them.
+
+Revealed: `Deaths` by time of the grid, and `RiskSums`, only as sums over all sites that answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from fedcohort.arrays import Array
+from fedcohort.data.remembered import remembered
+from fedcohort.data.tables import SurvivalTable
+from fedcohort.models.losses import RiskSets
+from fedcohort.models.network import network
+from fedcohort.numerics.survival import Baseline
+from fedcohort.protocol import Federation, NotConverged, Site, SiteUnavailable, message, summed
+from fedcohort.protocol.updates import count_fault
+from fedcohort.training.plan import Plan
+from fedcohort.training.rows import chosen, rows_of
+
+#: What leaves a site for a baseline hazard, in plain words.
+REVEALS = (
+    "Of a Cox model, for its baseline hazard, histograms of the times of death, deaths and risk "
+    "sets on a grid of them, as sums over sites."
+)
+#: Weights of a model that is one network.
+ONE = np.ones(1)
+#: The largest mean log risk: beyond it, e^f is no number.
+LARGEST = 500.0
+
+
+@message
+class Deaths:
+    """Deaths d (T,) per grid time, and the number of rows."""
+
+    d: Array
+    rows: Array
+
+    def fault(self, asked: Mapping[str, Any]) -> str:
+        """Return what is wrong with one site's reply; see `protocol.updates`."""
+        if self.d.shape != asked["times"].shape or self.rows.shape:
+            return "other shapes than those of the grid that it was asked about."
+        return count_fault("d", self.d) or "more deaths than rows." * bool(self.d.sum() > self.rows)
+
+
+@message
+class RiskSums:
+    """S_0 (T,), eq. (1), Σ_j δ_j (f_j − c) and Σ_j (f_j − c)."""
+
+    s0: Array
+    dead: Array
+    total: Array
+
+    def fault(self, asked: Mapping[str, Any]) -> str:
+        """Return what is wrong with one site's reply; see `protocol.updates`."""
+        if self.s0.shape != asked["times"].shape or self.dead.shape or self.total.shape:
+            return "other shapes than those of the grid that it was asked about."
+        grows = (np.diff(self.s0) > 1e-9 * self.s0[:1]).any()
+        return "risk sets that grow with time, or are below 0." * bool(grows or (self.s0 < 0).any())
+
+
+# site ---------------------------------------------------------------------------------
+
+
+@summed
+def count_deaths(
+    site: Site[SurvivalTable, None], *, times: Array, plan: str, held_out: bool
+) -> Deaths:
+    """Count the deaths at each grid time, among the rows trained on or those held out."""
+    risk = risk_sets(site, times, Plan.of(plan), held_out)
+    return Deaths(risk.deaths, np.array(float(len(risk.dies))))
+
+
+@summed
+def sum_risks(
+    site: Site[SurvivalTable, None],
+    *,
+    thetas: Array,
+    weights: Array,
+    shift: float,
+    times: Array,
+    plan: str,
+    held_out: bool,
+    draw: int,
+) -> RiskSums:
+    """Sum the predicted hazards of all still at risk at each grid time, eq. (1).
+
+    f = Σ_m weights_m f_m, with thetas (M, P).
+
+    A `draw` of 0 or more silences the same hidden units as in `pull`; below 0, none.
+    """
+    p = Plan.of(plan)
+    risk = risk_sets(site, times, p, held_out)
+    x = rows_of(site.data, p, site.entropy, held_out).x
+    net = network(p.network, p.dtype, p.device)
+    f = np.zeros(len(x))
+    for theta, weight in zip(thetas, weights, strict=True):
+        net.load(theta)
+        f += weight * (net.outputs(x) if draw < 0 else net.sampled(x, seed_of(site, draw)))
+    s0 = risk.s0(risk.weights(f, shift))
+    f -= shift
+    return RiskSums(s0, np.array(risk.dies @ f), np.array(f.sum()))
+
+
+def risk_sets(
+    site: Site[SurvivalTable, None], times: Array, plan: Plan, held_out: bool
+) -> RiskSets:
+    """Return the rows trained on, or those held out, on the grid."""
+    key = ("risk", times.tobytes(), plan.validation_fraction, held_out, site.entropy[:2])
+
+    def make() -> RiskSets:
+        time, event = site.data.time, site.data.event
+        rows = chosen(len(time), plan.validation_fraction, site.entropy)[held_out]
+        return RiskSets(time[rows], event[rows], times)
+
+    return remembered(site.data, key, make)
+
+
+def seed_of(site: Site[SurvivalTable, None], draw: int) -> int:
+    """Return a seed that both sums of one step share."""
+    return int(np.random.SeedSequence((*site.entropy[:2], draw)).generate_state(1)[0])
+
+
+# coordinator --------------------------------------------------------------------------
+
+
+class Pool:
+    """The sites of sums over risk sets, which must be the same in all of them, and their deaths.
+
+    A site whose reply was refused leaves the pool: the deaths of the others are counted anew.
+
+    Attributes
+    ----------
+    fed : of the sites that are left.
+    events : their deaths.
+    """
+
+    def __init__(self, fed: Federation, times: Array, plan: str, *, held_out: bool):
+        self._all, self._times, self._plan, self._held_out = fed, times, plan, held_out
+        self.fed, self.events = self._counted(fed)
+
+    def _counted(self, fed: Federation) -> tuple[Federation, Deaths]:
+        events = fed.sum(count_deaths, times=self._times, plan=self._plan, held_out=self._held_out)
+        return fed.only(fed.answered), events
+
+    def settled(self) -> bool:
+        """Return whether all sites of the pool are in the latest sum; if not, ask again.
+
+        Raises
+        ------
+        SiteUnavailable : a site did not answer, or fewer than the quorum are left.
+        """
+        _check_all_answered(self.fed)
+        if not self.fed.refused:
+            return True
+        self._all.enough(self.fed.answered)
+        self.fed, self.events = self._counted(self.fed.only(self.fed.answered))
+        return False
+
+    def risks(self, thetas: Array, weights: Array) -> tuple[Deaths, RiskSums]:
+        """Return the deaths, and the risk sets of thetas (M, P) without dropout."""
+        while True:
+            risk = self.fed.sum(
+                sum_risks, thetas=thetas, weights=weights, shift=0.0, times=self._times,
+                plan=self._plan, held_out=self._held_out, draw=-1,
+            )  # fmt: skip
+            if self.settled():
+                return self.events, risk
+
+
+def _check_all_answered(fed: Federation) -> None:
+    """Refuse a sum that lacks a site whose deaths were counted."""
+    if missing := sorted({*fed.sites} - {*fed.answered} - {*fed.refused}):
+        raise SiteUnavailable(
+            f"{', '.join(missing)} left after its deaths were counted, and risk sets need the same "
+            f"sites in every sum. Bring them back and --resume, or start again without them."
+        )
+
+
+def baseline(
+    fed: Federation, plan: Plan, times: Array, stages: Mapping[int, Array]
+) -> dict[int, Baseline]:
+    """Return eq. (2) of each of several models θ (P,), by the rounds that they are after.
+
+    Raises
+    ------
+    NotConverged : the log risks of one are beyond what e^f can be.
+    SiteUnavailable : a site left between two sums.
+    """
+    pool = Pool(fed, times, plan.text, held_out=False)
+    found: dict[int, Baseline] = {}
+    for rounds, theta in stages.items():
+        events, risk = pool.risks(plan.sent(theta)[None], ONE)
+        if not abs(float(risk.total)) < LARGEST * float(np.maximum(events.rows, 1.0)):
+            raise NotConverged(
+                f"the log risks are beyond {LARGEST:g}, which no baseline hazard goes with. Lower "
+                f"the learning rate."
+            )
+        found[rounds] = Baseline.breslow(times, events.d, risk.s0)
+    return found
+
+
+STEPS = (count_deaths, sum_risks)
