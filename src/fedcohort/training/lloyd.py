@@ -42,7 +42,7 @@ that leaves between the two is missed in that one sum.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -53,6 +53,7 @@ from fedcohort.protocol import (
     DataError,
     Federation,
     QuorumLost,
+    SitesAway,
     SiteUnavailable,
     check_all_answered,
 )
@@ -157,7 +158,7 @@ class _Rounds:
         reseeds: int,
         centre: Callable[[Array], Array] | None,
     ):
-        self.fed, self.space, self.rng, self.tol = fed, space, rng, tol
+        self.fed, self.space, self.rng, self.tol = fed.awaiting(), space, rng, tol
         self.least = max(least, 1)
         self.reseeds, self.centre = reseeds, centre
         self.at = np.array(start, float)
@@ -189,13 +190,21 @@ class _Rounds:
                 found = self._settle(rounds, counted)
                 if not found.dropped and found.inertia < best.inertia * (1 - BETTER):
                     best, self.home = found, self.asked
+        except SitesAway as error:
+            return self._ended(best, error.sites, error)
         except QuorumLost:
             raise
-        except SiteUnavailable:
-            if (known := best or self.summed) is None:
-                raise
-            return replace(known, left=tuple(sorted({*self.fed.sites} - {*self.fed.answered})))
+        except SiteUnavailable as error:
+            return self._ended(best, {*self.fed.sites} - {*self.fed.answered}, error)
         return replace(best, rounds=self.done)
+
+    def _ended(
+        self, best: Found | None, gone: Collection[str], error: SiteUnavailable
+    ) -> Found:  # fmt: skip
+        """Return what is known as sites do not come back; raise the error where nothing is."""
+        if (known := best or self.summed) is None:
+            raise error
+        return replace(known, left=tuple(sorted(gone)))
 
     def _swap(self, best: Found) -> Array | None:
         """Return centroids (k, d) after the most promising swap not tried yet; None without."""

@@ -52,7 +52,6 @@ from fedcohort.protocol import (
     NotConverged,
     ReplyRejected,
     Site,
-    SiteUnavailable,
     Step,
     Task,
     message,
@@ -369,20 +368,19 @@ class _Pool:
 
     def __init__(self, fed: Federation, times: Array, plan: str, *, held_out: bool):
         self._all, self._times, self._plan, self._held_out = fed, times, plan, held_out
-        self.fed, self.events = self._counted(fed)
+        self.fed, self.events = self._counted(fed.awaiting(len(fed.sites)))
 
     def _counted(self, fed: Federation) -> tuple[Federation, Deaths]:
         events = fed.sum(count_deaths, times=self._times, plan=self._plan, held_out=self._held_out)
-        return fed.only(fed.answered), events
+        return fed.only(fed.answered).awaiting(), events
 
     def settled(self) -> bool:
         """Return whether all sites of the pool are in the latest sum; if not, ask again.
 
         Raises
         ------
-        SiteUnavailable : a site did not answer, or fewer than the quorum are left.
+        SiteUnavailable : fewer than the quorum are left.
         """
-        _check_all_answered(self.fed)
         if not self.fed.refused:
             return True
         self._all.enough(self.fed.answered)
@@ -398,15 +396,6 @@ class _Pool:
             )  # fmt: skip
             if self.settled():
                 return self.events, risk
-
-
-def _check_all_answered(fed: Federation) -> None:
-    """Refuse a sum that lacks a site whose deaths were counted."""
-    if missing := sorted({*fed.sites} - {*fed.answered} - {*fed.refused}):
-        raise SiteUnavailable(
-            f"{', '.join(missing)} left after its deaths were counted, and risk sets need the same "
-            f"sites in every sum. Bring them back and --resume, or start again without them."
-        )
 
 
 def _check_same_rows(events: Deaths, slope: Pull) -> None:

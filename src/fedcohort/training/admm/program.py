@@ -158,6 +158,7 @@ def _iterate(
     smoothed: bool,
 ) -> Solution:
     """Take rounds of eqs. (2) to (4) until they end; a row of history for each."""
+    fed = fed.awaiting(len(fed.sites))
     exact = config.local == "exact"
     rounds = fed.rounds(config.max_rounds)
     by_site = config.weighting == "sites"
