@@ -32,11 +32,10 @@ as sums over all sites.
 
 A site that leaves. All clusters' sums of a round add up to the total of the rows in them. So a sum
 over those left, less one before, is the leaver's own total, however clusters have changed, and its
-own clusters' sums where they have not: what a mask hides, and no quorum allows. So no more sums are
-asked for. With one round of sums or more the clusters last summed, which have all sites in them,
-are what is found; before that the fit ends by name, as the total of all rows may be known by then
-(`seeding.Moments`). A round counts before it sums, so that a leaver is missed first in a count; one
-that leaves between the two is missed in that one sum.
+own clusters' sums where they have not: what a mask hides, and no quorum allows. So a sum waits for
+it, and is not told without it. Where it does not come back, no more sums are asked for. With one
+round of sums or more the clusters last summed, which have all sites in them, are what is found;
+before that the fit ends by name, as the total of all rows may be known by then (`seeding.Moments`).
 """
 
 from __future__ import annotations
