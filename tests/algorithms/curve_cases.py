@@ -64,6 +64,10 @@ class Watched:
         """Return a view that remembers in the same place."""
         return Watched(self.inner.only(sites), self.told)
 
+    def awaiting(self, fewest: int | None = None) -> Watched:
+        """Return a view that waits, and remembers in the same place."""
+        return Watched(self.inner.awaiting(fewest), self.told)
+
 
 def run(
     method: str, tables: dict[str, SurvivalTable], *, min_cell: int = 5, **settings: Any

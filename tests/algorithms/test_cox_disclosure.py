@@ -29,6 +29,9 @@ class Overheard:
     def only(self, names):
         return Overheard(self._fed.only(names), self.seen)
 
+    def awaiting(self, fewest=None):
+        return Overheard(self._fed.awaiting(fewest), self.seen)
+
     def sum(self, step, **question):
         reply = self._fed.sum(step, **question)
         self.seen.setdefault(step.name, []).append((question, reply))

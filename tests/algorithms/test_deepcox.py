@@ -1,5 +1,7 @@
 """DeepCox: the exact gradient is the pooled one; strategies keep their promises; fits resume."""
 
+import json
+
 import numpy as np
 import pytest
 import torch
@@ -11,6 +13,7 @@ from fedcohort.data.tables import SurvivalTable
 from fedcohort.models.network import initial
 from fedcohort.protocol import NotSupported, SettingError, SiteUnavailable, Task
 from fedcohort.protocol.host import Host
+from fedcohort.runtime.absences import Availability
 from fedcohort.runtime.journal import Journal
 from fedcohort.runtime.local import local
 from fedcohort.training.local import train
@@ -149,11 +152,41 @@ def test_fedavg_averages_over_the_sites_that_took_part():
     assert_allclose(there.thetas, without.thetas, rtol=1e-12)
 
 
+def visits(rounds, away, strategy="sequential", n=8, **settings):
+    """Return the sites of each round's replies, in their order, and who was away at its start."""
+    tables = split(simulated(), "iid", n)
+    law = away.of(sorted(tables), 0.2, 3)
+    fed = federation(tables, quorum=0.2, absent=law)
+    given = {"rounds": rounds, "time_grid": "exact", "optimiser": "sgd", **settings}
+    fit(None, fed=fed, strategy=strategy, **given)
+    lines = [json.loads(line) for line in fed.ledger.lines]
+    lines = [line for line in lines if line["step"] == "visit"]
+    came = [[ln["site"] for ln in lines if ln["round"] == r] for r in range(rounds)]
+    return came, fed
+
+
+def test_one_model_visits_those_that_are_away_when_they_are_back_in_the_same_round():
+    came, fed = visits(12, Availability(away=0.4, rounds=3.0))
+    assert fed.waited > 0
+    assert {tuple(sorted(sites)) for sites in came} == {tuple(fed.sites)}
+    whole, full = visits(12, Availability(away=0.0))
+    assert full.waited == 0
+    moved = [one != other for one, other in zip(came, whole, strict=True)]
+    assert not moved[0]  # nobody is away in the first round
+    assert any(moved)
+
+
+def test_an_aggregation_that_needs_so_many_models_waits_for_them():
+    came, fed = visits(20, Availability(away=0.6), "fedavg", aggregation="krum", byzantine=2)
+    assert min(map(len, came)) == 7  # 2f + 3
+    assert fed.waited > 0
+
+
 @pytest.mark.parametrize("call", [6, 7])
 def test_exact_refuses_a_sum_without_a_site_whose_deaths_were_counted(call):
     tables = split(simulated(), "iid")
     fed = federation(tables, quorum=0.5, absent=lambda k, site: (k, site) == (call, "s2"))
-    with pytest.raises(SiteUnavailable, match="s2 left after its deaths were counted"):
+    with pytest.raises(SiteUnavailable, match="s2 left during the fit"):
         fit(None, fed=fed, strategy="exact", rounds=9, time_grid="exact")
 
 

@@ -28,6 +28,9 @@ class Overheard:
     def only(self, names):
         return Overheard(self._fed.only(names), self.seen)
 
+    def awaiting(self, fewest=None):
+        return Overheard(self._fed.awaiting(fewest), self.seen)
+
     def sum(self, step, **arguments):
         found = self._fed.sum(step, **arguments)
         if step.name == "products":

@@ -149,5 +149,5 @@ def test_a_site_that_leaves_before_the_probabilities_is_named():
     fed = federation(parts)
     calls = fit(parts, fed=fed, penalty=0.3).rounds + 3
     away = federation(parts, quorum=0.5, absent=lambda c, site: c >= calls and site == "site-1")
-    with pytest.raises(SiteUnavailable, match="site-1 left before the end"):
+    with pytest.raises(SiteUnavailable, match="site-1 left during the fit"):
         fit(parts, fed=away, penalty=0.3)

@@ -11,12 +11,13 @@ import numpy as np
 import pytest
 
 import toys
-from fedcohort.protocol import Site, message, per_site, summed
+from fedcohort.protocol import Site, SitesAway, message, per_site, summed
 from fedcohort.protocol.arguments import Parcel
 from fedcohort.protocol.errors import QuorumLost, Refused
 from fedcohort.protocol.host import Host
 from fedcohort.runtime import coordinator
 from fedcohort.runtime.answers import Answers
+from fedcohort.runtime.journal import Journal
 from fedcohort.runtime.local import local
 from fedcohort.runtime.loopback import Fault, LoopbackLine
 from fedcohort.runtime.masked_calls import Stage, about_of
@@ -106,6 +107,24 @@ def test_a_site_that_drops_out_before_its_part_is_not_in_the_sum(tmp_path, kind)
     fed = ward.federation(quorum=0.5)
     assert ask(fed) == expected("a", "c", "d")
     assert fed.answered == ("a", "c", "d")
+
+
+def test_a_sum_that_waits_for_a_site_is_not_unmasked_without_it_and_is_asked_again(tmp_path):
+    ward = Ward(tmp_path)
+    book = Journal(tmp_path / "journal")
+    fed = ward.federation(quorum=0.5, journal=book)
+    assert ask(fed.awaiting()) == expected(*NAMES)
+    told = len(ward.sent)
+    ward.fault = lambda site, kind: Fault.DOWN if (site, kind) == ("b", "call") else None
+    with pytest.raises(SitesAway, match=r"^b left"):
+        ask(fed.awaiting())
+    kinds = {meta_of(request)["kind"] for _, request, _ in ward.sent[told:]}
+    assert kinds == {"call"}
+    book.close()
+    ward.fault = lambda site, kind: None
+    again = ward.federation(quorum=0.5, journal=Journal(tmp_path / "journal")).awaiting()
+    assert [ask(again), ask(again)] == [expected(*NAMES)] * 2
+    assert again.missing == []
 
 
 @pytest.mark.parametrize("kind", ["sign", "unmask"])

@@ -59,15 +59,40 @@ def test_a_repeated_run_and_one_with_workers_leave_the_same_files(ran, tmp_path)
     assert without_times(tmp_path / "out") == without_times(ran)
 
 
-def test_an_arm_that_needs_the_same_sites_in_every_sum_fails_and_says_so(ran):
-    arms = json.loads((ran / "results.json").read_text())["arms"]
+def test_an_arm_that_needs_the_same_sites_in_every_sum_waits_and_ends_as_if_none_were_away(
+    ran, tmp_path
+):
+    def cox(folder):
+        rows = json.loads((folder / "results.json").read_text())["arms"]
+        return [(a["repeat"], a["metrics"], a["rounds"]) for a in rows if a["arm"] == "cox"]
+
+    study_of(tmp_path, change=lambda t: t.replace("availability:", "#")).run(tmp_path / "out")
+    assert cox(ran) == cox(tmp_path / "out")
+    one, other = (f / "models" / "cox" / "model.safetensors" for f in (ran, tmp_path / "out"))
+    assert one.read_bytes() == other.read_bytes()
+    results = json.loads((ran / "results.json").read_text())
+    assert {a["status"] for a in results["arms"]} == {"done"}
+    assert "cox" not in {row["arm"] for row in results["missing"]}
+    waits = [row for row in results["waited"] if row["arm"] == "cox"]
+    assert [(w["repeat"], w["phase"], w["rounds"] > 0) for w in waits] == [
+        (0, "fit", True), (1, "fit", True),
+    ]  # fmt: skip
+
+
+def test_patience_with_sites_that_do_not_come_back_is_a_setting(tmp_path):
+    study = study_of(tmp_path, "{away: 0.4, rounds: 2, wait: 0}")
+    study.run(tmp_path / "out")
+    arms = json.loads((tmp_path / "out" / "results.json").read_text())["arms"]
     assert all("left during the fit" in a["status"] for a in arms if a["arm"] == "cox")
-    assert {a["status"] for a in arms if a["arm"] != "cox"} == {"done"}
+    assert {a["status"] for a in arms if a["arm"] == "fedavg"} == {"done"}
 
 
 def test_the_report_says_it_in_one_sentence(ran):
     page = write(ran).read_text("utf-8")
     assert "each hospital was away from 40 % of rounds" in page
+    results = json.loads((ran / "results.json").read_text())
+    waits = sum(row["rounds"] for row in results["waited"] if row["arm"] == "cox")
+    assert f"waited {waits} rounds in all for hospitals to be back" in page
     assert "did not answer" not in page
 
 
@@ -80,6 +105,7 @@ def test_the_report_says_it_in_one_sentence(ran):
         ("{away: 0.9, rounds: 2}", str, "9 of them at a time"),
         ("{away: 0.4, always: [x]}", str, "no site 'x'"),
         ("{away: 0.4, rounds: .inf}", str, "mean length"),
+        ("{away: 0.4, wait: -1}", str, "wait"),
     ],
 )
 def test_what_cannot_be_is_refused_before_anything_is_computed(

@@ -143,6 +143,9 @@ class Spy:
     def only(self, sites):
         return Spy(self._fed.only(sites), self._step, self._notes)
 
+    def awaiting(self, fewest=None):
+        return Spy(self._fed.awaiting(fewest), self._step, self._notes)
+
     def sum(self, step, **given_):
         reply = self._fed.sum(step, **given_)
         if step.name == self._step:

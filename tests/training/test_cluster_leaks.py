@@ -33,6 +33,9 @@ class Overheard:
     def only(self, sites):
         return Overheard(self.fed.only(sites), self.heard)
 
+    def awaiting(self, fewest=None):
+        return Overheard(self.fed.awaiting(fewest), self.heard)
+
     def sum(self, step, **asked):
         told = self.fed.sum(step, **asked)
         self.heard.append((step.name, asked, told))

@@ -118,6 +118,9 @@ class Overheard:
     def only(self, sites):
         return Overheard(self.fed.only(sites), self.asked)
 
+    def awaiting(self, fewest=None):
+        return Overheard(self.fed.awaiting(fewest), self.asked)
+
     def sum(self, step, **arguments):
         if step.name == "sum_near":
             self.asked.append(arguments)

@@ -9,6 +9,7 @@
   x NotSupported             a method cannot give what was asked of it
   x SiteUnavailable          too few sites answered a call
     - QuorumLost             and the run can go on from there when they are back
+      + SitesAway            of a call that waits for its sites
   x SiteFailed               a step broke, or gave what it must not give, at a site
     - ReplyRejected          its reply is not fit to be used: a QuorumLost as well
   x VerbRefused              a site was asked to reveal more than the step allows
@@ -22,6 +23,8 @@ Messages carry names, shapes and counts, never a record: a log line is a disclos
 """
 
 from __future__ import annotations
+
+from collections.abc import Collection
 
 
 class FedcohortError(Exception):
@@ -66,6 +69,19 @@ class SiteUnavailable(FedcohortError):
 
 class QuorumLost(SiteUnavailable):
     """Too few sites answered a call, which left no trace: the run can go on from there."""
+
+
+class SitesAway(QuorumLost):
+    """Sites are away from a call that waits for them, which told nothing.
+
+    Attributes
+    ----------
+    sites : those that are away.
+    """
+
+    def __init__(self, text: str, sites: Collection[str] = ()):
+        super().__init__(text)
+        self.sites = tuple(sites)
 
 
 class SiteFailed(FedcohortError):

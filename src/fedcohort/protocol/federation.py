@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, ParamSpec, Protocol, Self, TypeVar, cast
 
-from fedcohort.protocol.errors import SiteUnavailable
+from fedcohort.protocol.errors import SitesAway, SiteUnavailable
 from fedcohort.protocol.step import Gathered, Summed
 
 P = ParamSpec("P")
@@ -108,6 +108,18 @@ class Federation(Protocol):
         """
         ...
 
+    def awaiting(self, fewest: int | None = None) -> Self:
+        """Return the same federation, where a call waits until its sites are there.
+
+        For sums that must all be of the same sites. Where sites stay away the call ends with
+        `SitesAway`, and no sum of the others is told: two sums that differ by a site tell its own.
+
+        Parameters
+        ----------
+        fewest : so many of the sites are enough, where each one's reply is told anyway; None: all.
+        """
+        ...
+
     def enough(self, came: Collection[str]) -> None:
         """Refuse to go on where these of the view's sites are fewer than the quorum.
 
@@ -138,10 +150,16 @@ def check_all_answered(fed: Federation) -> None:
     SiteUnavailable : a site of this view did not answer the latest call; it is named.
     """
     if missing := sorted(set(fed.sites) - set(fed.answered)):
-        raise SiteUnavailable(
-            f"{', '.join(missing)} left during the fit, and an exact fit needs the same sites in "
-            f"every sum. Bring them back and --resume, or start again without them."
-        )
+        raise SiteUnavailable(str(away(missing)))
+
+
+def away(sites: Collection[str]) -> SitesAway:
+    """Return the error of a sum that must not be without these sites."""
+    return SitesAway(
+        f"{', '.join(sites)} left during the fit, and an exact fit needs the same sites in every "
+        f"sum. Bring them back and --resume, or start again without them.",
+        sites,
+    )
 
 
 class PerSite(dict[str, Any]):

@@ -34,7 +34,9 @@ class Call:
 
     `share` is the least number of sites in a sum whose parts nobody sees, or 1; `history` names
     the attempt that a call over a network belongs to. `among` has the sites whose sum hides each of
-    them, which is masked where it leaves; none where the sum is of too few.
+    them, which is masked where it leaves; none where the sum is of too few. `waited` counts the
+    rounds that went by until sites were back, `awaits` says how many of them the call waits for,
+    and `whole` that nothing is told without all (`Federation.awaiting`).
     """
 
     number: int
@@ -46,6 +48,9 @@ class Call:
     share: int = 1
     history: str = ""
     among: tuple[str, ...] = ()
+    waited: int = 0
+    awaits: int = 0
+    whole: bool = False
 
 
 @dataclass(frozen=True)

@@ -16,92 +16,32 @@ import math
 import time
 import zlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, ParamSpec, Protocol, Self, TypeVar, runtime_checkable
+from dataclasses import dataclass, field, replace
+from typing import Any, ParamSpec, Self, TypeVar
 
-from fedcohort.arrays import Array
 from fedcohort.protocol.arguments import Arguments
 from fedcohort.protocol.errors import (
     QuorumLost,
     Refused,
     ReplyRejected,
     SettingError,
+    SitesAway,
     SiteUnavailable,
 )
-from fedcohort.protocol.federation import PerSite, View
+from fedcohort.protocol.federation import PerSite, View, away
 from fedcohort.protocol.host import Call
 from fedcohort.protocol.ledger import Ledger
 from fedcohort.protocol.private import Spent, threshold
 from fedcohort.protocol.step import Gathered, Step, Summed
-from fedcohort.runtime.intake import Intake, Part
+from fedcohort.runtime.intake import Intake
 from fedcohort.runtime.journal import Entry, Journal
+from fedcohort.runtime.transport import Adding, Transport, Waiting
 from fedcohort.secure.messages import FEWEST
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 _log = logging.getLogger(__name__)
-
-
-class Transport(Protocol):
-    """What carries one call to the sites."""
-
-    @property
-    def sites(self) -> Sequence[str]:
-        """See `Federation`."""
-        """Names of all sites that can be asked."""
-        ...
-
-    @property
-    def masks(self) -> bool:
-        """Whether it forms sums of replies that nobody sees; see `total`."""
-        ...
-
-    def ask(
-        self, call: Call, to: Sequence[str]
-    ) -> Iterator[tuple[str, dict[str, Array] | SiteUnavailable]]:
-        """Yield each site's reply, or why there is none, in the order of `to`."""
-        ...
-
-    def total(self, call: Call, to: Sequence[str], weights: Mapping[str, float]) -> Entry:
-        """Return the sum of masked replies, and the sites that are in it in the order of `to`.
-
-        Parameters
-        ----------
-        weights : by site; 1 where there is none.
-
-        Raises
-        ------
-        QuorumLost : too few sites took part for a sum that hides each of them; nothing is known.
-        Refused : "secure": a site refuses to mask, or to reveal the sum.
-        """
-        ...
-
-    def resume(self, call: Call, kept: Mapping[str, int]) -> None:
-        """Put every site into the state that it had before `call`, the first that is asked.
-
-        Parameters
-        ----------
-        call : number 0 in a new run, where all sites begin without a state.
-        kept : by site, the number of the last call that left a state there and counts; from now
-            on the caller keeps it up to date.
-
-        Raises
-        ------
-        JournalMismatch : a site has lost that state, or is ahead of the journal.
-        """
-        ...
-
-
-@runtime_checkable
-class Adding(Protocol):
-    """A transport that adds replies where they are made, to the bits of their exact sum."""
-
-    def add(
-        self, call: Call, to: Sequence[str], weights: Mapping[str, float]
-    ) -> Iterable[Part] | None:
-        """Return sums of some sites' replies each, together of all of `to`; None: ask instead."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -138,6 +78,8 @@ class _Run:
     live : whether a site has been asked; until then, results come from the journal.
     answered, refused : the sites in the latest result; those whose reply was not fit for it.
     kept : by site, the last call that left a state there.
+    waited : rounds that went by until sites were back.
+    failed : a call that ended as sites were away, for the journal if the program goes on after it.
     missing : call and site, of each reply that a result lacks.
     rejected : of those, why the reply that came was not fit to be used.
     seen : by site, the spec of the view that was last sent to it.
@@ -153,6 +95,8 @@ class _Run:
     live: bool = False
     round: int = 0
     rounds: int = 0
+    waited: int = 0
+    failed: tuple[int, int, Entry] | None = None
     answered: Sequence[str] = ()
     refused: Mapping[str, str] = field(default_factory=dict[str, str])
     kept: dict[str, int] = field(default_factory=dict[str, int])
@@ -198,6 +142,7 @@ class Coordinator:
         self._weights: Mapping[str, float] = {}
         self._view: View | None = None
         self._optional = False
+        self._awaits: int | None = 0
 
     # views ----------------------------------------------------------------------------
 
@@ -225,6 +170,11 @@ class Coordinator:
     def rejected(self) -> Mapping[tuple[int, str], str]:
         """Of `missing`, those whose reply came and was not fit to be used, and why."""
         return self._run.rejected
+
+    @property
+    def waited(self) -> int:
+        """How many rounds went by until sites were back; see `awaiting`."""
+        return self._run.waited
 
     @property
     def ledger(self) -> Ledger:
@@ -260,6 +210,12 @@ class Coordinator:
         """See `Federation`."""
         view = copy.copy(self)
         view._optional = True
+        return view
+
+    def awaiting(self, fewest: int | None = None) -> Self:
+        """See `Federation`."""
+        view = copy.copy(self)
+        view._awaits = fewest
         return view
 
     def enough(self, came: Collection[str]) -> None:
@@ -332,17 +288,37 @@ class Coordinator:
         given = Arguments(arguments, self._sites)
         share = threshold(len(self._sites)) if step.private and verb == "sum" and self._exact else 1
         among = tuple(self._sites) if verb == "sum" and self._exact else ()
-        call = Call(number, step, verb, self._view, given, run.round, share, among=among)
+        n = len(self._sites)
+        call = Call(
+            number, step, verb, self._view, given, run.round, share, among=among,
+            waited=run.waited, awaits=n if self._awaits is None else min(self._awaits, n),
+            whole=self._awaits is None,
+        )  # fmt: skip
+        if call.awaits and isinstance(run.transport, Waiting):
+            run.waited += run.transport.wait(call, self._sites)
+            call = replace(call, waited=run.waited)
         mark = 0 if run.journal is None else self._mark(call, weights)
         entry = None if run.journal is None else run.journal.replay(number, mark)
+        if entry is not None and call.whole:
+            self._check_whole(entry.sites, entry.rejected)
         if entry is None:
             if not run.live:
                 run.transport.resume(call, run.kept)
                 run.live = True
             if step.keeps and run.journal is not None:
                 run.journal.flush()
-            entry = self._collect(call, weights)
+            try:
+                entry = self._collect(call, weights)
+            except SitesAway as error:
+                there = tuple(s for s in self._sites if s not in error.sites)
+                run.failed = (number, mark, Entry(there, ()))
+                if len(there) < self._least:
+                    raise self._too_few(step.name, there, {}) from None
+                raise
             if run.journal is not None:
+                if run.failed is not None:
+                    run.journal.append(*run.failed)
+                    run.failed = None
                 run.journal.append(number, mark, entry)
                 if step.keeps:
                     run.journal.flush()
@@ -391,7 +367,19 @@ class Coordinator:
             _log.warning("%s", why)
         if len(present) < self._least and not (self._optional and call.verb == "gather"):
             raise self._too_few(call.step.name, present, odd)
+        if call.whole:
+            self._check_whole(present, odd)
         return Entry(tuple(present), replies, odd)
+
+    def _check_whole(self, came: Collection[str], odd: Collection[str]) -> None:
+        """Refuse a result without a site, but those whose reply was not fit for it.
+
+        Raises
+        ------
+        SitesAway : some are.
+        """
+        if gone := [s for s in self._sites if s not in came and s not in odd]:
+            raise away(gone)
 
     def _too_few(self, step: str, came: Collection[str], odd: Mapping[str, str]) -> QuorumLost:
         """Return the error of a call that fewer than the quorum answered."""

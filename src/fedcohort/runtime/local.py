@@ -79,6 +79,10 @@ class LocalTransport:
         """See `Transport`."""
         yield from self.here(call, to)
 
+    def wait(self, call: Call, to: Sequence[str]) -> int:
+        """See `Waiting`; only absences that were drawn end by waiting."""
+        return self._absent.wait(call, to) if isinstance(self._absent, Absences) else 0
+
     def host(self, site: str) -> Host:
         """Return the host of a site."""
         return self._hosts[site]

@@ -14,6 +14,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from fedcohort.arrays import Array
 from fedcohort.protocol.errors import QuorumLost, ReplyRejected, SiteUnavailable
+from fedcohort.protocol.federation import away
 from fedcohort.protocol.host import Call
 from fedcohort.protocol.message import parameters_of
 from fedcohort.protocol.updates import form, strangers
@@ -63,6 +64,8 @@ class LocalMasks:
         for site, why in strangers(forms, call.number, call.step).items():
             odd[site] = str(why)
             del found[site]
+        if call.whole and (gone := [s for s in to if s not in found and s not in odd]):
+            raise away(gone)
         if len(found) < FEWEST:
             raise QuorumLost(
                 f"{len(found)} of {len(roster)} sites answered {call.step.name}; a masked sum "

@@ -7,10 +7,11 @@
                     of share, after it has seen enough signatures of the same
 
 A site that is silent at a stage has dropped out there, and the others go on without it as far as
-their threshold allows; else the call ends with `QuorumLost`, and nothing of it is known. A site
-that was restarted says that it has lost its epoch: a new one is drawn, and the call is asked again
-on the same base. A call that was revealed already, before this coordinator was killed, is asked for
-the very sites it was revealed for.
+their threshold allows; else the call ends with `QuorumLost`, and nothing of it is known. One that
+waits for all its sites ends with `SitesAway` before anything is unmasked. A site that was restarted
+says that it has lost its epoch: a new one is drawn, and the call is asked again on the same base. A
+call that was revealed already, before this coordinator was killed, is asked for the very sites it
+was revealed for.
 
 Revealed to the coordinator: the sum, and which sites are in it.
 """
@@ -28,8 +29,10 @@ from fedcohort.protocol.errors import (
     QuorumLost,
     Refused,
     ReplyRejected,
+    SitesAway,
     SiteUnavailable,
 )
+from fedcohort.protocol.federation import away
 from fedcohort.protocol.host import Call
 from fedcohort.protocol.updates import rejected
 from fedcohort.runtime.journal import Entry
@@ -137,9 +140,13 @@ class MaskedSums:
                         )
                     members = wanted
                     continue
+                if call.whole and (gone := sorted({*roster} - {*came.layouts} - {*odd})):
+                    raise away(gone)
                 return self._revealed(call, roster, came, odd)
             except _Lost:
                 self._epochs.pop(roster, None)
+            except SitesAway:
+                raise
             except QuorumLost as error:
                 silent = ", ".join(sorted(self._silent))
                 if not silent:

@@ -171,6 +171,7 @@ class Team:
             view = [views.kind_of(call.view), call.view.spec]
         meta = {
             "call": call.number, "step": call.step.name, "verb": call.verb, "round": call.round,
+            "waited": call.waited,
             "share": call.share, "history": call.history, "among": call.among, "view": view,
             "trees": [parcel.tree for parcel in parcels.values()],
             "parcel": {site: places[id(call.arguments.parcel(site))] for site in to},
@@ -345,7 +346,7 @@ class _Worker:
         step = self._transport.host(meta["sites"][0]).step(meta["step"])
         return Call(
             meta["call"], step, meta["verb"], view, own, meta["round"], meta["share"],
-            meta["history"], tuple(meta["among"]),
+            meta["history"], tuple(meta["among"]), meta["waited"],
         )  # fmt: skip
 
     def _tell(self, site: str, reply: dict[str, Array] | SiteUnavailable) -> None:

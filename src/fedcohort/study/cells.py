@@ -44,7 +44,7 @@ from fedcohort.study.judges.clusters import Clusters, Grouped
 from fedcohort.study.judges.latent import Latent
 from fedcohort.study.latent_rows import latent_rows
 from fedcohort.study.layout import Laid, Table, drawn, lay_out, seed_of
-from fedcohort.study.missing import stretches
+from fedcohort.study.missing import stretches, waits
 from fedcohort.study.parameters import parameters
 from fedcohort.study.plan import Plan, Scenario
 from fedcohort.study.rows import (
@@ -121,6 +121,7 @@ class _Job:
     scratch : where its journals are.
     lines : the ledger's lines so far, which are kept if it fails.
     missing : which replies its calls lacked so far, as results.json has it.
+    waited : for how many rounds its calls waited for sites so far, as results.json has it.
     """
 
     cell: Cell
@@ -130,6 +131,7 @@ class _Job:
     scratch: Path
     lines: list[str]
     missing: list[dict[str, Any]]
+    waited: list[dict[str, Any]]
     tell: Tell
 
 
@@ -186,11 +188,12 @@ class Workshop:
         began = time.perf_counter()
         lines: list[str] = []
         missing: list[dict[str, Any]] = []
+        waited: list[dict[str, Any]] = []
         found: dict[str, Any]
         try:
             laid = self._lay_out(scenario, cell.repeat)
             work = self._tune if cell.kind == "tune" else self._fit
-            found = work(_Job(cell, arm, scenario, laid, scratch, lines, missing, tell))
+            found = work(_Job(cell, arm, scenario, laid, scratch, lines, missing, waited, tell))
             found["status"] = "done"
         except (OSError, MemoryError):
             raise
@@ -200,7 +203,7 @@ class Workshop:
             if self.debug:
                 raise
             found = {"status": f"failed: {defect(error)}"}
-        found["missing"] = missing
+        found |= {"missing": missing, "waited": waited}
         found["seconds"] = round(time.perf_counter() - began, 3)
         write_text(self.ledger(cell), "".join(lines))
         write_text(self._cells / f"{cell.name}.json", json.dumps(found, allow_nan=False))
@@ -225,6 +228,7 @@ class Workshop:
             if arm.scope == "sites":
                 job.lines.extend(_tagged(job, tuner.ledger, {0: "tune"}))
                 job.missing.extend(tuner.missing)
+                job.waited.extend(waits(tuner.waited, "tune"))
         tried = [{"settings": s, "score": c} for s, c in best.tried]
         return {"chosen": best.chosen, "score": best.score, "tried": tried}
 
@@ -286,6 +290,7 @@ class Workshop:
                 if arm.scope == "sites":
                     job.lines.extend(_tagged(job, trail.ledger.lines, trail.phases))
                     job.missing.extend(stretches(trail.missing, trail.rejected, "fit"))
+                    job.waited.extend(waits(trail.waited, "fit"))
             runs[site] = run
             mine = evaluate.taught(judge, problem)
             said = mine.predicted(run, self.plan.metrics)

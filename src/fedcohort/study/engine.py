@@ -172,12 +172,15 @@ class Trail:
     ledger : every line of it.
     n_preprocess : how many of the first lines are the preprocessing's; None until it is done.
     missing, rejected : which calls lack which sites' replies; of those that came, why.
+    waited : rounds that went by until sites were back.
     """
 
     ledger: Ledger
     n_preprocess: int | None = None
     missing: list[tuple[int, str]] = field(default_factory=list[tuple[int, str]])
     rejected: dict[tuple[int, str], str] = field(default_factory=dict[tuple[int, str], str])
+
+    waited: int = 0
 
     @property
     def phases(self) -> dict[int, str]:
@@ -249,6 +252,7 @@ def fit_once(
                 return dataclasses.replace(run, worked=worked)
             finally:
                 trail.missing, trail.rejected = list(fed.missing), dict(fed.rejected)
+                trail.waited = fed.waited
     finally:
         if book:
             book.close()

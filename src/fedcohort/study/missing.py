@@ -2,7 +2,8 @@
 
 A reply is missing where a site did not answer, or where what it answered is not fit to be used
 (`protocol.updates`), which is said with the reason. A row is made for each stretch of calls, so
-that it says which they were.
+that it says which they were. None is missing from a call that waits until its sites are back; for
+how many rounds it did is told instead.
 
 Revealed: names of sites and numbers of calls, and of a rejected reply which rule it broke.
 """
@@ -33,6 +34,11 @@ def stretches(
         for n in _runs(missed):
             row = {"phase": phase, "site": site, "calls": len(n), "first": n[0], "last": n[-1]}
             yield row | ({"rejected": rejected[n[0], site]} if odd else {})
+
+
+def waits(rounds: int, phase: str) -> list[dict[str, Any]]:
+    """Return a row of how many rounds a phase of the study waited for sites, if it did."""
+    return [{"phase": phase, "rounds": rounds}] if rounds else []
 
 
 def _runs(calls: list[int]) -> list[list[int]]:

@@ -16,7 +16,7 @@ from fedcohort.data.outcome import Binary, Category, Continuous, Count, Outcome,
 from fedcohort.data.sql import is_url, problem_of_query, problem_of_url
 from fedcohort.data.thirds import THIRDS, check_thirds
 from fedcohort.protocol import Dp, SettingError, StudyError, registry
-from fedcohort.runtime.absences import Availability
+from fedcohort.runtime.absences import WAIT, Availability
 from fedcohort.study import clustering, latent, privacy
 from fedcohort.study.arms import PREPROCESS, Arm, arms_of, preprocess_value, tuning
 from fedcohort.study.carbon import COUNTRY
@@ -56,7 +56,7 @@ TOP = (
     "evaluate", "tune", "privacy", "quorum", "availability", "feedback", "shift", "carbon",
 )  # fmt: skip
 DATA = ("source", "query", "dictionary", "outcome", "exclude", "sites")
-AVAILABILITY = ("away", "rounds", "always")
+AVAILABILITY = ("away", "rounds", "always", "wait")
 #: Larger numbers are slips of the keyboard.
 MOST_REPEATS, MOST_DRAWS = 1_000, 10_000
 
@@ -247,8 +247,9 @@ def _availability(reader: Reader, network: bool) -> Availability | None:
     always = reader.listed((*where, "always"), "of sites") if "always" in found else []
     rounds = reader.number((*where, "rounds"), 1.0, 0.0, math.inf) if "rounds" in found else None
     away = reader.number((*where, "away"), 0.0, 0.0, 1.0, open_ends=True)
+    wait = reader.whole((*where, "wait"), WAIT, 0)
     try:
-        return Availability(away=away, rounds=rounds, always=tuple(map(str, always)))
+        return Availability(away=away, rounds=rounds, always=tuple(map(str, always)), wait=wait)
     except SettingError as error:
         raise reader.doc.error(where, str(error)) from None
 

@@ -162,7 +162,7 @@ def write_all(shop: Shelf, about: About, out: Path, seconds: float, command: str
         "comparisons": comparisons_of(plan, shown),
         "cohort": about.cohort,
         **listed,
-        "missing": list(_missing(shop)),
+        "missing": list(_of_cells(shop, "missing")),
         "tuning": _tuning(shop),
         "evaluate": {
             "test_fraction": plan.test_fraction,
@@ -175,7 +175,7 @@ def write_all(shop: Shelf, about: About, out: Path, seconds: float, command: str
             **({"exactness": dict(about.exactness)} if about.exactness else {}),
         },
         "preprocess": dict(plan.content.get("preprocess") or {}),
-        **({"availability": dict(plan.content["availability"])} if plan.availability else {}),
+        **_available(shop),
         "privacy": plan.privacy.content,
         "releases": _released(plan),
         "noise": None if plan.privacy.dp is None else "seed",
@@ -338,12 +338,20 @@ def _tuning(shop: Shelf) -> list[dict[str, Any]]:
     ]
 
 
-def _missing(shop: Shelf) -> Iterator[dict[str, Any]]:
-    """Yield which sites were missing from which calls, by arm, scenario and repeat."""
+def _available(shop: Shelf) -> dict[str, Any]:
+    """Return how often sites were to be away, and for how many rounds fits waited for them."""
+    if shop.plan.availability is None:
+        return {}
+    asked = dict(shop.plan.content["availability"])
+    return {"availability": asked, "waited": list(_of_cells(shop, "waited"))}
+
+
+def _of_cells(shop: Shelf, key: str) -> Iterator[dict[str, Any]]:
+    """Yield what cells note of their sites under a key, by arm, scenario and repeat."""
     plan = shop.plan
     for cell in (c for cells in cells_of(plan) for c in cells):
         names = {"arm": plan.arms[cell.arm].name, "scenario": plan.scenarios[cell.scenario].name}
-        for row in (shop.result(cell) or {}).get("missing", ()):
+        for row in (shop.result(cell) or {}).get(key, ()):
             yield {**names, "repeat": cell.repeat, **row}
 
 

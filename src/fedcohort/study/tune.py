@@ -82,6 +82,7 @@ class Tuner:
     Attributes
     ----------
     ledger, missing : what left the sites so far, and which replies were missing (`study.missing`).
+    waited : for how many rounds calls waited for sites so far.
     """
 
     def __init__(self, problem: Problem, arm: Arm, seed: int, work: Path, tell: Tell):
@@ -94,6 +95,7 @@ class Tuner:
         self._groups = list(_groups(problem, arm, seed))
         self.ledger: list[str] = []
         self.missing: list[dict[str, Any]] = []
+        self.waited = 0
         if not any(self._groups):
             raise FedcohortError("no site has the rows and events that choosing settings takes.")
 
@@ -143,6 +145,7 @@ class Tuner:
         finally:
             self.ledger += trail.ledger.lines
             self.missing += stretches(trail.missing, trail.rejected, "tune")
+            self.waited += trail.waited
 
 
 def _at(model: Fitted, rounds: tuple[int, ...]) -> Iterable[Fitted]:

@@ -24,7 +24,7 @@ from fedcohort.data.tables import SurvivalTable
 from fedcohort.models.losses import RiskSets
 from fedcohort.models.network import network
 from fedcohort.numerics.survival import Baseline
-from fedcohort.protocol import Federation, NotConverged, Site, SiteUnavailable, message, summed
+from fedcohort.protocol import Federation, NotConverged, Site, message, summed
 from fedcohort.protocol.updates import count_fault
 from fedcohort.training.plan import Plan
 from fedcohort.training.rows import chosen, rows_of
@@ -148,20 +148,19 @@ class Pool:
 
     def __init__(self, fed: Federation, times: Array, plan: str, *, held_out: bool):
         self._all, self._times, self._plan, self._held_out = fed, times, plan, held_out
-        self.fed, self.events = self._counted(fed)
+        self.fed, self.events = self._counted(fed.awaiting(len(fed.sites)))
 
     def _counted(self, fed: Federation) -> tuple[Federation, Deaths]:
         events = fed.sum(count_deaths, times=self._times, plan=self._plan, held_out=self._held_out)
-        return fed.only(fed.answered), events
+        return fed.only(fed.answered).awaiting(), events
 
     def settled(self) -> bool:
         """Return whether all sites of the pool are in the latest sum; if not, ask again.
 
         Raises
         ------
-        SiteUnavailable : a site did not answer, or fewer than the quorum are left.
+        SiteUnavailable : fewer than the quorum are left.
         """
-        _check_all_answered(self.fed)
         if not self.fed.refused:
             return True
         self._all.enough(self.fed.answered)
@@ -177,15 +176,6 @@ class Pool:
             )  # fmt: skip
             if self.settled():
                 return self.events, risk
-
-
-def _check_all_answered(fed: Federation) -> None:
-    """Refuse a sum that lacks a site whose deaths were counted."""
-    if missing := sorted({*fed.sites} - {*fed.answered} - {*fed.refused}):
-        raise SiteUnavailable(
-            f"{', '.join(missing)} left after its deaths were counted, and risk sets need the same "
-            f"sites in every sum. Bring them back and --resume, or start again without them."
-        )
 
 
 def baseline(

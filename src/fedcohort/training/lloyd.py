@@ -32,17 +32,16 @@ as sums over all sites.
 
 A site that leaves. All clusters' sums of a round add up to the total of the rows in them. So a sum
 over those left, less one before, is the leaver's own total, however clusters have changed, and its
-own clusters' sums where they have not: what a mask hides, and no quorum allows. So no more sums are
-asked for. With one round of sums or more the clusters last summed, which have all sites in them,
-are what is found; before that the fit ends by name, as the total of all rows may be known by then
-(`seeding.Moments`). A round counts before it sums, so that a leaver is missed first in a count; one
-that leaves between the two is missed in that one sum.
+own clusters' sums where they have not: what a mask hides, and no quorum allows. So a sum waits for
+it, and is not told without it. Where it does not come back, no more sums are asked for. With one
+round of sums or more the clusters last summed, which have all sites in them, are what is found;
+before that the fit ends by name, as the total of all rows may be known by then (`seeding.Moments`).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -53,6 +52,7 @@ from fedcohort.protocol import (
     DataError,
     Federation,
     QuorumLost,
+    SitesAway,
     SiteUnavailable,
     check_all_answered,
 )
@@ -157,7 +157,7 @@ class _Rounds:
         reseeds: int,
         centre: Callable[[Array], Array] | None,
     ):
-        self.fed, self.space, self.rng, self.tol = fed, space, rng, tol
+        self.fed, self.space, self.rng, self.tol = fed.awaiting(), space, rng, tol
         self.least = max(least, 1)
         self.reseeds, self.centre = reseeds, centre
         self.at = np.array(start, float)
@@ -189,13 +189,21 @@ class _Rounds:
                 found = self._settle(rounds, counted)
                 if not found.dropped and found.inertia < best.inertia * (1 - BETTER):
                     best, self.home = found, self.asked
+        except SitesAway as error:
+            return self._ended(best, error.sites, error)
         except QuorumLost:
             raise
-        except SiteUnavailable:
-            if (known := best or self.summed) is None:
-                raise
-            return replace(known, left=tuple(sorted({*self.fed.sites} - {*self.fed.answered})))
+        except SiteUnavailable as error:
+            return self._ended(best, {*self.fed.sites} - {*self.fed.answered}, error)
         return replace(best, rounds=self.done)
+
+    def _ended(
+        self, best: Found | None, gone: Collection[str], error: SiteUnavailable
+    ) -> Found:  # fmt: skip
+        """Return what is known as sites do not come back; raise the error where nothing is."""
+        if (known := best or self.summed) is None:
+            raise error
+        return replace(known, left=tuple(sorted(gone)))
 
     def _swap(self, best: Found) -> Array | None:
         """Return centroids (k, d) after the most promising swap not tried yet; None without."""

@@ -156,8 +156,8 @@ STEPS = (place,)
 def placed(fed: Federation, space: Space) -> tuple[Federation, Space]:
     """Let sites place their rows; return those that did, and the space without its θ."""
     kept = replace(space, kept=True)
-    fed.sum(place, theta=space.theta, space=kept.text)
-    return fed.only(fed.answered), kept
+    fed.awaiting(len(fed.sites)).sum(place, theta=space.theta, space=kept.text)
+    return fed.only(fed.answered).awaiting(), kept
 
 
 def points_at(

@@ -135,7 +135,7 @@ def cloud(
     """
     about = np.zeros(0) if origin is None else origin
     told = fed.sum(sum_points, origin=about, **space.given)
-    fed = fed.only(fed.answered)
+    fed = fed.only(fed.answered).awaiting()
     n = int(told.rows)
     if n < max(least, 1):
         raise DataError(

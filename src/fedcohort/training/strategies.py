@@ -5,7 +5,8 @@
   plan; FedAdam and FedYogi, Reddi et al. 2021, by the rule).
   Revealed: `Update` every round, only as a sum over the sites; with an aggregation that withstands
   sites which lie (`training.robust`), `Visit` of each site every round.
-* sequential: one model visits the sites in a shuffled order, again in every round (D6.2, 8.2).
+* sequential: one model visits the sites in a shuffled order, again in every round (D6.2, 8.2);
+  those that are away, when they are back.
   Revealed: `Visit` of each site every round: the model as each site left it.
 * ensemble: each site trains a model alone, and they vote. Revealed: `Member` of each site, once.
 
@@ -243,7 +244,8 @@ def averaging(
     def robustly(theta: Array, rate: float) -> tuple[Array, float]:
         nonlocal state
         more, sent = visits.given(theta), plan.sent(theta)
-        left = fed.gather(visits.gather, theta=sent, plan=plan.text, rate=rate, **more).values()
+        there = fed.awaiting(centre.fewest)
+        left = there.gather(visits.gather, theta=sent, plan=plan.text, rate=rate, **more).values()
         rows = np.array([float(v.rows) for v in left])
         thetas = np.stack([v.theta for v in left])
         state = rule(state, centre(thetas, rows, theta, caught=len(fed.refused)))
@@ -277,17 +279,27 @@ def sequential(
     rng: np.random.Generator,
     held_out: HeldOut,
 ) -> Course:
-    """Train one model from site to site, from θ (P,), the order drawn anew in each round."""
+    """Train one model from site to site, from θ (P,), the order drawn anew in each round.
+
+    A site that is away is visited after the others: a model is most like those that it saw last,
+    and would be like the sites alone that are often there.
+    """
     came: list[str] = []
 
     def advance(theta: Array, rate: float) -> tuple[Array, float]:
         rows = loss = 0.0
         came.clear()
-        for name in rng.permutation(list(fed.sites)).tolist():
-            there = fed.only([str(name)]).optional()
-            for left in there.gather(visit, theta=theta, plan=plan.text, rate=rate).values():
-                theta, rows, loss = left.theta, rows + float(left.rows), loss + float(left.loss)
-                came.append(str(name))
+        due = [str(name) for name in rng.permutation(list(fed.sites))]
+        for fewest in (0, 1):
+            late: list[str] = []
+            for name in due:
+                there = fed.only([name]).optional().awaiting(fewest)
+                for left in there.gather(visit, theta=theta, plan=plan.text, rate=rate).values():
+                    theta, rows, loss = left.theta, rows + float(left.rows), loss + float(left.loss)
+                    came.append(name)
+                if name not in (*came, *fed.refused):
+                    late.append(name)
+            due = late
         fed.enough(came)
         return theta, loss / max(rows, 1.0)
 

@@ -114,6 +114,27 @@ def test_a_lost_quorum_ends_the_run_which_goes_on_when_the_site_is_back(whole, t
     assert files_of(tmp_path / "out") == files_of(out)
 
 
+def test_a_fit_that_needs_all_its_sites_goes_on_with_the_call_that_lacked_one(tmp_path):
+    terms = terms_of(tmp_path, "gbsg2", "[{method: cox}]", quorum=0.5)
+    tables = tables_of(terms, frames_of("gbsg2"))
+    run_local(terms, tables, tmp_path / "want")
+    away, asked = {"now": True}, []
+
+    def absent(session, call, site):
+        if session == "fit-r0000-a01" and site == "oslo":
+            asked.append(call)
+            return away["now"] and call == 9
+        return False
+
+    with pytest.raises(SiteUnavailable, match="oslo left"):
+        run_local(terms, tables, tmp_path / "out", absent=absent)
+    assert asked == list(range(10))
+    away["now"] = False
+    run_local(terms, tables, tmp_path / "out", absent=absent, resume=True)
+    assert asked[:11] == [*range(10), 9]
+    assert files_of(tmp_path / "out") == files_of(tmp_path / "want")
+
+
 def test_where_a_program_cannot_go_on_without_a_site_its_session_begins_anew(tmp_path):
     terms = terms_of(tmp_path, "gbsg2", "[{method: cox}]", quorum=0.5)
     tables = tables_of(terms, frames_of("gbsg2"))

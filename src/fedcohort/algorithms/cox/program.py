@@ -122,7 +122,7 @@ def fit(fed: Federation, config: CoxSettings, task: Task) -> CoxModel:
         raise NothingToLearn(
             f"the {len(fed.answered)} sites hold no records; check their selection."
         )
-    fed = fed.only(fed.answered)
+    fed = fed.only(fed.answered).awaiting()
     p = len(names)
     exact = config.time_grid == "exact"
     cell = least_cell(config, task.min_cell, p)

@@ -222,6 +222,7 @@ def regress(
         raise DataError("there are no covariates; name at least one column besides the outcome.")
     counted = family.name in ("binomial", "poisson")
     fed, columns = check_columns_apart(fed, task, family.link, counted=counted)
+    fed = fed.awaiting()
     total = fed.sum(totals, family=family.name, link=family.link, offset=task.offset)
     check_all_answered(fed)
     least = task.min_cell if len(fed.sites) > 1 else 1

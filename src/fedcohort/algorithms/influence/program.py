@@ -152,7 +152,7 @@ class Game:
         self.first = self._ask(np.zeros((1, 1 + len(origin))))
         if user not in self.first:
             raise gone(user)
-        self.fed = fed.only(self.first)
+        self.fed = fed.only(self.first).awaiting()
 
     def play(self, players: tuple[str, ...]) -> None:
         """Ask these sites and the user from now on, and no others."""

@@ -126,7 +126,7 @@ def collect(fed: Federation, task: Task) -> Pool:
     if task.origin is not None:
         origin[:-1] = task.origin
     told = fed.sum(products, origin=origin, centre=origin)
-    fed = fed.only(fed.answered)
+    fed = fed.only(fed.answered).awaiting()
     least = task.min_cell if len(fed.sites) > 1 else 1
     first = told
     rarest = telling(told, origin, origin, least)

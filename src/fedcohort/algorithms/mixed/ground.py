@@ -154,6 +154,7 @@ def survey(fed: Federation, config: MixedSettings, task: Task) -> Ground:
     least = cell if family == "gaussian" else 1
     link = LINKS.get(family, "identity")
     fed, columns = check_columns_apart(fed, task, link, counted=family != "gaussian")
+    fed = fed.awaiting()
     total = fed.sum(totals, family=family, offset=task.offset, least=least)
     check_all_answered(fed)
     rows = int(total.rows)

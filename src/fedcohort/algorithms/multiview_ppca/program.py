@@ -100,7 +100,7 @@ def fit(fed: Federation, config: Settings, task: Task) -> MultiView:
     if task.dp is not None:
         return _privately(fed, config, task, names, of)
     told = fed.sum(look, of=of, least=_least(fed, task))
-    fed = fed.only(fed.answered)
+    fed = fed.only(fed.answered).awaiting()
     check(names, of, task, config, int(told.rows), told.entries, told.sites, len(fed.sites))
     shared = told.sites == int(told.places)
     courses: dict[int, Course] = {}

@@ -156,7 +156,7 @@ def _started(
         )
     cell = 1 if config.time_grid == "exact" else task.min_cell
     left_out = int(tally.deaths[-1])
-    answered = fed.only(fed.answered)
+    answered = fed.only(fed.answered).awaiting()
     return _Start(answered, names, tally.records[:-1], tally.deaths[:-1], left_out, cell)
 
 

@@ -34,8 +34,8 @@ from fedcohort.data.isolation import check_columns_apart
 from fedcohort.protocol import (
     Federation,
     NotConverged,
-    SiteUnavailable,
     Task,
+    check_all_answered,
     check_settings,
     setting,
 )
@@ -78,7 +78,7 @@ def fit(fed: Federation, config: SvmSettings, task: Task) -> SvmModel:
     penalty = Penalty(l2=config.penalty, intercept=config.penalise_intercept)
     smoothed = config.start == "smoothed" and config.local == "exact"
     found = consensus(fed, "hinge", penalty, config, task, smoothed=smoothed)
-    shift, slope = calibrate(fed.only(found.sites), found)
+    shift, slope = calibrate(fed.only(found.sites).awaiting(), found)
     return SvmModel(
         features=task.features,
         intercept=found.intercept,
@@ -108,11 +108,7 @@ def calibrate(fed: Federation, found: Solution) -> tuple[float, float]:
             platt, intercept=found.intercept, coefficients=found.coefficients,
             targets=targets, at=base + step,
         )  # fmt: skip
-        if missing := sorted(set(fed.sites) - set(fed.answered)):
-            raise SiteUnavailable(
-                f"{', '.join(missing)} left before the end, and the probabilities need the same "
-                f"sites as the fit. Bring them back and --resume, or start again without them."
-            )
+        check_all_answered(fed)
         reached = float(here.log_likelihood)
         if reached < value - 1e-12 * (1.0 + abs(value)):
             step = step / 2

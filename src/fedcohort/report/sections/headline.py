@@ -218,6 +218,14 @@ def _missing(run: Run) -> list[str]:
             f"As the study asks, each hospital was away from {share} of rounds, drawn at random: "
             f"the sums of these rounds are of the others."
         )
+        waits: dict[str, int] = {}
+        for row in run.rows("waited"):
+            waits[str(row["arm"])] = waits.get(str(row["arm"]), 0) + int(row["rounds"])
+        out += [
+            f"“{titles.get(arm, arm)}” waited {words.of(n, 'round')} in all for hospitals to "
+            f"be back, as its sums must be of the same ones."
+            for arm, n in waits.items()
+        ]
         return out
     out += [
         f"{site} did not answer {words.of(n, 'call')} of “{titles.get(arm, arm)}”: these sums are "

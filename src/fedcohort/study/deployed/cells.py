@@ -158,7 +158,8 @@ class Workshop:
         """Open a session with its journal.
 
         Where a program itself could not go on without a site, the session begins anew when the
-        run is resumed; where a call found no quorum, it goes on with that call.
+        run is resumed; where a call found no quorum, or not all the sites that it waits for, it
+        goes on with that call.
         """
         self._journals.mkdir(parents=True, exist_ok=True)
         path = self._journals / f"{session.text}.journal"

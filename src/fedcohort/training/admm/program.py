@@ -18,8 +18,9 @@ a smoothed one may say where to start, and give each site a metric ‖·‖_M in
 optimum does not depend on the units on the way; with a penalised intercept covariates are scaled,
 not centred, for the same.
 
-A fixed point of (2)–(4) is the optimum whatever the start, so sites may miss rounds: the average
-runs over those present. Anderson acceleration (`anderson`) combines the latest s_j. Where one
+A round waits until all sites are there. Where some stay away it goes on: a fixed point of (2)–(4)
+is the optimum whatever the start, so that they may miss rounds, and the average runs over those
+present; but it settles only once all are there again. Anderson acceleration (`anderson`) combines the latest s_j. Where one
 residual is far the larger (Boyd, 3.4.1), ρ changes after some rounds, and w_j is rescaled. A fit
 ends where both residuals are small (Boyd, 3.3.1) and the objective at z is proved to be near its
 least:
@@ -158,6 +159,7 @@ def _iterate(
     smoothed: bool,
 ) -> Solution:
     """Take rounds of eqs. (2) to (4) until they end; a row of history for each."""
+    fed = fed.awaiting(len(fed.sites))
     exact = config.local == "exact"
     rounds = fed.rounds(config.max_rounds)
     by_site = config.weighting == "sites"

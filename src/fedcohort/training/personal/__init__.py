@@ -153,6 +153,8 @@ def personalise(
     SiteUnavailable : the user's site, or more than the quorum allows, did not answer.
     """
     user = owner(fed, way)
+    if way.name in TOLD:  # else `_check_hidden` ends the fit
+        fed = fed.awaiting(LEAST)
     keep = tuple(r for r in schedule.keep if r < schedule.rounds)
     if way.name == "cluster":
         found = train_clusters(

@@ -1,0 +1,84 @@
+"""What carries the coordinator's calls to the sites: what a runtime supplies.
+
+Nothing is revealed here; what each call tells is said where it is made (`coordinator`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Protocol, runtime_checkable
+
+from fedcohort.arrays import Array
+from fedcohort.protocol.errors import SiteUnavailable
+from fedcohort.protocol.host import Call
+from fedcohort.runtime.intake import Part
+from fedcohort.runtime.journal import Entry
+
+
+class Transport(Protocol):
+    """What carries one call to the sites."""
+
+    @property
+    def sites(self) -> Sequence[str]:
+        """Names of all sites that can be asked."""
+        ...
+
+    @property
+    def masks(self) -> bool:
+        """Whether it forms sums of replies that nobody sees; see `total`."""
+        ...
+
+    def ask(
+        self, call: Call, to: Sequence[str]
+    ) -> Iterator[tuple[str, dict[str, Array] | SiteUnavailable]]:
+        """Yield each site's reply, or why there is none, in the order of `to`."""
+        ...
+
+    def total(self, call: Call, to: Sequence[str], weights: Mapping[str, float]) -> Entry:
+        """Return the sum of masked replies, and the sites that are in it in the order of `to`.
+
+        Parameters
+        ----------
+        weights : by site; 1 where there is none.
+
+        Raises
+        ------
+        QuorumLost : too few sites took part for a sum that hides each of them; nothing is known.
+        Refused : "secure": a site refuses to mask, or to reveal the sum.
+        """
+        ...
+
+    def resume(self, call: Call, kept: Mapping[str, int]) -> None:
+        """Put every site into the state that it had before `call`, the first that is asked.
+
+        Parameters
+        ----------
+        call : number 0 in a new run, where all sites begin without a state.
+        kept : by site, the number of the last call that left a state there and counts; from now
+            on the caller keeps it up to date.
+
+        Raises
+        ------
+        JournalMismatch : a site has lost that state, or is ahead of the journal.
+        """
+        ...
+
+
+@runtime_checkable
+class Adding(Protocol):
+    """A transport that adds replies where they are made, to the bits of their exact sum."""
+
+    def add(
+        self, call: Call, to: Sequence[str], weights: Mapping[str, float]
+    ) -> Iterable[Part] | None:
+        """Return sums of some sites' replies each, together of all of `to`; None: ask instead."""
+        ...
+
+
+@runtime_checkable
+class Waiting(Protocol):
+    """A transport that knows for how long sites stay away."""
+
+    def wait(self, call: Call, to: Sequence[str]) -> int:
+        """Let rounds go by until as many of `to` are there as `call` awaits; return how many."""
+        ...
