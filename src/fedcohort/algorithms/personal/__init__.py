@@ -10,7 +10,7 @@ from fedcohort.algorithms.personal.program import STEPS, asks, fit
 from fedcohort.algorithms.personal.settings import PersonalSettings
 from fedcohort.models.predictor import LINKS
 from fedcohort.protocol import Method, Task
-from fedcohort.training import personal
+from fedcohort.training import personal, watch
 
 COUNTS = "Once how many records differ in each column, and how far, as sums over sites. "
 MEANS = "Each round, the sum over sites of their models, weighted by rows. "
@@ -32,6 +32,9 @@ GROUPS = (
     "the sites that take them. At the end which model the user takes."
 )
 
+WATCHED = f"With a monitor, {watch.REVEALS}."
+UNTIL = "Before its alarm sites tell that and the sum of their models alone."
+
 
 def reveals_with(config: PersonalSettings) -> str:
     """Say in plain words what leaves a site with these settings."""
@@ -42,7 +45,11 @@ def reveals_with(config: PersonalSettings) -> str:
         "cluster": GROUPS,
         **dict.fromkeys(personal.PARTED, PARTS + OWN),
     }
-    return COUNTS + told.get(config.way, MEANS + OWN)
+    text = COUNTS + told.get(config.way, MEANS + OWN)
+    if config.monitor == "none":
+        return text
+    apart = f" {WATCHED}" if config.way == "global" else f" {WATCHED} {UNTIL}"
+    return text + apart
 
 
 def bounds(config: PersonalSettings, task: Task) -> Mapping[str, Collection[Any]]:
@@ -54,7 +61,7 @@ def bounds(config: PersonalSettings, task: Task) -> Mapping[str, Collection[Any]
         "rounds": (config.rounds,),
         "link": (LINKS[model],),
         "explained": (model == "linear",),
-        **config.own_bounds(config.way_of(task.features, plan)),
+        **config.own_bounds(config.way_of(task.features, plan), config.rounds),
     }
 
 
@@ -74,7 +81,7 @@ METHOD = Method(
     reveals=(
         COUNTS + MEANS + "Of fedper and fedrep, of the common part alone. " + OWN + " Of cluster: "
         "counts of the sites that take each model, and sums over those that do. Of local: the "
-        "user's model and losses alone."
+        f"user's model and losses alone. {WATCHED}"
     ),
     reveals_with=reveals_with,
     settings=PersonalSettings,
@@ -86,7 +93,7 @@ METHOD = Method(
     over=over,
     gives=frozenset({"predict", "summary", "parameters", "at_round"}),
     preprocess={"scale": "standard", "impute": "median"},
-    alone={"user": "", "way": "local", "own_features": ()},
+    alone={"user": "", "way": "local", "own_features": (), "monitor": "none"},
 )
 
 __all__ = ["METHOD", "PersonalModel", "PersonalSettings", "fit"]

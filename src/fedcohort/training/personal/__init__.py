@@ -108,6 +108,7 @@ class Personal:
     alpha : of apfl, at the end; NaN of others.
     kept : number of rounds → the user's model, had it been the last.
     counts : of cluster, sites that took each model in the last round; empty without a split.
+    common_rounds : with a monitor, those before its alarm, or all without one; else 0.
     """
 
     theta: Array
@@ -117,6 +118,7 @@ class Personal:
     alpha: float = math.nan
     kept: dict[int, Array] = field(default_factory=dict[int, Array])
     counts: Array = field(default_factory=lambda: np.zeros(0, np.int64))
+    common_rounds: int = 0
 
 
 def personalise(

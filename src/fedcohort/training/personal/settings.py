@@ -7,11 +7,15 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from fedcohort.protocol import SettingError, check_settings, setting
+from fedcohort.protocol import SettingError, Step, check_settings, setting
+from fedcohort.training import watch
+from fedcohort.training.personal import asks
 from fedcohort.training.personal.clusters import LEAST
 from fedcohort.training.personal.ways import PARTED, WAYS, Way, last_layer
 from fedcohort.training.plan import Plan
 from fedcohort.training.server import RULES
+from fedcohort.training.strategies import PLAIN, Visits
+from fedcohort.training.switching import check_switch
 
 #: The ways of a method that has others, too: its plain fit is `global`, of one site `local`.
 PERSONAL = ("none", *(way for way in WAYS if way not in ("local", "global")))
@@ -38,6 +42,13 @@ class OwnSettings:
     min_sites: int = setting(
         LEAST, "fewest sites of a cluster; of 2, each can work out the other's model", "sites"
     )
+    monitor: str = setting(
+        "none",
+        "whether sites differ, R in the history of training by averages: by the gradients of the "
+        "common model on parts of their rows, or by its loss there; none does not look. A personal "
+        "model then begins once sites differ",
+        choices=watch.KINDS,
+    )
 
     def check_own(self, way: str, method: str) -> None:
         """Refuse settings that cannot be.
@@ -58,6 +69,8 @@ class OwnSettings:
             ("min_sites", self.min_sites > 1, "2 or more"),
             method=method,
         )
+        if self.monitor != "none" and way not in ("none", "global"):
+            check_switch(way, method)
 
     def way_by(self, name: str, own: tuple[tuple[int, int], ...]) -> Way:
         """Return what sites are told of a way, where `own` ranges of θ are a site's own."""
@@ -75,7 +88,14 @@ class OwnSettings:
         """Return the rounds before cluster splits, of so many."""
         return max(1, rounds // 2) if self.warm_rounds is None else self.warm_rounds
 
-    def own_bounds(self, way: Way | None) -> Mapping[str, Collection[Any]]:
+    def asks_own(self, way: str, visits: Visits = PLAIN) -> tuple[Step[..., Any], ...]:
+        """Return the steps that a training by a way can ask for, with its monitor's."""
+        steps = asks(way, visits)
+        if self.monitor == "none":
+            return steps
+        return tuple(dict.fromkeys((visits.sum, *watch.STEPS, *steps)))
+
+    def own_bounds(self, way: Way | None, rounds: int) -> Mapping[str, Collection[Any]]:
         """Return what the steps of personalised training are asked with (`Method.bounds`).
 
         Without a user there is no way: a site takes one without a name for its own.
@@ -83,9 +103,11 @@ class OwnSettings:
         Parameters
         ----------
         way : None where there are no columns yet.
+        rounds : the most of a training that is watched.
         """
         ways = (way.text,) if way is not None and way.user and way.name in WAYS else ()
-        return {"way": ways, "models": (self.n_clusters,), "least": (self.min_sites,)}
+        own = {"way": ways, "models": (self.n_clusters,), "least": (self.min_sites,)}
+        return {**own, **watch.bounds(self.monitor, rounds)}
 
 
 @dataclass(frozen=True, kw_only=True)
