@@ -68,23 +68,24 @@ class Way:
 
 @message
 class There:
-    """Whether a site can teach in each of its parts (), and how many rows are in the least one.
+    """Whether a site can teach in each of its parts (), and how many rows are in them.
 
-    ``least`` (m,) of each of m kinds; ``apart`` (p,) those that differ in each covariate from the
-    part's median, (0,) of an autoencoder. All are 0 of a site that takes no part.
+    ``kinds`` (K, m) of each of m kinds in each part; ``apart`` (p,) those that differ in each
+    covariate from the part's median, in the least part, (0,) of an autoencoder. All are 0 of a site
+    that takes no part.
     """
 
     sites: Array
-    least: Array
+    kinds: Array
     apart: Array
 
     def fault(self, asked: Mapping[str, Any]) -> str:
         """Return what is wrong with one site's reply; see `protocol.updates`."""
         if self.sites.shape or self.sites not in (0, 1):
             return "a site that is neither there nor away."
-        if self.least.ndim != 1 or self.apart.ndim != 1:
-            return "other shapes than a number for each kind, and for each covariate."
-        return count_fault("least", self.least) or count_fault("apart", self.apart)
+        if self.kinds.ndim != 2 or len(self.kinds) != asked["parts"] or self.apart.ndim != 1:
+            return "other shapes than a number for each part and kind, and for each covariate."
+        return count_fault("kinds", self.kinds) or count_fault("apart", self.apart)
 
 
 @summed
@@ -93,12 +94,12 @@ def count_watched(site: Site[Any, Any], *, plan: str, parts: int, lap: int, min_
     rows = known_rows(site.data, Plan.of(plan), site.entropy)
     dealt = _dealt(site, rows, parts, lap, min_cell)
     found = [rows.take(part) for part in dealt or ()]
-    nobody = np.array(_kinds(rows)) * 0, _apart(rows) * 0
     if not found:
-        return There(np.array(0), *nobody)
-    least = np.min([_kinds(part) for part in found], axis=0)
-    apart = np.min([_apart(part) for part in found], axis=0)
-    return There(np.array(int(all(part.informative for part in found))), least, apart)
+        none = np.zeros((parts, len(_kinds(rows))), np.int64)
+        return There(np.array(0), none, _apart(rows) * 0)
+    kinds, apart = np.array([_kinds(p) for p in found]), np.array([_apart(p) for p in found])
+    there = all(part.informative for part in found)
+    return There(np.array(int(there)), kinds, apart.min(axis=0))
 
 
 def _kinds(rows: Rows) -> tuple[int, ...]:
@@ -274,7 +275,7 @@ class Watch:
             count_watched, plan=self._plan.text, parts=self._parts, lap=self._lap,
             min_cell=self._least,
         )  # fmt: skip
-        if there.sites >= HIDDEN and (there.least >= self._least).all():
+        if there.sites >= HIDDEN and (there.kinds >= self._least).all():
             self._columns = there.apart >= self._least
             self._known.add(self._told(theta))
 
@@ -312,6 +313,6 @@ def asks(watch: str) -> tuple[Step[..., Any], ...]:
 #: What leaves a site by them, in plain words.
 REVEALS = (
     "each round, sums over sites of the common model's gradient, or loss, on a tenth of their "
-    "rows, and of products of these; every ten rounds how many sites can be in them, and in the "
-    "least part their rows (deaths, each class) and those that differ in each column"
+    "rows, and of products of these; every ten rounds how many sites can be in them, their "
+    "rows in each tenth (deaths, each class), and in the least those that differ in each column"
 )
