@@ -128,7 +128,9 @@ NEEDED: dict[tuple[str, Any], dict[str, Any]] = {("solver", "admm"): {"penalty":
 VARIANTS: dict[str, Sequence[tuple[tuple[str, Any], ...]]] = {
     "kmeans": [(("seeding", "sites"),)],
     "deep_clustering": [
-        (("strategy", "fedadam"), ("pretrain", "layerwise"), ("centroids", "double_kmeans"))
+        (("strategy", "fedadam"), ("pretrain", "layerwise"), ("centroids", "double_kmeans")),
+        (("personal", "fedrep"),),
+        (("personal", "ditto"), ("monitor", "loss")),
     ],
     "vae": [
         (("strategy", "fedyogi"), ("hidden", (4,))),

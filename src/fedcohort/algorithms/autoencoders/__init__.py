@@ -64,8 +64,8 @@ def bounds(config: VaeSettings, task: Task) -> Mapping[str, Collection[Any]]:
     """Return what the steps of a fit with these settings are asked with (`Method.bounds`)."""
     views = views_of(task)
     plan = config.plan(views)
-    way = config.personal_way(plan) if views else None
-    return {"plan": (plan.text,), **config.own_bounds(way, config.rounds)}
+    ways = (config.personal_way(plan),) if views else ()
+    return {"plan": (plan.text,), **config.own_bounds(ways, config.rounds)}
 
 
 def _method(title: str, paper: str, settings: type[VaeSettings]) -> Method:

@@ -61,7 +61,7 @@ def bounds(config: PersonalSettings, task: Task) -> Mapping[str, Collection[Any]
         "rounds": (config.rounds,),
         "link": (LINKS[model],),
         "explained": (model == "linear",),
-        **config.own_bounds(config.way_of(task.features, plan), config.rounds),
+        **config.own_bounds((config.way_of(task.features, plan),), config.rounds),
     }
 
 
