@@ -7,6 +7,7 @@ the in-process runtime, watched from its first round on (`training.watch`). The 
 of populations with other covariates, other outcomes and other effects. "iid" deals its rows at
 random; "disjoint" gives each site populations of its own; "labels" sorts by the outcome; "effects"
 gives all sites the same covariates and outcomes, and half of them effects of the other sign.
+Methods (`METHODS`) are fitted as a study does, with their setting `monitor`, over the same tables.
 Accepted: alarms in at most 5 % of the iid runs (up to 8.5 % of one setting's 200, which chance
 gives in one of a hundred), and in at least 95 % of the disjoint ones, of gradients. The loss as a
 trajectory is told beside it.
@@ -23,9 +24,11 @@ from typing import Any
 
 import numpy as np
 
+from fedcohort.algorithms import autoencoders, deep_clustering, personal
 from fedcohort.arrays import Array
-from fedcohort.data.tables import LabelledTable, SurvivalTable
+from fedcohort.data.tables import FeatureTable, LabelledTable, SurvivalTable
 from fedcohort.models.network import Mlp, initial
+from fedcohort.protocol import Method, Task
 from fedcohort.protocol.host import Host
 from fedcohort.runtime.local import local
 from fedcohort.training import strategies, watch
@@ -49,6 +52,17 @@ SIZES: Mapping[str, tuple[int, ...]] = {
     "4 unequal": (60, 120, 240, 480),
 }
 SPLITS = ("iid", "disjoint", "labels", "effects")
+#: Methods: task, settings. Each is watched for 12 rounds of 3 local steps.
+METHODS: Mapping[str, tuple[Method, str, Mapping[str, Any]]] = {
+    "personal": (personal.METHOD, "classification", {"way": "global", "learning_rate": 0.1}),
+    "vae": (autoencoders.VAE, "latent", {"q": 2, "hidden": (4,), "learning_rate": 0.01}),
+    "deep_clustering": (
+        deep_clustering.METHOD,
+        "clustering",
+        {"n_clusters": 2, "architecture": (8, 2), "output": "linear", "batch_size": 0}
+        | {"cluster_rounds": 1, "restarts": 2, "learning_rate": 0.01},
+    ),
+}
 
 
 def population(rng: np.random.Generator, split: str, sites: int, n: int) -> tuple[Array, ...]:
@@ -93,7 +107,7 @@ def tables(seed: int, split: str, model: str, sizes: tuple[int, ...]) -> dict[st
 
 
 def one(
-    seed: int, split: str, model: str, size: str, kind: str, rounds: int = 12
+    model: str, seed: int, split: str, size: str, kind: str, rounds: int = 12
 ) -> dict[str, float]:
     """Train once; return whether and when there was an alarm, and R at the end of a lap."""
     data = tables(seed, split, model, SIZES[size])
@@ -113,11 +127,34 @@ def one(
     return {"alarm": float(fired), "rounds": float(seen.fired or 0), "r": max(rs, default=0.0)}
 
 
+def fitted(name: str, seed: int, split: str, size: str, kind: str, rounds: int) -> dict[str, float]:
+    """Fit a method once; return the same."""
+    method, task, given = METHODS[name]
+    data = tables(seed, split, "logistic", SIZES[size])
+    if task != "classification":
+        data = {n: FeatureTable(t.x) for n, t in data.items()}
+    more = {"rounds": rounds, "internal_epochs": 3, "monitor": kind}
+    outcome = "binary" if task == "classification" else ""
+    features = tuple(f"x{j}" for j in range(P))
+    asked = Task(kind=task, features=features, seed=seed, outcome=outcome, min_cell=5)
+    fed = local([Host(n, t, method.steps, seed) for n, t in data.items()])
+    method.fit(fed, method.configure({**given, **more, **user(name)}), asked)
+    looks = [(i, row["R"], row["R_alarm"]) for i, row in enumerate(fed.history) if "R" in row]
+    after = [i for i, r, alarm in looks if r > alarm]
+    r = max((r for _, r, _ in looks), default=0.0)
+    return {"alarm": float(bool(after)), "rounds": float(min(after, default=0)), "r": r}
+
+
+def user(name: str) -> dict[str, str]:
+    """Return for whom a method's model is, where it must be said."""
+    return {"user": "s0"} if name == "personal" else {}
+
+
 def settings(models: list[str], sizes: list[str]) -> Iterator[tuple[str, str, str, str]]:
-    """Yield model, sites, split and trajectory of each line."""
+    """Yield model or method, sites, split and trajectory of each line."""
     for model in models:
-        for size in sizes:
-            some = SPLITS if size == "4 x 200" else SPLITS[:2]
+        for size in sizes if model in MODELS else ("4 x 200",):
+            some = SPLITS if size == "4 x 200" and model in MODELS else SPLITS[:2]
             yield from ((model, size, split, "gradient") for split in some)
     if "logistic" in models and "4 x 200" in sizes:
         yield from (("logistic", "4 x 200", split, "loss") for split in SPLITS)
@@ -129,12 +166,14 @@ def main() -> None:
     ask.add_argument("--runs", type=int, default=200)
     ask.add_argument("--rounds", type=int, default=12)
     ask.add_argument("--out", type=Path)
-    ask.add_argument("--models", nargs="*", default=list(MODELS), choices=list(MODELS))
+    every = [*MODELS, *METHODS]
+    ask.add_argument("--models", nargs="*", default=every, choices=every)
     ask.add_argument("--sizes", nargs="*", default=list(SIZES), choices=list(SIZES))
     given = ask.parse_args()
     lines: list[dict[str, Any]] = []
     for model, size, split, kind in settings(given.models, given.sizes):
-        runs = [one(1000 + s, split, model, size, kind, given.rounds) for s in range(given.runs)]
+        train = one if model in MODELS else fitted
+        runs = [train(model, 1000 + s, split, size, kind, given.rounds) for s in range(given.runs)]
         after = [r["rounds"] for r in runs if r["alarm"]]
         lines.append(
             {"model": model, "sites": size, "split": split, "trajectory": kind, "runs": len(runs)}

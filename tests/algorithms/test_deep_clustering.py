@@ -81,7 +81,7 @@ def test_on_digits_clusters_are_the_digits_for_most_and_phase_two_betters_its_st
     for seed in range(3):
         fed = federation(split(x, np.random.default_rng(seed).integers(4, size=len(x))), seed)
         task = task_of(x, seed)
-        theta = reconstruct(fed, config, task, fed.sum(look_at_columns))
+        theta, _ = reconstruct(fed, config, task, fed.sum(look_at_columns))
         mu, _, _ = centroids(fed, config, task, theta)
         starts.append(accuracy(nearest(latent(config, task, theta).points(x), mu), digit))
         theta, mu, _ = sharpen(fed, config, task, theta, mu)

@@ -367,3 +367,6 @@ def test_a_private_fit_tells_no_model_of_one_site():
     config = find("deepcox").configure({"personal": "ditto", "user": "north"})
     with pytest.raises(fc.SettingError, match="'personal' of method 'deepcox' is 'ditto', which"):
         releases(find("deepcox"), config, Dp(epsilon=3.0, delta=1e-5))
+    config = find("deepcox").configure({"monitor": "loss"})
+    with pytest.raises(fc.SettingError, match="'monitor' of method 'deepcox' is 'loss', which"):
+        releases(find("deepcox"), config, Dp(epsilon=3.0, delta=1e-5))

@@ -128,13 +128,18 @@ NEEDED: dict[tuple[str, Any], dict[str, Any]] = {("solver", "admm"): {"penalty":
 VARIANTS: dict[str, Sequence[tuple[tuple[str, Any], ...]]] = {
     "kmeans": [(("seeding", "sites"),)],
     "deep_clustering": [
-        (("strategy", "fedadam"), ("pretrain", "layerwise"), ("centroids", "double_kmeans"))
+        (("strategy", "fedadam"), ("pretrain", "layerwise"), ("centroids", "double_kmeans")),
+        (("personal", "fedrep"),),
+        (("personal", "ditto"), ("monitor", "loss")),
     ],
-    "vae": [(("strategy", "fedyogi"), ("hidden", (4,))), (("personal", "fedper"),)],
+    "vae": [
+        (("strategy", "fedyogi"), ("hidden", (4,))),
+        (("personal", "fedper"), ("monitor", "gradient")),
+    ],
     "mcvae": [(("aggregation", "norm_bound"), ("combine", "product"), ("patience", 1))],
     "personal": [
         (("way", "fedrep"), ("hidden", (3,)), ("batch_size", 20)),
-        (("way", "apfl"),),
+        (("way", "apfl"), ("monitor", "loss")),
         (("way", "cluster"), ("n_clusters", 1)),
     ],
     "weight_erosion": [

@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
+from fedcohort.algorithms.autoencoders import VAE
 from fedcohort.algorithms.deepcox import METHOD
-from fedcohort.data.tables import SurvivalTable
+from fedcohort.algorithms.personal import METHOD as PERSONAL
+from fedcohort.data.tables import FeatureTable, SurvivalTable
 from fedcohort.models.network import Mlp, initial
 from fedcohort.protocol import SettingError, Task
 from fedcohort.protocol.host import Host
@@ -72,7 +74,11 @@ def test_without_an_alarm_all_have_the_common_model():
 
 def test_after_an_alarm_the_user_has_a_last_layer_of_its_own():
     data = tables(-1.0)
-    found = switched(federation(data), keep=(1, 10))
+    fed = federation(data)
+    found = switched(fed, keep=(1, 10))
+    alarms = [row["round"] for row in fed.history if row.get("R", 0) > row.get("R_alarm", 0)]
+    assert alarms == [found.common_rounds]
+    assert [row["round"] for row in fed.history if "loss" in row] == list(range(ROUNDS))
     assert found.rounds == ROUNDS
     assert sorted(found.kept) == [1, 10]
     own = WAY.mask(len(found.theta))
@@ -105,6 +111,8 @@ def test_a_way_that_does_not_go_on_from_a_common_model_is_refused(way):
     if way == "cluster":
         with pytest.raises(SettingError, match="does not go on from a common model"):
             METHOD.configure({"monitor": "gradient", "personal": way, "user": "a"})
+        with pytest.raises(SettingError, match="'personal' goes on in a personal way once"):
+            PERSONAL.configure({"monitor": "loss", "way": way, "user": "a"})
     else:
         with pytest.raises(SettingError):
             METHOD.configure({"monitor": "gradient", "personal": way, "user": "a"})
@@ -125,3 +133,69 @@ def test_deepcox_goes_on_with_a_personal_last_layer_where_sites_differ():
         x = np.random.default_rng(0).normal(size=(20, 3))
         alike = np.allclose(models[sign].predict(x), plain.predict(x))
         assert alike == (sign > 0)
+
+
+@pytest.mark.parametrize("way", ["finetune", "ditto", "fedrep"])
+def test_a_regression_is_one_sites_own_from_the_alarm_on_and_says_since_when(way):
+    settings = {"user": "a", "way": way, "rounds": 12, "monitor": "gradient", "model": "cox"}
+    own = {"own_features": ("u",)} if way == "fedrep" else {}
+    task = Task(kind="survival", features=("u", "v", "w"), seed=SEED, outcome="survival")
+    fits = {}
+    for sign in (1.0, -1.0):
+        fed = federation(tables(sign), PERSONAL.steps)
+        model = PERSONAL.fit(fed, PERSONAL.configure({**settings, **own}), task)
+        alone = PERSONAL.configure({"user": "a", "way": "global", "rounds": 12, "model": "cox"})
+        common = PERSONAL.fit(federation(tables(sign), PERSONAL.steps), alone, task)
+        fits[sign] = model, common
+        names = [row["name"] for row in model.parameters(np.zeros(0))]
+        assert ("common rounds" in names) == (sign < 0)
+        assert bool(model.cautions()) == (sign > 0)
+        assert any("R" in row for row in fed.history)
+    alike, common = fits[1.0]
+    assert_allclose(alike.theta, common.theta, rtol=0, atol=0)
+    assert alike.common_rounds == alike.rounds == 12
+    apart, common = fits[-1.0]
+    assert 0 < apart.common_rounds < 12
+    assert np.abs(apart.theta - common.theta).max() > 0.1
+
+
+@pytest.mark.parametrize("kind", ["gradient", "loss"])
+def test_a_common_model_that_is_watched_is_the_same_to_the_bit(kind):
+    task = Task(kind="survival", features=("u", "v", "w"), seed=SEED, outcome="survival")
+    found, history = [], []
+    for monitor in ("none", kind):
+        fed = federation(tables(-1.0), PERSONAL.steps)
+        given = {"user": "a", "way": "global", "rounds": 12, "model": "cox", "monitor": monitor}
+        found.append(PERSONAL.fit(fed, PERSONAL.configure(given), task))
+        history.append(fed.history)
+    assert_allclose(found[0].theta, found[1].theta, rtol=0, atol=0)
+    assert not found[1].cautions()
+    assert not any("R" in row for row in history[0])
+    assert any(row["R"] > row["R_alarm"] for row in history[1] if "R" in row)
+
+
+def mixtures(shift, seed=0):
+    """Return two columns of four sites, with holes; at two of them they go the other way."""
+    made = {}
+    for k, name in enumerate("abcd"):
+        rng = np.random.default_rng((seed, k))
+        z = rng.normal(size=(200, 1))
+        x = z @ [[1.0, -1.0 if shift and k > 1 else 1.0, 0.5]] + 0.3 * rng.normal(size=(200, 3))
+        x[rng.random(x.shape) < 0.1] = np.nan
+        made[name] = FeatureTable(x)
+    return made
+
+
+@pytest.mark.parametrize("shift", [False, True])
+def test_an_autoencoder_is_one_sites_own_from_the_alarm_on(shift):
+    settings = {"q": 1, "hidden": (4,), "rounds": 15, "internal_epochs": 5, "learning_rate": 0.02}
+    task = Task(kind="latent", features=("u", "v", "w"), seed=SEED)
+    models = []
+    given = {"monitor": "gradient", "personal": "finetune", "user": "a"}
+    for more in ({"monitor": "gradient"}, given):
+        fed = federation(mixtures(shift), VAE.steps)
+        models.append(VAE.fit(fed, VAE.configure({**settings, **more}), task))
+    watched, own = (model.theta for model in models)
+    assert np.array_equal(own, watched) == (not shift)
+    alarms = [row["R"] > row["R_alarm"] for row in fed.history if "R" in row]
+    assert any(alarms) == shift

@@ -10,9 +10,11 @@ import pytest
 from numpy.testing import assert_allclose
 from scipy.special import expit
 
-from fedcohort.data.tables import LabelledTable, SurvivalTable
+from fedcohort.data.tables import FeatureTable, LabelledTable, SurvivalTable
 from fedcohort.metrics.trajectories import Told, mixing_of
-from fedcohort.models.network import Mlp
+from fedcohort.models.network import Mlp, initial
+from fedcohort.models.objectives import Elbo
+from fedcohort.models.vae import Vae
 from fedcohort.protocol import VerbRefused
 from fedcohort.protocol.host import Host
 from fedcohort.protocol.step import entropy
@@ -20,6 +22,7 @@ from fedcohort.runtime.local import local
 from fedcohort.training import strategies, watch
 from fedcohort.training.course import Schedule
 from fedcohort.training.plan import Plan
+from fedcohort.training.rows import known_rows
 from fedcohort.training.server import Server, fedavg
 from fedcohort.training.watch import Watch, watch_here
 
@@ -127,7 +130,7 @@ def test_no_site_tells_its_own_point():
     fed = federation(tables())
     given = {
         "theta": np.zeros(3), "plan": PLAN.text, "watch": "loss", "parts": 4, "lap": 0, "turn": 0,
-        "min_cell": 5,
+        "min_cell": 5, "columns": np.ones(2, bool),
     }  # fmt: skip
     with pytest.raises(VerbRefused):
         fed.gather(watch_here, **given)
@@ -244,3 +247,82 @@ def test_a_part_in_a_trajectory_that_cannot_be_is_refused(change, said):
     fine = Told.of(np.ones(2), np.ones(2), 10.0)
     assert fine.fault({}) == Told.nothing(2).fault({}) == ""
     assert said in replace(fine, **change).fault({})
+
+
+def classes(ones, n=40):
+    """Return n rows of each site, of which the first so many, dealt anew, are 1."""
+    rng = np.random.default_rng(2)
+    return {
+        name: LabelledTable(rng.normal(size=(n, 2)), (rng.permutation(n) < k).astype(float))
+        for name, k in ones.items()
+    }
+
+
+@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize(("ones", "least", "asked"), [(2, 2, False), (20, 5, True), (6, 4, False)])
+def test_a_part_in_which_few_are_of_one_class_is_not_asked_for(ones, least, asked, turned):
+    data = classes(dict.fromkeys("ab", 40 - ones if turned else ones))
+    fed = federation(data)
+    Watch(fed, PLAN, "gradient", parts=PARTS, least=least)(np.zeros(3))
+    assert ("watch_here" in asked_of(fed)) == asked
+    drawn = {n: own_parts(n, 40) for n in data}
+    ones = np.array([[data[n].y[drawn[n][t]].sum() for t in range(PARTS)] for n in data])
+    of_both = ones.sum(axis=0)
+    assert asked == (min(of_both.min(), (20 - of_both).min()) >= least)
+
+
+def test_of_a_column_in_which_few_differ_no_weight_is_told():
+    """At θ = 0 the weight of a level that one patient has would tell that patient's outcome."""
+    rng = np.random.default_rng(3)
+    data = {
+        n: LabelledTable(np.c_[rng.normal(size=60), np.arange(60) < 6, rng.random(60) < 0.5],
+                         (rng.random(60) < 0.5).astype(float))
+        for n in "ab"
+    }  # fmt: skip
+    plan = replace(PLAN, network=Mlp(inputs=3, hidden=()).spec)
+    fed = federation(data)
+    asked = []
+
+    def listening(step, **given):
+        asked.append((step, given))
+        return type(fed).sum(fed, step, **given)
+
+    fed.sum = listening
+    Watch(fed, plan, "gradient", parts=PARTS, least=3)(np.zeros(4))
+    _, (step, given) = asked
+    assert step is watch_here
+    assert given["columns"].tolist() == [True, False, True]
+    told = fed.sum(watch_here, **given)
+    whole = fed.sum(watch_here, **{**given, "columns": np.ones(3, bool)})
+    assert told.first[1] == 0.0 != whole.first[1]
+    assert_allclose(told.first[[0, 2, 3]], whole.first[[0, 2, 3]])
+
+
+def blank(n, seed, missing=0.2):
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(n, 3))
+    x[rng.random(x.shape) < missing] = np.nan
+    x[0] = np.nan  # a row that knows nothing
+    return FeatureTable(x)
+
+
+def test_an_autoencoder_is_watched_with_noise_drawn_anew_and_few_numbers_of_a_small_one():
+    """Noise that all rounds and sites share would be a difference of sites of other sizes."""
+    net = Vae(inputs=3, latent=1, hidden=(), activation="tanh", sees_mask=False)
+    plan = Plan(network=net.spec, loss=Elbo(beta=1.0).spec, epochs=1, optimiser="sgd")
+    rows = known_rows(blank(41, 1), plan, (0, 1))
+    assert len(rows.x) == 40
+    theta = initial(plan.network, 0)
+    one, same, other = (
+        watch.point_of(theta, rows, plan, "gradient", np.zeros(0, bool), (0, 1, call))
+        for call in (7, 7, 8)
+    )
+    assert len(one) == len(theta) // watch.MIXED < watch.WIDTH
+    assert_allclose(one, same, rtol=0, atol=0)
+    assert (one != other).all()
+    fed = federation({n: blank(61, k) for k, n in enumerate("ab")})
+    seen = Watch(fed, plan, "gradient", parts=PARTS, least=5)
+    for _ in range(PARTS):
+        seen(theta)
+    assert seen.found is not None
+    assert seen.found.sites == 2

@@ -34,6 +34,11 @@ class Loss(Protocol):
         """Whether its rows can teach anything: without a death, a Cox loss is flat."""
         ...
 
+    @property
+    def kinds(self) -> tuple[int, ...]:
+        """How many rows there are of each kind of which a gradient over few would tell them."""
+        ...
+
     def __call__(self, outputs: Array, /) -> tuple[float, Array]:
         """Return value and slope (n,) at the outputs (n,)."""
         ...
@@ -93,9 +98,9 @@ class PartialLikelihood:
         self._any = bool(self._event.any())
 
     @property
-    def deaths(self) -> int:
+    def kinds(self) -> tuple[int, ...]:
         """How many rows have an event."""
-        return int(self._event.sum())
+        return (int(self._event.sum()),)
 
     @property
     def informative(self) -> bool:

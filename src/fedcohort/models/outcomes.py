@@ -35,6 +35,11 @@ class OutcomeLoss(ABC):
         """Whether there are rows."""
         return len(self._y) > 0
 
+    @property
+    def kinds(self) -> tuple[int, ...]:
+        """How many rows there are; of logistic of either class, of poisson those above 0."""
+        return (len(self._y),)
+
     def __call__(self, outputs: Array, /) -> tuple[float, Array]:
         """Return value and slope (n,) at the outputs (n,)."""
         values, slopes = self._each(np.asarray(outputs, float), self._y)
@@ -53,6 +58,12 @@ class OutcomeLoss(ABC):
 class Logistic(OutcomeLoss):
     """Eq. (1)."""
 
+    @property
+    def kinds(self) -> tuple[int, ...]:
+        """How many rows are 1, and how many 0."""
+        ones = int((self._y > 0).sum())
+        return ones, len(self._y) - ones
+
     def _each(self, f: Array, y: Array) -> tuple[Array, Array]:
         return np.logaddexp(0.0, f) - y * f, expit(f) - y
 
@@ -66,6 +77,11 @@ class Squares(OutcomeLoss):
 
 class Poisson(OutcomeLoss):
     """Eq. (3)."""
+
+    @property
+    def kinds(self) -> tuple[int, ...]:
+        """How many rows are above 0."""
+        return (int((self._y > 0).sum()),)
 
     def _each(self, f: Array, y: Array) -> tuple[Array, Array]:
         mean = np.exp(np.minimum(f, FAR))

@@ -133,8 +133,11 @@ class Federation(Protocol):
         """Return the same federation, where each step sees `view(data)` instead of the data."""
         ...
 
-    def rounds(self, n: int) -> Iterator[int]:
-        """Count 0, 1, …, n−1, and tell the ledger and the progress display where the run is."""
+    def rounds(self, n: int, *, first: int = 0) -> Iterator[int]:
+        """Count 0, 1, …, n−1, and tell the ledger and the progress display where the run is.
+
+        first : what the run calls round 0, where a training goes on from another.
+        """
         ...
 
     def record(self, **values: float) -> None:

@@ -237,11 +237,11 @@ class Coordinator:
         """
         self._run.account = account
 
-    def rounds(self, n: int) -> Iterator[int]:
+    def rounds(self, n: int, *, first: int = 0) -> Iterator[int]:
         """See `Federation`."""
-        self._run.rounds = n
+        self._run.rounds = first + n
         for i in range(n):
-            self._run.round = i
+            self._run.round = first + i
             yield i
 
     def record(self, **values: float) -> None:

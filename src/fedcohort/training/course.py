@@ -47,6 +47,7 @@ class Schedule:
     patience : stop after so many rounds without a better held-out loss; None never stops early.
     keep : numbers of rounds after which the result so far is kept.
     named : what the history calls the loss.
+    first : what the history calls the first round, where a training goes on from another.
     """
 
     rounds: int
@@ -55,6 +56,7 @@ class Schedule:
     patience: int | None = None
     keep: tuple[int, ...] = ()
     named: str = "loss"
+    first: int = 0
 
 
 @dataclass(frozen=True)

@@ -264,7 +264,8 @@ def averaging(
 
     asked = [one for one in (enough, watch) if one is not None]
     return follow(
-        schedule, server.x, advance, held_out=held_out, rounds=fed.rounds,
+        schedule, server.x, advance, held_out=held_out,
+        rounds=lambda n: fed.rounds(n, first=schedule.first),
         record=fed.record if watch is None else watch.recording(fed.record),
         enough=(lambda theta: any(one(theta) for one in asked)) if asked else None,
         heard=lambda: fed.answered,

@@ -15,12 +15,18 @@ begins; its looks share the same level. The weight of a site is the size of its 
 (1) is the paper's, but for the rows: its coordinator holds some of its own, ours has none. Two
 sites with opposite effects may lose alike, and only (2) tells them apart.
 
+Of an autoencoder the gradient is that of its noisy loss, drawn anew by each site in each round, and
+each number of a sketch mixes `MIXED` parameters or more on average.
+
 Revealed: `Told`, each round, only as a sum over sites; and `There`, before each lap. A site whose
 parts have fewer than `min_cell` rows, or one that can teach nothing, takes no part (a part that can
 teach nothing, such as one without a death, has a point of 0). A lap is begun where the sum hides
-each site: two or more have deaths in all their parts, and these are `min_cell` or more in each; but
-for Cox, rows. Where sites come and go, the lap starts again. Not looked at: sites that leave
-between the count and the sum.
+each site and tells of no few: two or more can teach in all their parts, and in each part there are,
+at all of them together, `min_cell` rows or more of each kind (`Loss.kinds`: deaths of Cox, either
+class of logistic, what is above 0 of Poisson, else rows). Of a covariate in which fewer rows of a
+part differ from their site's median, the first layer's weights are no part of (2): of a rare level
+in a part they would tell the outcomes of few. Where sites come and go, the lap starts again. Not
+looked at: sites that leave between the count and the sum.
 """
 
 from __future__ import annotations
@@ -32,17 +38,17 @@ import numpy as np
 
 from fedcohort.arrays import Array
 from fedcohort.metrics.trajectories import Mixing, Told, Trajectories, level_of_look
-from fedcohort.models.losses import PartialLikelihood
 from fedcohort.models.network import network
-from fedcohort.protocol import Federation, Keep, Site, message, summed
+from fedcohort.models.objectives import Objective
+from fedcohort.protocol import Federation, Keep, Site, Step, message, summed
 from fedcohort.protocol.updates import count_fault
 from fedcohort.training.plan import Plan
-from fedcohort.training.rows import Rows, rows_of
+from fedcohort.training.rows import Rows, known_rows
 
 #: What trajectories may be of; "none" watches nothing.
 KINDS = ("none", "loss", "gradient")
-#: Numbers of a point, at most.
-WIDTH = 16
+#: Numbers of a point, at most; parameters in each number of an autoencoder's, on average at least.
+WIDTH, MIXED = 16, 4
 #: K, and the share of trainings over sites that are alike in which there is an alarm, at most.
 PARTS, LEVEL = 10, 0.05
 #: Fewest sites in a sum.
@@ -62,31 +68,54 @@ class Way:
 
 @message
 class There:
-    """Whether a site has what teaches in each of its parts (), and how much in the least one ()."""
+    """Whether a site can teach in each of its parts (), and how many rows are in them.
+
+    ``kinds`` (K, m) of each of m kinds in each part; ``apart`` (p,) those that differ in each
+    covariate from the part's median, in the least part, (0,) of an autoencoder. All are 0 of a site
+    that takes no part.
+    """
 
     sites: Array
-    least: Array
+    kinds: Array
+    apart: Array
 
     def fault(self, asked: Mapping[str, Any]) -> str:
         """Return what is wrong with one site's reply; see `protocol.updates`."""
-        if self.sites.shape or self.least.shape or self.sites not in (0, 1):
+        if self.sites.shape or self.sites not in (0, 1):
             return "a site that is neither there nor away."
-        return count_fault("least", self.least)
+        if self.kinds.ndim != 2 or len(self.kinds) != asked["parts"] or self.apart.ndim != 1:
+            return "other shapes than a number for each part and kind, and for each covariate."
+        return count_fault("kinds", self.kinds) or count_fault("apart", self.apart)
 
 
 @summed
 def count_watched(site: Site[Any, Any], *, plan: str, parts: int, lap: int, min_cell: int) -> There:
     """Tell whether the site's trajectory can be in a sum that hides it."""
-    p = Plan.of(plan)
-    rows = rows_of(site.data, p, site.entropy)
+    rows = known_rows(site.data, Plan.of(plan), site.entropy)
     dealt = _dealt(site, rows, parts, lap, min_cell)
-    least = min((_teaching(rows.take(part)) for part in dealt or ()), default=0)
-    return There(np.array(int(least > 0)), np.array(least))
+    found = [rows.take(part) for part in dealt or ()]
+    if not found:
+        none = np.zeros((parts, len(_kinds(rows))), np.int64)
+        return There(np.array(0), none, _apart(rows) * 0)
+    kinds, apart = np.array([_kinds(p) for p in found]), np.array([_apart(p) for p in found])
+    there = all(part.informative for part in found)
+    return There(np.array(int(there)), kinds, apart.min(axis=0))
 
 
-def _teaching(rows: Rows) -> int:
-    """Return how many rows teach: of a Cox loss, the deaths."""
-    return rows.loss.deaths if isinstance(rows.loss, PartialLikelihood) else len(rows.x)
+def _kinds(rows: Rows) -> tuple[int, ...]:
+    """Return how many rows there are of each kind."""
+    return (len(rows.x),) if isinstance(rows.loss, Objective) else rows.loss.kinds
+
+
+def _apart(rows: Rows) -> Array:
+    """Return how many rows differ from the median of each covariate (p,); (0,) of an objective."""
+    x = np.asarray(rows.x.cpu().numpy(), float)
+    if isinstance(rows.loss, Objective):
+        return np.zeros(0, np.int64)
+    if not len(x):
+        return np.zeros(x.shape[1], np.int64)
+    half = len(x) // 2
+    return (x != np.partition(x, half, axis=0)[half]).sum(axis=0)
 
 
 def _dealt(
@@ -101,12 +130,15 @@ def _dealt(
 @summed
 def watch_here(
     site: Site[Any, Way | None], *, theta: Array, plan: str, watch: str, parts: int, lap: int,
-    turn: int, min_cell: int,
+    turn: int, min_cell: int, columns: Array,
 ) -> Keep[Told, Way]:  # fmt: skip
-    """Tell where the site's trajectory is, on the rows of this round's part."""
+    """Tell where the site's trajectory is, on the rows of this round's part.
+
+    columns : whether the weights of each covariate are part of a gradient (p,); (0,) where all are.
+    """
     p = Plan.of(plan)
-    rows = rows_of(site.data, p, site.entropy)
-    q = 1 if watch == "loss" else min(len(theta), WIDTH)
+    rows = known_rows(site.data, p, site.entropy)
+    q = 1 if watch == "loss" else numbers(len(theta), rows)
     own, before = site.state, np.zeros(q)
     if turn:
         there = isinstance(own, Way) and own.lap == lap and own.turns == turn
@@ -116,7 +148,7 @@ def watch_here(
     dealt = _dealt(site, rows, parts, lap, min_cell)
     if dealt is None:
         return Keep(Told.nothing(q), Way(np.array(-1), np.array(0), before))
-    point = point_of(theta, rows.take(dealt[turn]), p, watch, site.entropy[0])
+    point = point_of(theta, rows.take(dealt[turn]), p, watch, columns, site.entropy)
     total = before + point
     told = Told.of(point, total, len(rows.x) / parts)
     return Keep(told, Way(np.array(lap), np.array(turn + 1), total))
@@ -128,26 +160,43 @@ def parts_of(rows: Rows, parts: int, entropy: tuple[int, ...]) -> list[Array]:
     return [np.sort(part) for part in np.array_split(order, parts)]
 
 
-def point_of(theta: Array, rows: Rows, plan: Plan, watch: str, seed: int) -> Array:
-    """Return x_jt (q,), eq. (1) or (2), of θ (P,) on some rows."""
+def numbers(size: int, rows: Rows) -> int:
+    """Return q of a gradient of so many parameters."""
+    return min(max(1, size // MIXED) if isinstance(rows.loss, Objective) else size, WIDTH)
+
+
+def point_of(
+    theta: Array, rows: Rows, plan: Plan, watch: str, columns: Array, entropy: tuple[int, ...]
+) -> Array:
+    """Return x_jt (q,), eq. (1) or (2), of θ (P,) on some rows.
+
+    Parameters
+    ----------
+    columns : as of `watch_here`.
+    entropy : study seed, site and call, from which a loss with noise draws.
+    """
     net = network(plan.network, plan.dtype, plan.device)
     net.load(theta)
     if watch == "loss":
         return np.array([rows.value(net)])
+    q = numbers(len(theta), rows)
     if not rows.informative:
-        return np.zeros(min(len(theta), WIDTH))
-    rows.pull(net)
-    return sketch(np.asarray(net.gradient(), float), seed)
+        return np.zeros(q)
+    rows.pull(net, int(np.random.SeedSequence((*entropy, _TAG)).generate_state(1)[0]))
+    gradient = np.asarray(net.gradient(), float)
+    if len(columns):
+        gradient[net.first].reshape(-1, len(columns))[:, ~columns.astype(bool)] = 0.0
+    return sketch(gradient, entropy[0], q)
 
 
-def sketch(gradient: Array, seed: int) -> Array:
-    """Return a gradient (P,) as at most `WIDTH` sums of it; the same ones for a study's seed."""
+def sketch(gradient: Array, seed: int, q: int = WIDTH) -> Array:
+    """Return a gradient (P,) as q sums of it, or fewer; the same ones for a study's seed."""
     size = len(gradient)
-    if size <= WIDTH:
+    if size <= q:
         return gradient
     rng = np.random.default_rng((seed, _TAG, size))
-    place, sign = rng.integers(WIDTH, size=size), rng.choice([-1.0, 1.0], size)
-    return np.bincount(place, sign * gradient, WIDTH)
+    place, sign = rng.integers(q, size=size), rng.choice([-1.0, 1.0], size)
+    return np.bincount(place, sign * gradient, q)
 
 
 class Watch:
@@ -157,7 +206,7 @@ class Watch:
     ----------
     watch : "loss" or "gradient".
     parts : K.
-    least : fewest rows of a part, and deaths of it at all sites.
+    least : fewest rows of a part, and of each kind of them at all sites.
     level : share of trainings with an alarm where sites are alike, at most.
     ends : whether the training ends at the first alarm, so that the caller goes on in another way,
         with a personal last layer say.
@@ -182,7 +231,7 @@ class Watch:
         self._fed, self._plan, self._watch, self._ends = fed, plan, watch, ends
         self._parts, self._least, self._level = parts, least, level
         self._lap, self._asked = 0, 0
-        self._known = Trajectories()
+        self._known, self._columns = Trajectories(), np.zeros(0, bool)
         self.found: Mixing | None = None
         self.fired: int | None = None
 
@@ -197,14 +246,20 @@ class Watch:
             self.found = self._known.mixing(level)
         if self.fired is None and self.found is not None and self.found.fires:
             self.fired = self._asked - 1
-        return self._ends and self.fired is not None
+        if not self._ends or self.fired is None:
+            return False
+        self._fed.record(**self._now())
+        return True
+
+    def _now(self) -> dict[str, float]:
+        """Return R and R* as the history calls them; nothing where they are not known."""
+        return {} if self.found is None else {"R": self.found.r, "R_alarm": self.found.alarm}
 
     def recording(self, record: Callable[..., None]) -> Callable[..., None]:
         """Return `record` of a federation, which tells R and R* of each round besides."""
 
         def both(**values: float) -> None:
-            now = {} if self.found is None else {"R": self.found.r, "R_alarm": self.found.alarm}
-            record(**values, **now)
+            record(**values, **self._now())
 
         return both
 
@@ -220,14 +275,15 @@ class Watch:
             count_watched, plan=self._plan.text, parts=self._parts, lap=self._lap,
             min_cell=self._least,
         )  # fmt: skip
-        if there.sites >= HIDDEN and there.least >= self._least:
+        if there.sites >= HIDDEN and (there.kinds >= self._least).all():
+            self._columns = there.apart >= self._least
             self._known.add(self._told(theta))
 
     def _told(self, theta: Array) -> Told:
         return self._fed.sum(
             watch_here, theta=self._plan.sent(theta), plan=self._plan.text, watch=self._watch,
             parts=self._parts, lap=self._lap, turn=len(self._known.means),
-            min_cell=self._least,
+            min_cell=self._least, columns=self._columns,
         )  # fmt: skip
 
     def _begin(self) -> None:
@@ -247,9 +303,16 @@ def bounds(watch: str, rounds: int) -> Mapping[str, Collection[Any]]:
 
 
 STEPS = (count_watched, watch_here)
+
+
+def asks(watch: str) -> tuple[Step[..., Any], ...]:
+    """Return the steps by which a training is watched; none for "none"."""
+    return () if watch == "none" else STEPS
+
+
 #: What leaves a site by them, in plain words.
 REVEALS = (
     "each round, sums over sites of the common model's gradient, or loss, on a tenth of their "
-    "rows, and of products of these; every ten rounds how many sites can be "
-    "in them, and their deaths in the least part"
+    "rows, and of products of these; every ten rounds how many sites can be in them, their "
+    "rows in each tenth (deaths, each class), and in the least those that differ in each column"
 )

@@ -16,7 +16,7 @@ from fedcohort.algorithms.autoencoders.steps import (
     learn_seen,
 )
 from fedcohort.protocol import Method, Step, Task
-from fedcohort.training import personal
+from fedcohort.training import personal, watch
 from fedcohort.training.strategies import Visits
 
 ONCE = "once, how many rows and entries of each column are known, as sums over sites"
@@ -33,6 +33,8 @@ def reveals_with(config: VaeSettings) -> str:
         told.append(HELD_OUT)
     if config.personal != "none":
         told.append(config.reveals_own("the coordinator sees"))
+    if config.monitor != "none":
+        told.append(watch.REVEALS)
     text = "; ".join(told) + "."
     return text[0].upper() + text[1:]
 
@@ -52,17 +54,18 @@ def over(config: VaeSettings, sites: int) -> None:
 def asks(config: VaeSettings) -> tuple[Step[..., Any], ...]:
     """Return the steps that a fit with these settings can ask for."""
     if config.personal != "none":
-        return (count_entries, *personal.asks(config.personal, Visits(learn, learn_seen)))
+        return (count_entries, *config.asks_own(config.personal, Visits(learn, learn_seen)))
+    held_out = (held_out_elbo,) if config.patience is not None else ()
     trains = learn if config.centre.plain else learn_seen
-    return (count_entries, trains, *((held_out_elbo,) if config.patience is not None else ()))
+    return (count_entries, trains, *held_out, *watch.asks(config.monitor))
 
 
 def bounds(config: VaeSettings, task: Task) -> Mapping[str, Collection[Any]]:
     """Return what the steps of a fit with these settings are asked with (`Method.bounds`)."""
     views = views_of(task)
     plan = config.plan(views)
-    way = config.personal_way(plan) if views else None
-    return {"plan": (plan.text,), **config.own_bounds(way)}
+    ways = (config.personal_way(plan),) if views else ()
+    return {"plan": (plan.text,), **config.own_bounds(ways, config.rounds)}
 
 
 def _method(title: str, paper: str, settings: type[VaeSettings]) -> Method:
@@ -73,13 +76,14 @@ def _method(title: str, paper: str, settings: type[VaeSettings]) -> Method:
         paper=paper,
         reveals=(
             f"{ONCE[0].upper()}{ONCE[1:]}; {SUMS}; {HELD_OUT}; an aggregation other than mean: "
-            f"{SEEN}; with personal, besides, the user's own model, which the coordinator sees."
+            f"{SEEN}; with personal, besides, the user's own model, which the coordinator sees; "
+            f"with monitor: {watch.REVEALS}."
         ),
         reveals_with=reveals_with,
         settings=settings,
         fit=fit,
         model=LatentModel,
-        steps=(*STEPS, *personal.STEPS),
+        steps=(*STEPS, *personal.STEPS, *watch.STEPS),
         asks=asks,
         bounds=bounds,
         visible=visible,
@@ -87,7 +91,7 @@ def _method(title: str, paper: str, settings: type[VaeSettings]) -> Method:
         gaps=True,
         gives=frozenset({"transform", "reconstruct", "sample", "impute"}),
         preprocess={"impute": "none", "scale": "standard"},
-        alone={"aggregation": "mean", "personal": "none"},
+        alone={"aggregation": "mean", "personal": "none", "monitor": "none"},
     )
 
 

@@ -15,7 +15,8 @@ all the same: such a view learns more slowly.
 With `personal` the model is one site's own, as `training.personal` has it; own in fedper and fedrep
 is the last layer of each decoder.
 
-Revealed: what `steps` says; with `personal` what `training.personal` says.
+Revealed: what `steps` says; with `personal` what `training.personal` says, and with a monitor what
+`training.watch` does.
 """
 
 from __future__ import annotations
@@ -34,9 +35,10 @@ from fedcohort.algorithms.autoencoders.steps import (
 from fedcohort.arrays import Array
 from fedcohort.models.network import initial
 from fedcohort.protocol import DataError, Federation, Task
-from fedcohort.training import personal
 from fedcohort.training.server import RULES
 from fedcohort.training.strategies import Visits, averaging
+from fedcohort.training.switching import personalise_as_set
+from fedcohort.training.watch import watching
 
 
 def fit(fed: Federation, config: VaeSettings, task: Task) -> LatentModel:
@@ -52,25 +54,27 @@ def fit(fed: Federation, config: VaeSettings, task: Task) -> LatentModel:
     """
     views = views_of(task)
     entries = fed.sum(count_entries)
-    check_entries(entries, task, task.min_cell if len(fed.sites) > 1 else 1)
+    least = task.min_cell if len(fed.sites) > 1 else 1
+    check_entries(entries, task, least)
     plan = config.plan(views)
 
     def held_out(theta: Array) -> float:
         told = fed.sum(held_out_elbo, theta=plan.sent(theta), plan=plan.text)
         return float(told.loss) / max(float(told.rows), 1.0)
 
-    start = config.server(initial(plan.network, task.seed))
+    start = initial(plan.network, task.seed)
     visits, rule = Visits(learn, learn_seen), RULES[config.strategy]
     if config.personal != "none":
-        own = personal.personalise(
-            fed, plan, config.schedule, rule, start, config.personal_way(plan),
-            min_cell=task.min_cell if len(fed.sites) > 1 else 1, visits=visits,
-            n_clusters=config.n_clusters, warm=config.warm_of(config.rounds),
-            least=config.min_sites, seed=task.seed,
+        own = personalise_as_set(
+            fed, plan, config.schedule, rule, config.server, start, config.personal_way(plan),
+            config, min_cell=least, seed=task.seed, visits=visits,
         )  # fmt: skip
         theta, rounds = own.theta, own.rounds
     else:
-        course = averaging(fed, plan, config.schedule, rule, start, held_out, config.centre, visits)
+        course = averaging(
+            fed, plan, config.schedule, rule, config.server(start), held_out, config.centre,
+            visits, watch=watching(fed, plan, config.monitor, least),
+        )  # fmt: skip
         theta, rounds = course.theta, course.rounds
     return LatentModel(
         features=task.features,

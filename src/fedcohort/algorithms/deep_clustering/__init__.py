@@ -6,7 +6,13 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
+from fedcohort.algorithms.deep_clustering import own_steps
 from fedcohort.algorithms.deep_clustering.model import DeepClusters
+from fedcohort.algorithms.deep_clustering.own_steps import (
+    refine_with_own,
+    sum_memberships,
+    tell_clusters,
+)
 from fedcohort.algorithms.deep_clustering.program import fit
 from fedcohort.algorithms.deep_clustering.settings import DeepClusteringSettings
 from fedcohort.algorithms.deep_clustering.steps import (
@@ -21,7 +27,17 @@ from fedcohort.algorithms.deep_clustering.steps import (
 )
 from fedcohort.models.stacking import lower, objectives, pairs
 from fedcohort.protocol import Method, SettingError, Step, Task
-from fedcohort.training import candidates, how_many, layerwise, lloyd, points, seeding
+from fedcohort.training import (
+    candidates,
+    how_many,
+    layerwise,
+    lloyd,
+    personal,
+    points,
+    seeding,
+    watch,
+)
+from fedcohort.training.personal.steps import count_learners
 from fedcohort.training.points import Space
 
 SUMS = (
@@ -38,12 +54,21 @@ OWN = (
     "than min_cell, which the coordinator sees"
 )
 GAP = "once, products of sums of latent points over min_cell rows or more, drawn at random"
+OF_USER = (
+    "once how many sites have rows to learn from; after phase 2, the user's own encoder and "
+    "centroids and their loss, which the coordinator and all sites see"
+)
+PARTS = "; a site's own last layer and centroids stay there"
 LEFT_OUT = "the same sums over all sites but each one, from which that one's own follow"
 
 
 def reveals_with(config: DeepClusteringSettings) -> str:
     """Say in plain words what leaves a site with these settings."""
     told = [SUMS if config.centre.plain else f"{SEEN}; the rest {SUMS}"]
+    if config.personal != "none":
+        told.append(OF_USER + (PARTS if config.personal in personal.PARTED else ""))
+    if config.monitor != "none":
+        told.append(watch.REVEALS)
     auto = config.n_clusters == "auto"
     if config.centroids == "lloyd" or auto:
         told.append(LLOYD + (", for each number of clusters" if auto else ""))
@@ -67,8 +92,10 @@ def visible(config: DeepClusteringSettings) -> str:
 
 
 def over(config: DeepClusteringSettings, sites: int) -> None:
-    """Refuse an aggregation, or a consensus, that so many sites are too few for."""
+    """Refuse what so many sites are too few for: an aggregation, a consensus, own clusters."""
     config.centre.check(sites)
+    if config.personal != "none":
+        personal.check_number(config.personal, sites)
     if config.n_clusters == "auto" and config.choose == "consensus" and sites < 3:
         raise SettingError(
             f"setting 'choose' is 'consensus', which needs 3 sites; there are {sites}. Use gap."
@@ -78,13 +105,12 @@ def over(config: DeepClusteringSettings, sites: int) -> None:
 def asks(config: DeepClusteringSettings) -> tuple[Step[..., Any], ...]:
     """Return the steps that a fit with these settings can ask for."""
     plain = config.centre.plain
-    found: list[Step[..., Any]] = [
-        look_at_columns,
-        soft_frequencies,
-        *points.STEPS,
-        *lloyd.STEPS,
-    ]
-    found += [rebuild, refine] if plain else [rebuild_seen, refine_seen]
+    found: list[Step[..., Any]] = [look_at_columns, *points.STEPS, *lloyd.STEPS]
+    found += [rebuild if plain else rebuild_seen, *watch.asks(config.monitor)]
+    if config.personal == "none" or config.monitor != "none":
+        found += [soft_frequencies, refine if plain else refine_seen]
+    if config.personal != "none":
+        found += _asks_own(config)
     if config.patience is not None:
         found.append(held_out_loss)
     if config.pretrain == "layerwise":
@@ -101,6 +127,14 @@ def asks(config: DeepClusteringSettings) -> tuple[Step[..., Any], ...]:
     return tuple(found)
 
 
+def _asks_own(config: DeepClusteringSettings) -> tuple[Step[..., Any], ...]:
+    """Return the steps of a phase 2 of one site's own."""
+    alone = config.target == "site" or config.personal in personal.PARTED
+    trains = refine if config.personal in personal.AFTER else refine_with_own
+    sums = () if alone else (sum_memberships,)
+    return (*dict.fromkeys((*sums, trains, count_learners, tell_clusters)),)
+
+
 def bounds(config: DeepClusteringSettings, task: Task) -> Mapping[str, Collection[Any]]:
     """Return what the steps of a fit with these settings are asked with (`Method.bounds`)."""
     p, most = len(task.features), config.numbers[-1]
@@ -114,7 +148,9 @@ def bounds(config: DeepClusteringSettings, task: Task) -> Mapping[str, Collectio
         )
         for scale in ("none", config.latent_scale)
     )
+    ways = (config.cluster_way(p, k) for k in range(1, most + 1))
     return {
+        **config.own_bounds(ways if p else (), config.rounds),
         "plan": tuple(one.text for one in plans),
         "below": tuple(lower(whole, n).spec for n in range(1, len(whole.widths))),
         "space": tuple(space.text for space in spaces),
@@ -135,7 +171,8 @@ METHOD = Method(
     reveals=(
         f"{SUMS[0].upper()}{SUMS[1:]}; centroids: lloyd: {LLOYD}; other centroids: {OWN}; an "
         f"aggregation other than mean: {SEEN}; n_clusters: auto: {GAP}; choose: consensus: "
-        f"{LEFT_OUT}."
+        f"{LEFT_OUT}; with personal: {OF_USER}{PARTS} in fedper and fedrep; with monitor: "
+        f"{watch.REVEALS}."
     ),
     reveals_with=reveals_with,
     settings=DeepClusteringSettings,
@@ -143,6 +180,9 @@ METHOD = Method(
     model=DeepClusters,
     steps=(
         *STEPS,
+        *own_steps.STEPS,
+        count_learners,
+        *watch.STEPS,
         *layerwise.STEPS,
         *points.STEPS,
         *seeding.STEPS,
@@ -156,7 +196,7 @@ METHOD = Method(
     over=over,
     gives=frozenset({"predict", "memberships", "transform", "reconstruct", "sample", "summary"}),
     preprocess={"scale": "minmax", "impute": "mean"},
-    alone={"aggregation": "mean", "choose": "gap"},
+    alone={"aggregation": "mean", "choose": "gap", "personal": "none", "monitor": "none"},
 )
 
 __all__ = ["METHOD", "DeepClusteringSettings", "DeepClusters"]

@@ -33,6 +33,8 @@ class DeepClusters(Fitted):
     asked : clusters that were asked for; those that were empty or too small are missing.
     settled : whether phase 2 ended because labels did, and not its rounds.
     numbers : what the number of clusters was chosen by, a row per number; empty if it was given.
+    user : the site that they are for; "" where they are for all.
+    own : whether they are that site's own: with a monitor, only where sites were seen to differ.
     """
 
     features: tuple[str, ...]
@@ -46,6 +48,8 @@ class DeepClusters(Fitted):
     asked: int
     settled: bool
     numbers: tuple[Row, ...] = ()
+    user: str = ""
+    own: bool = False
 
     @property
     def centroids(self) -> Array:
@@ -112,8 +116,11 @@ class DeepClusters(Fitted):
         ]
 
     def cautions(self) -> tuple[str, ...]:
-        """Return how many clusters were dropped, where any."""
-        return (dropped_note(len(self.counts), self.asked),) if self.dropped else ()
+        """Return how many clusters were dropped, where any; and whether they are nobody's own."""
+        said = [dropped_note(len(self.counts), self.asked)] if self.dropped else []
+        if self.user and not self.own:
+            said.append("sites were not seen to differ, so that the clusters are those of all")
+        return tuple(said)
 
     def arrays(self) -> dict[str, Array]:
         """Return θ, and the clusters' means, variances and counts."""
@@ -122,7 +129,9 @@ class DeepClusters(Fitted):
 
     def meta(self) -> dict[str, Any]:
         """Return names, the network's spec, and how the fit went."""
-        names = ("features", "network", "binary", "dtype", "asked", "settled", "numbers")
+        names = (
+            "features", "network", "binary", "dtype", "asked", "settled", "numbers", "user", "own",
+        )  # fmt: skip
         found = {name: getattr(self, name) for name in names}
         return found | {name: list(found[name]) for name in ("features", "numbers")}
 

@@ -20,7 +20,15 @@ synthetic rows.
 
 Before centroids are looked for, and at the end, sites are told θ once and keep their latent points.
 
-Revealed: what `steps` says; `Placed` twice; `Near` and `Sums` of latent points
+With `personal`, phase 2 makes encoder and centroids one site's own, by `training.personal`: of
+finetune by passes over the user's rows at its end, of ditto beside each round; of fedper and fedrep
+the encoder's last layer and μ are each site's own, from the common ones on, and so is f, as
+clusters of different sites need not be the same ones. Phase 1 and k-means are common, and what
+clusters are like is summed over all sites' rows, which sees all sites the user's model. With a
+monitor phase 1 is watched (`training.watch`), and clusters are own only after an alarm.
+
+Revealed: with `personal` what `own_steps` and `training.personal` say, with a monitor what
+`training.watch` does; else what `steps` says; `Placed` twice; `Near` and `Sums` of latent points
 (`training.partition`) once at the end, and with ``centroids: lloyd`` in the rounds of k-means, with
 `Flows`, after `Moments`, once, and `Weighed` candidates (`training.candidates`); all as sums over
 all sites; with other centroids `OwnCentroids` of each site, once (`training.seeding`).
@@ -37,6 +45,11 @@ from typing import Any
 import numpy as np
 
 from fedcohort.algorithms.deep_clustering.model import DeepClusters
+from fedcohort.algorithms.deep_clustering.own_steps import (
+    refine_with_own,
+    sum_memberships,
+    tell_clusters,
+)
 from fedcohort.algorithms.deep_clustering.settings import DeepClusteringSettings
 from fedcohort.algorithms.deep_clustering.steps import (
     Columns,
@@ -51,15 +64,17 @@ from fedcohort.algorithms.deep_clustering.steps import (
 from fedcohort.arrays import Array
 from fedcohort.models.network import initial
 from fedcohort.protocol import DataError, Federation, Row, SettingError, Task, check_all_answered
-from fedcohort.training import layerwise
+from fedcohort.training import layerwise, personal
 from fedcohort.training.candidates import from_candidates
 from fedcohort.training.how_many import by_consensus, by_gap
 from fedcohort.training.lloyd import Found, lloyd, unscaled
 from fedcohort.training.partition import Cells, sum_near
+from fedcohort.training.personal import OwnSteps, Way
 from fedcohort.training.points import Space, placed
 from fedcohort.training.seeding import Cloud, cloud, from_sites, standard
 from fedcohort.training.server import RULES
 from fedcohort.training.strategies import Visits, averaging
+from fedcohort.training.watch import watching
 
 
 def fit(fed: Federation, config: DeepClusteringSettings, task: Task) -> DeepClusters:
@@ -69,23 +84,28 @@ def fit(fed: Federation, config: DeepClusteringSettings, task: Task) -> DeepClus
     ------
     DataError : no columns, or one that cannot be used, by name; or fewer rows than `min_cell`.
     SettingError : more clusters than the rows allow; or fewer sites than the aggregation needs.
+    NothingToLearn : the rows of the user of own clusters are fewer than `min_cell`.
     SiteUnavailable : a call fell below the quorum; or a site left before the first sums of k-means.
     """
+    if config.personal != "none":
+        personal.owner(fed, Way(name=config.personal, user=config.user))
     columns = fed.sum(look_at_columns)
     binary = check_columns(columns, config, task, least_of(fed, task))
-    theta = reconstruct(fed, config, task, columns)
-    return cluster(fed, config, task, theta, binary)
+    theta, apart = reconstruct(fed, config, task, columns)
+    return cluster(fed, config, task, theta, binary, apart=apart)
 
 
 def cluster(
-    fed: Federation, config: DeepClusteringSettings, task: Task, theta: Array, binary: bool
-) -> DeepClusters:
+    fed: Federation, config: DeepClusteringSettings, task: Task, theta: Array, binary: bool,
+    *, apart: bool = True,
+) -> DeepClusters:  # fmt: skip
     """Return what follows phase 1: centroids, phase 2, eq. (3), and what its clusters are like.
 
     Parameters
     ----------
     theta : θ (P,) of the autoencoder.
     binary : whether samples are 0 or 1.
+    apart : whether clusters are one site's own, if the settings have them so.
 
     Raises
     ------
@@ -93,7 +113,9 @@ def cluster(
     SiteUnavailable : as in `fit`.
     """
     mu, k, numbers = centroids(fed, config, task, theta)
-    theta, mu, settled = sharpen(fed, config, task, theta, mu)
+    own = config.personal != "none" and apart
+    sharper = sharpen_own if own else sharpen
+    theta, mu, settled = sharper(fed, config, task, theta, mu)
     last = within(fed, config, task, theta, mu)
     return DeepClusters(
         features=task.features,
@@ -107,6 +129,8 @@ def cluster(
         asked=k,
         settled=settled,
         numbers=numbers,
+        user=config.user if config.personal != "none" else "",
+        own=own,
     )
 
 
@@ -159,8 +183,11 @@ def check_columns(seen: Columns, config: DeepClusteringSettings, task: Task, lea
 
 def reconstruct(
     fed: Federation, config: DeepClusteringSettings, task: Task, columns: Columns
-) -> Array:
-    """Return θ (P,) of the autoencoder after phase 1, eq. (1)."""
+) -> tuple[Array, bool]:
+    """Return θ (P,) of the autoencoder after phase 1, eq. (1), and whether sites may differ.
+
+    They may unless phase 1 was watched without an alarm.
+    """
     p, rule, centre = len(task.features), RULES[config.strategy], config.centre
     plan, schedule = config.plan(p), config.schedule
     flips = config.noise == "flip"
@@ -178,7 +205,9 @@ def reconstruct(
             task.seed, centre, visits,
         )  # fmt: skip
     start = config.server(theta)
-    return averaging(fed, plan, schedule, rule, start, held_out, centre, visits).theta
+    seen = watching(fed, plan, config.monitor, least_of(fed, task))
+    course = averaging(fed, plan, schedule, rule, start, held_out, centre, visits, watch=seen)
+    return course.theta, seen is None or seen.fired is not None
 
 
 def centroids(
@@ -259,6 +288,33 @@ def sharpen(
         Visits(refine, refine_seen, given), enough,
     )  # fmt: skip
     return course.theta[: len(theta)], course.theta[len(theta) :].reshape(mu.shape), settled
+
+
+def sharpen_own(
+    fed: Federation, config: DeepClusteringSettings, task: Task, theta: Array, mu: Array
+) -> tuple[Array, Array, bool]:
+    """Return the same of the user's own encoder and centroids; see the header.
+
+    Raises
+    ------
+    NothingToLearn, NotConverged, SiteUnavailable : as `training.personal.personalise`.
+    """
+    p, k = len(task.features), len(mu)
+    plan, way = config.cluster_plan(p, k), config.cluster_way(p, k)
+
+    def given(both: Array) -> Mapping[str, Any]:
+        f = np.zeros(0)
+        if config.target == "global" and way.name not in personal.PARTED:
+            f = fed.sum(sum_memberships, theta=plan.sent(both), plan=plan.text).frequencies
+        return {"frequencies": f, "gamma": config.gamma}
+
+    found = personal.personalise(
+        fed, plan, config.cluster_schedule, RULES[config.strategy],
+        config.server(np.concatenate([theta, mu.ravel()])), way, min_cell=least_of(fed, task),
+        visits=Visits(refine, refine_seen, given),
+        own=OwnSteps(refine_with_own, tell_clusters, {"gamma": config.gamma}),
+    )  # fmt: skip
+    return found.theta[: len(theta)], found.theta[len(theta) :].reshape(mu.shape), False
 
 
 def _never(theta: Array) -> float:

@@ -13,23 +13,39 @@ from fedcohort.models.layers import CURVES
 from fedcohort.models.objectives import Reconstruction
 from fedcohort.models.reconstruction import NOISES, Noise
 from fedcohort.numerics.centroids import AGGREGATIONS as CENTROIDS
-from fedcohort.protocol import check_settings, setting
+from fedcohort.protocol import SettingError, check_settings, setting
 from fedcohort.training.course import Schedule
 from fedcohort.training.optimisers import OPTIMISERS
+from fedcohort.training.personal import PARTED, Way
+from fedcohort.training.personal.settings import PERSONAL, UserSettings
 from fedcohort.training.plan import Plan
 from fedcohort.training.points import SCALES
 from fedcohort.training.robust import AGGREGATIONS, Aggregation
 from fedcohort.training.server import Server
 
 STRATEGIES = ("fedavg", "fedprox", "fedadam", "fedyogi")
+#: Ways in which clusters can be one site's own; and why others are none.
+OWN_WAYS = ("none", "finetune", "fedper", "fedrep", "ditto")
+MEANINGLESS = {
+    "apfl": "weighs two models by a loss whose aims each of them makes itself, so that the surer "
+    "one would win",
+    "cluster": "lets sites choose the model of least loss, and clusters have the least where they "
+    "are surest, not where they are right",
+}
 HIDDEN = ("relu", "sigmoid")
 WHOLE, RATE = "a whole number above 0", "from 0 to below 1"
 
 
 @dataclass(frozen=True, kw_only=True)
-class DeepClusteringSettings:
+class DeepClusteringSettings(UserSettings):
     """Settings of one fit."""
 
+    user: str = setting("", "the site that clusters are for, where they are its own")
+    personal: str = setting(
+        "none",
+        "how encoder and centroids are made one site's own in phase 2; none: they are for all",
+        choices=PERSONAL,
+    )
     n_clusters: int | Literal["auto"] = setting(6, "how many clusters there are, or auto")
     choose: str = setting(
         "gap",
@@ -169,6 +185,29 @@ class DeepClusteringSettings:
              "auto or true, as noise: flip draws ones and zeros"),
         )  # fmt: skip
         check_settings(self, *together, method="deep_clustering")
+        self.check_user(self.personal, "deep_clustering")
+        self._check_personal()
+
+    def _check_personal(self) -> None:
+        """Refuse ways that clusters of one site have no meaning in, and what goes with none."""
+        if self.personal == "none":
+            return
+        if self.personal in MEANINGLESS:
+            raise SettingError(
+                f"setting 'personal' of method 'deep_clustering' is {self.personal!r}, which "
+                f"{MEANINGLESS[self.personal]}; give {', '.join(OWN_WAYS)}."
+            )
+        if self.aggregation != "mean":
+            raise SettingError(
+                f"setting 'personal' of method 'deep_clustering' is {self.personal!r}, which does "
+                f"not go with aggregation {self.aggregation!r}, which sees models; give 'mean'."
+            )
+        one = not isinstance(self.architecture, str) and len(self.architecture) < 2
+        if self.personal in PARTED and one:
+            raise SettingError(
+                f"setting 'architecture' of method 'deep_clustering' is {self.architecture!r}, "
+                f"and {self.personal} needs a layer before the last, which is own; give two widths."
+            )
 
     @property
     def numbers(self) -> range:
@@ -195,6 +234,14 @@ class DeepClusteringSettings:
         """Return the network of phase 2, with k centroids; it has no dropout."""
         alpha = float(max(k - 1, 1)) if self.alpha == "k-1" else self.alpha
         return Dec.of(replace(self.autoencoder(n_features), dropout=0.0), k, alpha)
+
+    def cluster_way(self, n_features: int, k: int) -> Way:
+        """Return what sites are told of the way, in which encoder's last layer and μ may be own."""
+        net = self.autoencoder(n_features)
+        at = 2 * (len(net.widths) - 1)
+        last = net.slices()[at : at + 2]
+        centroids = net.size, net.size + k * net.widths[-1]
+        return self.way_by(self.personal, ((last[0].start, last[1].stop), centroids))
 
     def free_parameters(self, n_features: int) -> int:
         """Return the numbers that a fit learns: P of the autoencoder, and those of centroids."""

@@ -135,7 +135,7 @@ def held_out_loss(site: Site[Any, Any], *, theta: Array, plan: str) -> HeldOut:
     return HeldOut(np.array(n), np.array(n * evaluate(theta, rows, p)))
 
 
-def _assigned(site: Site[Any, Any], theta: Array, plan: Plan) -> tuple[Rows, Array]:
+def assigned(site: Site[Any, Any], theta: Array, plan: Plan) -> tuple[Rows, Array]:
     """Return the rows, and q (n, k) of them, float64; only the latest is remembered.
 
     θ is known again by its sum, its length and its centroids, which two rounds never share: a
@@ -165,7 +165,7 @@ def _assigned(site: Site[Any, Any], theta: Array, plan: Plan) -> tuple[Rows, Arr
 @summed
 def soft_frequencies(site: Site[Any, Kept | None], *, theta: Array, plan: str) -> Keep[Soft, Kept]:
     """Sum how far rows belong to each cluster, and count those that went to another one."""
-    _, q = _assigned(site, theta, Plan.of(plan))
+    _, q = assigned(site, theta, Plan.of(plan))
     labels = q.argmax(axis=1)
     known = site.state is not None and len(site.state.labels) == len(labels)
     before = site.state.labels if site.state is not None and known else np.full(len(labels), -1)
@@ -175,11 +175,9 @@ def soft_frequencies(site: Site[Any, Kept | None], *, theta: Array, plan: str) -
     return Keep(soft, Kept(np.zeros((0, 0)), labels.astype(np.int64)))
 
 
-def _aimed(
-    site: Site[Any, Any], theta: Array, plan: Plan, frequencies: Array, gamma: float
-) -> Rows:
+def aimed(site: Site[Any, Any], theta: Array, plan: Plan, frequencies: Array, gamma: float) -> Rows:
     """Return the rows of phase 2, with P of the memberships that θ (P,) gives them."""
-    rows, q = _assigned(site, theta, plan)
+    rows, q = assigned(site, theta, plan)
     f = frequencies if len(frequencies) else q.sum(axis=0)
     aims = torch.from_numpy(target(q, f)).to(rows.x)
     return Rows(rows.x, KlObjective(aims, gamma, cast("Reconstruction", rows.loss)))
@@ -202,7 +200,7 @@ def refine(
     frequencies : f (k,) of all sites' rows; (0,) takes the site's own.
     """
     p = Plan.of(plan)
-    rows = _aimed(site, theta, p, frequencies, gamma)
+    rows = aimed(site, theta, p, frequencies, gamma)
     return Update.trained(theta, rows, p, rate, site.entropy)
 
 
@@ -218,7 +216,7 @@ def refine_seen(
 ) -> Visit:
     """Refine as ever; reply the model itself, for an aggregation that sees each site's."""
     p = Plan.of(plan)
-    rows = _aimed(site, theta, p, frequencies, gamma)
+    rows = aimed(site, theta, p, frequencies, gamma)
     return Visit.trained(theta, rows, p, rate, site.entropy)
 
 

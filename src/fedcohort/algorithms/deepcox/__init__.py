@@ -58,8 +58,7 @@ def bounds(config: DeepCoxSettings, task: Task) -> Mapping[str, Collection[Any]]
         "rounds": (schedule.rounds,),
         "lr_rule": (schedule.lr_rule,),
         "patience": (-1 if schedule.patience is None else schedule.patience,),
-        **config.own_bounds(config.personal_way(plan)),
-        **watch.bounds(config.monitor, schedule.rounds),
+        **config.own_bounds((config.personal_way(plan),), schedule.rounds),
     }
 
 

@@ -156,6 +156,11 @@ def releases(config: DeepCoxSettings, dp: Dp) -> Sequence[Release]:
             "setting 'patience' of method 'deepcox' needs the loss of rows held out, which a "
             "private fit does not tell; leave it out."
         )
+    if config.monitor != "none":
+        raise SettingError(
+            f"setting 'monitor' of method 'deepcox' is {config.monitor!r}, which tells sums of "
+            f"gradients without noise; choose 'none' for a private fit."
+        )
     if config.dropout and dp.unit == "record":
         raise SettingError(
             "setting 'dropout' of method 'deepcox' draws anew for every gradient, and a private "

@@ -74,7 +74,7 @@ from fedcohort.training.plan import Plan
 from fedcohort.training.reach import length
 from fedcohort.training.rows import rows_of
 from fedcohort.training.server import RULES
-from fedcohort.training.switching import personalise_once_apart
+from fedcohort.training.switching import personalise_as_set
 
 
 @message(parameters=["gradient"])
@@ -151,19 +151,11 @@ def fit(fed: Federation, config: DeepCoxSettings, task: Task) -> DeepCoxModel:
         stages = dict(zip(schedule.keep, thetas[1:], strict=True))
         return _with_baseline(fed, plan, times, thetas[0], weights, schedule.rounds, stages)
     if config.personal != "none":
-        rule, way = RULES[config.strategy], config.personal_way(plan)
-        least = task.min_cell if len(fed.sites) > 1 else 1
-        if config.monitor != "none":
-            own = personalise_once_apart(
-                fed, plan, schedule, rule, config.server, theta, way, monitor=config.monitor,
-                min_cell=least,
-            )  # fmt: skip
-        else:
-            own = personal.personalise(
-                fed, plan, schedule, rule, config.server(theta), way, min_cell=least,
-                n_clusters=config.n_clusters, warm=config.warm_of(config.rounds),
-                least=config.min_sites, seed=task.seed,
-            )  # fmt: skip
+        own = personalise_as_set(
+            fed, plan, schedule, RULES[config.strategy], config.server, theta,
+            config.personal_way(plan), config, seed=task.seed,
+            min_cell=task.min_cell if len(fed.sites) > 1 else 1,
+        )  # fmt: skip
         stages = {r: kept[None] for r, kept in own.kept.items()}
         return _with_baseline(fed, plan, times, own.theta[None], ONE, own.rounds, stages)
     held_out = pooled_held_out_loss(fed, plan, times)
@@ -312,9 +304,7 @@ def asks(config: DeepCoxSettings) -> tuple[Step[..., Any], ...]:
     if not config.centre.plain:
         trains = strategies.visit
     if config.personal != "none":
-        trained = personal.asks(config.personal)
-        if config.monitor != "none":
-            trained = (strategies.train_here, *watch.STEPS, *trained)
-        return (count_deaths, sum_risks, *trained, *timegrid.asks(config.time_grid))
-    seen = watch.STEPS if config.monitor != "none" else ()
-    return (count_deaths, sum_risks, trains, *seen, *timegrid.asks(config.time_grid))
+        trained = config.asks_own(config.personal)
+    else:
+        trained = (trains, *watch.asks(config.monitor))
+    return (count_deaths, sum_risks, *trained, *timegrid.asks(config.time_grid))

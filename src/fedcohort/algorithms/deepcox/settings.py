@@ -16,8 +16,6 @@ from fedcohort.training.personal.settings import MaybeOwnSettings
 from fedcohort.training.plan import Plan
 from fedcohort.training.robust import AGGREGATIONS, Aggregation
 from fedcohort.training.server import RULES, Server
-from fedcohort.training.switching import check_switch
-from fedcohort.training.watch import KINDS
 
 STRATEGIES = (
     "fedavg", "fedprox", "fedadam", "fedyogi", "sequential", "ensemble", "exact",
@@ -64,13 +62,6 @@ class DeepCoxSettings(MaybeOwnSettings):
         None, "stop after so many rounds without a better held-out loss; null: never", "rounds"
     )
     validation_fraction: float = setting(0.2, "rows of each site held out where patience is set")
-    monitor: str = setting(
-        "none",
-        "whether sites differ, R in the history of an averaging strategy: by the gradients of the "
-        "common model on parts of their rows, or by its loss there; none does not look. With "
-        "personal, that begins once sites differ",
-        choices=KINDS,
-    )
     keep_rounds: tuple[int, ...] = setting(
         (), "keep the model after each of these rounds", "rounds"
     )
@@ -124,8 +115,6 @@ class DeepCoxSettings(MaybeOwnSettings):
         )
         deep = self.personal not in PARTED or bool(self.hidden)
         self._must("hidden", deep, f"one width or more: {self.personal} needs a layer to be own")
-        if self.personal != "none" and self.monitor != "none":
-            check_switch(self.personal, "deepcox")
 
     def _must(self, name: str, holds: bool, be: str) -> None:
         if not holds:

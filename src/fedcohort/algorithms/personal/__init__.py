@@ -10,7 +10,7 @@ from fedcohort.algorithms.personal.program import STEPS, asks, fit
 from fedcohort.algorithms.personal.settings import PersonalSettings
 from fedcohort.models.predictor import LINKS
 from fedcohort.protocol import Method, Task
-from fedcohort.training import personal
+from fedcohort.training import personal, watch
 from fedcohort.training.hazard import REVEALS as HAZARD
 
 COUNTS = "Once how many records differ in each column, and how far, as sums over sites. "
@@ -34,6 +34,9 @@ GROUPS = (
     "the sites that take them. At the end which model the user takes."
 )
 
+WATCHED = f"With a monitor, {watch.REVEALS}."
+UNTIL = "Before its alarm sites tell that and the sum of their models alone."
+
 
 def reveals_with(config: PersonalSettings) -> str:
     """Say in plain words what leaves a site with these settings."""
@@ -46,7 +49,11 @@ def reveals_with(config: PersonalSettings) -> str:
         "cluster": GROUPS,
         **dict.fromkeys(personal.PARTED, PARTS + OWN),
     }
-    return COUNTS + told.get(config.way, MEANS + OWN) + hazard
+    text = COUNTS + told.get(config.way, MEANS + OWN) + hazard
+    if config.monitor == "none":
+        return text
+    apart = f" {WATCHED}" if config.way == "global" else f" {WATCHED} {UNTIL}"
+    return text + apart
 
 
 def bounds(config: PersonalSettings, task: Task) -> Mapping[str, Collection[Any]]:
@@ -60,7 +67,7 @@ def bounds(config: PersonalSettings, task: Task) -> Mapping[str, Collection[Any]
         "explained": (model == "linear",),
         "held_out": (False,),
         "draw": (-1,),
-        **config.own_bounds(config.way_of(task.features, plan)),
+        **config.own_bounds((config.way_of(task.features, plan),), config.rounds),
     }
 
 
@@ -80,7 +87,7 @@ METHOD = Method(
     reveals=(
         COUNTS + MEANS + "Of fedper and fedrep, of the common part alone. " + OWN + " Of cluster: "
         "counts of the sites that take each model, and sums over those that do. Of local: the "
-        "user's model and losses alone. " + HAZARD + ALL
+        f"user's model and losses alone. {HAZARD}{ALL} {WATCHED}"
     ),
     reveals_with=reveals_with,
     settings=PersonalSettings,
@@ -92,7 +99,7 @@ METHOD = Method(
     over=over,
     gives=frozenset({"predict", "predict_survival", "summary", "parameters", "at_round"}),
     preprocess={"scale": "standard", "impute": "median"},
-    alone={"user": "", "way": "local", "own_features": ()},
+    alone={"user": "", "way": "local", "own_features": (), "monitor": "none"},
 )
 
 __all__ = ["METHOD", "PersonalModel", "PersonalSettings", "fit"]

@@ -28,6 +28,7 @@ class PersonalModel(Predictor):
     alpha : of apfl, the share of the user's own model; NaN of others.
     counts : of cluster, sites that took each model; empty where there was no split.
     parts : of fedper and fedrep, how many parameters are the user's own; −1 of others.
+    common_rounds : with a monitor, those before its alarm, or all without one; else 0.
     kept : the models after earlier rounds. baselines : of cox, theirs.
     """
 
@@ -39,6 +40,7 @@ class PersonalModel(Predictor):
     alpha: float = math.nan
     counts: Array = field(default_factory=lambda: np.zeros(0, np.int64))
     parts: int = -1
+    common_rounds: int = 0
     kept: Mapping[int, Array] = field(default_factory=dict[int, Array])
     baselines: Mapping[int, Baseline] = field(default_factory=dict[int, Baseline])
 
@@ -68,6 +70,9 @@ class PersonalModel(Predictor):
         if not math.isnan(self.alpha):
             note = "1 is the user's rows alone, 0 the common model"
             rows.append({"name": "share of the own model", "value": self.alpha, "note": note})
+        if 0 < self.common_rounds < self.rounds:
+            note = "after them sites were seen to differ, and the own model began"
+            rows.append({"name": "common rounds", "value": self.common_rounds, "note": note})
         if not math.isnan(self.loss):
             note = f"on the rows of {self.user} that it was trained on"
             rows.append({"name": "loss", "value": self.loss, "note": note})
@@ -77,6 +82,8 @@ class PersonalModel(Predictor):
         """Say where the way came to no more than the common model."""
         if self.way == "cluster" and np.count_nonzero(self.counts) < 2:
             return ("sites were not split, so that the model is that of all",)
+        if 0 < self.common_rounds == self.rounds and self.way != "global":
+            return ("sites were not seen to differ, so that the model is that of all",)
         if not self.parts:
             return (
                 "a Cox model has no intercept, so that no part is the user's own, and the model is "
@@ -99,7 +106,7 @@ class PersonalModel(Predictor):
 
     def meta(self) -> dict[str, Any]:
         """Return names, the network's spec, and how the fit went."""
-        names = ("model", "network", "user", "way", "rounds", "parts")
+        names = ("model", "network", "user", "way", "rounds", "parts", "common_rounds")
         lists = {"features": list(self.features), "kept": sorted(self.kept)}
         return lists | {name: getattr(self, name) for name in names}
 

@@ -9,9 +9,13 @@ comes with one, Breslow's of all sites' rows at the user's model (`training.haza
 In fedper and fedrep a network's last layer is each site's own. That of a linear predictor is all of
 it: there, the intercept is, with the coefficients of `own_features`; all of them make it `local`.
 
-Revealed: once what `data.isolation` asks, but for `local`; what `training.personal` says; and of
-cox, but without `baseline`, what `data.timegrid` and `training.hazard` do, over all sites, also by
-`local`. For that all sites are sent the user's model, which else the coordinator alone sees.
+With a monitor (`training.watch`) sites have one model until its alarm, and the user's own is made
+in the rounds that are left.
+
+Revealed: once what `data.isolation` asks, but for `local`; what `training.personal` says; with a
+monitor what `training.watch` does; and of cox, but without `baseline`, what `data.timegrid` and
+`training.hazard` do, over all sites, also by `local`. For that all sites are sent the user's model,
+which else the coordinator alone sees.
 """
 
 from __future__ import annotations
@@ -25,9 +29,10 @@ from fedcohort.data.isolation import check_columns_apart, isolation
 from fedcohort.models.predictor import LINKS, start_of
 from fedcohort.numerics.survival import Baseline
 from fedcohort.protocol import DataError, Federation, SettingError, Step, Task
-from fedcohort.training import hazard, personal
+from fedcohort.training import hazard, personal, watch
 from fedcohort.training.server import fedavg
 from fedcohort.training.strategies import train_here
+from fedcohort.training.switching import personalise_as_set
 
 
 def fit(fed: Federation, config: PersonalSettings, task: Task) -> PersonalModel:
@@ -58,12 +63,11 @@ def fit(fed: Federation, config: PersonalSettings, task: Task) -> PersonalModel:
         linear = model == "linear"
         check_columns_apart(fed, task, LINKS[model], outcome=model != "cox", counted=not linear)
     start = start_of(plan.network, task.seed)
-    found = personal.personalise(
-        fed, plan, schedule, fedavg, server(start), way,
-        min_cell=least, n_clusters=config.n_clusters, warm=config.warm_of(config.rounds),
-        least=config.min_sites, seed=task.seed,
-    )  # fmt: skip
-    parted = config.way in personal.PARTED
+    found = personalise_as_set(
+        fed, plan, schedule, fedavg, server, start, way, config, min_cell=least, seed=task.seed
+    )
+    switched = found.common_rounds < found.rounds
+    parted = config.way in personal.PARTED and switched
     baselines: dict[int, Baseline] = {}
     if model == "cox" and config.baseline:
         times = timegrid.time_grid(fed, GRID, least)
@@ -83,6 +87,7 @@ def fit(fed: Federation, config: PersonalSettings, task: Task) -> PersonalModel:
         counts=found.counts,
         parts=int(way.mask(len(start)).sum()) if parted else -1,
         kept=found.kept,
+        common_rounds=found.common_rounds,
         baseline=baselines.pop(config.rounds, None),
         baselines=baselines,
     )
@@ -92,14 +97,14 @@ def fit(fed: Federation, config: PersonalSettings, task: Task) -> PersonalModel:
 GRID = "protected"
 
 STEPS: tuple[Step[..., Any], ...] = (
-    isolation, train_here, personal.tell_alone, *personal.STEPS, *timegrid.STEPS[:-1],
-    *hazard.STEPS,
+    isolation, train_here, personal.tell_alone, *personal.STEPS, *watch.STEPS,
+    *timegrid.STEPS[:-1], *hazard.STEPS,
 )  # fmt: skip
 
 
 def asks(config: PersonalSettings) -> tuple[Step[..., Any], ...]:
     """Return the steps that a fit with these settings can ask for."""
-    own = personal.asks(config.way)
+    own = config.asks_own(config.way)
     if config.baseline and config.model in ("auto", "cox"):
         own = (*own, *timegrid.asks(GRID), *hazard.STEPS)
     return own if config.way == "local" else (isolation, *own)

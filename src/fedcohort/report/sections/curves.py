@@ -24,7 +24,10 @@ Curve = list[tuple[float, float, float]]
 Panel = tuple[Arm, str, dict[str, Curve]]
 
 #: Names under which methods record what they minimise, best first.
-_LOSSES = ("loss", "objective", "log_likelihood")
+_LOSSES = ("loss", "objective", "log_likelihood", "negative_elbo")
+
+#: What is recorded beside that, and is nothing that a training minimises.
+_BESIDE = {"learning_rate", "R", "R_alarm"}
 
 _MOST_POINTS = 120
 
@@ -37,7 +40,7 @@ def section(run: Run) -> Section | None:
         if arm is run.lower:
             continue
         own = {k: v for k, v in curves.items() if k[0] == arm.name and k[1] in run.scenarios}
-        name = _leading(names={k[2] for k in own})
+        name = _leading({k[2] for k in own} - _BESIDE)
         shown = {c: own[arm.name, c, name] for c in run.scenarios if (arm.name, c, name) in own}
         shown = {c: v for c, v in shown.items() if len(v) > 1}
         if shown:

@@ -43,6 +43,7 @@ but for `local` and `global`; and where a round's sum is over two, as others are
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -57,8 +58,10 @@ from fedcohort.protocol import (
     SiteUnavailable,
     Step,
 )
-from fedcohort.training.course import Schedule
-from fedcohort.training.personal import clusters, steps
+from fedcohort.protocol.step import Gathered, Summed
+from fedcohort.training.course import Enough, Schedule
+from fedcohort.training.personal import clusters
+from fedcohort.training.personal import steps as own_steps
 from fedcohort.training.personal.clusters import LEAST, Clustered, train_clusters
 from fedcohort.training.personal.steps import (
     Alone,
@@ -83,16 +86,31 @@ from fedcohort.training.personal.ways import (
 from fedcohort.training.plan import Plan
 from fedcohort.training.reach import length
 from fedcohort.training.server import Rule, Server
-from fedcohort.training.strategies import PLAIN, Visits, averaging
+from fedcohort.training.strategies import PLAIN, Update, Visits, averaging
 
 __all__ = [
     "AFTER", "BESIDE", "LEAST", "PARTED", "STEPS", "TOLD", "WAYS", "Alone", "Clustered",
-    "Own", "Personal", "Told", "Way", "asks", "check_number", "last_layer", "of_columns", "owner",
-    "personalise", "tell_alone", "train_clusters",
+    "Own", "OwnSteps", "Personal", "Told", "Way", "asks", "check_number", "last_layer",
+    "of_columns", "owner", "personalise", "tell_alone", "train_clusters",
 ]  # fmt: skip
 
 #: Of every way but local, whose step is `tell_alone`; beside those that a method trains by.
-STEPS: tuple[Step[..., Any], ...] = (*steps.STEPS, *clusters.STEPS)
+STEPS: tuple[Step[..., Any], ...] = (*own_steps.STEPS, *clusters.STEPS)
+
+
+@dataclass(frozen=True)
+class OwnSteps:
+    """The steps by which sites train what is their own, and the user tells its model.
+
+    Attributes
+    ----------
+    train : with the arguments of `train_with_own`, and those that `Visits.given` has.
+    tell : with the arguments of `tell_personal`, and `given`.
+    """
+
+    train: Summed[..., Update] = train_with_own
+    tell: Gathered[..., Told] = tell_personal
+    given: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
 
 @dataclass(frozen=True)
@@ -108,6 +126,7 @@ class Personal:
     alpha : of apfl, at the end; NaN of others.
     kept : number of rounds → the user's model, had it been the last.
     counts : of cluster, sites that took each model in the last round; empty without a split.
+    common_rounds : with a monitor, those before its alarm, or all without one; else 0.
     """
 
     theta: Array
@@ -117,6 +136,7 @@ class Personal:
     alpha: float = math.nan
     kept: dict[int, Array] = field(default_factory=dict[int, Array])
     counts: Array = field(default_factory=lambda: np.zeros(0, np.int64))
+    common_rounds: int = 0
 
 
 def personalise(
@@ -129,6 +149,8 @@ def personalise(
     *,
     min_cell: int,
     visits: Visits = PLAIN,
+    own: OwnSteps | None = None,
+    enough: Enough | None = None,
     n_clusters: int = 2,
     warm: int = 1,
     least: int = LEAST,
@@ -142,7 +164,9 @@ def personalise(
         model is told, too. That is a call more, and batches of later calls are drawn otherwise.
     rule, server : what the coordinator makes of the mean.
     min_cell : fewest rows of the user.
-    visits : the steps of ways in which sites keep nothing.
+    visits : the steps of ways in which sites keep nothing; what is given holds for all.
+    own : those of the other ways, and of the user; None: by the plan alone.
+    enough : asked before each round whether to end without it.
     n_clusters, warm, least, seed : of cluster, see `clusters.train_clusters`.
 
     Raises
@@ -153,6 +177,7 @@ def personalise(
     SiteUnavailable : the user's site, or more than the quorum allows, did not answer.
     """
     user = owner(fed, way)
+    steps = own or OwnSteps()
     if way.name in TOLD:  # else `_check_hidden` ends the fit
         fed = fed.awaiting(LEAST)
     keep = tuple(r for r in schedule.keep if r < schedule.rounds)
@@ -188,8 +213,8 @@ def personalise(
                 f"Ask another site to join, or take the way 'local' or 'global'."
             )
         told = fed.only([user]).gather(
-            tell_personal, theta=plan.sent(theta), plan=plan.text, rate=schedule.learning_rate,
-            way=way.text, min_cell=min_cell,
+            steps.tell, theta=plan.sent(theta), plan=plan.text, rate=schedule.learning_rate,
+            way=way.text, min_cell=min_cell, **steps.given,
         )[user]  # fmt: skip
         if not told.part:
             raise nothing(user, min_cell)
@@ -202,10 +227,11 @@ def personalise(
         if done in keep:
             kept[done] = tell(theta).theta if way.name in TOLD else theta
         done += 1
-        return False
+        return enough is not None and enough(theta)
 
     if way.name in (*PARTED, *BESIDE):
-        visits = Visits(sum=train_with_own, given=lambda theta: {"way": way.text})
+        more = visits.given
+        visits = Visits(sum=steps.train, given=lambda theta: {"way": way.text, **more(theta)})
     course = averaging(
         fed, plan, schedule, rule, server, _no_loss, visits=visits, enough=between
     )  # fmt: skip

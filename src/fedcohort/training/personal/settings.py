@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
-from fedcohort.protocol import SettingError, check_settings, setting
+from fedcohort.protocol import SettingError, Step, check_settings, setting
+from fedcohort.training import watch
+from fedcohort.training.personal import asks
 from fedcohort.training.personal.clusters import LEAST
 from fedcohort.training.personal.ways import PARTED, WAYS, Way, last_layer
 from fedcohort.training.plan import Plan
 from fedcohort.training.server import RULES
+from fedcohort.training.strategies import PLAIN, Visits
+from fedcohort.training.switching import check_switch
 
 #: The ways of a method that has others, too: its plain fit is `global`, of one site `local`.
 PERSONAL = ("none", *(way for way in WAYS if way not in ("local", "global")))
 
 
 @dataclass(frozen=True, kw_only=True)
-class OwnSettings:
-    """For whom a model is, and how it is made so; symbols as in `training.personal`."""
+class UserSettings:
+    """For whom a model is, and how it is made so, by the ways that need no clusters or shares."""
 
     user: str = setting("", "the site that the model is for; it must be named")
     own_epochs: int = setting(
@@ -29,6 +33,59 @@ class OwnSettings:
         "epochs",
     )
     pull: float = setting(0.1, "λ of ditto: pull of the user's model towards the common one")
+    monitor: str = setting(
+        "none",
+        "whether sites differ, R in the history of training by averages: by the gradients of the "
+        "common model on parts of their rows, or by its loss there; none does not look. A personal "
+        "model then begins once sites differ",
+        choices=watch.KINDS,
+    )
+
+    def check_user(self, way: str, method: str) -> None:
+        """Refuse settings that cannot be.
+
+        Raises
+        ------
+        SettingError : names the first.
+        """
+        check_settings(
+            self,
+            ("own_epochs", self.own_epochs >= 0, "0 or more"),
+            ("own_epochs", self.own_epochs > 0 or way != "fedrep", "1 or more for fedrep"),
+            ("pull", 0 <= self.pull < math.inf, "0 or more"),
+            method=method,
+        )
+        if self.monitor != "none" and way not in ("none", "global"):
+            check_switch(way, method)
+
+    def way_by(self, name: str, own: tuple[tuple[int, int], ...]) -> Way:
+        """Return what sites are told of a way, where `own` ranges of θ are a site's own."""
+        return Way(
+            name=name,
+            user=self.user,
+            epochs=self.own_epochs if name in ("finetune", "fedrep") else 0,
+            own=own if name in PARTED else (),
+            pull=self.pull if name == "ditto" else 0.0,
+        )
+
+    def own_bounds(self, ways: Iterable[Way], rounds: int) -> Mapping[str, Collection[Any]]:
+        """Return what the steps of personalised training are asked with (`Method.bounds`).
+
+        Without a user there is no way: a site takes one without a name for its own.
+
+        Parameters
+        ----------
+        ways : that there may be; none where there are no columns yet.
+        rounds : the most of a training that is watched.
+        """
+        named = tuple(way.text for way in ways if way.user and way.name in WAYS)
+        return {"way": named, **watch.bounds(self.monitor, rounds)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class OwnSettings(UserSettings):
+    """The same, by all ways; symbols as in `training.personal`."""
+
     alpha: float = setting(0.5, "α of apfl: share of the user's own model, at first if it adapts")
     adapt_alpha: bool = setting(True, "whether α of apfl is learnt")
     n_clusters: int = setting(2, "K of cluster: models among which sites take one", "clusters")
@@ -47,11 +104,9 @@ class OwnSettings:
         SettingError : names the first.
         """
         warm = self.warm_rounds
+        self.check_user(way, method)
         check_settings(
             self,
-            ("own_epochs", self.own_epochs >= 0, "0 or more"),
-            ("own_epochs", self.own_epochs > 0 or way != "fedrep", "1 or more for fedrep"),
-            ("pull", 0 <= self.pull < math.inf, "0 or more"),
             ("alpha", 0 <= self.alpha <= 1, "a number from 0 to 1"),
             ("n_clusters", self.n_clusters > 0, "a whole number above 0"),
             ("warm_rounds", warm is None or warm > 0, "a whole number above 0, or null"),
@@ -61,31 +116,24 @@ class OwnSettings:
 
     def way_by(self, name: str, own: tuple[tuple[int, int], ...]) -> Way:
         """Return what sites are told of a way, where `own` ranges of θ are a site's own."""
-        return Way(
-            name=name,
-            user=self.user,
-            epochs=self.own_epochs if name in ("finetune", "fedrep") else 0,
-            own=own if name in PARTED else (),
-            pull=self.pull if name == "ditto" else 0.0,
-            alpha=self.alpha if name == "apfl" else 0.0,
-            adapt=self.adapt_alpha and name == "apfl",
-        )
+        way = super().way_by(name, own)
+        return way if name != "apfl" else replace(way, alpha=self.alpha, adapt=self.adapt_alpha)
 
     def warm_of(self, rounds: int) -> int:
         """Return the rounds before cluster splits, of so many."""
         return max(1, rounds // 2) if self.warm_rounds is None else self.warm_rounds
 
-    def own_bounds(self, way: Way | None) -> Mapping[str, Collection[Any]]:
-        """Return what the steps of personalised training are asked with (`Method.bounds`).
+    def asks_own(self, way: str, visits: Visits = PLAIN) -> tuple[Step[..., Any], ...]:
+        """Return the steps that a training by a way can ask for, with its monitor's."""
+        steps = asks(way, visits)
+        if self.monitor == "none":
+            return steps
+        return tuple(dict.fromkeys((visits.sum, *watch.STEPS, *steps)))
 
-        Without a user there is no way: a site takes one without a name for its own.
-
-        Parameters
-        ----------
-        way : None where there are no columns yet.
-        """
-        ways = (way.text,) if way is not None and way.user and way.name in WAYS else ()
-        return {"way": ways, "models": (self.n_clusters,), "least": (self.min_sites,)}
+    def own_bounds(self, ways: Iterable[Way], rounds: int) -> Mapping[str, Collection[Any]]:
+        """Return what the steps of personalised training are asked with (`Method.bounds`)."""
+        own = super().own_bounds(ways, rounds)
+        return {**own, "models": (self.n_clusters,), "least": (self.min_sites,)}
 
 
 @dataclass(frozen=True, kw_only=True)

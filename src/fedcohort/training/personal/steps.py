@@ -11,11 +11,19 @@ import numpy as np
 from fedcohort.arrays import Array
 from fedcohort.protocol import Keep, Refused, Site, gathered, message, summed
 from fedcohort.training.local import evaluate, train
-from fedcohort.training.personal.visits import Own, advanced, begun, draws, told, with_own_part
+from fedcohort.training.personal.visits import (
+    Own,
+    RowsAt,
+    advanced,
+    begun,
+    draws,
+    told,
+    with_own_part,
+)
 from fedcohort.training.personal.ways import BESIDE, PARTED, Way
 from fedcohort.training.plan import Plan
 from fedcohort.training.reach import misfit
-from fedcohort.training.rows import known_rows
+from fedcohort.training.rows import Rows, known_rows
 from fedcohort.training.strategies import Update
 
 
@@ -72,17 +80,32 @@ def train_with_own(
     site: Site[Any, Own | None], *, theta: Array, plan: str, rate: float, way: str
 ) -> Keep[Update, Own]:
     """Train what is common; keep what is this site's own."""
-    p, w = Plan.of(plan), Way.of(way)
-    rows, own = known_rows(site.data, p, site.entropy), site.state or begun(theta, w)
-    if w.name in PARTED:
-        left, own, loss = with_own_part(own, theta, rows, p, w, rate, site)
+    p = Plan.of(plan)
+    rows = known_rows(site.data, p, site.entropy)
+    return trained_with_own(site, theta, rows, lambda _: rows, p, Way.of(way), rate)
+
+
+def trained_with_own(
+    site: Site[Any, Own | None], theta: Array, rows: Rows, rows_at: RowsAt, plan: Plan, way: Way,
+    rate: float,
+) -> Keep[Update, Own]:  # fmt: skip
+    """Return what a site replies of a visit from the common θ (P,), and what it keeps.
+
+    Parameters
+    ----------
+    rows : of the common training.
+    rows_at : of the site's own.
+    """
+    own = site.state or begun(theta, way)
+    if way.name in PARTED:
+        left, own, loss = with_own_part(own, theta, rows_at, plan, way, rate, site)
         n = len(rows.x)
         return Keep(Update(n * left, np.array(float(n)), np.array(n * loss)), own)
-    mine = w.name in BESIDE and w.user in ("", site.name)
+    mine = way.name in BESIDE and way.user in ("", site.name)
     if mine and site.state is not None:
-        own = advanced(site, own, theta, rows, p, w, rate)
+        own = advanced(site, own, theta, rows_at(own.theta), plan, way, rate)
     kept = own if mine else Own(np.zeros(0), np.array(0.0), np.array(0))
-    return Keep(Update.trained(theta, rows, p, rate, site.entropy), kept)
+    return Keep(Update.trained(theta, rows, plan, rate, site.entropy), kept)
 
 
 @summed
@@ -97,13 +120,27 @@ def tell_personal(
     site: Site[Any, Own | None], *, theta: Array, plan: str, rate: float, way: str, min_cell: int
 ) -> Told:
     """Tell the model of the site that it is for."""
-    p, w = Plan.of(plan), Way.of(way)
-    _check_asked(site, w)
+    p = Plan.of(plan)
     rows = known_rows(site.data, p, site.entropy)
+    return told_of_own(site, theta, lambda _: rows, p, Way.of(way), rate, min_cell)
+
+
+def told_of_own(
+    site: Site[Any, Own | None], theta: Array, rows_at: RowsAt, plan: Plan, way: Way, rate: float,
+    min_cell: int,
+) -> Told:  # fmt: skip
+    """Return what the user tells of its model beside the common θ (P,): nothing of few rows.
+
+    Raises
+    ------
+    Refused : the model is for another site.
+    """
+    _check_asked(site, way)
+    rows = rows_at(theta)
     if len(rows.x) < max(min_cell, 1) or not rows.informative:
         return Told(np.zeros(len(theta)), *(np.array(0.0) for _ in range(3)))
-    v, alpha = told(site, theta, rows, p, w, rate)
-    return Told(v, np.array(evaluate(v, rows, p)), np.array(alpha), np.array(1.0))
+    v, alpha = told(site, theta, rows_at, plan, way, rate)
+    return Told(v, np.array(evaluate(v, rows_at(v), plan)), np.array(alpha), np.array(1.0))
 
 
 @gathered

@@ -24,6 +24,9 @@ from fedcohort.training.personal.ways import AFTER, BESIDE, PARTED, TAG, Way
 from fedcohort.training.plan import Plan
 from fedcohort.training.rows import Rows
 
+#: θ (P,) → the rows that a visit from it trains on: others only where they make their own aims.
+RowsAt = Callable[[Array], Rows]
+
 
 @message(parameters=["theta"])
 class Own:
@@ -151,7 +154,7 @@ def mixed(
 
 
 def with_own_part(
-    own: Own, theta: Array, rows: Rows, plan: Plan, way: Way, rate: float, site: Site[Any, Any]
+    own: Own, theta: Array, rows_at: RowsAt, plan: Plan, way: Way, rate: float, site: Site[Any, Any]
 ) -> tuple[Array, Own, float]:
     """Train the common part of θ (P,) beside this site's own.
 
@@ -165,6 +168,7 @@ def with_own_part(
     sent = theta.astype(np.float64)
     start = np.where(held, 0.0, sent)
     start[held] = own.theta
+    rows = rows_at(start)
     if not rows.informative:
         return sent, own, 0.0
     alone = replace(plan, mu=0.0)
@@ -178,20 +182,19 @@ def with_own_part(
 
 
 def told(
-    site: Site[Any, Own | None], theta: Array, rows: Rows, plan: Plan, way: Way, rate: float
+    site: Site[Any, Own | None], theta: Array, rows_at: RowsAt, plan: Plan, way: Way, rate: float
 ) -> tuple[Array, float]:
     """Return the user's model (P,) beside the common θ (P,), and its α; nothing is kept."""
     alone = replace(plan, mu=0.0)
     sent = theta.astype(np.float64)
     if way.name in AFTER:
-        return (
-            (sent if not way.epochs else
-             train(sent, rows, replace(alone, epochs=way.epochs), rate, draws(site, 0))[0]),
-            0.0,
-        )  # fmt: skip
+        if not way.epochs:
+            return sent, 0.0
+        longer = replace(alone, epochs=way.epochs)
+        return train(sent, rows_at(sent), longer, rate, draws(site, 0))[0], 0.0
     own = site.state or begun(theta, way)
     if way.name in BESIDE:
-        own = advanced(site, own, theta, rows, plan, way, rate)
+        own = advanced(site, own, theta, rows_at(own.theta), plan, way, rate)
         alpha = float(own.alpha) if way.name == "apfl" else 1.0
         return (own.theta if alpha == 1.0 else alpha * own.theta + (1.0 - alpha) * sent), alpha
     held = way.mask(len(sent))
@@ -199,5 +202,7 @@ def told(
     found[held] = own.theta
     if way.name == "fedrep":
         of_head = replace(alone, epochs=way.epochs)
-        found, _ = masked(found, rows, of_head, ~held, rate, (*draws(site, int(own.visits)), 0))
+        found, _ = masked(
+            found, rows_at(found), of_head, ~held, rate, (*draws(site, int(own.visits)), 0)
+        )
     return found, 0.0
