@@ -30,8 +30,10 @@ from fedcohort.protocol import (
     NotConverged,
     NothingToLearn,
     SingularInformation,
+    SiteUnavailable,
     registry,
 )
+from fedcohort.protocol.errors import QuorumLost
 from fedcohort.protocol.ledger import Ledger
 from fedcohort.runtime.coordinator import Progress
 from fedcohort.study import evaluate, private, saved, tune
@@ -178,7 +180,13 @@ class Workshop:
         """Do one cell and write what it gave; a method's own failure is a result as well.
 
         So is a defect, that what is finished outlives it. A full disk or memory is not, nor is a
-        lost worker: the cell can be done later.
+        lost worker: the cell can be done later. Sites that a study's `availability` takes away are
+        a result; those of other processes that did not answer are none, and the cell goes on with
+        the call that failed, or begins anew where its program could not go on.
+
+        Raises
+        ------
+        SiteUnavailable : too few sites of other processes answered; the run can be resumed.
         """
         plan = self.plan
         arm, scenario = plan.arms[cell.arm], plan.scenarios[cell.scenario]
@@ -197,6 +205,13 @@ class Workshop:
             found["status"] = "done"
         except (OSError, MemoryError):
             raise
+        except SiteUnavailable as error:
+            if self.runtime != "local":
+                if not isinstance(error, QuorumLost):
+                    shutil.rmtree(scratch, ignore_errors=True)
+                raise
+            why = str(error) if plan.availability is None else drawn_away(error)
+            found = {"status": f"failed: {why}"}
         except FedcohortError as error:
             found = {"status": f"failed: {error}"}
         except Exception as error:
@@ -399,6 +414,17 @@ def model_facts(
         checked = run.model.proportional_hazards()
         found["proportional_hazards"] = [plain(row) for row in checked]
     return found
+
+
+def drawn_away(error: SiteUnavailable) -> str:
+    """Return what an error says of sites that `availability` took away, and what helps there.
+
+    The same sites are away in every run of the study, so that nobody can bring them back.
+    """
+    return (
+        f"{str(error).partition(' Bring ')[0]} Sites are away by the study's 'availability', in "
+        f"every run alike: lower 'away', list sites in 'always', or raise 'quorum'."
+    )
 
 
 def defect(error: Exception) -> str:

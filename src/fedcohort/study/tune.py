@@ -24,7 +24,14 @@ import pandas as pd
 
 from fedcohort.arrays import Array
 from fedcohort.data.canonical import canonical
-from fedcohort.protocol import FedcohortError, Fitted, Method, SettingError, registry
+from fedcohort.protocol import (
+    FedcohortError,
+    Fitted,
+    Method,
+    SettingError,
+    SiteUnavailable,
+    registry,
+)
 from fedcohort.protocol.errors import WorkerLost
 from fedcohort.protocol.ledger import Ledger
 from fedcohort.study import evaluate
@@ -120,6 +127,10 @@ class Tuner:
                     run = self._fit(problem, given)
                 except (SettingError, WorkerLost):
                     raise
+                except SiteUnavailable:
+                    if problem.runtime != "local":
+                        raise  # no fault of these settings: the tuning can go on later
+                    return [None] * len(totals)
                 except FedcohortError:
                     return [None] * len(totals)
                 x = run.design.matrix(rows)
