@@ -89,7 +89,7 @@ def test_r_is_of_each_sites_own_points_written_out(kind):
         points.append(row)
         theta = averaged(data, theta)
     fed = federation(data)
-    seen = Watch(fed, PLAN, kind, parts=PARTS)
+    seen = Watch(fed, PLAN, kind, parts=(PARTS,))
     trained(fed, seen)
     weights = np.array(list(ROWS.values())) / PARTS
     expected = mixing_of(np.swapaxes(np.array(points), 0, 1), weights, level=0.05 / 4)
@@ -109,7 +109,7 @@ def test_effects_of_the_other_sign_alarm_and_sites_that_are_alike_do_not():
     found = {}
     for sign in (1.0, -1.0):
         fed = federation(tables(sign, dict.fromkeys("abc", 300)))
-        seen = Watch(fed, PLAN, "gradient", parts=10)
+        seen = Watch(fed, PLAN, "gradient", parts=(10,))
         trained(fed, seen, rounds=10)
         found[sign] = seen.fired
     assert found[1.0] is None
@@ -142,7 +142,7 @@ def test_masks_and_the_order_of_sites_change_no_bit():
     for given in ({}, {"secure": "true"}, {"turned": True}):
         turned = given.pop("turned", False)
         fed = federation(dict(reversed(data.items())) if turned else data, **given)
-        trained(fed, Watch(fed, PLAN, "gradient", parts=PARTS))
+        trained(fed, Watch(fed, PLAN, "gradient", parts=(PARTS,)))
         histories.append(fed.history)
     assert histories[0] == histories[1] == histories[2]
     assert "R" in histories[0][-1]
@@ -151,7 +151,7 @@ def test_masks_and_the_order_of_sites_change_no_bit():
 def test_a_site_whose_parts_are_too_small_takes_no_part():
     data = tables(rows={"a": 60, "b": 60, "c": 18})
     fed, two = federation(data), federation({k: data[k] for k in "ab"})
-    seen, less = (Watch(f, PLAN, "gradient", parts=PARTS, least=5) for f in (fed, two))
+    seen, less = (Watch(f, PLAN, "gradient", parts=(PARTS,), least=5) for f in (fed, two))
     for theta in (np.zeros(3), np.ones(3), np.zeros(3)):
         seen(theta)
         less(theta)
@@ -160,7 +160,7 @@ def test_a_site_whose_parts_are_too_small_takes_no_part():
 
 def test_where_a_site_stays_away_the_lap_starts_again_without_it():
     fed = federation(tables(), quorum=0.5, absent=lambda call, site: call > 3 and site == "b")
-    seen = Watch(fed, PLAN, "gradient", parts=10)
+    seen = Watch(fed, PLAN, "gradient", parts=(10,))
     rounds = []
     for _ in range(6):
         seen(np.zeros(3))
@@ -170,7 +170,7 @@ def test_where_a_site_stays_away_the_lap_starts_again_without_it():
 
 def test_after_a_lap_rows_are_dealt_anew():
     fed = federation(tables())
-    seen = Watch(fed, PLAN, "gradient", parts=3)
+    seen = Watch(fed, PLAN, "gradient", parts=(3,))
     rs = []
     for _ in range(6):
         seen(np.zeros(3))
@@ -221,7 +221,7 @@ def test_a_part_without_a_death_is_no_obstacle_where_others_hide_it():
 def test_a_sum_that_is_of_one_site_or_of_few_deaths_is_not_asked_for(deaths, least):
     """Of a part without a death the point is 0, so that the sum would be the other site's own."""
     fed = federation(survivors(deaths))
-    seen = Watch(fed, COX, "gradient", parts=4 if least > 1 else 10, least=least)
+    seen = Watch(fed, COX, "gradient", parts=(4,) if least > 1 else (10,), least=least)
     for _ in range(3):
         assert not seen(np.zeros(2))
     assert seen.found is None
@@ -230,7 +230,7 @@ def test_a_sum_that_is_of_one_site_or_of_few_deaths_is_not_asked_for(deaths, lea
 
 def test_the_only_site_that_is_large_enough_is_not_asked_for_its_gradient():
     fed = federation(tables(rows={"a": 200, "b": 30, "c": 30}))
-    seen = Watch(fed, PLAN, "gradient", parts=10, least=5)
+    seen = Watch(fed, PLAN, "gradient", parts=(10,), least=5)
     trained(fed, seen)
     assert "watch_here" not in asked_of(fed)
     assert "R" not in fed.history[-1]
@@ -263,7 +263,7 @@ def classes(ones, n=40):
 def test_a_part_in_which_few_are_of_one_class_is_not_asked_for(ones, least, asked, turned):
     data = classes(dict.fromkeys("ab", 40 - ones if turned else ones))
     fed = federation(data)
-    Watch(fed, PLAN, "gradient", parts=PARTS, least=least)(np.zeros(3))
+    Watch(fed, PLAN, "gradient", parts=(PARTS,), least=least)(np.zeros(3))
     assert ("watch_here" in asked_of(fed)) == asked
     drawn = {n: own_parts(n, 40) for n in data}
     ones = np.array([[data[n].y[drawn[n][t]].sum() for t in range(PARTS)] for n in data])
@@ -288,7 +288,7 @@ def test_of_a_column_in_which_few_differ_no_weight_is_told():
         return type(fed).sum(fed, step, **given)
 
     fed.sum = listening
-    Watch(fed, plan, "gradient", parts=PARTS, least=3)(np.zeros(4))
+    Watch(fed, plan, "gradient", parts=(PARTS,), least=3)(np.zeros(4))
     _, (step, given) = asked
     assert step is watch_here
     assert given["columns"].tolist() == [True, False, True]
@@ -321,8 +321,27 @@ def test_an_autoencoder_is_watched_with_noise_drawn_anew_and_few_numbers_of_a_sm
     assert_allclose(one, same, rtol=0, atol=0)
     assert (one != other).all()
     fed = federation({n: blank(61, k) for k, n in enumerate("ab")})
-    seen = Watch(fed, plan, "gradient", parts=PARTS, least=5)
+    seen = Watch(fed, plan, "gradient", parts=(PARTS,), least=5)
     for _ in range(PARTS):
         seen(theta)
     assert seen.found is not None
     assert seen.found.sites == 2
+
+
+def test_where_ten_parts_have_too_few_a_lap_has_five():
+    data = classes({"a": 14, "b": 14}, n=100)
+    ones = {}
+    for parts in (10, 5):
+        dealt = {n: np.array_split(np.concatenate(own_parts(n, 100)), parts) for n in data}
+        ones[parts] = min(sum(data[n].y[dealt[n][t]].sum() for n in data) for t in range(parts))
+    least = int(ones[5])
+    assert ones[10] < least
+    fed = federation(data)
+    seen = Watch(fed, PLAN, "gradient", parts=(10, 5), least=least)
+    for _ in range(6):
+        seen(np.zeros(3))
+    lines = [json.loads(line) for line in fed.ledger.lines]
+    asked = [line["step"] for line in lines if line["site"] == "a"]
+    lap = ["count_watched"] * 2 + ["watch_here"] * 5
+    assert asked[:7] == lap
+    assert asked[7:9] == ["count_watched"] * 2 or asked[7:9] == ["count_watched", "watch_here"]

@@ -23,10 +23,11 @@ parts have fewer than `min_cell` rows, or one that can teach nothing, takes no p
 teach nothing, such as one without a death, has a point of 0). A lap is begun where the sum hides
 each site and tells of no few: two or more can teach in all their parts, and in each part there are,
 at all of them together, `min_cell` rows or more of each kind (`Loss.kinds`: deaths of Cox, either
-class of logistic, what is above 0 of Poisson, else rows). Of a covariate in which fewer rows of a
-part differ from their site's median, the first layer's weights are no part of (2): of a rare level
-in a part they would tell the outcomes of few. Where sites come and go, the lap starts again. Not
-looked at: sites that leave between the count and the sum.
+class of logistic, what is above 0 of Poisson, else rows); in fewer parts where in K there are not.
+Of a covariate in which fewer rows of a part differ from their site's median, the first layer's
+weights are no part of (2): of a rare level in a part they would tell the outcomes of few. Where
+sites come and go, the lap starts again. Not looked at: sites that leave between the count and the
+sum.
 """
 
 from __future__ import annotations
@@ -49,8 +50,9 @@ from fedcohort.training.rows import Rows, known_rows
 KINDS = ("none", "loss", "gradient")
 #: Numbers of a point, at most; parameters in each number of an autoencoder's, on average at least.
 WIDTH, MIXED = 16, 4
-#: K, and the share of trainings over sites that are alike in which there is an alarm, at most.
-PARTS, LEVEL = 10, 0.05
+#: K, the first by which a lap can be begun; the share of trainings over sites that are alike in
+#: which there is an alarm, at most.
+PARTS, LEVEL = (10, 5), 0.05
 #: Fewest sites in a sum.
 HIDDEN = 2
 
@@ -205,7 +207,7 @@ class Watch:
     Parameters
     ----------
     watch : "loss" or "gradient".
-    parts : K.
+    parts : K, one or more, of which a lap has the first that it can be begun with.
     least : fewest rows of a part, and of each kind of them at all sites.
     level : share of trainings with an alarm where sites are alike, at most.
     ends : whether the training ends at the first alarm, so that the caller goes on in another way,
@@ -223,13 +225,14 @@ class Watch:
         plan: Plan,
         watch: str,
         *,
-        parts: int = PARTS,
+        parts: tuple[int, ...] = PARTS,
         least: int = 1,
         level: float = LEVEL,
         ends: bool = False,
     ):
         self._fed, self._plan, self._watch, self._ends = fed, plan, watch, ends
-        self._parts, self._least, self._level = parts, least, level
+        self._ways, self._least, self._level = parts, least, level
+        self._parts = parts[0]
         self._lap, self._asked = 0, 0
         self._known, self._columns = Trajectories(), np.zeros(0, bool)
         self.found: Mixing | None = None
@@ -271,13 +274,15 @@ class Watch:
             if self._known.add(self._told(theta)):
                 return
             self._begin()
-        there = self._fed.sum(
-            count_watched, plan=self._plan.text, parts=self._parts, lap=self._lap,
-            min_cell=self._least,
-        )  # fmt: skip
-        if there.sites >= HIDDEN and (there.kinds >= self._least).all():
-            self._columns = there.apart >= self._least
-            self._known.add(self._told(theta))
+        for parts in self._ways:
+            there = self._fed.sum(
+                count_watched, plan=self._plan.text, parts=parts, lap=self._lap,
+                min_cell=self._least,
+            )  # fmt: skip
+            if there.sites >= HIDDEN and (there.kinds >= self._least).all():
+                self._parts, self._columns = parts, there.apart >= self._least
+                self._known.add(self._told(theta))
+                return
 
     def _told(self, theta: Array) -> Told:
         return self._fed.sum(
@@ -299,7 +304,7 @@ def bounds(watch: str, rounds: int) -> Mapping[str, Collection[Any]]:
     """Return what `watch_here` is asked with in so many rounds (`Method.bounds`)."""
     laps = range(2 * rounds + 1)
     watched = () if watch == "none" else (watch,)
-    return {"watch": watched, "parts": (PARTS,), "lap": laps, "turn": range(PARTS)}
+    return {"watch": watched, "parts": PARTS, "lap": laps, "turn": range(max(PARTS))}
 
 
 STEPS = (count_watched, watch_here)
@@ -312,7 +317,8 @@ def asks(watch: str) -> tuple[Step[..., Any], ...]:
 
 #: What leaves a site by them, in plain words.
 REVEALS = (
-    "each round, sums over sites of the common model's gradient, or loss, on a tenth of their "
-    "rows, and of products of these; every ten rounds how many sites can be in them, their "
-    "rows in each tenth (deaths, each class), and in the least those that differ in each column"
+    "each round, sums over sites of the common model's gradient, or loss, on a tenth or "
+    "a fifth of their rows, and of products of these; every ten or five rounds how many sites can "
+    "be in them, their rows in each part (deaths, each class), and in the least part those that "
+    "differ in each column"
 )
