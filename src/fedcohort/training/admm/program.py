@@ -20,10 +20,10 @@ not centred, for the same.
 
 A round waits until all sites are there. Where some stay away it goes on: a fixed point of (2)–(4)
 is the optimum whatever the start, so that they may miss rounds, and the average runs over those
-present; but it settles only once all are there again. Anderson acceleration (`anderson`) combines the latest s_j. Where one
-residual is far the larger (Boyd, 3.4.1), ρ changes after some rounds, and w_j is rescaled. A fit
-ends where both residuals are small (Boyd, 3.3.1) and the objective at z is proved to be near its
-least:
+present; but it settles only once all are there again. Anderson acceleration (`anderson`) combines
+the latest s_j. Where one residual is far the larger (Boyd, 3.4.1), ρ changes after some rounds, and
+w_j is rescaled. A fit ends where both residuals are small (Boyd, 3.3.1) and the objective at z is
+proved to be near its least:
 
     least ≥ Σ ω_j [g_j(x_j) + y_jᵀ(z − x_j)] + h(z) − ‖e_A‖ R − Σ_B e_k²/2λ₂ₖ                 (5)
 
