@@ -205,3 +205,14 @@ def test_two_sites_are_refused_and_so_is_a_way_for_nobody():
         assert len({*held["way"]}) == min(ways, 1)
     held = METHOD.bounds(config_of(personal="fedper", user=USER), task)
     assert len(held["way"]) == 3
+
+
+@pytest.mark.parametrize("noise", ["flip", "corruption"])
+def test_phase_1_is_watched_without_the_noise_of_its_inputs(noise):
+    fed = federation(alike())
+    config = config_of(rounds=4, cluster_rounds=1, monitor="gradient", noise=noise, dropout=0.1)
+    METHOD.fit(fed, config, task_of(alike()["site0"]))
+    assert sum("R" in row for row in fed.history) == 3
+    assert METHOD.bounds is not None
+    held = METHOD.bounds(config, task_of(alike()["site0"]))
+    assert config.watched_plan(12).text in held["plan"]

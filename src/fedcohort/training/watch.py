@@ -15,8 +15,8 @@ begins; its looks share the same level. The weight of a site is the size of its 
 (1) is the paper's, but for the rows: its coordinator holds some of its own, ours has none. Two
 sites with opposite effects may lose alike, and only (2) tells them apart.
 
-Of an autoencoder the gradient is that of its noisy loss, drawn anew by each site in each round, and
-each number of a sketch mixes `MIXED` parameters or more on average.
+What a loss draws in training, each site draws anew in each round. Of an autoencoder each number of
+a sketch mixes `MIXED` parameters or more on average.
 
 Revealed: `Told`, each round, only as a sum over sites; and `There`, before each lap. A site whose
 parts have fewer than `min_cell` rows, or one that can teach nothing, takes no part (a part that can

@@ -141,7 +141,12 @@ def bounds(config: DeepClusteringSettings, task: Task) -> Mapping[str, Collectio
     plan, whole = config.plan(p), config.autoencoder(p)
     made = zip(pairs(whole), objectives(whole, config.reconstruction), strict=True)
     small = (replace(plan, network=pair.spec, loss=goal.spec) for pair, goal in made)
-    plans = [plan, *small, *(config.cluster_plan(p, k) for k in range(1, most + 1))]
+    plans = [
+        plan,
+        config.watched_plan(p),
+        *small,
+        *(config.cluster_plan(p, k) for k in range(1, most + 1)),
+    ]
     spaces = (
         Space(
             network=plan.network, dtype=config.dtype, device=config.device, scale=scale, kept=True

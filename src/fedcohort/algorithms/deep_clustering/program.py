@@ -205,7 +205,7 @@ def reconstruct(
             task.seed, centre, visits,
         )  # fmt: skip
     start = config.server(theta)
-    seen = watching(fed, plan, config.monitor, least_of(fed, task))
+    seen = watching(fed, config.watched_plan(p), config.monitor, least_of(fed, task))
     course = averaging(fed, plan, schedule, rule, start, held_out, centre, visits, watch=seen)
     return course.theta, seen is None or seen.fired is not None
 

@@ -260,6 +260,11 @@ class DeepClusteringSettings(UserSettings):
         fraction = 0.0 if self.patience is None else self.validation_fraction
         return self._plan(network, loss, self.batch_size, fraction, self.optimiser)
 
+    def watched_plan(self, n_features: int) -> Plan:
+        """Return what `training.watch` looks at in phase 1: its loss, without noise of inputs."""
+        clean = replace(self.reconstruction, noise=Noise())
+        return replace(self.plan(n_features), loss=clean.spec)
+
     def cluster_plan(self, n_features: int, k: int) -> Plan:
         """Return what is asked of each site in phase 2."""
         network, loss = self.dec(n_features, k).spec, Reconstruction(beta=self.beta).spec
