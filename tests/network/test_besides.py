@@ -8,6 +8,7 @@ import stat
 import pandas as pd
 import pytest
 
+from fedcohort.apps import steward
 from fedcohort.network import lead
 from fedcohort.network.once import OnDisk
 from fedcohort.protocol.wire import decode
@@ -64,6 +65,11 @@ def test_each_node_keeps_its_own_findings_and_all_else_is_as_in_one_process(hall
         log = (hall.nodes[name].state / "log.txt").read_text()
         assert f"feedback/{done.run[:12]}.txt" in log
         assert "12 times" not in log
+        kit = hall.network.kit(name)
+        listed = steward.studies(kit, hall.folder / name / "node.toml", done.run[:12], check=False)
+        assert any(line.endswith(str(text.relative_to(kit))) for line in listed)
+        left = " ".join(" ".join(steward.ledger(kit, None)).split())
+        assert "keep findings: 1 time, 1 number each (few); TOLD AS THIS SITE'S OWN: Comp" in left
     told = [p for p in hall.home.rglob("*") if p.is_file()] + list(out.rglob("*.json"))
     assert not [p for p in told if b"12 times" in p.read_bytes()]
 

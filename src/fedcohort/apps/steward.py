@@ -11,7 +11,7 @@ from typing import Any
 
 from fedcohort.data import describe, preprocess
 from fedcohort.network import desk as desks
-from fedcohort.network import node_ledger, stewards, words
+from fedcohort.network import findings, node_ledger, stewards, words
 from fedcohort.network.budget import Account, Amount, Budget
 from fedcohort.network.desk import Desk, Entry, short
 from fedcohort.network.kits import Kit
@@ -21,7 +21,8 @@ from fedcohort.network.policy import Config
 from fedcohort.protocol import registry
 from fedcohort.protocol.errors import FedcohortError, InputError, Refused
 from fedcohort.protocol.step import Step
-from fedcohort.study.deployed import counting, holding, judging
+from fedcohort.study.besides import asked_of
+from fedcohort.study.deployed import asking, counting, holding, judging
 from fedcohort.study.deployed.terms import Terms
 from fedcohort.study.step_words import step_words
 
@@ -62,6 +63,8 @@ def studies(node: Path, config: Path | None, text: str | None, *, check: bool) -
     yield f"State: {_state(entry)}."
     if fit:
         yield from textwrap.wrap(f"Your table: {fit}", words.WIDTH)
+    if (found_here := findings.path_of(kit.folder / "state", entry.study)).is_file():
+        yield f"Feedback on your table: {found_here}"
     if entry.state == desks.WAITING:
         at = _at(node, config) + " --kit STEWARD_KIT" * (found.policy.approval == "steward")
         yield f"To decide: fedcohort node approve {short(entry.study)}{at}"
@@ -232,7 +235,8 @@ def _steps(desk: Desk, study: str) -> list[Step[..., Any]]:
     """Return the steps of a study's methods, as far as its text can be read."""
     try:
         plan = Terms.from_json(Offer.from_bytes(desk.offer(study)).terms).plan
-        return [s for arm in plan.arms for s in registry.find(arm.method).steps]
+        fits = [s for arm in plan.arms for s in registry.find(arm.method).steps]
+        return [*fits, *(s for kind in asked_of(plan) for s in asking.of_besides(kind))]
     except (FedcohortError, OSError):
         return []
 

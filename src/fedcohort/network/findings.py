@@ -21,6 +21,11 @@ HEAD = (
 )
 
 
+def path_of(state: Path, run: str) -> Path:
+    """Return where the text of a study is, if there is one."""
+    return state / FOLDER / f"{short(run)}.txt"
+
+
 def write(state: Path, run: str, study: str, lines: Sequence[str]) -> Path:
     """Write what was found, so that it is there as a whole or not at all; return where.
 
@@ -29,9 +34,8 @@ def write(state: Path, run: str, study: str, lines: Sequence[str]) -> Path:
     state : the node's folder.
     run, study : the study's hash, and its name.
     """
-    folder = state / FOLDER
-    folder.mkdir(mode=0o700, exist_ok=True)
-    path = folder / f"{short(run)}.txt"
+    path = path_of(state, run)
+    path.parent.mkdir(mode=0o700, exist_ok=True)
     said = [textwrap.fill(line, WIDTH, initial_indent="- ", subsequent_indent="  ")
             for line in lines]  # fmt: skip
     text = "\n".join([f"Study {study}, {run}", "", textwrap.fill(HEAD, WIDTH), "", *said])
