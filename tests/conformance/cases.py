@@ -116,6 +116,7 @@ SMALL: dict[str, Any] = {
     "cluster_rounds": 2,
     "restarts": 2,
     "iterations": 5,
+    "draws": 10,
     "q": 2,
     "user": "a",
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -44,12 +45,10 @@ def plain(hall: Hall, run: str, session: str, step: str, asked: int | None) -> d
     return decode(node.handle(peer, body))[1]
 
 
-@pytest.mark.parametrize(
-    "asked", [None, 2, *(pytest.param(n, marks=pytest.mark.slow) for n in (0, 1))]
-)
-def test_a_coordinator_that_claims_to_ask_few_sites_gets_no_part_of_a_sum(tmp_path, asked):
-    """Whatever it says, the node knows of three sites, and the study leaves none of them out."""
-    with Hall(tmp_path) as hall:
+@pytest.fixture(scope="module")
+def judged(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Hall, str, dict[Any, str]]]:
+    """A hall whose study is over and approved anew: its run, and a session of each step."""
+    with Hall(tmp_path_factory.mktemp("judged")) as hall:
         hall.start()
         run = finished(hall, **ONE, **ROWS).parent.name
         node = hall.nodes["north"]
@@ -62,13 +61,20 @@ def test_a_coordinator_that_claims_to_ask_few_sites_gets_no_part_of_a_sum(tmp_pa
             for line in lines_of(node.state / "ledger.jsonl")
             if line.get("verb") == "sum"
         }
-        assert {"fit", "judge", "tune", "score"} <= {kind for kind, _ in known}
-        for (_, step), session in known.items():
-            told = plain(hall, run, session, step, asked)
-            assert (told["kind"], told.get("reason")) == ("error", "secure"), (session, step, told)
-            assert "unmasked" in told["text"] and "\n" not in told["text"]
-        left = lines_of(node.state / "ledger.jsonl")
-        assert all(line["masked"] for line in left if line.get("verb") == "sum")
+        yield hall, run, known
+
+
+@pytest.mark.parametrize("asked", [None, 0, 1, 2])
+def test_a_coordinator_that_claims_to_ask_few_sites_gets_no_part_of_a_sum(judged, asked):
+    """Whatever it says, the node knows of three sites, and the study leaves none of them out."""
+    hall, run, known = judged
+    assert {"fit", "judge", "tune", "score"} <= {kind for kind, _ in known}
+    for (_, step), session in known.items():
+        told = plain(hall, run, session, step, asked)
+        assert (told["kind"], told.get("reason")) == ("error", "secure"), (session, step, told)
+        assert "unmasked" in told["text"] and "\n" not in told["text"]
+    left = lines_of(hall.nodes["north"].state / "ledger.jsonl")
+    assert all(line["masked"] for line in left if line.get("verb") == "sum")
 
 
 def _offer(blob: Any) -> bytes:

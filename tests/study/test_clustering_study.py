@@ -327,6 +327,7 @@ def test_what_clusters_cannot_do_is_said_in_one_line(tmp_path, more, outcome, sa
 def test_a_hospital_too_small_for_so_many_groups_counts_as_one_that_sees_a_single_group(tmp_path):
     text = STUDY.format(outcome=SURVIVAL).replace("split: iid", "split: unbalanced, hub: 0.9")
     text = text.replace("n: 3", "n: 4").replace("method: groups", "method: kmeans")
+    text = text.replace("repeats: 2", "repeats: 1")
     text = text.replace("name: two, groups: 2", "name: two, n_clusters: 2")
     text = text.replace("[{method: kmeans}", "[{method: kmeans, n_clusters: 20}")
     (tmp_path / "study.yaml").write_text(text)
