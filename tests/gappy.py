@@ -90,8 +90,6 @@ def installed() -> Iterator[Method]:
     entry = SimpleNamespace(name="gappy", value="gappy:METHOD", dist=None, load=lambda: METHOD)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(registry, "entry_points", lambda group: [*known(group=group), entry])
-        registry.names.cache_clear()
-        registry.find.cache_clear()
+        registry.forget()
         yield METHOD
-    registry.names.cache_clear()
-    registry.find.cache_clear()
+    registry.forget()

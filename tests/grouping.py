@@ -109,12 +109,8 @@ def registered(*methods: Method) -> Generator[None]:
         ]
         return [*found(group=group), *more]
 
-    def fresh() -> None:
-        registry.names.cache_clear()
-        registry.find.cache_clear()
-
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(registry, "entry_points", all_of)
-        fresh()
+        registry.forget()
         yield
-    fresh()
+    registry.forget()

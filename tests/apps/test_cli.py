@@ -271,6 +271,20 @@ def test_help_starts_fast_and_loads_no_numeric_library(tmp_path):
     assert done.stdout.strip().endswith("set()")
 
 
+def test_a_lead_s_a_node_s_and_a_study_s_process_load_what_they_use_alone(tmp_path):
+    code = (
+        "import sys\n"
+        "import fedcohort.apps.deploying, fedcohort.network.coordinator, fedcohort.network.node\n"
+        "import fedcohort.study.runner\n"
+        "slow = {'sklearn', 'scipy.stats', 'scipy.optimize', 'scipy.sparse', 'torch', 'altair'}\n"
+        "print(slow & set(sys.modules))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == "set()"
+
+
 def gone(group: int, patience: float = 5.0) -> bool:
     """Whether every process of a group ends within `patience` seconds."""
     until = time.monotonic() + patience

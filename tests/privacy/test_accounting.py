@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from itertools import pairwise
+from itertools import pairwise, permutations
 
 import pytest
 from hypothesis import given
@@ -124,15 +124,14 @@ def test_pld_is_never_above_rdp(setting):
     assert epsilon([release(**setting)], 1e-5) <= epsilon([release(**setting)], 1e-5, "rdp")
 
 
-@given(st.permutations(range(4)))
-def test_order_of_releases_changes_nothing(order):
+def test_order_of_releases_changes_nothing():
     releases = [
         release(step="a", noise=2.0, count=3),
         release(step="b", noise=1.5, count=40, sampling=0.1),
         release(step="c", noise=4.0, mechanism="laplace"),
         release(step="d", noise=3.0),
     ]
-    assert epsilon([releases[i] for i in order], 1e-5) == epsilon(releases, 1e-5)
+    assert len({epsilon(order, 1e-5) for order in permutations(releases)}) == 1
 
 
 def test_a_count_is_that_many_releases():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import replace
 from importlib.metadata import EntryPoint
 from types import SimpleNamespace
@@ -29,15 +30,21 @@ def catalogue(monkeypatch):
         Entry(name="number", value="c:METHOD", dist=None, target=3),
     ]
     monkeypatch.setattr(registry, "entry_points", lambda group: entries)
-    registry.names.cache_clear()
-    registry.find.cache_clear()
+    registry.forget()
     yield
-    registry.names.cache_clear()
-    registry.find.cache_clear()
+    registry.forget()
 
 
 def test_all_names_are_listed_without_loading_any():
     assert registry.names() == ("broken", "number", "toy")
+
+
+def test_packages_are_looked_at_once_for_all_names(monkeypatch):
+    assert registry.names()
+    monkeypatch.setattr(registry, "entry_points", lambda group: pytest.fail("looked again"))
+    for name in ("toy", "nothing", "neither"):
+        with contextlib.suppress(SettingError):
+            registry.find(name)
 
 
 def test_a_method_is_found_by_name():

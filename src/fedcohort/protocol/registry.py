@@ -19,7 +19,7 @@ GROUP = "fedcohort.algorithms"
 @cache
 def names() -> tuple[str, ...]:
     """Return the names of all installed methods, sorted, without loading any."""
-    return tuple(sorted({e.name for e in entry_points(group=GROUP)}))
+    return tuple(sorted(_installed()))
 
 
 @cache
@@ -31,12 +31,26 @@ def find(name: str) -> Method:
     SettingError : no installed package offers it; the nearest name is given.
     NotSupported : a package offers it, but it cannot be loaded.
     """
-    for entry in entry_points(group=GROUP):
-        if entry.name == name:
-            return _load(entry)
+    if (entry := _installed().get(name)) is not None:
+        return _load(entry)
     near = difflib.get_close_matches(name, names(), n=1)
     hint = f"did you mean {near[0]!r}?" if near else f"installed are {', '.join(names())}."
     raise SettingError(f"there is no method {name!r}; {hint}")
+
+
+def forget() -> None:
+    """Look at what is installed anew when it is asked for next."""
+    for known in (_installed, names, find):
+        known.cache_clear()
+
+
+@cache
+def _installed() -> dict[str, EntryPoint]:
+    """Return the entry points by name, of two the first; a file of each package is read for it."""
+    found: dict[str, EntryPoint] = {}
+    for entry in entry_points(group=GROUP):
+        found.setdefault(entry.name, entry)
+    return found
 
 
 def _load(entry: EntryPoint) -> Method:
