@@ -345,3 +345,24 @@ def test_where_ten_parts_have_too_few_a_lap_has_five():
     lap = ["count_watched"] * 2 + ["watch_here"] * 5
     assert asked[:7] == lap
     assert asked[7:9] == ["count_watched"] * 2 or asked[7:9] == ["count_watched", "watch_here"]
+
+
+def counted(fed, parts, least):
+    return fed.sum(watch.count_watched, plan=PLAN.text, parts=parts, lap=0, min_cell=least)
+
+
+def test_counts_in_tenths_and_in_fifths_are_of_the_same_sites():
+    """Else a site with rows enough for one of them alone would tell its ones by the difference."""
+    data = {**classes({"a": 30, "b": 30}, n=100), **classes({"c": 2}, n=60)}
+    fed = federation(data)
+    tenths, fifths = (counted(fed, parts, 8) for parts in (10, 5))
+    assert tenths.sites == fifths.sites == 2
+    assert tenths.kinds.sum(axis=0).tolist() == fifths.kinds.sum(axis=0).tolist() == [60, 140]
+
+
+@pytest.mark.parametrize("n", [40, 63, 67, 109])
+def test_a_fifth_is_two_tenths(n):
+    """Else what both tell of would differ by single rows."""
+    fed = federation(classes({"a": 20, "b": 20}, n=n))
+    tenths, fifths = (counted(fed, parts, 1).kinds for parts in (10, 5))
+    assert (tenths[::2] + tenths[1::2]).tolist() == fifths.tolist()

@@ -18,12 +18,14 @@ sites with opposite effects may lose alike, and only (2) tells them apart.
 Of an autoencoder the gradient is that of its noisy loss, drawn anew by each site in each round, and
 each number of a sketch mixes `MIXED` parameters or more on average.
 
-Revealed: `Told`, each round, only as a sum over sites; and `There`, before each lap. A site whose
-parts have fewer than `min_cell` rows, or one that can teach nothing, takes no part (a part that can
-teach nothing, such as one without a death, has a point of 0). A lap is begun where the sum hides
+Revealed: `Told`, each round, only as a sum over sites; and `There`, before each lap. A site with
+fewer than `min_cell` rows in some tenth, or one that can teach nothing, takes no part (a part that
+can teach nothing, such as one without a death, has a point of 0). A lap is begun where the sum hides
 each site and tells of no few: two or more can teach in all their parts, and in each part there are,
 at all of them together, `min_cell` rows or more of each kind (`Loss.kinds`: deaths of Cox, either
-class of logistic, what is above 0 of Poisson, else rows); in fewer parts where in K there are not.
+class of logistic, what is above 0 of Poisson, else rows); in fifths where in tenths there are not.
+A fifth is two tenths, of the same sites: else the counts by both, or points at one θ, would differ
+by one site's rows, or by single ones.
 Of a covariate in which fewer rows of a part differ from their site's median, the first layer's
 weights are no part of (2): of a rare level in a part they would tell the outcomes of few. Where
 sites come and go, the lap starts again. Not looked at: sites that leave between the count and the
@@ -123,10 +125,11 @@ def _apart(rows: Rows) -> Array:
 def _dealt(
     site: Site[Any, Any], rows: Rows, parts: int, lap: int, min_cell: int
 ) -> list[Array] | None:
-    """Return the parts of a lap; None of a site that takes no part."""
-    dealt = parts_of(rows, parts, (*site.entropy[:2], _TAG, lap))
-    few = min(map(len, dealt)) < max(min_cell, 1) or not rows.informative
-    return None if few else dealt
+    """Return the parts of a lap; None of a site that takes no part, whatever their number."""
+    entropy = (*site.entropy[:2], _TAG, lap)
+    least = min(map(len, parts_of(rows, finest(parts), entropy)))
+    few = least < max(min_cell, 1) or not rows.informative
+    return None if few else parts_of(rows, parts, entropy)
 
 
 @summed
@@ -157,9 +160,16 @@ def watch_here(
 
 
 def parts_of(rows: Rows, parts: int, entropy: tuple[int, ...]) -> list[Array]:
-    """Deal rows into parts, by number, each in increasing order."""
+    """Deal rows into parts, by number, each in increasing order: of `finest`, as many together."""
     order = np.random.default_rng(entropy).permutation(len(rows.x))
-    return [np.sort(part) for part in np.array_split(order, parts)]
+    dealt = np.array_split(order, finest(parts))
+    joined = len(dealt) // parts
+    return [np.sort(np.concatenate(dealt[i : i + joined])) for i in range(0, len(dealt), joined)]
+
+
+def finest(parts: int) -> int:
+    """Return the number of parts that these are made of: tenths, if they can be."""
+    return PARTS[0] if PARTS[0] % parts == 0 else parts
 
 
 def numbers(size: int, rows: Rows) -> int:
