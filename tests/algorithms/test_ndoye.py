@@ -301,6 +301,8 @@ def test_a_chosen_site_that_leaves_in_training_ends_the_fit_by_name():
     fed = local(hosts("ndoye", FOUR), quorum=0.3, absent=lambda at, site: at > 2 and site == gone)
     with pytest.raises(SiteUnavailable, match=f"^{gone} left during the fit"):
         fit("ndoye", FOUR, fed=fed)
+    told = [json.loads(line) for line in fed.ledger.lines]
+    assert {x["call"] for x in told if x["step"] == "pooled_here"} <= {2}  # none of the others'
 
 
 # through the front door -----------------------------------------------------------------

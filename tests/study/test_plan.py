@@ -232,6 +232,13 @@ quorum: 0.5
 )
 
 
+def test_folds_of_rows_for_one_arm_leave_it_the_grid_of_all():
+    more = "tune: {grid: {l2: [1, 2]}, arms: {a: {by: row-kfold}}}\n"
+    arm = check(GOOD.replace("{method: cox}", "{method: cox, name: a}") + more).arms[0]
+    assert arm.grid == {"l2": [1, 2]}
+    assert arm.folds == "row-kfold"
+
+
 def places(value: object, at: tuple[object, ...] = ()) -> list[tuple[object, ...]]:
     inner = (
         value.items()

@@ -149,9 +149,9 @@ def test_masks_and_the_order_of_sites_change_no_bit():
 
 
 def test_a_site_whose_parts_are_too_small_takes_no_part():
-    data = tables(rows={"a": 60, "b": 60, "c": 18})
-    fed, two = federation(data), federation({k: data[k] for k in "ab"})
-    seen, less = (Watch(f, PLAN, "gradient", parts=(PARTS,), least=5) for f in (fed, two))
+    data = tables(rows={"a": 60, "b": 60, "c": 18, "d": 60})
+    fed, rest = federation(data), federation({k: data[k] for k in "abd"})
+    seen, less = (Watch(f, PLAN, "gradient", parts=(PARTS,), least=5) for f in (fed, rest))
     for theta in (np.zeros(3), np.ones(3), np.zeros(3)):
         seen(theta)
         less(theta)
@@ -159,13 +159,14 @@ def test_a_site_whose_parts_are_too_small_takes_no_part():
 
 
 def test_where_a_site_stays_away_the_lap_starts_again_without_it():
-    fed = federation(tables(), quorum=0.5, absent=lambda call, site: call > 3 and site == "b")
+    data = tables(rows={**ROWS, "d": 44})
+    fed = federation(data, quorum=0.5, absent=lambda call, site: call > 3 and site == "b")
     seen = Watch(fed, PLAN, "gradient", parts=(10,))
     rounds = []
     for _ in range(6):
         seen(np.zeros(3))
         rounds.append(None if seen.found is None else (seen.found.rounds, seen.found.sites))
-    assert rounds == [None, (2, 3), (3, 3), None, (2, 2), (3, 2)]
+    assert rounds == [None, (2, 4), (3, 4), None, (2, 3), (3, 3)]
 
 
 def test_after_a_lap_rows_are_dealt_anew():
@@ -205,12 +206,12 @@ def asked_of(fed):
 
 
 def test_a_part_without_a_death_is_no_obstacle_where_others_hide_it():
-    fed = federation(survivors({"a": 3, "b": 40, "c": 40}))
+    fed = federation(survivors({"a": 3, "b": 40, "c": 40, "d": 40}))
     seen = Watch(fed, COX, "gradient")
     for _ in range(3):
         seen(np.zeros(2))
     assert seen.found is not None
-    assert seen.found.sites == 3
+    assert seen.found.sites == 4
 
 
 @pytest.mark.parametrize(
@@ -226,6 +227,27 @@ def test_a_sum_that_is_of_one_site_or_of_few_deaths_is_not_asked_for(deaths, lea
         assert not seen(np.zeros(2))
     assert seen.found is None
     assert set(asked_of(fed)) == {"count_watched"}
+
+
+def test_of_two_sites_in_a_sum_each_points_follow_so_that_two_of_more_are_not_asked():
+    """x = x̄ + (w of the other) d/(w in all), where d dᵀ is what is left of Σ w x xᵀ about x̄."""
+    data = tables(rows={"a": 100, "b": 140, "c": 30})
+    fed = federation(data)
+    given = {
+        "theta": np.full(3, 0.3), "plan": PLAN.text, "watch": "gradient", "parts": 10, "lap": 0,
+        "turn": 0, "min_cell": 5, "columns": np.ones(2, bool),
+    }  # fmt: skip
+    told = fed.sum(watch_here, **given)
+    mean, w, v = told.first / told.weight, 10.0, 14.0
+    rest = (told.products / told.weight - np.outer(mean, mean)) * told.weight**2 / (w * v)
+    value, vector = np.linalg.eigh(rest)
+    own = federation({"a": data["a"]}).sum(watch_here, **given).first / w
+    both = [mean + sign * v / (w + v) * np.sqrt(value[-1]) * vector[:, -1] for sign in (1, -1)]
+    assert min(np.abs(own - x).max() for x in both) < 1e-7
+    fed = federation(data)
+    trained(fed, Watch(fed, PLAN, "gradient", least=5))
+    assert "watch_here" not in asked_of(fed)
+    assert "R" not in fed.history[-1]
 
 
 def test_the_only_site_that_is_large_enough_is_not_asked_for_its_gradient():
@@ -345,3 +367,24 @@ def test_where_ten_parts_have_too_few_a_lap_has_five():
     lap = ["count_watched"] * 2 + ["watch_here"] * 5
     assert asked[:7] == lap
     assert asked[7:9] == ["count_watched"] * 2 or asked[7:9] == ["count_watched", "watch_here"]
+
+
+def counted(fed, parts, least):
+    return fed.sum(watch.count_watched, plan=PLAN.text, parts=parts, lap=0, min_cell=least)
+
+
+def test_counts_in_tenths_and_in_fifths_are_of_the_same_sites():
+    """Else a site with rows enough for one of them alone would tell its ones by the difference."""
+    data = {**classes({"a": 30, "b": 30}, n=100), **classes({"c": 2}, n=60)}
+    fed = federation(data)
+    tenths, fifths = (counted(fed, parts, 8) for parts in (10, 5))
+    assert tenths.sites == fifths.sites == 2
+    assert tenths.kinds.sum(axis=0).tolist() == fifths.kinds.sum(axis=0).tolist() == [60, 140]
+
+
+@pytest.mark.parametrize("n", [40, 63, 67, 109])
+def test_a_fifth_is_two_tenths(n):
+    """Else what both tell of would differ by single rows."""
+    fed = federation(classes({"a": 20, "b": 20}, n=n))
+    tenths, fifths = (counted(fed, parts, 1).kinds for parts in (10, 5))
+    assert (tenths[::2] + tenths[1::2]).tolist() == fifths.tolist()

@@ -79,7 +79,7 @@ class _Run:
     answered, refused : the sites in the latest result; those whose reply was not fit for it.
     kept : by site, the last call that left a state there.
     waited : rounds that went by until sites were back.
-    failed : a call that ended as sites were away, for the journal if the program goes on after it.
+    failed : calls that ended as sites were away, for the journal if the program goes on after them.
     missing : call and site, of each reply that a result lacks.
     rejected : of those, why the reply that came was not fit to be used.
     seen : by site, the spec of the view that was last sent to it.
@@ -96,7 +96,7 @@ class _Run:
     round: int = 0
     rounds: int = 0
     waited: int = 0
-    failed: tuple[int, int, Entry] | None = None
+    failed: list[tuple[int, int, Entry]] = field(default_factory=list[tuple[int, int, Entry]])
     answered: Sequence[str] = ()
     refused: Mapping[str, str] = field(default_factory=dict[str, str])
     kept: dict[str, int] = field(default_factory=dict[str, int])
@@ -311,14 +311,13 @@ class Coordinator:
                 entry = self._collect(call, weights)
             except SitesAway as error:
                 there = tuple(s for s in self._sites if s not in error.sites)
-                run.failed = (number, mark, Entry(there, ()))
+                run.failed.append((number, mark, Entry(there, ())))
                 if len(there) < self._least:
                     raise self._too_few(step.name, there, {}) from None
                 raise
             if run.journal is not None:
-                if run.failed is not None:
-                    run.journal.append(*run.failed)
-                    run.failed = None
+                while run.failed:
+                    run.journal.append(*run.failed.pop(0))
                 run.journal.append(number, mark, entry)
                 if step.keeps:
                     run.journal.flush()

@@ -239,7 +239,8 @@ class _ArmReader:
             at = (*where, "impute") if item.get("impute") else ("preprocess", "impute")
             raise doc.error(at, str(error)) from None
         own: Where = ("tune", "arms", name)
-        has_own = self._reader.get(own) is not None
+        given = self._reader.get(own)
+        has_own = given is not None and not (isinstance(given, dict) and [*given] == ["by"])
         by = self._tune.get("by", FOLDS[0])
         folds = self._reader.choice((*own, "by"), FOLDS, by)
         user = settings.get("user") if "user" in method.settings.__dataclass_fields__ else ""

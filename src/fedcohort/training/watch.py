@@ -18,16 +18,19 @@ sites with opposite effects may lose alike, and only (2) tells them apart.
 What a loss draws in training, each site draws anew in each round. Of an autoencoder each number of
 a sketch mixes `MIXED` parameters or more on average.
 
-Revealed: `Told`, each round, only as a sum over sites; and `There`, before each lap. A site whose
-parts have fewer than `min_cell` rows, or one that can teach nothing, takes no part (a part that can
-teach nothing, such as one without a death, has a point of 0). A lap is begun where the sum hides
-each site and tells of no few: two or more can teach in all their parts, and in each part there are,
-at all of them together, `min_cell` rows or more of each kind (`Loss.kinds`: deaths of Cox, either
-class of logistic, what is above 0 of Poisson, else rows); in fewer parts where in K there are not.
-Of a covariate in which fewer rows of a part differ from their site's median, the first layer's
-weights are no part of (2): of a rare level in a part they would tell the outcomes of few. Where
-sites come and go, the lap starts again. Not looked at: sites that leave between the count and the
-sum.
+Revealed: `Told`, each round, only as a sum over sites; and `There`, before each lap. A site with
+fewer than `min_cell` rows in some tenth, or one that can teach nothing, takes no part (a part that
+can teach nothing, such as one without a death, has a point of 0). A lap is begun where the sum
+hides each site and tells of no few: three or more can teach in all their parts (of two, Σ w x and Σ
+w x xᵀ give each one's x), or both of a federation of two; and in each part there are, at all of
+them together, `min_cell` rows or more of each kind (`Loss.kinds`: deaths of Cox, either class of
+logistic, what is above 0 of Poisson, else rows); in fifths where in tenths there are not. A fifth
+is two tenths, of the same sites: else the counts by both, or points at one θ, would differ by one
+site's rows, or by single ones. Of a covariate in which fewer rows of a part differ from their
+site's median, the first layer's weights are no part of (2): of a rare level in a part they would
+tell the outcomes of few. Where sites come and go, the lap starts again. Not looked at: sites that
+leave between the count and the sum, or between two counts, which then tell a site's own by their
+difference.
 """
 
 from __future__ import annotations
@@ -53,8 +56,8 @@ WIDTH, MIXED = 16, 4
 #: K, the first by which a lap can be begun; the share of trainings over sites that are alike in
 #: which there is an alarm, at most.
 PARTS, LEVEL = (10, 5), 0.05
-#: Fewest sites in a sum.
-HIDDEN = 2
+#: Fewest sites in a sum, where there are so many.
+HIDDEN = 3
 
 _TAG = 0x77617463
 
@@ -123,10 +126,11 @@ def _apart(rows: Rows) -> Array:
 def _dealt(
     site: Site[Any, Any], rows: Rows, parts: int, lap: int, min_cell: int
 ) -> list[Array] | None:
-    """Return the parts of a lap; None of a site that takes no part."""
-    dealt = parts_of(rows, parts, (*site.entropy[:2], _TAG, lap))
-    few = min(map(len, dealt)) < max(min_cell, 1) or not rows.informative
-    return None if few else dealt
+    """Return the parts of a lap; None of a site that takes no part, whatever their number."""
+    entropy = (*site.entropy[:2], _TAG, lap)
+    least = min(map(len, parts_of(rows, finest(parts), entropy)))
+    few = least < max(min_cell, 1) or not rows.informative
+    return None if few else parts_of(rows, parts, entropy)
 
 
 @summed
@@ -157,9 +161,16 @@ def watch_here(
 
 
 def parts_of(rows: Rows, parts: int, entropy: tuple[int, ...]) -> list[Array]:
-    """Deal rows into parts, by number, each in increasing order."""
+    """Deal rows into parts, by number, each in increasing order: of `finest`, as many together."""
     order = np.random.default_rng(entropy).permutation(len(rows.x))
-    return [np.sort(part) for part in np.array_split(order, parts)]
+    dealt = np.array_split(order, finest(parts))
+    joined = len(dealt) // parts
+    return [np.sort(np.concatenate(dealt[i : i + joined])) for i in range(0, len(dealt), joined)]
+
+
+def finest(parts: int) -> int:
+    """Return the number of parts that these are made of: tenths, if they can be."""
+    return PARTS[0] if PARTS[0] % parts == 0 else parts
 
 
 def numbers(size: int, rows: Rows) -> int:
@@ -274,12 +285,13 @@ class Watch:
             if self._known.add(self._told(theta)):
                 return
             self._begin()
+        hidden = max(2, min(HIDDEN, len(self._fed.sites)))
         for parts in self._ways:
             there = self._fed.sum(
                 count_watched, plan=self._plan.text, parts=parts, lap=self._lap,
                 min_cell=self._least,
             )  # fmt: skip
-            if there.sites >= HIDDEN and (there.kinds >= self._least).all():
+            if there.sites >= hidden and (there.kinds >= self._least).all():
                 self._parts, self._columns = parts, there.apart >= self._least
                 self._known.add(self._told(theta))
                 return

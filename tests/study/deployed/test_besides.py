@@ -196,14 +196,22 @@ def test_the_lead_is_sent_of_a_site_whether_it_had_rows_enough_and_no_more(tmp_p
         assert one["fields"]["few"]["shape"] == []
 
 
-def test_votes_of_a_site_that_left_between_two_calls_end_the_run_which_goes_on(tmp_path):
+@pytest.mark.parametrize("gone", [2, 4])
+def test_where_a_site_leaves_between_two_calls_no_votes_of_the_others_are_told(tmp_path, gone):
+    """With those of all, which the run is told when it goes on, they would tell that site's own."""
     terms, tables = deployed(tmp_path, feedback=True, quorum=0.5)
+    told: list[int] = []
 
     def absent(session: str, call: int, site: str) -> bool:
-        return site == "s3" and session == "feedback" and call == 2
+        return site == "s3" and session == "feedback" and call == gone
 
-    with pytest.raises(SiteUnavailable, match="s3 left between two calls"):
-        run_local(terms, tables, tmp_path / "net", absent=absent)
+    def tell(event: Any) -> None:
+        if event.call is not None and event.session == "feedback":
+            told.append(event.call.call)
+
+    with pytest.raises(SiteUnavailable, match="s3 left during the fit"):
+        run_local(terms, tables, tmp_path / "net", absent=absent, tell=tell)
+    assert told == list(range(gone))
     run_local(terms, tables, tmp_path / "net", resume=True)
     assert results_of(tmp_path / "net")["feedback"]["sites"] == list(NAMES)
 

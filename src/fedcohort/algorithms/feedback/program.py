@@ -13,7 +13,8 @@ columns are off by which rule and how much, to two digits or a twentieth, and wh
 does not record would add. Where sites keep that to themselves (`told` is false), `Heard` alone, and
 what is found stays in the site's state, which `lines_for` puts in words there. From three sites on:
 of two, each would learn the other's numbers. Sites are told (2), as it is: with three, a site may
-see which numbers are those of the two others, and not whose is which.
+see which numbers are those of the two others, and not whose is which. Votes wait for all sites of
+the first: two sums of them that differ by a site would be its own.
 """
 
 from __future__ import annotations
@@ -52,7 +53,8 @@ def fit(fed: Federation, config: FeedbackSettings, task: Task) -> Feedback:
     Raises
     ------
     DataError : there is no column to look at.
-    SiteUnavailable : fewer than three sites answer, or one left between two calls.
+    SiteUnavailable : fewer than three sites answer, or one left between two calls; no vote of the
+        others is told then.
     """
     reading, outcome = _read(task)
     label, m = label_of(reading, outcome), task.min_cell
@@ -64,17 +66,18 @@ def fit(fed: Federation, config: FeedbackSettings, task: Task) -> Feedback:
     scale = inside.sum(vote_scale, min_cell=m).spread
     inside = inside.only(inside.answered)
     _check(inside.sites)
+    whole = inside.awaiting()
     unit = _units(scale)
     centre = np.zeros(len(unit))
     for _ in range(REFINED):
-        found = inside.sum(vote_place, centre=centre, unit=unit, min_cell=m).place
-        _check_same(inside)
+        found = whole.sum(vote_place, centre=centre, unit=unit, min_cell=m).place
+        _check_same(whole)
         middle = others.median_of(found)
         centre = centre + np.where(np.isnan(middle), 0.0, unit * others.value_of(middle))
-    told = inside.sum(
+    told = whole.sum(
         vote, centre=centre, unit=unit, n_levels=levels, label=label, min_cell=m
     )  # fmt: skip
-    _check_same(inside)
+    _check_same(whole)
     asked: dict[str, Any] = {
         **vars(told), "centre": centre, "unit": unit, "n_levels": levels, "label": label,
         "feature": feature, "factors": np.array([u.back for u in UNITS]), "far": config.far,

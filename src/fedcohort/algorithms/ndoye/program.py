@@ -86,7 +86,7 @@ def fit(fed: Federation, config: NdoyeSettings, task: Task) -> NdoyeModel:
     fed.record(ranked=float(len(sites)), chosen=float(chosen), own_loss=float(told[user].loss))
     gamma = told[user].gamma
     if config.train and chosen:
-        gamma = trained(fed.only(with_user), law, config.l2, origin)
+        gamma = trained(fed.only(with_user).awaiting(), law, config.l2, origin)
     intercept, beta = unshifted(gamma, origin)
     return NdoyeModel(
         features=task.features,
