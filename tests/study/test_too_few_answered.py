@@ -81,6 +81,18 @@ def test_sites_that_are_drawn_away_are_not_to_be_brought_back(tmp_path):
         assert "lower 'away', list sites in 'always', or raise 'quorum'" in status
 
 
+def test_where_a_sum_waited_in_vain_longer_waiting_is_named_as_a_cure(tmp_path):
+    absences = {"away": 0.4, "wait": 1}
+    study(tmp_path, arms=[{"method": "logistic"}], quorum=0.5, availability=absences).run(
+        tmp_path / "out"
+    )
+    failed = [s for s in statuses(tmp_path / "out") if s != "done"]
+    assert failed
+    for status in failed:
+        assert "left during the fit" in status
+        assert "in every run alike: raise 'wait', lower 'away'" in status
+
+
 @pytest.mark.parametrize(("kind", "anew"), [(QuorumLost, False), (SiteUnavailable, True)])
 def test_sites_of_other_processes_that_did_not_answer_end_a_run_which_goes_on(
     tmp_path, monkeypatch, kind, anew

@@ -34,7 +34,7 @@ from fedcohort.protocol import (
     SiteUnavailable,
     registry,
 )
-from fedcohort.protocol.errors import QuorumLost
+from fedcohort.protocol.errors import QuorumLost, SitesAway
 from fedcohort.protocol.ledger import Ledger
 from fedcohort.runtime.coordinator import Progress
 from fedcohort.study import evaluate, private, saved, tune
@@ -425,9 +425,10 @@ def drawn_away(error: SiteUnavailable) -> str:
 
     The same sites are away in every run of the study, so that nobody can bring them back.
     """
+    longer = "raise 'wait', " * isinstance(error, SitesAway)
     return (
         f"{str(error).partition(' Bring ')[0]} Sites are away by the study's 'availability', in "
-        f"every run alike: lower 'away', list sites in 'always', or raise 'quorum'."
+        f"every run alike: {longer}lower 'away', list sites in 'always', or raise 'quorum'."
     )
 
 
