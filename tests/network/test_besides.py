@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
 import stat
+import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pandas as pd
 import pytest
 
 from fedcohort.apps import steward
-from fedcohort.network import lead
+from fedcohort.network import lead, once
 from fedcohort.network.once import OnDisk
 from fedcohort.protocol.wire import decode
 from fedcohort.study.deployed import LocalSites, SiteTable, run
@@ -94,3 +97,17 @@ def test_what_a_comparison_was_asked_with_outlasts_a_node(tmp_path):
     assert not again("count_cells", "2")
     assert again("pull_here", "2")
     assert OnDisk(tmp_path, "a" * 64, "c" * 64)("count_cells", "2")  # another table
+
+
+def test_of_two_calls_at_once_one_is_answered(tmp_path, monkeypatch):
+    replace = os.replace
+
+    def slow(*given):
+        time.sleep(0.1)
+        replace(*given)
+
+    monkeypatch.setattr(once.os, "replace", slow)
+    with ThreadPoolExecutor(2) as pool:
+        asked = OnDisk(tmp_path, "a" * 64, "b" * 64)
+        found = list(pool.map(lambda digest: asked("count_cells", digest), "12"))
+    assert sorted(found) == [False, True]

@@ -72,13 +72,25 @@ def test_a_round_that_only_two_answered_ends_a_run_which_resumes_as_if_it_had_no
 
 def test_sites_that_are_drawn_away_are_not_to_be_brought_back(tmp_path):
     """They are away in every run: a study that says `--resume` where nothing can be misleads."""
-    study(tmp_path, quorum=0.5, availability={"away": 0.4}).run(tmp_path / "out")
+    study(tmp_path, quorum=0.5, availability={"away": 0.4, "wait": 0}).run(tmp_path / "out")
     failed = [s for s in statuses(tmp_path / "out") if s != "done"]
     assert failed
     for status in failed:
         assert "answered, and the sum over them could tell one site's model" in status
         assert "--resume" not in status
         assert "lower 'away', list sites in 'always', or raise 'quorum'" in status
+
+
+def test_where_a_sum_waited_in_vain_longer_waiting_is_named_as_a_cure(tmp_path):
+    absences = {"away": 0.4, "wait": 1}
+    study(tmp_path, arms=[{"method": "logistic"}], quorum=0.5, availability=absences).run(
+        tmp_path / "out"
+    )
+    failed = [s for s in statuses(tmp_path / "out") if s != "done"]
+    assert failed
+    for status in failed:
+        assert "left during the fit" in status
+        assert "in every run alike: raise 'wait', lower 'away'" in status
 
 
 @pytest.mark.parametrize(("kind", "anew"), [(QuorumLost, False), (SiteUnavailable, True)])
@@ -103,6 +115,34 @@ def test_sites_of_other_processes_that_did_not_answer_end_a_run_which_goes_on(
     assert statuses(tmp_path / "out") == ["done", "done"]
     assert len(journals) == 3  # the first piece is not done again
     assert seen[2] != anew  # a fit whose program could not go on has no journal left to replay
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize("more", [{}, {"quorum": 0.5, "availability": {"away": 0.1}}], ids=str)
+def test_a_rate_that_is_too_high_is_a_result_on_each_runtime_and_no_fault_of_absences(
+    tmp_path, monkeypatch, more
+):
+    """Replies beyond numbers are refused, and would be in each run: none could ever end."""
+    runtime = "local" if more else "flower-sim"
+    for module in (cells, tune):
+        fit = module.fit_once
+        monkeypatch.setattr(
+            module, "fit_once", lambda p, *a, f=fit, **k: f(replace(p, runtime="local"), *a, **k)
+        )
+    arm = {"method": "personal", "user": "a", "rounds": 6}
+    grid = {"grid": {"learning_rate": [0.1, 1e300]}}
+    tuned = {} if more else {"tune": {**grid, "by": "row-kfold"}}
+    study(tmp_path, arms=[{**arm, "learning_rate": 1e300}], **more).run(
+        tmp_path / "out", runtime=runtime, workers=1
+    )
+    for status in statuses(tmp_path / "out"):
+        assert "numbers that are not finite in field 'theta'" in status
+        assert "Sites are away by the study's 'availability'" not in status
+    if tuned:
+        study(tmp_path, arms=[arm], **tuned).run(tmp_path / "tuned", runtime=runtime, workers=1)
+        found = results_of(tmp_path / "tuned")
+        assert statuses(tmp_path / "tuned") == ["done", "done"]
+        assert all(t["chosen"] == {"learning_rate": 0.1} for t in found["tuning"])
 
 
 def test_in_tuning_too(tmp_path, monkeypatch):

@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 from pathlib import Path
 
 from fedcohort.runtime.refusals import disk
 
 #: The folder in the node's state.
 FOLDER = "compared"
+#: Two calls at once would both find nothing, and be answered.
+_LOCK = threading.Lock()
 
 
 class OnDisk:
@@ -31,7 +34,7 @@ class OnDisk:
 
     def __call__(self, step: str, digest: str) -> bool:
         """Note what a step is asked with; return whether that is what it was asked with before."""
-        with disk():
+        with disk(), _LOCK:
             known: dict[str, str] = {}
             if self._path.exists():
                 known = json.loads(self._path.read_text("ascii"))

@@ -29,11 +29,12 @@ from fedcohort.protocol import (
     Method,
     NotConverged,
     NothingToLearn,
+    ReplyRejected,
     SingularInformation,
     SiteUnavailable,
     registry,
 )
-from fedcohort.protocol.errors import QuorumLost
+from fedcohort.protocol.errors import QuorumLost, SitesAway
 from fedcohort.protocol.ledger import Ledger
 from fedcohort.runtime.coordinator import Progress
 from fedcohort.study import evaluate, private, saved, tune
@@ -182,7 +183,8 @@ class Workshop:
         So is a defect, that what is finished outlives it. A full disk or memory is not, nor is a
         lost worker: the cell can be done later. Sites that a study's `availability` takes away are
         a result; those of other processes that did not answer are none, and the cell goes on with
-        the call that failed, or begins anew where its program could not go on.
+        the call that failed, or begins anew where its program could not go on. Replies that were
+        not fit, as of a learning rate that is too high, would not be another time either.
 
         Raises
         ------
@@ -206,11 +208,13 @@ class Workshop:
         except (OSError, MemoryError):
             raise
         except SiteUnavailable as error:
-            if self.runtime != "local":
+            came = isinstance(error, ReplyRejected)
+            if self.runtime != "local" and not came:
                 if not isinstance(error, QuorumLost):
                     shutil.rmtree(scratch, ignore_errors=True)
                 raise
-            why = str(error) if plan.availability is None else drawn_away(error)
+            drawn = plan.availability is not None and not came
+            why = drawn_away(error) if drawn else str(error)
             found = {"status": f"failed: {why}"}
         except FedcohortError as error:
             found = {"status": f"failed: {error}"}
@@ -421,9 +425,10 @@ def drawn_away(error: SiteUnavailable) -> str:
 
     The same sites are away in every run of the study, so that nobody can bring them back.
     """
+    longer = "raise 'wait', " * isinstance(error, SitesAway)
     return (
         f"{str(error).partition(' Bring ')[0]} Sites are away by the study's 'availability', in "
-        f"every run alike: lower 'away', list sites in 'always', or raise 'quorum'."
+        f"every run alike: {longer}lower 'away', list sites in 'always', or raise 'quorum'."
     )
 
 

@@ -28,6 +28,7 @@ from fedcohort.protocol import (
     FedcohortError,
     Fitted,
     Method,
+    ReplyRejected,
     SettingError,
     SiteUnavailable,
     registry,
@@ -127,8 +128,8 @@ class Tuner:
                     run = self._fit(problem, given)
                 except (SettingError, WorkerLost):
                     raise
-                except SiteUnavailable:
-                    if problem.runtime != "local":
+                except SiteUnavailable as error:
+                    if problem.runtime != "local" and not isinstance(error, ReplyRejected):
                         raise  # no fault of these settings: the tuning can go on later
                     return [None] * len(totals)
                 except FedcohortError:

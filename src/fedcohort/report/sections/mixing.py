@@ -123,7 +123,7 @@ def _figure(run: Run, page: list[Watched], part: str) -> Markup:
         f"mixing{part}",
         "R round by round, of the first repeat",
         "The grey line is the alarm's level, where it is not above the picture: a few rounds tell "
-        "little, and every ten a new lap begins",
+        "little, and every ten, or five, a new lap begins",
         lines_with_bands(series, "rounds done", "R", whole=True, own=True),
         rows,
         "; ".join(said) + ".",
