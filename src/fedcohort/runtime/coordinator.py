@@ -300,7 +300,11 @@ class Coordinator:
         mark = 0 if run.journal is None else self._mark(call, weights)
         entry = None if run.journal is None else run.journal.replay(number, mark)
         if entry is not None and call.whole:
-            self._check_whole(entry.sites, entry.rejected)
+            try:
+                self._check_whole(entry.sites, entry.rejected)
+            except SitesAway as error:
+                self._miss(call, error.sites, began)
+                raise
         if entry is None:
             if not run.live:
                 run.transport.resume(call, run.kept)
@@ -314,6 +318,7 @@ class Coordinator:
                 run.failed.append((number, mark, Entry(there, ())))
                 if len(there) < self._least:
                     raise self._too_few(step.name, there, {}) from None
+                self._miss(call, error.sites, began)
                 raise
             if run.journal is not None:
                 while run.failed:
@@ -328,16 +333,28 @@ class Coordinator:
         run.rejected.update({(number, s): why for s, why in entry.rejected.items()})
         up, down = self._note(call, entry)
         run.answered, run.refused = entry.sites, entry.rejected
+        self._tell(call, entry.sites, began, up, down, entry.rejected)
+        return entry
+
+    def _miss(self, call: Call, away: Collection[str], began: float) -> None:
+        """Note a call that told nothing, as these sites are away: the program may go on."""
+        self._run.missing += [(call.number, s) for s in away]
+        self._tell(call, [s for s in self._sites if s not in away], began)
+
+    def _tell(
+        self, call: Call, came: Sequence[str], began: float, up: int = 0, down: int = 0,
+        rejected: Mapping[str, str] | None = None,
+    ) -> None:  # fmt: skip
+        """Tell the observer, if there is one, of a call that has ended."""
+        run = self._run
         if run.observer is not None:
-            seconds = time.perf_counter() - began
+            absent = [s for s in self._sites if s not in came]
             run.observer(
                 Progress(
-                    number, run.round, run.rounds, step.name,
-                    len(entry.sites), len(self._sites), seconds, absent, up, down,
-                    entry.rejected,
+                    call.number, run.round, run.rounds, call.step.name, len(came),
+                    len(self._sites), time.perf_counter() - began, absent, up, down, rejected or {},
                 )
             )  # fmt: skip
-        return entry
 
     def _collect(self, call: Call, weights: Mapping[str, float]) -> Entry:
         """Combine the replies of one call.
