@@ -74,6 +74,30 @@ def test_rows_that_are_held_out_are_in_no_fit():
     assert np.abs(path.theta[-1, 0] - path.theta[-1, 1]).max() > 0.01
 
 
+def program(name, *given):
+    """Run one of the benchmark's programs."""
+    return subprocess.run(
+        [sys.executable, name, *given], cwd=FOLDER, capture_output=True, text=True, timeout=240,
+        check=False, env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
+
+
+def test_figures_are_drawn_of_what_there_is(tmp_path):
+    rounds = [1, 2, 5, 10, 20, 30, 60]
+    rows = [
+        {"of": {"split": "BATCH", "user": user, "seed": seed, "arm": way},
+         "last": 0.7, "accuracy": [0.6 + 0.01 * k + 0.02 * seed for k in range(len(rounds))]}
+        for seed in range(2) for user in "ab" for way in ("local", "global", "cluster")
+    ]  # fmt: skip
+    rows[0] = {"of": rows[0]["of"], "failed": "NotConverged: no"}
+    (tmp_path / "survival.jsonl").write_text("\n".join(map(json.dumps, rows)) + "\n")
+    done = program("figures.py", "--out", str(tmp_path), "--figures", str(tmp_path / "drawn"))
+    assert done.returncode == 0, done.stderr
+    (drawn,) = (tmp_path / "drawn").iterdir()
+    text = drawn.read_text("utf-8")
+    assert text.startswith("<svg") and all(f">{word}<" in text for word in ("a", "b", "cluster"))
+
+
 @pytest.mark.parametrize(("accuracy", "code"), [(0.8, 0), (0.7, 1)])
 def test_show_leaves_with_1_where_a_claim_fails(tmp_path, accuracy, code):
     rows = []
@@ -92,10 +116,7 @@ def test_show_leaves_with_1_where_a_claim_fails(tmp_path, accuracy, code):
                     "theta": [[0.0]] * 2,
                 })  # fmt: skip
     (tmp_path / "heart.jsonl").write_text("\n".join(map(json.dumps, rows)) + "\n")
-    done = subprocess.run(
-        [sys.executable, "show.py", "--out", str(tmp_path)], cwd=FOLDER, capture_output=True,
-        text=True, timeout=240, check=False, env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )  # fmt: skip
+    done = program("show.py", "--out", str(tmp_path))
     assert done.returncode == code, done.stderr
     said = "holds" if code == 0 else "FAILS"
     assert f"{said}  5. heart: best personalised arm at least 0.735" in done.stdout

@@ -206,7 +206,7 @@ def test_where_a_site_leaves_between_two_calls_no_votes_of_the_others_are_told(t
         return site == "s3" and session == "feedback" and call == gone
 
     def tell(event: Any) -> None:
-        if event.call is not None and event.session == "feedback":
+        if event.call is not None and event.session == "feedback" and event.call.up:
             told.append(event.call.call)
 
     with pytest.raises(SiteUnavailable, match="s3 left during the fit"):
