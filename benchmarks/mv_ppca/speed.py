@@ -38,6 +38,10 @@ class Timed:
         """Return the same of fewer sites."""
         return Timed(self._inner.only(sites), self._seconds)
 
+    def awaiting(self, fewest: int | None = None) -> Timed:
+        """Return the same of a federation whose calls wait."""
+        return Timed(self._inner.awaiting(fewest), self._seconds)
+
     def sum(self, step: Any, **given: Any) -> Any:
         """Return the sum, and note how long it took."""
         start = time.process_time()

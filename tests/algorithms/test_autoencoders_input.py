@@ -145,9 +145,9 @@ def test_a_site_cannot_count_more_entries_than_rows():
 def test_sites_are_asked_with_the_plan_that_a_study_expects(method, monkeypatch):
     asked = []
 
-    def listening(fed, plan, *rest):
+    def listening(fed, plan, *rest, **more):
         asked.append(plan.text)
-        return averaging(fed, plan, *rest)
+        return averaging(fed, plan, *rest, **more)
 
     monkeypatch.setattr(program, "averaging", listening)
     fitted(method, PARTS, hidden=(3,))

@@ -11,7 +11,8 @@ from fedcohort.report.known import Metric as Metric
 from fedcohort.report.known import metric as metric
 
 MISSING = "–"
-
+#: Why a site of a network is not among those compared, if it does not lack patients.
+AWAY = "it did not answer"
 
 #: Plain titles of what a study file names, for studies that give no title of their own.
 TITLES: Mapping[str, str] = {

@@ -20,8 +20,6 @@ KINDS: Mapping[str, tuple[str, str]] = {
     "conditional": ("The outcome in patients alike in a column", "outcome, given"),
     "gradient": ("Which way they pull a model (cosine)", ""),
 }
-#: Why a site of a network was left out that has no lack of patients.
-AWAY = "it did not answer"
 #: A page has room for so many differences, and hospitals.
 MOST_LINES, MOST_SITES = 12, 24
 
@@ -171,7 +169,7 @@ def _notes(found: Found) -> Markup | None:
     """Return who was left out, and of what."""
     out: list[str] = []
     left: Mapping[str, str] = found.get("left_out") or {}
-    away = {s for s, why in left.items() if why == AWAY}
+    away = {s for s, why in left.items() if why == words.AWAY}
     for names, why in ((left.keys() - away, "for too few patients"), (away, "as they were away")):
         if names:
             out.append(f"Not compared, {why}: {words.listed(sorted(names, key=natural))}.")

@@ -16,7 +16,7 @@ from typing import Any
 
 from fedcohort.data.outcome import Binary, Category, Survival
 from fedcohort.protocol import FedcohortError, registry
-from fedcohort.report.sections.shift import AWAY
+from fedcohort.report.words import AWAY
 from fedcohort.study.besides import arm_of, asked_of
 from fedcohort.study.cells import tagged
 from fedcohort.study.counts import Shown
