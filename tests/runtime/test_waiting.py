@@ -74,6 +74,18 @@ def test_so_many_sites_are_enough_where_that_is_asked():
     assert fed.missing
 
 
+def test_a_view_that_fewer_than_its_quorum_would_answer_waits_for_as_many():
+    """The draws see to the quorum of all sites, not to that of some, such as a model's user."""
+    law = Availability(away=0.6)
+    fed = local(hosts(), quorum=0.34, absent=law.of(SITES, 0.34, 5))
+    told = [sites for _, sites in sums(fed.only(SITES[:1]), 20)]
+    assert set(told) == {SITES[:1]}
+    assert fed.waited > 0
+    impatient = Availability(away=0.6, wait=0)
+    with pytest.raises(QuorumLost, match="0 of 1 sites answered"):
+        sums(local(hosts(), quorum=0.34, absent=impatient.of(SITES, 0.34, 5)).only(SITES[:1]), 20)
+
+
 @pytest.mark.parametrize("workers", [1, 2])
 def test_workers_wait_for_the_same_rounds(workers):
     absent = Availability(away=0.6).of(SITES, 0.34, 5)

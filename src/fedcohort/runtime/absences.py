@@ -8,7 +8,8 @@ share a of rounds, and for L rounds at a time on average:
 With L = 1/(1 − a) rounds are independent of each other. All sites are there for what a fit does
 before its first round, and in the first round; who is away misses every call of a round. Where
 fewer than the quorum, or than a masked sum needs, would be there, some of those away are, by lot.
-A call that waits for its sites (`Federation.awaiting`) lets rounds go by until they are back.
+A call that waits for its sites (`Federation.awaiting`) lets rounds go by until they are back, and
+so does one of some sites alone, such as a model's user, until their quorum is.
 
 Nothing is revealed; it is a model of sites in this process.
 """

@@ -289,10 +289,11 @@ class Coordinator:
         share = threshold(len(self._sites)) if step.private and verb == "sum" and self._exact else 1
         among = tuple(self._sites) if verb == "sum" and self._exact else ()
         n = len(self._sites)
+        enough = 0 if self._optional and verb == "gather" else self._least
         call = Call(
             number, step, verb, self._view, given, run.round, share, among=among,
-            waited=run.waited, awaits=n if self._awaits is None else min(self._awaits, n),
-            whole=self._awaits is None,
+            waited=run.waited, whole=self._awaits is None,
+            awaits=n if self._awaits is None else min(max(self._awaits, enough), n),
         )  # fmt: skip
         if call.awaits and isinstance(run.transport, Waiting):
             run.waited += run.transport.wait(call, self._sites)
