@@ -223,7 +223,7 @@ def _missing(run: Run) -> list[str]:
             waits[str(row["arm"])] = waits.get(str(row["arm"]), 0) + int(row["rounds"])
         out += [
             f"“{titles.get(arm, arm)}” waited {words.of(n, 'round')} in all for hospitals to "
-            f"be back, as its sums must be of the same ones."
+            f"be back, as some of its calls need them."
             for arm, n in waits.items()
         ]
         return out
