@@ -34,7 +34,7 @@ from fedcohort.protocol import (
     SiteUnavailable,
     registry,
 )
-from fedcohort.protocol.errors import QuorumLost, SitesAway
+from fedcohort.protocol.errors import QuorumLost
 from fedcohort.protocol.ledger import Ledger
 from fedcohort.runtime.coordinator import Progress
 from fedcohort.study import evaluate, private, saved, tune
@@ -47,7 +47,7 @@ from fedcohort.study.judges.clusters import Clusters, Grouped
 from fedcohort.study.judges.latent import Latent
 from fedcohort.study.latent_rows import latent_rows
 from fedcohort.study.layout import Laid, Table, drawn, lay_out, seed_of
-from fedcohort.study.missing import stretches, waits
+from fedcohort.study.missing import drawn_away, stretches, waits
 from fedcohort.study.parameters import parameters
 from fedcohort.study.plan import Plan, Scenario
 from fedcohort.study.rows import (
@@ -418,18 +418,6 @@ def model_facts(
         checked = run.model.proportional_hazards()
         found["proportional_hazards"] = [plain(row) for row in checked]
     return found
-
-
-def drawn_away(error: SiteUnavailable) -> str:
-    """Return what an error says of sites that `availability` took away, and what helps there.
-
-    The same sites are away in every run of the study, so that nobody can bring them back.
-    """
-    longer = "raise 'wait', " * isinstance(error, SitesAway)
-    return (
-        f"{str(error).partition(' Bring ')[0]} Sites are away by the study's 'availability', in "
-        f"every run alike: {longer}lower 'away', list sites in 'always', or raise 'quorum'."
-    )
 
 
 def defect(error: Exception) -> str:

@@ -2,8 +2,8 @@
 
 A reply is missing where a site did not answer, or where what it answered is not fit to be used
 (`protocol.updates`), which is said with the reason. A row is made for each stretch of calls, so
-that it says which they were. None is missing from a call that waits until its sites are back; for
-how many rounds it did is told instead.
+that it says which they were. From a call that waits until its sites are back one is missing only
+where it waited in vain; for how many rounds it did is told besides.
 
 Revealed: names of sites and numbers of calls, and of a rejected reply which rule it broke.
 """
@@ -12,6 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
+
+from fedcohort.protocol.errors import SitesAway, SiteUnavailable
 
 Call = tuple[int, str]
 
@@ -50,3 +52,15 @@ def _runs(calls: list[int]) -> list[list[int]]:
         else:
             found.append([call])
     return found
+
+
+def drawn_away(error: SiteUnavailable) -> str:
+    """Return what an error says of sites that `availability` took away, and what helps there.
+
+    The same sites are away in every run of the study, so that nobody can bring them back.
+    """
+    longer = "raise 'wait', " * isinstance(error, SitesAway)
+    return (
+        f"{str(error).partition(' Bring ')[0]} Sites are away by the study's 'availability', in "
+        f"every run alike: {longer}lower 'away', list sites in 'always', or raise 'quorum'."
+    )

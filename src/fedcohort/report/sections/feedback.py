@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from fedcohort.report import words
@@ -31,10 +31,7 @@ def section(run: Run) -> Section | None:
             body += [h("h3", site), h("ul", lines)]
     if quiet:
         body.append(p(f"Nothing is off at {words.listed(quiet)}."))
-    if few:
-        body.append(p(f"Too few rows to be compared: {words.listed(few)}."))
-    if found.get("note"):
-        body.append(p(f"There is no feedback: {found['note']}"))
+    body += _without(found, few)
     return Section(
         "feedback",
         "Feedback",
@@ -54,12 +51,7 @@ def _kept(found: Mapping[str, Any], sites: Sequence[str], few: Sequence[str]) ->
     body: list[Markup] = []
     if heard:
         body.append(p(f"Given to {words.listed(heard)}."))
-    if few:
-        body.append(p(f"Too few rows to be compared: {words.listed(few)}."))
-    if away:
-        body.append(p(f"Not compared, as they did not answer: {words.listed(away)}."))
-    if found.get("note"):
-        body.append(p(f"There is no feedback: {found['note']}"))
+    body += _without(found, few, away)
     return Section(
         "feedback",
         "Feedback",
@@ -69,6 +61,18 @@ def _kept(found: Mapping[str, Any], sites: Sequence[str], few: Sequence[str]) ->
         "coordinator nor this report has any of it.",
         h("div", body),
     )
+
+
+def _without(
+    found: Mapping[str, Any], few: Sequence[str], away: Sequence[str] = ()
+) -> Iterator[Markup]:
+    """Yield who was not compared, and why there is no feedback at all."""
+    if few:
+        yield p(f"Too few rows to be compared: {words.listed(few)}.")
+    if away:
+        yield p(f"Not compared, as they did not answer: {words.listed(away)}.")
+    if found.get("note"):
+        yield p(f"There is no feedback: {found['note']}")
 
 
 def _line(remark: Mapping[str, Any]) -> str:
