@@ -16,7 +16,6 @@ that whatever lies in shared memory is read by then.
 from __future__ import annotations
 
 import contextlib
-import gc
 import multiprocessing
 import os
 import signal
@@ -265,7 +264,6 @@ def _serve(
     parent: int,
 ) -> None:
     """Answer calls until the parent closes the line, or ends."""
-    gc.freeze()  # a look for garbage among what the parent has would copy all of it
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
