@@ -15,7 +15,15 @@ from typing import Annotated
 
 import typer
 
-from fedcohort.apps import auditing, coordinator_app, data_app, network_app, node_service
+from fedcohort import __version__
+from fedcohort.apps import (
+    auditing,
+    coordinator_app,
+    data_app,
+    network_app,
+    node_service,
+    plain_help,
+)
 from fedcohort.protocol.errors import DataError, FedcohortError, InputError
 
 app = typer.Typer(
@@ -25,6 +33,8 @@ app = typer.Typer(
     rich_markup_mode=None,
     help="Federated learning for clinical cohorts: one study file, every method.",
 )
+
+plain_help.mend()
 
 app.add_typer(data_app.app, name="data")
 app.add_typer(auditing.app, name="audit")
@@ -41,6 +51,22 @@ Force = Annotated[bool, typer.Option("--force", help="Replace a file that exists
 
 #: Where `compare` writes unless told otherwise.
 COMPARED = Path("compare.html")
+
+
+def _show_version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"fedcohort {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def common(
+    version: Annotated[
+        bool,
+        typer.Option("--version", help="Show the version.", callback=_show_version, is_eager=True),
+    ] = False,
+) -> None:
+    """Hold the options of the command itself."""
 
 
 @app.command()
