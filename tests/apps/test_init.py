@@ -128,6 +128,14 @@ def test_the_draft_says_how_many_rows_it_leaves_out(here):
     ) in study.read_text("utf-8")
 
 
+def test_an_event_in_words_is_drafted_with_what_to_do_about_it(here):
+    words = table()["os_event"].map({0: "alive", 1: "dead"})
+    table().assign(os_event=words).to_csv("t.csv", index=False)
+    _, dictionary = init.write("survival", "t.csv", here, outcome="os_days,os_event")
+    said = "# check: it holds text; recode it: 1 where the event was seen, 0 where not"
+    assert f"  os_event: {{type: event}}  {said}" in dictionary.read_text("utf-8").splitlines()
+
+
 @pytest.mark.parametrize("task", init.TASKS)
 def test_a_template_needs_no_table_and_its_files_are_well_formed(here, task):
     study, dictionary = init.write(task, None, here)

@@ -247,6 +247,9 @@ def predict(
     id_: Annotated[
         str | None, typer.Option("--id", help="A column to repeat, to join the tables by.")
     ] = None,
+    details: Annotated[
+        bool, typer.Option("--details", help="Name the rows of each column that is filled in.")
+    ] = False,
     force: Force = False,
     debug: Debug = False,
 ) -> None:
@@ -256,7 +259,9 @@ def predict(
 
     if out is not None:
         outfile.check(out, [model, *files_of(table, Path())], force=force)
-    found = predictions.predict(model, table, times=times, query=query, skip=skip, join=id_)
+    found = predictions.predict(
+        model, table, times=times, query=query, skip=skip, join=id_, details=details
+    )
     for line in found.warnings:
         typer.echo(f"fedcohort: {line}", err=True)
     if out is None:

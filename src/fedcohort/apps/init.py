@@ -276,7 +276,8 @@ def _few(
             if isinstance(outcome, Continuous):
                 fewest = min(fewest, int(found.sum()))
                 continue
-            seen = found.get(1, 0) if isinstance(outcome, Survival) else found.min()
+            timed = isinstance(outcome, Survival)
+            seen = found[found.index == 1].sum() if timed else found.min()
             fewest = min(fewest, int(seen) if len(found) > 1 else 0)
     if column is None and len(tables) == 1:
         fewest /= N_SITES
