@@ -204,7 +204,9 @@ def methods(
 
 @app.command()
 def init(
-    task: Annotated[str, typer.Option(help="survival, classification or regression.")] = "survival",
+    task: Annotated[
+        str, typer.Option(help="survival, classification, regression, clustering or latent.")
+    ] = "survival",
     data: Annotated[
         str | None, typer.Option(help="The table to draft from: as a study's source.")
     ] = None,
