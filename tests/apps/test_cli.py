@@ -14,10 +14,13 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+import typer
 
+import fedcohort
 import in_process
 from command_line import COMMAND, without_times
 from fedcohort.apps import catalogue
+from fedcohort.apps.cli import app
 from fedcohort.data import sources
 
 STUDY = """\
@@ -386,3 +389,27 @@ def test_a_table_that_a_model_cannot_read_is_named_without_its_values(finished, 
     assert head.count("\n") == 1
     frame.to_csv(tmp_path / "t.csv", index=False)
     assert "cannot write" in one_line(cli("predict", model, "t.csv", "--out", ".", cwd=tmp_path), 2)
+
+
+def test_the_version_is_said_and_nothing_else(tmp_path):
+    done = cli("--version", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (0, f"fedcohort {fedcohort.__version__}\n")
+
+
+def _commands(group, path=()):
+    for name, command in group.commands.items():
+        if hasattr(command, "commands"):
+            yield from _commands(command, (*path, name))
+        else:
+            yield (*path, name), command
+
+
+def test_help_shows_defaults_in_plain_brackets_and_says_what_each_argument_is(tmp_path):
+    shown = {}
+    for path, command in _commands(typer.main.get_command(app)):
+        shown[path] = cli(*path, "--help", cwd=tmp_path).stdout
+        assert "\\[" not in shown[path], path
+        for param in command.params:
+            if param.param_type_name == "argument" and not param.hidden:
+                assert shown[path].count(param.help[:30]) == 1, (path, param.name)
+    assert "[default: survival]" in shown["init",]

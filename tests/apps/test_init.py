@@ -10,7 +10,7 @@ import pytest
 
 from fedcohort.apps import init
 from fedcohort.data.dictionary import Dictionary
-from fedcohort.data.outcome import Continuous, Survival
+from fedcohort.data.outcome import Category, Continuous, Survival
 from fedcohort.protocol import DataError, StudyError
 from fedcohort.study import layout, plan, yamlfile
 from in_process import command
@@ -128,13 +128,55 @@ def test_the_draft_says_how_many_rows_it_leaves_out(here):
     ) in study.read_text("utf-8")
 
 
+def test_an_event_in_words_is_drafted_with_what_to_do_about_it(here):
+    words = table()["os_event"].map({0: "alive", 1: "dead"})
+    table().assign(os_event=words).to_csv("t.csv", index=False)
+    _, dictionary = init.write("survival", "t.csv", here, outcome="os_days,os_event")
+    said = "# check: it holds text; recode it: 1 where the event was seen, 0 where not"
+    assert f"  os_event: {{type: event}}  {said}" in dictionary.read_text("utf-8").splitlines()
+
+
+@pytest.mark.parametrize("task", ["clustering", "latent"])
+@pytest.mark.parametrize("timed", [True, False])
+def test_what_predicts_nothing_is_drafted_and_runs_without_an_edit(here, task, timed):
+    frame = table().assign(hb=np.linspace(8, 16, 120), os_days=range(120))
+    frame.drop(columns=[] if timed else ["os_days", "os_event", "y"]).to_csv("t.csv", index=False)
+    assert command("init", "--task", task, "--data", "t.csv")[0] == 0
+    text = (here / "study.yaml").read_text("utf-8")
+    said = "outcome: {time: os_days, event: os_event}  # check: guessed from names; it only judges"
+    assert (said in text, "outcome:" in text) == (timed, timed)
+    assert ("exclude: [time not above 0]" in text) == timed
+    few = [
+        "evaluate.repeats=1",
+        *(["arms.1.rounds=2"] if task == "latent" else ["arms.1.rounds=1"]),
+    ]
+    done = command("run", "study.yaml", "--workers", 1, *(w for s in few for w in ("--set", s)))
+    assert done[0] == 0, done[2]
+
+
+def test_the_only_classes_of_what_predicts_nothing_may_be_many(here):
+    table().assign(y=np.arange(120) % 4).to_csv("t.csv", index=False)
+    study, _ = init.write("clustering", "t.csv", here, outcome="y")
+    assert "outcome: {y: y, type: category}  # it only judges, no fit sees it" in study.read_text(
+        "utf-8"
+    )
+    assert loaded(study)[1].outcome == Category("y")
+
+
+def test_groups_of_levels_alone_are_drafted_by_k_modes(here):
+    levels = {name: ["a", "b"] * 60 for name in ("tp53", "sf3b1")}
+    pd.DataFrame({"centre": [0, 1, 2] * 40, **levels}).to_csv("t.csv", index=False)
+    study, _ = init.write("clustering", "t.csv", here)
+    assert [a.method for a in loaded(study)[0].arms] == ["kmodes"] * 3
+
+
 @pytest.mark.parametrize("task", init.TASKS)
 def test_a_template_needs_no_table_and_its_files_are_well_formed(here, task):
     study, dictionary = init.write(task, None, here)
     d = Dictionary.from_file(dictionary)
     document = yamlfile.read(study)
     assert document.content["data"]["source"] == "data.csv"
-    assert set(document.content["data"]["outcome"].values()) <= set(d.variables)
+    assert set(document.content["data"].get("outcome", {}).values()) <= set(d.variables)
     if task == "survival":
         assert plan.check(document, here).outcome == Survival("time", "event")
 

@@ -199,12 +199,24 @@ def test_missing_values_and_missing_codes_are_imputed_alike(model, table):
 
 def test_what_is_filled_in_is_counted_by_column_with_its_rows(model, table):
     path = table(tsize={2: -9, 4: None}, tgrade={4: None}, start={5: None}, age={6: "x", 4: None})
-    found = predict(model[0], path, skip=True)
+    found = predict(model[0], path, skip=True, details=True)
     assert found.warnings[2:] == tuple(
         f"{path}: column {name!r} is filled in as in the fit in {where}."
         for name, where in (("age", "row 4"), ("tsize", "rows 2, 4"), ("start", "row 5"),
                             ("tgrade", "row 4"))
     )  # fmt: skip
+
+
+def test_many_columns_that_are_filled_in_are_said_on_one_line(model, table):
+    gaps = {"tsize": {2: -9, 4: None}, "tgrade": {4: None}, "pnodes": {4: None, 5: None, 6: None}}
+    path = table(**gaps, age={1: None, 3: "x"})
+    found = predict(model[0], path, skip=True)
+    n = len(found.table) - 1
+    assert found.warnings[2:] == (
+        f"{path}: 4 columns have cells that are filled in as in the fit, in 5 of {n} rows: "
+        f"'pnodes' in {3 / n:.0%}, 'tsize' in {2 / n:.0%}, 'age' in {1 / n:.0%}, …. --details "
+        f"names the rows.",
+    )
 
 
 def test_numbers_are_written_with_six_digits_that_matter(model, table):

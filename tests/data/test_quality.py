@@ -232,6 +232,19 @@ def test_a_site_in_another_unit_is_named():
     assert "a factor near 10" in finding.line
 
 
+def test_rows_in_another_unit_are_said_with_their_site():
+    site = np.array((["north"] * 3 + ["south"]) * 60, object)
+    frame = table(240)
+    mixed = (site == "south") & (np.arange(240) % 8 == 7)
+    frame["hb"] *= np.where(mixed, 10, 1)
+    (finding,) = found(frame, site=site)
+    assert "'hb' may be in two units at site 'south': a factor near 10" in finding.line
+    alone = found(frame[site == "south"].reset_index(drop=True))[0].line
+    assert "may be in two units: a factor" in alone, (
+        "the only table has no other name than its file"
+    )
+
+
 @pytest.mark.parametrize(
     ("outcome", "spec", "values", "rule"),
     [

@@ -152,3 +152,19 @@ def test_the_public_names_are_these_and_no_others():
     }  # fmt: skip
     for name in fc.__all__:
         assert getattr(fc, name) is not None
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (("time", "event"), "outcome is a tuple. Give fc.Survival('time', 'event')."),
+        ("y", "outcome is a str. Give fc.Survival(time, event), fc.Binary('y'), "
+              "fc.Category('y'), fc.Continuous('y') or fc.Count('y')."),
+        (fc.Survival, "outcome is a type. Give fc.Survival(time, event), fc.Binary(y), "
+                   "fc.Category(y), fc.Continuous(y) or fc.Count(y)."),
+    ],
+)  # fmt: skip
+def test_an_outcome_of_another_form_is_told_what_to_write(given, said):
+    with pytest.raises(fc.SettingError) as error:
+        fc.simulate({"a": pd.DataFrame({"time": [1, 2], "event": [0, 1]})}, outcome=given)
+    assert str(error.value) == said

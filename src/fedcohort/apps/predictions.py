@@ -34,6 +34,8 @@ from fedcohort.study.face import Fit, load
 CURVES = 1 << 22
 #: A model that knows survival at fewer times says so.
 COARSE = 20
+#: So many columns that are filled in are named, those with most missing values first.
+FILLED_NAMED = 3
 #: A prediction is written with so many digits that matter.
 DIGITS = 6
 
@@ -71,6 +73,7 @@ def predict(
     query: str = "",
     skip: bool = False,
     join: str | None = None,
+    details: bool = False,
 ) -> Predictions:
     """Apply a saved model to a table.
 
@@ -81,6 +84,7 @@ def predict(
     query : what to ask the database.
     skip : whether rows that cannot be taken are left empty.
     join : a column to repeat, as text, by which the predictions can be joined to the table.
+    details : whether each column that is filled in is named with its rows.
 
     Raises
     ------
@@ -113,7 +117,7 @@ def predict(
     warnings = [u.line for u in unfit]
     warnings += [f"no prediction for {rows(bad)}."] if bad.any() else []
     warnings += _out_of_range(fit.parts.design, fit.parts.dictionary, frame)
-    warnings += _filled_in(fit.parts.design, frame, bad)
+    warnings += _filled_in(fit.parts.design, frame, bad, details=details)
     found, late = _predicted(fit, frame.loc[~bad].reset_index(drop=True), grid)
     if join in (known := ["row", *found]):
         raise StudyError(f"--id {join}: there is such a column already: {', '.join(known)}.")
@@ -169,23 +173,36 @@ def _explained(unfit: Unfit, frame: pd.DataFrame, variables: Sequence[Variable])
     ]
 
 
-def _filled_in(design: Design, frame: pd.DataFrame, bad: Array) -> list[str]:
-    """Return a line for each column with missing values in rows that are predicted."""
+def _filled_in(design: Design, frame: pd.DataFrame, bad: Array, *, details: bool) -> list[str]:
+    """Return what is said of missing values in rows that are predicted.
+
+    details : whether each column has a line with its rows; by default all of them have one.
+    """
     at = np.flatnonzero(~bad)
     encoding = design.encoding
     read = encoding(frame.iloc[at])
-    empty = [
-        *zip(encoding.numeric, map(np.isnan, read.numbers), strict=True),
-        *zip(encoding.coded, (codes < 0 for codes in read.codes), strict=True),
-    ]
+    empty = {
+        **dict(zip((v.name for v in encoding.numeric), map(np.isnan, read.numbers), strict=True)),
+        **dict(zip((v.name for v in encoding.coded), (c < 0 for c in read.codes), strict=True)),
+    }
+    gone = {name: missing for name, missing in empty.items() if missing.any()}
     how = "missing" if design.impute == "none" else "filled in as in the fit"
-    found: list[str] = []
-    for variable, missing in empty:
-        if missing.any():
-            which = np.zeros(len(frame), bool)
-            which[at[missing]] = True
-            found.append(f"column {variable.name!r} is {how} in {rows(which)}.")
-    return found
+
+    def where(missing: Array) -> str:
+        which = np.zeros(len(frame), bool)
+        which[at[missing]] = True
+        return rows(which)
+
+    if details or len(gone) < 2:
+        return [f"column {name!r} is {how} in {where(missing)}." for name, missing in gone.items()]
+    most = sorted(gone, key=lambda name: -int(gone[name].sum()))[:FILLED_NAMED]
+    named = ", ".join(f"{name!r} in {gone[name].mean():.0%}" for name in most)
+    more = ", …" if len(gone) > len(most) else ""
+    some = int(np.any([*gone.values()], axis=0).sum())
+    return [
+        f"{len(gone)} columns have cells that are {how}, in {some:,} of {len(at):,} rows: {named}"
+        f"{more}. --details names the rows."
+    ]
 
 
 def _out_of_range(design: Design, dictionary: Dictionary, frame: pd.DataFrame) -> list[str]:

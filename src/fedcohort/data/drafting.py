@@ -329,6 +329,8 @@ def _about_survival(guess: Guess, outcome: Survival, names: list[str]) -> Guess:
         return Guess(Variable(name, "time", unit=unit, missing=guess.variable.missing), (note,))
     if name == outcome.event:
         note = "1 where the event was seen, 0 where not"
+        if guess.variable.coded or guess.variable.type == "text":
+            note = f"it holds text; recode it: {note}"
         return Guess(Variable(name, "event", missing=guess.variable.missing), (note,))
     late = hints.too_late(name, outcome, names)
     return guess.noting(f"{late}?", feature=False) if late else guess

@@ -108,7 +108,10 @@ def simulate(
     ------
     DataError : no sites, a missing column, an impossible time or event; rows are named by
         number, never by value.
+    SettingError : the outcome is no `fc.Survival`, `fc.Binary`, `fc.Category`, `fc.Continuous` or
+        `fc.Count`.
     """
+    _check_outcome(outcome)
     known = _dictionary(dictionary)
     found = _found(frames, sites, known)
     if known is not None:
@@ -121,6 +124,20 @@ def simulate(
     checks.check_sheets(_sheets(found, sites, about), outcome, about, eventless=True)
     tables = found if sites is None else by_column(found[TABLE], sites, TABLE)
     return Cohort(tables, described, outcome, seed, drafted=known is None)
+
+
+def _check_outcome(given: Any) -> None:
+    if given is None or isinstance(given, Outcome):
+        return
+    names = [given] if isinstance(given, str) else given if isinstance(given, (tuple, list)) else []
+    named = [name for name in names if isinstance(name, str)]
+    if len(named) == 2:
+        said = f"fc.Survival({named[0]!r}, {named[1]!r})"
+    else:
+        y = repr(named[0]) if len(named) == 1 else "y"
+        kinds = ", ".join(f"fc.{kind}({y})" for kind in ("Binary", "Category", "Continuous"))
+        said = f"fc.Survival(time, event), {kinds} or fc.Count({y})"
+    raise SettingError(f"outcome is a {type(given).__name__}. Give {said}.")
 
 
 def _dictionary(given: str | Path | Mapping[str, Any] | Dictionary | None) -> Dictionary | None:

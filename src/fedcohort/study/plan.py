@@ -176,7 +176,7 @@ def check(doc: Document, base: Path, *, network: bool = False) -> Plan:
         seed=reader.whole(("seed",), 0, low=0),
         source=source,
         query=query,
-        exclude=_exclude(reader, task),
+        exclude=_exclude(reader, task, outcome),
         dictionary=reader.text(("data", "dictionary"), "") or None,
         outcome=outcome,
         site_column=column,
@@ -340,12 +340,13 @@ def _source(reader: Reader) -> tuple[str, str]:
     return source, query
 
 
-def _exclude(reader: Reader, task: str) -> tuple[str, ...]:
+def _exclude(reader: Reader, task: str, outcome: Outcome | None) -> tuple[str, ...]:
     """Return which rows to leave out, in the order of `REASONS`."""
     where: Where = ("data", "exclude")
     if reader.get(where) is None:
         return ()
-    known = REASONS if task == "survival" else REASONS[:1]
+    timed = task == "survival" or isinstance(outcome, Survival)
+    known = REASONS if timed else REASONS[:1]
     asked = reader.names(where, known)
     return tuple(reason for reason in known if reason in asked)
 

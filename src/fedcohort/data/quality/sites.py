@@ -111,7 +111,8 @@ def _mixed_rows(
         found.append(
             sheet.finding(
                 "mixed units",
-                f"column {v.name!r} may be in two units: {suspicion.text} apart from the rest",
+                f"column {v.name!r} may be in two units{_at(part)}: {suspicion.text} apart from "
+                f"the rest",
                 "Convert them, or leave them if they are right.",
                 broken,
                 column=v.name,
@@ -120,6 +121,11 @@ def _mixed_rows(
             )
         )
     return found
+
+
+def _at(part: SitePart) -> str:
+    """Return " at site 'x'"; nothing where sites are yet to be made."""
+    return "" if part.sheet.site is None else f" at {part.called}"
 
 
 def _mixed_sites(v: Variable, middles: list[_Middle], factors: units.Factors) -> list[Finding]:
