@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
+from numpy.testing import assert_allclose
 
 import fedcohort as fc
 from fedcohort.data.isolation import STEEPEST, isolation, rare
@@ -52,7 +53,7 @@ def refused(method, outcome, columns, monkeypatch, **settings):
     heard = listen(monkeypatch)
     frame = table().assign(**columns)
     others = ["died"] if outcome == "time" else []
-    others += [c for c in columns if c != outcome]
+    others += [c for c in columns if c not in (outcome, *others)]
     frame = frame[["site", "age", "marker", outcome, *others]]
     kinds = {name: {"type": "number"} for name in frame.columns[1:] if name != "ill"}
     if outcome == "ill":
@@ -161,7 +162,7 @@ def test_counts_are_those_by_hand_and_powers_stay_finite():
         origin=np.array([0.0, 0.0, 0.0, 1.0]),
         link="log",
         offset=True,
-        explained=True,
+        kinds=False,
     )
     assert told.odd.tolist() == [1, 1, 1, 1]
     assert told.away.tolist() == [1, 4, 4, 3]
@@ -190,7 +191,56 @@ def test_one_record_is_alone_from_nine_tenths_of_the_squares_on():
 def test_weights_of_any_size_give_finite_sums():
     data = LabelledTable(np.eye(4), np.arange(4.0), np.array([1.0, 1e200, 1e-200, 1e300]))
     site = Site("s", data, None, (0,))
-    told = isolation.run(
-        site, origin=np.r_[np.zeros(5), 1.0], link="", offset=False, explained=True
-    )
+    told = isolation.run(site, origin=np.r_[np.zeros(5), 1.0], link="", offset=False, kinds=False)
     assert np.isfinite(told.hold).all()
+
+
+#: Every exact fit of a yes/no outcome, with the settings under which it does so.
+OF_CLASSES = {
+    "logistic": {"l2": 0.01},
+    "logistic by ADMM": {"solver": "admm", "penalty": 0.01},
+    "glm": {},
+    "svm": {},
+    "mixed": {},
+}
+
+
+@pytest.mark.parametrize("fit", OF_CLASSES)
+@pytest.mark.parametrize("others", [1, 3])
+@pytest.mark.parametrize("turned", [False, True])
+def test_a_covariate_that_is_the_outcome_in_all_but_a_few_records_is_refused(
+    fit, others, turned, monkeypatch
+):
+    copy = (table()["ill"] == "yes").to_numpy() ^ np.isin(np.arange(N), np.arange(others) + 100)
+    copy = (~copy if turned else copy) * 1.0
+    said = refused(fit.split()[0], "ill", {"copy": copy}, monkeypatch, **OF_CLASSES[fit])
+    assert "'copy' and the outcome agree in" in said
+
+
+@pytest.mark.parametrize("fit", OF_CLASSES)
+def test_an_outcome_that_covariates_give_together_in_all_but_one_record_is_refused(
+    fit, monkeypatch
+):
+    ill, part = (table()["ill"] == "yes").to_numpy(float), np.sin(np.arange(N))
+    columns = {"part": part, "rest": ill - part + one(2.0, 0.0)}
+    said = refused(fit.split()[0], "ill", columns, monkeypatch, **OF_CLASSES[fit])
+    assert "told by other columns" in said
+
+
+def test_the_sums_of_a_first_round_told_the_one_patient_whose_covariate_is_not_the_outcome():
+    """What the refusal above is about: score and information at the model without covariates."""
+    frame = table()
+    y = (frame["ill"] == "yes").to_numpy(float)
+    x = frame[["age", "marker"]].to_numpy(float)
+    copy = np.where(np.arange(N) == 100, 1 - y, y)
+    z = np.column_stack([np.ones(N), x, copy])
+    products, score = z.T @ z, z.T @ y
+    apart = products[3] - score
+    assert_allclose(apart[1:3] / apart[0], x[100])
+
+
+@pytest.mark.parametrize(("events", "kept"), [(2, "deaths"), (N - 2, "censored records")])
+def test_deaths_or_censored_records_of_few_are_refused(events, kept, monkeypatch):
+    columns = {"died": (np.arange(N) < events) * 1.0}
+    said = refused("cox", "time", columns, monkeypatch)
+    assert f"fewer than 5 {kept} at all sites together" in said

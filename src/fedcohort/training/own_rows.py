@@ -11,7 +11,8 @@ site's rows. With m = `min_cell`, it tells nothing but the reason where
                 k (k + 3)/2, each of which they could tell: one value, or one pattern
     crossed     1 to m − 1 rows have one pair of values of two such covariates; of sums alone
     alone       one row has nearly all of the squares of a column about its median
-    near        a column is told by others in all but few rows (`data.differences`)
+    near        a covariate, or the outcome, is told by others of them in all but few rows
+                (`data.differences`)
 
 A covariate that does not vary is none of these: a penalty leaves it out.
 """
@@ -74,8 +75,9 @@ def hidden(
     small = kinds and patterned and not crossed and _few(pattern, kind, least)
     pairs = [(i, j) for i in two for j in two if i < j and _few(places[i], places[j], least)]
     near = nobody.copy()
-    if len(varied) > 1:
-        near[varied] = own_differences(x[:, varied], least)
+    if len(varied):
+        told_by = np.column_stack([x[:, varied], y])
+        near[varied] = own_differences(told_by, least)[:-1]
     tried = (
         Hidden(RARE, (apart > 0) & (apart < least)),
         Hidden(CELLS, _marked(nobody, [(i,) for i in cells] if crossed or patterned else [])),
@@ -90,6 +92,7 @@ def hidden(
 def why(found: Hidden, names: tuple[str, ...], least: int) -> str:
     """Say why a site tells nothing, and what helps."""
     blame = quoted([n for n, b in zip(names, found.blame.tolist(), strict=True) if b])
+    also = " and the outcome" if found.blame.sum() == 1 else ""
     return {
         FEW: f"fewer than {least} rows more than coefficients (min_cell); join it with another",
         KINDS: f"fewer than {least} rows of one kind of outcome (min_cell); join it with another",
@@ -101,8 +104,8 @@ def why(found: Hidden, names: tuple[str, ...], least: int) -> str:
         f"one, or join rare levels (pool_levels)",
         ALONE: f"one row is so far from the others in {blame or 'the outcome'} that sums tell "
         f"it; correct it, or cut the column to a limit (winsorise)",
-        NEAR: f"{blame}: one is told by the others but for fewer than {least} rows (min_cell); "
-        f"drop one",
+        NEAR: f"{blame}{also}: one is told by the others but for fewer than {least} rows "
+        f"(min_cell); drop one",
     }[int(found.reason)]
 
 

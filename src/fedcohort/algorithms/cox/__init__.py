@@ -9,7 +9,7 @@ from fedcohort.algorithms.cox.own_steps import STEPS as OWN_STEPS
 from fedcohort.algorithms.cox.program import fit
 from fedcohort.algorithms.cox.settings import CoxSettings
 from fedcohort.algorithms.cox.steps import STEPS as COX_STEPS
-from fedcohort.data import timegrid
+from fedcohort.data import exact, timegrid
 from fedcohort.protocol import Method, Step, Task
 
 _ONCE = (
@@ -32,25 +32,25 @@ _STRATA = " Strata: records and deaths of each; what is by time is by time in ea
 
 def reveals_with(config: CoxSettings) -> str:
     """Say in plain words what leaves a site with these settings."""
-    stratified, exact = config.baseline == "stratified", config.time_grid == "exact"
+    stratified, gathered = config.baseline == "stratified", config.time_grid == "exact"
     rounds = _STRATIFIED if stratified else _SHARED
-    moved = not (stratified or exact)
+    moved = not (stratified or gathered)
     return (
         _ONCE
         + rounds
         + _GRID * moved
         + _AUTO * (config.penalty == "auto")
-        + _EXACT * exact
+        + _EXACT * gathered
         + _STRATA * bool(config.strata)
     )
 
 
 def asks(config: CoxSettings) -> Iterator[Step[..., Any]]:
     """Yield the steps that a fit with these settings can ask for."""
-    exact, stratified = config.time_grid == "exact", config.baseline == "stratified"
+    gathered, stratified = config.time_grid == "exact", config.baseline == "stratified"
     lasso = config.given[0] > 0
-    if not exact:
-        yield from (steps.isolation, steps.differences)
+    if not gathered:
+        yield from exact.STEPS
     yield from (steps.totals, steps.deaths, steps.risk_weights)
     if config.strata:
         yield steps.stratum_sizes
@@ -58,7 +58,7 @@ def asks(config: CoxSettings) -> Iterator[Step[..., Any]]:
         yield from (own_steps.own_likelihood, own_steps.own_hazard)
     else:
         yield from (steps.expected_deaths, steps.risk_moments)
-        if not (exact or lasso):
+        if not (gathered or lasso):
             yield from (own_steps.own_moved, own_steps.own_gap)
     if config.ph_check != "none" and not lasso:
         yield own_steps.own_trend if stratified else steps.trend_moments
@@ -72,7 +72,7 @@ def bounds(config: CoxSettings, task: Task) -> Mapping[str, Collection[Any]]:
     return {
         "ties": (config.ties,),
         "link": ("log",),
-        "explained": (False,),
+        "kinds": (True,),
         "folds": range(1, config.n_folds + 1),
         "without": range(config.n_folds),
     }

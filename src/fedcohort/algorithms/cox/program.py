@@ -23,8 +23,8 @@ under each site's own risk sets, which sites know at exact times as well as on t
 A site's own deaths are a sample of those between which its patients leave, so that (1) is right on
 average where sites are alike, and to first order where one site has all records.
 
-Revealed, only as sums over all sites: over several, but on the grid "exact", `data.isolation` once,
-and `data.differences` of columns that others nearly give; `Totals` and `Deaths` once; `RiskWeights`
+Revealed, only as sums over all sites: over several, but on the grid "exact", what `data.exact`
+asks; `Totals` and `Deaths` once; `RiskWeights`
 (T,) and `Expected` (p, p) every round; `RiskMoments` (T, p) and `TrendMoments` (p + 2 p²) once; the
 second moment r x xᵀ by time never; on a grid `Moved` and `Gap` (p,) once. Stratified: `Totals` and
 `Deaths` once, `OwnLikelihood` (1 + p + p²) every round, `OwnTrend` (p + 2 p²) and `RiskWeights`
@@ -73,8 +73,7 @@ from fedcohort.algorithms.cox.model import CoxModel
 from fedcohort.algorithms.cox.settings import CoxSettings
 from fedcohort.algorithms.cox.steps import Totals, deaths, totals
 from fedcohort.arrays import Array
-from fedcohort.data.differences import check_differences
-from fedcohort.data.isolation import check_columns_apart
+from fedcohort.data.exact import Exact, begin
 from fedcohort.numerics import proportional
 from fedcohort.numerics.proportional import Trend
 from fedcohort.numerics.scaling import scale_of
@@ -103,7 +102,8 @@ def fit(fed: Federation, config: CoxSettings, task: Task) -> CoxModel:
     Raises
     ------
     DataError : no covariates, no records, or no deaths; or an offset that is far too large.
-    NothingToLearn : a column, weights or an offset single out records (`data.isolation`).
+    NothingToLearn : a column, weights or an offset single out records, or few died, or are
+        censored (`data.exact`).
     SettingError : patients enter late, and the grid would let sums show a few of them; or a
         stratum has too few records or deaths for a grid of its own.
     SiteUnavailable : a site left during the fit.
@@ -114,17 +114,16 @@ def fit(fed: Federation, config: CoxSettings, task: Task) -> CoxModel:
     names = task.features[:-1] if task.offset else task.features
     if not names:
         raise DataError("there are no covariates; name at least one column besides the outcome.")
-    columns = None
-    if config.time_grid != "exact":
-        fed, columns = check_columns_apart(fed, task, "log", outcome=False)
-    total = fed.sum(totals, offset=task.offset)
+    exact = config.time_grid == "exact"
+    sites = None if exact else begin(fed, task, "event", "log")
+    total = (fed if sites is None else sites).sum(totals, offset=task.offset)
     if not total.rows:
         raise NothingToLearn(
             f"the {len(fed.answered)} sites hold no records; check their selection."
         )
-    fed = fed.only(fed.answered).awaiting()
+    sites = sites or Exact.of(fed, task, None)
+    fed = sites.fed
     p = len(names)
-    exact = config.time_grid == "exact"
     cell = least_cell(config, task.min_cell, p)
     grid = grids(fed, config, task.strata, cell)
     ground = survey(fed, total, grid, cell, task.min_cell, p)
@@ -146,13 +145,8 @@ def fit(fed: Federation, config: CoxSettings, task: Task) -> CoxModel:
     gap = np.zeros(0)
 
     def look(begun: Climb[Here]) -> None:
-        if columns is None:
-            return
         scale = ground.scale
-        inner, centre = begun.part * np.outer(scale, scale), ground.centre[:p]
-        check_differences(
-            fed, names, inner, centre, columns, least=task.min_cell, offset=task.offset
-        )
+        sites.related(begun.part * np.outer(scale, scale), ground.centre[:p])
 
     if config.baseline == "shared":
         one = SharedBaseline(fed, ground, config.ties)

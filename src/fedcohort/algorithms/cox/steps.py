@@ -13,8 +13,7 @@ import numpy as np
 
 from fedcohort.algorithms.cox.placing import SurvivalSite, placed, weights
 from fedcohort.arrays import Array
-from fedcohort.data.differences import differences
-from fedcohort.data.isolation import isolation
+from fedcohort.data import exact
 from fedcohort.data.words import rows
 from fedcohort.numerics.proportional import over_records
 from fedcohort.numerics.strata import laid
@@ -230,8 +229,7 @@ def trend_moments(
 
 
 STEPS = (
-    isolation,
-    differences,
+    *exact.STEPS,
     totals,
     stratum_sizes,
     deaths,

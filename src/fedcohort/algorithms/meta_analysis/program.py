@@ -130,6 +130,7 @@ def model_of(config: MetaSettings, task: Task) -> tuple[str, str]:
 def why(reply: OwnFit, family: str, names: tuple[str, ...], least: int) -> str:
     """Say why a site gave no coefficients, and what helps."""
     blame = quoted([n for n, b in zip(names, reply.blame.tolist(), strict=True) if b])
+    also = " and the outcome" if reply.blame.sum() == 1 else ""
     kinds = {"cox": "events", "binomial": "records of one class", "poisson": "counts above 0"}
     return {
         sitefit.FEW_RECORDS: f"fewer than {least} records more than coefficients (min_cell); "
@@ -150,7 +151,7 @@ def why(reply: OwnFit, family: str, names: tuple[str, ...], least: int) -> str:
         f"another",
         cells.ALONE: f"one record is so far from the others in {blame or 'the outcome'} that "
         f"coefficients tell it; correct it, cut the column to a limit (winsorise), or drop it",
-        cells.NEAR: f"{blame}: one is told by the others but for fewer than {least} records "
+        cells.NEAR: f"{blame}{also}: one is told by the others but for fewer than {least} records "
         f"(min_cell), and coefficients tell those; drop one",
         cells.HEAVY: f"weights or offset let fewer than {least} records (min_cell) count for "
         f"nearly all, or otherwise than the rest; leave them out, or join the site with another",

@@ -64,7 +64,7 @@ def bounds(config: PersonalSettings, task: Task) -> Mapping[str, Collection[Any]
         "plan": (plan.text,),
         "rounds": (config.rounds,),
         "link": (LINKS[model],),
-        "explained": (model == "linear",),
+        "kinds": (model != "linear",),
         "held_out": (False,),
         "draw": (-1,),
         **config.own_bounds((config.way_of(task.features, plan),), config.rounds),

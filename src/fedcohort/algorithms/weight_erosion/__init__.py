@@ -27,7 +27,7 @@ def bounds(config: ErosionSettings, task: Task) -> Mapping[str, Collection[Any]]
         "past": range(config.rounds),
         "user": (config.user,) if config.user else (),
         "link": (LINKS[model],),
-        "explained": (model == "linear",),
+        "kinds": (model != "linear",),
     }
 
 
