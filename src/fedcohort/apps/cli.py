@@ -17,6 +17,7 @@ import typer
 
 from fedcohort.apps import auditing, coordinator_app, data_app, network_app, node_service
 from fedcohort.protocol.errors import DataError, FedcohortError, InputError
+from fedcohort.runtime import interrupts
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -268,7 +269,8 @@ def main() -> None:
     debug = "--debug" in sys.argv
     said = "stopped; run the same command with --resume to go on."
     try:
-        code = app(standalone_mode=False)
+        with interrupts.kept():
+            code = app(standalone_mode=False)
     except (KeyboardInterrupt, typer.Abort):
         code = STOPPED
     except Exception as error:
