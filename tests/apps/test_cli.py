@@ -18,7 +18,7 @@ import typer
 
 import fedcohort
 import in_process
-from command_line import COMMAND, without_times
+from command_line import COMMAND, running, without_times
 from fedcohort.apps import catalogue
 from fedcohort.apps.cli import app
 from fedcohort.data import sources
@@ -300,32 +300,42 @@ def gone(group: int, patience: float = 5.0) -> bool:
     return False
 
 
-def test_ctrl_c_ends_the_workers_says_how_to_go_on_and_leaves_a_resumable_run(finished, tmp_path):
+@pytest.mark.parametrize("when", ["as workers start", "under way"])
+def test_ctrl_c_ends_the_workers_says_how_to_go_on_and_leaves_a_resumable_run(
+    finished, tmp_path, when
+):
     (tmp_path / "s.yaml").write_text(STUDY)
-    process = subprocess.Popen(
-        [*COMMAND, "run", "s.yaml", "--out", "out", "--workers", "2"],
-        cwd=tmp_path, start_new_session=True,
-        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
-    try:
+    with running(tmp_path, "--workers", "2") as process:
         began = time.monotonic()
-        while not under_way(tmp_path / "out" / ".work", 1):
+        while not (under_way(tmp_path / "out" / ".work", 1) if when == "under way" else
+                   len(starting(process.pid)) == 2):  # fmt: skip
             assert time.monotonic() - began < 60
             assert process.poll() is None, "finished before it could be stopped"
             time.sleep(0.001)
+        if when != "under way":
+            assert all(deaf(pid) for pid in starting(process.pid))
         os.killpg(process.pid, signal.SIGINT)
-        _, said = process.communicate(timeout=30)
+        _, said = process.communicate(timeout=60)
         assert gone(process.pid), "a worker is still there"
-    finally:
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
     assert process.returncode == 130
-    assert "--resume" in said
+    assert said.endswith("stopped; run the same command with --resume to go on.\n")
     assert "Traceback" not in said
     done = cli("run", "s.yaml", "--out", "out", "--workers", 1, "--resume", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert without_times(tmp_path / "out") == without_times(finished[0] / "out")
+
+
+def starting(pid: int) -> list[int]:
+    """Return the worker processes of a run."""
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return [int(c) for c in children if b"spawn_main" in Path(f"/proc/{c}/cmdline").read_bytes()]
+
+
+def deaf(pid: int) -> bool:
+    """Whether Ctrl-C does not end a process: blocked from its start, ignored later."""
+    status = Path(f"/proc/{pid}/status").read_text().splitlines()
+    masks = (int(line.split()[1], 16) for line in status if line.startswith(("SigBlk", "SigIgn")))
+    return any(mask >> (signal.SIGINT - 1) & 1 for mask in masks)
 
 
 def test_a_failed_arm_is_named_with_its_reason_and_the_others_are_kept(tmp_path):

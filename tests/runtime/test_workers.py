@@ -20,6 +20,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import toys
+from command_line import interruptible
 from fedcohort.arrays import Array
 from fedcohort.protocol import Site, SiteFailed, SiteUnavailable, gathered, message, summed
 from fedcohort.protocol.arguments import Arguments
@@ -290,7 +291,7 @@ def started(folder: Path) -> tuple[subprocess.Popen[str], list[int]]:
     process = subprocess.Popen(
         [sys.executable, str(script), str(folder)], text=True, start_new_session=True,
         stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        env={**os.environ, "PYTHONPATH": paths},
+        env={**os.environ, "PYTHONPATH": paths}, preexec_fn=interruptible,
     )  # fmt: skip
     assert process.stdout is not None
     return process, [int(pid) for pid in process.stdout.readline().split()]

@@ -25,6 +25,7 @@ from fedcohort.apps import (
     plain_help,
 )
 from fedcohort.protocol.errors import DataError, FedcohortError, InputError
+from fedcohort.runtime import interrupts
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -301,7 +302,8 @@ def main() -> None:
     debug = "--debug" in sys.argv
     said = "stopped; run the same command with --resume to go on."
     try:
-        code = app(standalone_mode=False)
+        with interrupts.kept():
+            code = app(standalone_mode=False)
     except (KeyboardInterrupt, typer.Abort):
         code = STOPPED
     except Exception as error:

@@ -15,14 +15,13 @@ that whatever lies in shared memory is read by then.
 
 from __future__ import annotations
 
-import contextlib
 import multiprocessing
 import os
 import signal
 import threading
 import time
 import warnings
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from multiprocessing.connection import Connection, Pipe
 from typing import Any, cast
 
@@ -41,6 +40,7 @@ from fedcohort.protocol.errors import (
 from fedcohort.protocol.federation import View
 from fedcohort.protocol.host import Call
 from fedcohort.protocol.updates import Fit, Form
+from fedcohort.runtime import interrupts
 from fedcohort.runtime.arena import Arena, Laid, unpack
 from fedcohort.runtime.calls import TEXT, refusal_of
 from fedcohort.runtime.intake import Intake, Part
@@ -88,7 +88,7 @@ class Team:
             with warnings.catch_warnings():
                 # Threads of this process are not in its forks, which use none of theirs.
                 warnings.simplefilter("ignore", DeprecationWarning)
-                with _later(signal.SIGINT):
+                with interrupts.later():
                     process.start()
             its.close()
             self._lines.append(mine)
@@ -241,16 +241,6 @@ def _error_of(meta: Mapping[str, Any]) -> FedcohortError:
     return error
 
 
-@contextlib.contextmanager
-def _later(number: signal.Signals) -> Generator[None]:
-    """Let a signal wait: a process forked meanwhile can decide what it does with it."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {number})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
 # in a worker process ------------------------------------------------------------------
 
 
@@ -264,8 +254,7 @@ def _serve(
     parent: int,
 ) -> None:
     """Answer calls until the parent closes the line, or ends."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+    interrupts.ignored()
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     for other in others:  # the parent's ends, by which a line would never be closed
         other.close()

@@ -11,7 +11,6 @@ import multiprocessing
 import os
 import queue
 import shutil
-import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -23,6 +22,7 @@ from typing import Any
 
 import fedcohort
 from fedcohort.protocol import FedcohortError, NotSupported, StudyError, registry
+from fedcohort.runtime import interrupts
 from fedcohort.study import carbon, cluster_umap, results
 from fedcohort.study.cells import Cell, Workshop, cells_of, write_text
 from fedcohort.study.layout import Table
@@ -223,8 +223,9 @@ def _do(shop: Workshop, table: Table, cells: list[Cell], workers: int, out: Path
     news: Any = context.Queue()
     given = (shop.plan, table, str(out), shop.debug, shop.runtime, spare, news)
     pool = ProcessPoolExecutor(min(workers, len(cells)), context, _start, given)
-    waiting: dict[Future[None], Cell] = {pool.submit(_work, cell): cell for cell in cells}
     try:
+        with interrupts.later():  # a worker's start is no place for a traceback
+            waiting: dict[Future[None], Cell] = {pool.submit(_work, cell): cell for cell in cells}
         while waiting:
             ended, _ = wait(waiting, timeout=0.2, return_when=FIRST_COMPLETED)
             yield from _drain(news)
@@ -280,7 +281,7 @@ def _start(
 ) -> None:
     """Set a worker up with a study; one thread each, since the cells are the parallelism."""
     global _shop, _news
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    interrupts.ignored()
     threading.Thread(target=_leave_with_parent, daemon=True).start()
     for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
         os.environ[name] = "1"
