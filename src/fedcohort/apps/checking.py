@@ -276,7 +276,7 @@ def _rows_are_lines(path: Path, n_rows: int) -> bool:
 
     It is not where cells hold line ends, or where there are empty lines, which are no rows.
     """
-    if path.suffix.lower() not in (".csv", ".txt") or not path.is_file():
+    if path.suffix.lower() not in (".csv", ".tsv", ".txt") or not path.is_file():
         return False
     lines, last = 0, b"\n"
     with path.open("rb") as file:

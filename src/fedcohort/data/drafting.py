@@ -26,8 +26,10 @@ import pandas as pd
 from fedcohort.arrays import Array
 from fedcohort.data import hints
 from fedcohort.data.canonical import plain
+from fedcohort.data.decimals import looks_like_number
 from fedcohort.data.dictionary import Dictionary, Variable, sorted_levels
 from fedcohort.data.outcome import Binary, Category, Outcome, Survival
+from fedcohort.data.quality.cells import is_nearly_number
 from fedcohort.data.words import level_text
 from fedcohort.protocol.errors import DataError
 
@@ -275,10 +277,19 @@ def _text(name: str, filled: pd.Series, distinct: float) -> Guess:
     """Infer a variable from texts, some of which may be numbers."""
     counts = filled.astype(str).value_counts()
     texts = [str(t) for t in counts.index]
-    numeric = {t: float(v) for t in texts if (v := pd.to_numeric(t, errors="coerce")) == v}
+    read = {t: float(v) for t in texts if (v := pd.to_numeric(t, errors="coerce")) == v}
+    numeric = {t: v for t, v in read.items() if np.isfinite(v)}
     padded = any(re.fullmatch("0[0-9]+", t) for t in texts)
-    share = counts[list(numeric)].sum() / counts.sum() if numeric else 0.0
-    if len(numeric) > 2 and not padded and np.isfinite(list(numeric.values())).all():
+    nearly = [t for t in texts if t not in numeric and (t in read or is_nearly_number(t))]
+    share = counts[[*numeric, *nearly]].sum() / counts.sum() if numeric or nearly else 0.0
+    if nearly and len(numeric) <= 2 and not padded and share >= MOSTLY:
+        guess = Guess(Variable(name, "number", unit=hints.unit(name)))
+        commas = all(looks_like_number(t) for t in nearly)
+        return guess.noting(
+            "do its commas mark decimals or thousands? write decimals with a point" if commas
+            else "few cells hold a number; fedcohort data check names the rows of the others"
+        )  # fmt: skip
+    if len(numeric) > 2 and not padded:
         spoken = [t for t in texts if t not in numeric]
         known = all(t.lower() in _WORDS for t in spoken)
         if known or share >= MOSTLY:
