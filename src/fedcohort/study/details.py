@@ -29,7 +29,7 @@ from fedcohort.data.targets import survival_of
 from fedcohort.metrics import over_time, permutation
 from fedcohort.metrics.brier import evaluation_times
 from fedcohort.metrics.intervals import percentile_interval
-from fedcohort.metrics.kaplan_meier import group_leavers, round_times, shown_at_risk, shown_curve
+from fedcohort.metrics.kaplan_meier import Groups, group_leavers, round_times, shown_groups
 from fedcohort.metrics.log_rank import log_rank
 from fedcohort.metrics.resampled import multiplicities
 from fedcohort.metrics.risk_groups import risk_groups
@@ -135,22 +135,31 @@ def _groups(blind: Ranked, group: Array, k: int, names: Array, min_cell: int) ->
     """Return one row for groups numbered from 0, `names` among the k that were asked for."""
     n = np.bincount(group)
     events = shown_parts(np.bincount(group, blind.event).astype(int), min_cell, n)
-    events = events if None not in events else [None] * len(events)
-    at = round_times(0.0, float(blind.time.max()), AT_RISK)
-    at, left = shown_at_risk(group, blind.time, at, min_cell, blind.event)
-    shown_groups: list[Row] = []
+    found = shown_groups(group, blind.time, blind.event, min_cell, AT_RISK)
+    if None in events or not found.events_told:
+        events = [None] * len(events)
+    shown: list[Row] = []
     for g, name in enumerate(names):
-        time, event = blind.time[group == g], blind.event[group == g]
-        curve = np.stack(shown_curve(time, event, min_cell), axis=1).tolist()
-        shown_groups.append(
+        curve = np.stack(found.curves[g], axis=1).tolist()
+        shown.append(
             {"group": int(name), "label": LABELS[k][name], "n": int(n[g]), "events": events[g]}
             | {"curve": [[v if math.isfinite(v) else None for v in point] for point in curve]}
-            | {"at_risk": [[float(t), int(m)] for t, m in zip(at, left[:, g], strict=True)]}
+            | at_risk(found, g)
         )
     grid = np.unique(blind.time)
     test = log_rank(group_leavers(group, len(names), blind.time, blind.event, grid))
     numbers = {"chi2": test.chi2, "df": test.df, "p": test.p}
-    return {"groups": shown_groups, "log_rank": plain(numbers)}
+    return {"groups": shown, "log_rank": plain(numbers)}
+
+
+def at_risk(found: Groups, g: int) -> Row:
+    """Return a group's numbers at risk: exact ones, and about how many at every round time."""
+    exact = zip(found.at, found.numbers[:, g], strict=True)
+    about = zip(found.times, found.about[:, g], strict=True)
+    return {
+        "at_risk": [[float(t), int(n)] for t, n in exact],
+        "about": [[float(t), round(n)] for t, n in about if math.isfinite(n)],
+    }
 
 
 # values -------------------------------------------------------------------------------

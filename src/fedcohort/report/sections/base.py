@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from fedcohort.report import words
 from fedcohort.report.charts import theme
-from fedcohort.report.markup import Child, Markup, h
+from fedcohort.report.markup import Child, Markup, h, join
 from fedcohort.report.run import Arm, Run
+from fedcohort.report.verdict import leading
 
 
 @dataclass(frozen=True)
@@ -57,3 +59,24 @@ def follow_up(run: Run) -> str:
 def more(summary: str, *body: Child) -> Markup:
     """Return details that open on a click, without a script."""
     return h("details", h("summary", summary), *body)
+
+
+def leading_open(run: Run, drawn: Sequence[tuple[Arm, Markup]], kept: int = 1) -> Markup:
+    """Return blocks of arms: the first of the arm that the page leads with, and the rest folded.
+
+    Parameters
+    ----------
+    drawn : blocks in the order of the page, several of an arm one after the other.
+    kept : how many blocks of the leading arm stay open.
+    """
+    lead = leading(run)
+    arms = list({arm.name: arm for arm, _ in drawn}.values())
+    first = next((a for a in arms if lead is not None and a.name == lead.name), arms[0])
+    own = [block for arm, block in drawn if arm.name == first.name]
+    others = [block for arm, block in drawn if arm.name != first.name]
+    named = words.listed([f"“{a.title}”" for a in arms if a.name != first.name])
+    return join(
+        *own[:kept],
+        more(f"More of “{first.title}”", *own[kept:]) if own[kept:] else None,
+        more(f"The same for {named}", *others) if others else None,
+    )

@@ -37,8 +37,7 @@ def section(run: Run) -> Section | None:
         "Survival had no part in making the groups, so that the log-rank test is a fair one. A "
         "small p says that not all groups are alike, not which differ, nor that they tell more "
         "than the features that they were made of. So that no single patient shows, a curve ends "
-        "while several are still followed, and numbers at risk are given only at times at which "
-        "none tells of few.",
+        "while several are still followed, and most numbers at risk are about right and not exact.",
         h("div", first, _numbers(run, fits), more("The other arms", *rest) if rest else None),
     )  # fmt: skip
 
@@ -78,7 +77,7 @@ def _figure(run: Run, alike: Sequence[Sequence[Fit]], part: int) -> Markup:
         for same in alike
         if len(same) > 1
     ]
-    keys = ("cluster", "time", "survival", "low", "high", "at_risk")
+    keys = ("cluster", "time", "survival", "low", "high", "at_risk", "about")
     data = [
         {"setting": fit[1]} | {k: r.get(k) for k in keys}
         for fit in fits
@@ -113,6 +112,7 @@ def _series(found: Sequence[Row], cluster: int, panel: str) -> charts.Series:
         at_risk=[
             (number(r["time"]), int(r["at_risk"])) for r in mine if r.get("at_risk") is not None
         ],
+        about=[(number(r["time"]), int(r["about"])) for r in mine if r.get("about") is not None],
     )
 
 

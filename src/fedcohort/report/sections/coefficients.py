@@ -10,7 +10,7 @@ from fedcohort.report import charts, words
 from fedcohort.report.charts.scales import Domain, around
 from fedcohort.report.markup import Markup, h, table
 from fedcohort.report.run import Arm, Run
-from fedcohort.report.sections.base import Section
+from fedcohort.report.sections.base import Section, leading_open, more
 from fedcohort.report.sections.parameters import level_of, parameters
 from fedcohort.report.words import effect, fixed, number, ratio
 
@@ -48,7 +48,7 @@ _CONSTANTS = ("intercept", "(intercept)", "(Intercept)")
 
 def section(run: Run) -> Section | None:
     """Return a forest plot and a table for each arm that has coefficients."""
-    blocks = [b for arm in run.arms if (b := _block(run, arm)) is not None]
+    blocks = [(arm, b) for arm in run.arms if (b := _block(run, arm)) is not None]
     if not blocks:
         return None
     kinds = dict.fromkeys(_kind(c) for c in run.rows("coefficients"))
@@ -65,7 +65,7 @@ def section(run: Run) -> Section | None:
     goes = "outcome" if run.task == "regression" else "risk"
     return Section(
         "coefficients", "Coefficients", f"Which covariates go with the {goes}?",
-        f"{what}{bars} An association is not yet a cause.", h("div", blocks),
+        f"{what}{bars} An association is not yet a cause.", h("div", leading_open(run, blocks)),
     )  # fmt: skip
 
 
@@ -130,7 +130,10 @@ def _block(run: Run, arm: Arm) -> Markup | None:
     ]
     level = level_of(arm)
     rest = [_between(first, kind), parameters(run, arm, fits[0], level)]
-    return h("div", *figures, _table(first, spread, kind, level), *rest, class_="forest")
+    numbers = [*figures[1:], _table(first, spread, kind, level), *rest]
+    if len(first) > charts.MOST_ROWS:
+        numbers = [more(f"All {words.of(len(first), 'row')}, and the rest of the model", *numbers)]
+    return h("div", figures[0], *numbers, class_="forest")
 
 
 def _kind(c: Row) -> str:

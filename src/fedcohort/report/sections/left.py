@@ -8,7 +8,7 @@ from fedcohort.report import words
 from fedcohort.report.disclosure import Sent, description, federated, natural, phases, sent
 from fedcohort.report.markup import Markup, h, p, table
 from fedcohort.report.run import Arm, Run
-from fedcohort.report.sections.base import Section, key, more
+from fedcohort.report.sections.base import Section, key, leading_open, more
 
 
 def section(run: Run) -> Section | None:
@@ -31,7 +31,7 @@ def section(run: Run) -> Section | None:
         "What left",
         "What left each hospital?",
         intro,
-        h("div", *(_arm(a, lines) for a in arms), _sites(arms, lines), _bounds(run)),
+        h("div", _arms(run, arms, lines), _sites(arms, lines), _bounds(run)),
     )
 
 
@@ -64,6 +64,11 @@ def _badge(verb: str, *, masked: bool = False) -> Markup:
         text = "masked: only the sum" if masked else "only the sum"
         return h("span", text, class_="badge masked" if masked else "badge")
     return h("span", "visible to the coordinator", class_="badge seen")
+
+
+def _arms(run: Run, arms: Sequence[Arm], lines: Sequence[Sent]) -> Markup:
+    """Return every arm's steps: the leading arm's open, the others' folded."""
+    return leading_open(run, [(a, _arm(a, lines)) for a in arms])
 
 
 def _arm(arm: Arm, lines: Sequence[Sent]) -> Markup:

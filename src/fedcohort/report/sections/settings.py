@@ -34,8 +34,9 @@ def settings(run: Run) -> Section | None:
         h("div", (b for b in blocks if b), class_="columns"),
         more(f"The {len(features)} features", p(", ".join(features))) if features else None,
         _dropped(run),
-        h("h3", "Each arm", class_="block") if run.arms else None,
-        h("div", (_arm(run, a) for a in run.arms), class_="columns"),
+        more("Each arm", h("div", (_arm(run, a) for a in run.arms), class_="columns"))
+        if run.arms
+        else None,
         _tuning(run),
         _cards(run),
     )

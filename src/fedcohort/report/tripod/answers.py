@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from fedcohort.report import words
+from fedcohort.report import counted, words
 from fedcohort.report.run import Run
 
 
@@ -125,24 +125,27 @@ def size(run: Run) -> str | None:
 
 def missing(run: Run) -> str | None:
     """Item 11, missing data."""
-    by_name = {
-        str(v["name"]): v.get("missing")
-        for v in run.mapping("cohort").get("variables") or ()
-        if v.get("site") is None
-    }
+    found = counted.holes(run.mapping("cohort").get("variables") or ())
     methods = {str(m) for a in run.arms if (m := a.settings.get("impute"))}
-    if not (by_name and methods):
+    if not (found.columns and methods):
         return None
-    # A number of missing values is hidden only where some site has few of them, not none.
-    holes = sum(n is None or n > 0 for n in by_name.values())
     left_out = eligible(run)
     how = words.listed([words.spaced(m) for m in sorted(methods)])
     how += "" if methods == {"none"} else ", fitted on training rows only"
     return (
-        f"{holes} of {words.of(len(by_name), 'column')} have missing values (Table 1); imputation: "
-        f"{how}."
+        f"{_holes(found)} (Table 1); imputation: {how}."
         f"{f' Left out: {left_out}' if left_out else ' No row was left out.'}"
     )
+
+
+def _holes(found: counted.Holes) -> str:
+    """Return how many columns have missing values, and of how many that is hidden."""
+    columns = words.of(found.columns, "column")
+    if found.hidden == found.columns:
+        return f"How many values are missing is hidden in all of {columns}"
+    said = f"{found.some} of {columns} have missing values"
+    more = f"{found.hidden}{' more' if found.some else ''}"
+    return f"{said}; for {more} the count is hidden" if found.hidden else said
 
 
 def partition(run: Run) -> str | None:
