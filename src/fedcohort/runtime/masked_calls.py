@@ -7,8 +7,8 @@
 
 A call that is masked is a request as any other, whose `masked` holds {"asked", "post", "floats",
 "held"}: what `secure.messages` calls so; the fields that sites shall widen to real numbers, since
-another site tells real ones; and of a step that reads a state the members that are asked with one. Each `body` is a message of `secure.messages` too; of "keys", it is
-{"epoch", "slots"}.
+another site tells real ones; and of a step that reads a state the members that are asked with one.
+Each `body` is a message of `secure.messages` too; of "keys", it is {"epoch", "slots"}.
 
 `settled` of a part names the sites for which this call was revealed before; null if it was not. It
 can be revealed again for just those.
