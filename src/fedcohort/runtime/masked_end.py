@@ -196,28 +196,50 @@ class MaskedEnd:
         """Refuse a masked call before its step is run, where the keys for it are not here."""
         self._member(part.asked.epoch)
 
-    def check_alike(self, request: Request, part: Part, apart: Collection[str]) -> None:
+    def check_alike(
+        self, request: Request, part: Part, apart: Collection[str], *, reads: bool = False
+    ) -> None:
         """Refuse a call that is asked otherwise than of the other sites, before its step is run.
 
         Parameters
         ----------
         apart : arguments that may differ (`Step.apart`).
+        reads : whether the step reads a state. A site without one may tell nothing, so that fewer
+            than `FEWEST` sites with a state would tell of each other.
 
         Raises
         ------
         Refused : "secure".
         """
         asked = part.asked
+        if reads:
+            self._check_held(request, part)
         if asked.digest != question_of(request.history, request.call):
             raise Refused("secure", f"site {self._site!r}: the sum is for another call than asked.")
         seen = None if request.view is None else request.view.mark
-        about = about_of(request.step, seen, request.round, request.parcel, apart)
+        about = about_of(request.step, seen, request.round, request.parcel, apart, part.held)
         if asked.about != about:
             raise Refused(
                 "secure",
                 f"site {self._site!r} is asked {request.step:.62} otherwise than the other sites, "
                 f"and would be alone in the sum. Between sites only what the step names as apart "
                 f"may differ.",
+            )
+
+    def _check_held(self, request: Request, part: Part) -> None:
+        """Hold who is asked with a state against this site's own request, and against `FEWEST`."""
+        held = set(part.held) & set(part.asked.members)
+        if (self._site in held) != (request.base is not None):
+            raise Refused(
+                "secure",
+                f"site {self._site!r} is asked {request.step:.62} with another state than the "
+                f"other sites are told of, and would be alone in the sum.",
+            )
+        if 0 < len(held) < FEWEST:
+            raise Refused(
+                "secure",
+                f"site {self._site!r}: {request.step:.62} reads what sites keep, and fewer than "
+                f"{FEWEST} of the sum's sites are asked with it; it would tell a site's own part.",
             )
 
     def mask(

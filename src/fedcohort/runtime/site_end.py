@@ -72,6 +72,7 @@ class _Session:
     Attributes
     ----------
     history : the latest that was asked.
+    bases : history → the newest call whose state it was asked with; none before the first.
     kept : its calls that are kept, and the digests of their requests.
     state : a call, and the state that it left.
     last : the latest call that changed no state: digest and reply.
@@ -83,6 +84,7 @@ class _Session:
         self.lock = threading.Lock()
         self.host: Host | None = None
         self.history: str | None = None
+        self.bases: dict[str, int] = {}
         self.kept: dict[int, bytes] = {}
         self.state: tuple[int, dict[str, Array]] | None = None
         self.last: tuple[bytes, bytes] | None = None
@@ -210,7 +212,7 @@ class SiteEnd:
         masks = None if part is None else self._masks(session, request)
         if part is not None and masks is not None:
             masks.check(part)
-            masks.check_alike(request, part, step.apart)
+            masks.check_alike(request, part, step.apart, reads=step.state is not None)
         among = () if part is None else part.asked.members
         reply = self._reply(session, request, share, among)
         if part is None or masks is None:
@@ -247,6 +249,14 @@ class SiteEnd:
                 return known.reply
         if session.last is not None and session.last[0] == digest:
             return session.last[1]
+        base = -1 if request.base is None else request.base
+        if base < (newest := session.bases.get(request.history, -1)):
+            raise Refused(
+                "secure",
+                f"site {self.site!r} was asked with the state of call {newest} before, and "
+                f"is asked {request.step:.62} with an older one: two sums of one question under "
+                f"two states would tell its part. Start again without --resume.",
+            )
         step = host.step(request.step)
         call = Call(
             request.call, step, request.verb, self._view(request.view), _NOTHING, request.round,
@@ -256,6 +266,7 @@ class SiteEnd:
         self._limits.check_min_cell(self.site, arguments)
         host.state = self._state(session, request)
         answer = host.answer(call, arguments)
+        session.bases[request.history] = base
         reply = reply_bytes(request.history, request.call, answer.reply)
         self._limits.check_reply(self.site, request.step, answer.reply, reply)
         if self._note is not None:
