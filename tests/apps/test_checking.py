@@ -73,6 +73,13 @@ def test_a_clean_table_leaves_with_0_and_warnings_do_too_but_not_strictly():
     assert check("t.csv", "--dictionary", "d.yaml", "--strict")[0] == 2
 
 
+def test_what_is_said_of_many_columns_is_said_once():
+    table().assign(age="", note="").to_csv("t.csv", index=False)
+    text = check("t.csv", "--dictionary", "d.yaml")[1]
+    assert "each of 2 columns has no value in any row: 'age', 'note'." in " ".join(text.split())
+    assert len(findings("t.csv", "--dictionary", "d.yaml")) == 2
+
+
 def test_text_fits_80_columns_and_names_at_most_five_rows_with_their_lines():
     faulty(1, 2, 3, 5, 8, 13, 21).to_csv("t.csv", index=False)
     code, text, _ = check("t.csv", "--dictionary", "d.yaml")

@@ -109,6 +109,16 @@ def test_each_rule_names_its_column_and_rows(cells, rule, severity):
     assert finding.line.startswith("t.csv: column ")
 
 
+def test_a_column_is_constant_only_where_no_other_table_holds_another_value():
+    one, other = changed(hb=dict.fromkeys(range(1, 61), 13.0)), table()
+    sheets = [
+        Sheet(canonical(frame, DICTIONARY), f"{i}.csv") for i, frame in enumerate([one, other])
+    ]
+    assert "constant" not in [f.rule for f in examine(sheets, DICTIONARY, OUTCOME)]
+    (finding,) = [f for f in examine([sheets[0]] * 2, DICTIONARY, OUTCOME) if f.rule == "constant"]
+    assert (finding.file, finding.column) == ("", "hb")
+
+
 def test_a_date_before_the_one_it_counts_from_is_strange_unless_a_range_allows_it():
     early = changed(seen={5: "1940-01-01"})
     assert [(f.rule, f.rows) for f in found(early)] == [("order", (5,))]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import textwrap
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from fedcohort.data.frames import without
 from fedcohort.data.outcome import Binary, Category, Continuous, Outcome, Survival
 from fedcohort.data.quality import ERROR, Finding, Sheet, errors, examine, with_outcome
 from fedcohort.data.sql import is_url, masked
+from fedcohort.data.words import first_of
 from fedcohort.protocol.errors import DataError, InputError, StudyError
 from fedcohort.study import yamlfile
 from fedcohort.study.opening import opened
@@ -111,7 +112,7 @@ class Report:
                 f" ({_count(shape[0], 'row')}, {_count(shape[1], 'column')}{but})" if shape else ""
             )
             lines.append(f"{name or 'all tables'}{size}: {_said(here)}")
-            for f in sorted(here, key=lambda f: f.severity):
+            for f in sorted(_together(here), key=lambda f: f.severity):
                 lines += _wrapped(f, self.offsets.get(name))
             lines.append("")
         verdict = (
@@ -297,6 +298,27 @@ def _said(findings: Sequence[Finding]) -> str:
     strange = len(findings) - wrong
     parts = [_count(n, noun) for n, noun in ((wrong, "error"), (strange, "warning")) if n]
     return " and ".join(parts)
+
+
+def _together(findings: Sequence[Finding]) -> list[Finding]:
+    """Return a table's findings, with one for all columns of which the same is said as a whole."""
+    alike: dict[tuple[str, ...], list[Finding]] = {}
+    for i, f in enumerate(findings):
+        called = f"column {f.column!r} "
+        whole = f.column and not f.rows and f.what.startswith(called)
+        key = (f.severity, f.rule, f.what.removeprefix(called), f.remedy) if whole else (str(i),)
+        alike.setdefault(key, []).append(f)
+    return [
+        first
+        if not rest
+        else replace(
+            first,
+            column=None,
+            what=f"each of {1 + len(rest)} columns {key[2]}: "
+            + first_of([repr(f.column) for f in (first, *rest)]),
+        )
+        for key, (first, *rest) in alike.items()
+    ]
 
 
 def _wrapped(finding: Finding, offset: int | None) -> list[str]:

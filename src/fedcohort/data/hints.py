@@ -9,7 +9,7 @@ import re
 from collections.abc import Collection, Iterable, Mapping
 
 from fedcohort.data.outcome import Survival
-from fedcohort.data.words import near_name
+from fedcohort.data.words import first_of, near_name
 
 _UNITS: Mapping[str, str] = {
     "years": "years", "year": "years", "yrs": "years", "age": "years", "months": "months",
@@ -146,8 +146,7 @@ def lacking(name: str, columns: Mapping[str, Collection[str]]) -> str:
         return ""
     few = 2 * len(have) <= len(columns)
     places = have if few else [site for site in columns if site not in have]
-    more = len(places) - _SITES_NAMED
-    where = ", ".join(places[:_SITES_NAMED]) + (f" and {more} more" if more > 0 else "")
+    where = first_of(places, _SITES_NAMED)
     theirs = {other for site in columns if site not in have for other in columns[site]}
     near = near_name(name, sorted(theirs.difference(*(columns[site] for site in have))))
     if few:

@@ -57,6 +57,12 @@ def rows(bad: Array) -> str:
     return f"rows {named}" + (f", … ({len(where)} rows)" if len(where) > ROWS_NAMED else "")
 
 
+def first_of(names: Sequence[str], most: int = ROWS_NAMED) -> str:
+    """Return the first `most` names, and how many more there are."""
+    more = len(names) - most
+    return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")
+
+
 def level_text(value: Any) -> str:
     """Return a level as text: 2, 2.0, "2" and "2.0" are the same level; "007" is another than 7."""
     if isinstance(value, (float, np.floating)) and float(value).is_integer():
