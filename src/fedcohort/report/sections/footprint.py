@@ -25,7 +25,7 @@ def section(run: Run) -> Section | None:
         f"An estimate after Lannelongue et al. (2021), not a measurement: {footprint.CORE_W:g} W "
         f"for a busy core and {footprint.MEMORY_W:g} W for each of {footprint.MEMORY_GB:g} GB of "
         f"memory, {footprint.PUE:g} times that for the building; {footprint.NETWORK_KWH:g} kWh for "
-        f"each GB between hospitals (Aslan et al., 2018, for 2015; it has fallen since, so that this "
+        f"each GB between hospitals (Aslan et al., 2018, for 2015; less since, so that this "
         f"is the most it can be); {footprint.INTENSITY:g} g of CO₂ for each kWh. So an arm that "
         f"sends much can burn more in less time. Tuning is not in it."
     )
