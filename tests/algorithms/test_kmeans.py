@@ -202,6 +202,20 @@ def test_clusters_are_numbered_by_size_and_a_saved_model_labels_alike():
     assert [row["n"] for row in found.summary()] == found.counts.tolist()
 
 
+@given(seed=st.integers(0, 2**16), k=st.integers(2, 4))
+@pytest.mark.parametrize("method", ["kmeans", "kmodes"])
+def test_a_row_as_near_to_two_clusters_is_of_the_same_one_in_the_counts_and_in_predict(
+    method, seed, k
+):
+    """Rows of zeros and ones are often as near to one mode as to another."""
+    rng = np.random.default_rng(seed)
+    x = (rng.random((rng.integers(60, 120), 5)) < rng.uniform(0.1, 0.9, 5)).astype(float)
+    found = fit(method, scattered(x, 3), n_clusters=k)
+    assert_array_equal(np.bincount(found.predict(x), minlength=len(found.counts)), found.counts)
+    back = Clusters.restore(found.arrays(), json.loads(json.dumps(found.meta())))
+    assert_array_equal(back.predict(x), found.predict(x))
+
+
 def test_what_leaves_is_told_for_the_settings():
     told = KMEANS.revealed(KMEANS.configure({"seeding": "sites"}), None)
     assert "Of each site, once: its own clusters' means" in told

@@ -40,10 +40,19 @@ class Footprint:
     traffic: float
 
     @property
+    def computing(self) -> float:
+        """Energy of computing in kWh, the first term of eq. (1)."""
+        return self.seconds * (CORE_W + MEMORY_GB * MEMORY_W) * PUE / 3.6e6
+
+    @property
+    def sending(self) -> float:
+        """Energy of the network in kWh, the second term of eq. (1)."""
+        return self.traffic * NETWORK_KWH / 1e9
+
+    @property
     def energy(self) -> float:
         """Energy in kWh, eq. (1)."""
-        watts = CORE_W + MEMORY_GB * MEMORY_W
-        return self.seconds * watts * PUE / 3.6e6 + self.traffic * NETWORK_KWH / 1e9
+        return self.computing + self.sending
 
     @property
     def carbon(self) -> float:

@@ -234,4 +234,5 @@ def _model(
         dropped=found.dropped,
         numbers=tuple(numbers or ()),
         left=found.left,
+        order=order,
     )
