@@ -340,9 +340,13 @@ def life_table(times: Array, deaths: Array, censored: Array, n: float, at_least:
     ----------
     times : (k,), the ends of the cells that hold ``deaths``, ``censored`` (k,).
     """
+    return survival_curve(times, deaths, life_table_risk(deaths, censored, n, at_least))
+
+
+def life_table_risk(deaths: Array, censored: Array, n: float, at_least: int) -> Array:
+    """Return the numbers at risk n_k − c_k/2 of eq. (5): (k,); parameters as `life_table`."""
     told = late(censored, at_least, n - deaths.sum())
-    risk = n - np.r_[0, np.cumsum(deaths + told)[:-1]]
-    return survival_curve(times, deaths, risk - told / 2.0)
+    return n - np.r_[0, np.cumsum(deaths + told)[:-1]] - told / 2.0
 
 
 def _cuts(counts: Leavers, at_least: int, beyond: str = "safe") -> tuple[Array, int]:

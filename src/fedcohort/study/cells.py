@@ -339,6 +339,7 @@ class Workshop:
                 found["crowded"] = told_if_crowded(run, arm, chosen, rows_by_site)
                 found["drowned"] = noise
             if cell.repeat == 0:
+                found["decision"] = judge.decision(run)
                 found |= details(run, laid, self.plan, seed_of(self.plan, cell.repeat))
                 if isinstance(judge, Clusters):
                     seed, umap = seed_of(self.plan, cell.repeat), self.plan.umap

@@ -54,9 +54,9 @@ PACKAGES = (
 )  # fmt: skip
 #: What the first repeat's fits give besides metrics, each with the names of arm, scenario, repeat.
 LISTED = (
-    "coefficients", "parameters", "others", "proportional_hazards", "calibration", "over_time",
-    "risk_groups", "by_centre", "heterogeneity", "importance", "roc", "residuals", "pooled",
-    "dropped", "crowded", "drowned",
+    "coefficients", "parameters", "others", "proportional_hazards", "calibration", "decision",
+    "over_time", "risk_groups", "by_centre", "heterogeneity", "importance", "roc", "residuals",
+    "pooled", "dropped", "crowded", "drowned",
 )  # fmt: skip
 
 #: The same of single kinds of task.

@@ -13,6 +13,7 @@ from fedcohort.report.charts.scales import Domain, around
 from fedcohort.report.markup import Markup, h, table
 from fedcohort.report.run import Arm, Run, mean
 from fedcohort.report.sections.base import Section, more
+from fedcohort.report.verdict import leading
 
 
 class Group(NamedTuple):
@@ -22,11 +23,14 @@ class Group(NamedTuple):
     ----------
     predicted, observed : survival at the horizon, probability or value; mean over repeats.
     n : patients in a repeat, mean over repeats.
+    low, high : 95 % interval of what was observed in a repeat, mean over repeats.
     """
 
     predicted: float
     observed: float
     n: float
+    low: float
+    high: float
 
 
 def section(run: Run) -> Section | None:
@@ -35,8 +39,9 @@ def section(run: Run) -> Section | None:
     if not found:
         return None
     shares = run.task != "regression"
-    values = [v for g in found.values() for x in g for v in (x.predicted, x.observed)]
-    domain = _shares(values) if shares else around(values)
+    values = [v for g in found.values() for x in g for v in x[:2]]
+    ends = [v for g in found.values() for x in g for v in x[3:] if v == v]
+    domain = _shares([*values, *ends]) if shares else around([*values, *ends])
     digits = 3 if shares else words.decimals(max(map(abs, values)))
     horizon = [t for r in run.rows("calibration") if (t := words.number(r.get("time"))) == t]
     shown = [a for a in run.arms if any((a.name, c) in found for c in run.scenarios)]
@@ -106,7 +111,9 @@ def groups(run: Run) -> dict[tuple[str, str], list[Group]]:
     """Return the groups of each (arm, scenario), averaged over repeats, in order of prediction."""
     cells: dict[tuple[str, str], dict[int, list[Group]]] = defaultdict(lambda: defaultdict(list))
     for row in run.rows("calibration"):
-        g = Group(*(words.number(row.get(k)) for k in ("predicted", "observed", "n")))
+        g = Group(
+            *(words.number(row.get(k)) for k in ("predicted", "observed", "n", "low", "high"))
+        )
         if g.predicted == g.predicted and g.observed == g.observed:
             cells[str(row["arm"]), str(row["scenario"])][int(row["group"])].append(g)
     return {
@@ -128,12 +135,18 @@ def _figure(
 ) -> Markup:
     """Return observed over predicted, a panel for each scenario, a line for each arm."""
     cells = [(c, a, g) for c in scenarios for a in arms if (g := found.get((a.name, c)))]
+    banded = arms if len(arms) <= 2 else [a for a in arms if a == leading(run)]
     series = [
         Series(
             label=a.title,
             look=a.look,
             panel=run.scenarios[c],
-            points=[(x.predicted, x.observed) for x in g],
+            points=[
+                (x.predicted, x.observed, x.low, x.high)
+                if a in banded
+                else (x.predicted, x.observed)
+                for x in g
+            ],
         )
         for c, a, g in cells
     ]
@@ -151,13 +164,20 @@ def _figure(
     return figure(
         f"calibration{part}",
         f"Observed {what} by predicted {what}",
-        "Mean over repeats, in groups of patients with similar predictions",
+        "Mean over repeats, in groups of patients with similar predictions; " + _band(banded, arms),
         scatter_with_diagonal(
             series, f"predicted{axes.end}", f"observed{axes.end}", domain=axes.domain
         ),
         rows,
         f"{said}.",
     )
+
+
+def _band(banded: Sequence[Arm], arms: Sequence[Arm]) -> str:
+    """Return what the band is, and whose."""
+    of = "" if len(banded) == len(arms) else f" of “{banded[0].title}”" if banded else ""
+    where = "the CSV has" if not banded else f"the band{of} is"
+    return f"{where} the pointwise 95 % interval of what was observed in one repeat's patients"
 
 
 def _table(
@@ -167,11 +187,12 @@ def _table(
         [
             title, arm.title, words.count(g.n),
             words.fixed(g.predicted, digits), words.fixed(g.observed, digits),
+            words.between(g.low, g.high, digits) or words.MISSING,
             words.fixed(g.observed - g.predicted, digits),
         ]
         for c, title in run.scenarios.items()
         for arm in arms
         for g in found.get((arm.name, c), [])
     ]  # fmt: skip
-    head = ["Setting", "Arm", "Patients", "Predicted", "Observed", "Difference"]
-    return table(head, body, numeric=(2, 3, 4, 5), caption="Predicted and observed, by group")
+    head = ["Setting", "Arm", "Patients", "Predicted", "Observed", "95 % interval", "Difference"]
+    return table(head, body, numeric=(2, 3, 4, 5, 6), caption="Predicted and observed, by group")

@@ -52,6 +52,11 @@ _HAZARDS = (
     "Grambsch PM, Therneau TM. Proportional hazards tests and diagnostics based on weighted "
     "residuals. Biometrika 1994; 81: 515–526."
 )
+_DECISION = (
+    "Vickers AJ, Cronin AM, Elkin EB, Gönen M. Extensions to decision curve analysis, a novel "
+    "method for evaluating diagnostic tests, prediction models and molecular markers. BMC Medical "
+    "Informatics and Decision Making 2008; 8: 53."
+)
 _GUIDELINE = (
     "Collins GS, Moons KGM, Dhiman P, et al. TRIPOD+AI statement: updated guidance for reporting "
     "clinical prediction models that use regression or machine learning methods. BMJ 2024; 385: "
@@ -177,6 +182,8 @@ def _judged(run: Run, cited: list[str]) -> str:
         if run.rows("risk_groups")
         else ""
     )
+    if run.rows("decision"):
+        grouped += f" Net benefit was computed by threshold {_cite(cited, _DECISION)}."
     grouped += _of_clusters(run)
     formed = (
         " Metrics were formed from sums over hospitals, without pooling rows"

@@ -61,7 +61,9 @@ def reproduce(run: Run) -> Section | None:
             "every number of this page results.json, metrics.csv and history.csv, every reply of "
             "every hospital ledger.jsonl, all in the folder of this page."
         ),
-        table(["Software", "Version"], rows, caption="Versions") if rows else None,
+        more("Versions", table(["Software", "Version"], rows, caption="Versions"))
+        if rows
+        else None,
     )
     return Section(
         "reproduce", "Reproduce", "How to get these numbers again",

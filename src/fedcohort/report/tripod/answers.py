@@ -197,12 +197,10 @@ def measures(run: Run) -> str | None:
     labels = [words.metric(m).label for m in run.metrics]
     repeats = run.mapping("evaluate").get("intervals") == "repeats"
     kind = "an interval over repeats" if repeats else "a bootstrap interval over patients"
-    return (
-        f"{words.listed(labels)}, each with {kind}. Clinical utility "
-        f"(decision curves) is not computed."
-        if labels
-        else None
-    )
+    utility = "Clinical utility (decision curves) is not computed."
+    if run.rows("decision"):
+        utility = "Clinical utility: net benefit by threshold, in section Decision curves."
+    return f"{words.listed(labels)}, each with {kind}. {utility}" if labels else None
 
 
 def calculated(run: Run) -> str | None:

@@ -306,6 +306,7 @@ class Workshop:
         }
         found |= model_facts(method, run, terms.seen, kept=True) | more
         if cell.repeat == 0:
+            found["decision"] = judged.decision
             found |= self._centres(judged)
             found["pooled"] = pooled_levels(run, arm, plan.min_cell)
             found["dropped"] = [

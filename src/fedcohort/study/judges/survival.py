@@ -11,12 +11,12 @@ import pandas as pd
 
 from fedcohort.arrays import Array
 from fedcohort.data.outcome import Survival
-from fedcohort.metrics import brier, calibration, concordance, resampled
+from fedcohort.metrics import brier, calibration, concordance, decision, resampled
 from fedcohort.metrics.kaplan_meier import round_time
 from fedcohort.privacy.disclosure.counts import can_rank
 from fedcohort.protocol import Row
 from fedcohort.study.engine import Problem, Run
-from fedcohort.study.judges.base import Metrics, constant
+from fedcohort.study.judges.base import Metrics, constant, decision_rows, observed
 
 #: Metrics that take whole curves.
 CURVES = frozenset({"ibs", "d_calibration_p"})
@@ -161,6 +161,12 @@ class Yardstick:
         )
         return [
             {"time": self.horizon, "group": i, "predicted": float(p), "n": int(n)}
-            | {"observed": float(o) if np.isfinite(o) else None}
-            for i, (p, o, n) in enumerate(zip(*groups, strict=True))
+            | observed(o, low, high)
+            for i, (p, o, n, low, high) in enumerate(zip(*groups, strict=True))
         ]
+
+    def decision(self, run: Run) -> list[Row]:
+        """Return the decision curve of the predicted risk of an event by the horizon."""
+        surv = run.model.predict_survival(run.design.matrix(self.test), np.array([self.horizon]))
+        found = decision.of_survival(surv[:, 0], self.time, self.event, self.horizon, self.min_cell)
+        return decision_rows(found, self.horizon)
