@@ -183,7 +183,7 @@ def attack(folder: Path, study: fc.Study) -> Attack:
             a.truth["out", s, stage] = n
 
     def rows(where=None, halves=(0, 1), classes=every):
-        names = [where] if where else sites
+        names = [s for s in sites if where in (None, s)]  # one that is left out has no row here
         return [("x", s, h, c) for s in names for h in halves for c in classes]
 
     for h in (0, 1):

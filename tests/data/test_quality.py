@@ -222,15 +222,17 @@ def test_equal_rows_are_those_of_pandas(columns):
     assert (equal_rows(frame) == frame.duplicated(keep=False)).all()
 
 
-def test_sites_need_two_rows_and_an_event_and_are_named_only_if_they_are_many():
-    site = np.array(["north"] * 30 + ["south"] * 25 + ["Jane"] + ["west"] * 4, object)
+def test_sites_need_two_rows_and_an_event_and_are_named():
+    site = np.array(["north"] * 30 + ["south"] * 25 + ["Ely"] + ["west"] * 4, object)
     frame = table().assign(event=[1] * 30 + [0] * 25 + [1] * 1 + [0] * 4)
     said = [f.line for f in found(frame, site=site)]
-    assert [line.partition(";")[0].partition(" in ")[0] for line in said] == [
-        "t.csv: the site", "t.csv: site 'south' has no event", "t.csv: the site",
-    ]  # fmt: skip
-    assert "the site in row 56 has 1 row" in said[0]
-    assert "the site in row 57 has no event in column 'event' among 4 rows" in said[2]
+    assert [line.partition(";")[0] for line in said] == [
+        "t.csv: site 'Ely' has 1 row",
+        "t.csv: site 'south' has no event in column 'event' among 25 rows. Nothing can be learnt "
+        "there. Leave it out, or join it with another site.",
+        "t.csv: site 'west' has no event in column 'event' among 4 rows. Nothing can be learnt "
+        "there. Leave it out, or join it with another site.",
+    ]
 
 
 def test_a_site_in_another_unit_is_named():

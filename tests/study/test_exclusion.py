@@ -68,10 +68,11 @@ def test_nothing_to_exclude_leaves_two_stages(tmp_path):
     assert found.table.flow == (("read", None, 56, ""), ("analysed", None, 56, ""))
 
 
-def test_a_site_without_a_row_that_is_left_is_named(tmp_path):
+def test_a_site_without_a_row_that_is_left_does_not_take_part(tmp_path):
     frame = table().assign(time=lambda f: f.time.where(f.site == "n"))
-    with pytest.raises(fc.DataError, match=r"no row of site 's' is left after data\.exclude"):
-        study(tmp_path, frame, STUDY.replace("  sites", EXCLUDE))
+    found = study(tmp_path, frame, STUDY.replace("  sites", EXCLUDE)).table
+    assert {s: f.why for s, f in found.fates.items()} == {"s": "fewer than 5 rows"}
+    assert set(found.site) == {"n"}
 
 
 def test_errors_count_rows_as_they_were_read_also_after_exclusion(tmp_path):

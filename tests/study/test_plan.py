@@ -103,7 +103,7 @@ def test_the_smallest_study_gets_every_default():
         ("study: small", "study: [a]", "study: expected text."),
         ("sample:gbsg2", '"a\\0b"', "data.source: the character NUL may not occur."),
         ("{split: iid, n: 4}", "hospital", "data.sites: expected a mapping with keys column"),
-        ("{split: iid, n: 4}", "{column: hospital, n: 4}", "data.sites.n: unknown key 'n'; known are column."),
+        ("{split: iid, n: 4}", "{column: hospital, n: 4}", "data.sites.n: unknown key 'n'; known are column, min_events, min_rows, small."),
         ("split: iid, n: 4", "split: iid, hub: 0.3, n: 4", "data.sites.hub: this is no option of split 'iid'; it has none."),
         ("split: iid, n: 4", "split: unbalanced, hub: 1.5, n: 4", "data.sites.hub: expected a number between 0 and 1."),
         ("split: iid, n: 4", "split: groups, n: 4", "data.sites: the key 'group' is missing"),

@@ -17,13 +17,14 @@ from fedcohort.data import sources
 from fedcohort.data.dictionary import Dictionary
 from fedcohort.data.frames import without
 from fedcohort.data.outcome import Binary, Category, Continuous, Outcome, Survival
-from fedcohort.data.quality import ERROR, Finding, Sheet, errors, examine, with_outcome
+from fedcohort.data.quality import ERROR, WARNING, Finding, Sheet, errors, examine, with_outcome
 from fedcohort.data.sql import is_url, masked
 from fedcohort.data.words import first_of
 from fedcohort.protocol.errors import DataError, InputError, StudyError
 from fedcohort.study import yamlfile
 from fedcohort.study.opening import opened
 from fedcohort.study.plan import check as checked_plan
+from fedcohort.study.site_rule import told
 from fedcohort.study.study import Study
 
 #: Width of the report as text.
@@ -32,6 +33,8 @@ WIDTH = 80
 STUDIES = (".yaml", ".yml")
 #: What is said where there is no outcome.
 NO_OUTCOME = "no outcome was checked: mark time and event in the dictionary, or give --outcome"
+#: What can be done about sites that are too small.
+SMALL_SITES = "See data.sites: min_rows, min_events, and small: drop or join."
 
 
 @dataclass
@@ -251,6 +254,11 @@ def _of_study(path: Path) -> Report:
         return report
     known = with_outcome(found.dictionary, found.outcome)
     report.add(found.sheets, known, found.outcome, plan.base, natural=found.natural)
+    if found.fates:
+        what = f"{_count(len(found.fates), 'site')} will not take part as they are: "
+        report.findings.append(
+            Finding(plan.source, "small sites", WARNING, what + told(found.fates), SMALL_SITES)
+        )
     if not errors(report.findings):
         try:
             Study.from_file(path)

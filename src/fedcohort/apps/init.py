@@ -155,7 +155,9 @@ def _draft(
     found = _named(task, outcome, tables, data) or about or _guessed(task, tables, data)
     dictionary, notes = source.dictionary, dict[str, str]()
     if dictionary is None:
-        guesses = drafting.guesses(source.frames, found, [column] if column else [])
+        guesses = drafting.guesses(
+            source.frames, found, [column] if column else [], everywhere=True
+        )
         variables = {g.variable.name: g.variable for g in guesses}
         if column:
             place = Variable(column, "text", description="the site", identifier=True)

@@ -15,6 +15,7 @@ from rich.table import Table
 
 from fedcohort.report import summary_table, words
 from fedcohort.report.comparison import Comparison, text_table
+from fedcohort.study.exclusion import SITES
 from fedcohort.study.runner import Event
 from fedcohort.study.study import Results
 
@@ -80,6 +81,8 @@ def show(results: Results) -> None:
     console.print(table)
     if out := _left_out(results.content):
         console.print(f"left out by data.exclude: {escape(out)}", highlight=False, soft_wrap=True)
+    if out := words.sites_left_out((results.content.get("data") or {}).get("sites_left_out") or ()):
+        console.print(f"sites left out: {escape(out)}", highlight=False, soft_wrap=True)
     where = (results.folder / "report.html").resolve()
     console.print(f"report: {escape(str(where))}", highlight=False, soft_wrap=True)
 
@@ -90,7 +93,9 @@ def _left_out(content: Mapping[str, Any]) -> str:
     stages = {
         stage["stage"].removeprefix("excluded: "): stage["rows"]
         for stage in flow
-        if stage["site"] is None and stage["stage"].startswith("excluded: ")
+        if stage["site"] is None
+        and stage.get("note") != SITES
+        and stage["stage"].startswith("excluded: ")
     }
     said = [
         f"{'a hidden number of rows' if n is None else words.of(n, 'row')} ({reason})"

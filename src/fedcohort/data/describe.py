@@ -31,7 +31,10 @@ from fedcohort.protocol.federation import Federation
 from fedcohort.protocol.message import message
 from fedcohort.protocol.step import Site, gathered
 
-__all__ = ["STEPS", "Summary", "describe", "describe_columns", "variables_of"]
+#: What sites are called that are shown, or take part, together.
+OTHERS = "other hospitals"
+
+__all__ = ["OTHERS", "STEPS", "Summary", "describe", "describe_columns", "variables_of"]
 
 
 @message

@@ -86,13 +86,18 @@ def draft(frames: Tables, outcome: Outcome | None = None, skip: Iterable[str] = 
 
 
 def guesses(
-    frames: Tables, outcome: Outcome | None = None, skip: Iterable[str] = ()
+    frames: Tables,
+    outcome: Outcome | None = None,
+    skip: Iterable[str] = (),
+    *,
+    everywhere: bool = False,
 ) -> list[Guess]:
     """Infer the variables of tables, with what to check about each.
 
     Parameters
     ----------
     frames, outcome, skip : as for `Dictionary.draft`.
+    everywhere : whether a column that some site lacks is no feature.
 
     Raises
     ------
@@ -115,7 +120,9 @@ def guesses(
             guess = _about_survival(guess, outcome, names)
         elif labelled and _decides(name, outcome.y, tables):
             guess = guess.noting("its value decides the outcome", feature=False)
-        found.append(guess.noting(hints.lacking(name, columns)))
+        lacking = hints.lacking(name, columns)
+        changes = {"feature": False} if everywhere and lacking else {}
+        found.append(guess.noting(lacking, **changes))
     return found
 
 

@@ -221,3 +221,18 @@ def value(item: Any) -> str:
     if isinstance(item, Iterable) and not isinstance(item, str):
         return ", ".join(value(v) for v in item) or "none"
     return str(item)
+
+
+def sites_left_out(rows: Iterable[Mapping[str, Any]]) -> str:
+    """Return the sites that do not take part by themselves, by reason; "" for none.
+
+    rows : of results.json: site, why, and to, the site that it is part of, or None.
+    """
+    by_fate: dict[tuple[str, str], list[str]] = {}
+    for row in rows:
+        key = str(row["why"]), str(row["to"] or "")
+        by_fate.setdefault(key, []).append(repr(str(row["site"])))
+    return "; ".join(
+        f"{', '.join(names)} ({why}{f', part of {to!r}' if to else ''})"
+        for (why, to), names in by_fate.items()
+    )

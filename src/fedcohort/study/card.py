@@ -86,7 +86,7 @@ def _what(
     """Return what the model is, what is particular about it, and what it was trained on."""
     method = registry.find(arm.method)
     data = results["data"]
-    events = data.get("events")
+    events, left = data.get("events"), data.get("sites_left_out") or ()
     share = 100 * (1 - plan.test_fraction)
     held = f", {events} with the event" if events is not None else ""
     sites = (results.get("network") or {}).get("sites")
@@ -101,6 +101,7 @@ def _what(
             *([f"- In particular: {_cell('; '.join(particulars))}"] if particulars else []),
             f"- Trained on: {source}, the training rows "
             f"of the first repeat ({share:.0f} % of {data['rows']} rows{held})",
+            *([f"- Sites left out: {_cell(out)}"] if (out := words.sites_left_out(left)) else []),
             f"- Outcome: {', '.join(_outcome(results)) or 'none'}"
             + (f" ({unit})" if (unit := results["outcome"].get("unit")) else "")
             + _judges(results),

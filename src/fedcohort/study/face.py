@@ -24,7 +24,7 @@ from fedcohort.arrays import Array
 from fedcohort.data import checks, sources
 from fedcohort.data.canonical import canonical
 from fedcohort.data.dictionary import Dictionary
-from fedcohort.data.frames import as_pandas, by_column, without
+from fedcohort.data.frames import as_pandas, by_column, site_names, without
 from fedcohort.data.outcome import Outcome
 from fedcohort.data.preprocess import checked
 from fedcohort.data.quality import Sheet, with_outcome
@@ -44,6 +44,7 @@ from fedcohort.study.filled import completed, intervals
 from fedcohort.study.free_parameters import crowded, free_parameters
 from fedcohort.study.plan import ASIDE
 from fedcohort.study.privacy import FEWEST, checked_secure
+from fedcohort.study.site_rule import Fate, told
 from fedcohort.study.yamlfile import nearest
 
 if TYPE_CHECKING:
@@ -97,7 +98,8 @@ def simulate(
     Parameters
     ----------
     frames : a mapping from site names to pandas or Polars frames or pyarrow tables, or one of
-        these with a column that names each row's site. A site without an event may take part.
+        these with a column that names each row's site. A site without an event may take part; one
+        of a single row is left out, with a warning.
     outcome : what is predicted; None for that which the dictionary marks, or for methods without.
     sites : the site column, where `frames` is one table.
     views : columns by view (modality); a site may lack all columns of one, whose values then are
@@ -121,6 +123,7 @@ def simulate(
         found = {name: canonical(frame, described) for name, frame in found.items()}
     described = without(described, sites).with_views(views or {})
     about = with_outcome(described if known is not None else None, outcome)
+    found = _large_enough(found, sites)
     checks.check_sheets(_sheets(found, sites, about), outcome, about, eventless=True)
     tables = found if sites is None else by_column(found[TABLE], sites, TABLE)
     return Cohort(tables, described, outcome, seed, drafted=known is None)
@@ -161,6 +164,22 @@ def _found(frames: Any, column: str | None, known: Dictionary | None) -> dict[st
     if not found:
         raise DataError("there are no sites. Give at least one table, or a column of sites.")
     return found
+
+
+def _large_enough(found: dict[str, pd.DataFrame], column: str | None) -> dict[str, pd.DataFrame]:
+    """Return the tables without sites of a single row, and warn of these, if another has more."""
+    site = None if column is None else site_names(found[TABLE], column, TABLE)
+    rows = {name: len(frame) for name, frame in found.items()}
+    if site is not None:
+        names, n = np.unique(site, return_counts=True)
+        rows = dict(zip(map(str, names), n.tolist(), strict=True))
+    few = {name: Fate(None, "1 row") for name, n in rows.items() if n == 1}
+    if not few or max(rows.values()) == 1:
+        return found
+    warnings.warn(f"sites left out: {told(few)}; a site needs 2 rows.", stacklevel=3)
+    if site is None:
+        return {name: frame for name, frame in found.items() if name not in few}
+    return {TABLE: found[TABLE][~np.isin(site, list(few))].reset_index(drop=True)}
 
 
 def _sheets(

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import zlib
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from fedcohort.data.modalities import columns_by_view
 from fedcohort.data.outcome import Binary, Continuous, Count, Outcome, Survival
 from fedcohort.data.partition import partition
 from fedcohort.data.preprocess import check_roles, strata_levels
-from fedcohort.data.quality import site_called, with_outcome
+from fedcohort.data.quality import with_outcome
 from fedcohort.metrics import resampled
 from fedcohort.privacy.disclosure.counts import fewest
 from fedcohort.protocol import DataError, InputError, SettingError, registry
@@ -29,6 +30,7 @@ from fedcohort.study.opening import opened
 from fedcohort.study.plan import ASIDE, Plan, Scenario
 from fedcohort.study.privacy import check_visible, checked_secure
 from fedcohort.study.reader import LONGEST_NAME
+from fedcohort.study.site_rule import Fate
 from fedcohort.study.splits import strata, stratified
 
 
@@ -44,6 +46,7 @@ class Table:
     n_sites : into how many sites a split divides the rows.
     description, licence : of the source, for the report.
     flow : from rows read to rows analysed, over all sites and at each natural one.
+    fates : natural sites that do not take part by themselves.
     """
 
     frame: pd.DataFrame
@@ -54,6 +57,7 @@ class Table:
     description: str
     licence: str
     flow: tuple[Stage, ...] = ()
+    fates: Mapping[str, Fate] = field(default_factory=dict[str, Fate])
 
     @property
     def mark(self) -> int:
@@ -89,7 +93,7 @@ def load(plan: Plan, data: Any = None) -> Table:
     if aside:
         dictionary = _without_marked(dictionary, found.marked, outcome)
     frame, site = _rows(plan, source)
-    frame, site, flow = exclude(frame, site, outcome, plan.exclude, plan.source)
+    frame, site, flow = exclude(frame, site, outcome, plan.exclude, plan.source, found.fates)
     if not dictionary.features(outcome):
         raise DataError(
             f"{plan.source}: no column is left to predict from; identifiers, dates, free text and "
@@ -100,8 +104,9 @@ def load(plan: Plan, data: Any = None) -> Table:
     n_sites = plan.n_sites or natural
     _enough(plan, frame, None if aside else outcome, n_sites)
     return Table(
-        frame, site, dictionary, outcome, n_sites, source.description, source.licence, flow
-    )
+        frame, site, dictionary, outcome, n_sites, source.description, source.licence, flow,
+        found.fates,
+    )  # fmt: skip
 
 
 def _without_marked(
@@ -158,12 +163,9 @@ def _natural(plan: Plan, site: Array | None) -> int:
                 f"characters; look at the site's column or files."
             )
         if n * (1 - plan.test_fraction) < 1:
-            called = site_called(str(name), n, f"a site with {n} rows")
-            if plan.site_column is None:  # the name is that of a file, and no cell
-                called = f"site {str(name)!r}"
             raise DataError(
-                f"{plan.source}: {called} may be left without rows to train on, after "
-                f"{plan.test_fraction:.0%} of {n} were set aside; join it with another site."
+                f"{plan.source}: site {str(name)!r} may be left without rows to train on, after "
+                f"{plan.test_fraction:.0%} of {n} were set aside; raise data.sites.min_rows."
             )
     return len(names)
 

@@ -5,9 +5,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
+import pandas as pd
+
+from fedcohort.arrays import Array
 from fedcohort.data import sources
 from fedcohort.data.canonical import canonical
 from fedcohort.data.dictionary import Dictionary
@@ -17,6 +22,7 @@ from fedcohort.data.quality import Sheet
 from fedcohort.protocol import DataError
 from fedcohort.study.exclusion import stays
 from fedcohort.study.plan import ASIDE, Plan
+from fedcohort.study.site_rule import Fate, events_of, fates, moved
 
 
 @dataclass(frozen=True)
@@ -32,6 +38,8 @@ class Opened:
     sheets : one a table, with the rows that `data.exclude` leaves.
     drafted : whether the dictionary was made from the rows, as nobody gave one.
     marked : columns of the outcome that the dictionary marks, or the sample has.
+    fates : sites that do not take part by themselves; their rows are in no sheet, or in that of
+        the site that they became.
     """
 
     source: sources.Source
@@ -41,6 +49,7 @@ class Opened:
     sheets: tuple[Sheet, ...]
     drafted: bool = False
     marked: tuple[str, ...] = ()
+    fates: Mapping[str, Fate] = field(default_factory=dict[str, Fate])
 
 
 def opened(plan: Plan, data: Any = None) -> Opened:
@@ -64,11 +73,11 @@ def opened(plan: Plan, data: Any = None) -> Opened:
         dictionary = Dictionary.draft(source.frames, outcome, skip)
         source = _formed(source, dictionary)
     natural = isinstance(source.frames, dict) or plan.site_column is not None
-    sheets = tuple(_sheets(plan, source, dictionary, outcome))
+    sheets, found = _sheets(plan, source, dictionary, outcome)
     known_columns = without(dictionary, plan.site_column)
     marked = _marked(source, known)
     taken = () if marked is None else marked.columns
-    return Opened(source, known_columns, outcome, natural, sheets, drafted, taken)
+    return Opened(source, known_columns, outcome, natural, sheets, drafted, taken, found)
 
 
 def _source(plan: Plan, known: Dictionary | None) -> sources.Source:
@@ -116,8 +125,8 @@ def _marked(source: sources.Source, known: Dictionary | None) -> Outcome | None:
 
 def _sheets(
     plan: Plan, source: sources.Source, dictionary: Dictionary, outcome: Outcome | None
-) -> list[Sheet]:
-    """Return the tables as the checks see them."""
+) -> tuple[tuple[Sheet, ...], dict[str, Fate]]:
+    """Return the tables as the checks see them, and the sites that do not take part."""
     frames = source.frames
     if isinstance(frames, dict):
         memory = source.name == sources.MEMORY_BY_SITE
@@ -129,4 +138,38 @@ def _sheets(
         found = [Sheet(frames, plan.source)]
     else:
         found = [Sheet.by_column(frames, plan.source, plan.site_column, dictionary.variables)]
-    return [sheet.only(stays(sheet.frame, outcome, plan.exclude)) for sheet in found]
+    kept = [stays(sheet.frame, outcome, plan.exclude) for sheet in found]
+    if any(sheet.site is None for sheet in found):
+        return tuple(s.only(k) for s, k in zip(found, kept, strict=True)), {}
+    sites = [np.broadcast_to(np.array(s.site, object), len(s.frame)) for s in found]
+    some = _fates(plan, found, sites, kept, outcome)
+    sheets: list[Sheet] = []
+    joined: list[Sheet] = []
+    for sheet, site, keep in zip(found, sites, kept, strict=True):
+        takes_part, names = moved(site, some)
+        if not isinstance(sheet.site, str):
+            sheets.append(replace(sheet, site=names).only(keep & takes_part))
+        elif sheet.site not in some:
+            sheets.append(sheet.only(keep))
+        elif takes_part.any():
+            joined.append(replace(sheet, site=str(names[0])).only(keep))
+    if joined:
+        rows = pd.concat([s.frame for s in joined], ignore_index=True)
+        sheets.append(Sheet(rows, f"site {joined[0].site!r}", joined[0].site))
+    return tuple(sheets), some
+
+
+def _fates(
+    plan: Plan,
+    found: list[Sheet],
+    sites: list[Array],
+    kept: list[Array],
+    outcome: Outcome | None,
+) -> dict[str, Fate]:
+    """Return what becomes of the sites of these tables; nothing where one lacks the outcome."""
+    columns = () if outcome is None else outcome.columns
+    if any(list(s.frame.columns).count(c) != 1 for s in found for c in columns):
+        return {}
+    outcomes = pd.concat([s.frame[list(columns)] for s in found], ignore_index=True)
+    event = events_of(outcomes, outcome)
+    return fates(plan.sites, np.concatenate(sites), event, np.concatenate(kept), outcome)

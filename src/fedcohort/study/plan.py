@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
@@ -23,6 +23,7 @@ from fedcohort.study.carbon import COUNTRY
 from fedcohort.study.exclusion import REASONS
 from fedcohort.study.privacy import Privacy
 from fedcohort.study.reader import Reader
+from fedcohort.study.site_rule import DROP, JOIN, SiteRule
 from fedcohort.study.yamlfile import Document, Where
 
 TASKS = (
@@ -49,6 +50,8 @@ METRICS: Mapping[str, tuple[str, ...]] = {
 }  # fmt: skip
 #: Tasks whose outcome, if there is one, only judges: no fit sees it.
 ASIDE = ("clustering", "latent")
+#: Tasks whose outcome may have events.
+WITH_EVENTS = ("survival", "classification")
 #: Metrics of counts alone.
 OF_COUNTS = ("poisson_deviance",)
 TOP = (
@@ -56,6 +59,8 @@ TOP = (
     "evaluate", "tune", "privacy", "quorum", "availability", "feedback", "shift", "carbon",
 )  # fmt: skip
 DATA = ("source", "query", "dictionary", "outcome", "exclude", "sites")
+#: What a natural site needs to take part.
+SITE_RULE = ("min_rows", "min_events", "small")
 AVAILABILITY = ("away", "rounds", "always", "wait")
 #: Larger numbers are slips of the keyboard.
 MOST_REPEATS, MOST_DRAWS = 1_000, 10_000
@@ -102,6 +107,7 @@ class Plan:
     feedback: bool = False
     shift: bool = False
     carbon: str = ""
+    sites: SiteRule = field(default_factory=SiteRule)
 
     def space(self, arm: Arm) -> dict[str, Any]:
         """Return what Optuna may propose for an arm: the settings that its method has."""
@@ -176,7 +182,7 @@ def check(doc: Document, base: Path, *, network: bool = False) -> Plan:
         seed=reader.whole(("seed",), 0, low=0),
         source=source,
         query=query,
-        exclude=_exclude(reader, task, outcome),
+        exclude=_exclude(reader, task, outcome)[0],
         dictionary=reader.text(("data", "dictionary"), "") or None,
         outcome=outcome,
         site_column=column,
@@ -198,6 +204,7 @@ def check(doc: Document, base: Path, *, network: bool = False) -> Plan:
         feedback=_besides(reader, "feedback", private=found.dp is not None),
         shift=_besides(reader, "shift", private=found.dp is not None),
         carbon=_carbon(reader, network=network),
+        sites=_site_rule(reader, task, outcome, found.min_cell, column, network=network),
     )
 
 
@@ -340,15 +347,72 @@ def _source(reader: Reader) -> tuple[str, str]:
     return source, query
 
 
-def _exclude(reader: Reader, task: str, outcome: Outcome | None) -> tuple[str, ...]:
-    """Return which rows to leave out, in the order of `REASONS`."""
+def _exclude(
+    reader: Reader, task: str, outcome: Outcome | None
+) -> tuple[tuple[str, ...], dict[str, list[str]]]:
+    """Return which rows to leave out: reasons, in the order of `REASONS`, and sites by column."""
     where: Where = ("data", "exclude")
     if reader.get(where) is None:
-        return ()
+        return (), {}
     timed = task == "survival" or isinstance(outcome, Survival)
     known = REASONS if timed else REASONS[:1]
-    asked = reader.names(where, known)
-    return tuple(reason for reason in known if reason in asked)
+    items = reader.listed(where, f"with some of {', '.join(known)}, or {{site column: [names]}}")
+    reasons: list[str] = []
+    sites: dict[str, list[str]] = {}
+    for i, item in enumerate(items):
+        if not isinstance(item, dict):
+            reasons.append(reader.choice((*where, i), known))
+            continue
+        for column, named in cast("dict[str, Any]", item).items():
+            here: Where = (*where, i, column)
+            each = cast("list[Any]", named) if isinstance(named, list) else [named]
+            if not each or any(isinstance(v, (dict, list)) or v is None for v in each):
+                raise reader.doc.error(here, "expected the name of a site, or a list of names.")
+            sites.setdefault(str(column), []).extend(str(v) for v in each)
+    if len(set(reasons)) < len(reasons):
+        raise reader.doc.error(where, "an item stands twice.")
+    return tuple(reason for reason in known if reason in reasons), sites
+
+
+def _site_rule(
+    reader: Reader,
+    task: str,
+    outcome: Outcome | None,
+    min_cell: int,
+    column: str | None,
+    *,
+    network: bool,
+) -> SiteRule:
+    """Return what a natural site needs to take part."""
+    where: Where = ("data", "sites")
+    natural = column is not None or network or "{site}" in reader.text(("data", "source"), "")
+    excluded: list[str] = []
+    for name, sites in _exclude(reader, task, outcome)[1].items():
+        if network or not natural or name != (column or "site"):
+            able = f"the site column, {column!r}" if column else "'site', one file a site"
+            if network or not natural:
+                able = "natural sites of a table; here there are none"
+            raise reader.doc.error(
+                ("data", "exclude"), f"{name!r} is not possible; rows are left out by {able}."
+            )
+        excluded += sites
+    if "split" in (reader.get(where) or {}):
+        return SiteRule()
+    events = isinstance(outcome, (Survival, Binary)) or (outcome is None and task in WITH_EVENTS)
+    if reader.get((*where, "min_events")) is not None and not events:
+        raise reader.doc.error((*where, "min_events"), "this outcome has no events; leave it out.")
+    least = 1 if task == "survival" and not network else 0
+    small = reader.choice((*where, "small"), (DROP, JOIN), DROP)
+    if network and small == JOIN:
+        raise reader.doc.error(
+            (*where, "small"), "over a network no rows can be joined; small sites are dropped."
+        )
+    return SiteRule(
+        min_rows=reader.whole((*where, "min_rows"), max(min_cell, 2), low=2),
+        min_events=reader.whole((*where, "min_events"), least, low=0),
+        small=small,
+        excluded=tuple(dict.fromkeys(excluded)),
+    )
 
 
 def _metrics(
@@ -393,18 +457,22 @@ def _sites(
         raise reader.doc.error(
             ("data",), "the key 'sites' is missing: name a site column, or a split and n."
         )
-    sites = reader.mapping(where, ("column", "split", "n", *OPTIONS))
+    sites = reader.mapping(where, ("column", "split", "n", *OPTIONS, *SITE_RULE))
+    if by_file and "split" not in sites:
+        if "column" in sites:
+            raise reader.doc.error(
+                (*where, "column"), "the source has one file a site already; leave 'column' out."
+            )
+        reader.doc.known_only(where, sites, SITE_RULE)
+        return None, None, natural
     if ("column" in sites) == ("split" in sites):
         raise reader.doc.error(
             where, "expected either 'column' (natural sites) or 'split' and 'n'."
         )
     if "column" in sites:
-        if by_file:
-            raise reader.doc.error(
-                (*where, "column"), "the source has one file a site already; leave 'sites' out."
-            )
-        reader.doc.known_only(where, sites, ("column",))
+        reader.doc.known_only(where, sites, ("column", *SITE_RULE))
         return reader.text((*where, "column")), None, natural
+    reader.doc.known_only(where, sites, ("split", "n", *OPTIONS))
     rule = reader.choice((*where, "split"), tuple(SPLITS))
     if "n" not in sites:
         raise reader.doc.error(where, "the key 'n' is missing: into how many sites?")

@@ -45,6 +45,7 @@ from fedcohort.study.outcomes import (
 )
 from fedcohort.study.plan import Plan, Scenario
 from fedcohort.study.shift import shift
+from fedcohort.study.site_rule import listed as listed_fates
 from fedcohort.study.step_words import step_words
 
 ROLE = {"sites": "arm", "isolated": "lower bound", "centralised": "upper bound"}
@@ -234,6 +235,7 @@ def _data(plan: Plan, table: Table, counts: Counts) -> dict[str, Any]:
         "features": [v.name for v in table.dictionary.features(table.outcome)],
         "description": table.description,
         "licence": table.licence,
+        **({"sites_left_out": listed_fates(table.fates)} if table.fates else {}),
     }
 
 

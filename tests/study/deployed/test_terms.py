@@ -159,6 +159,29 @@ def test_what_does_not_fit_is_named_by_column_and_rule_alone(tmp_path, frame, fa
     assert not any(word in text for word in ("PLANTED", "7", "80", "12"))
 
 
+@pytest.mark.parametrize(
+    ("needs", "rows", "fault"),
+    [("min_rows: 200", 120, "rows"), ("min_events: 5", 120, "min_events")],
+)
+def test_a_site_says_itself_that_it_is_below_the_study_s_limits_and_no_count(
+    tmp_path, needs, rows, fault
+):
+    text = f"{{dictionary: d.yaml, sites: {{column: centre, {needs}}}}}"
+    terms = Terms.from_json(Terms.of(written(tmp_path, text)).to_json())
+    frame = table(rows).assign(event=lambda f: 1.0 * (f.index < 3))
+    with pytest.raises(Unfit) as error:
+        SiteTable.of(terms, "oslo", frame)
+    assert error.value.faults == [("", fault)]
+    assert "3" not in str(error.value)
+
+
+def test_over_a_network_no_rows_are_joined_and_no_site_is_left_out_by_name(tmp_path):
+    with pytest.raises(fc.StudyError, match="no rows can be joined"):
+        Terms.of(written(tmp_path, "{dictionary: d.yaml, sites: {small: join}}"))
+    with pytest.raises(fc.StudyError, match="natural sites of a table"):
+        Terms.of(written(tmp_path, "{dictionary: d.yaml, exclude: [{centre: oslo}]}"))
+
+
 def test_columns_that_the_study_does_not_know_are_neither_kept_nor_named(tmp_path):
     terms = Terms.of(written(tmp_path, "{dictionary: d.yaml}"))
     frame = table().assign(**{"Kari Nordmann": 1})

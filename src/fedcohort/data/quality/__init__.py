@@ -5,7 +5,7 @@ Nothing here leaves a site, and no finding holds a cell's value.
 
 from fedcohort.data.quality.examine import examine, with_outcome
 from fedcohort.data.quality.findings import ERROR, WARNING, Finding, errors
-from fedcohort.data.quality.sheets import Sheet, site_called
+from fedcohort.data.quality.sheets import Sheet
 
 __all__ = [
     "ERROR",
@@ -14,6 +14,5 @@ __all__ = [
     "Sheet",
     "errors",
     "examine",
-    "site_called",
     "with_outcome",
 ]

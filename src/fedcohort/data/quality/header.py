@@ -47,7 +47,10 @@ def check_header(
     if wanted and not here and len(wanted) > 1:
         return [_headless(sheet, len(wanted))], frame.iloc[:, :0]
     gone = unmeasured(names, dictionary, outcome)
-    needed = [n for n in wanted if dictionary[n].view not in gone]
+    used = {v.since for v in dictionary.variables.values()}
+    used |= set(outcome.columns) if outcome is not None else set()
+    known = [dictionary[n] for n in wanted if dictionary[n].feature or n in used]
+    needed = [v.name for v in known if v.view not in gone]
     absent = _missing(sheet, names, needed, outcome)
     found = absent + _repeated(sheet, names, wanted)
     if warnings:

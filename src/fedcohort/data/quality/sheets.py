@@ -14,15 +14,6 @@ from fedcohort.arrays import Array
 from fedcohort.data.frames import site_names
 from fedcohort.data.quality.findings import ERROR, Finding, rows_of
 
-#: A site that a column names is called by that name if it has so many rows, else by its first row:
-#: a name that stands in few rows may be a slip, and a slip may be anything.
-NAMED = 5
-
-
-def site_called(name: str, n_rows: int, otherwise: str) -> str:
-    """Return how an error names a site with so many rows, see `NAMED`."""
-    return f"site {name!r}" if n_rows >= NAMED else otherwise
-
 
 @dataclass(frozen=True)
 class Sheet:
@@ -95,9 +86,7 @@ class Sheet:
         parts: list[SitePart] = []
         for i, name in enumerate(self._codes[1]):
             at = np.flatnonzero(self.codes == i)
-            known = str(name) if len(at) >= NAMED else None
-            called = site_called(str(name), len(at), f"the site in row {self.number(at[:1])[0]}")
-            parts.append(SitePart(self, called, known, at, len(at)))
+            parts.append(SitePart(self, f"site {str(name)!r}", str(name), at, len(at)))
         return tuple(parts)
 
     @property
@@ -134,7 +123,7 @@ class SitePart:
     Attributes
     ----------
     called : how findings name it in a sentence.
-    known : its name, or None if it has none that may be said.
+    known : its name, or None if sites are yet to be made.
     rows : where they are in the table.
     n : how many.
     """

@@ -32,6 +32,7 @@ def section(run: Run) -> Section | None:
     flow, variables = cohort.get("flow") or (), cohort.get("variables") or ()
     if not (flow or variables):
         return None
+    left = words.sites_left_out(run.mapping("data").get("sites_left_out") or ())
     hidden = words.number(cohort.get("suppressed"))
     least = words.number(cohort.get("min_cell"))
     note = (
@@ -47,6 +48,7 @@ def section(run: Run) -> Section | None:
         h(
             "div",
             _flow(flow),
+            p(f"Hospitals that do not take part by themselves: {left}.") if left else None,
             _table_one(variables),
             p(str(cohort["note"]), class_="quiet") if cohort.get("note") else None,
         ),

@@ -53,6 +53,8 @@ def eligible(run: Run) -> str | None:
         for f in run.mapping("cohort").get("flow") or ()
         if str(f.get("stage", "")).startswith("excluded") and f.get("site") is None
     ]
+    if left := words.sites_left_out(run.mapping("data").get("sites_left_out") or ()):
+        out.append(f"sites left out: {left}")
     return "; ".join(out) + "." if out else None
 
 

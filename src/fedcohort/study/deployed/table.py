@@ -34,10 +34,13 @@ from fedcohort.data.quality import Sheet, errors, examine, with_outcome
 from fedcohort.protocol import DataError
 from fedcohort.study.deployed.terms import Terms
 from fedcohort.study.exclusion import Stage, exclude, stays
+from fedcohort.study.site_rule import counts
 from fedcohort.study.splits import strata, stratified
 
 #: The rule that a site has rows enough, in training and among the blind ones.
 ROWS = "rows"
+#: The rule that a site has as many events as the study asks of each (`data.sites.min_events`).
+EVENTS = "min_events"
 #: The rule that cells are single values.
 CELLS = "cells"
 #: What a site may lack: where nobody had the event, others had.
@@ -101,7 +104,7 @@ class SiteTable:
 
         Raises
         ------
-        Unfit : a column is missing or holds what it may not, or there are too few rows.
+        Unfit : a column is missing or holds what it may not, or there are too few rows or events.
         """
         outcome, plan = terms.outcome, terms.plan
         known = with_outcome(terms.dictionary, outcome)
@@ -125,8 +128,10 @@ class SiteTable:
         made = cls(terms, site, table.iloc[order].reset_index(drop=True), flow, kept[order])
         least = max(plan.min_cell, 2)
         share = min(plan.test_fraction, 1 - plan.test_fraction)
-        if math.floor(share * len(table)) < least:
+        if math.floor(share * len(table)) < least or len(table) < plan.sites.min_rows:
             raise Unfit(site, [("", ROWS)])
+        if plan.sites.why(*counts(table, outcome)):
+            raise Unfit(site, [("", EVENTS)])
         return made
 
     def blind(self, repeat: int) -> Array:

@@ -309,11 +309,18 @@ def _without_marked(
     return dictionary
 
 
+#: What of `data.sites` each site heeds for itself.
+NEEDED = ("min_rows", "min_events")
+
+
 def _travelling(content: Mapping[str, Any], outcome: Outcome | None) -> dict[str, Any]:
     """Return the part of a study file that is sent."""
     kept = {k: v for k, v in content.items() if k not in ("scenarios", "data") and v is not None}
     data = cast("Mapping[str, Any]", content.get("data") or {})
+    sites: Any = data.get("sites") or {}
+    needed = {k: sites[k] for k in NEEDED if isinstance(sites, dict) and sites.get(k) is not None}
     data = {k: v for k, v in data.items() if k not in AT_HOME and v is not None}
+    data |= {"sites": needed} if needed else {}
     return kept | {"data": data if outcome is None else {**data, "outcome": _spoken(outcome)}}
 
 
