@@ -1,9 +1,10 @@
 """Models on disk: arrays as safetensors, everything else as JSON. No pickle.
 
 `model.safetensors` holds the model's arrays; `model.json` its method, what else it consists of,
-the preprocessing that turns a table into its x, the dictionary of the columns that it reads, and
-the SHA-256 of `model.safetensors`. Whoever can write both can write any model: the sum tells damage
-and mixed-up files, not who made them.
+the preprocessing that turns a table into its x, the dictionary of the columns that it reads, the
+SHA-256 of `model.safetensors`, and which of its arrays have entries that are not known (NaN). All
+other numbers are finite. Whoever can write both files can write any model: the sum tells damage and
+mixed-up files, not who made them.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from fedcohort.data.dictionary import Dictionary
 from fedcohort.data.outcome import Survival
 from fedcohort.protocol import DataError, Fitted, registry
 
-FORMAT = 2
+FORMAT = 3
 
 #: Bytes that the files of a model may have.
 LARGEST = {"model.json": 2**26, "model.safetensors": 2**32}
@@ -121,6 +122,7 @@ def write(folder: Path, saved: Saved) -> None:
         "format": FORMAT,
         "fedcohort": fedcohort.__version__,
         "sha256": hashlib.sha256(body).hexdigest(),
+        "unknown": sorted(k for k, a in arrays.items() if _odd(a)),
         "method": saved.method,
         "model": saved.model.meta(),
         "design": json.loads(saved.design.to_json()),
@@ -150,14 +152,14 @@ def read(folder: Path) -> Saved:
     if found != FORMAT:
         raise DataError(f"{folder}: model format {found!r:.40}; this version reads {FORMAT}.")
     body = _body(folder, "model.safetensors")
-    if text.get("sha256") not in (None, hashlib.sha256(body).hexdigest()):
+    if text.get("sha256") != hashlib.sha256(body).hexdigest():
         raise DataError(
             f"{folder}: model.safetensors is not the file that model.json was saved with (its "
             f"SHA-256 differs). Copy the whole folder again."
         )
     try:
         arrays = load(body)
-        if odd := sorted(k for k, a in arrays.items() if a.dtype.kind == "f" and _odd(a)):
+        if odd := sorted({k for k, a in arrays.items() if _odd(a)} - {*text["unknown"]}):
             raise DataError(f"{folder}: the saved model is damaged: {odd[0]!r} is not finite.")
         model = registry.find(text["method"]).model.restore(arrays, text["model"])
         design = Design.from_json(json.dumps(text["design"]))
@@ -215,7 +217,7 @@ def _is_time(value: Any) -> bool:
 
 
 def _odd(a: Array) -> bool:
-    return not bool(np.isfinite(a).all())
+    return a.dtype.kind == "f" and not bool(np.isfinite(a).all())
 
 
 def _models_below(folder: Path) -> str:
