@@ -367,8 +367,13 @@ def test_a_failed_arm_is_named_with_its_reason_and_the_others_are_kept(tmp_path)
         ("ledger.jsonl", None, "ledger", "its ledger.jsonl is missing"),
         ("ledger.jsonl", b'{"arm": ', "ledger", "ledger.jsonl, line 1"),
         ("models/cox/model.json", b"[]", "predict", "model format None"),
-        ("models/cox/model.json", b'{"format": 2}', "predict", "the saved model is damaged"),
-        ("models/cox/model.safetensors", b"abc", "predict", "the saved model is damaged"),
+        (
+            "models/cox/model.json",
+            b'{"format": 3}',
+            "predict",
+            "is not the file that model.json was",
+        ),
+        ("models/cox/model.safetensors", b"abc", "predict", "is not the file that model.json was"),
     ],
 )
 def test_a_damaged_folder_is_named_on_one_line(finished, tmp_path, file, content, command, said):

@@ -20,6 +20,7 @@ import pandas as pd
 from fedcohort.arrays import Array
 from fedcohort.data import sources
 from fedcohort.data.canonical import texts
+from fedcohort.data.csvcells import harmless
 from fedcohort.data.design import Design
 from fedcohort.data.dictionary import Dictionary, Variable
 from fedcohort.data.encode import Unfit, column_of, read_numbers
@@ -58,7 +59,10 @@ class Predictions:
     @property
     def csv(self) -> str:
         """The table as CSV text, with `DIGITS` digits that matter."""
-        return self.table.to_csv(index=False, lineterminator="\n", float_format=_shown)
+        shown = self.table.rename(columns=harmless)
+        for name in shown.select_dtypes(exclude=["number", "bool"]).columns:
+            shown[name] = shown[name].map(harmless)
+        return shown.to_csv(index=False, lineterminator="\n", float_format=_shown)
 
 
 def _shown(number: Any) -> str:

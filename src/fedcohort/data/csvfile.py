@@ -7,9 +7,14 @@ digits, and its slower one takes over where a file shows more. Nothing is reveal
 
 from __future__ import annotations
 
+import bz2
 import csv
+import gzip
+import lzma
 import re
 import warnings
+import zipfile
+import zlib
 from collections.abc import Callable, Collection
 from contextlib import nullcontext
 from pathlib import Path
@@ -26,6 +31,9 @@ from fedcohort.protocol.errors import DataError
 
 #: Rows that are looked at before the file is read.
 HEAD = 1000
+
+#: Bytes that a compressed file may always unpack to, and times its size that it may.
+UNPACKED, RATIO = 1 << 30, 100
 
 PANDAS_2 = pd.__version__.startswith("2.")
 
@@ -56,6 +64,7 @@ def read_csv(
     if path.suffix.lower() in (".xls", ".xlsx", ".ods"):
         raise DataError(f"{path} is a spreadsheet. Save it as CSV in UTF-8.")
     _check_first_bytes(path)
+    _check_unpacked(path)
     form = _parsed(path, Form(), lambda: csvform.form_of(path))
     try:
         return _table(path, form, dictionary, texts)
@@ -135,6 +144,45 @@ def _check_first_bytes(path: Path) -> None:
         raise DataError(f"{path} is a Parquet file. Let its name end in .parquet.")
     if head.startswith((b"PK\3\4", b"\xd0\xcf\x11\xe0")) and path.suffix.lower() != ".zip":
         raise DataError(f"{path} is a spreadsheet or a zip archive. Save it as CSV in UTF-8.")
+
+
+def _check_unpacked(path: Path) -> None:
+    """Check that a compressed file is no bomb: that it does not unpack to far more than its size.
+
+    Raises
+    ------
+    DataError : it does, or it is damaged.
+    """
+    unpack = UNPACK.get(path.suffix.lower())
+    most = max(UNPACKED, RATIO * path.stat().st_size)
+    if unpack is None:
+        return
+    try:
+        with unpack(path) as file:
+            size = 0
+            while size <= most and (part := file.read(1 << 20)):
+                size += len(part)
+    except (OSError, EOFError, lzma.LZMAError, zlib.error, zipfile.BadZipFile, LookupError,
+            RuntimeError, NotImplementedError) as error:  # fmt: skip
+        kind = type(error).__name__
+        raise DataError(f"{path} cannot be read ({kind}). Is the file whole?") from None
+    if size > most:
+        raise DataError(
+            f"{path} has {path.stat().st_size:,} bytes and unpacks to more than {most:,}. If it is "
+            f"what it should be, unpack it and give the file within."
+        )
+
+
+def _in_zip(path: Path) -> Any:
+    """Return the file in a zip archive."""
+    with zipfile.ZipFile(path) as archive:
+        return archive.open(archive.namelist()[0])
+
+
+#: How files are unpacked, by suffix.
+UNPACK: dict[str, Callable[[Path], Any]] = {
+    ".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open, ".zip": _in_zip,
+}  # fmt: skip
 
 
 def _kind(

@@ -22,6 +22,7 @@ import yaml
 import fedcohort
 from fedcohort.arrays import Array
 from fedcohort.data import preprocess
+from fedcohort.data.csvcells import harmless
 from fedcohort.data.dictionary import Dictionary
 from fedcohort.data.outcome import Continuous, Count, Outcome, Survival
 from fedcohort.protocol import Method, registry
@@ -369,7 +370,7 @@ def _csv(path: Path, header: tuple[str, ...], rows: Iterable[tuple[Any, ...]]) -
     with fresh.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(header)
-        writer.writerows(rows)
+        writer.writerows(map(harmless, row) for row in rows)
     os.replace(fresh, path)
 
 
