@@ -30,6 +30,10 @@ def folder(tmp_path_factory):
     return made
 
 
+#: A site's name as text, and as JSON, has it.
+NAME = r"""site '(?:[^'\\]|\\.)*'|site "(?:[^"\\]|\\.)*"|"site": "(?:[^"\\]|\\.)*\""""
+
+
 def refusal(call) -> str | None:
     """Return what a call says when it refuses its input, or None."""
     with warnings.catch_warnings():
@@ -45,7 +49,7 @@ def refusal(call) -> str | None:
 
 def assert_no_cell(text: str | None) -> None:
     """Look for cells, but for the name of a site."""
-    told = re.sub(r"""site '[^']*'|"site": "[^"]*\"""", "", text or "")
+    told = re.sub(NAME, "", text or "")
     assert CELL.search(told) is None, text
 
 

@@ -17,6 +17,8 @@ from fedcohort.data.quality.findings import ERROR, Finding, rows_of
 #: Where more than half of the names in a column have fewer rows, they may be patients' and no
 #: sites': such a name is not said.
 FEW = 5
+#: So much of a site's name is said.
+LONGEST = 80
 
 
 @dataclass(frozen=True)
@@ -91,7 +93,7 @@ class Sheet:
         sites = 2 * int((np.bincount(self.codes) < FEW).sum()) <= len(self._codes[1])
         for i, name in enumerate(self._codes[1]):
             at = np.flatnonzero(self.codes == i)
-            known = str(name) if len(at) >= FEW or sites else None
+            known = str(name)[:LONGEST] if len(at) >= FEW or sites else None
             called = f"site {known!r}" if known else f"the site in row {self.number(at[:1])[0]}"
             parts.append(SitePart(self, called, known, at, len(at)))
         return tuple(parts)
