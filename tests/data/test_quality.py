@@ -229,9 +229,9 @@ def test_sites_need_two_rows_and_an_event_and_are_named():
     assert [line.partition(";")[0] for line in said] == [
         "t.csv: site 'Ely' has 1 row",
         "t.csv: site 'south' has no event in column 'event' among 25 rows. Nothing can be learnt "
-        "there. Leave it out, or join it with another site.",
+        "there. A study leaves it out, or joins it with other sites (data.sites).",
         "t.csv: site 'west' has no event in column 'event' among 4 rows. Nothing can be learnt "
-        "there. Leave it out, or join it with another site.",
+        "there. A study leaves it out, or joins it with other sites (data.sites).",
     ]
 
 

@@ -96,7 +96,7 @@ def test_files_are_joined_and_left_out_as_rows_of_a_column_are(tmp_path):
 
 def test_exclude_takes_sites_by_the_site_column(tmp_path):
     found = study(tmp_path, exclude="missing outcome, {hospital: [Birch, Elm]}")
-    assert fates(found)["Birch"] == (None, "named in data.exclude")
+    assert fates(found)["Birch"] == (None, "a name in data.exclude")
     assert ("excluded: sites left out", None, 52, "data.exclude") in found.table.flow
 
 

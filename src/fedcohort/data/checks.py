@@ -14,7 +14,8 @@ from fedcohort.data.dictionary import Dictionary
 from fedcohort.data.encode import column_of
 from fedcohort.data.modalities import columns_by_view, lacking
 from fedcohort.data.outcome import Outcome
-from fedcohort.data.quality import Sheet, errors, examine, with_outcome
+from fedcohort.data.quality import ERROR, Sheet, examine, with_outcome
+from fedcohort.data.quality.sites import SITE_RULES
 from fedcohort.protocol.errors import DataError
 
 
@@ -83,7 +84,7 @@ def check_sheets(
     found = examine(
         sheets, dictionary, outcome, natural=natural, eventless=eventless, warnings=False
     )
-    wrong = errors(found)
+    wrong = [f for f in found if f.severity == ERROR or f.rule in SITE_RULES]
     if not wrong:
         _check_views(sheets, dictionary)
         return

@@ -121,7 +121,8 @@ def guesses(
         elif labelled and _decides(name, outcome.y, tables):
             guess = guess.noting("its value decides the outcome", feature=False)
         lacking = hints.lacking(name, columns)
-        changes = {"feature": False} if everywhere and lacking else {}
+        slip = lacking.endswith("?")  # a header to correct, not a column to leave out
+        changes = {"feature": False} if everywhere and lacking and not slip else {}
         found.append(guess.noting(lacking, **changes))
     return found
 

@@ -167,14 +167,14 @@ def _found(frames: Any, column: str | None, known: Dictionary | None) -> dict[st
 
 
 def _large_enough(found: dict[str, pd.DataFrame], column: str | None) -> dict[str, pd.DataFrame]:
-    """Return the tables without sites of a single row, and warn of these, if another has more."""
+    """Return the tables without sites of a single row, and warn of these; all if most are so."""
     site = None if column is None else site_names(found[TABLE], column, TABLE)
     rows = {name: len(frame) for name, frame in found.items()}
     if site is not None:
         names, n = np.unique(site, return_counts=True)
         rows = dict(zip(map(str, names), n.tolist(), strict=True))
     few = {name: Fate(None, "1 row") for name, n in rows.items() if n == 1}
-    if not few or max(rows.values()) == 1:
+    if not few or 2 * len(few) > len(rows):  # then the column may hold patients and no sites
         return found
     warnings.warn(f"sites left out: {told(few)}; a site needs 2 rows.", stacklevel=3)
     if site is None:

@@ -12,6 +12,7 @@ Revealed: names of sites, and which limit each is below; no count.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -28,7 +29,7 @@ from fedcohort.report import words
 #: What can become of sites that are too small.
 DROP, JOIN = "drop", "join"
 #: Why a site is left out that `data.exclude` names.
-NAMED = "named in data.exclude"
+NAMED = "a name in data.exclude"
 
 
 @dataclass(frozen=True)
@@ -83,6 +84,12 @@ def events_of(frame: pd.DataFrame, outcome: Outcome | None) -> Array | None:
     return None
 
 
+def _reasons(found: Mapping[str, Fate]) -> str:
+    """Return how many sites there are of each reason: names may be patients' and no sites'."""
+    n = Counter(f.why for f in found.values())
+    return ", ".join(f"{k} {'has' if k == 1 else 'have'} {why}" for why, k in n.items())
+
+
 def counts(frame: pd.DataFrame, outcome: Outcome | None) -> tuple[int, int | None]:
     """Return how many rows a table has, and how many events; None where these are not known."""
     return _counts(np.ones(len(frame), bool), events_of(frame, outcome), outcome)
@@ -123,8 +130,8 @@ def fates(
             found[name] = Fate(None if why else OTHERS, found[name].why)
     if all(s in found and found[s].to is None for s in names):
         raise DataError(
-            f"no site is left of {len(names)}: {told(found)}. Lower data.sites.min_rows or "
-            f"min_events."
+            f"no site is left of {len(names)}: {_reasons(found)}. Lower data.sites.min_rows or "
+            f"min_events, or name the column of the sites."
         )
     return found
 

@@ -14,6 +14,12 @@ from fedcohort.arrays import Array
 from fedcohort.data.frames import site_names
 from fedcohort.data.quality.findings import ERROR, Finding, rows_of
 
+#: Where more than half of the names in a column have fewer rows, they may be patients' and no
+#: sites': such a name is not said.
+FEW = 5
+#: So much of a site's name is said.
+LONGEST = 80
+
 
 @dataclass(frozen=True)
 class Sheet:
@@ -84,9 +90,12 @@ class Sheet:
         if isinstance(self.site, str):
             return (SitePart(self, f"site {self.site!r}", self.site, slice(None), n),)
         parts: list[SitePart] = []
+        sites = 2 * int((np.bincount(self.codes) < FEW).sum()) <= len(self._codes[1])
         for i, name in enumerate(self._codes[1]):
             at = np.flatnonzero(self.codes == i)
-            parts.append(SitePart(self, f"site {str(name)!r}", str(name), at, len(at)))
+            known = str(name)[:LONGEST] if len(at) >= FEW or sites else None
+            called = f"site {known!r}" if known else f"the site in row {self.number(at[:1])[0]}"
+            parts.append(SitePart(self, called, known, at, len(at)))
         return tuple(parts)
 
     @property
@@ -123,7 +132,7 @@ class SitePart:
     Attributes
     ----------
     called : how findings name it in a sentence.
-    known : its name, or None if sites are yet to be made.
+    known : its name, or None if it has none that may be said.
     rows : where they are in the table.
     n : how many.
     """

@@ -15,7 +15,9 @@ from fedcohort.data.quality.rules import is_numeric, numbers
 from fedcohort.data.quality.sheets import Sheet, SitePart
 from fedcohort.data.variable import Variable
 
-JOIN = "Leave it out, or join it with another site."
+JOIN = "A study leaves it out, or joins it with other sites (data.sites)."
+#: What a site may break; a study leaves such sites out, and nothing else takes them.
+SITE_RULES = ("site rows", "site events")
 
 #: What `units` needs of one site: its part of a table, median and spread of log x, and values.
 _Middle = tuple[SitePart, float, float, int]
@@ -25,7 +27,11 @@ def check_sizes(sheet: Sheet) -> list[Finding]:
     """Look for sites with a single row."""
     return [
         sheet.finding(
-            "site rows", f"{part.called} has 1 row; a site needs 2", JOIN, site=part.known
+            SITE_RULES[0],
+            f"{part.called} has 1 row; a site needs 2",
+            JOIN,
+            site=part.known,
+            severity=WARNING,
         )
         for part in sheet.parts
         if part.n == 1
@@ -50,10 +56,11 @@ def check_events(sheets: Sequence[Sheet], outcome: Survival, *, each: bool) -> l
         anywhere |= bool(event.any())
         found += [
             sheet.finding(
-                "site events",
+                SITE_RULES[1],
                 f"{part.called} has no event in column {outcome.event!r} among {part.n} rows",
                 f"Nothing can be learnt there. {JOIN}",
                 site=part.known,
+                severity=WARNING,
                 column=outcome.event,
             )
             for part in sheet.parts
