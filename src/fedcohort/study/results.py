@@ -56,7 +56,7 @@ PACKAGES = (
 LISTED = (
     "coefficients", "parameters", "others", "proportional_hazards", "calibration", "over_time",
     "risk_groups", "by_centre", "heterogeneity", "importance", "roc", "residuals", "pooled",
-    "dropped", "crowded", "drowned",
+    "dropped", "filled", "crowded", "drowned",
 )  # fmt: skip
 
 #: The same of single kinds of task.
