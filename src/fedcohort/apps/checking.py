@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from fedcohort.apps.fit_findings import told_of_fits
 from fedcohort.data import sources
 from fedcohort.data.dictionary import Dictionary
 from fedcohort.data.frames import without
@@ -24,6 +25,7 @@ from fedcohort.protocol.errors import DataError, InputError, StudyError
 from fedcohort.study import yamlfile
 from fedcohort.study.opening import opened
 from fedcohort.study.plan import check as checked_plan
+from fedcohort.study.rehearsal import rehearsed
 from fedcohort.study.site_rule import told
 from fedcohort.study.study import Study
 
@@ -48,6 +50,7 @@ class Report:
     offsets : name → line of the file − data row, for CSV files whose rows are lines.
     left_out : name → rows that the study's `data.exclude` leaves out, which are not judged.
     judged : whether there is an outcome, which was checked too.
+    untried : arms of a study that were not fitted to their end, see `study.rehearsal`.
     """
 
     tables: dict[str, tuple[int, int] | None] = field(default_factory=dict[str, Any])
@@ -55,6 +58,7 @@ class Report:
     offsets: dict[str, int] = field(default_factory=dict[str, int])
     left_out: dict[str, int] = field(default_factory=dict[str, int])
     judged: bool = True
+    untried: list[str] = field(default_factory=list[str])
 
     def add(
         self,
@@ -82,6 +86,11 @@ class Report:
         wrong = len(errors(self.findings))
         return wrong, len(self.findings) - wrong
 
+    @property
+    def _wrong(self) -> set[str]:
+        """The rules of which there are errors."""
+        return {f.rule for f in errors(self.findings)}
+
     def to_json(self) -> str:
         """Return the report as JSON text; see `docs/data-check.md`."""
         wrong, strange = self.counts
@@ -99,6 +108,7 @@ class Report:
             "errors": wrong,
             "warnings": strange,
             "tables": shapes,
+            "untried": self.untried,
             "findings": [f.to_dict(self.offsets.get(f.file)) for f in self.findings],
         }
         return json.dumps(plain, ensure_ascii=False, indent=1) + "\n"
@@ -119,12 +129,16 @@ class Report:
                 lines += _wrapped(f, self.offsets.get(name))
             lines.append("")
         verdict = (
-            "A study does not run on tables with errors." if self.counts[0]
+            "An arm that cannot be fitted fails in the study." if {"fit"} == self._wrong
+            else "A study does not run on tables with errors." if self.counts[0]
             else "Warnings do not stop a study." if self.findings
             else ""
         )  # fmt: skip
         total = f"{_said(self.findings)} in {_count(len(self.tables), 'table')}. {verdict}"
         lines += textwrap.wrap(total, WIDTH)
+        if self.untried:
+            said = f"Not fitted to the end, as it takes long: {', '.join(self.untried)}."
+            lines += textwrap.wrap(said, WIDTH, break_on_hyphens=False)
         if not self.judged:
             lines += textwrap.wrap(NO_OUTCOME, WIDTH, break_on_hyphens=False)
         return "\n".join(lines) + "\n"
@@ -261,9 +275,15 @@ def _of_study(path: Path) -> Report:
         )
     if not errors(report.findings):
         try:
-            Study.from_file(path)
+            study = Study.from_file(path)
         except InputError as error:
             report.findings.append(_plainly(str(path), "study", error))
+        else:
+            tried = list(rehearsed(study.plan, study.table))
+            report.findings += told_of_fits(str(path), study.plan, study.table, tried)
+            report.untried = list(
+                dict.fromkeys(t.arm.name for t in tried if t.run is None and not t.refused)
+            )
     return report
 
 

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import Any, Self, get_args
 
@@ -44,6 +44,9 @@ from fedcohort.data.targets import entry_of, survival_of, target_of, weights_of
 from fedcohort.protocol.errors import DataError
 from fedcohort.protocol.views import view
 
+#: One value for the missing ones makes intervals too narrow; a larger share of them is told.
+MOST_FILLED = 0.2
+
 #: Kinds of outcome by the name in a design's text.
 _OUTCOMES: dict[str, type[Outcome]] = {cls.__name__: cls for cls in get_args(Outcome)}
 
@@ -67,6 +70,8 @@ class Design:
     dropped : column → why it gives no feature.
     offset : the column that stands last in x, as it is; "" without.
     weights : the column that says how much each row counts; "" without.
+    filled : column → share of all rows in which it had no value in the fit and was filled in, where
+        that was more than `MOST_FILLED`; in hundredths.
     strata, strata_levels : the column whose levels each have a baseline hazard, and those; ""
         without.
     """
@@ -84,6 +89,7 @@ class Design:
     weights: str = ""
     strata: str = ""
     strata_levels: tuple[str, ...] = ()
+    filled: Mapping[str, float] = field(default_factory=dict[str, float])
 
     @cached_property
     def features(self) -> tuple[str, ...]:
@@ -144,6 +150,7 @@ class Design:
             "weights": self.weights,
             "strata": self.strata,
             "strata_levels": self.strata_levels,
+            **({"filled": dict(self.filled)} if self.filled else {}),
         }
         return json.dumps(plain, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
 

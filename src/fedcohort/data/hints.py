@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Mapping
 
-from fedcohort.data.outcome import Survival
+from fedcohort.data.outcome import Outcome, Survival
 from fedcohort.data.words import first_of, near_name
 
 _UNITS: Mapping[str, str] = {
@@ -48,6 +48,11 @@ _LABEL = (
     "deceased", "status", "disease", "diagnosis",
 )  # fmt: skip
 _LATE = {"followup", "fu"} | _DEATH
+#: What a name begins with of which the value is known at the end of a stay, or after death.
+_AFTER = (
+    "charge", "cost", "totcst", "discharge", "length of stay", "autopsy",
+    "cause of death",
+)  # fmt: skip
 #: Sites that a comment names; more are counted.
 _SITES_NAMED = 3
 
@@ -133,6 +138,28 @@ def too_late(name: str, outcome: Survival, names: Collection[str]) -> str:
         both = {" ".join((parts[0], *end)) for end in (time[1:], event[1:])}
         if both <= {" ".join(words(n)) for n in names}:
             return "is it another outcome"
+    return ""
+
+
+def late(name: str, outcome: Outcome, names: Collection[str]) -> str:
+    """Return why a column's name sounds like what is known with the outcome, or after; or nothing.
+
+    names : of all columns; see `too_late`.
+    """
+    if isinstance(outcome, Survival):
+        return too_late(name, outcome, names) or _after(name)
+    return _after(name)
+
+
+def _after(name: str) -> str:
+    parts = words(name)
+    whole = " ".join(parts)
+    if (
+        _DEATH & set(parts)
+        or parts[:1] == ["los"]
+        or any(whole.startswith(word) for word in _AFTER)
+    ):
+        return "is it known at the end of a stay, or of follow-up"
     return ""
 
 

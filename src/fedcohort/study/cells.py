@@ -39,7 +39,7 @@ from fedcohort.protocol.ledger import Ledger
 from fedcohort.runtime.coordinator import Progress
 from fedcohort.study import evaluate, private, saved, tune
 from fedcohort.study.arms import Arm
-from fedcohort.study.cautions import told_if_crowded, told_if_drowned
+from fedcohort.study.cautions import filled_rows, told_if_crowded, told_if_drowned
 from fedcohort.study.clusters import cluster_rows
 from fedcohort.study.details import details
 from fedcohort.study.engine import Problem, Run, Trail, fit_once
@@ -336,6 +336,7 @@ class Workshop:
                 found["pooled"] = pooled_levels(run, arm, self.plan.min_cell)
                 left_out = run.design.dropped.items()
                 found["dropped"] = [{"column": c, "reason": why} for c, why in left_out]
+                found["filled"] = filled_rows(run.design)
                 found["crowded"] = told_if_crowded(run, arm, chosen, rows_by_site)
                 found["drowned"] = noise
             if cell.repeat == 0:

@@ -38,6 +38,7 @@ from fedcohort.protocol import (
 )
 from fedcohort.study import fit_lines, saved
 from fedcohort.study.arms import BOUNDS, PREPROCESS
+from fedcohort.study.cautions import filled_note
 from fedcohort.study.drowned import drowned
 from fedcohort.study.engine import Problem, Run, fit_once, told_of_noise
 from fedcohort.study.filled import completed, intervals
@@ -499,8 +500,9 @@ def _warned(fit: Fit, fed: Cohort) -> Fit:
     """Return a fit, with a warning where covariates, or clusters, that one expects are missing."""
     said = fit_lines.left_out(fit.method, fit.dropped, fed.dictionary, drafted=fed.drafted)
     fits = fit.sites.values() or (fit,)
-    told = (f"{fit.method}: {note}." for one in fits for note in one.parts.model.cautions())
-    for note in (said, *told):
+    told = [note for one in fits for note in one.parts.model.cautions()]
+    told += [filled_note(one.parts.design) for one in fits]
+    for note in (said, *(f"{fit.method}: {note}." for note in dict.fromkeys(told) if note)):
         if note:
             warnings.warn(note, UserWarning, stacklevel=3)
     return fit

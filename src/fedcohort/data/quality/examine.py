@@ -14,6 +14,7 @@ from fedcohort.data.outcome import Binary, Category, Outcome, Survival
 from fedcohort.data.quality import cells
 from fedcohort.data.quality.findings import WARNING, Finding
 from fedcohort.data.quality.header import check_header
+from fedcohort.data.quality.leaks import check_leaks
 from fedcohort.data.quality.patients import check_between, check_patients
 from fedcohort.data.quality.rules import CONSTANT, DATE, NUMBER, Rule, numbers, range_rule
 from fedcohort.data.quality.schema import broken_rules
@@ -62,6 +63,7 @@ def examine(
     if warnings:
         found += check_between(whole, dictionary)
         found += check_units(whole, dictionary, outcome)
+        found += check_leaks(whole, dictionary, outcome)
     return found
 
 

@@ -85,40 +85,56 @@ def check_units(
     for v in dictionary.variables.values():
         if not is_numeric(v) or v.type in ("binary", "event"):
             continue
-        factors = units.TIMES if _is_time(v, outcome) else units.FACTORS
+        timed = isinstance(outcome, Survival) and v.name == outcome.time
+        factors = units.factors_of(v.name, v.unit, time=timed or v.type == "time")
         middles: list[_Middle] = []
+        rows: list[Finding] = []
         for sheet in sheets:
             if v.name in sheet.frame.columns:
                 x = numbers(sheet.frame[v.name])
-                found += _mixed_rows(sheet, v, x, factors, middles)
+                event = outcome.event if timed and isinstance(outcome, Survival) else ""
+                rows += _mixed_rows(sheet, v, x, factors, middles, event)
+        of_column = len(middles) > 2 and 2 * len(rows) > len(middles)
+        found += [] if of_column else rows
         found += _mixed_sites(v, middles, factors)
     return found
 
 
-def _is_time(variable: Variable, outcome: Outcome | None) -> bool:
-    named = isinstance(outcome, Survival) and variable.name == outcome.time
-    return named or variable.type == "time"
-
-
 def _mixed_rows(
-    sheet: Sheet, v: Variable, x: Array, factors: units.Factors, middles: list[_Middle]
+    sheet: Sheet,
+    v: Variable,
+    x: Array,
+    factors: units.Factors,
+    middles: list[_Middle],
+    event: str,
 ) -> list[Finding]:
-    """Look at each site's rows by themselves, and note the sites' middles."""
+    """Look at each site's rows by themselves, and note the sites' middles.
+
+    event : the column by which rows are judged apart, of a time of follow-up; "" of others.
+    """
     found: list[Finding] = []
+    seen = numbers(sheet.frame[event]) == 1 if event in sheet.frame.columns else None
     for part in sheet.parts:
         counts = units.histogram(x[part.rows])
         if counts is None:
             continue
         middles.append((part, *counts.middle, int(counts.total)))
-        suspicion = units.suspect_rows(counts, factors)
-        if suspicion is None:
+        here = np.zeros(len(x), bool)
+        here[part.rows] = True
+        groups = [here] if seen is None else [here & seen, here & ~seen]
+        suspected = [_suspected(x[group], factors) for group in groups]
+        if len({None if one is None else one.factor for one in suspected}) > 1:
             continue
         broken = np.zeros(len(x), bool)
-        broken[part.rows] = suspicion.rows(x[part.rows])
+        for group, one in zip(groups, suspected, strict=True):
+            if one is not None:
+                broken[group] = one.rows(x[group])
+        if suspected[0] is None:
+            continue
         found.append(
             sheet.finding(
                 "mixed units",
-                f"column {v.name!r} may be in two units{_at(part)}: {suspicion.text} apart from "
+                f"column {v.name!r} may be in two units{_at(part)}: {suspected[0].text} apart from "
                 f"the rest",
                 "Convert them, or leave them if they are right.",
                 broken,
@@ -128,6 +144,11 @@ def _mixed_rows(
             )
         )
     return found
+
+
+def _suspected(x: Array, factors: units.Factors) -> units.Suspicion | None:
+    counts = units.histogram(x)
+    return None if counts is None else units.suspect_rows(counts, factors)
 
 
 def _at(part: SitePart) -> str:

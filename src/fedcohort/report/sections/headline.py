@@ -22,6 +22,9 @@ from fedcohort.report.verdict import (
 )  # fmt: skip
 from fedcohort.report.words import estimate, fixed, percent
 
+#: So many columns that were filled in are named.
+FILLED_NAMED = 5
+
 
 def by_scenario(run: Run, arm: Arm) -> Markup:
     """Return one sentence a scenario."""
@@ -129,7 +132,7 @@ def caveats(run: Run, arm: Arm | None) -> list[str]:
         )
     out += cluster_verdict.caveats() if run.task == "clustering" else []
     out += latent_verdict.caveats() if run.task == "latent" else []
-    out += [*_personal(run), *_deployed(run), *_missing(run), *_drowned(run)]
+    out += [*_personal(run), *_deployed(run), *_missing(run), *_drowned(run), *_filled(run)]
     for a in run.arms:
         reasons = run.failures(a.name)
         if reasons:
@@ -233,6 +236,25 @@ def _missing(run: Run) -> list[str]:
         for (site, arm), n in sorted(gone.items())
     ]
     return out
+
+
+def _filled(run: Run) -> list[str]:
+    """Return which columns were filled in in many rows; the most where arms differ in it."""
+    share: dict[str, float] = {}
+    for row in run.rows("filled"):
+        name = str(row["column"])
+        share[name] = max(share.get(name, 0.0), words.number(row["share"]))
+    if not share:
+        return []
+    most = sorted(share, key=lambda name: -share[name])
+    named = [f"{words.spaced(name)} ({words.percent(share[name])})" for name in most[:FILLED_NAMED]]
+    more = len(most) - len(named)
+    listed = words.listed(named) if not more else f"{', '.join(named)} and {more} more"
+    return [
+        f"Many values were missing and were filled in before the fit: {listed}. Intervals take "
+        "them for measured ones, so they are too narrow, and effects of these columns may be "
+        "biased."
+    ]
 
 
 def _drowned(run: Run) -> list[str]:

@@ -33,7 +33,7 @@ from fedcohort.runtime.coordinator import Coordinator, Progress
 from fedcohort.runtime.journal import Journal
 from fedcohort.study import private, saved, tune
 from fedcohort.study.arms import Arm
-from fedcohort.study.cautions import told_if_crowded, told_if_drowned
+from fedcohort.study.cautions import filled_rows, told_if_crowded, told_if_drowned
 from fedcohort.study.cells import (
     Cell,
     defect,
@@ -312,6 +312,7 @@ class Workshop:
             found["dropped"] = [
                 {"column": c, "reason": why} for c, why in run.design.dropped.items()
             ]
+            found["filled"] = filled_rows(run.design)
             found["crowded"] = told_if_crowded(run, arm, chosen, rows_by_site)
             found["drowned"] = noise
             self._save(arm, scenario, run)
