@@ -71,6 +71,8 @@ class Task:
     ----------
     kind : survival, classification, regression, clustering, latent, synthesis or imputation.
     features : names of the columns of x, in order, (p,).
+    pairs : (p, 2), the two values of each feature that has but two, such as a level; NaN of others,
+        and () where nothing is known of them.
     views : the view (modality) of each column of x, in the same order, (p,), which the dictionary
         gives the column that it was made of; "" where it has none.
     offset : whether the last of them is an offset, which has no coefficient: it is added to the
@@ -101,6 +103,7 @@ class Task:
     dp: Dp | None = None
     reach: tuple[float, float] | None = None
     views: tuple[str, ...] = ()
+    pairs: tuple[tuple[float, float], ...] = ()
 
     @property
     def rng(self) -> np.random.Generator:
