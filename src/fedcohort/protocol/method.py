@@ -228,6 +228,9 @@ class Method:
         need not be there. The task's features are () where a step is asked without a design.
     gives : names of the `Fitted` methods that the model supports; see `given`.
     preprocess : this method's defaults for the preprocessing.
+    unguarded : why no reply of a fit is of few records though its program does not call
+        `data.exact`, in plain words, with the module in backticks that sees to it; "" of a method
+        whose program calls it.
     gaps : whether x may have missing entries, NaN: those of ``impute="none"``, and of sites that
         lack a view.
     design : (settings, dictionary, outcome) → the design, where the method makes one that nothing
@@ -282,6 +285,7 @@ class Method:
     held: Callable[[Any, Task], Mapping[str, Mapping[str, Any]]] | None = None
     for_site: Callable[[Any, Task, str, Mapping[str, Array]], Sequence[str]] | None = None
     package: str = ""
+    unguarded: str = ""
     gaps: bool = False
 
     #: Settings of every method, which the caller handles before the program runs.
