@@ -104,8 +104,9 @@ class Cells:
         for variable in dict.fromkeys(variables):
             mine = np.array([v == variable for v in variables]) & level
             if variable and mine.sum() > 1:
-                rest = self.rows - self.away[mine].sum(), self.some - self.both[mine].sum()
-                found |= mine & self._few(*map(np.asarray, rest), least)
+                rest = np.asarray(self.rows - self.away[mine].sum())
+                some = np.asarray(self.some - self.both[mine].sum())
+                found |= mine & self._few(rest, some, least)
         return found
 
     def _few(self, rows: Array, some: Array, least: int) -> Array:

@@ -118,6 +118,20 @@ class Design:
         return at[0]
 
     @cached_property
+    def pairs(self) -> tuple[tuple[float, float], ...]:
+        """The two values (p, 2) of features of levels and yes/no columns; NaN of others."""
+        found: list[tuple[float, float]] = []
+        for c in self.columns:
+            own = [(0.0, 1.0)] * len(c.features)
+            if isinstance(c, NumberColumn):
+                at = np.full((2, 1), np.nan)
+                if c.type == "binary":
+                    c.write(np.array([0.0, 1.0]), at)
+                own[0] = (float(at[0, 0]), float(at[1, 0]))
+            found += own
+        return (*found, *[(np.nan, np.nan)] * bool(self.offset))
+
+    @cached_property
     def encoding(self) -> Encoding:
         """The view that reads the columns from a table."""
         return Encoding(tuple(c.variable for c in self.columns))

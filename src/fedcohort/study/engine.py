@@ -344,6 +344,7 @@ def fit_over(
         kind=problem.kind,
         features=design.features,
         views=design.views,
+        pairs=design.pairs,
         seed=seed,
         min_cell=problem.min_cell,
         offset=bool(design.offset),

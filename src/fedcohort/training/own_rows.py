@@ -5,7 +5,7 @@ site's rows. With m = `min_cell`, it tells nothing but the reason where
 
     few         there are fewer than m rows more than coefficients
     kinds       fewer than m rows are of one kind of outcome, of an outcome that has kinds
-    rare        1 to m − 1 rows have not the most common value of a covariate
+    rare        1 to m − 1 rows have not the most common value of a covariate, or of the outcome
     cells       1 to m − 1 rows of one kind have one value of a covariate of two values; of k
                 coefficients, where all covariates are so and have no more patterns than
                 k (k + 3)/2, each of which they could tell: one value, or one pattern
@@ -29,7 +29,7 @@ from fedcohort.numerics.blame import quoted
 from fedcohort.privacy.disclosure.records import lone
 
 #: Why a site tells nothing.
-FINE, FEW, KINDS, RARE, CELLS, CROSSED, ALONE, NEAR = range(8)
+FINE, FEW, KINDS, RARE, CELLS, CROSSED, ALONE, NEAR, SAME = range(9)
 
 
 class Hidden(NamedTuple):
@@ -64,6 +64,8 @@ def hidden(
     far = lone(squares.sum(axis=0), (squares**2).sum(axis=0))
     if far[-1] and not kinds:
         return Hidden(ALONE, nobody)
+    if 0 < len(y) - np.unique(y, return_counts=True)[1].max() < least:
+        return Hidden(SAME, nobody)
     apart = np.array([len(x) - np.unique(c, return_counts=True)[1].max() for c in x.T], int)
     places = [np.unique(c, return_inverse=True)[1] for c in x.T]
     two = [i for i, place in enumerate(places) if place.max() == 1]
@@ -98,6 +100,8 @@ def why(found: Hidden, names: tuple[str, ...], least: int) -> str:
         KINDS: f"fewer than {least} rows of one kind of outcome (min_cell); join it with another",
         RARE: f"fewer than {least} rows differ from the most common value of {blame} (min_cell); "
         f"drop it, or join rare levels (pool_levels)",
+        SAME: f"fewer than {least} rows differ from the most common value of the outcome "
+        f"(min_cell); join it with another",
         CELLS: f"fewer than {least} rows of one kind of outcome have one value of {blame} "
         f"(min_cell); drop it, or join rare levels (pool_levels)",
         CROSSED: f"fewer than {least} rows have one pair of values of {blame} (min_cell); drop "

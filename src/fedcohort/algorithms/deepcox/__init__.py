@@ -74,6 +74,10 @@ METHOD = Method(
         "the time grid, deaths and risk sets on it, as sums over sites."
     ),
     reveals_with=reveals_with,
+    unguarded=(
+        "Models, or gradients of a network, weighted by rows, no sums of covariates "
+        "(`training.local`); what a network may remember of few rows is not looked at."
+    ),
     settings=DeepCoxSettings,
     fit=fit,
     model=DeepCoxModel,

@@ -25,7 +25,7 @@ from fedcohort.numerics.sitefit import SiteFit
 from fedcohort.privacy.disclosure.records import lone
 
 #: Why a site gives no coefficients, besides the reasons of `numerics.sitefit`.
-SMALL_CELL, ALONE, HEAVY, NEAR = range(100, 104)
+SMALL_CELL, ALONE, HEAVY, NEAR, SAME = range(100, 105)
 
 
 def singled_out(
@@ -58,6 +58,8 @@ def singled_out(
         reason = HEAVY
     elif (far := alone(np.column_stack([x, outcome]))).any():
         reason, blame = ALONE, far[:p]
+    elif outcome.size and 0 < len(x) - np.unique(outcome, return_counts=True)[1].max() < least:
+        reason = SAME
     elif (near := own_differences(_with(x, outcome, kind), least)[:p]).any():
         reason, blame = NEAR, near
     elif kind is not None and (small := small_cells(x, kind, coefficients, least)).any():

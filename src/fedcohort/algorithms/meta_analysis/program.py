@@ -151,6 +151,8 @@ def why(reply: OwnFit, family: str, names: tuple[str, ...], least: int) -> str:
         f"coefficients tell it; correct it, cut the column to a limit (winsorise), or drop it",
         cells.NEAR: f"{blame}{also}: one is told by the others but for fewer than {least} records "
         f"(min_cell), and coefficients tell those; drop one",
+        cells.SAME: f"fewer than {least} records differ from the most common value of the outcome "
+        f"(min_cell), and coefficients tell of those; join the site with another",
         cells.HEAVY: f"weights or offset let fewer than {least} records (min_cell) count for "
         f"nearly all, or otherwise than the rest; leave them out, or join the site with another",
     }[int(reply.reason)]
