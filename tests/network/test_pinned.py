@@ -6,6 +6,7 @@ coordinator asks one of its own. The docstrings say what it got before nodes ref
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -62,7 +63,8 @@ def told(
     more.setdefault("bounds", "[]")
     terms = terms_of(folder, sample, f"[{arm}]", task=task, **more)
     tables = TABLES[:] = tables_of(terms, frames_of(sample))
-    run(terms, MaskedSites(terms, tables, folder), folder / "out", debug=True)
+    with contextlib.suppress(Refused):  # what the coordinator asked may be first, and pinned
+        run(terms, MaskedSites(terms, tables, folder), folder / "out", debug=True)
     assert set(found) == set(asks)
     return found
 
@@ -186,3 +188,33 @@ def test_no_site_is_alone_with_what_it_has_kept_of_its_folds(tmp_path, monkeypat
     tune = "{by: row-kfold, grid: {l2: [0.0, 9.0]}}"
     found = told(tmp_path, monkeypatch, "{method: cox}", {"tell_held": alone}, tune=tune)
     refused(found["tell_held"], "fewer than 3")
+
+
+# who else is in the sum ---------------------------------------------------------------------------
+
+
+def test_weights_of_sites_that_do_not_exist_hide_nobody(tmp_path, monkeypatch):
+    """A made-up site with a weight of 1 left one hospital's gradient alone in the sum."""
+
+    def ghost(fed: Coordinator, ask: Callable[..., Any], given: dict[str, Any]) -> Any:
+        from fedcohort.training.erosion import mark_of
+
+        marks = np.array([mark_of("oslo"), mark_of("nowhere")])
+        asked = {**given, "marks": marks, "alphas": np.ones(2), "longest": np.full(2, 1e9)}
+        return ask(fed, **{**asked, "draw": given["draw"] + 1})
+
+    arm = "{method: weight_erosion, user: bergen, rounds: 3}"
+    found = told(tmp_path, monkeypatch, arm, {"weigh_slope": ghost})
+    assert "Refused" in str(found["weigh_slope"])
+    assert "\n" not in str(found["weigh_slope"])
+
+
+def test_a_round_of_weight_erosion_is_asked_under_one_set_of_weights(tmp_path, monkeypatch):
+    """Two sums at one model under other weights are two equations of two sites' gradients."""
+
+    def again(fed: Coordinator, ask: Callable[..., Any], given: dict[str, Any]) -> Any:
+        return ask(fed, **{**given, "alphas": given["alphas"] * np.array([1.0, 0.5])})
+
+    arm = "{method: weight_erosion, user: bergen, rounds: 3}"
+    found = told(tmp_path, monkeypatch, arm, {"weigh_slope": again})
+    refused(found["weigh_slope"], "is another than it was first")

@@ -74,6 +74,8 @@ MORE: Mapping[tuple[str, str], int] = {
     ("count_labels", "edges"): 2,  # bins for pairs, and fifths
     ("sum_own_pairs", "tau"): 1,  # elsewhere τ is a smoothing, and falls
 }
+#: Steps that are asked once a round, ``draw``: of one model, under one set of weights.
+DRAWN = frozenset({"tell_slope", "tell_distance", "weigh_slope"})
 #: Steps by which sites choose among models.
 SIDES = frozenset({"count_takes", "train_chosen", "tell_side", "tell_takes"})
 #: Steps whose edges are refined, where quantiles are looked for.
@@ -119,8 +121,8 @@ class Pins:
         ------
         Refused : "beyond", and which argument is another than before, or too long.
         """
-        if call.step.private:
-            return  # held by the guard of a private fit
+        if call.step.private or self.bounds.kind == "shift":
+            return  # held by the guard of a private fit; each step by `Consent` as a whole
         if call.view is not None and (said := _model_of(call.view)) and self.bounds.kind == "judge":
             self._one(call, "the model that is judged", said.encode(), 1, attempts=1)
         if isinstance(call.view, Design) and self.bounds.kind in ("fit", "tune"):
@@ -135,11 +137,14 @@ class Pins:
             if isinstance(value, (np.ndarray, float)) and (most := self._most(step, name)):
                 most *= 1 + max(self.bounds.strata, default=0) if "stratum" in arguments else 1
                 mark = name if name in TOGETHER else f"{name} of {step}"
+                mark += f" in round {arguments['draw'] + 1}" if step in DRAWN else ""
                 a = np.asarray(value)
                 self._one(call, mark, repr((a.dtype.str, a.shape)).encode() + a.tobytes(), most)
 
     def _most(self, step: str, name: str) -> int:
         """Return how many values an argument has in an honest session; 0 where it is free."""
+        if step in DRAWN:
+            return 1
         if step in SKETCHES and name in FIXED:
             return REFINED
         return MORE.get((step, name), int(name in FIXED))
