@@ -274,7 +274,7 @@ class Host:
             drawn = entropy(self.seed, self.name, call.number)
             if self._guard is not None:
                 drawn = self._guard.entropy(call) or drawn
-            return step.run(Site(self.name, data, state, drawn), **arguments)
+            return step.run(Site(self.name, data, state, drawn, call.among), **arguments)
 
     @contextlib.contextmanager
     def _kept_back(self, step: Step[..., Any]) -> Generator[None]:

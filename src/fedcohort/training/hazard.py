@@ -26,7 +26,7 @@ from fedcohort.models.network import network
 from fedcohort.numerics.survival import Baseline
 from fedcohort.protocol import Federation, NotConverged, Site, message, summed
 from fedcohort.protocol.updates import count_fault
-from fedcohort.training.plan import Plan
+from fedcohort.training.plan import Plan, holds_out
 from fedcohort.training.rows import chosen, rows_of
 
 #: What leaves a site for a baseline hazard, in plain words.
@@ -43,6 +43,8 @@ LARGEST = 500.0
 @message
 class Deaths:
     """Deaths d (T,) per grid time, and the number of rows."""
+
+    some_rows = staticmethod(holds_out)
 
     d: Array
     rows: Array

@@ -22,9 +22,9 @@ Revealed: `Told`, each round, only as a sum over sites; and `There`, before each
 fewer than `min_cell` rows in some tenth, or one that can teach nothing, takes no part (a part that
 can teach nothing, such as one without a death, has a point of 0). A site that missed a round of a
 lap is in no sum of its later ones: it refuses, and does not answer zeros. A lap is begun where the
-sum hides each site and tells of no few: three or more can teach in all their parts (of two, Σ w x and
-Σ w x xᵀ give each one's x), or both of a federation of two; and in each part there are, at all of
-them together, `min_cell` rows or more of each kind (`Loss.kinds`: deaths of Cox, either class of
+sum hides each site and tells of no few: three or more can teach in all their parts (of two, Σ w x
+and Σ w x xᵀ give each one's x), or both of a federation of two; and in each part there are, at all
+of them together, `min_cell` rows or more of each kind (`Loss.kinds`: deaths of Cox, either class of
 logistic, what is above 0 of Poisson, else rows); in fifths where in tenths there are not. A fifth
 is two tenths, of the same sites: else the counts by both, or points at one θ, would differ by one
 site's rows, or by single ones. Of a covariate in which fewer rows of a part differ from their

@@ -45,6 +45,8 @@ class OwnTrend:
 class Moved:
     """How many records a grid moves past a death of their own site, ()."""
 
+    some_rows = True
+
     rows: Array
 
 

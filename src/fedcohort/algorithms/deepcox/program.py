@@ -70,7 +70,7 @@ from fedcohort.training.hazard import (
 )
 from fedcohort.training.local import penalise
 from fedcohort.training.optimisers import OPTIMISERS
-from fedcohort.training.plan import Plan
+from fedcohort.training.plan import Plan, holds_out
 from fedcohort.training.reach import length
 from fedcohort.training.rows import rows_of
 from fedcohort.training.server import RULES
@@ -80,6 +80,8 @@ from fedcohort.training.switching import personalise_as_set
 @message(parameters=["gradient"])
 class Pull:
     """∇(−ℓ) (P,), eq. (3), and n_k, the number of rows that it is over."""
+
+    some_rows = staticmethod(holds_out)
 
     gradient: Array
     rows: Array

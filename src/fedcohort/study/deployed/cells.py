@@ -29,6 +29,7 @@ from fedcohort.protocol import (
 )
 from fedcohort.protocol.errors import QuorumLost
 from fedcohort.protocol.ledger import Ledger
+from fedcohort.protocol.totals import Known
 from fedcohort.runtime.coordinator import Coordinator, Progress
 from fedcohort.runtime.journal import Journal
 from fedcohort.study import private, saved, tune
@@ -175,6 +176,7 @@ class Workshop:
                 observer=lambda progress: self._heard(session.text, progress),
                 secure=self.plan.privacy.secure,
             )
+            fed.expecting(self._known(session))
             yield Open(fed, trail)
         except QuorumLost:
             raise
@@ -184,6 +186,24 @@ class Workshop:
             raise
         finally:
             book.close()
+
+    def _known(self, session: Session) -> Known:
+        """Return what sites told of the rows that a session is over, when they were counted.
+
+        Of each repeat but the first a site draws about as many rows, one more or fewer.
+        """
+        halves = (self.note(COHORT) or {}).get("halves")
+        if halves is None or session.kind not in ("fit", "tune", "judge"):
+            return Known()
+        rows, events = halves[session.kind == "judge"]
+        tried = session.kind == "tune" and self.plan.arms[session.arm].folds == "row-kfold"
+        if session.kind == "judge":  # of deaths, those of training rows are counted, too
+            events = dict[str, int | None]()
+        arm = self.plan.arms[session.arm]
+        named = {**arm.settings, **arm.grid, **self.plan.space(arm)}
+        return Known(
+            rows, events, slack=int(session.repeat > 0), unit=not named.get("weights"), some=tried
+        )
 
     def forget(self, session: Session) -> None:
         """Remove a session's journal, and what sites keep of it."""

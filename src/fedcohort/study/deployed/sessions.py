@@ -36,7 +36,8 @@ from fedcohort.study.arms import Arm
 from fedcohort.study.besides import KINDS, arm_of, asked_of
 from fedcohort.study.deployed import asking, counting, holding, judging
 from fedcohort.study.deployed.alone import Alone
-from fedcohort.study.deployed.consent import Consent, InMemory, Once, most_numbers
+from fedcohort.study.deployed.consent import Consent, most_numbers
+from fedcohort.study.deployed.pins import InMemory, Once
 from fedcohort.study.deployed.table import Halves, SiteTable, hashed
 from fedcohort.study.deployed.terms import Terms
 from fedcohort.study.layout import seed_of
@@ -114,7 +115,7 @@ def open_session(
     min_cell: int,
     spending: Callable[[str, Dp], Tally] | None = None,
     heard: Callable[[Sequence[str]], None] | None = None,
-    once: Once | None = None,
+    once: Callable[[str], Once] | None = None,
 ) -> Host:
     """Return one site's side of a session.
 
@@ -125,7 +126,7 @@ def open_session(
     spending : (session, what a fit costs) → where a node counts what private fits spend; None in a
         rehearsal, whose noise follows from the study's seed.
     heard : takes what feedback finds of the site, in lines for the people there.
-    once : remembers beyond this session what a comparison of sites was asked with.
+    once : session → what remembers beyond it what was asked first.
 
     Raises
     ------
@@ -134,6 +135,7 @@ def open_session(
     """
     asked = Session.parse(session, terms)
     plan, least = terms.plan, max(min_cell, terms.plan.min_cell)
+    known = InMemory() if once is None else once(asked.text)
     if asked.kind == "describe":
         consent = Consent(terms, asked.kind)
         return Host(table.site, table.frame, (describe.describe_columns,), plan.seed, consent)
@@ -142,12 +144,12 @@ def open_session(
         return Host(table.site, table, counting.STEPS, plan.seed, consent)
     if asked.kind in KINDS:
         arm = arm_of(asked.kind)
-        consent = Consent(terms, asked.kind, arm, plan.seed, once or InMemory())
+        consent = Consent(terms, asked.kind, arm, plan.seed, known)
         kept = _kept(terms, arm, table.site, heard)
         steps = asking.of_besides(asked.kind)
         return Host(table.site, table.frame, steps, plan.seed, consent, kept=kept)
     seed, arm = seed_of(plan, asked.repeat), plan.arms[asked.arm]
-    consent = Consent(terms, asked.kind, arm, seed)
+    consent = Consent(terms, asked.kind, arm, seed, known)
     if asked.kind == "alone":
         mine = Alone.of(table, asked.repeat, arm, least)
         steps = asking.of_alone(terms.outcome, plan.task)
