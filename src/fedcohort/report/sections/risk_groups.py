@@ -8,7 +8,7 @@ from typing import Any
 from fedcohort.report import charts, words
 from fedcohort.report.markup import Markup, h
 from fedcohort.report.run import Arm, Run
-from fedcohort.report.sections.base import Section, follow_up
+from fedcohort.report.sections.base import Section, follow_up, timed
 from fedcohort.report.words import number
 
 #: Looks of the groups, from low to high risk.
@@ -42,7 +42,7 @@ def _figure(run: Run, arm: Arm, rows: Sequence[Mapping[str, Any]], part: int) ->
     several = len(run.scenarios) > 1
     titles = [run.scenarios.get(str(r["scenario"]), str(r["scenario"])) for r in rows]
     series = [
-        _series(g, i, len(r["groups"]), title if several else "")
+        _series(run, g, i, len(r["groups"]), title if several else "")
         for r, title in zip(rows, titles, strict=True)
         for i, g in enumerate(r["groups"])
     ]
@@ -66,13 +66,16 @@ def _figure(run: Run, arm: Arm, rows: Sequence[Mapping[str, Any]], part: int) ->
     )
 
 
-def _series(g: Mapping[str, Any], i: int, groups: int, panel: str) -> charts.Series:
+def _series(run: Run, g: Mapping[str, Any], i: int, groups: int, panel: str) -> charts.Series:
     return charts.Series(
         label=str(g.get("label") or g.get("group")),
         look=_LOOKS[i if groups > 2 else 2 * i],
-        points=[tuple(number(v) for v in step) for step in g.get("curve") or ()],
+        points=timed(run, [tuple(number(v) for v in step) for step in g.get("curve") or ()]),
         panel=panel,
-        at_risk=[(number(t), None if n is None else int(n)) for t, n in g.get("at_risk") or ()],
+        at_risk=[
+            (run.clock.at(number(t)), None if n is None else int(n))
+            for t, n in g.get("at_risk") or ()
+        ],
     )
 
 

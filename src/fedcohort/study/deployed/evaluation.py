@@ -112,8 +112,18 @@ class Found:
     groups: list[Row]
 
 
-def judge(fed: Coordinator, plan: Plan, outcome: Outcome | None, said: Said | Own) -> Found:
+def judge(
+    fed: Coordinator,
+    plan: Plan,
+    outcome: Outcome | None,
+    said: Said | Own,
+    horizon: float | None = None,
+) -> Found:
     """Judge one model on the blind rows of all sites that answer, or each site's own there.
+
+    Parameters
+    ----------
+    horizon : the study's, in the unit of time; None without.
 
     Raises
     ------
@@ -124,7 +134,7 @@ def judge(fed: Coordinator, plan: Plan, outcome: Outcome | None, said: Said | Ow
     fed = fed.only(fed.answered)
     within: dict[str, float] = {}
     if isinstance(outcome, Survival):
-        metrics, within, groups = _survival(fed, plan, said, bins)
+        metrics, within, groups = _survival(fed, plan, said, bins, horizon)
     elif isinstance(outcome, Binary):
         metrics, within, groups = _classes(fed, plan, said, bins)
     else:
@@ -180,10 +190,11 @@ def _classes(
 
 
 def _survival(
-    fed: Coordinator, plan: Plan, said: Said | Own, bins: int
+    fed: Coordinator, plan: Plan, said: Said | Own, bins: int, horizon: float | None
 ) -> tuple[dict[str, float], dict[str, float], list[Row]]:
     """Return the metrics of risks and curves, those within sites, and groups of similar ones."""
     y = yard(fed, plan.min_cell, private=plan.privacy.dp is not None)
+    y = y if horizon is None else replace(y, horizon=horizon)
     wanted = set(plan.metrics)
     if not len(y.grid):
         return {}, {}, []
