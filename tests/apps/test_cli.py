@@ -158,10 +158,13 @@ def test_a_saved_model_predicts_from_the_command_line(finished, tmp_path):
     done = cli("predict", model, "t.csv", "--out", "p.csv", "--times", "365,1000", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     table = pd.read_csv(tmp_path / "p.csv")
-    assert list(table.columns)[:3] == ["row", "risk", "median survival time"]
-    assert list(table.columns)[3:] == ["survival at 365", "survival at 1000"]
+    assert list(table.columns)[:3] == ["row", "risk", "median survival time (days)"]
+    assert list(table.columns)[3:] == [
+        "survival at 365 days (1 year)",
+        "survival at 1000 days (2.7 years)",
+    ]
     assert len(table) == 7
-    assert (table["survival at 365"] >= table["survival at 1000"]).all()
+    assert (table.iloc[:, 3] >= table.iloc[:, 4]).all()
     for out, said in (("t.csv", "it is an input"), ("p.csv", "it exists")):
         assert said in one_line(cli("predict", model, "t.csv", "--out", out, cwd=tmp_path), 2)
 
@@ -400,7 +403,7 @@ def test_a_table_that_a_model_cannot_read_is_named_without_its_values(finished, 
         assert "SECRET" not in message
     frame.head(0).to_csv(tmp_path / "t.csv", index=False)
     head = cli("predict", model, "t.csv", cwd=tmp_path).stdout
-    assert head.startswith("row,risk,median survival time,survival at")
+    assert head.startswith("row,risk,median survival time (days),survival at")
     assert head.count("\n") == 1
     frame.to_csv(tmp_path / "t.csv", index=False)
     assert "cannot write" in one_line(cli("predict", model, "t.csv", "--out", ".", cwd=tmp_path), 2)

@@ -73,7 +73,8 @@ def test_each_row_gets_its_risk_median_and_survival(model, table):
     folder, fit, frame = model
     found = predict(folder, table(50), times="365,730")
     assert list(found.table) == [
-        "row", "risk", "median survival time", "survival at 365", "survival at 730",
+        "row", "risk", "median survival time (days)", "survival at 365 days (1 year)",
+        "survival at 730 days (2 years)",
     ]  # fmt: skip
     assert_array_equal(found.table["row"], np.arange(1, 51))
     assert_allclose(found.table["risk"], fit.predict(frame.head(50)), rtol=1e-12)
@@ -86,7 +87,7 @@ def test_the_median_is_where_the_curve_first_falls_to_a_half_and_empty_where_it_
     model, table
 ):
     folder, fit, frame = model
-    found = predict(folder, table(80)).table["median survival time"].to_numpy()
+    found = predict(folder, table(80)).table["median survival time (days)"].to_numpy()
     grid = fit.model.baseline.times
     survival = fit.predict_survival(frame.head(80), grid)
     reached = ~np.isnan(found)
@@ -100,7 +101,9 @@ def test_survival_is_shown_at_round_times_of_the_follow_up_by_default(model, tab
     times = json.loads((folder / "model.json").read_text())["notes"]["times"]
     assert times == [730, 1460, 2190]
     assert times[-1] <= fit.model.baseline.times[-1]
-    assert list(predict(folder, table()).table)[3:] == [f"survival at {t:g}" for t in times]
+    assert list(predict(folder, table()).table)[3:] == [
+        f"survival at {t} days ({t // 365} years)" for t in times
+    ]
 
 
 @pytest.mark.parametrize(
@@ -298,7 +301,10 @@ def test_a_query_gives_the_same_as_a_file(model, table, tmp_path):
 def test_times_after_the_last_event_are_said_to_be_so(model, table):
     found = predict(model[0], table(), times="365,99999")
     assert len(found.warnings) == 1
-    assert "survival at 99999 is that of the model's last event time" in found.warnings[0]
+    assert (
+        "survival at 99999 days (273.8 years) is that of the model's last event time"
+        in found.warnings[0]
+    )
     for text in ("0", "x", "", "1,nan"):
         with pytest.raises(StudyError, match="--times: expected positive numbers"):
             predict(model[0], table(), times=text)
@@ -322,7 +328,9 @@ def test_the_command_warns_on_stderr_and_leaves_stdout_to_the_table(model, table
         [*command, "--skip"], cwd=path.parent, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("row,risk,median survival time,survival at 730,")
+    assert done.stdout.startswith(
+        "row,risk,median survival time (days),survival at 730 days (2 years),"
+    )
     assert len(done.stdout.splitlines()) == 9
     said = done.stderr.splitlines()
     assert len(said) == 3

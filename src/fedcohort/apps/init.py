@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from fedcohort.apps.one_source import check_is_one
+from fedcohort.apps.penalising import few_alone, why_penalised
 from fedcohort.data import drafting, sources, yamldictionary
 from fedcohort.data.canonical import canonical
 from fedcohort.data.checks import check_column
@@ -34,9 +34,6 @@ TASKS = tuple(METRICS)
 #: Tasks that need an outcome; the others may have one, that only judges.
 PREDICTED = tuple(task for task in TASKS if task not in ASIDE)
 
-#: Fewer events, or rows with a value, per coefficient than this ask for a penalty (Peduzzi et al.
-#: 1996; Harrell, Regression Modeling Strategies, 2015).
-EVENTS_PER_COEFFICIENT = 10
 #: Sites that rows are dealt to where there are no natural ones.
 N_SITES = 4
 
@@ -70,7 +67,8 @@ class Draft:
         where there is none, no sites where every site has a file.
     exclude : the reasons in `data.exclude`, and the comment behind them.
     dictionary, notes : the variables, and the comments behind them.
-    penalised : whether there are few events for the number of coefficients.
+    penalised : why the first model has a penalty; "" where it has none.
+    alone : whether some site by itself has few events for the number of coefficients.
     """
 
     study: str
@@ -81,7 +79,8 @@ class Draft:
     exclude: tuple[Sequence[str], str]
     dictionary: Dictionary
     notes: Mapping[str, str]
-    penalised: bool
+    penalised: str = ""
+    alone: bool = False
 
 
 def write(
@@ -164,16 +163,18 @@ def _draft(
             variables = {column: place, **variables}
         dictionary = Dictionary(variables)
         notes = {g.variable.name: g.comment for g in guesses}
+    formed = [canonical(t, dictionary) for t in tables]
     return Draft(
         _name(data),
         _from(out, data),
         query,
         found and (_columns(found), _about(task, found, dictionary, sure=bool(outcome or about))),
         None if by_file else _sites(column, sure=sites is not None),
-        _exclude([canonical(t, dictionary) for t in tables], found),
+        _exclude(formed, found),
         dictionary,
         notes,
-        _few(tables, column, dictionary, found),
+        why_penalised(formed, dictionary, found) if found else "",
+        found is not None and few_alone(tables, column, dictionary, found, N_SITES),
     )
 
 
@@ -279,29 +280,6 @@ def _exclude(tables: list[pd.DataFrame], outcome: Outcome | None) -> tuple[Seque
     return reasons, f"check: leaves out {' and '.join(said)} of {n_rows} rows. Should it?"
 
 
-def _few(
-    tables: list[pd.DataFrame], column: str | None, dictionary: Dictionary, outcome: Outcome | None
-) -> bool:
-    """Return whether some site has few events, or rows (of a class), for its coefficients."""
-    if outcome is None:
-        return False
-    features = dictionary.features(outcome)
-    n_coefficients = sum(max(1, len(v.levels) - 1) for v in features)
-    label, fewest = outcome.columns[-1], np.inf
-    for table in tables:
-        for _, rows in table.groupby(column) if column else [("", table)]:
-            found = rows[label].value_counts() if label in rows.columns else pd.Series(dtype=int)
-            if isinstance(outcome, Continuous):
-                fewest = min(fewest, int(found.sum()))
-                continue
-            timed = isinstance(outcome, Survival)
-            seen = found[found.index == 1].sum() if timed else found.min()
-            fewest = min(fewest, int(seen) if len(found) > 1 else 0)
-    if column is None and len(tables) == 1:
-        fewest /= N_SITES
-    return fewest < EVENTS_PER_COEFFICIENT * n_coefficients
-
-
 def _name(data: str) -> str:
     """Return a name for the study by that of its data."""
     plain = data.removeprefix("sample:").split("?")[0]
@@ -332,29 +310,32 @@ def _template(task: str) -> Draft:
     notes = {v.name: "replace by your columns" for v in plain}
     where = ({"column": "centre"}, "the column of the hospitals")
     outcome = (told, "") if told else None
-    return Draft("study", "data.csv", "", outcome, where, ((), ""), dictionary, notes, False)
+    return Draft("study", "data.csv", "", outcome, where, ((), ""), dictionary, notes)
 
 
 def _study(task: str, draft: Draft) -> str:
     """Return the text of the study file."""
-    name = "penalty" if task == "regression" else "l2"
-    ridge = f", {name}: 0.01, scale: standard" if draft.penalised else ""
-    rare = "rows" if task == "regression" else "events"
-    few = f"  # ridge: few {rare} per variable at some site" if draft.penalised else ""
+    ridge = f"{'penalty' if task == 'regression' else 'l2'}: 0.01, scale: standard"
+    own = f", {ridge}" if draft.penalised else ""
+    why = f"  # ridge: {draft.penalised}; effects are shrunken" if draft.penalised else ""
     if task == "survival":
         arms = [
-            f"{{method: cox{ridge}}}{few}",
+            f"{{method: cox{own}}}{why}",
             "{method: deepcox, strategy: fedavg, rounds: 30, internal_epochs: 5}",
         ]
     elif task == "classification":
-        arms = [f"{{method: logistic{ridge}}}{few}"]
+        arms = [f"{{method: logistic{own}}}{why}"]
     elif task in ASIDE:
         arms = _aside(task, draft.dictionary)
     else:
         arms = [
-            f"{{method: ridge{ridge}}}{few}",
+            f"{{method: ridge{own or ', penalty: 0'}}}{why or '  # least squares'}",
             "{method: lasso, scale: standard}  # chooses its penalty, and leaves columns out",
         ]
+    bounds = "[isolated, centralised]  # each site alone, and all rows in one table"
+    if draft.alone and not draft.penalised:
+        few = "rows" if task == "regression" else "events"
+        bounds = f"{{isolated: {{{ridge}}}, centralised: {{}}}}  # ridge: few {few} at a site"
     natural = draft.sites is None or "column" in draft.sites[0]
     question = _QUESTIONS[task].format(draft.outcome[0].get("y", "") if draft.outcome else "")
     scale = ", scale: standard" if task in ASIDE else ""
@@ -378,8 +359,10 @@ def _study(task: str, draft: Draft) -> str:
         f"preprocess: {{impute: median{scale}}}  # fitted over the sites, by sums only",
         "arms:",
         *(f"  - {arm}" for arm in arms),
-        "bounds: [isolated, centralised]  # each site alone, and all rows in one table",
-        "evaluate: {test_fraction: 0.25, repeats: 5}",
+        f"bounds: {bounds}",
+        "evaluate: {test_fraction: 0.25, repeats: 5}"
+        + "  # horizon: 2 years, for risks" * (task == "survival"),
+        "final: true  # the model that is kept is fitted to all rows, when all is judged",
         "privacy: {min_cell: 5}  # no count of 1 to 4 leaves a site",
     ]  # fmt: skip
     if not natural:

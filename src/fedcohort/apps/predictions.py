@@ -29,6 +29,7 @@ from fedcohort.data.quality.cells import OTHER_LEVEL, level_remedies, number_rem
 from fedcohort.data.sql import is_url
 from fedcohort.data.words import rows
 from fedcohort.protocol import DataError, StudyError, registry
+from fedcohort.report.clock import said
 from fedcohort.study.face import Fit, load
 
 #: Survival curves are computed for so many numbers at a time.
@@ -238,6 +239,8 @@ def _predicted(fit: Fit, frame: pd.DataFrame, times: Array) -> tuple[dict[str, A
     found = {name: np.asarray(fit.predict(frame))}
     if not _has_curve(fit):
         return found, []
+    unit = _unit(fit)
+    found |= _risk_by(fit, frame)
     curve = fit.model.arrays().get("times")
     warnings: list[str] = []
     if curve is not None and len(curve):
@@ -247,15 +250,34 @@ def _predicted(fit: Fit, frame: pd.DataFrame, times: Array) -> tuple[dict[str, A
                 f"because times of death are few, or were joined so that none stands for few "
                 f"patients (time_grid)."
             )
-        found["median survival time"] = _medians(fit, frame, curve)
-        late = [f"{t:g}" for t in times if t > curve[-1]]
+        found["median survival time" + f" ({unit})" * bool(unit)] = _medians(fit, frame, curve)
+        late = [said(t, unit) for t in times if t > curve[-1]]
         if late:
             warnings.append(
                 f"survival at {', '.join(late)} is that of the model's last event time; nobody was "
                 f"seen to have the event later."
             )
     survival = fit.predict_survival(frame, times)
-    return found | {f"survival at {t:g}": survival[:, i] for i, t in enumerate(times)}, warnings
+    named = {f"survival at {said(t, unit)}": survival[:, i] for i, t in enumerate(times.tolist())}
+    return found | named, warnings
+
+
+def _unit(fit: Fit) -> str:
+    """Return the unit of the model's times; "" where its dictionary has none."""
+    outcome, dictionary = fit.parts.design.outcome, fit.parts.dictionary
+    if not isinstance(outcome, Survival) or outcome.time not in dictionary:
+        return ""
+    return dictionary[outcome.time].unit
+
+
+def _risk_by(fit: Fit, frame: pd.DataFrame) -> dict[str, Array]:
+    """Return the risk of the event by the study's horizon (n,), where it has one."""
+    asked: Any = fit.parts.notes.get("horizon") or {}
+    time = asked.get("time") if isinstance(asked, dict) else None
+    if not isinstance(time, (int, float)) or not time > 0:
+        return {}
+    alive = fit.predict_survival(frame, np.array([float(time)]))[:, 0]
+    return {f"risk by {asked.get('text') or said(float(time), _unit(fit))}": 1.0 - alive}
 
 
 def _medians(fit: Fit, frame: pd.DataFrame, curve: Array) -> Array:

@@ -216,14 +216,16 @@ class Groups(NamedTuple):
     events_told: bool
 
 
-def shown_groups(group: Array, time: Array, event: Array, at_least: int, most: int) -> Groups:
+def shown_groups(
+    group: Array, time: Array, event: Array, at_least: int, most: int, factor: float = 1.0
+) -> Groups:
     """Return the curves of groups as they may be shown together; the rule is the header's.
 
     Parameters
     ----------
     group : (n,) integers from 0.
     time, event : (n,).
-    most : how many times numbers at risk are given at.
+    most : how many times numbers at risk are given at; they are round times `factor`.
     """
     event = np.asarray(event, bool)
     masks = [group == g for g in range(int(group.max()) + 1)]
@@ -243,7 +245,7 @@ def shown_groups(group: Array, time: Array, event: Array, at_least: int, most: i
             g = int(np.argmin(np.where(many, lost, math.inf)))
             shown[g] = closed[g]
     last = max(float(s.curve.times[-1]) for s in shown)
-    times = round_times(0.0, last, most)
+    times = round_times(0.0, last * factor, most) / factor
     at, numbers = _at_risk(masks, time, times, at_least, [s.left for s in shown])
     about = np.stack([_about(s, times, at_least) for s in shown], axis=1)
     told = not few(beyond(), at_least).any()

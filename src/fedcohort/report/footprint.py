@@ -67,11 +67,13 @@ def by_arm(run: Run) -> Mapping[str, Footprint]:
     """Return what the whole study spent on each arm: all scenarios, repeats and sites.
 
     The upper bound stands under every scenario but was computed once a repeat; it counts once.
+    Final fits count as well.
     """
     out: dict[str, Footprint] = {}
     counted: set[tuple[str, int]] = set()
     upper = None if run.upper is None else run.upper.name
-    for row in run.rows("arms"):
+    finals = [{**row, "repeat": -1} for row in run.rows("final")]
+    for row in (*run.rows("arms"), *finals):
         arm, repeat = str(row["arm"]), int(row.get("repeat") or 0)
         if row.get("site") is not None or (arm == upper and (arm, repeat) in counted):
             continue

@@ -36,6 +36,7 @@ from fedcohort.metrics.risk_groups import risk_groups
 from fedcohort.metrics.roc import roc_points
 from fedcohort.privacy.disclosure.counts import shown_parts
 from fedcohort.protocol import NotSupported, Row
+from fedcohort.report.clock import Clock
 from fedcohort.study.blind import Blind, Ranked, Valued
 from fedcohort.study.engine import Run
 from fedcohort.study.layout import Laid
@@ -54,12 +55,16 @@ PREDICTIONS, ROWS = 200_000, (500, 2_000)
 LABELS = {3: ("low risk", "middle risk", "high risk"), 2: ("low risk", "high risk")}
 
 
-def details(run: Run, laid: Laid, plan: Plan, seed: int) -> dict[str, list[dict[str, Any]]]:
+def details(
+    run: Run, laid: Laid, plan: Plan, seed: int, horizon: float | None = None
+) -> dict[str, list[dict[str, Any]]]:
     """Return lists of rows by key of results.json, without arm, scenario and repeat.
 
     Parameters
     ----------
     seed : what the bootstrap and the permutations derive from.
+    horizon : the study's, in the unit of time: a time of `over_time`, and that of the risk by which
+        patients are grouped, in place of the score.
 
     Returns
     -------
@@ -78,8 +83,13 @@ def details(run: Run, laid: Laid, plan: Plan, seed: int) -> dict[str, list[dict[
         else:
             blind = Ranked.of(run, laid, outcome)
             if isinstance(outcome, Survival):
-                found["over_time"] = list(_over_time(run, laid, blind, outcome, plan, seed))
-                found["risk_groups"] = _risk_groups(blind, plan.min_cell)
+                found["over_time"] = list(
+                    _over_time(run, laid, blind, outcome, plan, seed, horizon)
+                )
+                clock = Clock.of(_unit(laid, outcome), float(blind.time.max()))
+                found["risk_groups"] = _risk_groups(
+                    blind, plan.min_cell, clock, _risk_by(run, blind, horizon)
+                )
             else:
                 points = roc_points(blind.said, blind.event, plan.min_cell)
                 found["roc"] = [{"points": points.tolist()}] if len(points) else []
@@ -93,7 +103,13 @@ def details(run: Run, laid: Laid, plan: Plan, seed: int) -> dict[str, list[dict[
 
 
 def _over_time(
-    run: Run, laid: Laid, blind: Ranked, outcome: Survival, plan: Plan, seed: int
+    run: Run,
+    laid: Laid,
+    blind: Ranked,
+    outcome: Survival,
+    plan: Plan,
+    seed: int,
+    horizon: float | None,
 ) -> Iterator[Row]:
     """Yield AUC and Brier score at common times; all arms of a repeat share times and draws."""
     train = (blind.time, blind.event)
@@ -103,7 +119,10 @@ def _over_time(
     low, high = over_time.shown_span(blind.time, blind.event, plan.min_cell)
     if not len(span) or math.isnan(low):
         return
-    times = round_times(max(low, span[0]), min(high, span[-1]), TIMES)
+    first, last = max(low, span[0]), min(high, span[-1])
+    times = round_times(first, last, TIMES)
+    if horizon is not None and first <= horizon <= last:
+        times = np.union1d(times, horizon)
     rng = np.random.default_rng((seed, 0x64726177))
     n = len(blind.time)
     drawn = multiplicities(n, min(plan.draws, DRAWS), rng)
@@ -120,22 +139,35 @@ def _over_time(
             yield plain({**head, "value": column[0], "low": low, "high": high})
 
 
-def _risk_groups(blind: Ranked, min_cell: int) -> list[Row]:
+def _unit(laid: Laid, outcome: Survival) -> str:
+    known = laid.problem.dictionary.variables.get(outcome.time)
+    return "" if known is None else known.unit
+
+
+def _risk_by(run: Run, blind: Ranked, horizon: float | None) -> Array:
+    """Return what patients are grouped by (n,): the risk by the horizon, or else the score."""
+    if horizon is None:
+        return blind.said
+    surv = run.model.predict_survival(run.design.matrix(blind.test), np.array([horizon]))[:, 0]
+    return 1.0 - surv if np.isfinite(surv).all() else blind.said
+
+
+def _risk_groups(blind: Ranked, min_cell: int, clock: Clock, said: Array) -> list[Row]:
     """Return thirds by predicted risk, or halves; nothing if a group has too few people."""
     for k in sorted(LABELS, reverse=True):
-        group = risk_groups(blind.said, k)
+        group = risk_groups(said, k)
         names = np.unique(group)
         n = np.bincount(group, minlength=k)[names]
         if len(names) > 1 and n.min() >= min_cell:
-            return [_groups(blind, np.searchsorted(names, group), k, names, min_cell)]
+            return [_groups(blind, np.searchsorted(names, group), k, names, min_cell, clock)]
     return []
 
 
-def _groups(blind: Ranked, group: Array, k: int, names: Array, min_cell: int) -> Row:
+def _groups(blind: Ranked, group: Array, k: int, names: Array, min_cell: int, clock: Clock) -> Row:
     """Return one row for groups numbered from 0, `names` among the k that were asked for."""
     n = np.bincount(group)
     events = shown_parts(np.bincount(group, blind.event).astype(int), min_cell, n)
-    found = shown_groups(group, blind.time, blind.event, min_cell, AT_RISK)
+    found = shown_groups(group, blind.time, blind.event, min_cell, AT_RISK, clock.factor)
     if None in events or not found.events_told:
         events = [None] * len(events)
     shown: list[Row] = []

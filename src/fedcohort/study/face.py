@@ -36,7 +36,7 @@ from fedcohort.protocol import (
     SiteUnavailable,
     registry,
 )
-from fedcohort.study import fit_lines, saved
+from fedcohort.study import effects, fit_lines, saved
 from fedcohort.study.arms import BOUNDS, PREPROCESS
 from fedcohort.study.cautions import filled_note
 from fedcohort.study.drowned import drowned
@@ -233,8 +233,19 @@ class Fit:
 
     @property
     def summary(self) -> pd.DataFrame:
-        """Coefficients with standard errors, intervals and p-values, where the method has them."""
-        return pd.DataFrame(self._give("summary"))
+        """Coefficients with standard errors, intervals and p-values, where the method has them.
+
+        Of a number ``unit`` is what they are for: one unit of the covariate, which preprocessing
+        may have scaled. Where the dictionary asks for another step, that is ``per``, and the ratio
+        for it has a name that ends in ``_per``. Of a fit with a penalty, ``shrunken`` is that
+        penalty: coefficients are drawn towards 0, and ``low`` and ``high`` are no interval of the
+        effect.
+        """
+        rows = [dict(row) for row in self._give("summary")]
+        if any("coefficient" in row for row in rows):
+            design, dictionary = self.parts.design, self.parts.dictionary
+            rows = effects.summarised(rows, design, dictionary, self.parts.notes.get("shrunken"))
+        return pd.DataFrame(rows)
 
     @property
     def history(self) -> pd.DataFrame:
@@ -445,7 +456,9 @@ def fit(
 
     def once(part: Problem, given: Mapping[str, Any]) -> Fit:
         run = fit_once(part, entry, given, table, seed)
-        notes = told_of_noise(entry, given, part)
+        notes: dict[str, Any] = {**told_of_noise(entry, given, part)}
+        if penalty := effects.penalty_of(entry, given):
+            notes["shrunken"] = penalty
         parts = saved.Saved.of(method, run.model, run.design, problem.dictionary, notes)
         return Fit(method, dict(given), parts, run)
 

@@ -40,6 +40,7 @@ from fedcohort.study.outcomes import (
     Shelf,
     collect,
     comparisons_of,
+    finals_of,
     rows_of,
     summary_of,
     tagged,
@@ -164,6 +165,7 @@ def write_all(shop: Shelf, about: About, out: Path, seconds: float, command: str
         "comparisons": comparisons_of(plan, shown),
         "cohort": about.cohort,
         **listed,
+        **({"final": finals} if (finals := finals_of(shop)) else {}),
         "missing": list(_of_cells(shop, "missing")),
         "tuning": _tuning(shop),
         "evaluate": {
@@ -173,6 +175,7 @@ def write_all(shop: Shelf, about: About, out: Path, seconds: float, command: str
             "metrics": list(plan.metrics),
             "test_mark": about.test_mark,
             **({"umap": True} if plan.umap else {}),
+            **({"horizon": plan.horizon.text} if plan.horizon else {}),
             **({} if by_draws else {"intervals": about.intervals}),
             **({"exactness": dict(about.exactness)} if about.exactness else {}),
         },
@@ -224,6 +227,8 @@ def outcome_told(outcome: Outcome | None, dictionary: Dictionary) -> dict[str, A
         told |= {"type": type(outcome).__name__.lower(), "unit": unit}
     if isinstance(outcome, Survival) and outcome.entry:
         told |= {"entry": outcome.entry}
+    if isinstance(outcome, Survival) and outcome.time in dictionary:
+        told |= {"time_unit": unit} if (unit := dictionary[outcome.time].unit) else {}
     return told
 
 
@@ -355,7 +360,7 @@ def _of_cells(shop: Shelf, key: str) -> Iterator[dict[str, Any]]:
     for cell in (c for cells in cells_of(plan) for c in cells):
         names = {"arm": plan.arms[cell.arm].name, "scenario": plan.scenarios[cell.scenario].name}
         for row in (shop.result(cell) or {}).get(key, ()):
-            yield {**names, "repeat": cell.repeat, **row}
+            yield {**names, "repeat": "final" if cell.kind == "final" else cell.repeat, **row}
 
 
 # files --------------------------------------------------------------------------------

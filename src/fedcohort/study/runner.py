@@ -106,11 +106,11 @@ def _finish(
     resumed: bool,
 ) -> dict[str, Any]:  # fmt: skip
     """Do the pieces that are left, and write the files that describe them all."""
-    tunings, fits = cells_of(shop.plan)
-    total = len(tunings) + len(fits)
+    stages = cells_of(shop.plan)
+    total = sum(map(len, stages))
     done = 0
     with carbon.measured(shop.plan.carbon) as spent:
-        for stage in (tunings, fits):
+        for stage in stages:
             open_ = [cell for cell in stage if shop.result(cell) is None]
             done += len(stage) - len(open_)
             for event in _do(shop, table, open_, workers, out):
@@ -204,7 +204,8 @@ def label(plan: Plan, cell: Cell) -> str:
     arm, scenario = plan.arms[cell.arm], plan.scenarios[cell.scenario]
     where = "pooled" if arm.scope == "centralised" else scenario.name
     kind = "tune " if cell.kind == "tune" else ""
-    return f"{kind}{arm.name} · {where} · {cell.repeat + 1}"
+    which = "all rows" if cell.kind == "final" else cell.repeat + 1
+    return f"{kind}{arm.name} · {where} · {which}"
 
 
 Told = tuple[str, tuple[int, int] | None]

@@ -223,6 +223,7 @@ def _odd(a: Array) -> bool:
 def _models_below(folder: Path) -> str:
     """Say which folder of a model to give: those that lie in this one, if any do."""
     found = sorted(p.parent for p in folder.rglob("model.json"))
+    found = [p for p in found if p.parent not in found]  # one within a model's is for audits
     if not found or found == [folder]:
         return "the folder of a saved model, such as runs/STUDY/models/ARM"
     named = ", ".join(p.as_posix() for p in found[:NAMED])

@@ -18,6 +18,7 @@ from fedcohort.data.targets import target_of
 from fedcohort.protocol import registry
 from fedcohort.study import evaluate, saved
 from fedcohort.study.engine import Problem, fit_once
+from fedcohort.study.final import JUDGED
 from fedcohort.study.layout import seed_of
 
 CASES = {
@@ -36,7 +37,7 @@ def case(request, tmp_path_factory):
     tables = tables_of(terms, frames_of(request.param))
     run_local(terms, tables, folder / "out")
     arm = terms.plan.arms[1]
-    parts = saved.read(folder / "out" / "models" / arm.name)
+    parts = saved.read(folder / "out" / "models" / arm.name / JUDGED)
     blind = pd.concat([t.halves(0).blind for t in tables], ignore_index=True)
     said = parts.model.predict(parts.design.matrix(blind))
     return request.param, terms, tables, results_of(folder / "out"), parts, blind, said

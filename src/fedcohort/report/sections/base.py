@@ -50,10 +50,13 @@ def legend(arms: Iterable[Arm]) -> Markup:
 
 
 def follow_up(run: Run) -> str:
-    """Return the title of an axis of follow-up, with its unit where the cohort tells it."""
-    units = [v.get("unit") for v in run.mapping("cohort").get("variables") or ()
-             if v.get("type") == "time"]  # fmt: skip
-    return f"time since start, {units[0]}" if units and units[0] else "time since start"
+    """Return the title of an axis of follow-up, with its unit where it is known."""
+    return run.clock.axis
+
+
+def timed(run: Run, points: Iterable[Sequence[float]]) -> list[tuple[float, ...]]:
+    """Return points of which the first number is a time, with it as the page shows times."""
+    return [(run.clock.at(t), *rest) for t, *rest in points]
 
 
 def more(summary: str, *body: Child) -> Markup:

@@ -58,7 +58,7 @@ def section(run: Run) -> Section | None:
         "calibration",
         "Calibration",
         f"Can the predicted {'risks' if shares else 'values'} be taken at face value?",
-        _survival(mean(horizon)) if horizon else _PROBABILITY if shares else _VALUE,
+        _survival(run, mean(horizon)) if horizon else _PROBABILITY if shares else _VALUE,
         h("div", *figures, numbers),
     )
 
@@ -98,12 +98,17 @@ def _value(run: Run) -> str:
     return next((words.spaced(str(c)) for c in run.mapping("outcome").get("columns") or ()), "")
 
 
-def _survival(horizon: float) -> str:
+def _survival(run: Run, horizon: float) -> str:
+    asked = run.mapping("evaluate").get("horizon")
+    when = asked or (
+        run.clock.say(horizon)
+        + ", in the unit of the data" * (not run.clock.unit)
+        + " (near the middle of the event times)"
+    )
     return (
-        f"Patients are put in groups by predicted survival at time {horizon:.4g} (in the units of "
-        "the data, near the middle of the event times). On the dotted diagonal, the share that "
-        "really survived is the share predicted; below it, the model was too hopeful, above it, "
-        "too gloomy."
+        f"Patients are put in groups by predicted survival at {when}. On the dotted diagonal, the "
+        "share that really survived is the share predicted; below it, the model was too hopeful, "
+        "above it, too gloomy."
     )
 
 

@@ -64,7 +64,7 @@ def _figure(run: Run, alike: Sequence[Sequence[Fit]], part: int) -> Markup:
     arm = fits[0][0]
     several = len(fits) > 1
     series = [
-        _series(clustered.rows(run, "cluster_curves", fit), c, run.scenarios[fit[1]] * several)
+        _series(run, clustered.rows(run, "cluster_curves", fit), c, run.scenarios[fit[1]] * several)
         for fit in fits
         for c in clustered.clusters(clustered.rows(run, "cluster_curves", fit))
     ]
@@ -98,7 +98,7 @@ def _figure(run: Run, alike: Sequence[Sequence[Fit]], part: int) -> Markup:
     )
 
 
-def _series(found: Sequence[Row], cluster: int, panel: str) -> charts.Series:
+def _series(run: Run, found: Sequence[Row], cluster: int, panel: str) -> charts.Series:
     """Return one cluster's curve, with the numbers at risk that are shown."""
     mine = [r for r in found if int(r["cluster"]) == cluster]
     keys = ("time", "survival", "low", "high")
@@ -106,11 +106,15 @@ def _series(found: Sequence[Row], cluster: int, panel: str) -> charts.Series:
         label=clustered.name(cluster),
         look=clustered.look(cluster),
         points=[
-            tuple(number(r.get(k)) for k in keys) for r in mine if r.get("survival") is not None
+            (run.clock.at(number(r.get("time"))), *(number(r.get(k)) for k in keys[1:]))
+            for r in mine
+            if r.get("survival") is not None
         ],
         panel=panel,
         at_risk=[
-            (number(r["time"]), int(r["at_risk"])) for r in mine if r.get("at_risk") is not None
+            (run.clock.at(number(r["time"])), int(r["at_risk"]))
+            for r in mine
+            if r.get("at_risk") is not None
         ],
         about=[(number(r["time"]), int(r["about"])) for r in mine if r.get("about") is not None],
     )
@@ -139,7 +143,7 @@ def _levels(run: Run, fit: Fit) -> list[tuple[int, float, str]]:
         if mine:
             r = max(mine, key=lambda r: number(r["time"]))
             text = words.estimate(r.get("survival"), r.get("low"), r.get("high"), 2)
-            out.append((c, number(r["time"]), f"{text} at {words.count(r['time'])}"))
+            out.append((c, number(r["time"]), f"{text} at {run.clock.say(number(r['time']))}"))
     return out
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from fedcohort.report import charts, words
-from fedcohort.report.markup import Markup, h, table
+from fedcohort.report.markup import Markup, h, p, table
 from fedcohort.report.run import Run
-from fedcohort.report.sections.base import Section, follow_up, key, more
+from fedcohort.report.sections.base import Section, follow_up, key, more, timed
 
 #: Metrics of this section, in order.
 METRICS = ("c_index", "uno_c", "auc")
@@ -33,7 +33,7 @@ def section(run: Run) -> Section | None:
         )
     return Section(
         "discrimination", "Discrimination", "Does the model know who is at higher risk?", intro,
-        h("div", _over_time(run), _roc(run), _numbers(run, metrics)),
+        h("div", _over_time(run), _at_horizon(run), _roc(run), _numbers(run, metrics)),
     )  # fmt: skip
 
 
@@ -43,6 +43,28 @@ def _over_time(run: Run) -> Markup | None:
         "blind patients of the first repeat; bands: 95 % bootstrap intervals over patients",
         reference=0.5,
     )  # fmt: skip
+
+
+def _at_horizon(run: Run) -> Markup | None:
+    """Return the AUC at the study's horizon, where so much is followed; None without one."""
+    text = str(run.mapping("evaluate").get("horizon") or "")
+    times = {words.number(r.get("time")) for r in run.rows("calibration")}
+    found = [
+        r
+        for r in run.rows("over_time")
+        if r.get("metric") == "auc" and words.number(r.get("time")) in times
+    ]
+    if not (text and found):
+        return None
+    titles = {a.name: a.title for a in run.arms}
+    several = len(run.scenarios) > 1
+    said = [
+        titles.get(str(r["arm"]), str(r["arm"]))
+        + f", {run.scenarios.get(str(r['scenario']), '')}" * several
+        + f": {words.estimate(r.get('value'), r.get('low'), r.get('high'))}"
+        for r in found
+    ]
+    return p(f"AUC at {text}, blind patients of the first repeat: {'; '.join(said)}.")
 
 
 def over_time(
@@ -61,7 +83,7 @@ def over_time(
     def points(arm: str, scenario: str) -> list[tuple[float, ...]]:
         keys = ("time", "value", "low", "high") if banded else ("time", "value")
         mine = [r for r in found if r["arm"] == arm and r["scenario"] == scenario]
-        return [tuple(words.number(r.get(k)) for k in keys) for r in mine]
+        return timed(run, [tuple(words.number(r.get(k)) for k in keys) for r in mine])
 
     series = [
         charts.Series(label=a.title, look=a.look, points=drawn, panel=title_)

@@ -17,7 +17,7 @@ SHOWN = 15
 
 
 def section(run: Run) -> Section | None:
-    """Return the test of each arm that has one, of its first fit."""
+    """Return the test of each arm that has one, of its model."""
     blocks = [(a, b) for a in run.arms if (b := _block(run, a)) is not None]
     if not blocks:
         return None
@@ -32,11 +32,9 @@ def section(run: Run) -> Section | None:
 
 
 def _block(run: Run, arm: Arm) -> Markup | None:
-    mine = [r for r in run.rows("proportional_hazards") if r["arm"] == arm.name]
-    if not mine:
+    shown = run.model_rows("proportional_hazards", arm.name)
+    if not shown:
         return None
-    first = (mine[0]["scenario"], mine[0].get("repeat"))
-    shown = [r for r in mine if (r["scenario"], r.get("repeat")) == first]
     doubted = [r for r in shown if words.number(r.get("p")) < DOUBT]
     single = [str(r["covariate"]) for r in doubted if r["covariate"] != "global"]
     said = (
@@ -58,16 +56,16 @@ def _block(run: Run, arm: Arm) -> Markup | None:
 
     return h(
         "div",
-        h("h3", key(arm), h("small", _where(run, shown)), class_="block"),
+        h(
+            "h3",
+            key(arm),
+            h("small", run.model_title(arm.name, "proportional_hazards")),
+            class_="block",
+        ),
         p(said),
         tested(open_) if open_ else None,
         more(f"All {words.of(len(folded), 'covariate')}", tested(folded)) if folded else None,
     )
-
-
-def _where(run: Run, shown: Sequence[Mapping[str, Any]]) -> str:
-    scenario = str(shown[0]["scenario"])
-    return f"first repeat, {run.scenarios.get(scenario, scenario)}"
 
 
 def _row(r: Mapping[str, Any]) -> list[str | Markup]:

@@ -9,7 +9,7 @@ from typing import Any
 from fedcohort.report import charts, words
 from fedcohort.report.markup import Markup, h
 from fedcohort.report.run import Arm, Run
-from fedcohort.report.sections.base import Section, follow_up, leading_open
+from fedcohort.report.sections.base import Section, follow_up, leading_open, timed
 from fedcohort.report.words import number
 
 Row = Mapping[str, Any]
@@ -62,7 +62,7 @@ def _figure(run: Run, arm: Arm, alike: Sequence[Sequence[Row]], part: int) -> Ma
         return run.scenarios.get(str(r["scenario"]), str(r["scenario"]))
 
     series = [
-        _series(g, i, len(r["groups"]), title(r) if several else "")
+        _series(run, g, i, len(r["groups"]), title(r) if several else "")
         for r in rows
         for i, g in enumerate(r["groups"])
     ]
@@ -89,14 +89,17 @@ def _figure(run: Run, arm: Arm, alike: Sequence[Sequence[Row]], part: int) -> Ma
     )
 
 
-def _series(g: Mapping[str, Any], i: int, groups: int, panel: str) -> charts.Series:
+def _series(run: Run, g: Mapping[str, Any], i: int, groups: int, panel: str) -> charts.Series:
     return charts.Series(
         label=str(g.get("label") or g.get("group")),
         look=_LOOKS[i if groups > 2 else 2 * i],
-        points=[tuple(number(v) for v in step) for step in g.get("curve") or ()],
+        points=timed(run, [tuple(number(v) for v in step) for step in g.get("curve") or ()]),
         panel=panel,
-        at_risk=[(number(t), None if n is None else int(n)) for t, n in g.get("at_risk") or ()],
-        about=[(number(t), int(n)) for t, n in g.get("about") or ()],
+        at_risk=[
+            (run.clock.at(number(t)), None if n is None else int(n))
+            for t, n in g.get("at_risk") or ()
+        ],
+        about=[(run.clock.at(number(t)), int(n)) for t, n in g.get("about") or ()],
     )
 
 

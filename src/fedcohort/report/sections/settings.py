@@ -82,7 +82,8 @@ def _data(run: Run) -> Mapping[str, Any]:
 
 def _dropped(run: Run) -> Markup | None:
     """Return which columns no model used, and why."""
-    why = {str(d["column"]): str(d["reason"]) for d in run.rows("dropped")}
+    told = (d for a in run.arms for d in run.model_rows("dropped", a.name))
+    why = {str(d["column"]): str(d["reason"]) for d in told}
     if not why:
         return None
     named = [f"{words.spaced(column)} ({reason})" for column, reason in why.items()]

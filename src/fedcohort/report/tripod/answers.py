@@ -121,8 +121,14 @@ def size(run: Run) -> str | None:
     per = f", {words.fixed(events * (1 - fraction) / p, 1)} events for each candidate column"
     return (
         f"All {words.count(rows)} rows were used; {words.percent(1 - fraction)} to develop"
-        f"{per if events == events else ''}."
+        f"{per if events == events else ''}{_and_finally(run)}."
     )
+
+
+def _and_finally(run: Run) -> str:
+    """Return that final models take all rows, where they do."""
+    final = any(run.final(a.name) is not None for a in run.together)
+    return ", and all for the final model, which is not evaluated itself" * final
 
 
 def missing(run: Run) -> str | None:
@@ -276,7 +282,10 @@ def analysed(run: Run) -> str | None:
         else ""
     )
     developed = words.count(round(rows * (1 - run.test_fraction)))
-    return f"About {developed} rows{held} to develop, the rest to evaluate, in each repeat."
+    return (
+        f"About {developed} rows{held} to develop, the rest to evaluate, in each repeat"
+        f"{_and_finally(run)}."
+    )
 
 
 def specified(run: Run) -> str | None:

@@ -114,8 +114,18 @@ class Found:
     decision: list[Row] = field(default_factory=list[Row])
 
 
-def judge(fed: Coordinator, plan: Plan, outcome: Outcome | None, said: Said | Own) -> Found:
+def judge(
+    fed: Coordinator,
+    plan: Plan,
+    outcome: Outcome | None,
+    said: Said | Own,
+    horizon: float | None = None,
+) -> Found:
     """Judge one model on the blind rows of all sites that answer, or each site's own there.
+
+    Parameters
+    ----------
+    horizon : the study's, in the unit of time; None without.
 
     Raises
     ------
@@ -127,7 +137,7 @@ def judge(fed: Coordinator, plan: Plan, outcome: Outcome | None, said: Said | Ow
     within: dict[str, float] = {}
     decided: list[Row] = []
     if isinstance(outcome, Survival):
-        metrics, within, groups, decided = _survival(fed, plan, said, bins)
+        metrics, within, groups, decided = _survival(fed, plan, said, bins, horizon)
     elif isinstance(outcome, Binary):
         metrics, within, groups, decided = _classes(fed, plan, said, bins)
     else:
@@ -186,10 +196,11 @@ def _classes(
 
 
 def _survival(
-    fed: Coordinator, plan: Plan, said: Said | Own, bins: int
+    fed: Coordinator, plan: Plan, said: Said | Own, bins: int, horizon: float | None
 ) -> tuple[dict[str, float], dict[str, float], list[Row], list[Row]]:
     """Return the metrics of risks and curves, those within sites, groups, and decision curve."""
     y = yard(fed, plan.min_cell, private=plan.privacy.dp is not None)
+    y = y if horizon is None else replace(y, horizon=horizon)
     wanted = set(plan.metrics)
     if not len(y.grid):
         return {}, {}, [], []

@@ -116,9 +116,9 @@ def _finish(
     debug: bool,
 ) -> dict[str, Any]:
     """Do the pieces that are left, and write the files that describe them all."""
-    tunings, fits = cells_of(terms.plan)
+    tunings, fits, finals = cells_of(terms.plan)
     arms = terms.plan.arms
-    pieces = [c for c in tunings if arms[c.arm].scope == "sites"] + fits
+    pieces = [c for c in tunings if arms[c.arm].scope == "sites"] + fits + finals
     asked = asked_of(terms.plan)
     total = 1 + len(asked) + len(pieces)
     now = ["cohort", 0]
@@ -150,4 +150,5 @@ def _finish(
 def label(terms: Terms, cell: Cell) -> str:
     """Return how a piece is called on screen."""
     kind = "tune " if cell.kind == "tune" else ""
-    return f"{kind}{terms.plan.arms[cell.arm].name} · {cell.repeat + 1}"
+    which = "all rows" if cell.kind == "final" else cell.repeat + 1
+    return f"{kind}{terms.plan.arms[cell.arm].name} · {which}"

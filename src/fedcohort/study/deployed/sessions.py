@@ -5,6 +5,7 @@
     shift               how sites differ, over the rows of Table 1, where the study asks it; once
     feedback            what is off at each site, which keeps it to itself; likewise
     fit-r0003-a01       arm 1 of repeat 3: its steps see the training rows
+    final-r0000-a01     arm 1 over all rows of every site, where the study ends with such a fit
     judge-r0003-a01     its model on the blind rows; for censoring, the training rows' outcome,
                         but in a private study
     alone-r0003-a00     each site fits its own training rows by itself, and is judged on its own
@@ -40,6 +41,7 @@ from fedcohort.study.deployed.consent import Consent, most_numbers
 from fedcohort.study.deployed.pins import InMemory, Once
 from fedcohort.study.deployed.table import Halves, SiteTable, hashed
 from fedcohort.study.deployed.terms import Terms
+from fedcohort.study.final import FINAL, has_final
 from fedcohort.study.layout import seed_of
 from fedcohort.study.tune import ROW_FOLDS
 
@@ -47,7 +49,7 @@ from fedcohort.study.tune import ROW_FOLDS
 TRIED = ("tune", "score")
 #: Those that are asked once; of the latter, those that the study asks.
 ONCE = ("describe", "count", *KINDS)
-_TEXT = re.compile(r"(fit|judge|alone|tune|score)-r([0-9]{4})-a([0-9]{2})(?:-n([0-9]{5}))?")
+_TEXT = re.compile(r"(fit|final|judge|alone|tune|score)-r([0-9]{4})-a([0-9]{2})(?:-n([0-9]{5}))?")
 
 
 @dataclass(frozen=True)
@@ -56,7 +58,8 @@ class Session:
 
     Attributes
     ----------
-    kind : "describe", "count", "shift", "feedback", "fit", "judge", "alone", "tune" or "score".
+    kind : "describe", "count", "shift", "feedback", "fit", "final", "judge", "alone", "tune" or
+        "score".
     repeat, arm : which split, and which of the plan's arms.
     number : of a fit that tries settings, or of a candidate; −1 otherwise.
     """
@@ -105,6 +108,8 @@ def _is_of(session: Session, terms: Terms) -> bool:
             return False
         trials = plan.tune.get("trials")
         return session.number < most_numbers(session.kind, arm, trials)
+    if session.kind == "final":
+        return session.repeat == 0 and has_final(plan, arm)
     return (session.kind == "alone") == (arm.scope == "isolated")
 
 
@@ -148,15 +153,16 @@ def open_session(
         kept = _kept(terms, arm, table.site, heard)
         steps = asking.of_besides(asked.kind)
         return Host(table.site, table.frame, steps, plan.seed, consent, kept=kept)
-    seed, arm = seed_of(plan, asked.repeat), plan.arms[asked.arm]
-    consent = Consent(terms, asked.kind, arm, seed, known)
+    final = asked.kind == "final"
+    seed, arm = seed_of(plan, FINAL if final else asked.repeat), plan.arms[asked.arm]
+    consent = Consent(terms, "fit" if final else asked.kind, arm, seed, known)
     if asked.kind == "alone":
         mine = Alone.of(table, asked.repeat, arm, least)
         steps = asking.of_alone(terms.outcome, plan.task)
         return Host(table.site, mine, steps, seed, consent)
     halves = table.halves(asked.repeat)
-    train = halves.train
-    if asked.kind in ("fit", "tune"):
+    train = table.frame if final else halves.train
+    if asked.kind in ("fit", "final", "tune"):
         if asked.kind == "tune" and arm.folds == "row-kfold":
             fold = hashed(train, seed) % ROW_FOLDS
             train = train[fold != asked.number % ROW_FOLDS].reset_index(drop=True)

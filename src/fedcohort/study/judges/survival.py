@@ -49,7 +49,8 @@ class Yardstick:
     time, event : their outcome.
     times : (m,) where the Brier score is evaluated, inside the follow-up.
     tau : Uno's C counts pairs whose earlier time is below it.
-    horizon : where calibration is shown: a round time near the median of the training events'.
+    horizon : where calibration is shown: the study's, or else a round time near the median of the
+        training events'.
     min_cell : fewer patients of an outcome, but for none, are not shown.
     """
 
@@ -67,9 +68,14 @@ class Yardstick:
 
     @classmethod
     def of(
-        cls, train: pd.DataFrame, test: pd.DataFrame, outcome: Survival, min_cell: int
+        cls,
+        train: pd.DataFrame,
+        test: pd.DataFrame,
+        outcome: Survival,
+        min_cell: int,
+        horizon: float | None = None,
     ) -> Yardstick:
-        """Return the yardstick for training and test rows."""
+        """Return the yardstick for training and test rows; `horizon` is the study's, if any."""
         a, b = (np.asarray(train[c], float) for c in (outcome.time, outcome.event))
         t, e = (np.asarray(test[c], float) for c in (outcome.time, outcome.event))
         seen, died = b > 0, e > 0
@@ -78,7 +84,7 @@ class Yardstick:
             a, seen, test, t, died,
             brier.evaluation_times(a, seen, t, died),
             float(np.quantile(ends, 0.9)),
-            round_time(float(np.median(ends)), float(a.max())),
+            horizon or round_time(float(np.median(ends)), float(a.max())),
             min_cell,
         )  # fmt: skip
 
