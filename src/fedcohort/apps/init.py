@@ -34,6 +34,8 @@ TASKS = tuple(METRICS)
 #: Tasks that need an outcome; the others may have one, that only judges.
 PREDICTED = tuple(task for task in TASKS if task not in ASIDE)
 
+#: Said of the model that is kept.
+FINAL = "final: true  # the model that is kept is fitted to all rows, when all is judged"
 #: Sites that rows are dealt to where there are no natural ones.
 N_SITES = 4
 
@@ -362,7 +364,7 @@ def _study(task: str, draft: Draft) -> str:
         f"bounds: {bounds}",
         "evaluate: {test_fraction: 0.25, repeats: 5}"
         + "  # horizon: 2 years, for risks" * (task == "survival"),
-        "final: true  # the model that is kept is fitted to all rows, when all is judged",
+        *([] if task in ASIDE else [FINAL]),
         "privacy: {min_cell: 5}  # no count of 1 to 4 leaves a site",
     ]  # fmt: skip
     if not natural:

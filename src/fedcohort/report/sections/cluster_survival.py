@@ -116,7 +116,11 @@ def _series(run: Run, found: Sequence[Row], cluster: int, panel: str) -> charts.
             for r in mine
             if r.get("at_risk") is not None
         ],
-        about=[(number(r["time"]), int(r["about"])) for r in mine if r.get("about") is not None],
+        about=[
+            (run.clock.at(number(r["time"])), int(r["about"]))
+            for r in mine
+            if r.get("about") is not None
+        ],
     )
 
 
