@@ -26,7 +26,7 @@ from fedcohort.data.csvcells import harmless
 from fedcohort.data.dictionary import Dictionary
 from fedcohort.data.outcome import Continuous, Count, Outcome, Survival
 from fedcohort.protocol import Method, registry
-from fedcohort.study import clusters, latent_rows, private
+from fedcohort.study import arithmetic, clusters, latent_rows, private
 from fedcohort.study.agreement import with_agreement
 from fedcohort.study.arms import Arm
 from fedcohort.study.card import card
@@ -195,7 +195,10 @@ def write_all(shop: Shelf, about: About, out: Path, seconds: float, command: str
     _text(
         out / "study.yaml", yaml.safe_dump(dict(plan.content), sort_keys=False, allow_unicode=True)
     )
-    machine = {"versions": versions(), "platform": platform.platform(), "cores": os.cpu_count()}
+    machine = {
+        "versions": versions(), "platform": platform.platform(), "cores": os.cpu_count(),
+        "arithmetic": arithmetic.seen(out / ".work"),
+    }  # fmt: skip
     _text(out / "environment.json", json.dumps(machine, indent=1))
     for arm in plan.arms:
         if (out / "models" / arm.name).is_dir():

@@ -23,7 +23,7 @@ from typing import Any
 import fedcohort
 from fedcohort.protocol import FedcohortError, NotSupported, StudyError, registry
 from fedcohort.runtime import interrupts
-from fedcohort.study import carbon, cluster_umap, results
+from fedcohort.study import arithmetic, carbon, cluster_umap, results
 from fedcohort.study.cells import Cell, Workshop, cells_of, write_text
 from fedcohort.study.layout import Table
 from fedcohort.study.lock import locked
@@ -176,6 +176,8 @@ def _claim(plan: Plan, table: Table, out: Path, resume: bool, runtime: str) -> N
         default=str,
     )
     stake(out, mark, resume, "the study, its data, the runtime or the version")
+    if arithmetic.note(out / WORK, arithmetic.here(results.versions())):
+        arithmetic.begin_anew(out / WORK / "scratch")
 
 
 def stake(out: Path, mark: str, resume: bool, facts: str) -> None:

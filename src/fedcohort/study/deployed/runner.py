@@ -22,7 +22,7 @@ from typing import Any
 import fedcohort
 from fedcohort.protocol import FedcohortError
 from fedcohort.runtime.coordinator import Progress
-from fedcohort.study import cluster_umap, runner
+from fedcohort.study import arithmetic, cluster_umap, runner
 from fedcohort.study.besides import asked_of
 from fedcohort.study.cells import Cell, cells_of
 from fedcohort.study.deployed import besides, results
@@ -32,6 +32,7 @@ from fedcohort.study.deployed.terms import Terms
 from fedcohort.study.few_sites import check_sites
 from fedcohort.study.lock import locked
 from fedcohort.study.privacy import checked_secure
+from fedcohort.study.results import versions
 from fedcohort.study.runner import WORK
 
 
@@ -104,6 +105,8 @@ def _claim(terms: Terms, sites: Sites, out: Path, resume: bool) -> None:
     marks = {"fedcohort": fedcohort.__version__, "study": terms.hash, "sites": list(sites.names)}
     mark = json.dumps(marks, indent=1, sort_keys=True)
     runner.stake(out, mark, resume, "the study, its sites or the version")
+    if arithmetic.note(out / WORK, arithmetic.here(versions())):
+        arithmetic.go_on()
 
 
 def _finish(
