@@ -238,8 +238,9 @@ def test_a_figure_stands_for_each_arm_and_setting_that_has_details(page):
     found = {s.get("id"): len(s.findall(".//figure")) for s in root.iter("section")}
     n = len(synthetic.MANY) - 1  # the isolated arm has none
     assert found["groups"] == found["importance"] == n
-    assert found["accuracy"] == 1
-    assert found["discrimination"] == 2
+    settings = len(synthetic.TITLES)
+    assert found["accuracy"] == found["calibration"] == found["decision"] == settings
+    assert found["discrimination"] == settings + 1
     titles = {text_of(h) for h in root.findall(".//section[@id='groups']//h3")}
     assert any("Log-rank tests: Patients at random: χ² 19.6 on 2, p < 0.001" in t for t in titles)
 
