@@ -59,7 +59,8 @@ def test_page_is_small_and_every_link_of_its_contents_leads_somewhere(page):
     nav = next(root.iter("nav"))
     assert {a.get("href") for a in nav.iter("a")} == {f"#{i}" for i in ids}
     assert ids == {
-        "bounds", "sites", "cohort", "discrimination", "centres", "calibration", "accuracy",
+        "bounds", "sites", "cohort", "discrimination", "centres", "calibration", "decision",
+        "accuracy",
         "groups",
         "coefficients", "hazards", "importance", "curves", "left", "protections", "cost",
         "footprint", "tripod", "paper", "settings", "reproduce",

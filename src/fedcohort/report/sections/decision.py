@@ -20,7 +20,10 @@ BELOW = 0.15
 
 def section(run: Run) -> Section | None:
     """Return the curves of every arm in the first setting, and the other settings folded."""
-    found = run.rows("decision")
+    needed = ("threshold", "net_benefit", "treat_all")
+    found = [
+        r for r in run.rows("decision") if all(number(r.get(k)) == number(r.get(k)) for k in needed)
+    ]
     arms = [a for a in run.arms if any(r["arm"] == a.name for r in found)]
     shown = [c for c in run.scenarios if any(r["scenario"] == c for r in found)]
     if not shown:
