@@ -20,10 +20,8 @@ from fedcohort.metrics.kaplan_meier import (
     life_table,
     round_time,
     round_times,
-    shown_at_risk,
-    shown_curve,
-    shown_groups,
 )
+from fedcohort.metrics.shown_curves import shown_at_risk, shown_curve, shown_groups
 
 # Remission in weeks under 6-MP: Freireich et al., Blood 21, 1963; + is censored.
 WEEKS = "6 6 6 6+ 7 9+ 10 10+ 11+ 13 16 17+ 19+ 20+ 22 23 25+ 32+ 32+ 34+ 35+".split()

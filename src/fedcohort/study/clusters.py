@@ -25,8 +25,9 @@ from fedcohort.arrays import Array
 from fedcohort.data.dictionary import sorted_levels
 from fedcohort.data.outcome import Binary, Category
 from fedcohort.metrics.clusters import contingency
-from fedcohort.metrics.kaplan_meier import group_leavers, shown_groups
+from fedcohort.metrics.kaplan_meier import group_leavers
 from fedcohort.metrics.log_rank import log_rank
+from fedcohort.metrics.shown_curves import shown_groups
 from fedcohort.privacy.disclosure.counts import hidden
 from fedcohort.privacy.disclosure.groups import hidden_levels
 from fedcohort.protocol import Row

@@ -29,11 +29,12 @@ from fedcohort.data.targets import survival_of
 from fedcohort.metrics import over_time, permutation
 from fedcohort.metrics.brier import evaluation_times
 from fedcohort.metrics.intervals import percentile_interval
-from fedcohort.metrics.kaplan_meier import Groups, group_leavers, round_times, shown_groups
+from fedcohort.metrics.kaplan_meier import group_leavers, round_times
 from fedcohort.metrics.log_rank import log_rank
 from fedcohort.metrics.resampled import multiplicities
 from fedcohort.metrics.risk_groups import risk_groups
 from fedcohort.metrics.roc import roc_points
+from fedcohort.metrics.shown_curves import Groups, shown_groups
 from fedcohort.privacy.disclosure.counts import shown_parts
 from fedcohort.protocol import NotSupported, Row
 from fedcohort.report.clock import Clock

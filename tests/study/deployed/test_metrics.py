@@ -5,6 +5,7 @@ Tolerances are the errors that `docs/deployed-metrics.md` states.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -93,6 +94,36 @@ def test_all_metrics_are_near_those_of_the_pooled_blind_rows(case):
         assert got[metric] == pytest.approx(value, **(
             {"rel": 1e-7} if exact else {"abs": apart[metric]}
         )), metric  # fmt: skip
+
+
+def test_decision_curves_are_those_of_the_pooled_blind_rows(case):
+    """Of classes exactly; of survival but for deaths that are counted in intervals of time."""
+    name, terms, tables, found, parts, blind, _ = case
+    frames = {t.site: t.halves(0).train for t in tables}
+    judge = evaluate.judge_of(Problem(frames, terms.dictionary, terms.outcome), blind)
+
+    class Fit:
+        model, design = parts.model, parts.design
+
+    arm = terms.plan.arms[1].name
+    got = {r["threshold"]: r for r in found["decision"] if r["arm"] == arm}
+    if name == "diabetes":
+        assert not got
+        return
+    assert len(got) > 3
+    if name == "gbsg2":
+        judge = replace(judge, horizon=next(iter(got.values()))["time"])
+    want = {r["threshold"]: r for r in judge.decision(Fit)}
+    if name == "breast_cancer":
+        assert got.keys() == want.keys()
+        for t, row in want.items():
+            numbers = {k: v for k, v in row.items() if v is not None}
+            assert {k: got[t][k] for k in numbers} == pytest.approx(numbers)
+        return
+    for t in got.keys() & want.keys():
+        assert got[t]["net_benefit"] == pytest.approx(want[t]["net_benefit"], abs=0.01)
+    groups = [r for r in found["calibration"] if r["repeat"] == 0 and r["arm"] == arm]
+    assert all(r["low"] < r["observed"] < r["high"] for r in groups)
 
 
 def test_each_site_is_judged_on_its_own_rows_up_to_what_min_cell_patients_change(case):

@@ -235,7 +235,7 @@ def _drawn(series: Sequence[Series], axes_of: Callable[[Sequence[Series]], _Axes
         columns = _columns(len(panels), width, square)
         across = (width - _EDGE - columns * (_AXIS + _GAP) + _GAP) / columns
         across = round(min(across, _SQUARE) if square else across)
-        height = across if square else round(min(max(0.62 * across, 140.0), 270.0))
+        height = across if square else round(min(max(0.62 * across, 140.0), 230.0))
         names = {t: wrapped(t, across / _BOLD) if t else [] for t in panels}
         lines = max(map(len, names.values()), default=0)
         above = LINE * (lines + any(a.y_title for a in axes.values())) + 12

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from fedcohort.report import words
@@ -62,6 +62,20 @@ def timed(run: Run, points: Iterable[Sequence[float]]) -> list[tuple[float, ...]
 def more(summary: str, *body: Child) -> Markup:
     """Return details that open on a click, without a script."""
     return h("details", h("summary", summary), *body)
+
+
+def first_setting(run: Run, shown: Sequence[str], draw: Callable[[str], Markup | None]) -> Markup:
+    """Return what is drawn of the first setting, and of the others folded.
+
+    Parameters
+    ----------
+    shown : names of the settings that have something.
+    draw : a setting's name → its figure.
+    """
+    drawn = [found for c in shown if (found := draw(c)) is not None]
+    others = [run.scenarios[c] for c in shown[1:]]
+    named = words.listed([f"“{title}”" for title in others])
+    return join(*drawn[:1], more(f"The same for {named}", *drawn[1:]) if drawn[1:] else None)
 
 
 def leading_open(run: Run, drawn: Sequence[tuple[Arm, Markup]], kept: int = 1) -> Markup:

@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from fedcohort.report import words
-from fedcohort.report.charts import MOST_PANELS, Series, figure, scatter_with_diagonal
+from fedcohort.report.charts import Series, figure, scatter_with_diagonal
 from fedcohort.report.charts.scales import Domain, around
 from fedcohort.report.markup import Markup, h, table
 from fedcohort.report.run import Arm, Run, mean
-from fedcohort.report.sections.base import Section, more
+from fedcohort.report.sections.base import Section, first_setting, more
 from fedcohort.report.verdict import leading
 
 
@@ -34,7 +34,7 @@ class Group(NamedTuple):
 
 
 def section(run: Run) -> Section | None:
-    """Return a panel for each scenario that has calibration groups."""
+    """Return a figure for each scenario that has calibration groups, the first one open."""
     found = groups(run)
     if not found:
         return None
@@ -46,20 +46,16 @@ def section(run: Run) -> Section | None:
     horizon = [t for r in run.rows("calibration") if (t := words.number(r.get("time"))) == t]
     shown = [a for a in run.arms if any((a.name, c) in found for c in run.scenarios)]
     names = [c for c in run.scenarios if any((a.name, c) in found for a in shown)]
-    pages = [names[i : i + MOST_PANELS] for i in range(0, len(names), MOST_PANELS)]
     what = "survival" if horizon else "probability" if shares else _value(run)
     axes = _Axes(what, f" {what}" if shares else f", {run.unit}" * bool(run.unit), domain, digits)
-    figures = [
-        _figure(run, shown, found, page, axes, f"-{i + 1}" * (len(pages) > 1))
-        for i, page in enumerate(pages)
-    ]
+    figures = first_setting(run, names, lambda c: _figure(run, shown, found, c, axes))
     numbers = more("The numbers", _table(run, shown, found, digits))
     return Section(
         "calibration",
         "Calibration",
         f"Can the predicted {'risks' if shares else 'values'} be taken at face value?",
         _survival(run, mean(horizon)) if horizon else _PROBABILITY if shares else _VALUE,
-        h("div", *figures, numbers),
+        h("div", figures, numbers),
     )
 
 
@@ -134,18 +130,18 @@ def _figure(
     run: Run,
     arms: list[Arm],
     found: dict[tuple[str, str], list[Group]],
-    scenarios: list[str],
+    scenario: str,
     axes: _Axes,
-    part: str,
 ) -> Markup:
-    """Return observed over predicted, a panel for each scenario, a line for each arm."""
-    cells = [(c, a, g) for c in scenarios for a in arms if (g := found.get((a.name, c)))]
+    """Return observed over predicted in a scenario, a line for each arm."""
+    c = scenario
+    cells = [(a, g) for a in arms if (g := found.get((a.name, c)))]
     banded = arms if len(arms) <= 2 else [a for a in arms if a == leading(run)]
     series = [
         Series(
             label=a.title,
             look=a.look,
-            panel=run.scenarios[c],
+            panel=run.scenarios[c] if len(run.scenarios) > 1 else "",
             points=[
                 (x.predicted, x.observed, x.low, x.high)
                 if a in banded
@@ -153,21 +149,21 @@ def _figure(
                 for x in g
             ],
         )
-        for c, a, g in cells
+        for a, g in cells
     ]
     rows = [
         {"scenario": c, "arm": a.name, "title": a.title, "group": i + 1, **x._asdict()}
-        for c, a, g in cells
+        for a, g in cells
         for i, x in enumerate(g)
     ]
     said = "; ".join(
         f"{run.scenarios[c]}, {a.title}: largest difference between observed and predicted "
         f"{words.fixed(max((x.observed - x.predicted for x in g), key=abs), axes.digits)}"
-        for c, a, g in cells
+        for a, g in cells
     )
     what = axes.what
     return figure(
-        f"calibration{part}",
+        f"calibration-{scenario}",
         f"Observed {what} by predicted {what}",
         "Mean over repeats, in groups of patients with similar predictions; " + _band(banded, arms),
         scatter_with_diagonal(

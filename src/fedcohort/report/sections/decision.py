@@ -8,7 +8,7 @@ from typing import Any
 from fedcohort.report import charts, words
 from fedcohort.report.markup import Markup, h
 from fedcohort.report.run import Arm, Run
-from fedcohort.report.sections.base import Section, more
+from fedcohort.report.sections.base import Section, first_setting
 from fedcohort.report.verdict import leading
 from fedcohort.report.words import number
 
@@ -20,14 +20,16 @@ BELOW = 0.15
 
 def section(run: Run) -> Section | None:
     """Return the curves of every arm in the first setting, and the other settings folded."""
-    found = run.rows("decision")
+    needed = ("threshold", "net_benefit", "treat_all")
+    found = [
+        r for r in run.rows("decision") if all(number(r.get(k)) == number(r.get(k)) for k in needed)
+    ]
     arms = [a for a in run.arms if any(r["arm"] == a.name for r in found)]
-    drawn = [f for c in run.scenarios if (f := _figure(run, arms, c, found)) is not None]
-    if not drawn:
+    shown = [c for c in run.scenarios if any(r["scenario"] == c for r in found)]
+    if not shown:
         return None
     times = [t for r in found if (t := number(r.get("time"))) == t]
     risk = f"of the event by time {times[0]:.4g} (in the units of the data) " if times else ""
-    others = more(words.of(len(drawn) - 1, "further setting"), *drawn[1:]) if drawn[1:] else None
     return Section(
         "decision", "Decision curves", "Would treating by the model do more good than harm?",
         f"A patient is treated where the predicted risk {risk}is at the threshold or above. A "
@@ -35,7 +37,7 @@ def section(run: Run) -> Section | None:
         "Net benefit is the share of patients who are treated and have the event, less those "
         "treated in vain at that weight. A model is of use at thresholds where its line is above "
         "those of treating everybody and of treating nobody. Choose the threshold before you look.",
-        h("div", drawn[0], others),
+        h("div", first_setting(run, shown, lambda c: _figure(run, arms, c, found))),
     )  # fmt: skip
 
 

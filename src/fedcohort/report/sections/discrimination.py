@@ -5,7 +5,14 @@ from __future__ import annotations
 from fedcohort.report import charts, words
 from fedcohort.report.markup import Markup, h, p, table
 from fedcohort.report.run import Run
-from fedcohort.report.sections.base import Section, follow_up, key, more, timed
+from fedcohort.report.sections.base import (
+    Section,
+    first_setting,
+    follow_up,
+    key,
+    more,
+    timed,
+)  # fmt: skip
 
 #: Metrics of this section, in order.
 METRICS = ("c_index", "uno_c", "auc")
@@ -70,7 +77,7 @@ def _at_horizon(run: Run) -> Markup | None:
 def over_time(
     run: Run, metric: str, title: str, note: str, reference: float | None = None
 ) -> Markup | None:
-    """Return a figure of a metric over follow-up, a panel a setting and a line an arm.
+    """Return a figure of a metric over follow-up for each setting, with a line an arm.
 
     The bands of more than two arms would hide each other: then they are in the figure's CSV only.
     """
@@ -85,23 +92,33 @@ def over_time(
         mine = [r for r in found if r["arm"] == arm and r["scenario"] == scenario]
         return timed(run, [tuple(words.number(r.get(k)) for k in keys) for r in mine])
 
-    series = [
-        charts.Series(label=a.title, look=a.look, points=drawn, panel=title_)
-        for c, title_ in run.scenarios.items()
-        for a in arms
-        if (drawn := points(a.name, c))
-    ]
-    titles = {a.name: a.title for a in arms}
-    data = [
-        {"setting": run.scenarios.get(str(r["scenario"]), ""), "arm": titles[str(r["arm"])]}
-        | {k: words.number(r.get(k)) for k in ("time", "value", "low", "high")}
-        for r in found
-        if str(r["arm"]) in titles
-    ]
-    chart = charts.lines_with_bands(series, follow_up(run), title, reference=reference)
+    keys = ("time", "value", "low", "high")
     shown = note if banded else note.replace("bands", "in the CSV")
-    said = f"{title} of {words.of(len(arms), 'arm')} along the follow-up."
-    return charts.figure(f"over-time-{metric}", f"{title} over follow-up", shown, chart, data, said)
+
+    def figure(scenario: str) -> Markup:
+        setting = run.scenarios[scenario] if len(run.scenarios) > 1 else ""
+        mine = {a.name: points(a.name, scenario) for a in arms}
+        series = [
+            charts.Series(label=a.title, look=a.look, points=mine[a.name], panel=setting)
+            for a in arms
+            if mine[a.name]
+        ]
+        data = [
+            {"setting": run.scenarios[scenario], "arm": a.title}
+            | {k: words.number(r.get(k)) for k in keys}
+            for a in arms
+            for r in found
+            if (r["arm"], r["scenario"]) == (a.name, scenario)
+        ]
+        chart = charts.lines_with_bands(series, follow_up(run), title, reference=reference)
+        said = f"{title} of {words.of(len(series), 'arm')} along the follow-up."
+        return charts.figure(
+            f"over-time-{metric}-{scenario}", f"{title} over follow-up", shown, chart, data, said
+        )
+
+    return first_setting(
+        run, [c for c in run.scenarios if any(r["scenario"] == c for r in found)], figure
+    )
 
 
 def _roc(run: Run) -> Markup | None:

@@ -155,7 +155,7 @@ def caveats(run: Run, arm: Arm | None) -> list[str]:
                 f"In “{a.title}”, {words.listed(alone)} counts as chance: its own rows give no "
                 "model."
                 if len(alone) == 1
-                else f"In “{a.title}”, {words.listed(alone)} count as chance: their own rows give "
+                else f"In “{a.title}”, {words.some(alone)} count as chance: their own rows give "
                 "no model, in one fit at least."
             )
     return out

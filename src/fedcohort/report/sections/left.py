@@ -88,7 +88,7 @@ def _arms(arms: Sequence[Arm], lines: Sequence[Sent]) -> Markup:
     head = [
         "",
         "Kinds of replies",
-        "of these visible to the coordinator",
+        "of these seen hospital by hospital",
         "In all, one training run",
     ]
     return join(
