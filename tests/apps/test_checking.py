@@ -311,4 +311,6 @@ def test_a_table_beside_the_sites_that_the_path_leaves_out_is_told():
     said = findings("exports/{site}.csv", "--dictionary", "d.yaml")
     (other,) = [f for f in said if f["rule"] == "file"]
     assert "does not stand for 1 file beside its tables: south.tsv." in other["message"]
-    assert [f["rule"] for f in findings("exports/{site}.*", "--dictionary", "d.yaml")] == []
+    faulty(2).to_csv("exports/south.tsv", index=False, sep="\t")
+    (fault,) = findings("exports/{site}.*", "--dictionary", "d.yaml")
+    assert (fault["file"], fault["rows"], fault["lines"]) == ("exports/south.tsv", [2], [3])

@@ -264,7 +264,7 @@ def _sheets(
         if column:
             raise DataError("its files are sites of their own; leave out --sites")
         return [
-            Sheet(frame, source.name.replace("{site}", name), name)
+            Sheet(frame, sources.name_of(source.name, Path(), name), name)
             for name, frame in frames.items()
         ]
     if column is None or not len(frames):

@@ -122,6 +122,20 @@ def files_of(source: str, base: Path) -> list[Path]:
     return list(_matching(before, after, folder)) if site else [base / source]
 
 
+def name_of(source: str, base: Path, site: str) -> str:
+    """Return the file of one site, as a source with {site} names it."""
+    name = source.replace("{site}", site)
+    if "*" not in source:
+        return name
+    before, _, after = (base / source).as_posix().partition("{site}")
+    folder = Path(before) if before.endswith("/") else Path(before).parent
+    found = (path for path, s in _matching(before, after, folder).items() if s == site)
+    path = next(found, None)
+    if path is None:
+        return name
+    return (path if Path(source).is_absolute() else path.relative_to(base)).as_posix()
+
+
 def beside(source: str, base: Path) -> list[str]:
     """Return the names of tables that lie beside those of a path with {site}, and are not read."""
     if is_url(source) or "{site}" not in source:
