@@ -235,6 +235,21 @@ def test_sites_need_two_rows_and_an_event_and_are_named():
     ]
 
 
+def test_a_level_that_one_site_has_alone_is_told_and_named_where_it_is_not_rare():
+    site = np.array(["a", "b", "c"] * 40, object)
+    frame = table(120)
+    frame["grade"] = np.where(np.arange(120) % 2, "I", "II")
+    said = found(frame, site=site)
+    assert [f.rule for f in said] == []
+    for n, named in ((6, ": 'III'"), (4, "")):
+        with_third = frame.assign(
+            grade=frame["grade"].where(~((site == "b") & (np.arange(120) < 3 * n)), "III")
+        )
+        (finding,) = found(with_third, site=site)
+        assert finding.rule == "site level"
+        assert f"has 1 level at one of 3 sites alone{named}. Its effect" in finding.line
+
+
 def test_a_site_in_another_unit_is_named():
     site = np.array((["north"] * 3 + ["south"]) * 60, object)
     frame = table(240)

@@ -7,8 +7,9 @@ sent to whoever keeps the table.
 from __future__ import annotations
 
 import json
+import re
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,10 @@ from fedcohort.study.study import Study
 
 #: Width of the report as text.
 WIDTH = 80
+#: So many files that are not read are named.
+BESIDE_NAMED = 3
+#: What is found in more tables than this is told once.
+MOST_ALIKE = 4
 #: Files that are studies, not tables.
 STUDIES = (".yaml", ".yml")
 #: What is said where there is no outcome.
@@ -86,6 +91,17 @@ class Report:
         wrong = len(errors(self.findings))
         return wrong, len(self.findings) - wrong
 
+    def _shared(self, alike: Mapping[_Kind, Sequence[Finding]]) -> list[str]:
+        """Return the lines of what is found in many tables, each told of the first of them."""
+        lines = ["In several tables:"]
+        for same in sorted(alike.values(), key=lambda same: same[0].severity):
+            first = same[0]
+            text = (
+                f"{first.file} and {len(same) - 1} more: {first.text(self.offsets.get(first.file))}"
+            )
+            lines += _wrapped(first, None, text)
+        return [*lines, "  --json has all of them, table by table.", ""]
+
     @property
     def _wrong(self) -> set[str]:
         """The rules of which there are errors."""
@@ -116,8 +132,18 @@ class Report:
     def to_text(self) -> str:
         """Return the report as text, table by table, at most `WIDTH` wide but for long names."""
         lines: list[str] = []
-        for name in dict.fromkeys([*self.tables, *(f.file for f in self.findings)]):
-            here = [f for f in self.findings if f.file == name]
+        alike = _alike(self.findings)
+        shown = [f for f in self.findings if _kind(f) not in alike]
+        names = [*dict.fromkeys([*self.tables, *(f.file for f in self.findings)])]
+        sound = [n for n in names if n in self.tables and not any(f.file == n for f in shown)]
+        if len(sound) > MOST_ALIKE:
+            names = [name for name in names if name not in sound]
+            besides = " besides" if alike else ""
+            lines += [f"{len(sound)} tables: nothing found{besides}", ""]
+        if alike:
+            lines += self._shared(alike)
+        for name in names:
+            here = [f for f in shown if f.file == name]
             shape = self.tables.get(name)
             out = self.left_out.get(name, 0)
             but = f"; {_count(out, 'row')} left out by exclude" if out else ""
@@ -214,8 +240,20 @@ def check(
             name = masked(file)
             report.tables[name] = None
             report.findings.append(_plainly(name, "file", error))
+    report.findings += [f for file in files for f in _beside(file, Path())]
     report.add(sheets, known, about, Path())
     return report
+
+
+def _beside(source: str, base: Path) -> list[Finding]:
+    """Return a warning of tables that lie beside those of a path with {site}, and are not read."""
+    names = sources.beside(source, base)
+    if not names:
+        return []
+    shown = ", ".join(names[:BESIDE_NAMED]) + (", …" if len(names) > BESIDE_NAMED else "")
+    what = f"{source} does not stand for {_count(len(names), 'file')} beside its tables: {shown}"
+    remedy = "Are they hospitals' too? An asterisk stands for any end, as in {site}.*"
+    return [Finding("", "file", WARNING, what, remedy)]
 
 
 def _sheets(
@@ -230,7 +268,7 @@ def _sheets(
         if column:
             raise DataError("its files are sites of their own; leave out --sites")
         return [
-            Sheet(frame, source.name.replace("{site}", name), name)
+            Sheet(frame, sources.name_of(source.name, Path(), name), name)
             for name, frame in frames.items()
         ]
     if column is None or not len(frames):
@@ -267,6 +305,7 @@ def _of_study(path: Path) -> Report:
         report.findings.append(_plainly(plan.source, "file", error))
         return report
     known = with_outcome(found.dictionary, found.outcome)
+    report.findings += _beside(plan.source, plan.base)
     report.add(found.sheets, known, found.outcome, plan.base, natural=found.natural)
     if found.fates:
         what = f"{_count(len(found.fates), 'site')} will not take part as they are: "
@@ -349,9 +388,27 @@ def _together(findings: Sequence[Finding]) -> list[Finding]:
     ]
 
 
-def _wrapped(finding: Finding, offset: int | None) -> list[str]:
+#: What makes findings of several tables alike: severity, rule, column, and the words.
+_Kind = tuple[str, str, str | None, str]
+
+
+def _kind(finding: Finding) -> _Kind:
+    site = "" if finding.site is None else finding.site
+    words = re.sub(r"\d+", "", finding.what.replace(repr(site), "") if site else finding.what)
+    return finding.severity, finding.rule, finding.column, words
+
+
+def _alike(findings: Sequence[Finding]) -> dict[_Kind, list[Finding]]:
+    """Return the findings that stand, but for numbers and the site, in many tables."""
+    found: dict[_Kind, list[Finding]] = {}
+    for finding in findings:
+        found.setdefault(_kind(finding), []).append(finding)
+    return {kind: same for kind, same in found.items() if len({f.file for f in same}) > MOST_ALIKE}
+
+
+def _wrapped(finding: Finding, offset: int | None, text: str = "") -> list[str]:
     return textwrap.wrap(
-        finding.text(offset),
+        text or finding.text(offset),
         WIDTH,
         initial_indent=f"  {finding.severity:<9}",
         subsequent_indent=" " * 11,

@@ -56,6 +56,7 @@ _WORDS = {
 _MARKS = {"?", "-", "--", "."}
 #: 0, -1, and 7, 77, …, 9999 with either sign.
 _CODES = {0.0, -1.0, *(float(s + d * n) for s in ("", "-") for d in "789" for n in range(1, 5))}
+_ISO_DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}( 00:00:00)?")
 _OTHER_DATE = re.compile(r"[0-9]{1,2}[./-][0-9]{1,2}[./-][0-9]{2,4}")
 
 
@@ -116,8 +117,11 @@ def guesses(
             found.append(_category(name, cells))
             continue
         guess = _guess(name, cells, _distinct_share(name, tables))
+        if outcome is not None and name not in outcome.columns:
+            why = hints.late(name, outcome, names)
+            guess = guess.noting(f"{why}?", feature=False) if why else guess
         if isinstance(outcome, Survival):
-            guess = _about_survival(guess, outcome, names)
+            guess = _about_survival(guess, outcome)
         elif labelled and _decides(name, outcome.y, tables):
             guess = guess.noting("its value decides the outcome", feature=False)
         lacking = hints.lacking(name, columns)
@@ -308,7 +312,7 @@ def _text(name: str, filled: pd.Series, distinct: float) -> Guess:
                 "are these missing values?" if known
                 else "some cells hold no number; fedcohort data check names their rows"
             )  # fmt: skip
-    if all(_OTHER_DATE.fullmatch(t) for t in texts):
+    if all(_OTHER_DATE.fullmatch(t) or _ISO_DATE.fullmatch(t) for t in texts):
         guess = Guess(Variable(name, "text"))
         return guess.noting("dates? write them as 2015-01-31 and make this a date")
     single = len(counts) > 2 and float((counts == 1).mean()) > MOST_SINGLE
@@ -339,8 +343,8 @@ def _category(name: str, cells: pd.Series) -> Guess:
     )
 
 
-def _about_survival(guess: Guess, outcome: Survival, names: list[str]) -> Guess:
-    """Mark the outcome's columns, and leave out what is known too late."""
+def _about_survival(guess: Guess, outcome: Survival) -> Guess:
+    """Mark the outcome's columns."""
     name = guess.variable.name
     if name == outcome.time:
         unit = guess.variable.unit
@@ -351,8 +355,7 @@ def _about_survival(guess: Guess, outcome: Survival, names: list[str]) -> Guess:
         if guess.variable.coded or guess.variable.type == "text":
             note = f"it holds text; recode it: {note}"
         return Guess(Variable(name, "event", missing=guess.variable.missing), (note,))
-    late = hints.too_late(name, outcome, names)
-    return guess.noting(f"{late}?", feature=False) if late else guess
+    return guess
 
 
 def _decides(name: str, y: str, tables: list[pd.DataFrame]) -> bool:

@@ -13,8 +13,8 @@ from fedcohort.data.words import first_of, near_name
 
 _UNITS: Mapping[str, str] = {
     "years": "years", "year": "years", "yrs": "years", "age": "years", "months": "months",
-    "weeks": "weeks", "days": "days", "hours": "hours", "pct": "%", "percent": "%", "kg": "kg",
-    "cm": "cm", "mm": "mm", "mmhg": "mmHg", "mm hg": "mmHg",
+    "weeks": "weeks", "days": "days", "day": "days", "hours": "hours", "pct": "%", "percent": "%",
+    "kg": "kg", "cm": "cm", "mm": "mm", "mmhg": "mmHg", "mm hg": "mmHg",
     "bpm": "beats/min", "bmi": "kg/m²", "kg m2": "kg/m²",
     "g dl": "g/dL", "g l": "g/L", "mg dl": "mg/dL", "mg l": "mg/L", "ng ml": "ng/mL",
     "pg ml": "pg/mL", "ug l": "µg/L", "mmol l": "mmol/L", "umol l": "µmol/L", "u l": "U/L",

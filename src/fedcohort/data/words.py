@@ -29,9 +29,11 @@ def near_name(name: str, known: Iterable[str]) -> str | None:
 
     A name with a separator or a quote in it is none: it is a line that was not divided.
     """
-    names = [str(k) for k in known]
-    whole = [k for k in names if not _DIVIDED.search(k)]
-    return next(iter(difflib.get_close_matches(str(name), whole, n=1)), None)
+    whole = [k for k in map(str, known) if not _DIVIDED.search(k)]
+    if near := difflib.get_close_matches(str(name), whole, n=1):
+        return near[0]
+    small = {k.casefold(): k for k in reversed(whole)}
+    return next(map(small.get, difflib.get_close_matches(str(name).casefold(), small, n=1)), None)
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

@@ -19,7 +19,12 @@ from fedcohort.data.quality.patients import check_between, check_patients
 from fedcohort.data.quality.rules import CONSTANT, DATE, NUMBER, Rule, numbers, range_rule
 from fedcohort.data.quality.schema import broken_rules
 from fedcohort.data.quality.sheets import Sheet
-from fedcohort.data.quality.sites import check_events, check_sizes, check_units
+from fedcohort.data.quality.sites import (
+    check_events,
+    check_levels,
+    check_sizes,
+    check_units,
+)
 from fedcohort.data.variable import Variable
 
 
@@ -62,6 +67,7 @@ def examine(
             found += check_events(with_event, outcome, each=natural and not eventless)
     if warnings:
         found += check_between(whole, dictionary)
+        found += check_levels(whole, dictionary, outcome)
         found += check_units(whole, dictionary, outcome)
         found += check_leaks(whole, dictionary, outcome)
     return found

@@ -12,12 +12,15 @@ from fedcohort.data.outcome import Outcome, Survival
 from fedcohort.data.quality import units
 from fedcohort.data.quality.findings import ERROR, WARNING, Finding
 from fedcohort.data.quality.rules import is_numeric, numbers
-from fedcohort.data.quality.sheets import Sheet, SitePart
+from fedcohort.data.quality.sheets import NAMED, Sheet, SitePart
 from fedcohort.data.variable import Variable
 
 JOIN = "A study leaves it out, or joins it with other sites (data.sites)."
 #: What a site may break; a study leaves such sites out, and nothing else takes them.
 SITE_RULES = ("site rows", "site events")
+
+#: Among fewer sites a level that one has alone is no surprise.
+FEWEST_SITES = 3
 
 #: What `units` needs of one site: its part of a table, median and spread of log x, and values.
 _Middle = tuple[SitePart, float, float, int]
@@ -75,6 +78,40 @@ def check_events(sheets: Sequence[Sheet], outcome: Survival, *, each: bool) -> l
     remedy = "Code an event that was seen as 1."
     file = sheets[0].name if len(sheets) == 1 else ""
     return [Finding(file, "events", ERROR, what, remedy, column=outcome.event)]
+
+
+def check_levels(
+    sheets: Sequence[Sheet], dictionary: Dictionary, outcome: Outcome | None
+) -> list[Finding]:
+    """Look for levels of covariates that one of three sites or more has alone.
+
+    A level is named if it stands in `NAMED` rows or more.
+    """
+    found: list[Finding] = []
+    for v in (v for v in dictionary.features(outcome) if v.coded):
+        having = [s for s in sheets if s.site is not None and v.name in s.frame.columns]
+        n_sites = sum(len(s.parts) for s in having)
+        if n_sites < FEWEST_SITES:
+            continue
+        at: dict[str, list[int]] = {}
+        for sheet in having:
+            for part in sheet.parts:
+                counts = sheet.frame[v.name].iloc[part.rows].value_counts()
+                for level, n in counts.items():
+                    at.setdefault(str(level), []).append(int(n))
+        alone = {level: n[0] for level, n in at.items() if len(n) == 1 and level in v.levels}
+        if not alone:
+            continue
+        named = [repr(level) for level, n in sorted(alone.items()) if n >= NAMED]
+        said = f": {', '.join(named)}" if named else ""
+        what = (
+            f"column {v.name!r} has {len(alone)} level{'s' * (len(alone) > 1)} at one of {n_sites} "
+            f"sites alone{said}"
+        )
+        remedy = "Its effect cannot be told from the site's. Pool it by preprocess: pool_levels."
+        file = having[0].name if len(having) == 1 else ""
+        found.append(Finding(file, "site level", WARNING, what, remedy, column=v.name))
+    return found
 
 
 def check_units(
