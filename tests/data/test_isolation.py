@@ -244,3 +244,43 @@ def test_deaths_or_censored_records_of_few_are_refused(events, kept, monkeypatch
     columns = {"died": (np.arange(N) < events) * 1.0}
     said = refused("cox", "time", columns, monkeypatch)
     assert f"fewer than 5 {kept} at all sites together" in said
+
+
+def factor(few, rows, seed=0):
+    """Return patients of three levels, `few` of the `rows` at the last of them ill."""
+    level = np.repeat(["a", "b", "c"], [120, 120 - rows, rows])
+    ill = np.r_[np.arange(240 - rows) % 3 == 0, np.arange(rows) < few]
+    order = np.random.default_rng(seed).permutation(N)
+    frame = pd.DataFrame({"site": np.arange(N) % 3, "level": level[order]})
+    return frame.assign(ill=np.where(ill[order], "yes", "no"), age=table()["age"])
+
+
+@pytest.mark.parametrize("method", ["logistic", "glm"])
+@pytest.mark.parametrize("few", [2, 18])
+def test_a_fit_on_a_factor_whose_coefficients_are_counts_of_few_is_refused(method, few):
+    fed = fc.simulate(factor(few, 20).drop(columns="age"), sites="site", outcome=fc.Binary("ill"))
+    with pytest.raises(NothingToLearn, match="of one class have one value of 'level=c'"):
+        fc.fit(method, fed)
+    model = fc.fit(method, fed, min_cell=1).model  # what is refused: the two counts, exactly
+    total = np.array([1.0, 0.0, 1.0]) @ [model.intercept, *model.coefficients]
+    error = np.array([1.0, 0.0, 1.0]) @ model.covariance @ [1.0, 0.0, 1.0]
+    share = 1 / (1 + np.exp(-total))
+    assert_allclose(1 / (error * share * (1 - share)), 20, rtol=1e-6)
+    assert_allclose(20 * share, few, rtol=1e-6)
+
+
+def test_the_first_level_of_a_factor_is_one_of_its_cells():
+    frame = factor(8, 20).replace({"level": {"a": "c", "c": "a"}}).drop(columns="age")
+    frame.loc[(frame["level"] == "a") & (frame["ill"] == "yes"), "ill"] = ["yes"] * 3 + ["no"] * 5
+    fed = fc.simulate(frame, sites="site", outcome=fc.Binary("ill"))
+    with pytest.raises(NothingToLearn, match="one value of 'level=b', 'level=c'"):
+        fc.fit("logistic", fed)
+
+
+def test_beside_a_number_counts_of_few_are_a_warning_and_cells_of_none_or_many_nothing(recwarn):
+    for few, warned in ((2, True), (0, False), (8, False)):
+        fed = fc.simulate(factor(few, 20), sites="site", outcome=fc.Binary("ill"))
+        fc.fit("logistic", fed, l2=0.01)
+        said = [str(one.message) for one in recwarn if "level=c" in str(one.message)]
+        assert bool(said) == warned
+        recwarn.clear()

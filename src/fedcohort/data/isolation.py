@@ -11,8 +11,8 @@ and refuses, before it asks for more, where
             or in one covariate, or the outcome, from another; or, of two with the values 0 and 1,
             do not
     kinds   fewer, but some, are of a class, have the event or have it not, or count above 0; or, if
-            all covariates are 0 or 1, have so one value of one of them, whose coefficient is the
-            logarithm of these counts
+            all covariates are 0 or 1 (not of Cox's model, whose coefficients are not those counts),
+            are so with one value of one of them
     lone    of the d² about the sites' medians nearly all is one record's:
             (Σ d²)² < `LONE` · Σ d⁴, which one of `LONE`^-½ or more of Σ d² brings about        (1)
     given   others give it in all but one record: eq. (1) of its residuals on them, at each site
@@ -51,6 +51,8 @@ FARTHEST, STEEPEST, HEAVIEST = 1e16, 75.0, 1e33
 #: whose own are not well above it could hide a record, and are refused.
 ROUNDED = 2.0**-119
 _CLEAR = 2.0**10 * ROUNDED
+#: So many columns a caution names.
+NAMED = 5
 #: Links by which e^offset is what a record counts; and those by which it is that or its inverse.
 GROWS, TURNS = ("log",), ("logit", "probit", "cloglog")
 
@@ -206,11 +208,12 @@ def _cells(told: Isolation, names: Sequence[str], covariates: int, least: int, k
     small = [n for n, s in zip(names, known.small(names, level, least), strict=False) if s]
     if not small:
         return ""
+    named, more = ", ".join(map(repr, small[:NAMED])), len(small) - NAMED
     said = (
-        f"fewer than {least} records (min_cell) {WORDS[kind]} have one value of "
-        f"{', '.join(map(repr, small))}"
+        f"fewer than {least} records (min_cell) {WORDS[kind]} have one value of {named}"
+        f"{f' and {more} other columns' * (more > 0)}"
     )
-    if level.all() and len(names) == covariates:
+    if kind != "event" and level.all() and len(names) == covariates:
         raise NothingToLearn(
             f"{said}, at all sites together, and as all covariates are levels, coefficients tell "
             f"how many. Join levels (pool_levels), leave it out, or lower min_cell, if all sites "
