@@ -95,8 +95,10 @@ def check_total(
             if (a := total.get(name)) is not None and a.size and a.max() > rows.max():
                 raise _wrong(step, number, f"{name!r} is {a.max():g} of {rows.max():g} rows")
     dead, weight = total.get("deaths"), total.get("weight")
-    for beside in (rows, dead) if known.unit and weight is not None else ():
-        if beside is not None and beside.shape == weight.shape and not _alike(beside, weight):
+    for beside in (rows, dead):
+        if beside is None or weight is None or not known.unit:
+            continue
+        if beside.shape == weight.shape and not _alike(beside, weight):
             raise _wrong(step, number, "weights add up to other numbers than what they weigh")
     if dead is not None and (told := _told(known.events, sites)) is not None:
         most = told + known.slack * len(sites)

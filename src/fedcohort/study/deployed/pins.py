@@ -77,7 +77,7 @@ MORE: Mapping[tuple[str, str], int] = {
 #: Steps that are asked once a round, ``draw``: of one model, under one set of weights.
 DRAWN = frozenset({"tell_slope", "tell_distance", "weigh_slope"})
 #: Steps by which sites choose among models.
-SIDES = frozenset({"count_takes", "train_chosen", "tell_side", "tell_takes"})
+SIDES = frozenset({"tell_takes", "train_taken", "tell_side"})
 #: Steps whose edges are refined, where quantiles are looked for.
 SKETCHES = frozenset({"death_cells", "column_cells", "cell_counts", "cell_times", "count_bins"})
 
