@@ -54,7 +54,7 @@ FINE = 16
 #: Arguments that have one value in each step of a session.
 FIXED = frozenset(
     "times exits blocks tied grid centre scale origin spread unit middle frame groups marks of "
-    "shared cut within n_levels axes asked used centroids codes numbers targets g risk_edges edges "
+    "shared cut within n_levels axes used centroids codes numbers targets g risk_edges edges "
     "known followed weight y_mean f_mean".split()
 )
 #: Of these, those that have one value in all steps of a session together.
@@ -67,6 +67,7 @@ MORE: Mapping[tuple[str, str], int] = {
     ("sum_points", "frame"): 2,  # without a scale, and with it
     ("sum_spread", "origin"): 2,
     ("sum_powers", "centre"): 2,
+    ("sum_entries", "centre"): 3,  # 0, and about the means
     ("score_moments", "centre"): 4,  # 0, and the mean of risks, of survival
     ("logit_moments", "centre"): 2,
     ("vote_place", "centre"): 4,  # rounds in which sites vote where a column lies
