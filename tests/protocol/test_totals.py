@@ -81,7 +81,7 @@ SITES = ("a", "b", "c")
     [
         {"rows": -1.0}, {"rows": 9.0}, {"rows": 29.0}, {"rows": 31.0}, {"rows": 30.5},
         {"deaths": [4, -1]}, {"deaths": [4, 12]}, {"weight": -0.5}, {"sites": [3, 4]},
-        {"rows": 30.0, "weight": 1e6}, {"deaths": [9, 6], "weight": [9.0, 60.0]},
+        {"rows": 30.0, "weight": 1e6},
         {"rows": 30, "positive": 31}, {"counts": [1, -2]}, {"rows": [30, 31]},
     ],
     ids=str,

@@ -3,13 +3,13 @@
 A masked part is seen by nobody, so that one site could claim a million rows, or minus five, and
 move whatever is divided by their number. The sum is checked instead, each time, in one place:
 
-    counts      whole, and not below 0 (`COUNTS`); weights not below 0
+    counts      whole, and not below 0 (`COUNTS`); weights, and counts that are shares, not below 0
     rows        those that its sites told when they were counted, no more and no fewer; no more
                 where its message says that it counts only some (``some_rows``: yes, or of what
                 arguments)
     events      no more than its sites told
     sites       no more than are in the sum
-    weights     the rows, or deaths, beside them, where none were asked for
+    weights     the rows beside them, where none were asked for
     parts       such as those with an outcome above 0: no more than the rows beside them
 
 Sums with noise are let be: noise may take a count below 0.
@@ -33,9 +33,9 @@ from fedcohort.protocol.errors import Refused
 from fedcohort.protocol.step import Step
 
 #: Fields that hold counts, in whatever message; those that are some of its `rows`; weights.
-COUNTS = ("rows", "deaths", "censored", "counts", "positive", "ones", "others", "takes", "sites")
+COUNTS = ("rows", "deaths", "censored", "positive", "ones", "others", "takes", "sites")
 PARTS = ("positive", "ones", "others")
-WEIGHTS = ("weight",)
+WEIGHTS = ("weight", "counts")
 
 
 @dataclass(frozen=True)
@@ -95,9 +95,8 @@ def check_total(
             if (a := total.get(name)) is not None and a.size and a.max() > rows.max():
                 raise _wrong(step, number, f"{name!r} is {a.max():g} of {rows.max():g} rows")
     dead, weight = total.get("deaths"), total.get("weight")
-    for beside in (rows, dead) if known.unit and weight is not None else ():
-        if beside is not None and beside.shape == weight.shape and not _alike(beside, weight):
-            raise _wrong(step, number, "weights add up to other numbers than what they weigh")
+    if known.unit and rows is not None and weight is not None and not _alike(rows, weight):
+        raise _wrong(step, number, "weights add up to other numbers than the rows they weigh")
     if dead is not None and (told := _told(known.events, sites)) is not None:
         most = told + known.slack * len(sites)
         if dead.sum() > most:
@@ -119,7 +118,9 @@ def _check_rows(
 
 
 def _alike(counts: Array, weight: Array) -> bool:
-    return bool(np.allclose(counts, weight, rtol=1e-9, atol=1e-6))
+    """Return whether each weight is its count; true as well of others than these."""
+    same = counts.shape == weight.shape
+    return not same or bool(np.allclose(counts, weight, rtol=1e-9, atol=1e-6))
 
 
 def _told(by_site: Mapping[str, int | None], sites: Collection[str]) -> int | None:

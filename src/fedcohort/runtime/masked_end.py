@@ -157,12 +157,14 @@ class MaskedEnd:
     ----------
     key : run, session and history, to which its keys and signatures are bound.
     answers : where it is noted what was revealed.
+    size : gives what the site takes part with (`secure.messages.Advert`).
     """
 
     def __init__(
-        self, site: str, rule: SumRule | None, key: tuple[str, str, str], answers: Answers
-    ):
-        self.key = key
+        self, site: str, rule: SumRule | None, key: tuple[str, str, str], answers: Answers,
+        size: Callable[[], int] = lambda: 0,
+    ):  # fmt: skip
+        self.key, self._size = key, size
         self._site, self._rule = site, rule
         self._answers = answers
         self._book = _Book(answers, key[0], key[1])
@@ -195,6 +197,10 @@ class MaskedEnd:
     def check(self, part: Part) -> None:
         """Refuse a masked call before its step is run, where the keys for it are not here."""
         self._member(part.asked.epoch)
+
+    def company(self, part: Part) -> int:
+        """Return what the members of a call say that they take part with; 0 where one does not."""
+        return self._member(part.asked.epoch).company(part.asked)
 
     def check_alike(
         self, request: Request, part: Part, apart: Collection[str], *, reads: bool = False
@@ -359,7 +365,7 @@ class MaskedEnd:
             )
         context = Context(*self.key, {name: keys.pinned[name] for name in roster})
         rule = ThresholdRule(least=FEWEST if self._rule is None else self._rule.least)
-        return Member(self._site, keys.identity, context, rule, self._book)
+        return Member(self._site, keys.identity, context, rule, self._book, self._size())
 
     def _member(self, epoch: int) -> Member:
         """Return the member whose epoch it is."""

@@ -214,7 +214,8 @@ class SiteEnd:
             masks.check(part)
             masks.check_alike(request, part, step.apart, reads=step.state is not None)
         among = () if part is None else part.asked.members
-        reply = self._reply(session, request, share, among)
+        company = 0 if part is None or masks is None else masks.company(part)
+        reply = self._reply(session, request, share, among, company)
         if part is None or masks is None:
             return reply
         with disk():
@@ -228,12 +229,16 @@ class SiteEnd:
             rule = None if self._sums is None else self._sums(request.run)
             if session.masks is not None:
                 session.masks.close()
-            session.masks = MaskedEnd(self.site, rule, key, self._answers)
+            if session.host is None:
+                session.host = self._open(request.run, request.session)
+            size = session.host.size
+            session.masks = MaskedEnd(self.site, rule, key, self._answers, lambda: size)
         return session.masks
 
     def _reply(
-        self, session: _Session, request: Request, share: int, among: tuple[str, ...]
-    ) -> bytes:
+        self, session: _Session, request: Request, share: int, among: tuple[str, ...],
+        company: int = 0,
+    ) -> bytes:  # fmt: skip
         """Return a call's reply as it is, from the store or made now."""
         if session.host is None:
             session.host = self._open(request.run, request.session)
@@ -260,7 +265,7 @@ class SiteEnd:
         step = host.step(request.step)
         call = Call(
             request.call, step, request.verb, self._view(request.view), _NOTHING, request.round,
-            share=share, history=request.history, among=among,
+            share=share, history=request.history, among=among, company=company,
         )  # fmt: skip
         arguments = request.parcel.open()
         self._limits.check_min_cell(self.site, arguments)

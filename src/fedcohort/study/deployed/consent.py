@@ -104,7 +104,6 @@ class Consent:
         Refused : "beyond", and in what the call goes beyond the study.
         """
         self._bounds.check(call, arguments)
-        self._pins.check(call, arguments)
         if call.view is not None and not any(call.view is seen for seen in self._seen):
             self._check_view(call.view)
             self._seen[:] = [call.view]
@@ -116,6 +115,7 @@ class Consent:
                 f"{call.step.name} was asked before with other arguments. Give the study another "
                 f"name and submit it, to compare anew"
             )
+        self._pins.check(call, arguments)
 
     # settings -------------------------------------------------------------------------
 

@@ -7,7 +7,9 @@ how many there are follows from its settings:
     grids of time, edges, centres, scales, origins, frames    the same in each call of a step; times
         of risk sets in each step of a session. `MORE` has the steps that ask twice, and why
     a preprocessing, a model that is judged                    one a session
-    lengths    intervals of time, clusters, centroids, bins    at most those that the settings give
+    lengths    intervals of time, clusters, centroids, bins    at most those that the settings give;
+        of intervals under masks also no more than hold `min_cell` events each, by what all sites
+        of the sum signed that they have (`Call.company`)
 
 What is first is remembered beyond attempts and restarts (`Once`): of a fit that begins anew, over
 other sites say, other values are answered `ATTEMPTS` times; of a model that is judged one alone,
@@ -54,7 +56,7 @@ FINE = 16
 #: Arguments that have one value in each step of a session.
 FIXED = frozenset(
     "times exits blocks tied grid centre scale origin spread unit middle frame groups marks of "
-    "shared cut within n_levels axes asked used centroids codes numbers targets g risk_edges edges "
+    "shared cut within n_levels axes used centroids codes numbers targets g risk_edges edges "
     "known followed weight y_mean f_mean".split()
 )
 #: Of these, those that have one value in all steps of a session together.
@@ -67,6 +69,7 @@ MORE: Mapping[tuple[str, str], int] = {
     ("sum_points", "frame"): 2,  # without a scale, and with it
     ("sum_spread", "origin"): 2,
     ("sum_powers", "centre"): 2,
+    ("sum_entries", "centre"): 3,  # 0, and about the means
     ("score_moments", "centre"): 4,  # 0, and the mean of risks, of survival
     ("logit_moments", "centre"): 2,
     ("vote_place", "centre"): 4,  # rounds in which sites vote where a column lies
@@ -77,7 +80,7 @@ MORE: Mapping[tuple[str, str], int] = {
 #: Steps that are asked once a round, ``draw``: of one model, under one set of weights.
 DRAWN = frozenset({"tell_slope", "tell_distance", "weigh_slope"})
 #: Steps by which sites choose among models.
-SIDES = frozenset({"count_takes", "train_chosen", "tell_side", "tell_takes"})
+SIDES = frozenset({"tell_takes", "train_taken", "tell_side"})
 #: Steps whose edges are refined, where quantiles are looked for.
 SKETCHES = frozenset({"death_cells", "column_cells", "cell_counts", "cell_times", "count_bins"})
 
@@ -133,7 +136,7 @@ class Pins:
         step = call.step.name
         for name, value in arguments.items():
             if isinstance(value, np.ndarray):
-                self._check_size(step, name, cast(Array, value))
+                self._check_size(step, name, cast(Array, value), call.company)
             if isinstance(value, (np.ndarray, float)) and (most := self._most(step, name)):
                 most *= 1 + max(self.bounds.strata, default=0) if "stratum" in arguments else 1
                 mark = name if name in TOGETHER else f"{name} of {step}"
@@ -167,10 +170,18 @@ class Pins:
         if n > most:
             raise beyond(f"{n} {name}, where its settings give {most} at most")
 
-    def _check_size(self, step: str, name: str, value: Array) -> None:
+    def _check_size(self, step: str, name: str, value: Array, company: int) -> None:
         n = len(value) if value.ndim else 1
         if name == "times" and (most := self.most_times) is not None:
             self._size("times in a grid", n, most)
+            if company and self.bounds.kind in ("fit", "tune"):
+                cell = max(self.bounds.terms.plan.min_cell, 1)
+                most = company // cell + max(1, *self.bounds.strata)
+                if n > most:
+                    raise beyond(
+                        f"{n} times in a grid, where the sites of the sum have events for {most} "
+                        f"intervals of {cell}"
+                    )
         elif name == "grid":
             self._size("times in a grid", n, CELLS + timegrid.MOST)
         elif name == "risk_edges" and step == "count_risks":

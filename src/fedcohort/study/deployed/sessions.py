@@ -21,14 +21,18 @@ Revealed: what these steps declare.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import pandas as pd
 
 from fedcohort.arrays import Array
 from fedcohort.data import describe
+from fedcohort.data.outcome import Survival
+from fedcohort.data.targets import survival_of
 from fedcohort.privacy.guard import SiteGuard, Tally
 from fedcohort.protocol import Dp, Task, VerbRefused, registry
 from fedcohort.protocol.host import Host
@@ -168,7 +172,8 @@ def open_session(
             train = train[fold != asked.number % ROW_FOLDS].reset_index(drop=True)
         train = terms.aside(train)
         guard = _guard(terms, arm, table, len(train), session, spending, seed)
-        return Host(table.site, train, asking.of_fit(plan, arm), seed, consent, guard)
+        size = _size(terms, train)
+        return Host(table.site, train, asking.of_fit(plan, arm), seed, consent, guard, size=size)
     known = (terms.outcome, terms.dictionary, arm.method, least)
     if asked.kind == "score":
         fold = (hashed(train, seed) % ROW_FOLDS).astype(np.int64)
@@ -176,6 +181,19 @@ def open_session(
         return Host(table.site, rows, holding.STEPS, seed, consent)
     rows = judging.Rows(halves, *known)
     return Host(table.site, rows, asking.of_judge(terms.outcome, plan.task), seed, consent)
+
+
+def _size(terms: Terms, train: pd.DataFrame) -> int:
+    """Return what a site takes part with, in whole cells: events of survival, else rows.
+
+    A sum may be asked for in as many parts as it has cells of `min_cell` (`pins`). What is said is
+    rounded up, so that no count below the least cell is told from another.
+    """
+    cell = max(terms.plan.min_cell, 1)
+    n = len(train)
+    if isinstance(terms.learnt, Survival):
+        n = int(survival_of(train, terms.learnt)[1].sum())
+    return cell * max(1, math.ceil(n / cell))
 
 
 def _kept(
