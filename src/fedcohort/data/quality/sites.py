@@ -12,12 +12,15 @@ from fedcohort.data.outcome import Outcome, Survival
 from fedcohort.data.quality import units
 from fedcohort.data.quality.findings import ERROR, WARNING, Finding
 from fedcohort.data.quality.rules import is_numeric, numbers
-from fedcohort.data.quality.sheets import NAMED, Sheet, SitePart
+from fedcohort.data.quality.sheets import Sheet, SitePart
 from fedcohort.data.variable import Variable
 
 JOIN = "A study leaves it out, or joins it with other sites (data.sites)."
 #: What a site may break; a study leaves such sites out, and nothing else takes them.
 SITE_RULES = ("site rows", "site events")
+
+#: A level in fewer rows is not named: it may be a slip, and a slip may be anything.
+NAMED = 5
 
 #: Among fewer sites a level that one has alone is no surprise.
 FEWEST_SITES = 3
