@@ -358,6 +358,18 @@ def test_an_interrupt_of_the_whole_group_ends_all_and_only_the_parent_speaks(tmp
     assert gone(pids)
 
 
+def test_workers_end_their_products_where_the_parent_has_several_threads(tmp_path):
+    """A fork has no other threads, and a product of matrices by PyTorch waited for them."""
+    script = Path(__file__).with_name("threaded.py")
+    paths = os.pathsep.join([str(script.parents[1]), *sys.path])
+    threads = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS"), "4")
+    done = subprocess.run(
+        [sys.executable, str(script)], timeout=120, capture_output=True, text=True, check=False,
+        env={**os.environ, "PYTHONPATH": paths, **threads},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+
+
 def test_nothing_listens_while_workers_run(tmp_path):
     process, pids = started(tmp_path)
     try:

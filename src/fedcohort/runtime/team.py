@@ -18,10 +18,12 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import sys
 import threading
 import time
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from multiprocessing.connection import Connection, Pipe
 from typing import Any, cast
 
@@ -53,6 +55,8 @@ ROOM = 2**26
 LOOK = 0.1
 #: Seconds that a worker is waited for when it is ended.
 PATIENCE = 5.0
+#: What says how many threads a library starts with.
+THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 
 class Team:
@@ -241,6 +245,24 @@ def _error_of(meta: Mapping[str, Any]) -> FedcohortError:
     return error
 
 
+@contextmanager
+def one_thread() -> Generator[None]:
+    """Compute on one thread, PyTorch too, whose oneMKL no other library knows of.
+
+    A fork has none of its parent's threads, and a product that waits for them never ends.
+    """
+    torch: Any = sys.modules.get("torch")
+    before = None if torch is None else torch.get_num_threads()
+    with threadpool_limits(1):
+        try:
+            if torch is not None:
+                torch.set_num_threads(1)
+            yield
+        finally:
+            if torch is not None:
+                torch.set_num_threads(before)
+
+
 # in a worker process ------------------------------------------------------------------
 
 
@@ -260,7 +282,8 @@ def _serve(
         other.close()
     threading.Thread(target=_leave_with, args=(parent,), daemon=True).start()
     worker = _Worker(transport, line, down, up, view)
-    with threadpool_limits(1):
+    os.environ |= dict.fromkeys(THREADS, "1")  # for libraries that are not loaded yet
+    with one_thread():
         while True:
             try:
                 record = line.recv_bytes()
