@@ -140,7 +140,7 @@ def test_a_decision_curve_stands_beside_treating_everybody_and_nobody(run):
     text = "".join(tree(made).itertext())
     assert "everybody is treated" in text
     assert "the dotted line at 0 is that nobody is treated" in text
-    assert "by time 702" in str(made.intro)
+    assert "of the event by 702 days" in str(made.intro)
 
 
 def test_treating_everybody_ends_where_it_does_harm_and_is_not_drawn_along_the_edge():

@@ -29,7 +29,8 @@ def section(run: Run) -> Section | None:
     if not shown:
         return None
     times = [t for r in found if (t := number(r.get("time"))) == t]
-    risk = f"of the event by time {times[0]:.4g} (in the units of the data) " if times else ""
+    when = run.mapping("evaluate").get("horizon") or (run.clock.say(times[0]) if times else "")
+    risk = f"of the event by {when} " if times else ""
     return Section(
         "decision", "Decision curves", "Would treating by the model do more good than harm?",
         f"A patient is treated where the predicted risk {risk}is at the threshold or above. A "
