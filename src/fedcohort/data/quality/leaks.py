@@ -19,7 +19,6 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pandas as pd
-from scipy.stats import rankdata
 
 from fedcohort.arrays import Array
 from fedcohort.data import hints
@@ -36,7 +35,7 @@ AUC, C, RHO = 0.95, 0.9, 0.98
 #: Rows, and those with the outcome and without, below which nothing is said.
 FEWEST, EACH = 50, 10
 #: Rows that ranks, and pairs, are made of: every k-th where there are more.
-ROWS, PAIRED = 20_000, 2_000
+ROWS, PAIRED = 10_000, 1_000
 #: Fewer rows of a level say nothing of its share of events.
 LEVEL = 5
 
@@ -55,9 +54,10 @@ def check_leaks(
     found: list[Finding] = []
     file = sheets[0].name if len(sheets) == 1 else ""
     names = list(dictionary.variables)
+    whole = _outcome(sheets, outcome)
     for v in dictionary.features(outcome):
         having = [s for s in sheets if v.name in s.frame.columns]
-        y = _outcome(having, outcome) if having else None
+        y = whole if len(having) == len(sheets) else _outcome(having, outcome) if having else None
         said = "" if y is None else next(_told(having, v, y, outcome), "")
         if not said and (late := hints.late(v.name, outcome, names)):
             said = f"is called like what is known late: {late}"
@@ -95,8 +95,9 @@ def _told(
 
     having : the tables with the column. y : the outcome of their rows.
     """
-    column = pd.concat([s.frame[v.name] for s in having], ignore_index=True)
-    step = max(1, -(-len(column) // ROWS))
+    step = max(1, -(-len(y["y"]) // ROWS))
+    columns = [s.frame[v.name] for s in having]
+    column = columns[0] if len(columns) == 1 else pd.concat(columns, ignore_index=True)
     cells, part = column.iloc[::step], {k: values[::step] for k, values in y.items()}
     known = ~np.isnan(part["y"])
     cells, part = cells[known], {k: values[known] for k, values in part.items()}
@@ -106,7 +107,8 @@ def _told(
             yield f"alone tells the outcome: rank correlation {rho:.2f} over {len(cells):,} rows"
         return
     event = part["y"] == 1
-    if (area := _auc(cells.isna().to_numpy().astype(float), event)) >= AUC:
+    empty = cells.isna().to_numpy()
+    if empty.any() and (area := _auc(empty.astype(float), event)) >= AUC:
         yield (
             f"is empty where the outcome is absent, or the other way round: AUC {area:.2f} over "
             f"{len(cells):,} rows"
@@ -128,8 +130,14 @@ def _auc(x: Array, event: Array) -> float:
     zeros = len(x) - ones
     if len(x) < FEWEST or min(ones, zeros) < EACH:
         return 0.0
-    area = (rankdata(x)[event].sum() - ones * (ones + 1) / 2) / (ones * zeros)
+    area = (_ranks(x)[event].sum() - ones * (ones + 1) / 2) / (ones * zeros)
     return float(max(area, 1 - area))
+
+
+def _ranks(x: Array) -> Array:
+    """Return the ranks of x (n,), from 1, ties sharing their mean."""
+    _, at, n = np.unique(x, return_inverse=True, return_counts=True)
+    return (np.cumsum(n) - (n - 1) / 2)[at]
 
 
 def _rank_correlation(x: Array, y: Array) -> float:
@@ -137,7 +145,7 @@ def _rank_correlation(x: Array, y: Array) -> float:
     kept = ~(np.isnan(x) | np.isnan(y))
     if kept.sum() < FEWEST:
         return 0.0
-    a, b = (rankdata(values[kept]) for values in (x, y))
+    a, b = (_ranks(values[kept]) for values in (x, y))
     if np.ptp(a) == 0 or np.ptp(b) == 0:
         return 0.0
     return float(abs(np.corrcoef(a, b)[0, 1]))
