@@ -109,6 +109,19 @@ def test_a_second_grid_is_refused_also_where_it_is_no_longer_than_the_first(tmp_
         refused(answer, "is another than it was first in this session")
 
 
+def test_a_grid_has_no_more_intervals_than_the_sites_of_the_sum_have_events_for(
+    tmp_path, monkeypatch
+):
+    """Of 512 intervals, which the settings allow, 156 had one row alone."""
+
+    def fine(fed: Coordinator, ask: Callable[..., Any], given: dict[str, Any]) -> Any:
+        times = np.linspace(1.0, 2700.0, 100)
+        return ask(fed, **{**given, "times": times, "blocks": np.array([[100, 0]])})
+
+    found = told(tmp_path, monkeypatch, "{method: cox}", {"deaths": fine})
+    refused(found["deaths"], "where the sites of the sum have events for")
+
+
 def many(fed: Coordinator, ask: Callable[..., Any], given: dict[str, Any]) -> int:
     """Ask for sums of 2,000 clusters, and return those of one row alone."""
     d = given["about"].shape[1]

@@ -36,9 +36,9 @@ a site's totals.
 A sum over the user and one other site would tell that site's gradient, the user's being known. So
 of three sites or more, the last one that has a weight is left out of (3); two sites are refused.
 Weights are told to all with the sum that they are for, and a site gives nothing where no other has
-at least 1 % of the largest. Of two sites that are left, each can work out the other's part from the
-next θ: from three up, that takes two in league. Weights are of the sites in the sum: one of a site
-that is not there is refused. Not looked at: sites that leave between the two calls of a round.
+at least a quarter of the largest. Of two sites that are left, each can work out the other's part
+from the next θ: from three up, that takes two in league. Only weights of sites in the sum count.
+Not looked at: sites that leave between the two calls of a round.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ SILENT = 1e-12
 #: Below this part of the largest yet, or this length, the user's gradient counts as 0.
 FLAT, ROUNDING = 1e-9, 1e-14
 #: Others with a weight that a sum needs, and the part of the largest that is one.
-HIDDEN, HEAVY = 2, 0.01
+HIDDEN, HEAVY = 2, 0.25
 #: Room for rounding where a gradient's length is held against its distance.
 ROOM = 1e-6
 

@@ -54,12 +54,12 @@ def step(sd: float, values: int, unit: float) -> float:
 def by_patients(value: float, rows: int, least: int, *, up: bool = False) -> float:
     """Return a metric of `rows` rows rounded by eq. (3); as it is where `least` is 1 or less.
 
-    up : never down, as an error that shall not seem smaller.
+    up : never down, and to one step at least: an error of 0 tells that all predictions tie.
     """
     if least <= 1 or not rows or not math.isfinite(value):
         return value
     step = least / (2.0 * rows) * 10.0 ** max(0, math.ceil(math.log10(max(abs(value), 1.0))))
-    return step * (math.ceil(value / step - FUZZ) if up else round(value / step))
+    return step * (max(1, math.ceil(value / step - FUZZ)) if up else round(value / step))
 
 
 def origins(mean: Array, sd: Array, rows: int, min_cell: int) -> Array:

@@ -48,6 +48,8 @@ from fedcohort.training.candidates import CANDIDATES, DRAWS, FEWEST, TRIES
 Once = Callable[[str, str, int], bool]
 #: Other values that a session answers for, as it may be begun anew over other sites.
 ATTEMPTS = 3
+#: Rounds of clustering, where the settings give no more.
+ROUNDS = 300
 #: Questions by which a histogram is refined until quantiles are known, at most.
 REFINED = 8
 #: Cells a bin in the finest histogram of predictions, by which bins are found.
@@ -137,7 +139,8 @@ class Pins:
         for name, value in arguments.items():
             if isinstance(value, np.ndarray):
                 self._check_size(step, name, cast(Array, value), call.company)
-            if isinstance(value, (np.ndarray, float)) and (most := self._most(step, name)):
+            most = self._most(step, name) or self._rounds(call, name)
+            if isinstance(value, (np.ndarray, float)) and most:
                 most *= 1 + max(self.bounds.strata, default=0) if "stratum" in arguments else 1
                 mark = name if name in TOGETHER else f"{name} of {step}"
                 mark += f" in round {arguments['draw'] + 1}" if step in DRAWN else ""
@@ -151,6 +154,18 @@ class Pins:
         if step in SKETCHES and name in FIXED:
             return REFINED
         return MORE.get((step, name), int(name in FIXED))
+
+    def _rounds(self, call: Call, name: str) -> int:
+        """Return how many paths of centroids rows are summed along; 0 of other arguments.
+
+        One a round, of each number of clusters that is tried, and where these are chosen by how
+        sites agree, also without each site.
+        """
+        if (call.step.name, name) != ("sum_near", "path") or self.most_clusters is None:
+            return 0
+        tried = self.most_clusters * (2 + len(call.among)) if self._auto else 1
+        rounds = [n for n in self.bounds.chosen("rounds") if type(n) is int]
+        return max([ROUNDS, *rounds]) * tried
 
     def _one(
         self, call: Call, name: str, value: bytes, most: int, attempts: int = ATTEMPTS
@@ -212,13 +227,17 @@ class Pins:
             found = max(found, timegrid.intervals_of(rule or timegrid.MOST) or timegrid.MOST)
         return found * max(1, *self.bounds.strata)
 
+    @property
+    def _auto(self) -> bool:
+        return "auto" in self.bounds.chosen("n_clusters")
+
     @cached_property
     def most_clusters(self) -> int | None:
         """How many clusters the arm has at most; None where nothing says."""
         if self.bounds.arm is None:
             return None
         found = [n for n in self.bounds.chosen("n_clusters") if type(n) is int]
-        if "auto" in self.bounds.chosen("n_clusters"):
+        if self._auto:
             found += [max(span) for span in self.bounds.chosen("k_range") if span]
         return max(found, default=None)
 
