@@ -286,3 +286,57 @@ def test_a_database_is_named_from_the_folder_of_the_study(here):
         "survival", "sqlite:///sqlite", here / "new" / "study", query="select * from t"
     )
     assert loaded(study)[0].source == "sqlite:///../../sqlite"
+
+
+def survival_table(n=200, **columns):
+    rng = np.random.default_rng(5)
+    return pd.DataFrame(
+        {"centre": np.arange(n) % 4, "age": rng.normal(60, 8, n).round(1),
+         "time": rng.integers(1, 900, n), "event": np.arange(n) % 2}
+        | {k: v(rng, n) for k, v in columns.items()}
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("columns", "said"),
+    [
+        ({}, ""),
+        ({f"x{i}": lambda r, n: r.normal(size=n) for i in range(24)}, "fewer than 5 events"),
+        (
+            {"arm": lambda r, n: np.where((np.arange(n) % 2 == 0) & (np.arange(n) < 40), "a", "b")},
+            "a level of 'arm' has no events",
+        ),
+        (
+            {"one": lambda r, n: r.normal(size=n).round(3),
+             "two": lambda r, n: np.arange(n) % 7, "three": lambda r, n: 2.0 * (np.arange(n) % 7)},
+            "'two' and 'three' say the same",
+        ),
+    ],
+)  # fmt: skip
+def test_a_draft_penalises_only_where_it_must_and_says_why(tmp_path, monkeypatch, columns, said):
+    monkeypatch.chdir(tmp_path)
+    survival_table(**columns).to_csv("t.csv", index=False)
+    text = init.write("survival", "t.csv", tmp_path, outcome="time,event")[0].read_text("utf-8")
+    (line,) = [x for x in text.splitlines() if "method: cox" in x]
+    if not said:
+        assert line == "  - {method: cox}"
+        return
+    assert "{method: cox, l2: 0.01, scale: standard}  # ridge: " + said in line
+    assert line.endswith("; effects are shrunken")
+
+
+def test_where_single_sites_have_few_events_the_lower_bound_alone_is_penalised(
+    tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    more = {f"x{i}": lambda r, n: r.normal(size=n).round(2) for i in range(4)}
+    survival_table(**more).to_csv("t.csv", index=False)
+    study = init.write("survival", "t.csv", tmp_path, outcome="time,event", sites="centre")[0]
+    text = study.read_text("utf-8")
+    assert "  - {method: cox}\n" in text
+    assert "isolated: {l2: 0.01, scale: standard}, centralised: {}}  # ridge: few events" in text
+    checked = loaded(study)[0]
+    settings = {arm.name: arm.settings for arm in checked.arms}
+    assert settings["isolated"] == {"l2": 0.01}
+    assert settings["cox"] == settings["centralised"] == {}
+    assert checked.final

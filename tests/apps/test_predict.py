@@ -102,7 +102,7 @@ def test_survival_is_shown_at_round_times_of_the_follow_up_by_default(model, tab
     assert times == [730, 1460, 2190]
     assert times[-1] <= fit.model.baseline.times[-1]
     assert list(predict(folder, table()).table)[3:] == [
-        f"survival at {t} days ({t // 365} years)" for t in times
+        f"survival at {t:g} days ({t / 365:g} years)" for t in times
     ]
 
 

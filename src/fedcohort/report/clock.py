@@ -57,7 +57,7 @@ class Clock:
 
 def said(time: float, unit: str) -> str:
     """Return a time with its unit; of a year or more in a smaller unit, in years as well."""
-    text = f"{time:.6g} {unit}".strip()
+    text = f"{time:.6g} {unit}" if unit else f"{time:,.6g}"
     years = time / IN_A_YEAR.get(unit, math.inf)
     if unit == "years" or years < 0.99:
         return text
