@@ -83,9 +83,8 @@ def daily(fed: Coordinator, ask: Callable[..., Any], given: dict[str, Any]) -> i
     """Ask for risk sets by the day, and return how many rows of the sites it has as they are."""
     fed_rows = pd.concat([t.halves(0).train for t in TABLES])
     days = np.arange(1.0, 2700.0)
-    one = np.array([[len(days), len(days) + 1]])
     asked = {
-        **given, "times": days, "exits": np.arange(-1, len(days)), "blocks": one,
+        **given, "times": days, "sizes": np.array([len(days)]), "shared": np.ones(len(days), bool),
         "tied": np.zeros(0, np.int64), "beta": np.zeros_like(given["beta"]),
     }  # fmt: skip
     left = ask(fed, **asked).leaving
@@ -97,7 +96,7 @@ def daily(fed: Coordinator, ask: Callable[..., Any], given: dict[str, Any]) -> i
 def test_risk_sets_are_summed_on_one_grid_of_the_studys_length(tmp_path, monkeypatch):
     """A daily grid gave 175 of 515 whole rows."""
     found = told(tmp_path, monkeypatch, "{method: cox}", {"risk_moments": daily})
-    refused(found["risk_moments"], "times in a grid, where its settings give 512 at most")
+    refused(found["risk_moments"], "times in a grid, where its settings give 513 at most")
 
 
 def test_a_second_grid_is_refused_also_where_it_is_no_longer_than_the_first(tmp_path, monkeypatch):

@@ -243,21 +243,29 @@ def _predicted(fit: Fit, frame: pd.DataFrame, times: Array) -> tuple[dict[str, A
     found |= _risk_by(fit, frame)
     curve = fit.model.arrays().get("times")
     warnings: list[str] = []
-    if curve is not None and len(curve):
+    if curve is not None:
         if len(curve) < COARSE:
             warnings.append(
                 f"the model knows survival at {len(curve)} time{'s' * (len(curve) > 1)} only, "
                 f"because times of death are few, or were joined so that none stands for few "
                 f"patients (time_grid)."
             )
-        found["median survival time" + f" ({unit})" * bool(unit)] = _medians(fit, frame, curve)
-        late = [said(t, unit) for t in times if t > curve[-1]]
-        if late:
+        known = said(float(curve.max(initial=0.0)), unit)
+        end = f"{known}, the last time up to which the sites' sums tell it"
+        medians = _medians(fit, frame, curve)
+        found["median survival time" + f" ({unit})" * bool(unit)] = medians
+        survival = fit.predict_survival(frame, times, warn=False)
+        if (unreached := np.isnan(medians)).any():
             warnings.append(
-                f"survival at {', '.join(late)} is that of the model's last event time; nobody was "
-                f"seen to have the event later."
+                f"the median survival time is empty in {int(unreached.sum())} of {len(frame)} "
+                f"rows: their survival stays above 1/2 up to {end}."
             )
-    survival = fit.predict_survival(frame, times)
+        late = [name for name, v in found.items() if v is not medians and np.isnan(v).any()]
+        if at := [said(t, unit) for t in times[np.isnan(survival).any(axis=0)].tolist()]:
+            late.append(f"survival at {', '.join(at)}")
+        warnings += [f"{what} is empty: it is known up to {end}." for what in late]
+    else:
+        survival = fit.predict_survival(frame, times, warn=False)
     named = {f"survival at {said(t, unit)}": survival[:, i] for i, t in enumerate(times.tolist())}
     return found | named, warnings
 
@@ -276,17 +284,19 @@ def _risk_by(fit: Fit, frame: pd.DataFrame) -> dict[str, Array]:
     time = asked.get("time") if isinstance(asked, dict) else None
     if not isinstance(time, (int, float)) or not time > 0:
         return {}
-    alive = fit.predict_survival(frame, np.array([float(time)]))[:, 0]
+    alive = fit.predict_survival(frame, np.array([float(time)]), warn=False)[:, 0]
     return {f"risk by {asked.get('text') or said(float(time), _unit(fit))}": 1.0 - alive}
 
 
 def _medians(fit: Fit, frame: pd.DataFrame, curve: Array) -> Array:
     """Return the first time of `curve` (T,) at which survival is at most 1/2 (n,), else NaN."""
     found = np.full(len(frame), np.nan)
+    if not len(curve):
+        return found
     size = max(1, CURVES // len(curve))
     for start in range(0, len(frame), size):
         rows_here = frame.iloc[start : start + size]
-        half = fit.predict_survival(rows_here, curve) <= 0.5
+        half = fit.predict_survival(rows_here, curve, warn=False) <= 0.5
         falls = half.any(axis=1)
         found[start : start + size][falls] = curve[half.argmax(axis=1)[falls]]
     return found

@@ -137,6 +137,10 @@ class Predictor(Fitted):
             raise NotSupported("predict_survival")
         return self.baseline.survival(self.predict(x), np.asarray(times, float))
 
+    def known_until(self, x: Array) -> Array:
+        """Return the time up to which the fit knows the survival of each row of x (n, p): (n,)."""
+        return np.full(len(x), np.inf if self.baseline is None else self.baseline.end)
+
     def summary(self) -> list[Row]:
         """Return one row per covariate, without standard errors; none of a network."""
         ratio = RATIOS.get(self.model, "")

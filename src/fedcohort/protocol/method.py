@@ -135,8 +135,15 @@ class Fitted(ABC):
         raise NotSupported("predict")
 
     def predict_survival(self, x: Array, times: Array) -> Array:
-        """Return P(T > t) for each row of x (n, p) and each of `times` (m,): (n, m)."""
+        """Return P(T > t) for each row of x (n, p) and each of `times` (m,): (n, m).
+
+        Behind `known_until` it stays as it is there.
+        """
         raise NotSupported("predict_survival")
+
+    def known_until(self, x: Array) -> Array:
+        """Return the time up to which the fit knows the survival of each row of x (n, p): (n,)."""
+        return np.full(len(x), np.inf)
 
     def transform(self, x: Array) -> Array:
         """Return the latent coordinates of each row of x (n, p): (n, q)."""

@@ -270,9 +270,9 @@ def _effects(results: Mapping[str, Any], arm: Arm, scenario: str) -> str:
         name = ratio.replace("_", " ")
         of = around if penalty else f"{around} of the ratio"
         head = ("covariate", f"{shrunken}coefficient", f"{shrunken}{name}", of)
-    if any(r.get("grid_shift") is not None for r in mine):
-        head = (*head, "grid shift, in standard errors")
-        rows = [(*row, _number(r.get("grid_shift"))) for row, r in zip(rows, mine, strict=True)]
+    if any(r.get("grid_error") is not None for r in mine):
+        head = (*head, "grid error, in standard errors")
+        rows = [(*row, _number(r.get("grid_error"))) for row, r in zip(rows, mine, strict=True)]
     pooled = [
         f"{_cell(r['column'])}, {POOLED.format(', '.join(map(_cell, r['levels'])), r['least'])}"
         for r in _of_model(results, "pooled", arm, scenario)

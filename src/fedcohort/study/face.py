@@ -262,9 +262,24 @@ class Fit:
         """Return the risk score, probability, value or label of each row: (n,)."""
         return self._give("predict", self._x(table))
 
-    def predict_survival(self, table: Any, times: Any) -> Array:
-        """Return P(T > t) for each row and each of `times`, one or (m,): (n, m)."""
-        return self._give("predict_survival", self._x(table), np.atleast_1d(times).astype(float))
+    def predict_survival(self, table: Any, times: Any, *, warn: bool = True) -> Array:
+        """Return P(T > t) for each row and each of `times`, one or (m,): (n, m).
+
+        It is NaN behind the last time up to which the sites' sums tell survival, and where `warn`
+        a `UserWarning` names that time.
+        """
+        x, at = self._x(table), np.atleast_1d(times).astype(float)
+        found = self._give("predict_survival", x, at)
+        known = self.model.known_until(x)
+        late = at > known[:, None]
+        if warn and late.any():
+            warnings.warn(
+                f"survival is NaN behind {known[late.any(axis=1)].max():g}, the last time up to "
+                f"which the sites' sums tell it.",
+                UserWarning,
+                stacklevel=2,
+            )
+        return np.where(late, np.nan, found)
 
     def transform(self, table: Any) -> Array:
         """Return latent coordinates: (n, q)."""

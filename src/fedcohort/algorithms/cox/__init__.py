@@ -25,7 +25,7 @@ _STRATIFIED = (
     "time, and moments weighted by time for the check of proportional hazards."
 )
 _EXACT = " The grid 'exact' shows each site's times of death."
-_GRID = " For the grid's shift, a count and a score over risk sets within sites, once."
+_GRID = " For the error of the grid, a sum of squares for each covariate, once."
 _AUTO = " Penalty 'auto': deaths by fold; per round, the stratified sums without each fold."
 _STRATA = " Strata: records and deaths of each; what is by time is by time in each stratum."
 
@@ -59,12 +59,12 @@ def asks(config: CoxSettings) -> Iterator[Step[..., Any]]:
     else:
         yield from (steps.expected_deaths, steps.risk_moments)
         if not (gathered or lasso):
-            yield from (own_steps.own_moved, own_steps.own_gap)
+            yield steps.disorder
     if config.ph_check != "none" and not lasso:
         yield own_steps.own_trend if stratified else steps.trend_moments
     if config.penalty == "auto":
         yield from (own_steps.fold_sizes, own_steps.fold_likelihood, own_steps.held_out)
-    yield from timegrid.asks(config.time_grid)
+    yield from timegrid.asks(config.time_grid, known=True)
 
 
 def bounds(config: CoxSettings, task: Task) -> Mapping[str, Collection[Any]]:
@@ -75,6 +75,7 @@ def bounds(config: CoxSettings, task: Task) -> Mapping[str, Collection[Any]]:
         "kinds": (True,),
         "folds": range(1, config.n_folds + 1),
         "without": range(config.n_folds),
+        "together": (config.time_grid != "exact",),
     }
 
 

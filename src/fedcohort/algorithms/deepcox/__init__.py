@@ -54,6 +54,7 @@ def bounds(config: DeepCoxSettings, task: Task) -> Mapping[str, Collection[Any]]
     return {
         "plan": (plan.text, replace(plan, validation_fraction=0.0).text),
         "held_out": (False, True),
+        "together": (config.time_grid != "exact",),
         "draw": range(-1, schedule.rounds),
         "rounds": (schedule.rounds,),
         "lr_rule": (schedule.lr_rule,),

@@ -66,6 +66,7 @@ def bounds(config: PersonalSettings, task: Task) -> Mapping[str, Collection[Any]
         "link": (LINKS[model],),
         "kinds": (model != "linear",),
         "held_out": (False,),
+        "together": (True,),
         "draw": (-1,),
         **config.own_bounds((config.way_of(task.features, plan),), config.rounds),
     }

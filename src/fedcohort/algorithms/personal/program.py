@@ -69,9 +69,9 @@ def fit(fed: Federation, config: PersonalSettings, task: Task) -> PersonalModel:
     parted = config.way in personal.PARTED and switched
     baselines: dict[int, Baseline] = {}
     if model == "cox" and config.baseline:
-        times = timegrid.time_grid(fed, GRID, least)
+        grid = timegrid.intervals(fed, GRID, task.min_cell)
         stages = {**found.kept, config.rounds: found.theta}
-        baselines = hazard.baseline(fed, plan, times, stages)
+        baselines = hazard.baseline(fed, plan, grid, stages, task.min_cell)
     return PersonalModel(
         features=task.features,
         model=model,

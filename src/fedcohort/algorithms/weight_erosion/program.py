@@ -60,8 +60,8 @@ def fit(fed: Federation, config: ErosionSettings, task: Task) -> ErosionModel:
         )
     baselines: dict[int, Baseline] = {}
     if model == "cox":
-        times = timegrid.time_grid(fed, GRID, least)
-        baselines = hazard.baseline(fed, plan, times, {0: found.theta})
+        grid = timegrid.intervals(fed, GRID, task.min_cell)
+        baselines = hazard.baseline(fed, plan, grid, {0: found.theta}, task.min_cell)
     return ErosionModel(
         features=task.features,
         model=model,

@@ -128,8 +128,8 @@ def _block(run: Run, arm: Arm) -> Markup | None:
     ]
     if _gridded(first):
         note.append(
-            "grid shift: by how much the time grid moves the coefficient, in standard errors, as "
-            "the sites' own risk sets tell"
+            "grid error: by how many standard errors, in root mean square, the coefficient may be "
+            "off the fit at exact times, because sites tell sums of several patients by time"
         )
     kind = _kind(first[0])
     log = kind != "coefficient"
@@ -173,8 +173,8 @@ def _reference(kind: str) -> float:
 
 
 def _gridded(first: Sequence[Row]) -> bool:
-    """Return whether an estimate of what the time grid does is known."""
-    return any(not math.isnan(number(c.get("grid_shift"))) for c in first)
+    """Return whether it is known how much the time grid may move coefficients."""
+    return any(not math.isnan(number(c.get("grid_error"))) for c in first)
 
 
 def _axis(run: Run) -> str:
@@ -282,7 +282,7 @@ def _table(
     value = [f"{short} is"] * stepping + [f"{short} ({around})" if tested else short]
     head += ["SE", *value, *["p"] * (not penalty)] if tested else value
     gridded = _gridded(first)
-    head += ["Grid shift"] * gridded + [f"{short} over all fits"] * bool(spread)
+    head += ["Grid error"] * gridded + [f"{short} over all fits"] * bool(spread)
     shown = _three if plain else ratio
     body: list[list[str]] = []
     for c in first:
@@ -294,7 +294,7 @@ def _table(
         value = [] if plain else [str(c.get("step") or words.MISSING)] * stepping
         value.append(_shown(c))
         line += [width, *value, *p_value] if tested else value
-        line += [fixed(c.get("grid_shift"), 2)] * gridded
+        line += [fixed(c.get("grid_error"), 2)] * gridded
         if spread:
             ends = spread.get(str(c["covariate"]), (math.nan, math.nan))
             line.append(_range(*map(shown, ends)))

@@ -8,7 +8,7 @@ how many there are follows from its settings:
         of risk sets in each step of a session. `MORE` has the steps that ask twice, and why
     a preprocessing, a model that is judged                    one a session
     lengths    intervals of time, clusters, centroids, bins    at most those that the settings give;
-        of intervals under masks also no more than hold `min_cell` events each, by what all sites
+        of intervals under masks also no more than hold `min_cell` records each, by what all sites
         of the sum signed that they have (`Call.company`)
 
 What is first is remembered beyond attempts and restarts (`Once`): of a fit that begins anew, over
@@ -57,7 +57,7 @@ FINE = 16
 
 #: Arguments that have one value in each step of a session.
 FIXED = frozenset(
-    "times exits blocks tied grid centre scale origin spread unit middle frame groups marks of "
+    "times sizes tied grid centre scale origin spread unit middle frame groups marks of "
     "shared cut within n_levels axes used centroids codes numbers targets g risk_edges edges "
     "known followed weight y_mean f_mean".split()
 )
@@ -65,6 +65,10 @@ FIXED = frozenset(
 TOGETHER = frozenset({"times"})
 #: (step, argument) → how many values an honest session gives it, where that is not one.
 MORE: Mapping[tuple[str, str], int] = {
+    ("disorder", "mean"): 1,
+    ("disorder", "covariance"): 1,
+    ("disorder", "dead"): 1,
+    ("disorder", "censored"): 1,
     ("curvature", "scale"): 2,  # first about the origin alone
     ("sum_points", "origin"): 2,  # again about the mean where digits would be lost
     ("sum_points", "groups"): 2,  # of levels, and of the columns
@@ -194,7 +198,7 @@ class Pins:
                 most = company // cell + max(1, *self.bounds.strata)
                 if n > most:
                     raise beyond(
-                        f"{n} times in a grid, where the sites of the sum have events for {most} "
+                        f"{n} times in a grid, where the sites of the sum have rows for {most} "
                         f"intervals of {cell}"
                     )
         elif name == "grid":
@@ -225,6 +229,7 @@ class Pins:
             if rule == "exact":
                 return None
             found = max(found, timegrid.intervals_of(rule or timegrid.MOST) or timegrid.MOST)
+        found += 1  # and one behind the time up to which survival is known
         return found * max(1, *self.bounds.strata)
 
     @property

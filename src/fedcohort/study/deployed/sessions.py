@@ -31,8 +31,6 @@ import pandas as pd
 
 from fedcohort.arrays import Array
 from fedcohort.data import describe
-from fedcohort.data.outcome import Survival
-from fedcohort.data.targets import survival_of
 from fedcohort.privacy.guard import SiteGuard, Tally
 from fedcohort.protocol import Dp, Task, VerbRefused, registry
 from fedcohort.protocol.host import Host
@@ -184,16 +182,13 @@ def open_session(
 
 
 def _size(terms: Terms, train: pd.DataFrame) -> int:
-    """Return what a site takes part with, in whole cells: events of survival, else rows.
+    """Return how many rows a site takes part with, in whole cells.
 
     A sum may be asked for in as many parts as it has cells of `min_cell` (`pins`). What is said is
     rounded up, so that no count below the least cell is told from another.
     """
     cell = max(terms.plan.min_cell, 1)
-    n = len(train)
-    if isinstance(terms.learnt, Survival):
-        n = int(survival_of(train, terms.learnt)[1].sum())
-    return cell * max(1, math.ceil(n / cell))
+    return cell * max(1, math.ceil(len(train) / cell))
 
 
 def _kept(
