@@ -249,7 +249,8 @@ def test_a_fit_that_asks_one_site_after_the_other_stays_in_this_process():
 
 
 def test_long_calls_are_divided_and_take_the_time_of_the_longest_share():
-    given = toys.hosts(dict.fromkeys("abcd", 0.1), (slow,))
+    """One after the other they take 1.2 s; what a busy machine adds was 0.3 s."""
+    given = toys.hosts(dict.fromkeys("abcd", 0.3), (slow,))
     with divided(given, workers=2) as fed:
         fed.sum(slow)
         began = time.perf_counter()
@@ -257,7 +258,7 @@ def test_long_calls_are_divided_and_take_the_time_of_the_longest_share():
         taken = time.perf_counter() - began
         assert len(fed._run.transport.workers) == 2
         pids = fed._run.transport.workers
-    assert 0.2 <= taken < 0.38
+    assert 0.6 <= taken < 1.1
     assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
 
 
