@@ -63,11 +63,10 @@ def mds(path):
     """Yield the MDS cohort's two outcomes."""
     frame = pd.read_csv(path)
     clinical = ["age", "sex", "bm_blast_pct", "wbc", "anc", "hb", "plt", "complex_karyotype"]
-    genes = [c for c in frame.columns if c.isupper()]
     for name, time, event in (("MDS, death", "os_years", "os_event"),
                               ("MDS, AML", "aml_years", "aml_event")):  # fmt: skip
         known = frame[frame[time].gt(0) & frame[event].notna()]
-        yield name, known[clinical + genes].copy(), known[time], known[event] == 1
+        yield name, known[clinical].copy(), known[time], known[event] == 1
 
 
 def table(frame, time, event):
