@@ -181,6 +181,14 @@ def test_no_more_edges_than_the_metric_needs_and_no_other_ones(tmp_path, monkeyp
     refused(found["sum_binned_pairs"], "is another than it was first")
 
 
+def test_survival_at_the_horizon_is_counted_between_fixed_edges_alone(tmp_path, monkeypatch):
+    def moved(fed: Coordinator, ask: Callable[..., Any], given: dict[str, Any]) -> Any:
+        return ask(fed, **{**given, "edges": given["edges"] + 1e-3})
+
+    found = told(tmp_path, monkeypatch, "{method: cox}", {"sum_groups": moved})
+    refused(found["sum_groups"], "other edges of predicted survival than those of decision curves")
+
+
 # what sites keep --------------------------------------------------------------------------------
 
 

@@ -33,7 +33,7 @@ from fedcohort.arrays import Array
 from fedcohort.metrics.censoring import Leavers, at_risk, product_limit
 from fedcohort.metrics.kaplan_meier import life_table_risk
 from fedcohort.numerics.survival import count_at, dies_on_grid, risk_set_sums, slots
-from fedcohort.privacy.disclosure.steps import joined, merged, step_sums
+from fedcohort.privacy.disclosure.steps import even_ends, joined, merged, step_sums
 from fedcohort.protocol.message import message
 
 #: How often Newton's method may step, and the information below which no slope is found.
@@ -223,6 +223,12 @@ def with_enough(sums: GroupSums, at_least: int) -> GroupSums:
     `at_least` or more; no group is left where all records are too few.
     """
     ends = enough_ends(sums, at_least)
+    return GroupSums(*(step_sums(s, ends) for s in (sums.predicted, sums.deaths, sums.censored)))
+
+
+def even(sums: GroupSums, groups: int) -> GroupSums:
+    """Return the sums of neighbours joined to about so many groups of equal size."""
+    ends = even_ends(sums.deaths.sum(axis=1) + sums.censored.sum(axis=1), groups)
     return GroupSums(*(step_sums(s, ends) for s in (sums.predicted, sums.deaths, sums.censored)))
 
 

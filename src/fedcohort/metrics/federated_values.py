@@ -25,7 +25,7 @@ from scipy.special import expit, logit, xlogy
 from fedcohort.arrays import Array
 from fedcohort.metrics import classification, regression
 from fedcohort.metrics.within_sites import label_pairs, sum_binned_label_pairs, sum_label_pairs
-from fedcohort.privacy.disclosure.steps import joined, step_sums
+from fedcohort.privacy.disclosure.steps import even_ends, joined, step_sums
 from fedcohort.protocol.federation import Federation
 from fedcohort.protocol.message import message
 from fedcohort.protocol.step import Site, summed
@@ -198,16 +198,18 @@ def federated_auc(fed: Federation, *, edges: Array) -> Separation:
     )
 
 
-def federated_label_groups(
-    fed: Federation, *, edges: Array, at_least: int
-) -> classification.Groups:
-    """Compare predictions with what happened by bin of `edges`; see `calibration_groups`."""
-    counts = fed.sum(count_labels, edges=edges)
-    cells = np.stack([counts.ones, counts.others], axis=1)
-    ends = joined(cells, at_least)
-    ones, others = step_sums(cells, ends).T
-    predicted = step_sums(counts.predicted[:, None], ends)[:, 0]
-    return classification.Groups.of(predicted, ones, others)
+def label_groups(counts: LabelCounts, groups: int, at_least: int) -> classification.Groups:
+    """Compare predictions with what happened in about so many groups of equal size.
+
+    Parameters
+    ----------
+    counts : of all sites, by bin of the prediction; see `classification.calibration_groups`.
+    """
+    ends = even_ends(counts.ones + counts.others, groups)
+    cells = np.stack([counts.predicted, counts.ones, counts.others], axis=1)
+    cells = step_sums(cells, ends)
+    ends = joined(cells[:, 1:], at_least)
+    return classification.Groups.of(*step_sums(cells, ends).T)
 
 
 def federated_regression(fed: Federation) -> dict[str, float]:

@@ -90,6 +90,20 @@ def step_sums(rows: Array, ends: Array) -> Array:
     return np.add.reduceat(rows, np.r_[0, ends[:-1] + 1], axis=0) if len(ends) else rows[:0]
 
 
+def even_ends(sizes: Array, groups: int) -> Array:
+    """Return where to cut cells (m,) in about so many groups of equal size, by their sizes.
+
+    Returns
+    -------
+    ends : (s,) the last cell of each group, ascending; s is at most `groups`.
+    """
+    reached = np.cumsum(sizes)
+    wanted = reached[-1] * np.arange(1, groups + 1) / groups
+    ends = np.searchsorted(reached, wanted - 1e-9)
+    ends[-1] = len(sizes) - 1
+    return np.unique(ends)
+
+
 def apart(numbers: Array, at_least: int) -> Array:
     """Return which rows of falling numbers (m, g) are of no few people, nor a step between them."""
     kept: list[int] = []

@@ -29,8 +29,11 @@ def section(run: Run) -> Section | None:
     if not shown:
         return None
     times = [t for r in found if (t := number(r.get("time"))) == t]
-    when = run.mapping("evaluate").get("horizon") or (run.clock.say(times[0]) if times else "")
-    risk = f"of the event by {when} " if times else ""
+    risk = ""
+    if times:
+        of_data = ", in the unit of the data," * (not run.clock.unit)
+        when = run.mapping("evaluate").get("horizon") or f"{run.clock.say(times[0])}{of_data}"
+        risk = f"of the event by {when} "
     return Section(
         "decision", "Decision curves", "Would treating by the model do more good than harm?",
         f"A patient is treated where the predicted risk {risk}is at the threshold or above. A "

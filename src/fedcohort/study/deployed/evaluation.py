@@ -32,7 +32,7 @@ from fedcohort.arrays import Array
 from fedcohort.data.outcome import Binary, Outcome, Survival
 from fedcohort.metrics import decision, federated, federated_values, histogram, within_sites
 from fedcohort.metrics.brier import integrate
-from fedcohort.metrics.calibration import groups_of, solve_slope, varies, with_enough
+from fedcohort.metrics.calibration import even, groups_of, solve_slope, varies, with_enough
 from fedcohort.protocol import Row, SiteUnavailable
 from fedcohort.protocol.errors import ReplyRejected
 from fedcohort.runtime.coordinator import Coordinator
@@ -180,13 +180,12 @@ def _classes(
         return found | within, within, [], []
     edges = federated.federated_risk_edges(scored, bins=bins)
     found["auc"], inside = federated_values.federated_auc(scored, edges=edges)
-    fifths = federated.federated_risk_edges(scored, bins=GROUPS)
-    groups = federated_values.federated_label_groups(scored, edges=fifths, at_least=plan.min_cell)
+    counts = scored.sum(federated_values.count_labels, edges=decision.THRESHOLDS)
+    groups = federated_values.label_groups(counts, GROUPS, plan.min_cell)
     rows: list[Row] = [
         {"time": None, "group": i, "predicted": float(p), "n": int(n)} | observed(o, low, high)
         for i, (p, o, n, low, high) in enumerate(zip(*groups, strict=True))
     ]
-    counts = scored.sum(federated_values.count_labels, edges=decision.THRESHOLDS)
     cells = np.stack([counts.ones, counts.others], axis=1)
     decided = decision_rows(decision.of_counts(cells, plan.min_cell), None)
     return found, {"auc": inside}, rows, decided
@@ -273,15 +272,13 @@ def _slope(ranks: Coordinator) -> float:
 def _at_horizon(fed: Coordinator, plan: Plan, said: Said, y: Yard) -> tuple[list[Row], list[Row]]:
     """Return predicted against observed survival at the horizon by group, and decision curve."""
     scored = fed.through(replace(said, times=(y.horizon,), of="survival"))
-    edges = federated.federated_risk_edges(scored, bins=GROUPS)
     grid = np.unique(np.r_[y.grid[y.grid < y.horizon], y.horizon])
-    sums = scored.sum(federated.sum_groups, column=0, edges=edges, grid=grid)
-    groups = groups_of(with_enough(sums, plan.min_cell), plan.min_cell)
+    cells = scored.sum(federated.sum_groups, column=0, edges=decision.survival_edges(), grid=grid)
+    groups = groups_of(with_enough(even(cells, GROUPS), plan.min_cell), plan.min_cell)
     rows: list[Row] = [
         {"time": y.horizon, "group": i, "predicted": float(p), "n": int(n)} | observed(o, low, high)
         for i, (p, o, n, low, high) in enumerate(zip(*groups, strict=True))
     ]
-    cells = scored.sum(federated.sum_groups, column=0, edges=decision.survival_edges(), grid=grid)
     return rows, decision_rows(decision.of_sums(cells, plan.min_cell), y.horizon)
 
 

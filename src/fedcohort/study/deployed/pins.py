@@ -32,6 +32,7 @@ import numpy as np
 from fedcohort.arrays import Array
 from fedcohort.data import timegrid
 from fedcohort.data.design import Design
+from fedcohort.metrics.decision import survival_edges
 from fedcohort.protocol.errors import Refused
 from fedcohort.protocol.federation import View
 from fedcohort.protocol.host import Call
@@ -41,7 +42,6 @@ from fedcohort.study.deployed.evaluation import BINS
 from fedcohort.study.deployed.judging import Said
 from fedcohort.study.deployed.placing import Clustered
 from fedcohort.study.deployed.yard import CELLS, TIMES
-from fedcohort.study.judges.survival import GROUPS
 from fedcohort.training.candidates import CANDIDATES, DRAWS, FEWEST, TRIES
 
 #: (name, digest of a value, n) → whether the value is among the first n that the name ever had.
@@ -76,11 +76,10 @@ MORE: Mapping[tuple[str, str], int] = {
     ("sum_spread", "origin"): 2,
     ("sum_powers", "centre"): 2,
     ("sum_entries", "centre"): 3,  # 0, and about the means
-    ("score_moments", "centre"): 4,  # 0, and the mean of risks, of survival
+    ("score_moments", "centre"): 2,  # 0, and the mean of risks
     ("logit_moments", "centre"): 2,
     ("vote_place", "centre"): 4,  # rounds in which sites vote where a column lies
-    ("count_risks", "risk_edges"): 2,  # of risks, and of survival at the horizon
-    ("count_labels", "edges"): 2,  # bins for pairs, and fifths
+    ("count_labels", "edges"): 2,  # bins for pairs, and the thresholds of decision curves
     ("sum_own_pairs", "tau"): 1,  # elsewhere τ is a smoothing, and falls
 }
 #: Steps that are asked once a round, ``draw``: of one model, under one set of weights.
@@ -206,7 +205,9 @@ class Pins:
         elif name == "risk_edges" and step == "count_risks":
             self._size("edges of predictions", n, FINE * BINS + 1)
         elif name == "risk_edges" or (name == "edges" and step not in SKETCHES | {"count_cells"}):
-            self._size("edges of predictions", n, GROUPS if step == "sum_groups" else BINS)
+            self._size("edges of predictions", n, BINS)
+            if step == "sum_groups" and not np.array_equal(value, survival_edges()):
+                raise beyond("other edges of predicted survival than those of decision curves")
         if (k := self.most_clusters) is None:
             return
         if name in ("path", "before") and value.ndim >= 3:
