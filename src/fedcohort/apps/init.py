@@ -335,7 +335,7 @@ def _study(task: str, draft: Draft) -> str:
             "{method: lasso, scale: standard}  # chooses its penalty, and leaves columns out",
         ]
     bounds = "[isolated, centralised]  # each site alone, and all rows in one table"
-    if draft.alone and not draft.penalised:
+    if task in PREDICTED and draft.alone and not draft.penalised:
         few = "rows" if task == "regression" else "events"
         bounds = f"{{isolated: {{{ridge}}}, centralised: {{}}}}  # ridge: few {few} at a site"
     natural = draft.sites is None or "column" in draft.sites[0]

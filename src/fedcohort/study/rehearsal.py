@@ -20,6 +20,7 @@ from typing import Any
 
 from fedcohort.protocol import FedcohortError, registry
 from fedcohort.study.arms import Arm
+from fedcohort.study.cells import defect
 from fedcohort.study.engine import Problem, Run, fit_once
 from fedcohort.study.layout import Table, lay_out, seed_of
 from fedcohort.study.plan import Plan, Scenario
@@ -91,4 +92,6 @@ def _tried(plan: Plan, arm: Arm, scenario: Scenario, problem: Problem, limit: fl
         return Tried(arm, scenario)
     except FedcohortError as error:
         return Tried(arm, scenario, " ".join(str(error).split()))
+    except Exception as error:  # a study notes it and goes on, and so do these fits
+        return Tried(arm, scenario, defect(error))
     return Tried(arm, scenario, run=run)
