@@ -27,7 +27,8 @@ class Clusters(Fitted):
     groups : (p,) the variable that each column of x is a level of; (0,) of `kmeans`.
     inertia : Σ of squared distances of rows to their centroids; of modes, Σ of mismatches.
     rounds, converged : of Lloyd's rounds.
-    moving : rows nearer to another cluster's centroid that stay where they are, see `lloyd`.
+    moving : rows nearer to another cluster's centroid that stay where they are, see `lloyd`, as a
+        multiple of `min_cell`.
     dropped : clusters that were asked for and could not be had.
     numbers : what the number of clusters was chosen by, a row per number; empty if it was given.
     left : sites that left during the rounds, which ended there; they are in the clusters.

@@ -31,17 +31,21 @@ from fedcohort.protocol import (
     Federation,
     Row,
     SettingError,
+    SiteUnavailable,
     Task,
     check_all_answered,
 )
 from fedcohort.training.candidates import from_candidates
 from fedcohort.training.how_many import by_consensus, by_gap
 from fedcohort.training.lloyd import Found, lloyd
+from fedcohort.training.partition import Cells, count
 from fedcohort.training.points import PLAIN, Space
 from fedcohort.training.seeding import Cloud, cloud, from_sites
 
 #: Shares of levels that differ by less than this are a tie.
 EVEN = 1e-9
+#: How often rows are counted about means that are told as multiples.
+TRIES = 8
 
 
 def fit_means(fed: Federation, config: MeansSettings, task: Task) -> Clusters:
@@ -58,7 +62,7 @@ def fit_means(fed: Federation, config: MeansSettings, task: Task) -> Clusters:
     least = _least(fed, task)
     whole = cloud(fed, least=least, origin=task.origin)
     if config.n_clusters != "auto":
-        found = told(
+        found = settled(
             _clusters(whole, config, int(config.n_clusters), task, PLAIN, least), task, whole, least
         )
         return _model(found, task.features, found.centroids, found.variance)
@@ -84,7 +88,7 @@ def fit_means(fed: Federation, config: MeansSettings, task: Task) -> Clusters:
         choice = by_consensus(whole, numbers, fit, least=least)
     for row in choice.table:
         fed.record(**{k: float(v) for k, v in row.items()})
-    found = told(choice.found[choice.k], task, whole, least)
+    found = settled(choice.found[choice.k], task, whole, least)
     return _model(found, task.features, found.centroids, found.variance, choice.table)
 
 
@@ -109,10 +113,43 @@ def fit_modes(fed: Federation, config: ModesSettings, task: Task) -> Clusters:
     modes = np.rint(found.centroids[:, keep] * np.sqrt(2.0))
     variance = found.variance[:, keep] * 2.0
     if least > 1:
+        found = _steady(found, least)
         of = found.counts[:, None]
         rarer = base(of * (1.0 - np.sqrt(np.maximum(1.0 - 4.0 * variance, 0.0))) / 2.0, of, least)
         variance = rarer / of * (1.0 - rarer / of)
     return _model(found, task.features, modes, variance, groups=groups)
+
+
+def settled(found: Found, task: Task, whole: Cloud, least: int) -> Found:
+    """Return clusters whose means tell no count of few, with the rows nearest to these means.
+
+    The rows are counted anew, and the means follow, until both agree; after `TRIES` the counts are
+    those of the means before. A cluster that would be of few, or a site that is away, ends it.
+    """
+    if least <= 1:
+        return found
+    clusters = told(_steady(found, least), task, whole, least)
+    if found.left or (clusters.centroids == found.centroids).all():
+        return clusters
+    for left in reversed(range(TRIES)):
+        try:
+            fed = whole.fed.only(found.sites)
+            counts = count(fed, Cells.around(clusters.centroids), None, PLAIN).counts
+        except SiteUnavailable:
+            return clusters
+        if (counts < least).any() or (counts == clusters.counts).all():
+            return clusters
+        clusters = replace(
+            clusters, centroids=found.centroids if left else clusters.centroids, counts=counts
+        )
+        clusters = told(clusters, task, whole, least) if left else clusters
+    return clusters
+
+
+def _steady(found: Found, least: int) -> Found:
+    """Return clusters of which the rows that were held back are a multiple of m."""
+    moving = base(np.array(found.moving), found.counts.sum(), least)
+    return replace(found, moving=int(moving))
 
 
 def told(found: Found, task: Task, whole: Cloud, least: int) -> Found:
@@ -121,8 +158,6 @@ def told(found: Found, task: Task, whole: Cloud, least: int) -> Found:
     Of a feature with two values, such as a level, a cluster's mean times its rows is a count. It is
     told as a multiple of m (`privacy.disclosure.counts.base`), and variance and inertia follow.
     """
-    if least <= 1:
-        return found
     pairs = np.array(task.pairs or [(np.nan, np.nan)] * len(task.features), float)
     pairs[whole.binary & np.isnan(pairs[:, 0])] = (0.0, 1.0)
     two, low, wide = np.isfinite(pairs).all(axis=1), pairs[:, 0], pairs[:, 1] - pairs[:, 0]
