@@ -32,6 +32,7 @@ import numpy as np
 from fedcohort.arrays import Array
 from fedcohort.data import timegrid
 from fedcohort.data.design import Design
+from fedcohort.metrics import decision
 from fedcohort.protocol.errors import Refused
 from fedcohort.protocol.federation import View
 from fedcohort.protocol.host import Call
@@ -80,9 +81,12 @@ MORE: Mapping[tuple[str, str], int] = {
     ("logit_moments", "centre"): 2,
     ("vote_place", "centre"): 4,  # rounds in which sites vote where a column lies
     ("count_risks", "risk_edges"): 2,  # of risks, and of survival at the horizon
-    ("count_labels", "edges"): 2,  # bins for pairs, and fifths
+    ("count_labels", "edges"): 3,  # bins for pairs, fifths, and thresholds of decisions
+    ("sum_groups", "edges"): 2,  # fifths, and thresholds of decisions
     ("sum_own_pairs", "tau"): 1,  # elsewhere τ is a smoothing, and falls
 }
+#: Of `FIXED`, those that are something else in a step, which differs from call to call.
+FREE = frozenset({("weigh_candidates", "sizes")})
 #: Steps that are asked once a round, ``draw``: of one model, under one set of weights.
 DRAWN = frozenset({"tell_slope", "tell_distance", "weigh_slope"})
 #: Steps by which sites choose among models.
@@ -157,7 +161,7 @@ class Pins:
             return 1
         if step in SKETCHES and name in FIXED:
             return REFINED
-        return MORE.get((step, name), int(name in FIXED))
+        return MORE.get((step, name), int(name in FIXED and (step, name) not in FREE))
 
     def _rounds(self, call: Call, name: str) -> int:
         """Return how many paths of centroids rows are summed along; 0 of other arguments.
@@ -206,7 +210,9 @@ class Pins:
         elif name == "risk_edges" and step == "count_risks":
             self._size("edges of predictions", n, FINE * BINS + 1)
         elif name == "risk_edges" or (name == "edges" and step not in SKETCHES | {"count_cells"}):
-            self._size("edges of predictions", n, GROUPS if step == "sum_groups" else BINS)
+            fixed = np.array_equal(value, decision.survival_edges())
+            most = GROUPS if step == "sum_groups" and not fixed else BINS
+            self._size("edges of predictions", n, most)
         if (k := self.most_clusters) is None:
             return
         if name in ("path", "before") and value.ndim >= 3:
