@@ -23,7 +23,7 @@ import numpy as np
 
 from fedcohort.data import sources
 
-INTERVALS = (48, 512)
+INTERVALS = (105, 512)
 DIRECTIONS = 300
 
 

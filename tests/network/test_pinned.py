@@ -114,11 +114,11 @@ def test_a_grid_has_no_more_intervals_than_the_sites_of_the_sum_have_events_for(
     """Of 512 intervals, which the settings allow, 156 had one row alone."""
 
     def fine(fed: Coordinator, ask: Callable[..., Any], given: dict[str, Any]) -> Any:
-        times = np.linspace(1.0, 2700.0, 100)
-        return ask(fed, **{**given, "times": times, "blocks": np.array([[100, 0]])})
+        times = np.linspace(1.0, 2700.0, 300)
+        return ask(fed, **{**given, "times": times, "blocks": np.array([[300, 0]])})
 
     found = told(tmp_path, monkeypatch, "{method: cox}", {"deaths": fine})
-    refused(found["deaths"], "where the sites of the sum have events for")
+    refused(found["deaths"], "where the sites of the sum have rows for")
 
 
 def many(fed: Coordinator, ask: Callable[..., Any], given: dict[str, Any]) -> int:

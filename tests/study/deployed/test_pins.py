@@ -50,13 +50,13 @@ def test_a_session_keeps_its_grid_and_one_that_begins_anew_may_have_another(boun
             again.check(call("one more"), asked(5.0))
 
 
-def test_a_grid_is_as_long_as_the_sites_of_the_sum_have_events_for(bounds):
+def test_a_grid_is_as_long_as_the_sites_of_the_sum_have_rows_for(bounds):
     Pins(bounds, InMemory()).check(call(company=50), asked(0.0, 11))
     with pytest.raises(Refused, match=r"12 times in a grid, where the sites .* 11 intervals of 5"):
         Pins(bounds, InMemory()).check(call(company=50), asked(0.0, 12))
-    Pins(bounds, InMemory()).check(call(), asked(0.0, 512))
-    with pytest.raises(Refused, match="513 times in a grid, where its settings give 512"):
-        Pins(bounds, InMemory()).check(call(), asked(0.0, 513))
+    Pins(bounds, InMemory()).check(call(), asked(0.0, 513))
+    with pytest.raises(Refused, match="514 times in a grid, where its settings give 513"):
+        Pins(bounds, InMemory()).check(call(), asked(0.0, 514))
 
 
 def test_an_own_result_by_a_model_of_yes_and_no_does_not_tell_how_many_are_in_a_cell():

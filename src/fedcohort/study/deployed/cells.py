@@ -99,6 +99,16 @@ class _Made:
     sessions: list[Session] = field(default_factory=list[Session])
 
 
+def _together(
+    train: Mapping[str, int | None], blind: Mapping[str, int | None]
+) -> dict[str, int | None]:
+    """Return the rows of both halves by site; None where a site does not tell those of one."""
+    return {
+        site: None if n is None or (m := blind.get(site)) is None else n + m
+        for site, n in train.items()
+    }
+
+
 class Workshop:
     """Does the pieces of a deployed study, in a folder that holds their results and journals.
 
@@ -196,9 +206,11 @@ class Workshop:
         Of each repeat but the first a site draws about as many rows, one more or fewer.
         """
         halves = (self.note(COHORT) or {}).get("halves")
-        if halves is None or session.kind not in ("fit", "tune", "judge"):
+        if halves is None or session.kind not in ("fit", "final", "tune", "judge"):
             return Known()
         rows, events = halves[session.kind == "judge"]
+        if session.kind == "final":  # over both
+            rows, events = (_together(*both) for both in zip(*halves, strict=True))
         tried = session.kind == "tune" and self.plan.arms[session.arm].folds == "row-kfold"
         if session.kind == "judge":  # of deaths, those of training rows are counted, too
             events = dict[str, int | None]()

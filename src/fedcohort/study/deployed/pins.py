@@ -82,6 +82,8 @@ MORE: Mapping[tuple[str, str], int] = {
     ("count_labels", "edges"): 2,  # bins for pairs, and the thresholds of decision curves
     ("sum_own_pairs", "tau"): 1,  # elsewhere τ is a smoothing, and falls
 }
+#: Of `FIXED`, those that are something else in a step, which differs from call to call.
+FREE = frozenset({("weigh_candidates", "sizes")})
 #: Steps that are asked once a round, ``draw``: of one model, under one set of weights.
 DRAWN = frozenset({"tell_slope", "tell_distance", "weigh_slope"})
 #: Steps by which sites choose among models.
@@ -156,7 +158,7 @@ class Pins:
             return 1
         if step in SKETCHES and name in FIXED:
             return REFINED
-        return MORE.get((step, name), int(name in FIXED))
+        return MORE.get((step, name), int(name in FIXED and (step, name) not in FREE))
 
     def _rounds(self, call: Call, name: str) -> int:
         """Return how many paths of centroids rows are summed along; 0 of other arguments.
