@@ -88,7 +88,7 @@ def _described(
     hosts = [Host(name, frame, describe.STEPS, plan.seed) for name, frame in frames.items()]
     variables = describe.variables_of(table.dictionary, table.outcome)
     fed = local(hosts, ledger=ledger)
-    summaries = describe.describe(fed, variables, min_cell=plan.min_cell)
+    summaries = describe.describe(fed, variables, min_cell=plan.min_cell).summaries
     head = f'{{"arm":"","scenario":{json.dumps(scenario)},"repeat":0,"phase":"describe",'
     return summaries, [f"{head}{line[1:]}\n" for line in ledger.lines]
 

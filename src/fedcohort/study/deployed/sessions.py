@@ -136,7 +136,7 @@ def open_session(
     plan, least = terms.plan, max(min_cell, terms.plan.min_cell)
     if asked.kind == "describe":
         consent = Consent(terms, asked.kind)
-        return Host(table.site, table.frame, (describe.describe_columns,), plan.seed, consent)
+        return Host(table.site, table.frame, describe.STEPS, plan.seed, consent)
     if asked.kind == "count":
         consent = Consent(terms, asked.kind)
         return Host(table.site, table, counting.STEPS, plan.seed, consent)
