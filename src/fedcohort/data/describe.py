@@ -103,7 +103,7 @@ def describe_columns(
         if secret(cells, n, also, j, min_cell).any():
             found[j] = replace(found[j], missing=HIDDEN)
         if len(also) and n <= also[j, -1]:
-            found[j] = ShownNumber(found[j].missing)
+            found[j] = replace(found[j], mean=None, sd=None)
     missing[: len(numbers)] = [f.missing for f in found]
     for j, (column, most) in enumerate(zip(codes, n_levels.tolist(), strict=True)):
         cells = np.bincount(column + 1, minlength=most + 1)

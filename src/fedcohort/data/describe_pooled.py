@@ -85,7 +85,7 @@ def cells_of(data: Encoded, n_levels: Array) -> list[Array]:
 def secret(cells: Array, n: int, also: Array, j: int, min_cell: int) -> Array:
     """Return which cells (k,) of variable j a site of n rows hides, by `also` of `Agreed`."""
     own = hidden(cells, min_cell)
-    return own | (n <= also[j, : len(cells)]) if len(also) else own
+    return own | (n <= also[j, : len(cells)]) if n and len(also) else own
 
 
 @gathered
@@ -156,7 +156,7 @@ class Agreed:
     @classmethod
     def of(cls, told: Mapping[str, CellStates], min_cell: int) -> Agreed:
         """Return what all sites are to hide, so that no sum is of one of them."""
-        rows = {s: max(int(t.rows), 1) for s, t in told.items()}
+        rows = {s: max(int(t.rows), 1) for s, t in told.items() if t.rows != 0}
         order = sorted(rows, key=lambda s: (rows[s], s))
         shape = next(iter(told.values())).state.shape
         if min_cell <= 1:
@@ -250,8 +250,7 @@ class Pooled:
         """Return a number over all sites with moments and quartiles."""
         seen = [s for s in sites if s.mean is not None and s.site not in self.agreed.small]
         n, s1, s2, s4 = self.held.sums[j].tolist()
-        out = replace(one, mean=None, sd=None, quartiles=None)
-        out = replace(out, quantiles=(None,) * len(one.quantiles))
+        out = replace(one, mean=None, sd=None)  # quartiles are there where all sites show theirs
         if self.held.closed[j] or not seen or self.spread[j] <= 0:
             return out
         if n > 0 and (n < m or s2 * s2 < m * s4):

@@ -99,10 +99,11 @@ def _shown(summary: describe.Summary, table: Table, sites: Shown) -> describe.Su
     if site is None:
         return summary
     secret = (None,) * len(summary.levels)
-    if sites.rows[site] is None:
+    others = site == describe.OTHERS  # of these the numbers of each are shown elsewhere, or closed
+    if sites.rows.get(site) is None and not (others and None not in sites.rows.values()):
         return describe.Summary(summary.variable, summary.levels, site, None, None, counts=secret)
     taken = () if table.outcome is None else table.outcome.columns
-    if summary.variable.name in taken and site in sites.closed:
+    if summary.variable.name in taken and (site in sites.closed or (others and sites.closed)):
         return replace(summary, counts=secret)
     return summary
 
