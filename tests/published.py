@@ -238,12 +238,12 @@ def _columns(a: Attack, found: dict, rows, frame, site, outcomes) -> None:
     outcome = outcomes[-1]
     for v in found["cohort"]["variables"]:
         name, s, levels = v["name"], v["site"], v["levels"]
-        for s in sorted(set(site)) if s is None else ():
-            column = frame[name][site == s]
+        for q in sorted(set(site)) if s is None else ():
+            column = frame[name][site == q]
             text = column.map(lambda x: x if isinstance(x, str) else f"{x:g}")
             for k in (None, *levels) if levels else (None, "known"):
                 mine = column.isna() if k is None else text == k if levels else column.notna()
-                a.truth["v", name, s, k] = int(mine.sum())
+                a.truth["v", name, q, k] = int(mine.sum())
     for v in found["cohort"]["variables"]:
         name, s, levels = v["name"], v["site"], v["levels"]
         here = [s] if s else sorted(set(site))
