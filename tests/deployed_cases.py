@@ -11,7 +11,14 @@ import numpy as np
 import pandas as pd
 
 from fedcohort.data import sources
-from fedcohort.study.deployed import LocalSites, SiteTable, Terms, run
+from fedcohort.runtime.answers import Answers
+from fedcohort.runtime.limits import Limits
+from fedcohort.runtime.loopback import LoopbackLine
+from fedcohort.runtime.masked_end import NEVER, Keys, SumRule
+from fedcohort.runtime.remote import remote
+from fedcohort.runtime.site_end import SiteEnd
+from fedcohort.secure.identity import Identity
+from fedcohort.study.deployed import LocalSites, SiteTable, Terms, open_session, run
 
 NAMES = ("bergen", "oslo", "tromsø")
 STUDY = """\
@@ -63,3 +70,35 @@ def files_of(out: Path) -> dict[str, bytes]:
 
 def results_of(out: Path) -> dict[str, Any]:
     return json.loads((out / "results.json").read_text())
+
+
+class MaskedSites:
+    """Sites with keys at the other end of a line, that answer no sum plainly or weighted."""
+
+    def __init__(self, terms, tables, folder):
+        own = {t.site: Identity.new() for t in tables}
+        pinned = {name: key.public for name, key in own.items()}
+
+        def end(table):
+            rule = SumRule(NEVER, lambda: Keys(own[table.site], pinned), weights=False)
+            return SiteEnd(
+                table.site,
+                lambda _, session: open_session(terms, table, session, 5),
+                Answers(folder / f"{table.site}.sqlite"),
+                limits=Limits(min_cell=5),
+                sums=lambda _: rule,
+            ).handle
+
+        self.absent = {}
+        self._pinned, self._hash = pinned, terms.hash
+        self._line = LoopbackLine({t.site: end(t) for t in tables})
+
+    @property
+    def names(self):
+        return tuple(self._line.sites)
+
+    def federation(self, session, **options):
+        return remote(self._line, self._hash, session, timeout=20.0, masks=self._pinned, **options)
+
+    def close(self, session):
+        pass

@@ -37,8 +37,11 @@ class Told:
     reply: dict[str, np.ndarray]
 
 
-def listen(monkeypatch) -> list[Told]:
-    """Keep whatever any coordinator is told from now on."""
+def listen(monkeypatch, *, every: bool = False) -> list[Told]:
+    """Keep the sums that any coordinator is told from now on, and of sites' own replies `own_fit`.
+
+    every : keep all replies of sites.
+    """
     heard: list[Told] = []
     ask, collect = Coordinator.sum, Coordinator.gather
 
@@ -53,7 +56,7 @@ def listen(monkeypatch) -> list[Told]:
 
     def gather(self, step, /, **question):
         replies = collect(self, step, **question)
-        if step.name == "own_fit":
+        if every or step.name == "own_fit":
             for reply in replies.values():
                 keep(step, question, reply)
         return replies

@@ -303,17 +303,15 @@ def _setting(a: Attack, i: int, scenario: dict, rows, laid, outcome, every) -> N
 
 
 def _models(a: Attack, out: Path, rows, sites) -> None:
-    """Learn the counts of saved models, and of their cards; those of one site stand below."""
+    """Learn the counts of saved models, and of their cards."""
     for path in (out / "models").rglob("model.json"):
-        s = path.parent.name if path.parent.parent.parent == out / "models" else None
-        model = json.loads(path.read_text())["model"]
-        assert s is None or s in sites
-        if path.parent.name != "isolated":
-            a.tell(rows(s, [0]), model.get("rows"))
-            a.tell(rows(s, [0], [1]), model.get("events", model.get("ones")))
+        content = json.loads(path.read_text())
+        model, halves = content["model"], [0, 1] if content["notes"].get("final") else [0]
+        a.tell(rows(halves=halves), model.get("rows"))
+        a.tell(rows(halves=halves, classes=[1]), model.get("events", model.get("ones")))
     for path in (out / "models").rglob("card.md"):
         text = path.read_text()
-        n, events = re.search(r"of (\d+) rows(?:, (\d+) with the event)?", text).groups()
+        n, events = re.search(r"(?:of|all) (\d+) rows(?:, (\d+) with the event)?", text).groups()
         a.tell(rows(), int(n))
         a.tell(rows(classes=[1]), None if events is None else int(events))
         for s, n in re.findall(r"^\| (\S+) \|.*\| (\d+) \|$", text, re.MULTILINE):

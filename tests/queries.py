@@ -216,7 +216,7 @@ def ask(seed: int, heard: list[Told]) -> Given:
         fit = fc.fit(asked.method, fed, **asked.settings)
     except fc.FedcohortError as error:
         return Given(asked, str(error), [], [*small_told(heard)], 0)
-    found = [*small_published(fit)]
+    found = [*small_published(fit.model)]
     x = np.zeros((0, 1))
     if "marker" in asked.columns and asked.method in METHODS:
         x = fit.parts.design.matrix(table)[table["marker"].notna()]
@@ -235,15 +235,15 @@ def small(value: Any) -> bool:
     )
 
 
-def small_published(fit: fc.Fit) -> Iterator[str]:
-    """Name every count of few in a fit's model, summary and curves."""
-    for name, value in fit.model.arrays().items():
+def small_published(model: Any) -> Iterator[str]:
+    """Name every count of few in a fitted model, its summary and curves."""
+    for name, value in model.arrays().items():
         if name.removeprefix("curve_") in COUNTS:
             yield from (f"arrays {name}" for v in np.ravel(value) if small(v))
-    yield from _within("meta", fit.model.meta())
+    yield from _within("meta", model.meta())
     for what in ("summary", "curves"):
         try:
-            rows = getattr(fit.model, what)()
+            rows = getattr(model, what)()
         except fc.NotSupported:
             continue
         yield from _within(what, rows)

@@ -34,7 +34,8 @@ from sheet import main
 import fedcohort as fc
 from described import Attack, cohort, random_sites
 from fedcohort.audit.linkage import linkage, of_rows, thin_intervals
-from fedcohort.metrics.kaplan_meier import round_times, shown_at_risk, shown_curve
+from fedcohort.metrics.kaplan_meier import round_times
+from fedcohort.metrics.shown_curves import shown_at_risk, shown_curve
 from fedcohort.network.cohorts import Cohorts, digests
 from fedcohort.privacy.disclosure.models import LEAF, may_split
 from fedcohort.protocol import Refused

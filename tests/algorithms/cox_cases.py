@@ -66,6 +66,27 @@ def federation(parts, **options):
     )
 
 
+class Overheard:
+    """A federation that keeps what the coordinator asks and is told."""
+
+    def __init__(self, fed, seen=None):
+        self._fed, self.seen = fed, {} if seen is None else seen
+
+    def __getattr__(self, name):
+        return getattr(self._fed, name)
+
+    def only(self, names):
+        return Overheard(self._fed.only(names), self.seen)
+
+    def awaiting(self, fewest=None):
+        return Overheard(self._fed.awaiting(fewest), self.seen)
+
+    def sum(self, step, **question):
+        reply = self._fed.sum(step, **question)
+        self.seen.setdefault(step.name, []).append((question, reply))
+        return reply
+
+
 def fit(parts, features=None, fed=None, *, last_is_offset=False, **settings):
     """Fit `cox` at exact times of death over tables, one a site."""
     features = features or tuple(f"x{j}" for j in range(parts[0].x.shape[1]))

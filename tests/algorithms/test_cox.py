@@ -154,52 +154,6 @@ def test_stratified_curves_come_from_the_pooled_hazard_at_the_stratified_coeffic
         assert_allclose(curve, np.exp(-hazard), rtol=1e-9)
 
 
-def moved(table, times, least):
-    """Return the records moved to the grid: deaths up; the censored down, then up to company."""
-    up = times[np.minimum(np.searchsorted(times, table.time), len(times) - 1)]
-    down = np.r_[0.5 * times[0], times][np.searchsorted(times, table.time, "right")]
-    groups = [np.zeros(0, int)]
-    for t in np.unique(down[~table.event]):
-        here = np.flatnonzero(~table.event & (down == t))
-        if len(groups[-1]) < least:
-            groups[-1] = np.r_[groups[-1], here]
-        else:
-            groups.append(here)
-    if len(groups) > 1 and len(groups[-1]) < least:
-        groups[-2:] = [np.r_[groups[-2], groups[-1]]]
-    for group in groups:
-        down[group] = down[group].max(initial=0.0)
-    return table._replace(time=np.where(table.event, up, down))
-
-
-@pytest.mark.parametrize("grid", ["protected", 9])
-@pytest.mark.parametrize("ties", ["efron", "breslow"])
-@pytest.mark.parametrize("name", DATASETS)
-def test_on_a_grid_it_is_the_exact_fit_of_the_records_moved_there(name, ties, grid):
-    table, features = public(name)
-    ours = fit(scattered(table, 4), features, ties=ties, time_grid=grid)
-    there = moved(table, ours.baseline.times, 5)
-    assert_allclose(ours.coefficients, with_sksurv(there, ties).coef_, **CLOSE)
-    if ties == "efron":
-        theirs = with_lifelines(there, features)
-        assert_allclose(ours.coefficients, theirs.params_, **CLOSE)
-        assert_allclose(ours.standard_errors, theirs.standard_errors_, **CLOSE)
-        assert_allclose(ours.log_likelihood, theirs.log_likelihood_, **CLOSE)
-
-
-@pytest.mark.parametrize(
-    ("name", "errors"),
-    [("lung", 0.4), ("veteran", 0.3), ("gbsg2", 0.2), ("whas500", 0.7)],
-)
-def test_the_protected_grid_moves_no_coefficient_by_more_than_its_standard_error(name, errors):
-    table, features = public(name)
-    exact = fit(scattered(table, 4), features)
-    protected = fit(scattered(table, 4), features, time_grid="protected")
-    assert len(protected.baseline.times) < len(exact.baseline.times) / 4
-    shift = (protected.coefficients - exact.coefficients) / exact.standard_errors
-    assert np.abs(shift).max() < errors
-
-
 def test_level_sets_the_width_of_the_intervals():
     table = simulated(150, 2, 4)
     narrow, wide = (pd.DataFrame(fit([table], level=v).summary()) for v in (0.5, 0.99))

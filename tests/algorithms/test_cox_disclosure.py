@@ -9,33 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from algorithms.cox_cases import federation, fit, public, simulated, split
+from algorithms.cox_cases import Overheard, federation, fit, public, simulated, split
 from fedcohort.algorithms.cox import METHOD, CoxSettings
-from fedcohort.protocol import NotConverged
+from fedcohort.protocol import NotConverged, NothingToLearn
 
 TABLES = ["gbsg2", "lung", "veteran", "whas500"]
 TIES = ["efron", "breslow"]
-
-
-class Overheard:
-    """A federation that keeps what the coordinator asks and is told."""
-
-    def __init__(self, fed, seen=None):
-        self._fed, self.seen = fed, {} if seen is None else seen
-
-    def __getattr__(self, name):
-        return getattr(self._fed, name)
-
-    def only(self, names):
-        return Overheard(self._fed.only(names), self.seen)
-
-    def awaiting(self, fewest=None):
-        return Overheard(self._fed.awaiting(fewest), self.seen)
-
-    def sum(self, step, **question):
-        reply = self._fed.sum(step, **question)
-        self.seen.setdefault(step.name, []).append((question, reply))
-        return reply
 
 
 def overhear(table, features=None, n_sites=4, **settings):
@@ -133,7 +112,7 @@ def test_the_sums_of_a_whole_path_solve_for_no_patient_and_at_exact_times_for_ma
 def test_a_path_has_a_grid_that_bears_its_sums(p):
     table = simulated(900, p, 3)
     seen = overhear(table, time_grid="protected", penalty="auto", path=10)
-    least = seen["deaths"][0][1].deaths.min()
+    least = left_with(seen).min()
     assert least > 52 / p
     assert len(seen["risk_weights"]) + p < least * p
 
@@ -159,7 +138,7 @@ def test_no_fold_of_sites_is_one_site_or_has_few_deaths():
     grid=st.sampled_from(["protected", 6, 40]),
     baseline=st.sampled_from(["shared", "stratified"]),
 )
-def test_with_each_interval_leave_enough_deaths_and_enough_censored_records_or_none(
+def test_with_each_interval_leave_enough_records_and_the_dead_are_told_apart_from_enough(
     n, p, seed, ties, tied, grid, baseline
 ):
     table = simulated(n, p, seed, tied=tied)
@@ -167,28 +146,25 @@ def test_with_each_interval_leave_enough_deaths_and_enough_censored_records_or_n
     least = 5 if baseline == "stratified" else max(5, -(-12 // p) + 1)
     ((_, died),) = seen["deaths"]
     assert died.deaths.sum() == table.event.sum()
-    assert died.deaths.min() >= least
-    # at β = 0 risk weights are 1; a stratified fit asks for none there
-    question, weights = seen["risk_weights"][0]
-    leavers = weights.leaving if not question["beta"].any() else counted(table, question)
-    apart = leavers - died.deaths
-    assert ((apart == 0) | (apart >= least)).all()
-    never = n - leavers.sum()
-    assert never == 0 or never >= least
+    leavers = left_with(seen)
+    assert leavers.sum() == n
+    assert leavers.min() >= least
+    for question, _ in seen["risk_weights"]:
+        for apart in (died.deaths, leavers - died.deaths):
+            assert (apart[question["tied"]] >= least).all()
 
 
-def counted(table, question):
-    from fedcohort.algorithms.cox.steps import risk_weights
-
-    zero = {**question, "beta": np.zeros_like(question["beta"])}
-    return federation([table]).sum(risk_weights, **zero).leaving
+def left_with(seen):
+    """Return how many leave with each interval (T,)."""
+    ((_, died),) = seen["deaths"]
+    return died.deaths + died.censored[1:]
 
 
 @pytest.mark.parametrize("p", [1, 2, 3])
 def test_fewer_sums_over_risk_sets_are_asked_for_than_solve_for_an_interval(p):
     table = simulated(400, p, 3)
     seen = overhear(table, time_grid="protected")
-    least = seen["deaths"][0][1].deaths.min()
+    least = left_with(seen).min()
     assert len(seen["risk_weights"]) + p < least * p
     assert len(seen["risk_moments"]) == 1
 
@@ -207,12 +183,12 @@ def test_a_fit_that_needs_more_sums_than_the_grid_bears_is_ended_and_names_the_c
     assert fit([table], names, time_grid="protected", l2=0.05).coefficients[0] < 0
 
 
-def test_a_handful_of_censored_records_is_in_no_risk_set_of_a_protected_grid():
+def test_a_handful_of_censored_records_is_refused_as_totals_less_those_of_deaths_are_theirs():
     table = simulated(200, 3, 5)
     table = table._replace(event=np.arange(200) >= 3)
-    seen = overhear(table, time_grid="protected")
-    assert seen["risk_weights"][0][1].leaving.sum() == 197
-    assert fit([table], time_grid="protected").events == 197
+    with pytest.raises(NothingToLearn, match="fewer than 5 censored records"):
+        overhear(table, time_grid="protected")
+    assert fit([table], time_grid="protected").events == 197  # one table has nobody to be told
 
 
 def test_what_is_said_to_be_revealed_is_that_of_the_settings():

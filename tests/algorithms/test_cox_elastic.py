@@ -128,9 +128,9 @@ def test_a_lasso_leaves_no_standard_errors_and_says_what_is_zero():
     assert [r["zero"] for r in rows] == (model.coefficients == 0).tolist()
     assert np.isnan(model.standard_errors).all()
     assert model.proportional_hazards() == []
-    assert len(model.grid_shift) == 0
+    assert len(model.grid_error) == 0
     asked = {json.loads(line)["step"] for line in fed.ledger.lines}
-    assert not asked & {"risk_moments", "trend_moments", "own_gap"}
+    assert not asked & {"risk_moments", "trend_moments", "disorder"}
 
 
 def test_collinear_and_constant_covariates_do_not_stop_a_lasso():

@@ -164,8 +164,8 @@ def test_only_sums_leave_and_their_sizes_are_those_that_are_documented():
     sizes = {
         e["step"]: sum(int(np.prod(f["shape"])) for f in e["fields"].values()) for e in entries
     }
-    # of three covariates, their pairs and residuals, outcome, offset, weights; three ways to count
-    first = 1 + 6 * 6 + 3 * 3 + 2 * 3 + 3 * 2 * 4
+    # three covariates, their pairs, cells and residuals, outcome, offset, weights; three counts
+    first = 1 + 6 * 6 + 3 * 3 + 2 * 3 + 2 * 4 + 3 * 2 * 4
     curvature = 3 + 4 + 2 * 16 + 3
     assert sizes == {"isolation": first, "totals": 6 + 3, "curvature": curvature, "saturated": 1}
 

@@ -122,7 +122,7 @@ def test_no_standard_error_count_or_likelihood_is_told(method: str, tmp_path: Pa
     given = {"family": "binomial"} if method == "glm" else {}
     fed, table = cohort(fc.Binary("y"), 900)
     fit = fc.fit(method, fed, dp={"epsilon": 3}, seed=0, **given)
-    assert set(fit.summary.columns) == {"covariate", "coefficient", "odds_ratio"}
+    assert set(fit.summary.columns) == {"covariate", "coefficient", "odds_ratio", "unit"}
     assert fit.model.rows == 0
     with pytest.raises(NotSupported, match="noise"):
         _ = fit.model.standard_errors

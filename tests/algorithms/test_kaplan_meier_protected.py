@@ -146,7 +146,8 @@ def test_nothing_that_is_published_is_a_count_of_few_nor_the_difference_of_two(q
             own, rest = (frame[frame.group == i], frame[frame.group != i]) if by else (
                 frame, frame[:0]
             )  # fmt: skip
-            for low, high in pairwise(np.r_[0, curve.times]):
+            # the last cell may end behind the curve
+            for low, high in pairwise(np.r_[0, curve.times[:-1], np.inf]):
                 died, others = (
                     (f.event & f.time.between(low, high, inclusive="right")).sum()
                     for f in (own, rest)
@@ -222,7 +223,21 @@ def test_censored_records_that_are_few_are_left_out_and_the_numbers_are_hidden()
     assert row["note"] == "its fewer than 5 censored records are left out (min_cell)"
     assert all(r["at_risk"] is r["about"] is None for r in model.curves())
     died = frame[frame.event]
-    assert_allclose(model.shown[0].value, exact(died, model.shown[0].times), atol=1e-12)
+    curve = model.shown[0]
+    assert_allclose(curve.value[:-1], exact(died, curve.times[:-1]), atol=1e-12)
+
+
+@pytest.mark.parametrize("method", ["kaplan_meier", "nelson_aalen"])
+@pytest.mark.parametrize("by", ["", "g"])
+def test_no_curve_goes_on_behind_the_last_follow_up(method, by):
+    for seed in range(6):
+        frame = records(300, seed, whole=seed % 2 == 0)
+        model, _ = run(method, split(frame, 3), by=by)
+        for i, curve in enumerate(model.shown):
+            own = frame[frame.group == i] if by else frame
+            assert curve.times[-1] <= own.time.max()
+            assert (np.diff(curve.times) > 0).all()
+            assert curve.times[-1] >= own.time.quantile(0.75)
 
 
 def test_lowering_min_cell_shows_more():
@@ -232,3 +247,43 @@ def test_lowering_min_cell_shows_more():
         model, _ = run("kaplan_meier", split(frame, 3), by="g", min_cell=m)
         points[m] = sum(len(c.times) for c in model.shown)
     assert points[1] > points[3] > points[10]
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    n=st.integers(60, 200), seed=st.integers(0, 2**16), small=st.integers(0, 9),
+    nobody=st.integers(0, 6), lost=st.integers(0, 6), method=st.sampled_from(METHODS),
+)  # fmt: skip
+def test_what_the_groups_shown_leave_of_all_records_is_of_no_few(
+    n, seed, small, nobody, lost, method
+):
+    """Who knows all records and deaths, as Table 1 tells, takes off those of the groups."""
+    frame = records(n, seed, shares=(0.5, 0.5, 0.0))
+    rng = np.random.default_rng(seed)
+    first = rng.permutation(np.flatnonzero(frame.group == 0))
+    frame.loc[first[:small], "group"] = 2
+    frame.loc[first[small : small + nobody], "group"] = -1
+    frame.loc[np.flatnonzero((frame.group == 1) & ~frame.event)[lost:], "event"] = True
+    try:
+        model, _ = run(method, split(frame, 3), by="g")
+    except (DataError, NothingToLearn):
+        return
+    rows = [row for row in model.summary() if row["group"] != "all"]
+    shown = ["abc".index(row["group"]) for row in rows if row["records"] is not None]
+    outside = frame[~frame.group.isin(shown)]
+    assert not few([len(outside), outside.event.sum(), (~outside.event).sum()]).any()
+    if not few(nobody):  # how many these are is known, and how many of them died is not
+        outside = outside[outside.group >= 0]
+    own = outside.groupby("group").event.agg(["size", "sum"])
+    assert len(own) != 1 or not few([own["sum"], own["size"] - own["sum"]]).any()
+
+
+@pytest.mark.parametrize("method", ["kaplan_meier", "nelson_aalen"])
+def test_three_groups_are_not_shown_beside_a_hidden_one_of_one_patient(method):
+    frame = records(120, 3, shares=(0.4, 0.35, 0.25))
+    frame.loc[np.flatnonzero(frame.group == 2)[1:], "group"] = 0
+    model, _ = run(method, split(frame, 3), by="g")
+    told = [row["records"] for row in model.summary()]
+    assert told.count(None) == 2
+    assert model.shown.count(None) == 2
+    assert "those of a group of few would follow" in " ".join(model.notes)

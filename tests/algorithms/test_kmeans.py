@@ -20,7 +20,7 @@ from conformance.cases import RUNTIMES
 from fedcohort.algorithms.kmeans import KMEANS, KMODES, Clusters
 from fedcohort.algorithms.kmeans.program import first_levels, groups_of, modes_of
 from fedcohort.data.tables import FeatureTable
-from fedcohort.protocol import DataError, SettingError, registry
+from fedcohort.protocol import DataError, SettingError, Task, registry
 from fedcohort.protocol.host import Host
 from fedcohort.training.lloyd import lloyd
 from fedcohort.training.points import Space
@@ -202,6 +202,20 @@ def test_clusters_are_numbered_by_size_and_a_saved_model_labels_alike():
     assert [row["n"] for row in found.summary()] == found.counts.tolist()
 
 
+@given(seed=st.integers(0, 2**16), k=st.integers(2, 4))
+@pytest.mark.parametrize("method", ["kmeans", "kmodes"])
+def test_a_row_as_near_to_two_clusters_is_of_the_same_one_in_the_counts_and_in_predict(
+    method, seed, k
+):
+    """Rows of zeros and ones are often as near to one mode as to another."""
+    rng = np.random.default_rng(seed)
+    x = (rng.random((rng.integers(60, 120), 5)) < rng.uniform(0.1, 0.9, 5)).astype(float)
+    found = fit(method, scattered(x, 3), n_clusters=k)
+    assert_array_equal(np.bincount(found.predict(x), minlength=len(found.counts)), found.counts)
+    back = Clusters.restore(found.arrays(), json.loads(json.dumps(found.meta())))
+    assert_array_equal(back.predict(x), found.predict(x))
+
+
 def test_what_leaves_is_told_for_the_settings():
     told = KMEANS.revealed(KMEANS.configure({"seeding": "sites"}), None)
     assert "Of each site, once: its own clusters' means" in told
@@ -241,3 +255,42 @@ def test_all_runtimes_give_the_same_bytes(method, runtime):
     one, other = (model.arrays() for model in found)
     assert {k: a.tobytes() for k, a in one.items()} == {k: a.tobytes() for k, a in other.items()}
     assert found[0].meta() == found[1].meta()
+
+
+@pytest.mark.parametrize("seeding", ["candidates", "sites"])
+@pytest.mark.parametrize("scaled", [False, True])
+@pytest.mark.parametrize("seed", range(4))
+def test_rows_times_the_mean_of_a_column_of_two_values_is_no_count_of_few(seed, scaled, seeding):
+    rng = np.random.default_rng(seed)
+    x, label = blobs(240, 4, 2, seed, apart=8.0)
+    rare = (rng.random(240) < np.array([0.03, 0.1, 0.97, 0.5])[label]).astype(float)
+    low, wide = (-0.3, 2.5) if scaled else (0.0, 1.0)
+    parts = scattered(np.column_stack([x, low + wide * rare]), 3)
+    pairs = ((np.nan, np.nan),) * 2 + ((low, low + wide),)
+    entry = registry.find("kmeans")
+    task = Task(kind="clustering", features=("a", "b", "c"), pairs=pairs if scaled else ())
+    config = entry.configure({"n_clusters": 4, "seeding": seeding})
+    fed = federation(parts, entry.steps)
+    heard, gather = [], type(fed).gather
+    fed.gather = lambda step, **asked: heard.append(gather(fed, step, **asked)) or heard[-1]
+    model = entry.fit(fed, config, task)
+    share = (model.centroids[:, 2] - low) / wide
+    ones = model.counts * share
+    for told in (ones, model.counts - ones):
+        assert ((np.abs(told) < 1e-6) | (told > 5 - 1e-6)).all()
+    assert_allclose(model.variance[:, 2], wide**2 * share * (1 - share), atol=1e-9)
+    true = np.array([rare[model.predict(np.vstack(parts)) == j].sum() for j in range(4)])
+    assert len(model.counts) == 4
+    for reply in heard:
+        for own in reply.values():
+            k = own.sizes * (own.centroids[:, 2] - low) / wide
+            assert ((np.abs(k) < 1e-6) | (k > 5 - 1e-6)).all()
+    assert true.sum() == rare.sum()
+
+
+def test_spreads_of_modes_tell_no_count_of_few():
+    rng = np.random.default_rng(1)
+    x = (rng.random((200, 3)) < [0.5, 0.3, 0.02]).astype(float)
+    model = fit("kmodes", scattered(x, 3), names=("a", "b", "c"), n_clusters=2)
+    rarer = model.counts[:, None] * (1 - np.sqrt(1 - 4 * model.variance)) / 2
+    assert ((rarer < 1e-6) | (rarer > 5 - 1e-6)).all()

@@ -214,7 +214,7 @@ def test_the_history_is_the_path_and_a_saved_model_keeps_it(tmp_path):
     assert_array_equal(again.predict(frame), found.predict(frame))
     assert again.model.path_.rows() == path.rows()
     assert again.model.path_.penalty == path.penalty
-    assert again.summary.columns.tolist() == ["covariate", "coefficient"]
+    assert again.summary.columns.tolist() == ["covariate", "coefficient", "unit", "shrunken"]
 
 
 def test_admm_comes_to_the_same_optimum():

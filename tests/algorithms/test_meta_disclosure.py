@@ -99,3 +99,12 @@ def test_events_of_few_patients_with_a_level_are_not_told():
     assert set(ours.left_out) == {"site-0"}
     with pytest.raises(NothingToLearn, match="fewer than 5 events have one value of 'x0'"):
         fit(tables[:2], "cox")
+
+
+@pytest.mark.parametrize("family", ["gaussian", "binomial"])
+def test_a_covariate_that_is_the_outcome_in_all_but_one_record_is_not_fitted(family):
+    first = parts()[0]
+    y = (first.y > 0) * 1.0 if family == "binomial" else first.y
+    copy = y + 1.0 * (np.arange(len(y)) == 7)
+    table = LabelledTable(np.column_stack([first.x[:, 0], copy]), y)
+    assert "'x1' and the outcome: one is told by the others" in left_out(table, family)

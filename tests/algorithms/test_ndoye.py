@@ -335,3 +335,11 @@ def test_alone_and_on_one_table_the_model_needs_no_user():
     assert pooled.model.ranking == []
     alone = fc.fit("ndoye", fed, user="user", strategy="isolated")
     assert set(alone.sites) == set(FOUR)
+
+
+@pytest.mark.parametrize("method", ["ndoye", "influence"])
+def test_a_site_with_a_covariate_that_is_the_outcome_in_all_but_one_row_tells_nothing(method):
+    x, y, _ = classes(60, seed=9)
+    copy = np.column_stack([x[:, :2], y + 0.5 * (np.arange(60) == 7)])
+    found = fit(method, {**FOUR, "copy": LabelledTable(copy, y)})
+    assert "'w' and the outcome: one is told by the others" in found.left_out["copy"]

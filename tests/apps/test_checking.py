@@ -73,6 +73,13 @@ def test_a_clean_table_leaves_with_0_and_warnings_do_too_but_not_strictly():
     assert check("t.csv", "--dictionary", "d.yaml", "--strict")[0] == 2
 
 
+def test_what_is_said_of_many_columns_is_said_once():
+    table().assign(age="", note="").to_csv("t.csv", index=False)
+    text = check("t.csv", "--dictionary", "d.yaml")[1]
+    assert "each of 2 columns has no value in any row: 'age', 'note'." in " ".join(text.split())
+    assert len(findings("t.csv", "--dictionary", "d.yaml")) == 2
+
+
 def test_text_fits_80_columns_and_names_at_most_five_rows_with_their_lines():
     faulty(1, 2, 3, 5, 8, 13, 21).to_csv("t.csv", index=False)
     code, text, _ = check("t.csv", "--dictionary", "d.yaml")
@@ -180,7 +187,8 @@ def test_the_outcome_may_be_named_on_the_command_line():
     assert findings("t.csv", "--dictionary", "d.yaml") == []
     (said,) = findings("t.csv", "--dictionary", "d.yaml", "--outcome", "days,death")
     assert (said["rule"], said["rows"]) == ("time", [4])
-    assert findings("t.csv", "--dictionary", "d.yaml", "--outcome", "grade") == []
+    (said,) = findings("t.csv", "--dictionary", "d.yaml", "--outcome", "grade")
+    assert (said["rule"], said["column"]) == ("leak", "death")
 
 
 def test_the_report_can_be_written_to_a_file():
@@ -275,3 +283,41 @@ def test_one_row_or_column_is_said_as_one():
     said = report.to_text()
     assert "t.csv (1 row, 1 column): nothing found" in said
     assert "u.csv (no rows, 2 columns): nothing found" in said
+
+
+def test_what_stands_in_many_tables_is_told_once_and_sound_tables_are_counted():
+    Path("d.yaml").write_text(DICTIONARY + "  gone: number\n")
+    Path("exports").mkdir()
+    for i in range(9):
+        frame = table(i) if i else faulty(3)
+        frame.to_csv(f"exports/h{i}.csv", index=False)
+    code, text, _ = check("exports/{site}.csv", "--dictionary", "d.yaml")
+    assert code == 2
+    assert text.startswith(
+        "8 tables: nothing found besides\n\nIn several tables:\n  error    exports/h0.csv and 8 "
+        "more: there is no column 'gone' among 5 columns.\n"
+    )
+    assert text.count("gone") == 1
+    assert "exports/h0.csv (40 rows, 5 columns): 1 error\n  error    column 'age' is below" in (
+        text.replace("outside 18 to 110", "below 18")
+    )
+    assert (
+        len(
+            json.loads(check("exports/{site}.csv", "--dictionary", "d.yaml", "--json")[1])[
+                "findings"
+            ]
+        )
+        == 10
+    )
+
+
+def test_a_table_beside_the_sites_that_the_path_leaves_out_is_told():
+    Path("exports").mkdir()
+    table().to_csv("exports/north.csv", index=False)
+    table(1).to_csv("exports/south.tsv", index=False, sep="\t")
+    said = findings("exports/{site}.csv", "--dictionary", "d.yaml")
+    (other,) = [f for f in said if f["rule"] == "file"]
+    assert "does not stand for 1 file beside its tables: south.tsv." in other["message"]
+    faulty(2).to_csv("exports/south.tsv", index=False, sep="\t")
+    (fault,) = findings("exports/{site}.*", "--dictionary", "d.yaml")
+    assert (fault["file"], fault["rows"], fault["lines"]) == ("exports/south.tsv", [2], [3])

@@ -14,10 +14,13 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+import typer
 
+import fedcohort
 import in_process
-from command_line import COMMAND, without_times
+from command_line import COMMAND, running, without_times
 from fedcohort.apps import catalogue
+from fedcohort.apps.cli import app
 from fedcohort.data import sources
 
 STUDY = """\
@@ -155,10 +158,13 @@ def test_a_saved_model_predicts_from_the_command_line(finished, tmp_path):
     done = cli("predict", model, "t.csv", "--out", "p.csv", "--times", "365,1000", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     table = pd.read_csv(tmp_path / "p.csv")
-    assert list(table.columns)[:3] == ["row", "risk", "median survival time"]
-    assert list(table.columns)[3:] == ["survival at 365", "survival at 1000"]
+    assert list(table.columns)[:3] == ["row", "risk", "median survival time (days)"]
+    assert list(table.columns)[3:] == [
+        "survival at 365 days (1 year)",
+        "survival at 1000 days (2.7 years)",
+    ]
     assert len(table) == 7
-    assert (table["survival at 365"] >= table["survival at 1000"]).all()
+    assert (table.iloc[:, 3] >= table.iloc[:, 4]).all()
     for out, said in (("t.csv", "it is an input"), ("p.csv", "it exists")):
         assert said in one_line(cli("predict", model, "t.csv", "--out", out, cwd=tmp_path), 2)
 
@@ -297,32 +303,42 @@ def gone(group: int, patience: float = 5.0) -> bool:
     return False
 
 
-def test_ctrl_c_ends_the_workers_says_how_to_go_on_and_leaves_a_resumable_run(finished, tmp_path):
+@pytest.mark.parametrize("when", ["as workers start", "under way"])
+def test_ctrl_c_ends_the_workers_says_how_to_go_on_and_leaves_a_resumable_run(
+    finished, tmp_path, when
+):
     (tmp_path / "s.yaml").write_text(STUDY)
-    process = subprocess.Popen(
-        [*COMMAND, "run", "s.yaml", "--out", "out", "--workers", "2"],
-        cwd=tmp_path, start_new_session=True,
-        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
-    try:
+    with running(tmp_path, "--workers", "2") as process:
         began = time.monotonic()
-        while not under_way(tmp_path / "out" / ".work", 1):
+        while not (under_way(tmp_path / "out" / ".work", 1) if when == "under way" else
+                   len(starting(process.pid)) == 2):  # fmt: skip
             assert time.monotonic() - began < 60
             assert process.poll() is None, "finished before it could be stopped"
             time.sleep(0.001)
+        if when != "under way":
+            assert all(deaf(pid) for pid in starting(process.pid))
         os.killpg(process.pid, signal.SIGINT)
-        _, said = process.communicate(timeout=30)
+        _, said = process.communicate(timeout=60)
         assert gone(process.pid), "a worker is still there"
-    finally:
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
     assert process.returncode == 130
-    assert "--resume" in said
+    assert said.endswith("stopped; run the same command with --resume to go on.\n")
     assert "Traceback" not in said
     done = cli("run", "s.yaml", "--out", "out", "--workers", 1, "--resume", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert without_times(tmp_path / "out") == without_times(finished[0] / "out")
+
+
+def starting(pid: int) -> list[int]:
+    """Return the worker processes of a run."""
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return [int(c) for c in children if b"spawn_main" in Path(f"/proc/{c}/cmdline").read_bytes()]
+
+
+def deaf(pid: int) -> bool:
+    """Whether Ctrl-C does not end a process: blocked from its start, ignored later."""
+    status = Path(f"/proc/{pid}/status").read_text().splitlines()
+    masks = (int(line.split()[1], 16) for line in status if line.startswith(("SigBlk", "SigIgn")))
+    return any(mask >> (signal.SIGINT - 1) & 1 for mask in masks)
 
 
 def test_a_failed_arm_is_named_with_its_reason_and_the_others_are_kept(tmp_path):
@@ -354,8 +370,13 @@ def test_a_failed_arm_is_named_with_its_reason_and_the_others_are_kept(tmp_path)
         ("ledger.jsonl", None, "ledger", "its ledger.jsonl is missing"),
         ("ledger.jsonl", b'{"arm": ', "ledger", "ledger.jsonl, line 1"),
         ("models/cox/model.json", b"[]", "predict", "model format None"),
-        ("models/cox/model.json", b'{"format": 2}', "predict", "the saved model is damaged"),
-        ("models/cox/model.safetensors", b"abc", "predict", "the saved model is damaged"),
+        (
+            "models/cox/model.json",
+            b'{"format": 3}',
+            "predict",
+            "is not the file that model.json was",
+        ),
+        ("models/cox/model.safetensors", b"abc", "predict", "is not the file that model.json was"),
     ],
 )
 def test_a_damaged_folder_is_named_on_one_line(finished, tmp_path, file, content, command, said):
@@ -382,7 +403,31 @@ def test_a_table_that_a_model_cannot_read_is_named_without_its_values(finished, 
         assert "SECRET" not in message
     frame.head(0).to_csv(tmp_path / "t.csv", index=False)
     head = cli("predict", model, "t.csv", cwd=tmp_path).stdout
-    assert head.startswith("row,risk,median survival time,survival at")
+    assert head.startswith("row,risk,median survival time (days),survival at")
     assert head.count("\n") == 1
     frame.to_csv(tmp_path / "t.csv", index=False)
     assert "cannot write" in one_line(cli("predict", model, "t.csv", "--out", ".", cwd=tmp_path), 2)
+
+
+def test_the_version_is_said_and_nothing_else(tmp_path):
+    done = cli("--version", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (0, f"fedcohort {fedcohort.__version__}\n")
+
+
+def _commands(group, path=()):
+    for name, command in group.commands.items():
+        if hasattr(command, "commands"):
+            yield from _commands(command, (*path, name))
+        else:
+            yield (*path, name), command
+
+
+def test_help_shows_defaults_in_plain_brackets_and_says_what_each_argument_is(tmp_path):
+    shown = {}
+    for path, command in _commands(typer.main.get_command(app)):
+        shown[path] = cli(*path, "--help", cwd=tmp_path).stdout
+        assert "\\[" not in shown[path], path
+        for param in command.params:
+            if param.param_type_name == "argument" and not param.hidden:
+                assert shown[path].count(param.help[:30]) == 1, (path, param.name)
+    assert "[default: survival]" in shown["init",]

@@ -10,7 +10,7 @@ import pytest
 
 from fedcohort.apps import init
 from fedcohort.data.dictionary import Dictionary
-from fedcohort.data.outcome import Continuous, Survival
+from fedcohort.data.outcome import Category, Continuous, Survival
 from fedcohort.protocol import DataError, StudyError
 from fedcohort.study import layout, plan, yamlfile
 from in_process import command
@@ -83,13 +83,13 @@ def test_a_regression_study_is_drafted_and_loads(here):
         "# question: What will os_days be, by what is known of a patient before?  # heads" in text
     )
     assert [a.name for a in checked.arms] == ["isolated", "ridge", "lasso", "centralised"]
-    assert "{method: ridge, penalty: 0.01, scale: standard}" not in text, "30 rows a coefficient"
+    assert "{method: ridge, penalty: 0}  # least squares" in text, "30 rows a coefficient"
     assert checked.metrics[0] == "r2"
     assert Dictionary.from_file(dictionary)["os_days"].unit == "days"
-    table(40).rename(columns={"os_days": "target"}).to_csv("t.csv", index=False)
+    table(15).rename(columns={"os_days": "target"}).to_csv("t.csv", index=False)
     text = init.write("regression", "t.csv", here, force=True)[0].read_text("utf-8")
     assert "outcome: {y: target}  # check: guessed from names; add type: count" in text
-    assert "ridge, penalty: 0.01, scale: standard}  # ridge: few rows per variable" in text
+    assert "ridge, penalty: 0.01, scale: standard}  # ridge: fewer than 5 rows per coeff" in text
 
 
 def test_one_file_a_site_needs_no_column_of_sites(here):
@@ -128,13 +128,55 @@ def test_the_draft_says_how_many_rows_it_leaves_out(here):
     ) in study.read_text("utf-8")
 
 
+def test_an_event_in_words_is_drafted_with_what_to_do_about_it(here):
+    words = table()["os_event"].map({0: "alive", 1: "dead"})
+    table().assign(os_event=words).to_csv("t.csv", index=False)
+    _, dictionary = init.write("survival", "t.csv", here, outcome="os_days,os_event")
+    said = "# check: it holds text; recode it: 1 where the event was seen, 0 where not"
+    assert f"  os_event: {{type: event}}  {said}" in dictionary.read_text("utf-8").splitlines()
+
+
+@pytest.mark.parametrize("task", ["clustering", "latent"])
+@pytest.mark.parametrize("timed", [True, False])
+def test_what_predicts_nothing_is_drafted_and_runs_without_an_edit(here, task, timed):
+    frame = table().assign(hb=np.linspace(8, 16, 120), os_days=range(120))
+    frame.drop(columns=[] if timed else ["os_days", "os_event", "y"]).to_csv("t.csv", index=False)
+    assert command("init", "--task", task, "--data", "t.csv")[0] == 0
+    text = (here / "study.yaml").read_text("utf-8")
+    said = "outcome: {time: os_days, event: os_event}  # check: guessed from names; it only judges"
+    assert (said in text, "outcome:" in text) == (timed, timed)
+    assert ("exclude: [time not above 0]" in text) == timed
+    few = [
+        "evaluate.repeats=1",
+        *(["arms.1.rounds=2"] if task == "latent" else ["arms.1.rounds=1"]),
+    ]
+    done = command("run", "study.yaml", "--workers", 1, *(w for s in few for w in ("--set", s)))
+    assert done[0] == 0, done[2]
+
+
+def test_the_only_classes_of_what_predicts_nothing_may_be_many(here):
+    table().assign(y=np.arange(120) % 4).to_csv("t.csv", index=False)
+    study, _ = init.write("clustering", "t.csv", here, outcome="y")
+    assert "outcome: {y: y, type: category}  # it only judges, no fit sees it" in study.read_text(
+        "utf-8"
+    )
+    assert loaded(study)[1].outcome == Category("y")
+
+
+def test_groups_of_levels_alone_are_drafted_by_k_modes(here):
+    levels = {name: ["a", "b"] * 60 for name in ("tp53", "sf3b1")}
+    pd.DataFrame({"centre": [0, 1, 2] * 40, **levels}).to_csv("t.csv", index=False)
+    study, _ = init.write("clustering", "t.csv", here)
+    assert [a.method for a in loaded(study)[0].arms] == ["kmodes"] * 3
+
+
 @pytest.mark.parametrize("task", init.TASKS)
 def test_a_template_needs_no_table_and_its_files_are_well_formed(here, task):
     study, dictionary = init.write(task, None, here)
     d = Dictionary.from_file(dictionary)
     document = yamlfile.read(study)
     assert document.content["data"]["source"] == "data.csv"
-    assert set(document.content["data"]["outcome"].values()) <= set(d.variables)
+    assert set(document.content["data"].get("outcome", {}).values()) <= set(d.variables)
     if task == "survival":
         assert plan.check(document, here).outcome == Survival("time", "event")
 
@@ -244,3 +286,57 @@ def test_a_database_is_named_from_the_folder_of_the_study(here):
         "survival", "sqlite:///sqlite", here / "new" / "study", query="select * from t"
     )
     assert loaded(study)[0].source == "sqlite:///../../sqlite"
+
+
+def survival_table(n=200, **columns):
+    rng = np.random.default_rng(5)
+    return pd.DataFrame(
+        {"centre": np.arange(n) % 4, "age": rng.normal(60, 8, n).round(1),
+         "time": rng.integers(1, 900, n), "event": np.arange(n) % 2}
+        | {k: v(rng, n) for k, v in columns.items()}
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("columns", "said"),
+    [
+        ({}, ""),
+        ({f"x{i}": lambda r, n: r.normal(size=n) for i in range(24)}, "fewer than 5 events"),
+        (
+            {"arm": lambda r, n: np.where((np.arange(n) % 2 == 0) & (np.arange(n) < 40), "a", "b")},
+            "a level of 'arm' has no events",
+        ),
+        (
+            {"one": lambda r, n: r.normal(size=n).round(3),
+             "two": lambda r, n: np.arange(n) % 7, "three": lambda r, n: 2.0 * (np.arange(n) % 7)},
+            "'two' and 'three' say the same",
+        ),
+    ],
+)  # fmt: skip
+def test_a_draft_penalises_only_where_it_must_and_says_why(tmp_path, monkeypatch, columns, said):
+    monkeypatch.chdir(tmp_path)
+    survival_table(**columns).to_csv("t.csv", index=False)
+    text = init.write("survival", "t.csv", tmp_path, outcome="time,event")[0].read_text("utf-8")
+    (line,) = [x for x in text.splitlines() if "method: cox" in x]
+    if not said:
+        assert line == "  - {method: cox}"
+        return
+    assert "{method: cox, l2: 0.01, scale: standard}  # ridge: " + said in line
+    assert line.endswith("; effects are shrunken")
+
+
+def test_where_single_sites_have_few_events_the_lower_bound_alone_is_penalised(
+    tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    more = {f"x{i}": lambda r, n: r.normal(size=n).round(2) for i in range(4)}
+    survival_table(**more).to_csv("t.csv", index=False)
+    study = init.write("survival", "t.csv", tmp_path, outcome="time,event", sites="centre")[0]
+    text = study.read_text("utf-8")
+    assert "  - {method: cox}\n" in text
+    assert "isolated: {l2: 0.01, scale: standard}, centralised: {}}  # ridge: few events" in text
+    checked = loaded(study)[0]
+    settings = {arm.name: arm.settings for arm in checked.arms}
+    assert settings["isolated"] == {"l2": 0.01}
+    assert settings["cox"] == settings["centralised"] == {}
+    assert checked.final

@@ -7,6 +7,7 @@ import json
 import shutil
 import sqlite3
 import subprocess
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -73,20 +74,23 @@ def test_each_row_gets_its_risk_median_and_survival(model, table):
     folder, fit, frame = model
     found = predict(folder, table(50), times="365,730")
     assert list(found.table) == [
-        "row", "risk", "median survival time", "survival at 365", "survival at 730",
+        "row", "risk", "median survival time (days)", "survival at 365 days (1 year)",
+        "survival at 730 days (2 years)",
     ]  # fmt: skip
     assert_array_equal(found.table["row"], np.arange(1, 51))
     assert_allclose(found.table["risk"], fit.predict(frame.head(50)), rtol=1e-12)
     expected = fit.predict_survival(frame.head(50), [365, 730])
     assert_allclose(found.table.iloc[:, 3:], expected, rtol=1e-12)
-    assert not found.warnings
+    (said,) = found.warnings
+    empty = found.table["median survival time (days)"].isna().sum()
+    assert f"the median survival time is empty in {empty} of 50 rows" in said
 
 
 def test_the_median_is_where_the_curve_first_falls_to_a_half_and_empty_where_it_does_not(
     model, table
 ):
     folder, fit, frame = model
-    found = predict(folder, table(80)).table["median survival time"].to_numpy()
+    found = predict(folder, table(80)).table["median survival time (days)"].to_numpy()
     grid = fit.model.baseline.times
     survival = fit.predict_survival(frame.head(80), grid)
     reached = ~np.isnan(found)
@@ -100,7 +104,9 @@ def test_survival_is_shown_at_round_times_of_the_follow_up_by_default(model, tab
     times = json.loads((folder / "model.json").read_text())["notes"]["times"]
     assert times == [730, 1460, 2190]
     assert times[-1] <= fit.model.baseline.times[-1]
-    assert list(predict(folder, table()).table)[3:] == [f"survival at {t:g}" for t in times]
+    assert list(predict(folder, table()).table)[3:] == [
+        f"survival at {t:g} days ({t / 365:g} years)" for t in times
+    ]
 
 
 @pytest.mark.parametrize(
@@ -174,15 +180,16 @@ def test_skip_leaves_such_rows_empty_and_predicts_the_others(model, table):
     assert_array_equal(np.flatnonzero(found.table["risk"].isna()), [2, 5])
     assert_array_equal(found.table["row"], np.arange(1, 9))
     pd.testing.assert_frame_equal(found.table.drop([2, 5]), whole.drop([2, 5]))
-    assert found.warnings[-1] == f"{path}: no prediction for rows 3, 6."
+    assert found.warnings[2] == f"{path}: no prediction for rows 3, 6."
     assert found.csv.splitlines()[3] == "3,,,,,"
-    assert len(found.warnings) == 3
+    assert len(found.warnings) == 4
+    assert "the median survival time is empty in 2 of 6 rows" in found.warnings[3]
 
 
 def test_a_value_out_of_range_is_named_and_predicted_all_the_same(model, table):
     path = table(age={2: 19, 5: 200})
     found = predict(model[0], path)
-    assert found.warnings == (
+    assert found.warnings[:-1] == (
         f"{path}: column 'age' is outside the dictionary's range in rows 2, 5; predicted all the "
         f"same.",
     )
@@ -199,12 +206,24 @@ def test_missing_values_and_missing_codes_are_imputed_alike(model, table):
 
 def test_what_is_filled_in_is_counted_by_column_with_its_rows(model, table):
     path = table(tsize={2: -9, 4: None}, tgrade={4: None}, start={5: None}, age={6: "x", 4: None})
-    found = predict(model[0], path, skip=True)
-    assert found.warnings[2:] == tuple(
+    found = predict(model[0], path, skip=True, details=True)
+    assert found.warnings[2:-1] == tuple(
         f"{path}: column {name!r} is filled in as in the fit in {where}."
         for name, where in (("age", "row 4"), ("tsize", "rows 2, 4"), ("start", "row 5"),
                             ("tgrade", "row 4"))
     )  # fmt: skip
+
+
+def test_many_columns_that_are_filled_in_are_said_on_one_line(model, table):
+    gaps = {"tsize": {2: -9, 4: None}, "tgrade": {4: None}, "pnodes": {4: None, 5: None, 6: None}}
+    path = table(**gaps, age={1: None, 3: "x"})
+    found = predict(model[0], path, skip=True)
+    n = len(found.table) - 1
+    assert found.warnings[2:-1] == (
+        f"{path}: 4 columns have cells that are filled in as in the fit, in 5 of {n} rows: "
+        f"'pnodes' in {3 / n:.0%}, 'tsize' in {2 / n:.0%}, 'age' in {1 / n:.0%}, …. --details "
+        f"names the rows.",
+    )
 
 
 def test_numbers_are_written_with_six_digits_that_matter(model, table):
@@ -283,10 +302,29 @@ def test_a_query_gives_the_same_as_a_file(model, table, tmp_path):
         predict(model[0], path, query="select 1")
 
 
-def test_times_after_the_last_event_are_said_to_be_so(model, table):
-    found = predict(model[0], table(), times="365,99999")
-    assert len(found.warnings) == 1
-    assert "survival at 99999 is that of the model's last event time" in found.warnings[0]
+def test_behind_the_known_follow_up_survival_is_empty_and_said_to_be_so(model, table):
+    folder, fit, frame = model
+    end = fit.model.baseline.end
+    assert end <= frame["time"].max()
+    found = predict(folder, table(50), times=f"365,{end + 1},99999")
+    assert (found.table.isna().all() == [False] * 4 + [True] * 2).all()
+    assert f"survival at {end + 1:g} days" in found.warnings[-1]
+    assert "99999 days (273.8 years) is empty: it is known up to" in found.warnings[-1]
+    for line in found.warnings:
+        assert f"up to {end:g} days" in line
+        assert "the last time up to which the sites' sums tell it" in line
+    assert "their survival stays above 1/2" in found.warnings[0]
+    assert found.table["median survival time (days)"].max() <= end
+    with pytest.warns(UserWarning, match="survival is NaN behind") as said:
+        late = fit.predict_survival(frame.head(3), [end, end + 1, 99999])
+    assert len(said) == 1
+    assert (np.isnan(late) == [False, True, True]).all()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert (fit.predict_survival(frame.head(3), [1, end]) < 1.0).all(axis=0).tolist() == [0, 1]
+
+
+def test_times_that_are_none_are_refused(model, table):
     for text in ("0", "x", "", "1,nan"):
         with pytest.raises(StudyError, match="--times: expected positive numbers"):
             predict(model[0], table(), times=text)
@@ -310,10 +348,12 @@ def test_the_command_warns_on_stderr_and_leaves_stdout_to_the_table(model, table
         [*command, "--skip"], cwd=path.parent, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("row,risk,median survival time,survival at 730,")
+    assert done.stdout.startswith(
+        "row,risk,median survival time (days),survival at 730 days (2 years),"
+    )
     assert len(done.stdout.splitlines()) == 9
     said = done.stderr.splitlines()
-    assert len(said) == 3
+    assert len(said) == 4
     assert all(line.startswith("fedcohort: t.csv: ") for line in said)
     refused = subprocess.run(command, cwd=path.parent, capture_output=True, text=True, check=False)
     assert (refused.returncode, refused.stdout) == (2, "")

@@ -39,6 +39,7 @@ from fedcohort.protocol import (
 from fedcohort.protocol.ledger import Ledger
 from fedcohort.runtime import coordinator
 from fedcohort.runtime.masked_end import MaskedEnd
+from fedcohort.runtime.remote import RemoteTransport
 
 SURVIVAL = cases("survival")
 CASES = [case for kind in KINDS for case in cases(kind)]
@@ -182,6 +183,47 @@ def test_no_argument_of_a_masked_sum_can_be_another_at_one_site(case: Case, monk
     monkeypatch.setattr(coordinator.Coordinator, "sum", hostile)
     ledger = [json.loads(line) for line in run(case, "remote, masked").ledger]
     assert tried or not any(line["verb"] == "sum" for line in ledger)
+
+
+#: Those that leave something at their sites.
+KEEPING = [case for case in CASES if any(step.keeps for step in case.entry.steps)]
+
+
+@pytest.mark.parametrize("case", KEEPING, ids=str)
+def test_no_site_is_asked_for_a_sum_with_what_it_keeps_and_the_others_without(
+    case: Case, monkeypatch
+):
+    """One with a state among others without would be alone in a sum where these tell nothing."""
+    unmasked: list[str] = []
+    unmask = MaskedEnd._unmask
+    monkeypatch.setattr(
+        MaskedEnd, "_unmask", lambda end, body: unmasked.append("one") or unmask(end, body)
+    )
+    honest, tried = RemoteTransport.total, set[str]()
+
+    def hostile(transport: Any, call: Any, to: Any, weights: Any) -> Any:
+        kept = transport._kept
+        if call.step.state is not None and len(kept) == len(to) and call.step.name not in tried:
+            tried.add(call.step.name)
+            before = len(unmasked)
+            for some in (to[:1], to[:2]):
+                transport._kept = {site: kept[site] for site in some}
+                with pytest.raises(FedcohortError):
+                    honest(transport, call, to, weights)
+            transport._kept = kept
+            assert len(unmasked) == before, call.step.name
+        return honest(transport, call, to, weights)
+
+    monkeypatch.setattr(RemoteTransport, "total", hostile)
+    run(case, "remote, masked")
+    reading = {s.name for s in steps_asked(case) if s.verb == "sum" and s.state is not None}
+    assert tried <= reading
+
+
+def test_every_kind_of_state_is_read_by_a_masked_sum_in_some_case():
+    """So that the test above is of each step that keeps, and of what it keeps."""
+    kept = {s.state for case in KEEPING for s in case.entry.steps if s.keeps and s.verb == "sum"}
+    assert len(kept) == 5
 
 
 def test_there_are_private_fits_to_check():
@@ -366,6 +408,8 @@ def test_a_saved_model_predicts_the_same_bytes(case: Case):
     model = reference(case).model
     meta = json.loads(json.dumps(model.meta()))
     back = case.entry.model.restore({k: a.copy() for k, a in model.arrays().items()}, meta)
+    json.dumps(meta, allow_nan=False)
+    assert all(np.isfinite(a).all() for a in model.arrays().values() if a.dtype.kind == "f")
     x = tables(case.kind)["a"].x
     times = np.linspace(0, 2, 7)
     for what, arguments in (("predict", (x,)), ("predict_survival", (x, times))):

@@ -115,7 +115,7 @@ def test_identifiers_are_exact_texts():
 @pytest.mark.parametrize(
     ("name", "cells", "kept"),
     [
-        ("x", ["1", "1,5", True, None], [1.0, "1,5", True, None]),
+        ("x", ["1", "1,500", True, None], [1.0, "1,500", True, None]),
         ("x", ["1_000", "0x10", "Jane"], ["1_000", "0x10", "Jane"]),
         ("b", ["yes", 1], ["yes", 1.0]),
         ("d", ["2020-02-30", "01/02/2020", 43831], ["2020-02-30", "01/02/2020", 43831]),

@@ -210,3 +210,20 @@ def test_texts_that_stand_once_are_remarks_and_not_levels_that_travel(names):
     few = guess([*said, *[None] * (N - names)], "remark").variable
     assert (few.type, few.levels) == ("text", ())
     assert guess(said, "who").variable.levels == ()
+
+
+def test_numbers_with_commas_limits_or_infinities_are_no_free_text():
+    decimals = [f"{x:.1f}".replace(".", ",") for x in np.linspace(8, 16, N)]
+    assert guess(decimals).variable.type == "number"
+    assert guess(decimals).comment == ""
+    doubtful = guess([f"{x:,}" for x in range(1001, 1001 + N)])
+    assert doubtful.variable.type == "number"
+    said = "check: do its commas mark decimals or thousands? write decimals with a point"
+    assert doubtful.comment == said
+    numbers = [f"{x:.2f}" for x in np.linspace(0.1, 9, N - 60)]
+    limits = guess([*numbers, *["<0.1"] * 50, *["inf"] * 10])
+    assert limits.variable.type == "number"
+    assert limits.comment.endswith(
+        "some cells hold no number; fedcohort data check names their rows"
+    )
+    assert guess(["1A", "2B", "3"] * 20).variable.type == "category"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
+from numpy.testing import assert_allclose
 
 import fedcohort as fc
 from fedcohort.data.isolation import STEEPEST, isolation, rare
@@ -52,7 +53,7 @@ def refused(method, outcome, columns, monkeypatch, **settings):
     heard = listen(monkeypatch)
     frame = table().assign(**columns)
     others = ["died"] if outcome == "time" else []
-    others += [c for c in columns if c != outcome]
+    others += [c for c in columns if c not in (outcome, *others)]
     frame = frame[["site", "age", "marker", outcome, *others]]
     kinds = {name: {"type": "number"} for name in frame.columns[1:] if name != "ill"}
     if outcome == "ill":
@@ -161,7 +162,7 @@ def test_counts_are_those_by_hand_and_powers_stay_finite():
         origin=np.array([0.0, 0.0, 0.0, 1.0]),
         link="log",
         offset=True,
-        explained=True,
+        kinds=False,
     )
     assert told.odd.tolist() == [1, 1, 1, 1]
     assert told.away.tolist() == [1, 4, 4, 3]
@@ -190,7 +191,96 @@ def test_one_record_is_alone_from_nine_tenths_of_the_squares_on():
 def test_weights_of_any_size_give_finite_sums():
     data = LabelledTable(np.eye(4), np.arange(4.0), np.array([1.0, 1e200, 1e-200, 1e300]))
     site = Site("s", data, None, (0,))
-    told = isolation.run(
-        site, origin=np.r_[np.zeros(5), 1.0], link="", offset=False, explained=True
-    )
+    told = isolation.run(site, origin=np.r_[np.zeros(5), 1.0], link="", offset=False, kinds=False)
     assert np.isfinite(told.hold).all()
+
+
+#: Every exact fit of a yes/no outcome, with the settings under which it does so.
+OF_CLASSES = {
+    "logistic": {"l2": 0.01},
+    "logistic by ADMM": {"solver": "admm", "penalty": 0.01},
+    "glm": {},
+    "svm": {},
+    "mixed": {},
+}
+
+
+@pytest.mark.parametrize("fit", OF_CLASSES)
+@pytest.mark.parametrize("others", [1, 3])
+@pytest.mark.parametrize("turned", [False, True])
+def test_a_covariate_that_is_the_outcome_in_all_but_a_few_records_is_refused(
+    fit, others, turned, monkeypatch
+):
+    copy = (table()["ill"] == "yes").to_numpy() ^ np.isin(np.arange(N), np.arange(others) + 100)
+    copy = (~copy if turned else copy) * 1.0
+    said = refused(fit.split()[0], "ill", {"copy": copy}, monkeypatch, **OF_CLASSES[fit])
+    assert "'copy' and the outcome agree in" in said
+
+
+@pytest.mark.parametrize("fit", OF_CLASSES)
+def test_an_outcome_that_covariates_give_together_in_all_but_one_record_is_refused(
+    fit, monkeypatch
+):
+    ill, part = (table()["ill"] == "yes").to_numpy(float), np.sin(np.arange(N))
+    columns = {"part": part, "rest": ill - part + one(2.0, 0.0)}
+    said = refused(fit.split()[0], "ill", columns, monkeypatch, **OF_CLASSES[fit])
+    assert "told by other columns" in said
+
+
+def test_the_sums_of_a_first_round_told_the_one_patient_whose_covariate_is_not_the_outcome():
+    """What the refusal above is about: score and information at the model without covariates."""
+    frame = table()
+    y = (frame["ill"] == "yes").to_numpy(float)
+    x = frame[["age", "marker"]].to_numpy(float)
+    copy = np.where(np.arange(N) == 100, 1 - y, y)
+    z = np.column_stack([np.ones(N), x, copy])
+    products, score = z.T @ z, z.T @ y
+    apart = products[3] - score
+    assert_allclose(apart[1:3] / apart[0], x[100])
+
+
+@pytest.mark.parametrize(("events", "kept"), [(2, "deaths"), (N - 2, "censored records")])
+def test_deaths_or_censored_records_of_few_are_refused(events, kept, monkeypatch):
+    columns = {"died": (np.arange(N) < events) * 1.0}
+    said = refused("cox", "time", columns, monkeypatch)
+    assert f"fewer than 5 {kept} at all sites together" in said
+
+
+def factor(few, rows, seed=0):
+    """Return patients of three levels, `few` of the `rows` at the last of them ill."""
+    level = np.repeat(["a", "b", "c"], [120, 120 - rows, rows])
+    ill = np.r_[np.arange(240 - rows) % 3 == 0, np.arange(rows) < few]
+    order = np.random.default_rng(seed).permutation(N)
+    frame = pd.DataFrame({"site": np.arange(N) % 3, "level": level[order]})
+    return frame.assign(ill=np.where(ill[order], "yes", "no"), age=table()["age"])
+
+
+@pytest.mark.parametrize("method", ["logistic", "glm"])
+@pytest.mark.parametrize("few", [2, 18])
+def test_a_fit_on_a_factor_whose_coefficients_are_counts_of_few_is_refused(method, few):
+    fed = fc.simulate(factor(few, 20).drop(columns="age"), sites="site", outcome=fc.Binary("ill"))
+    with pytest.raises(NothingToLearn, match="of one class have one value of 'level=c'"):
+        fc.fit(method, fed)
+    model = fc.fit(method, fed, min_cell=1).model  # what is refused: the two counts, exactly
+    total = np.array([1.0, 0.0, 1.0]) @ [model.intercept, *model.coefficients]
+    error = np.array([1.0, 0.0, 1.0]) @ model.covariance @ [1.0, 0.0, 1.0]
+    share = 1 / (1 + np.exp(-total))
+    assert_allclose(1 / (error * share * (1 - share)), 20, rtol=1e-6)
+    assert_allclose(20 * share, few, rtol=1e-6)
+
+
+def test_the_first_level_of_a_factor_is_one_of_its_cells():
+    frame = factor(8, 20).replace({"level": {"a": "c", "c": "a"}}).drop(columns="age")
+    frame.loc[(frame["level"] == "a") & (frame["ill"] == "yes"), "ill"] = ["yes"] * 3 + ["no"] * 5
+    fed = fc.simulate(frame, sites="site", outcome=fc.Binary("ill"))
+    with pytest.raises(NothingToLearn, match="one value of 'level=b', 'level=c'"):
+        fc.fit("logistic", fed)
+
+
+def test_beside_a_number_counts_of_few_are_a_warning_and_cells_of_none_or_many_nothing(recwarn):
+    for few, warned in ((2, True), (0, False), (8, False)):
+        fed = fc.simulate(factor(few, 20), sites="site", outcome=fc.Binary("ill"))
+        fc.fit("logistic", fed, l2=0.01)
+        said = [str(one.message) for one in recwarn if "level=c" in str(one.message)]
+        assert bool(said) == warned
+        recwarn.clear()

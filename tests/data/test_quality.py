@@ -109,6 +109,16 @@ def test_each_rule_names_its_column_and_rows(cells, rule, severity):
     assert finding.line.startswith("t.csv: column ")
 
 
+def test_a_column_is_constant_only_where_no_other_table_holds_another_value():
+    one, other = changed(hb=dict.fromkeys(range(1, 61), 13.0)), table()
+    sheets = [
+        Sheet(canonical(frame, DICTIONARY), f"{i}.csv") for i, frame in enumerate([one, other])
+    ]
+    assert "constant" not in [f.rule for f in examine(sheets, DICTIONARY, OUTCOME)]
+    (finding,) = [f for f in examine([sheets[0]] * 2, DICTIONARY, OUTCOME) if f.rule == "constant"]
+    assert (finding.file, finding.column) == ("", "hb")
+
+
 def test_a_date_before_the_one_it_counts_from_is_strange_unless_a_range_allows_it():
     early = changed(seen={5: "1940-01-01"})
     assert [(f.rule, f.rows) for f in found(early)] == [("order", (5,))]
@@ -225,6 +235,21 @@ def test_sites_need_two_rows_and_an_event_and_are_named():
     ]
 
 
+def test_a_level_that_one_site_has_alone_is_told_and_named_where_it_is_not_rare():
+    site = np.array(["a", "b", "c"] * 40, object)
+    frame = table(120)
+    frame["grade"] = np.where(np.arange(120) % 2, "I", "II")
+    said = found(frame, site=site)
+    assert [f.rule for f in said] == []
+    for n, named in ((6, ": 'III'"), (4, "")):
+        with_third = frame.assign(
+            grade=frame["grade"].where(~((site == "b") & (np.arange(120) < 3 * n)), "III")
+        )
+        (finding,) = found(with_third, site=site)
+        assert finding.rule == "site level"
+        assert f"has 1 level at one of 3 sites alone{named}. Its effect" in finding.line
+
+
 def test_a_site_in_another_unit_is_named():
     site = np.array((["north"] * 3 + ["south"]) * 60, object)
     frame = table(240)
@@ -232,6 +257,19 @@ def test_a_site_in_another_unit_is_named():
     (finding,) = found(frame, site=site)
     assert (finding.rule, finding.site, finding.rows) == ("mixed units", "south", ())
     assert "a factor near 10" in finding.line
+
+
+def test_rows_in_another_unit_are_said_with_their_site():
+    site = np.array((["north"] * 3 + ["south"]) * 60, object)
+    frame = table(240)
+    mixed = (site == "south") & (np.arange(240) % 8 == 7)
+    frame["hb"] *= np.where(mixed, 10, 1)
+    (finding,) = found(frame, site=site)
+    assert "'hb' may be in two units at site 'south': a factor near 10" in finding.line
+    alone = found(frame[site == "south"].reset_index(drop=True))[0].line
+    assert "may be in two units: a factor" in alone, (
+        "the only table has no other name than its file"
+    )
 
 
 @pytest.mark.parametrize(

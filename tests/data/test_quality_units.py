@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
+import pandas as pd
 import pytest
 
-from fedcohort.data.quality import units
+from fedcohort.data.dictionary import Dictionary
+from fedcohort.data.outcome import Survival
+from fedcohort.data.quality import Sheet, examine, units
 
 #: Distributions whose logarithms have a log-concave density, and whole numbers.
 PLAIN = {
@@ -94,3 +97,72 @@ def test_a_site_in_another_unit_is_told_from_sites_that_differ():
     assert not units.suspect_sites(np.log([14.0, 13.2, 18.0, 13.9]), 0.1, rows)
     two = units.suspect_sites(np.log([75.0, 165.0]), 0.15, np.array([90, 30]))
     assert {i: s.factor for i, s in two.items()} == {1: 2.2046}
+
+
+@pytest.mark.parametrize(
+    ("name", "unit", "tried"),
+    [
+        ("bm_blast_pct", "%", {100.0}), ("hb", "g/dL", {1000.0, 100.0, 10.0}),
+        ("monocytes", "", {1000.0, 100.0, 10.0}), ("creatinine", "", {1000.0, 100.0, 10.0, 88.4}),
+        ("weight", "kg", {1000.0, 100.0, 10.0, 2.2046}),
+        ("bodyWeight", "", {1000.0, 100.0, 10.0, 2.2046}),
+        ("height", "cm", {1000.0, 100.0, 10.0, 2.54}),
+        ("glucose", "mg/dL", {1000.0, 100.0, 10.0, 18.02}),
+        ("ldl_chol", "", {1000.0, 100.0, 10.0, 38.67}), ("age", "years", {365.25, 12.0}),
+        ("os_time", "", {365.25, 30.4375, 12.0, 7.0}), ("wait", "days", {365.25, 30.4375, 7.0}),
+    ],
+)  # fmt: skip
+def test_only_units_of_the_quantity_are_tried(name, unit, tried):
+    assert set(units.factors_of(name, unit)) == tried
+
+
+def sheet_of(sites, values, name="weight", **more):
+    frame = pd.DataFrame({name: np.asarray(values, float), **more})
+    return Sheet(frame, "t.csv", np.asarray(sites, object))
+
+
+def mixed(sheet, known, outcome=None):
+    return [f for f in examine([sheet], known, outcome) if f.rule == "mixed units"]
+
+
+def test_kilograms_beside_pounds_at_one_site_are_found_and_no_share_of_blasts_is():
+    rng = np.random.default_rng(4)
+    sites = np.repeat(["a", "b", "c"], 200)
+    two = np.where((sites == "b") & (np.arange(600) % 3 == 0), 2.2046, 1.0)
+    clusters = np.exp(rng.normal(np.log(80), 0.07, 600)) * two
+    for unit in ("kg", ""):
+        known = Dictionary.from_dict({"weight": {"type": "number", "unit": unit}})
+        (finding,) = mixed(sheet_of(sites, clusters), known)
+        assert "in two units at site 'b': a factor near 2.205 (such as pounds" in finding.line
+        assert finding.n_rows == 67
+    blasts = Dictionary.from_dict({"blasts": {"type": "number", "unit": "%"}})
+    assert not mixed(sheet_of(sites, clusters / 4, "blasts"), blasts)
+
+
+def test_two_clusters_at_most_sites_are_the_columns_own():
+    rng = np.random.default_rng(5)
+    sites = np.repeat(["a", "b", "c", "d"], 200)
+    known = Dictionary.from_dict({"wbc": "number"})
+
+    def cells(where):
+        big = np.isin(sites, where) & (np.arange(800) % 2 == 0)
+        return np.exp(rng.normal(1.0, 0.15, 800)) * np.where(big, 10, 1)
+
+    assert not mixed(sheet_of(sites, cells(["a", "b", "c", "d"]), "wbc"), known)
+    assert not mixed(sheet_of(sites, cells(["a", "b", "c"]), "wbc"), known)
+    assert [f.site for f in mixed(sheet_of(sites, cells(["c"]), "wbc"), known)] == ["c"]
+
+
+def test_early_deaths_and_late_ends_of_follow_up_are_no_two_units_and_days_beside_months_are():
+    rng = np.random.default_rng(6)
+    n = 600
+    event = np.arange(n) % 2
+    days = np.where(event == 1, rng.gamma(8, 4, n), rng.gamma(60, 18, n))
+    known = Dictionary.from_dict({"t": {"type": "time", "unit": "days"}, "e": "event"})
+    outcome = Survival("t", "e")
+    alone = Sheet(pd.DataFrame({"t": days, "e": event.astype(float)}), "t.csv")
+    assert not mixed(alone, known, outcome)
+    time = rng.gamma(40, 20, n) * np.where(np.arange(n) % 5 < 2, 1 / 30.4375, 1)
+    (finding,) = mixed(Sheet(alone.frame.assign(t=time), "t.csv"), known, outcome)
+    assert "a factor near 30.44 (such as days and months)" in finding.line
+    assert finding.n_rows in (240, 360)

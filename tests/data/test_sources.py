@@ -14,6 +14,8 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from lifelines.datasets import load_gbsg2
 from pandas.testing import assert_frame_equal
 
@@ -77,8 +79,8 @@ def test_a_pattern_gives_one_table_a_site(tmp_path, pattern, paths):
         ("ab.csv", "Did you mean 'abc.csv'?"),
         ("empty.csv", "is empty"),
         ("ragged.csv", "line 3, does not fit the header"),
-        ("wide.csv", "rows with more cells than its header names"),
-        ("latin.csv", "is not UTF-8 text"),
+        ("wide.csv", "rows with more cells than its header names: row 1 is the first."),
+        ("other.csv", "is neither UTF-8, UTF-16 nor Windows-1252 text"),
         ("{site}.txt", "no file matches, so there are no sites"),
         ("twice.csv", "columns 1 and 2 have the same name"),
         ("half.csv.gz", "Is the file whole?"),
@@ -97,7 +99,7 @@ def test_what_cannot_be_read_is_one_clear_line(tmp_path, source, message):
     (tmp_path / "half.csv.gz").write_bytes(gzip.compress(b"x\n" + b"Jane\n" * 999)[:-20])
     for name in ("text.csv.gz", "text.parquet", "book.xlsx"):
         (tmp_path / name).write_text("x\nJane\n")
-    (tmp_path / "latin.csv").write_bytes(b"x\n\xfc\n")
+    (tmp_path / "other.csv").write_bytes(b"x\n\x81\n")
     with pytest.raises(DataError) as error:
         load(source, tmp_path)
     assert message in str(error.value)
@@ -194,10 +196,82 @@ def test_two_files_for_one_site_are_refused(tmp_path):
         load("{site}_*.csv", tmp_path)
 
 
-@pytest.mark.parametrize("mark", [";", "\t", "|"])
-def test_another_separator_is_named(tmp_path, mark):
-    (tmp_path / "t.csv").write_text(f"x{mark}time{mark}event\n1{mark}2{mark}1\n")
-    with pytest.raises(DataError, match="Save it with commas"):
+EUROPEAN = "site;name;crp;hb\na;Jörg;3,5;12,1\na;Zoë;0,123;9,75\nb;Müller;1.234,5;10\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "form"),
+    [
+        ("semicolons.csv", str.encode),
+        ("tabs.tsv", lambda t: t.replace(";", "\t").encode()),
+        ("bars.txt", lambda t: t.replace(";", "|").encode()),
+        ("windows.csv", lambda t: t.encode("cp1252")),
+        ("latin.csv", lambda t: t.encode("latin-1")),
+        ("marked.csv", lambda t: t.encode("utf-8-sig")),
+        ("utf16.csv", lambda t: t.encode("utf-16")),
+        ("utf16_bare.csv", lambda t: t.encode("utf-16-le")),
+        ("utf16_big.csv", lambda t: t.encode("utf-16-be")),
+        ("excel.csv", lambda t: f"sep=;\r\n{t}".encode("cp1252")),
+        ("packed.csv.gz", lambda t: gzip.compress(t.encode("latin-1"))),
+        ("commas.csv", lambda t: "\n".join(
+            ",".join(f'"{c}"' if "," in c else c for c in line.split(";"))
+            for line in t.splitlines()
+        ).encode()),
+    ],
+)  # fmt: skip
+def test_a_table_is_the_same_in_whatever_form_it_is_written(tmp_path, name, form):
+    (tmp_path / name).write_bytes(form(EUROPEAN))
+    spec = {"name": "text", "crp": "number", "hb": "number"}
+    wanted = pd.DataFrame(
+        {"site": ["a", "a", "b"], "name": ["Jörg", "Zoë", "Müller"], "crp": [3.5, 0.123, 1234.5],
+         "hb": [12.1, 9.75, 10.0]}
+    )  # fmt: skip
+    for known in (None, Dictionary.from_dict(spec)):
+        found = load(name, tmp_path, dictionary=known).frames
+        assert_frame_equal(found, wanted.astype({"site": object, "name": object}))
+
+
+@pytest.mark.parametrize(
+    "cells",
+    [
+        ["1,234", "2,500"],  # decimals, or thousands
+        ["3,5", "2.5"],  # two marks for decimals
+        ["3,5", "1.234"],  # 1.234, or 1234
+        ["1,234,567", "3,5"],  # two meanings of a comma
+        ["1,234.5", "12"],
+        ["12,5", "<0,1"],  # one cell is no number
+    ],
+)
+def test_commas_that_leave_doubt_stay_for_the_checks_to_name(tmp_path, cells):
+    pd.DataFrame({"x": cells}).to_csv(tmp_path / "t.csv", index=False)
+    known = Dictionary.from_dict({"x": "number"})
+    for dictionary in (None, known):
+        found = load("t.csv", tmp_path, dictionary=dictionary).frames.x
+        assert found.dtype == object
+    assert any(isinstance(cell, str) for cell in found)
+
+
+@given(
+    st.lists(
+        st.floats(-1e6, 1e6, allow_nan=False).map(lambda x: round(x, 2)), min_size=2, max_size=9
+    )
+)
+def test_a_column_of_two_decimals_is_the_same_with_commas(values):
+    cells = [f"{x:.2f}" for x in values]
+    assert plain(pd.DataFrame({"x": [c.replace(".", ",") for c in cells]})).x.tolist() == [
+        float(c) for c in cells
+    ]
+
+
+def test_a_quoted_semicolon_in_a_header_divides_nothing(tmp_path):
+    (tmp_path / "t.csv").write_text('"a;b",c\n1,2\n3,4\n')
+    assert list(read_csv(tmp_path / "t.csv").columns) == ["a;b", "c"]
+
+
+def test_a_row_that_is_longer_is_named(tmp_path):
+    rows = "".join(f"{i},2\n" for i in range(70))
+    (tmp_path / "t.csv").write_text(f"x,y\n{rows}3,5,2,5\n")
+    with pytest.raises(DataError, match="line 72, does not fit the header"):
         read_csv(tmp_path / "t.csv")
 
 

@@ -20,9 +20,8 @@ from fedcohort.metrics.kaplan_meier import (
     life_table,
     round_time,
     round_times,
-    shown_at_risk,
-    shown_curve,
 )
+from fedcohort.metrics.shown_curves import shown_at_risk, shown_curve, shown_groups
 
 # Remission in weeks under 6-MP: Freireich et al., Blood 21, 1963; + is censored.
 WEEKS = "6 6 6 6+ 7 9+ 10 10+ 11+ 13 16 17+ 19+ 20+ 22 23 25+ 32+ 32+ 34+ 35+".split()
@@ -251,3 +250,62 @@ def test_numbers_at_risk_by_hand():
     # at 25, 3 have left the first group since 15; at 35 those and 12 more
     assert times.tolist() == [0, 15, 35]
     assert numbers.tolist() == [[20, 20], [15, 20], [0, 10]]
+
+
+# groups together --------------------------------------------------------------------------
+
+
+@given(
+    seed=st.integers(0, 2**16),
+    n=st.integers(10, 200),
+    groups=st.integers(1, 4),
+    least=st.integers(2, 6),
+    rate=st.floats(0, 1),
+)
+def test_few_events_beyond_curves_of_groups_are_many_of_all_groups_and_told_of_none(
+    seed, n, groups, least, rate
+):
+    rng = np.random.default_rng(seed)
+    group = np.arange(n) % groups
+    time, event = rng.exponential(9 * (1 + group)), rng.random(n) < rate
+    found = shown_groups(group, time, event, least, 6)
+    beyond = [(time[event & (group == g)] > c.times[-1]).sum() for g, c in enumerate(found.curves)]
+    assert sum(beyond) == 0 or sum(beyond) >= min(least, event.sum())
+    assert found.events_told == all(b == 0 or b >= least for b in beyond)
+    for g, curve in enumerate(found.curves):
+        steps = np.histogram(time[event & (group == g)], np.r_[-1, curve.times + 1e-9])[0][1:]
+        assert set(steps[steps < least]) <= {0}
+
+
+def test_a_curve_goes_on_while_enough_patients_of_its_group_are_followed():
+    """Few deaths of a group are late: alone they would end its curve, beside others they do not."""
+    rng = np.random.default_rng(3)
+    time = np.r_[rng.uniform(1, 100, 120), rng.uniform(1, 100, 120)]
+    event = np.r_[np.arange(120) % 3 == 0, np.arange(120) % 3 == 1]
+    group = np.repeat([0, 1], 120)
+    late = np.sort(time[group == 0])[-2:]  # two who die when fewer than five are followed
+    event[np.isin(time, late)] = True
+    event[(group == 1) & (time > np.sort(time[group == 1])[-4])] = True
+    found = shown_groups(group, time, event, 5, 6)
+    for g, curve in enumerate(found.curves):
+        assert (time[group == g] >= curve.times[-1]).sum() >= 5
+        assert (time[group == g] >= curve.times[-1] + 1.01).sum() < 5  # a cell is 1 wide
+    assert not found.events_told
+
+
+def test_numbers_at_risk_are_told_about_under_the_whole_axis_and_near_the_true_ones():
+    rng = np.random.default_rng(8)
+    n = 600
+    group = np.arange(n) % 3
+    died, left = rng.exponential(20 * (1 + group)), rng.uniform(5, 90, n)
+    time, event = np.minimum(died, left), died <= left
+    found = shown_groups(group, time, event, 5, 6)
+    last = [c.times[-1] for c in found.curves]
+    assert found.times[0] == 0
+    assert found.times[-1] > 0.8 * max(last)
+    for g in range(3):
+        within = found.times <= last[g]
+        assert (np.isfinite(found.about[:, g]) == within).all()
+        true = followed(time[group == g], found.times[within])
+        assert np.abs(found.about[within, g] - true).max() <= 10
+        assert found.about[0, g] == true[0] == 200

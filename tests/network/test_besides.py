@@ -90,13 +90,15 @@ def test_a_node_whose_policy_does_not_name_feedback_takes_no_part(hall):
 
 
 def test_what_a_comparison_was_asked_with_outlasts_a_node(tmp_path):
-    first = OnDisk(tmp_path, "a" * 64, "b" * 64)
-    assert first("count_cells", "1")
-    again = OnDisk(tmp_path, "a" * 64, "b" * 64)
-    assert again("count_cells", "1")
-    assert not again("count_cells", "2")
-    assert again("pull_here", "2")
-    assert OnDisk(tmp_path, "a" * 64, "c" * 64)("count_cells", "2")  # another table
+    first = OnDisk(tmp_path, "a" * 64, "b" * 64, "shift")
+    assert first("count_cells", "1", 1)
+    again = OnDisk(tmp_path, "a" * 64, "b" * 64, "shift")
+    assert again("count_cells", "1", 1)
+    assert not again("count_cells", "2", 1)
+    assert again("count_cells", "2", 2)  # of an attempt that was begun anew
+    assert again("pull_here", "2", 1)
+    assert OnDisk(tmp_path, "a" * 64, "c" * 64, "shift")("count_cells", "2", 1)  # another table
+    assert OnDisk(tmp_path, "a" * 64, "b" * 64, "fit")("count_cells", "2", 1)  # another session
 
 
 def test_of_two_calls_at_once_one_is_answered(tmp_path, monkeypatch):
@@ -108,6 +110,6 @@ def test_of_two_calls_at_once_one_is_answered(tmp_path, monkeypatch):
 
     monkeypatch.setattr(once.os, "replace", slow)
     with ThreadPoolExecutor(2) as pool:
-        asked = OnDisk(tmp_path, "a" * 64, "b" * 64)
-        found = list(pool.map(lambda digest: asked("count_cells", digest), "12"))
+        asked = OnDisk(tmp_path, "a" * 64, "b" * 64, "shift")
+        found = list(pool.map(lambda digest: asked("count_cells", digest, 1), "12"))
     assert sorted(found) == [False, True]

@@ -16,7 +16,7 @@ from fedcohort.numerics.coxph import (
     hazard,
     means,
     pooled,
-    tied_times,
+    tied,
 )
 
 
@@ -80,8 +80,9 @@ def test_expected_deaths_sum_to_the_deaths(ties):
     records = Placed.on(np.unique(time[event]), np.c_[np.ones(80), x], time, event)
     risk = records.risk(np.r_[0.0, beta])
     deaths = np.bincount(records.slot[records.dead], minlength=records.n_times).astype(float)
-    tied = tied_times(deaths, ties)
-    h = hazard(deaths, at_risk(records.leaving(risk)), records.dying(risk, tied), tied)
+    alike = tied(deaths, ties)
+    d0 = records.sharing_sum(risk, alike.at)
+    h = hazard(deaths, at_risk(records.leaving(risk)), d0, alike)
     first, _ = records.expected(risk, h.a, h.b)
     assert_allclose(first[0], event.sum())
 
@@ -92,8 +93,8 @@ def test_drift_vanishes_where_the_risk_set_is_always_the_same():
     records = Placed.on(times, x, time, event)
     risk = records.risk(np.array([0.3]))
     s0, s1 = at_risk(records.leaving(risk)), at_risk(records.leaving(risk[:, None] * records.x))
-    none = np.zeros(0, np.int64)
     deaths = np.array([0.0, 1.0])
+    none = tied(deaths, "breslow")
     a = hazard(deaths, s0, np.zeros(0), none)
     mean, _ = centred(*records.expected(risk, a.a, a.b), 1.0)
     at_each = means(deaths, none, s0, np.zeros(0), s1, np.zeros((0, 1)))

@@ -1,54 +1,35 @@
-"""Censored records wait until enough of them leave together."""
+"""When records are at risk on a grid, and up to where a cumulative hazard is known."""
 
 from __future__ import annotations
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
-from fedcohort.numerics.survival import exits, leave_together
+from fedcohort.numerics.survival import Baseline, slots
 
 
-@given(
-    censored=st.lists(st.integers(0, 7), min_size=2, max_size=30),
-    at_least=st.integers(1, 8),
-)
-def test_those_who_leave_together_are_enough_and_nobody_leaves_early(censored, at_least):
-    slot = np.repeat(np.arange(-1, len(censored) - 1), censored)
-    waited = leave_together(slot, np.zeros(len(slot), bool), exits(np.array(censored), at_least))
-    if sum(censored) < at_least:
-        assert (waited == -1).all()
-        return
-    assert (waited >= slot).all()
-    groups = np.unique(waited, return_counts=True)[1]
-    assert groups.min() >= at_least
-    assert waited.max() == slot.max()
+@given(time=st.lists(st.integers(1, 40), min_size=1, max_size=30), seed=st.integers(0, 99))
+def test_together_all_who_leave_in_an_interval_are_at_risk_until_its_end(time, seed):
+    time = np.array(time, float)
+    times = np.unique(np.r_[np.random.default_rng(seed).integers(1, 40, 4), 40]).astype(float)
+    for event in (np.ones(len(time), bool), np.zeros(len(time), bool)):
+        slot = slots(time, event, times, together=True)
+        assert (time <= times[slot]).all()
+        assert (time > np.r_[0.0, times][slot]).all()
 
 
-@given(censored=st.lists(st.integers(0, 7), min_size=2, max_size=30))
-def test_nobody_waits_where_one_is_enough(censored):
-    slot = np.repeat(np.arange(-1, len(censored) - 1), censored)
-    alone = leave_together(slot, np.zeros(len(slot), bool), exits(np.array(censored), 1))
-    assert_array_equal(alone, slot)
+def test_apart_the_censored_leave_before_the_end_of_their_interval_and_deaths_at_it():
+    time, event = np.array([1.0, 2.0, 1.5, 1.5, 0.5]), np.array([0, 1, 0, 1, 0], bool)
+    assert_array_equal(slots(time, event, np.array([1.0, 2.0])), [0, 1, 0, 1, -1])
 
 
-@pytest.mark.parametrize(
-    ("censored", "leave"),
-    [
-        ([0, 5, 0, 2, 4, 6], [0, 3, 4]),  # enough at once; 2 wait for 4; enough at once
-        ([0, 5, 0, 5, 2, 1], [0, 4]),  # 3 are too few at the end: the 5 before wait for them
-        ([2, 0, 3, 0, 0, 0], [1]),  # those before the first time wait too
-        ([9, 0, 0, 0, 0, 0], [-1]),
-        ([1, 1, 1, 1, 0, 0], [-1]),  # 4 in all are never at risk
-        ([0, 0, 0, 0, 0, 0], [-1]),
-    ],
-)
-def test_exits(censored, leave):
-    assert_array_equal(exits(np.array(censored), 5), leave)
-
-
-def test_deaths_do_not_wait():
-    slot, dies = np.array([0, 1, 2, 2]), np.array([True, False, True, False])
-    assert_array_equal(leave_together(slot, dies, np.array([3])), [0, 3, 2, 3])
+def test_a_hazard_is_known_up_to_the_last_of_its_times_and_stays_there():
+    steps = Baseline(np.array([1.0, 2.0]), np.array([0.1, 0.4]))
+    assert steps.end == 2.0
+    longer = steps.until(5.0, 0.4)
+    assert longer.end == 5.0
+    assert_array_equal(longer.at(np.array([0.5, 2.0, 4.9, 5.0, 99.0])), [0.0, 0.4, 0.4, 0.4, 0.4])
+    assert longer.until(3.0, 9.0) is longer
+    assert Baseline(np.zeros(0), np.zeros(0)).end == 0.0

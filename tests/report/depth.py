@@ -14,7 +14,7 @@ Rows = list[dict[str, Any]]
 #: A run without details, for tests of other things: half of a page is details.
 NONE: dict[str, Any] = dict.fromkeys(
     ("cohort", "over_time", "risk_groups", "by_centre", "heterogeneity", "proportional_hazards",
-     "importance", "roc")
+     "importance", "roc", "decision")
 )  # fmt: skip
 
 #: Name, type, unit and levels of the columns of the made-up cohort.
@@ -53,6 +53,12 @@ def details(
                 *((f, 0.5 + i, 1, 0.4 / (1 + 6 * i)) for i, f in enumerate(features)),
                 ("global", 21.5, len(features), 0.003),
             )
+        ],
+        "decision": [
+            {**h, "time": 702.0, "threshold": t / 20, "net_benefit": 0.4 - t / 30,
+             "low": 0.3 - t / 30, "high": 0.5 - t / 30, "treat_all": 1 - 0.6 / (1 - t / 20)}
+            for h in heads
+            for t in range(13)
         ],
         "importance": [
             {**h, "feature": f, "drop": 0.03 - 0.005 * i, "low": 0.02 - 0.005 * i,
@@ -138,7 +144,15 @@ def _risk_groups(rng: np.random.Generator) -> dict[str, Any]:
             [t, n] for t, n in zip(range(0, 2501, 500), (57, 47, 31, 18, 6, None), strict=True)
         ]
         groups.append(
-            {"group": i, "label": label, "n": 57, "events": 16, "curve": curve, "at_risk": at_risk}
+            {
+                "group": i,
+                "label": label,
+                "n": 57,
+                "events": 16,
+                "curve": curve,
+                "at_risk": at_risk,
+                "about": [[t, 57 - t // 50] for t in range(0, 2001, 500)],
+            }
         )
     return {"groups": groups, "log_rank": {"chi2": 19.6, "df": 2, "p": 0.00008}}
 

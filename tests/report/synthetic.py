@@ -43,7 +43,7 @@ KEYS = (
     "question", "task", "versions", "outcome", "data", "scenarios", "declared", "arms", "summary",
     "comparisons", "coefficients", "calibration", "tuning", "evaluate", "preprocess", "privacy",
     "command", "cohort", "over_time", "risk_groups", "by_centre", "heterogeneity",
-    "proportional_hazards", "importance", "roc",
+    "proportional_hazards", "importance", "roc", "decision",
 )  # fmt: skip
 STEPS = [
     ("describe_columns", "gather", {"low": [7], "high": [7]}, "preprocess", 1),
@@ -229,12 +229,13 @@ def _calibration(
 ) -> list[dict[str, Any]]:
     return [
         {"arm": arm, "scenario": scenario, "repeat": repeat, "time": 702.0, "group": g,
-         "predicted": 0.42 + 0.12 * g, "observed": 0.42 + 0.12 * g + float(rng.normal(0, 0.05)),
+         "predicted": 0.42 + 0.12 * g, "observed": seen, "low": seen - 0.1, "high": seen + 0.1,
          "n": 34}
         for arm in arms if arm != "isolated"
         for scenario in scenarios
         for repeat in range(repeats)
         for g in range(5)
+        for seen in (0.42 + 0.12 * g + float(rng.normal(0, 0.05)),)
     ]  # fmt: skip
 
 

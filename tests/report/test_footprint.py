@@ -75,7 +75,9 @@ def test_fits_without_numbers_count_as_nothing_and_a_run_without_any_has_no_sect
 def test_amounts_are_said_in_units_that_people_read(seconds, energy, carbon, car):
     made = section.section(run_of(fit("cox", "iid", 0, seconds)))
     cells = ["".join(c.itertext()) for c in list(ET.fromstring(made.body).iter("tr"))[-1]]
-    assert cells[2:] == [energy, carbon]
+    assert cells[2] == cells[5] == energy
+    assert cells[3:5] == ["0 bytes", "0 Wh"]
+    assert cells[6] == carbon
     assert f"{carbon} of CO₂, {car} in a car." in made.intro
 
 
@@ -104,3 +106,17 @@ def test_rows_of_a_run_that_did_not_measure_hospitals_make_no_part():
     run = run_of(fit("cox", "natural", 0, 3.0, 300), fit("cox", "natural", 0, 3.0, site="a"))
     assert footprint.by_site(run) == {}
     assert "By hospital" not in section.section(run).body
+
+
+def test_energy_of_computing_and_of_traffic_stand_apart_so_that_less_time_may_burn_more():
+    # 13 s x 12.745 W x 1.67 / 3600 = 76.9 mWh; 7.6 s: 44.9 mWh; 0.051 GB x 60 Wh = 3.06 Wh
+    made = section.section(
+        run_of(fit("cox", "iid", 0, 13.0), fit("isolated", "iid", 0, 7.6, 50e6, 1e6))
+    )
+    rows = [["".join(c.itertext()) for c in row] for row in ET.fromstring(made.body).iter("tr")]
+    told = {row[0]: row[1:] for row in rows[1:]}
+    assert told["cox"] == ["13 s", "77 mWh", "0 bytes", "0 Wh", "77 mWh", "37 mg"]
+    lower = next(row for name, row in told.items() if name not in ("cox", "All"))
+    assert lower == ["7.6 s", "45 mWh", "51.0 MB", "3.1 Wh", "3.1 Wh", "1.5 g"]
+    assert "burn more in less time" in made.body
+    assert "2015" in made.body

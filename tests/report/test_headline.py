@@ -175,3 +175,34 @@ def test_a_model_for_one_hospital_is_said_to_be_judged_on_all(tmp_path):
     said = " ".join(caveats(run, leading(run)))
     assert "“ditto” is a model for north, judged here on the patients of all hospitals." in said
     assert said.count("is a model for") == 1
+
+
+def compared(arm, against, low, high, value, **more):
+    row = {"scenario": "iid", "metric": "c_index", "arm": arm, "against": against}
+    return row | {"difference": value, "low": low, "high": high, "n": 2, "by": "patients", **more}
+
+
+def test_two_runs_tell_arms_apart_where_patients_were_drawn_again(tmp_path):
+    arms = {"isolated": [0.566, 0.566], "exact": [0.702, 0.702], "centralised": [0.71, 0.71]}
+    rows = [
+        compared("exact", "isolated", 0.11, 0.16, 0.136, share={"low": 0.9, "high": 1.02}),
+        compared("centralised", "isolated", 0.12, 0.17, 0.144),
+        compared("centralised", "exact", -0.002, 0.018, 0.008),
+    ]
+    run = run_of(tmp_path, arms, comparisons=rows)
+    assert answer(run).startswith(
+        "Training together closed 94 % (95 % interval 90–102 %) of the gap"
+    )
+    text = by_scenario(run, leading(run))
+    assert "what remains to all data in one place is within chance" in text
+    back = run.difference("exact", "centralised", "iid")
+    assert (back.value, back.low, back.high) == (-0.008, -0.018, 0.002)
+    assert any("by the same draws for both" in c for c in caveats(run, leading(run)))
+
+
+def test_two_runs_over_a_network_say_why_they_tell_too_little(tmp_path):
+    arms = {"isolated": [0.6, 0.61], "exact": [0.68, 0.67], "centralised": [0.7, 0.69]}
+    run = run_of(tmp_path, arms, network={"sites": ["a"]})
+    assert answer(run).endswith(
+        "too few runs to tell them apart, since patients cannot be drawn again over a network."
+    )

@@ -59,7 +59,8 @@ def test_page_is_small_and_every_link_of_its_contents_leads_somewhere(page):
     nav = next(root.iter("nav"))
     assert {a.get("href") for a in nav.iter("a")} == {f"#{i}" for i in ids}
     assert ids == {
-        "bounds", "sites", "cohort", "discrimination", "centres", "calibration", "accuracy",
+        "bounds", "sites", "cohort", "discrimination", "centres", "calibration", "decision",
+        "accuracy",
         "groups",
         "coefficients", "hazards", "importance", "curves", "left", "protections", "cost",
         "footprint", "tripod", "paper", "settings", "reproduce",
@@ -238,8 +239,9 @@ def test_a_figure_stands_for_each_arm_and_setting_that_has_details(page):
     found = {s.get("id"): len(s.findall(".//figure")) for s in root.iter("section")}
     n = len(synthetic.MANY) - 1  # the isolated arm has none
     assert found["groups"] == found["importance"] == n
-    assert found["accuracy"] == 1
-    assert found["discrimination"] == 2
+    settings = len(synthetic.TITLES)
+    assert found["accuracy"] == found["calibration"] == found["decision"] == settings
+    assert found["discrimination"] == settings + 1
     titles = {text_of(h) for h in root.findall(".//section[@id='groups']//h3")}
     assert any("Log-rank tests: Patients at random: χ² 19.6 on 2, p < 0.001" in t for t in titles)
 

@@ -3,6 +3,7 @@ from pathlib import Path
 
 import pytest
 
+from fedcohort.report.counted import HIDDEN, count_in, holes
 from fedcohort.report.page import SECTIONS
 from fedcohort.report.run import Run, read
 from fedcohort.report.sections import checklist as section
@@ -71,16 +72,50 @@ def test_without_a_key_no_more_is_filled_than_with_it_and_no_answer_is_broken(ru
         assert "nan" not in line.text.split()
 
 
-def test_columns_with_missing_values_are_counted_where_their_number_is_hidden_too(run):
+def told_missing(run, **counts):
+    """Return item 11 of a run whose columns have these missing values over all sites."""
     described = depth.cohort(["a", "b"])
     for v in described["variables"]:
-        if v["site"] is None and v["name"] == "age":
-            v["missing"] = None
+        if v["name"] in counts:
+            v["missing"] = counts[v["name"]] if v["site"] is None else None
     found = Run({**run.results, "cohort": described}, run.folder)
     (line,) = (x for x in checklist(found) if x.number == "11")
-    # age, estrogen receptor, horTh and tgrade of six columns
-    assert line.text.startswith("4 of 6 columns have missing values")
-    assert "Left out: excluded: outcome is missing: rows of hidden number." in line.text
+    return line.text
+
+
+def test_a_hidden_number_of_missing_values_is_never_counted_as_missing(run):
+    said = told_missing(run, age=None)
+    assert said.startswith("3 of 6 columns have missing values; for 1 more the count is hidden (T")
+    assert "Left out: excluded: outcome is missing: rows of hidden number." in said
+
+
+def test_a_column_has_missing_values_where_one_site_shows_some_and_the_total_is_hidden(run):
+    described = depth.cohort(["a", "b"])
+    shown = holes(described["variables"])
+    for v in described["variables"]:
+        if v["site"] is None:
+            v["missing"] = None
+    assert holes(described["variables"]) == (shown.some, 0, shown.columns - shown.some)
+
+
+def test_where_all_counts_are_hidden_no_column_is_said_to_have_missing_values(run):
+    names = {v["name"] for v in depth.cohort(["a"])["variables"]}
+    said = told_missing(run, **dict.fromkeys(names))
+    assert said.startswith("How many values are missing is hidden in all of 6 columns (Table 1)")
+
+
+@pytest.mark.parametrize(
+    "read", [lambda n: n > 0, lambda n: n + 1, lambda n: sum([n]), bool, int, lambda n: n or 0]
+)
+def test_a_hidden_count_cannot_be_taken_for_a_number(read):
+    with pytest.raises(TypeError):
+        read(count_in({"missing": None}, "missing"))
+
+
+def test_a_count_that_the_file_does_not_have_is_not_a_hidden_one():
+    assert count_in({}, "missing") is None
+    assert count_in({"missing": 0}, "missing") == 0
+    assert count_in({"missing": None}, "missing") is HIDDEN
 
 
 def test_the_section_counts_its_states(run):

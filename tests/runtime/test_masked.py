@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import toys
-from fedcohort.protocol import Site, SitesAway, message, per_site, summed
+from fedcohort.protocol import Keep, Site, SitesAway, message, per_site, summed
 from fedcohort.protocol.arguments import Parcel
 from fedcohort.protocol.errors import QuorumLost, Refused
 from fedcohort.protocol.host import Host
@@ -327,6 +327,47 @@ def test_a_site_that_is_asked_otherwise_than_the_others_gives_nothing(tmp_path, 
     assert error.value.code == "secure"
     assert not {meta_of(reply)["kind"] for _, _, reply in ward.sent} & {"reply"}
     assert "unmask" not in {meta_of(request)["kind"] for _, request, _ in ward.sent}
+
+
+@message
+class Went:
+    """How far the sites have gone together, ()."""
+
+    far: Any
+
+
+@summed
+def walk(site: Site[Any, Went | None], *, by: float) -> Keep[Went, Went]:
+    """Go on from where the site was."""
+    far = by if site.state is None else float(site.state.far) + by
+    return Keep(Went(np.array(far)), Went(np.array(far)))
+
+
+@pytest.mark.parametrize("told", [("a",), ("a", "b"), NAMES])
+def test_a_site_is_not_asked_with_what_it_keeps_where_fewer_than_three_others_are(tmp_path, told):
+    """Whatever is said of the others: that is a part of the masks, as what is asked is."""
+    ward = Ward(tmp_path, steps=(walk,))
+    fed = ward.federation()
+    fed.sum(walk, by=1.0)
+    transport = fed._run.transport
+    kept, transport.held = transport._kept, lambda call, members: tuple(told)
+    transport._kept = {"a": kept["a"]}
+    with pytest.raises(Refused, match=r"fewer than 3|another state") as error:
+        fed.sum(walk, by=1.0)
+    assert error.value.code == "secure"
+    assert "\n" not in str(error.value)
+
+
+def test_a_site_is_not_asked_with_an_older_state_than_before(tmp_path):
+    """Two sums of one question, of which it has moved on in one alone, differ by its own part."""
+    ward = Ward(tmp_path, steps=(walk,))
+    fed = ward.federation()
+    for _ in range(2):
+        fed.sum(walk, by=1.0)
+    fed.sum(walk, by=1.0)
+    fed._run.transport._kept = dict.fromkeys(NAMES, 0)
+    with pytest.raises(Refused, match="with an older one"):
+        fed.sum(walk, by=1.0)
 
 
 def test_a_coordinator_says_at_once_what_a_step_cannot_be_asked_apart(tmp_path):

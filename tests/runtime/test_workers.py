@@ -20,6 +20,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import toys
+from command_line import interruptible
 from fedcohort.arrays import Array
 from fedcohort.protocol import Site, SiteFailed, SiteUnavailable, gathered, message, summed
 from fedcohort.protocol.arguments import Arguments
@@ -290,7 +291,7 @@ def started(folder: Path) -> tuple[subprocess.Popen[str], list[int]]:
     process = subprocess.Popen(
         [sys.executable, str(script), str(folder)], text=True, start_new_session=True,
         stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        env={**os.environ, "PYTHONPATH": paths},
+        env={**os.environ, "PYTHONPATH": paths}, preexec_fn=interruptible,
     )  # fmt: skip
     assert process.stdout is not None
     return process, [int(pid) for pid in process.stdout.readline().split()]
@@ -355,6 +356,18 @@ def test_an_interrupt_of_the_whole_group_ends_all_and_only_the_parent_speaks(tmp
     assert process.returncode != 0
     assert said.count("Traceback") == said.count("KeyboardInterrupt") == 1
     assert gone(pids)
+
+
+def test_workers_end_their_products_where_the_parent_has_several_threads(tmp_path):
+    """A fork has no other threads, and a product of matrices by PyTorch waited for them."""
+    script = Path(__file__).with_name("threaded.py")
+    paths = os.pathsep.join([str(script.parents[1]), *sys.path])
+    threads = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS"), "4")
+    done = subprocess.run(
+        [sys.executable, str(script)], timeout=120, capture_output=True, text=True, check=False,
+        env={**os.environ, "PYTHONPATH": paths, **threads},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
 
 
 def test_nothing_listens_while_workers_run(tmp_path):

@@ -126,7 +126,7 @@ def test_a_card_writes_the_whole_model_down(study, results):
     text = written(study, results)
     assert rows(text, "Rest of the model") == [
         ["constant", "−2.500", "0.250", "−2.990 to −2.010", "&lt; 0.001"],
-        ["baseline survival at 365 days", "0.710", "–", "–", "–"],
+        ["baseline survival at 365 days (1 year)", "0.710", "–", "–", "–"],
     ]
     assert "- constant: added \\| to all\n- covariate age: (age − 60) / 10\n" in text
 

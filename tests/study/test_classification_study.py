@@ -88,7 +88,18 @@ def test_coefficients_and_calibration_groups_are_in_the_results(done):
     for group in done.content["calibration"]:
         assert group["time"] is None
         assert 0 <= group["predicted"] <= 1
-        assert 0 <= group["observed"] <= 1
+        assert 0 <= group["low"] <= group["observed"] <= group["high"] <= 1
+
+
+def test_decision_curves_of_the_first_repeat_are_in_the_results(done):
+    found = done.content["decision"]
+    assert {r["repeat"] for r in found} == {0}
+    assert {r["arm"] for r in found} == {"logistic", "centralised"}
+    for first in (r for r in found if r["threshold"] == 0):
+        assert first["net_benefit"] == first["treat_all"]  # the share with the outcome
+    for r in found:
+        assert r["low"] <= r["net_benefit"] <= r["high"]
+        assert r["net_benefit"] <= found[0]["treat_all"] + 1e-12
 
 
 def test_the_study_has_a_report_and_a_model_that_predicts_probabilities(done):

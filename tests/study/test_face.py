@@ -152,3 +152,51 @@ def test_the_public_names_are_these_and_no_others():
     }  # fmt: skip
     for name in fc.__all__:
         assert getattr(fc, name) is not None
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (("time", "event"), "outcome is a tuple. Give fc.Survival('time', 'event')."),
+        ("y", "outcome is a str. Give fc.Survival(time, event), fc.Binary('y'), "
+              "fc.Category('y'), fc.Continuous('y') or fc.Count('y')."),
+        (fc.Survival, "outcome is a type. Give fc.Survival(time, event), fc.Binary(y), "
+                   "fc.Category(y), fc.Continuous(y) or fc.Count(y)."),
+    ],
+)  # fmt: skip
+def test_an_outcome_of_another_form_is_told_what_to_write(given, said):
+    with pytest.raises(fc.SettingError) as error:
+        fc.simulate({"a": pd.DataFrame({"time": [1, 2], "event": [0, 1]})}, outcome=given)
+    assert str(error.value) == said
+
+
+def test_a_column_that_is_filled_in_in_many_rows_is_a_warning_with_its_share():
+    rng = np.random.default_rng(0)
+    n = 200
+    frame = pd.DataFrame(
+        {"site": ["a", "b"] * (n // 2), "x": rng.normal(size=n), "z": rng.normal(size=n),
+         "g": rng.choice(["u", "v"], n), "y": rng.choice(["no", "yes"], n)}
+    )  # fmt: skip
+    frame.loc[: int(0.52 * n) - 1, "x"] = np.nan
+    frame.loc[: int(0.15 * n), "z"] = np.nan
+    fed = fc.simulate(frame, sites="site", outcome=fc.Binary("y"))
+    with pytest.warns(
+        UserWarning, match=r"logistic: missing values .* in many rows of 'x' \(52%\),"
+    ):
+        fit = fc.fit("logistic", fed)
+    assert dict(fit.parts.design.filled) == {"x": 0.52}
+    frame.loc[frame.index % 3 > 0, "g"] = None
+    fed = fc.simulate(frame, sites="site", outcome=fc.Binary("y"))
+    with pytest.warns(UserWarning, match=r"rows of 'g' \(67%\), 'x' \(52%\)"):
+        fc.fit("logistic", fed)
+
+
+def test_a_saved_fit_still_knows_what_was_filled_in(tmp_path):
+    ages = np.random.default_rng(0).normal(60, 9, 100).round()
+    x = [np.nan] * 94 + [1, 2, 3, 4, 5, 6]
+    frame = pd.DataFrame({"x": x, "age": ages, "y": ["a", "b"] * 50})
+    fed = fc.simulate({"n": frame, "s": frame.iloc[::-1].assign(x=np.nan)}, outcome=fc.Binary("y"))
+    with pytest.warns(UserWarning, match=r"'x' \(97%\)"):
+        fit = fc.fit("logistic", fed, l2=0.1)
+    fit.save(tmp_path / "m")
+    assert dict(fc.load(tmp_path / "m").parts.design.filled) == {"x": 0.97}

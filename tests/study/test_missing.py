@@ -59,7 +59,8 @@ def test_a_simulated_study_names_the_site_the_arm_the_number_and_the_reason(
     (tmp_path / "study.yaml").write_text(STUDY)
     Study.from_file(tmp_path / "study.yaml").run(tmp_path / "out")
     found = json.loads((tmp_path / "out" / "results.json").read_text())
-    (row,) = found["missing"]
+    row, final = found["missing"]
+    assert final == {**row, "repeat": "final", "phase": "final"}
     assert (row["arm"], row["scenario"], row["repeat"], row["phase"]) == ("net", "iid", 0, "fit")
     assert row["calls"] == 4
     lines = [json.loads(x) for x in (tmp_path / "out" / "ledger.jsonl").read_text().splitlines()]
@@ -67,7 +68,7 @@ def test_a_simulated_study_names_the_site_the_arm_the_number_and_the_reason(
     assert {row["site"]} == {x["site"] for x in lines if x["arm"] == "net"} - heard
     assert row["rejected"].startswith(f"site {row['site']!r} answered")
     report = (tmp_path / "out" / "report.html").read_text()
-    assert f"4 replies of {row['site']} to “Net” were rejected and left out" in report
+    assert f"8 replies of {row['site']} to “Net” were rejected and left out" in report
 
 
 def test_a_study_in_which_all_answered_lists_none(tmp_path: Path):

@@ -29,6 +29,7 @@ from fedcohort.report.verdict import HELPED, answer, judge
 from fedcohort.study import evaluate, layout, plan, tune, yamlfile
 from fedcohort.study.arms import Arm
 from fedcohort.study.engine import Problem, fit_once
+from fedcohort.study.final import JUDGED
 from fedcohort.study.judges.regression import grouped
 from fedcohort.study.splits import strata, stratified
 from toys import toy_method
@@ -117,7 +118,10 @@ def test_the_federated_fit_is_the_fit_of_the_pooled_table(done):
 def test_metrics_are_those_of_the_saved_model_on_the_blind_rows(done):
     study = fc.Study.from_file(done.folder.parent / "study.yaml")
     blind = study.table.frame[layout.test_rows(study.plan, study.table, 0)]
-    y, f = blind["target"].to_numpy(), fc.load(done.folder / "models" / "ridge").predict(blind)
+    y, f = (
+        blind["target"].to_numpy(),
+        fc.load(done.folder / "models" / "ridge" / JUDGED).predict(blind),
+    )
     row = next(
         r["metrics"]
         for r in done.content["arms"]
@@ -256,7 +260,8 @@ def test_the_card_has_the_unit_and_coefficients_without_a_ratio(done):
     text = (done.folder / "models" / "ridge" / "card.md").read_text()
     assert "- Outcome: target (points)" in text
     assert "| rmse (points) |" in text
-    assert "| covariate | coefficient | 95 % interval |" in text
+    assert "| covariate | shrunken coefficient | ± 1.96 SE, no CI |" in text
+    assert "no estimates of the effects" in text
     assert "writes a predicted value for each row" in text
 
 

@@ -113,7 +113,7 @@ def test_sites_of_other_processes_that_did_not_answer_end_a_run_which_goes_on(
         made.run(tmp_path / "out", runtime="flower-sim", workers=1)
     made.run(tmp_path / "out", runtime="flower-sim", workers=1, resume=True)
     assert statuses(tmp_path / "out") == ["done", "done"]
-    assert len(journals) == 3  # the first piece is not done again
+    assert len(journals) == 4  # the first piece is not done again; the last is the final fit
     assert seen[2] != anew  # a fit whose program could not go on has no journal left to replay
 
 

@@ -429,7 +429,10 @@ def test_only_the_user_tells_a_model_and_all_else_is_sums(way):
     fed = federation(tables("abcdef"))
     trained({}, way, fed=fed, keep=(2,))
     lines = [json.loads(line) for line in fed.ledger.lines]
-    told = [line for line in lines if line["verb"] == "gather"]
+    told = [line for line in lines if line["verb"] == "gather" and line["step"] != "tell_takes"]
+    sides = [line for line in lines if line["step"] == "tell_takes"]
+    assert bool(sides) == (way == "cluster")
+    assert all(not f["shape"] for line in sides for f in line["fields"].values())
     assert {line["site"] for line in told} == (set() if way == "global" else {"a"})
     steps_told = {line["step"] for line in told}
     assert steps_told <= {"tell_personal", "tell_alone", "tell_side"}
@@ -483,14 +486,7 @@ def test_a_reply_that_cannot_be_is_not_believed():
     assert Alone(np.ones((2, 4)), np.ones(2), one).fault(asked) == ""
     assert "shape" in Alone(np.ones((1, 4)), np.ones(2), one).fault(asked)
     assert "losses" in Alone(np.ones((2, 4)), np.ones(3), one).fault(asked)
-    two = {"thetas": np.zeros((2, 4)), "plan": PLAN.text, "rate": RATE}
-    good = clusters.Chosen(np.eye(2, 4) * [[5.0], [0.0]], np.array([5.0, 0.0]), np.zeros(2))
-    assert good.fault(two) == ""
-    assert "more than one" in replace(good, rows=np.array([5.0, 3.0])).fault(two)
-    assert "no rows" in replace(good, rows=np.array([0.0, 5.0])).fault(two)
-    assert "shape" in replace(good, thetas=np.zeros((1, 4))).fault(two)
-    assert "one model taken" in clusters.Taken(np.array([1, 1])).fault(two)
-    two["open_"] = np.array([False, True])
+    two = {"thetas": np.zeros((2, 4)), "open_": np.array([False, True])}
     assert [clusters.Side(np.array(j)).fault(two) for j in (-1, 1)] == ["", ""]
     for odd in (np.array(0), np.array(2), np.array(1.5), np.array([1])):
         assert "not asked about" in clusters.Side(odd).fault(two)
@@ -573,21 +569,38 @@ def test_where_too_few_sites_could_part_nothing_is_split():
     assert {json.loads(line)["step"] for line in fed.ledger.lines} == {"train_here"}
 
 
-def test_a_site_gives_nothing_to_a_model_that_too_few_take():
+def test_a_site_gives_nothing_to_a_model_that_it_does_not_take():
+    """Sites that take another one add nothing, so that a lie about their number hid nobody."""
     models = np.array([[1.5, -1.0, 0.5, 0.3], [-1.5, 1.0, -0.5, -0.3]])
-    told = {"thetas": models, "plan": PLAN.text, "rate": RATE, "open_": np.ones(2, bool)}
-    with pytest.raises(Refused, match="'c' would be one of 2 in the sum of models; 3 are needed"):
-        federation(tables()).sum(clusters.train_chosen, **told, counts=np.array([3, 2]), least=3)
+    told = {"thetas": models, "plan": PLAN.text, "open_": np.ones(2, bool)}
+    fed = federation(tables())
+    takes = {s: int(t.takes) for s, t in fed.gather(clusters.tell_takes, **told).items()}
+    assert len(set(takes.values())) == 2
+    for side in (0, 1):
+        with pytest.raises(Refused, match="takes another model than it is asked to train"):
+            fed.sum(clusters.train_taken, **told, theta=models[side], side=side, rate=RATE, least=3)
+    with pytest.raises(Refused, match="takes another model"):
+        fed.only("c").sum(
+            clusters.train_taken, **told, theta=models[0] + 1, side=takes["c"], rate=RATE, least=3
+        )
+
+
+def test_a_site_gives_nothing_to_a_model_that_too_few_take():
+    models = np.array([[1.5, -1.0, 0.5, 0.3]])
+    told = {"thetas": models, "plan": PLAN.text, "open_": np.ones(1, bool), "rate": RATE}
+    with pytest.raises(Refused, match="would be one of 3 in the sum of models; 6 are needed"):
+        federation(tables()).sum(clusters.train_taken, **told, theta=models[0], side=0, least=6)
 
 
 def test_a_site_that_can_learn_nothing_takes_no_side_and_is_in_no_count():
     data = survivors("abc")
     data["c"] = data["c"]._replace(event=np.zeros(ROWS["c"], bool))
     models = np.array([[1.0, -0.5], [-1.0, 0.5]])
-    taken = federation(data).sum(
-        clusters.count_takes, thetas=models, plan=COX.text, open_=np.ones(2, bool)
+    taken = federation(data).gather(
+        clusters.tell_takes, thetas=models, plan=COX.text, open_=np.ones(2, bool)
     )
-    assert taken.takes.sum() == 2
+    assert taken["c"].takes == -1
+    assert all(taken[s].takes >= 0 for s in "ab")
 
 
 # which part is a site's own -----------------------------------------------------------

@@ -7,27 +7,35 @@ sent to whoever keeps the table.
 from __future__ import annotations
 
 import json
+import re
 import textwrap
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from fedcohort.apps.fit_findings import told_of_fits
 from fedcohort.data import sources
 from fedcohort.data.dictionary import Dictionary
 from fedcohort.data.frames import without
 from fedcohort.data.outcome import Binary, Category, Continuous, Outcome, Survival
 from fedcohort.data.quality import ERROR, WARNING, Finding, Sheet, errors, examine, with_outcome
 from fedcohort.data.sql import is_url, masked
+from fedcohort.data.words import first_of
 from fedcohort.protocol.errors import DataError, InputError, StudyError
 from fedcohort.study import yamlfile
 from fedcohort.study.opening import opened
 from fedcohort.study.plan import check as checked_plan
+from fedcohort.study.rehearsal import rehearsed
 from fedcohort.study.site_rule import told
 from fedcohort.study.study import Study
 
 #: Width of the report as text.
 WIDTH = 80
+#: So many files that are not read are named.
+BESIDE_NAMED = 3
+#: What is found in more tables than this is told once.
+MOST_ALIKE = 4
 #: Files that are studies, not tables.
 STUDIES = (".yaml", ".yml")
 #: What is said where there is no outcome.
@@ -47,6 +55,7 @@ class Report:
     offsets : name → line of the file − data row, for CSV files whose rows are lines.
     left_out : name → rows that the study's `data.exclude` leaves out, which are not judged.
     judged : whether there is an outcome, which was checked too.
+    untried : arms of a study that were not fitted to their end, see `study.rehearsal`.
     """
 
     tables: dict[str, tuple[int, int] | None] = field(default_factory=dict[str, Any])
@@ -54,6 +63,7 @@ class Report:
     offsets: dict[str, int] = field(default_factory=dict[str, int])
     left_out: dict[str, int] = field(default_factory=dict[str, int])
     judged: bool = True
+    untried: list[str] = field(default_factory=list[str])
 
     def add(
         self,
@@ -81,6 +91,22 @@ class Report:
         wrong = len(errors(self.findings))
         return wrong, len(self.findings) - wrong
 
+    def _shared(self, alike: Mapping[_Kind, Sequence[Finding]]) -> list[str]:
+        """Return the lines of what is found in many tables, each told of the first of them."""
+        lines = ["In several tables:"]
+        for same in sorted(alike.values(), key=lambda same: same[0].severity):
+            first = same[0]
+            text = (
+                f"{first.file} and {len(same) - 1} more: {first.text(self.offsets.get(first.file))}"
+            )
+            lines += _wrapped(first, None, text)
+        return [*lines, "  --json has all of them, table by table.", ""]
+
+    @property
+    def _wrong(self) -> set[str]:
+        """The rules of which there are errors."""
+        return {f.rule for f in errors(self.findings)}
+
     def to_json(self) -> str:
         """Return the report as JSON text; see `docs/data-check.md`."""
         wrong, strange = self.counts
@@ -98,6 +124,7 @@ class Report:
             "errors": wrong,
             "warnings": strange,
             "tables": shapes,
+            "untried": self.untried,
             "findings": [f.to_dict(self.offsets.get(f.file)) for f in self.findings],
         }
         return json.dumps(plain, ensure_ascii=False, indent=1) + "\n"
@@ -105,8 +132,18 @@ class Report:
     def to_text(self) -> str:
         """Return the report as text, table by table, at most `WIDTH` wide but for long names."""
         lines: list[str] = []
-        for name in dict.fromkeys([*self.tables, *(f.file for f in self.findings)]):
-            here = [f for f in self.findings if f.file == name]
+        alike = _alike(self.findings)
+        shown = [f for f in self.findings if _kind(f) not in alike]
+        names = [*dict.fromkeys([*self.tables, *(f.file for f in self.findings)])]
+        sound = [n for n in names if n in self.tables and not any(f.file == n for f in shown)]
+        if len(sound) > MOST_ALIKE:
+            names = [name for name in names if name not in sound]
+            besides = " besides" if alike else ""
+            lines += [f"{len(sound)} tables: nothing found{besides}", ""]
+        if alike:
+            lines += self._shared(alike)
+        for name in names:
+            here = [f for f in shown if f.file == name]
             shape = self.tables.get(name)
             out = self.left_out.get(name, 0)
             but = f"; {_count(out, 'row')} left out by exclude" if out else ""
@@ -114,16 +151,20 @@ class Report:
                 f" ({_count(shape[0], 'row')}, {_count(shape[1], 'column')}{but})" if shape else ""
             )
             lines.append(f"{name or 'all tables'}{size}: {_said(here)}")
-            for f in sorted(here, key=lambda f: f.severity):
+            for f in sorted(_together(here), key=lambda f: f.severity):
                 lines += _wrapped(f, self.offsets.get(name))
             lines.append("")
         verdict = (
-            "A study does not run on tables with errors." if self.counts[0]
+            "An arm that cannot be fitted fails in the study." if {"fit"} == self._wrong
+            else "A study does not run on tables with errors." if self.counts[0]
             else "Warnings do not stop a study." if self.findings
             else ""
         )  # fmt: skip
         total = f"{_said(self.findings)} in {_count(len(self.tables), 'table')}. {verdict}"
         lines += textwrap.wrap(total, WIDTH)
+        if self.untried:
+            said = f"Not fitted to the end, as it takes long: {', '.join(self.untried)}."
+            lines += textwrap.wrap(said, WIDTH, break_on_hyphens=False)
         if not self.judged:
             lines += textwrap.wrap(NO_OUTCOME, WIDTH, break_on_hyphens=False)
         return "\n".join(lines) + "\n"
@@ -199,8 +240,20 @@ def check(
             name = masked(file)
             report.tables[name] = None
             report.findings.append(_plainly(name, "file", error))
+    report.findings += [f for file in files for f in _beside(file, Path())]
     report.add(sheets, known, about, Path())
     return report
+
+
+def _beside(source: str, base: Path) -> list[Finding]:
+    """Return a warning of tables that lie beside those of a path with {site}, and are not read."""
+    names = sources.beside(source, base)
+    if not names:
+        return []
+    shown = ", ".join(names[:BESIDE_NAMED]) + (", …" if len(names) > BESIDE_NAMED else "")
+    what = f"{source} does not stand for {_count(len(names), 'file')} beside its tables: {shown}"
+    remedy = "Are they hospitals' too? An asterisk stands for any end, as in {site}.*"
+    return [Finding("", "file", WARNING, what, remedy)]
 
 
 def _sheets(
@@ -215,7 +268,7 @@ def _sheets(
         if column:
             raise DataError("its files are sites of their own; leave out --sites")
         return [
-            Sheet(frame, source.name.replace("{site}", name), name)
+            Sheet(frame, sources.name_of(source.name, Path(), name), name)
             for name, frame in frames.items()
         ]
     if column is None or not len(frames):
@@ -252,6 +305,7 @@ def _of_study(path: Path) -> Report:
         report.findings.append(_plainly(plan.source, "file", error))
         return report
     known = with_outcome(found.dictionary, found.outcome)
+    report.findings += _beside(plan.source, plan.base)
     report.add(found.sheets, known, found.outcome, plan.base, natural=found.natural)
     if found.fates:
         what = f"{_count(len(found.fates), 'site')} will not take part as they are: "
@@ -260,9 +314,15 @@ def _of_study(path: Path) -> Report:
         )
     if not errors(report.findings):
         try:
-            Study.from_file(path)
+            study = Study.from_file(path)
         except InputError as error:
             report.findings.append(_plainly(str(path), "study", error))
+        else:
+            tried = list(rehearsed(study.plan, study.table))
+            report.findings += told_of_fits(str(path), study.plan, study.table, tried)
+            report.untried = list(
+                dict.fromkeys(t.arm.name for t in tried if t.run is None and not t.refused)
+            )
     return report
 
 
@@ -284,7 +344,7 @@ def _rows_are_lines(path: Path, n_rows: int) -> bool:
 
     It is not where cells hold line ends, or where there are empty lines, which are no rows.
     """
-    if path.suffix.lower() not in (".csv", ".txt") or not path.is_file():
+    if path.suffix.lower() not in (".csv", ".tsv", ".txt") or not path.is_file():
         return False
     lines, last = 0, b"\n"
     with path.open("rb") as file:
@@ -307,9 +367,48 @@ def _said(findings: Sequence[Finding]) -> str:
     return " and ".join(parts)
 
 
-def _wrapped(finding: Finding, offset: int | None) -> list[str]:
+def _together(findings: Sequence[Finding]) -> list[Finding]:
+    """Return a table's findings, with one for all columns of which the same is said as a whole."""
+    alike: dict[tuple[str, ...], list[Finding]] = {}
+    for i, f in enumerate(findings):
+        called = f"column {f.column!r} "
+        whole = f.column and not f.rows and f.what.startswith(called)
+        key = (f.severity, f.rule, f.what.removeprefix(called), f.remedy) if whole else (str(i),)
+        alike.setdefault(key, []).append(f)
+    return [
+        first
+        if not rest
+        else replace(
+            first,
+            column=None,
+            what=f"each of {1 + len(rest)} columns {key[2]}: "
+            + first_of([repr(f.column) for f in (first, *rest)]),
+        )
+        for key, (first, *rest) in alike.items()
+    ]
+
+
+#: What makes findings of several tables alike: severity, rule, column, and the words.
+_Kind = tuple[str, str, str | None, str]
+
+
+def _kind(finding: Finding) -> _Kind:
+    site = "" if finding.site is None else finding.site
+    words = re.sub(r"\d+", "", finding.what.replace(repr(site), "") if site else finding.what)
+    return finding.severity, finding.rule, finding.column, words
+
+
+def _alike(findings: Sequence[Finding]) -> dict[_Kind, list[Finding]]:
+    """Return the findings that stand, but for numbers and the site, in many tables."""
+    found: dict[_Kind, list[Finding]] = {}
+    for finding in findings:
+        found.setdefault(_kind(finding), []).append(finding)
+    return {kind: same for kind, same in found.items() if len({f.file for f in same}) > MOST_ALIKE}
+
+
+def _wrapped(finding: Finding, offset: int | None, text: str = "") -> list[str]:
     return textwrap.wrap(
-        finding.text(offset),
+        text or finding.text(offset),
         WIDTH,
         initial_indent=f"  {finding.severity:<9}",
         subsequent_indent=" " * 11,

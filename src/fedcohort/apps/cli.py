@@ -15,8 +15,17 @@ from typing import Annotated
 
 import typer
 
-from fedcohort.apps import auditing, coordinator_app, data_app, network_app, node_service
+from fedcohort import __version__
+from fedcohort.apps import (
+    auditing,
+    coordinator_app,
+    data_app,
+    network_app,
+    node_service,
+    plain_help,
+)
 from fedcohort.protocol.errors import DataError, FedcohortError, InputError
+from fedcohort.runtime import interrupts
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -25,6 +34,8 @@ app = typer.Typer(
     rich_markup_mode=None,
     help="Federated learning for clinical cohorts: one study file, every method.",
 )
+
+plain_help.mend()
 
 app.add_typer(data_app.app, name="data")
 app.add_typer(auditing.app, name="audit")
@@ -41,6 +52,22 @@ Force = Annotated[bool, typer.Option("--force", help="Replace a file that exists
 
 #: Where `compare` writes unless told otherwise.
 COMPARED = Path("compare.html")
+
+
+def _show_version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"fedcohort {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def common(
+    version: Annotated[
+        bool,
+        typer.Option("--version", help="Show the version.", callback=_show_version, is_eager=True),
+    ] = False,
+) -> None:
+    """Hold the options of the command itself."""
 
 
 @app.command()
@@ -178,7 +205,9 @@ def methods(
 
 @app.command()
 def init(
-    task: Annotated[str, typer.Option(help="survival, classification or regression.")] = "survival",
+    task: Annotated[
+        str, typer.Option(help="survival, classification, regression, clustering or latent.")
+    ] = "survival",
     data: Annotated[
         str | None, typer.Option(help="The table to draft from: as a study's source.")
     ] = None,
@@ -221,6 +250,9 @@ def predict(
     id_: Annotated[
         str | None, typer.Option("--id", help="A column to repeat, to join the tables by.")
     ] = None,
+    details: Annotated[
+        bool, typer.Option("--details", help="Name the rows of each column that is filled in.")
+    ] = False,
     force: Force = False,
     debug: Debug = False,
 ) -> None:
@@ -230,7 +262,9 @@ def predict(
 
     if out is not None:
         outfile.check(out, [model, *files_of(table, Path())], force=force)
-    found = predictions.predict(model, table, times=times, query=query, skip=skip, join=id_)
+    found = predictions.predict(
+        model, table, times=times, query=query, skip=skip, join=id_, details=details
+    )
     for line in found.warnings:
         typer.echo(f"fedcohort: {line}", err=True)
     if out is None:
@@ -268,7 +302,8 @@ def main() -> None:
     debug = "--debug" in sys.argv
     said = "stopped; run the same command with --resume to go on."
     try:
-        code = app(standalone_mode=False)
+        with interrupts.kept():
+            code = app(standalone_mode=False)
     except (KeyboardInterrupt, typer.Abort):
         code = STOPPED
     except Exception as error:

@@ -24,6 +24,7 @@ import fedcohort
 from fedcohort.algorithms.describe import Description
 from fedcohort.apps.checking import STUDIES, outcome_of, site_of
 from fedcohort.data import sources
+from fedcohort.data.csvcells import harmless
 from fedcohort.data.dictionary import Dictionary
 from fedcohort.data.outcome import Outcome
 from fedcohort.data.sql import is_url, masked
@@ -197,9 +198,10 @@ def _dp(found: Description) -> dict[str, float | None]:
 def _csv(found: Description) -> str:
     """Return Table 1, a line for each number or level; what is hidden is empty."""
     text = io.StringIO()
-    writer = csv.DictWriter(text, list(found.table[0]), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(found.table)
+    writer = csv.writer(text, lineterminator="\n")
+    head = list(found.table[0])
+    writer.writerow(map(harmless, head))
+    writer.writerows([harmless(row.get(name, "")) for name in head] for row in found.table)
     return text.getvalue()
 
 

@@ -14,26 +14,28 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from fedcohort.apps.one_source import check_is_one
+from fedcohort.apps.penalising import few_alone, why_penalised
 from fedcohort.data import drafting, sources, yamldictionary
 from fedcohort.data.canonical import canonical
 from fedcohort.data.checks import check_column
 from fedcohort.data.dictionary import Dictionary, Variable
-from fedcohort.data.outcome import Binary, Continuous, Outcome, Survival
+from fedcohort.data.outcome import Binary, Category, Continuous, Outcome, Survival
 from fedcohort.data.sql import database_file, is_url
 from fedcohort.data.words import known_name
 from fedcohort.data.yamldictionary import flow
 from fedcohort.protocol.errors import DataError, StudyError
 from fedcohort.study.exclusion import REASONS, stays
+from fedcohort.study.plan import ASIDE, METRICS
 
-TASKS = ("survival", "classification", "regression")
+TASKS = tuple(METRICS)
+#: Tasks that need an outcome; the others may have one, that only judges.
+PREDICTED = tuple(task for task in TASKS if task not in ASIDE)
 
-#: Fewer events, or rows with a value, per coefficient than this ask for a penalty (Peduzzi et al.
-#: 1996; Harrell, Regression Modeling Strategies, 2015).
-EVENTS_PER_COEFFICIENT = 10
+#: Said of the model that is kept.
+FINAL = "final: true  # the model that is kept is fitted to all rows, when all is judged"
 #: Sites that rows are dealt to where there are no natural ones.
 N_SITES = 4
 
@@ -44,6 +46,8 @@ _QUESTIONS = {
     "survival": "How long do patients live after the diagnosis?",
     "classification": "Who has the disease, by what is known at admission?",
     "regression": "What will {} be, by what is known of a patient before?",
+    "clustering": "Which groups of patients are there?",
+    "latent": "Which few numbers say what the measurements of a patient have in common?",
 }
 _ABOUT = """\
 The data dictionary: what each column means, the same at every site. Types, levels and units were
@@ -61,22 +65,24 @@ class Draft:
     Attributes
     ----------
     study : the name. source, query : as in the study file.
-    outcome, sites : the values of these keys of `data`, and the comments behind them; no sites
-        where every site has a file.
+    outcome, sites : the values of these keys of `data`, and the comments behind them; no outcome
+        where there is none, no sites where every site has a file.
     exclude : the reasons in `data.exclude`, and the comment behind them.
     dictionary, notes : the variables, and the comments behind them.
-    penalised : whether there are few events for the number of coefficients.
+    penalised : why the first model has a penalty; "" where it has none.
+    alone : whether some site by itself has few events for the number of coefficients.
     """
 
     study: str
     source: str
     query: str
-    outcome: tuple[Mapping[str, Any], str]
+    outcome: tuple[Mapping[str, Any], str] | None
     sites: tuple[Mapping[str, Any], str] | None
     exclude: tuple[Sequence[str], str]
     dictionary: Dictionary
     notes: Mapping[str, str]
-    penalised: bool
+    penalised: str = ""
+    alone: bool = False
 
 
 def write(
@@ -145,7 +151,8 @@ def _draft(
     column = sites or (None if by_file else drafting.site_column(tables[0]))
     if column:
         check_column(tables[0], column, data)
-    about = source.outcome if source.outcome and source.outcome.kind == task else None
+    fits = source.outcome is not None and source.outcome.kind == task
+    about = source.outcome if fits or task in ASIDE else None
     found = _named(task, outcome, tables, data) or about or _guessed(task, tables, data)
     dictionary, notes = source.dictionary, dict[str, str]()
     if dictionary is None:
@@ -158,16 +165,18 @@ def _draft(
             variables = {column: place, **variables}
         dictionary = Dictionary(variables)
         notes = {g.variable.name: g.comment for g in guesses}
+    formed = [canonical(t, dictionary) for t in tables]
     return Draft(
         _name(data),
         _from(out, data),
         query,
-        (_columns(found), _about(found, dictionary, sure=bool(outcome or about))),
+        found and (_columns(found), _about(task, found, dictionary, sure=bool(outcome or about))),
         None if by_file else _sites(column, sure=sites is not None),
-        _exclude([canonical(t, dictionary) for t in tables], found),
+        _exclude(formed, found),
         dictionary,
         notes,
-        _few(tables, column, dictionary, found),
+        why_penalised(formed, dictionary, found) if found else "",
+        found is not None and few_alone(tables, column, dictionary, found, N_SITES),
     )
 
 
@@ -185,12 +194,13 @@ def _named(task: str, outcome: str | None, tables: list[pd.DataFrame], data: str
     if outcome is None:
         return None
     names = [name.strip() for name in outcome.split(",")]
-    if len(names) != (2 if task == "survival" else 1):
-        wanted = "time,event" if task == "survival" else "y, one column"
+    timed = task == "survival" or (task in ASIDE and len(names) == 2)
+    if len(names) != (2 if timed else 1):
+        wanted = "time,event" if timed else "y, one column"
         raise StudyError(f"--outcome {outcome}: expected {wanted}.")
     for name in names:
         check_column(tables[0], name, data)
-    if task == "survival":
+    if timed:
         return Survival(*names)
     cells = pd.concat([t[names[0]] for t in tables if names[0] in t.columns])
     n = cells.nunique()
@@ -201,13 +211,17 @@ def _named(task: str, outcome: str | None, tables: list[pd.DataFrame], data: str
                 f"predict is a number."
             )
         return Continuous(names[0])
+    if n > 2 and task in ASIDE:
+        return Category(names[0])
     if n != 2:
         raise DataError(f"{data}: column {names[0]!r} has {n} values; a class to predict has two.")
     return Binary(names[0])
 
 
-def _guessed(task: str, tables: list[pd.DataFrame], data: str) -> Outcome:
-    """Return the outcome that the columns' names and cells suggest."""
+def _guessed(task: str, tables: list[pd.DataFrame], data: str) -> Outcome | None:
+    """Return the outcome that the columns' names and cells suggest; None where none is needed."""
+    if task in ASIDE:
+        return drafting.survival_outcome(tables)
     if task == "survival":
         if (pair := drafting.survival_outcome(tables)) is not None:
             return pair
@@ -226,12 +240,15 @@ def _columns(outcome: Outcome) -> dict[str, str]:
     """Return the outcome as a study file has it."""
     if isinstance(outcome, Survival):
         return {"time": outcome.time, "event": outcome.event}
-    return {"y": outcome.columns[0]}
+    kind = {"type": "category"} if isinstance(outcome, Category) else {}
+    return {"y": outcome.columns[0], **kind}
 
 
-def _about(outcome: Outcome, dictionary: Dictionary, *, sure: bool) -> str:
+def _about(task: str, outcome: Outcome, dictionary: Dictionary, *, sure: bool) -> str:
     """Return the comment behind the outcome."""
     guessed = [] if sure else ["guessed from names"]
+    if task in ASIDE:
+        return f"{'check: guessed from names; ' * (not sure)}it only judges, no fit sees it"
     if isinstance(outcome, Binary) and (levels := dictionary[outcome.y].levels):
         guessed.append(f"{levels[-1]!r} counts as 1, the class to predict")
     if isinstance(outcome, Continuous) and dictionary[outcome.y].type == "integer":
@@ -246,7 +263,7 @@ def _sites(column: str | None, *, sure: bool) -> tuple[Mapping[str, Any], str]:
     return {"split": "iid", "n": N_SITES}, "check: made-up sites; {column: NAME} for natural ones"
 
 
-def _exclude(tables: list[pd.DataFrame], outcome: Outcome) -> tuple[Sequence[str], str]:
+def _exclude(tables: list[pd.DataFrame], outcome: Outcome | None) -> tuple[Sequence[str], str]:
     """Return the reasons for which some row cannot be used, and how many rows each leaves out.
 
     tables : in the form of the dictionary.
@@ -265,26 +282,6 @@ def _exclude(tables: list[pd.DataFrame], outcome: Outcome) -> tuple[Sequence[str
     return reasons, f"check: leaves out {' and '.join(said)} of {n_rows} rows. Should it?"
 
 
-def _few(
-    tables: list[pd.DataFrame], column: str | None, dictionary: Dictionary, outcome: Outcome
-) -> bool:
-    """Return whether some site has few events, or rows (of a class), for its coefficients."""
-    features = dictionary.features(outcome)
-    n_coefficients = sum(max(1, len(v.levels) - 1) for v in features)
-    label, fewest = outcome.columns[-1], np.inf
-    for table in tables:
-        for _, rows in table.groupby(column) if column else [("", table)]:
-            found = rows[label].value_counts() if label in rows.columns else pd.Series(dtype=int)
-            if isinstance(outcome, Continuous):
-                fewest = min(fewest, int(found.sum()))
-                continue
-            seen = found.get(1, 0) if isinstance(outcome, Survival) else found.min()
-            fewest = min(fewest, int(seen) if len(found) > 1 else 0)
-    if column is None and len(tables) == 1:
-        fewest /= N_SITES
-    return fewest < EVENTS_PER_COEFFICIENT * n_coefficients
-
-
 def _name(data: str) -> str:
     """Return a name for the study by that of its data."""
     plain = data.removeprefix("sample:").split("?")[0]
@@ -301,39 +298,50 @@ def _template(task: str) -> Draft:
         Variable("grade", "category", ("low", "high")),
         Variable("smoker", "binary", missing=("-9",)),
     ]
-    if task == "survival":
+    if task in ASIDE:
+        ends = []
+    elif task == "survival":
         ends = [Variable("time", "time", unit="days"), Variable("event", "event")]
     elif task == "classification":
         ends = [Variable("y", "category", ("no", "yes"))]
     else:
         ends = [Variable("days", "number", unit="days")]
-    told = {("time" if len(ends) == 2 else "y"): ends[0].name} | {v.type: v.name for v in ends[1:]}
+    told = {("time" if len(ends) == 2 else "y"): v.name for v in ends[:1]}
+    told |= {v.type: v.name for v in ends[1:]}
     dictionary = Dictionary({v.name: v for v in (centre, *plain, *ends)})
     notes = {v.name: "replace by your columns" for v in plain}
     where = ({"column": "centre"}, "the column of the hospitals")
-    return Draft("study", "data.csv", "", (told, ""), where, ((), ""), dictionary, notes, False)
+    outcome = (told, "") if told else None
+    return Draft("study", "data.csv", "", outcome, where, ((), ""), dictionary, notes)
 
 
 def _study(task: str, draft: Draft) -> str:
     """Return the text of the study file."""
-    name = "penalty" if task == "regression" else "l2"
-    ridge = f", {name}: 0.01, scale: standard" if draft.penalised else ""
-    rare = "rows" if task == "regression" else "events"
-    few = f"  # ridge: few {rare} per variable at some site" if draft.penalised else ""
+    ridge = f"{'penalty' if task == 'regression' else 'l2'}: 0.01, scale: standard"
+    own = f", {ridge}" if draft.penalised else ""
+    why = f"  # ridge: {draft.penalised}; effects are shrunken" if draft.penalised else ""
     if task == "survival":
         arms = [
-            f"{{method: cox{ridge}}}{few}",
+            f"{{method: cox{own}}}{why}",
             "{method: deepcox, strategy: fedavg, rounds: 30, internal_epochs: 5}",
         ]
     elif task == "classification":
-        arms = [f"{{method: logistic{ridge}}}{few}"]
+        arms = [f"{{method: logistic{own}}}{why}"]
+    elif task in ASIDE:
+        arms = _aside(task, draft.dictionary)
     else:
         arms = [
-            f"{{method: ridge{ridge}}}{few}",
+            f"{{method: ridge{own or ', penalty: 0'}}}{why or '  # least squares'}",
             "{method: lasso, scale: standard}  # chooses its penalty, and leaves columns out",
         ]
+    bounds = "[isolated, centralised]  # each site alone, and all rows in one table"
+    if draft.alone and not draft.penalised:
+        few = "rows" if task == "regression" else "events"
+        bounds = f"{{isolated: {{{ridge}}}, centralised: {{}}}}  # ridge: few {few} at a site"
     natural = draft.sites is None or "column" in draft.sites[0]
-    question = _QUESTIONS[task].format(draft.outcome[0].get("y", ""))
+    question = _QUESTIONS[task].format(draft.outcome[0].get("y", "") if draft.outcome else "")
+    scale = ", scale: standard" if task in ASIDE else ""
+    made_up = ["iid", "unbalanced", *(["by-outcome"] if draft.outcome else [])]
     lines = [
         "# A study to start from. Lines that say \"check\" were guessed. Then, in this folder:",
         "#   fedcohort data check study.yaml && fedcohort run study.yaml",
@@ -346,20 +354,39 @@ def _study(task: str, draft: Draft) -> str:
         f"  source: {flow(draft.source)}",
         *([f"  query: {flow(draft.query)}"] if draft.query else []),
         "  dictionary: dictionary.yaml",
-        _key("outcome", draft.outcome),
+        *([_key("outcome", draft.outcome)] if draft.outcome else []),
         *([_key("exclude", draft.exclude)] if draft.exclude[0] else []),
         *([_key("sites", draft.sites)] if draft.sites else []),
         "",
-        "preprocess: {impute: median}  # fitted over the sites, by sums only",
+        f"preprocess: {{impute: median{scale}}}  # fitted over the sites, by sums only",
         "arms:",
         *(f"  - {arm}" for arm in arms),
-        "bounds: [isolated, centralised]  # each site alone, and all rows in one table",
-        "evaluate: {test_fraction: 0.25, repeats: 5}",
+        f"bounds: {bounds}",
+        "evaluate: {test_fraction: 0.25, repeats: 5}"
+        + "  # horizon: 2 years, for risks" * (task == "survival"),
+        *([] if task in ASIDE else [FINAL]),
         "privacy: {min_cell: 5}  # no count of 1 to 4 leaves a site",
     ]  # fmt: skip
     if not natural:
-        lines.insert(lines.index("arms:"), "scenarios: [iid, unbalanced, by-outcome]")
+        lines.insert(lines.index("arms:"), f"scenarios: {flow(made_up)}")
     return "\n".join(lines) + "\n"
+
+
+def _aside(task: str, dictionary: Dictionary) -> list[str]:
+    """Return the arms of a study that predicts nothing."""
+    if task == "latent":
+        return [
+            "{method: multiview_ppca, q: 2}  # check: how many latent numbers; q: auto chooses",
+            "{method: vae, q: 2, rounds: 20}",
+        ]
+    features = [v for v in dictionary.variables.values() if v.type != "text" and v.feature]
+    auto = "  # check: how many groups; n_clusters: auto chooses"
+    if features and all(v.coded for v in features):
+        return [f"{{method: kmodes, n_clusters: 3}}{auto}"]
+    return [
+        f"{{method: kmeans, n_clusters: 3}}{auto}",
+        "{method: deep_clustering, n_clusters: 3, rounds: 30}",
+    ]
 
 
 def _key(name: str, value: tuple[Any, str]) -> str:

@@ -20,6 +20,7 @@ SOON = 30
 
 Debug = Annotated[bool, typer.Option("--debug", help="Show tracebacks.")]
 Folder = Annotated[Path, typer.Argument(metavar="NAME", help="The network's folder.")]
+Party = Annotated[str, typer.Argument(help="A site, person or the coordinator, by its name.")]
 Days = Annotated[int | None, typer.Option(help="Days for which a certificate is good.")]
 
 
@@ -84,7 +85,7 @@ def add(
 
 
 @app.command()
-def renew(name: Folder, party: str, days: Days = None, debug: Debug = False) -> None:
+def renew(name: Folder, party: Party, days: Days = None, debug: Debug = False) -> None:
     """Give a party a new key and certificate, for instance before the old one expires."""
     from fedcohort.network.certificates import Certificate
     from fedcohort.network.kits import Network
@@ -101,7 +102,7 @@ def renew(name: Folder, party: str, days: Days = None, debug: Debug = False) -> 
 @app.command()
 def revoke(
     name: Folder,
-    party: str,
+    party: Party,
     old: Annotated[bool, typer.Option("--old", help="All but the party's newest.")] = False,
     debug: Debug = False,
 ) -> None:

@@ -20,6 +20,7 @@ import pandas as pd
 from fedcohort.arrays import Array
 from fedcohort.data import sources
 from fedcohort.data.canonical import texts
+from fedcohort.data.csvcells import harmless
 from fedcohort.data.design import Design
 from fedcohort.data.dictionary import Dictionary, Variable
 from fedcohort.data.encode import Unfit, column_of, read_numbers
@@ -28,12 +29,15 @@ from fedcohort.data.quality.cells import OTHER_LEVEL, level_remedies, number_rem
 from fedcohort.data.sql import is_url
 from fedcohort.data.words import rows
 from fedcohort.protocol import DataError, StudyError, registry
+from fedcohort.report.clock import said
 from fedcohort.study.face import Fit, load
 
 #: Survival curves are computed for so many numbers at a time.
 CURVES = 1 << 22
 #: A model that knows survival at fewer times says so.
 COARSE = 20
+#: So many columns that are filled in are named, those with most missing values first.
+FILLED_NAMED = 3
 #: A prediction is written with so many digits that matter.
 DIGITS = 6
 
@@ -56,7 +60,10 @@ class Predictions:
     @property
     def csv(self) -> str:
         """The table as CSV text, with `DIGITS` digits that matter."""
-        return self.table.to_csv(index=False, lineterminator="\n", float_format=_shown)
+        shown = self.table.rename(columns=harmless)
+        for name in shown.select_dtypes(exclude=["number", "bool"]).columns:
+            shown[name] = shown[name].map(harmless)
+        return shown.to_csv(index=False, lineterminator="\n", float_format=_shown)
 
 
 def _shown(number: Any) -> str:
@@ -71,6 +78,7 @@ def predict(
     query: str = "",
     skip: bool = False,
     join: str | None = None,
+    details: bool = False,
 ) -> Predictions:
     """Apply a saved model to a table.
 
@@ -81,6 +89,7 @@ def predict(
     query : what to ask the database.
     skip : whether rows that cannot be taken are left empty.
     join : a column to repeat, as text, by which the predictions can be joined to the table.
+    details : whether each column that is filled in is named with its rows.
 
     Raises
     ------
@@ -113,7 +122,7 @@ def predict(
     warnings = [u.line for u in unfit]
     warnings += [f"no prediction for {rows(bad)}."] if bad.any() else []
     warnings += _out_of_range(fit.parts.design, fit.parts.dictionary, frame)
-    warnings += _filled_in(fit.parts.design, frame, bad)
+    warnings += _filled_in(fit.parts.design, frame, bad, details=details)
     found, late = _predicted(fit, frame.loc[~bad].reset_index(drop=True), grid)
     if join in (known := ["row", *found]):
         raise StudyError(f"--id {join}: there is such a column already: {', '.join(known)}.")
@@ -169,23 +178,36 @@ def _explained(unfit: Unfit, frame: pd.DataFrame, variables: Sequence[Variable])
     ]
 
 
-def _filled_in(design: Design, frame: pd.DataFrame, bad: Array) -> list[str]:
-    """Return a line for each column with missing values in rows that are predicted."""
+def _filled_in(design: Design, frame: pd.DataFrame, bad: Array, *, details: bool) -> list[str]:
+    """Return what is said of missing values in rows that are predicted.
+
+    details : whether each column has a line with its rows; by default all of them have one.
+    """
     at = np.flatnonzero(~bad)
     encoding = design.encoding
     read = encoding(frame.iloc[at])
-    empty = [
-        *zip(encoding.numeric, map(np.isnan, read.numbers), strict=True),
-        *zip(encoding.coded, (codes < 0 for codes in read.codes), strict=True),
-    ]
+    empty = {
+        **dict(zip((v.name for v in encoding.numeric), map(np.isnan, read.numbers), strict=True)),
+        **dict(zip((v.name for v in encoding.coded), (c < 0 for c in read.codes), strict=True)),
+    }
+    gone = {name: missing for name, missing in empty.items() if missing.any()}
     how = "missing" if design.impute == "none" else "filled in as in the fit"
-    found: list[str] = []
-    for variable, missing in empty:
-        if missing.any():
-            which = np.zeros(len(frame), bool)
-            which[at[missing]] = True
-            found.append(f"column {variable.name!r} is {how} in {rows(which)}.")
-    return found
+
+    def where(missing: Array) -> str:
+        which = np.zeros(len(frame), bool)
+        which[at[missing]] = True
+        return rows(which)
+
+    if details or len(gone) < 2:
+        return [f"column {name!r} is {how} in {where(missing)}." for name, missing in gone.items()]
+    most = sorted(gone, key=lambda name: -int(gone[name].sum()))[:FILLED_NAMED]
+    named = ", ".join(f"{name!r} in {gone[name].mean():.0%}" for name in most)
+    more = ", …" if len(gone) > len(most) else ""
+    some = int(np.any([*gone.values()], axis=0).sum())
+    return [
+        f"{len(gone)} columns have cells that are {how}, in {some:,} of {len(at):,} rows: {named}"
+        f"{more}. --details names the rows."
+    ]
 
 
 def _out_of_range(design: Design, dictionary: Dictionary, frame: pd.DataFrame) -> list[str]:
@@ -217,33 +239,64 @@ def _predicted(fit: Fit, frame: pd.DataFrame, times: Array) -> tuple[dict[str, A
     found = {name: np.asarray(fit.predict(frame))}
     if not _has_curve(fit):
         return found, []
+    unit = _unit(fit)
+    found |= _risk_by(fit, frame)
     curve = fit.model.arrays().get("times")
     warnings: list[str] = []
-    if curve is not None and len(curve):
+    if curve is not None:
         if len(curve) < COARSE:
             warnings.append(
                 f"the model knows survival at {len(curve)} time{'s' * (len(curve) > 1)} only, "
                 f"because times of death are few, or were joined so that none stands for few "
                 f"patients (time_grid)."
             )
-        found["median survival time"] = _medians(fit, frame, curve)
-        late = [f"{t:g}" for t in times if t > curve[-1]]
-        if late:
+        known = said(float(curve.max(initial=0.0)), unit)
+        end = f"{known}, the last time up to which the sites' sums tell it"
+        medians = _medians(fit, frame, curve)
+        found["median survival time" + f" ({unit})" * bool(unit)] = medians
+        survival = fit.predict_survival(frame, times, warn=False)
+        if (unreached := np.isnan(medians)).any():
             warnings.append(
-                f"survival at {', '.join(late)} is that of the model's last event time; nobody was "
-                f"seen to have the event later."
+                f"the median survival time is empty in {int(unreached.sum())} of {len(frame)} "
+                f"rows: their survival stays above 1/2 up to {end}."
             )
-    survival = fit.predict_survival(frame, times)
-    return found | {f"survival at {t:g}": survival[:, i] for i, t in enumerate(times)}, warnings
+        late = [name for name, v in found.items() if v is not medians and np.isnan(v).any()]
+        if at := [said(t, unit) for t in times[np.isnan(survival).any(axis=0)].tolist()]:
+            late.append(f"survival at {', '.join(at)}")
+        warnings += [f"{what} is empty: it is known up to {end}." for what in late]
+    else:
+        survival = fit.predict_survival(frame, times, warn=False)
+    named = {f"survival at {said(t, unit)}": survival[:, i] for i, t in enumerate(times.tolist())}
+    return found | named, warnings
+
+
+def _unit(fit: Fit) -> str:
+    """Return the unit of the model's times; "" where its dictionary has none."""
+    outcome, dictionary = fit.parts.design.outcome, fit.parts.dictionary
+    if not isinstance(outcome, Survival) or outcome.time not in dictionary:
+        return ""
+    return dictionary[outcome.time].unit
+
+
+def _risk_by(fit: Fit, frame: pd.DataFrame) -> dict[str, Array]:
+    """Return the risk of the event by the study's horizon (n,), where it has one."""
+    asked: Any = fit.parts.notes.get("horizon") or {}
+    time = asked.get("time") if isinstance(asked, dict) else None
+    if not isinstance(time, (int, float)) or not time > 0:
+        return {}
+    alive = fit.predict_survival(frame, np.array([float(time)]), warn=False)[:, 0]
+    return {f"risk by {asked.get('text') or said(float(time), _unit(fit))}": 1.0 - alive}
 
 
 def _medians(fit: Fit, frame: pd.DataFrame, curve: Array) -> Array:
     """Return the first time of `curve` (T,) at which survival is at most 1/2 (n,), else NaN."""
     found = np.full(len(frame), np.nan)
+    if not len(curve):
+        return found
     size = max(1, CURVES // len(curve))
     for start in range(0, len(frame), size):
         rows_here = frame.iloc[start : start + size]
-        half = fit.predict_survival(rows_here, curve) <= 0.5
+        half = fit.predict_survival(rows_here, curve, warn=False) <= 0.5
         falls = half.any(axis=1)
         found[start : start + size][falls] = curve[half.argmax(axis=1)[falls]]
     return found

@@ -15,6 +15,7 @@ from rich.table import Table
 
 from fedcohort.report import summary_table, words
 from fedcohort.report.comparison import Comparison, text_table
+from fedcohort.study.cautions import FILLED_NAMED
 from fedcohort.study.exclusion import SITES
 from fedcohort.study.runner import Event
 from fedcohort.study.study import Results
@@ -83,6 +84,8 @@ def show(results: Results) -> None:
         console.print(f"left out by data.exclude: {escape(out)}", highlight=False, soft_wrap=True)
     if out := words.sites_left_out((results.content.get("data") or {}).get("sites_left_out") or ()):
         console.print(f"sites left out: {escape(out)}", highlight=False, soft_wrap=True)
+    if filled := _filled(results.content):
+        console.print(f"filled in, of all rows: {escape(filled)}", highlight=False, soft_wrap=True)
     where = (results.folder / "report.html").resolve()
     console.print(f"report: {escape(str(where))}", highlight=False, soft_wrap=True)
 
@@ -103,6 +106,16 @@ def _left_out(content: Mapping[str, Any]) -> str:
         if n != 0
     ]
     return ", ".join(said)
+
+
+def _filled(content: Mapping[str, Any]) -> str:
+    """Say which columns fits have filled in in many rows."""
+    share: dict[str, float] = {}
+    for row in content.get("filled") or []:
+        share[row["column"]] = max(share.get(row["column"], 0.0), row["share"])
+    most = sorted(share, key=lambda name: -share[name])
+    named = ", ".join(f"{name} {share[name]:.0%}" for name in most[:FILLED_NAMED])
+    return named + (f" and {len(most) - FILLED_NAMED} more" if len(most) > FILLED_NAMED else "")
 
 
 def show_comparison(comparison: Comparison) -> None:

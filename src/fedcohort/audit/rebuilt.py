@@ -17,6 +17,7 @@ from fedcohort.protocol.errors import InputError
 from fedcohort.study import plan as plans
 from fedcohort.study import saved, yamlfile
 from fedcohort.study.arms import Arm
+from fedcohort.study.final import JUDGED
 from fedcohort.study.layout import Laid, Table, lay_out, load, seed_of
 from fedcohort.study.plan import Plan
 
@@ -30,8 +31,7 @@ class Rebuilt:
     folder : of the run.
     plan, table : the study, and all of its rows.
     results : what results.json holds.
-    laid : sites and held-out rows of the first repeat of the first scenario: those that the saved
-        models were fitted on.
+    laid : sites and held-out rows of the first repeat of the first scenario: those of `saved`.
     """
 
     folder: Path
@@ -70,8 +70,9 @@ class Rebuilt:
         return chosen[0]
 
     def saved(self, arm: Arm) -> saved.Saved:
-        """Return the model that an arm left."""
-        return saved.read(self.folder / "models" / arm.name)
+        """Return the first repeat's model of an arm, which has not seen the rows held out."""
+        folder = self.folder / "models" / arm.name
+        return saved.read(folder / JUDGED if (folder / JUDGED).is_dir() else folder)
 
     def method(self, arm: Arm) -> Method:
         """Return the method of an arm."""

@@ -3,7 +3,8 @@
 CSV has text alone, SQLite no dates and no booleans, pandas no whole number beside a missing one:
 the same records look different in each. What the dictionary says a column is decides its form:
 
-    number, integer, time     float64; a text that is a number is one
+    number, integer, time     float64; a text that is a number is one, with a decimal comma where
+                              the column leaves no doubt of it (`decimals`)
     binary, event             float64 with 0 and 1; true and false are 1 and 0
     levels, text, identifier  text (`level_text`), without spaces at its ends
     date                      datetime64[us] without a zone, from dates or ISO text (2015-01-31)
@@ -26,6 +27,7 @@ import numpy as np
 import pandas as pd
 
 from fedcohort.arrays import Array
+from fedcohort.data.decimals import with_commas
 from fedcohort.data.dictionary import Dictionary
 from fedcohort.data.variable import Variable
 from fedcohort.data.words import level_text
@@ -143,7 +145,8 @@ def _any(column: pd.Series) -> pd.Series | Array:
     filled = [v for v in map(_spoken, _distinct(column)[1]) if v is not None]
     if not filled:
         return np.full(len(column), np.nan)
-    if all(_is_plain_number(v) for v in filled):
+    commas = with_commas(filled)
+    if all(v in commas or _is_plain_number(v) for v in filled):
         return _numbers(column, Variable("", "binary"))
     if all(_date(v) is not None for v in filled):
         return _dates(column, ())
@@ -182,10 +185,11 @@ def _numbers(column: pd.Series, variable: Variable) -> pd.Series | Array:
         return column
     truth = variable.type in ("binary", "event")
     codes, distinct = _distinct(column)
+    cells = [_spoken(value, variable.missing) for value in distinct]
+    commas = with_commas(cells)
     found: list[Any] = []
-    for value in distinct:
-        cell = _spoken(value, variable.missing)
-        number = None if cell is None else _number(cell, truth=truth)
+    for value, cell in zip(distinct, cells, strict=True):
+        number = None if cell is None else commas.get(cell, _number(cell, truth=truth))
         if cell is None or (number is not None and number in missing):
             found.append(np.nan)
         else:

@@ -1,11 +1,28 @@
-"""When a yes/no outcome can teach, and be shown: both classes are there, and of no few records.
+"""When an outcome that has kinds can teach, and be shown: of each kind are no few records.
 
-Nothing is revealed: the counts of all sites together are known when this is asked.
+A yes/no outcome has two classes, survival the event or not, and counts 0 and above. Coefficients of
+a covariate with the values 0 and 1 alone are the logarithms of how many records of each kind have
+either value, so these are no few either. Nothing is revealed: the counts of all sites together are
+known when this is asked.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from fedcohort.arrays import Array
+from fedcohort.privacy.disclosure.counts import few
 from fedcohort.protocol.errors import NothingToLearn
+
+#: What an outcome is told apart by, if by anything.
+Kind = Literal["number", "class", "count", "event"]
+#: The records of one kind, in words.
+WORDS = {"class": "of one class", "count": "with a count above 0, or of 0,",
+         "event": "with the event, or without it,"}  # fmt: skip
 
 
 def check_classes(rows: int, ones: int, least: int) -> None:
@@ -30,3 +47,70 @@ def check_classes(rows: int, ones: int, least: int) -> None:
             f"class {int(ones < rows - ones)} has fewer than {least} records at all sites together "
             f"(min_cell). Add sites or records; or lower min_cell, if all sites agree."
         )
+
+
+def check_kinds(rows: int, some: int, kind: Kind, least: int) -> None:
+    """Refuse a kind of few; that there are records of each, the program sees to.
+
+    Parameters
+    ----------
+    rows, some : records, and those of class 1, with the event, or with a count above 0.
+
+    Raises
+    ------
+    NothingToLearn : it is so.
+    """
+    if kind == "class":
+        if 0 < some < rows:
+            check_classes(rows, some, least)
+        return
+    parts = {"count": {"counts above 0": some}}.get(
+        kind, {"deaths": some, "censored records": rows - some}
+    )
+    for what, number in parts.items():
+        if 0 < number < least:
+            raise NothingToLearn(
+                f"there are fewer than {least} {what} at all sites together (min_cell). Add sites "
+                f"or records; or lower min_cell, if all sites agree."
+            )
+
+
+@dataclass(frozen=True)
+class Cells:
+    """Records by the value of each covariate and by kind of outcome.
+
+    Attributes
+    ----------
+    rows, some : records, and those above 0.
+    away, both : (p,) records that differ from the point in a covariate, and those of them above 0.
+    """
+
+    rows: int
+    some: int
+    away: Array
+    both: Array
+
+    def small(self, names: Sequence[str], level: Array, least: int) -> Array:
+        """Return which covariates (p,) have a value that few records of one kind have.
+
+        Columns "variable=level" of one variable leave their rest to its first level.
+
+        Parameters
+        ----------
+        level : (p,), which covariates have two values.
+        """
+        found = level & self._few(self.away, self.both, least)
+        variables = [name.partition("=")[0] if "=" in name else "" for name in names[: len(level)]]
+        for variable in dict.fromkeys(variables):
+            mine = np.array([v == variable for v in variables]) & level
+            if variable and mine.sum() > 1:
+                rest = np.asarray(self.rows - self.away[mine].sum())
+                some = np.asarray(self.some - self.both[mine].sum())
+                found |= mine & self._few(rest, some, least)
+        return found
+
+    def _few(self, rows: Array, some: Array, least: int) -> Array:
+        others, without = self.rows - rows, self.some - some
+        parts = (some, rows - some, without, others - without)
+        out: Array = np.any([few(part, least) for part in parts], axis=0)
+        return out

@@ -9,6 +9,7 @@ between the knots, and constant beyond the first and the last. Nothing of any ro
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
@@ -19,6 +20,7 @@ import numpy as np
 from fedcohort.arrays import Array
 from fedcohort.data.dictionary import Variable
 from fedcohort.data.encode import Encoded
+from fedcohort.protocol.errors import DataError
 
 #: Rows that are worked on at a time: so many fit into a processor's cache.
 PART = 8192
@@ -208,9 +210,29 @@ def plain_column(column: Column) -> dict[str, Any]:
 
 
 def column_from(plain: Mapping[str, Any]) -> Column:
-    """Rebuild a column from `plain_column`, by way of JSON."""
+    """Rebuild a column from `plain_column`, by way of JSON.
+
+    Raises
+    ------
+    DataError : one of its numbers is none, or is not finite, or its scale is not positive.
+    """
     given: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in plain.items()}
-    return LevelColumn(**given) if "levels" in given else NumberColumn(**given)
+    if "levels" in given:
+        return LevelColumn(**given)
+    column = NumberColumn(**given)
+    single = ("fill", "shift", "scale", "low", "high", "error")
+    numbers = [(key, getattr(column, key)) for key in single]
+    numbers += [(key, x) for key in ("knots", "shares") for x in getattr(column, key)]
+    for key, x in numbers:
+        if not _is_finite(x) and not (x is None and key in ("low", "high")):
+            raise DataError(f"column {column.name!r}: its {key} is {x!r:.40}, no finite number.")
+    if not column.scale > 0:
+        raise DataError(f"column {column.name!r}: its scale is {column.scale:g}, not positive.")
+    return column
+
+
+def _is_finite(x: Any) -> bool:
+    return type(x) in (int, float) and abs(x) <= sys.float_info.max
 
 
 def parts_of(

@@ -1,4 +1,4 @@
-"""CSV files as tables: UTF-8, commas, one header line, compressed or not.
+"""CSV files as tables: one header line, compressed or not, in any form that `csvform` knows.
 
 What the dictionary calls text, a level, an identifier or a date is read as text, so that leading
 zeros survive. Numbers are rounded to the nearest float: pandas' fast parser does so up to 15
@@ -7,8 +7,14 @@ digits, and its slower one takes over where a file shows more. Nothing is reveal
 
 from __future__ import annotations
 
+import bz2
+import csv
+import gzip
+import lzma
 import re
 import warnings
+import zipfile
+import zlib
 from collections.abc import Callable, Collection
 from contextlib import nullcontext
 from pathlib import Path
@@ -16,13 +22,18 @@ from typing import Any, cast
 
 import pandas as pd
 
+from fedcohort.data import csvform
 from fedcohort.data.canonical import EXACT, MISSING, is_text
+from fedcohort.data.csvform import WESTERN, Form
 from fedcohort.data.dictionary import Dictionary
 from fedcohort.data.words import by_site, in_folder, nearest
 from fedcohort.protocol.errors import DataError
 
 #: Rows that are looked at before the file is read.
 HEAD = 1000
+
+#: Bytes that a compressed file may always unpack to, and times its size that it may.
+UNPACKED, RATIO = 1 << 30, 100
 
 PANDAS_2 = pd.__version__.startswith("2.")
 
@@ -53,21 +64,40 @@ def read_csv(
     if path.suffix.lower() in (".xls", ".xlsx", ".ods"):
         raise DataError(f"{path} is a spreadsheet. Save it as CSV in UTF-8.")
     _check_first_bytes(path)
-    names = _parsed(path, lambda: _names(path))
-    head = _parsed(path, lambda: _read(path, nrows=HEAD, dtype=object, keep_default_na=False))
+    _check_unpacked(path)
+    form = _parsed(path, Form(), lambda: csvform.form_of(path))
+    try:
+        return _table(path, form, dictionary, texts)
+    except UnicodeDecodeError:
+        return _table(path, form.western, dictionary, texts)
+
+
+def _table(
+    path: Path, form: Form, dictionary: Dictionary | None, texts: Collection[str]
+) -> pd.DataFrame:
+    """Read one table that is written in a form.
+
+    Raises
+    ------
+    DataError : as `read_csv`. UnicodeDecodeError : it is no UTF-8.
+    """
+    names = _parsed(path, form, lambda: _names(path, form))
+    head = _parsed(
+        path, form, lambda: _read(path, form, nrows=HEAD, dtype=object, keep_default_na=False)
+    )
     if len(names) == 1 and any(mark in names[0] for mark in ";\t|"):
         raise DataError(
-            f"{path} has one column, whose name holds a semicolon, tab or bar. Save it with commas "
-            f"between the columns."
+            f"{path} has one column, whose name holds a semicolon, tab or bar, and its rows hold "
+            f"none. Save it with commas between the columns."
         )
     kinds: dict[Any, Any] = {}
     empty: dict[Any, Collection[str]] = {}
     for name, (key, cells) in zip(names, head.items(), strict=True):
-        kinds[key], empty[key] = _form(name, cells, dictionary, texts)
+        kinds[key], empty[key] = _kind(name, cells, dictionary, texts)
     options: dict[str, Any] = {"na_values": empty, "keep_default_na": False}
-    if _has_long_numbers(path):
+    if form.encoding.startswith("utf-16") or _has_long_numbers(path):
         options["float_precision"] = "round_trip"
-    frame = _parsed(path, lambda: _with_numbers(path, kinds, options))
+    frame = _parsed(path, form, lambda: _with_numbers(path, form, kinds, options))
     frame.columns = pd.Index(names, dtype=object)
     return frame
 
@@ -116,7 +146,46 @@ def _check_first_bytes(path: Path) -> None:
         raise DataError(f"{path} is a spreadsheet or a zip archive. Save it as CSV in UTF-8.")
 
 
-def _form(
+def _check_unpacked(path: Path) -> None:
+    """Check that a compressed file is no bomb: that it does not unpack to far more than its size.
+
+    Raises
+    ------
+    DataError : it does, or it is damaged.
+    """
+    unpack = UNPACK.get(path.suffix.lower())
+    most = max(UNPACKED, RATIO * path.stat().st_size)
+    if unpack is None:
+        return
+    try:
+        with unpack(path) as file:
+            size = 0
+            while size <= most and (part := file.read(1 << 20)):
+                size += len(part)
+    except (OSError, EOFError, lzma.LZMAError, zlib.error, zipfile.BadZipFile, LookupError,
+            RuntimeError, NotImplementedError) as error:  # fmt: skip
+        kind = type(error).__name__
+        raise DataError(f"{path} cannot be read ({kind}). Is the file whole?") from None
+    if size > most:
+        raise DataError(
+            f"{path} has {path.stat().st_size:,} bytes and unpacks to more than {most:,}. If it is "
+            f"what it should be, unpack it and give the file within."
+        )
+
+
+def _in_zip(path: Path) -> Any:
+    """Return the file in a zip archive."""
+    with zipfile.ZipFile(path) as archive:
+        return archive.open(archive.namelist()[0])
+
+
+#: How files are unpacked, by suffix.
+UNPACK: dict[str, Callable[[Path], Any]] = {
+    ".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open, ".zip": _in_zip,
+}  # fmt: skip
+
+
+def _kind(
     name: str, cells: pd.Series, dictionary: Dictionary | None, texts: Collection[str]
 ) -> tuple[type | None, Collection[str]]:
     """Return how to read a column: the cells' type, None to infer it, and its missing values."""
@@ -135,18 +204,20 @@ def _is_long(cell: str) -> bool:
     return _WHOLE.fullmatch(cell) is not None and abs(int(cell[:20])) >= EXACT
 
 
-def _with_numbers(path: Path, kinds: dict[Any, Any], options: dict[str, Any]) -> pd.DataFrame:
+def _with_numbers(
+    path: Path, form: Form, kinds: dict[Any, Any], options: dict[str, Any]
+) -> pd.DataFrame:
     """Read a file; where a column of numbers holds anything else, let its cells stand."""
     try:
-        return _read(path, dtype={k: v for k, v in kinds.items() if v is not None}, **options)
+        return _read(path, form, dtype={k: v for k, v in kinds.items() if v is not None}, **options)
     except (pd.errors.ParserError, pd.errors.EmptyDataError, UnicodeDecodeError):
         raise
     except ValueError:
         texts = {k: v for k, v in kinds.items() if v is object}
-        return _read(path, dtype=texts, **options)
+        return _read(path, form, dtype=texts, **options)
 
 
-def _read(path: Path, **options: Any) -> pd.DataFrame:
+def _read(path: Path, form: Form, **options: Any) -> pd.DataFrame:
     """Call pandas' reader; rows longer than the header are errors.
 
     Columns stay arrays of their own, as from pandas 3 on: packed together they are copied twice.
@@ -155,30 +226,35 @@ def _read(path: Path, **options: Any) -> pd.DataFrame:
     with warnings.catch_warnings(), apart:
         warnings.simplefilter("error", pd.errors.ParserWarning)
         warnings.simplefilter("ignore", pd.errors.DtypeWarning)
-        return cast("pd.DataFrame", pd.read_csv(path, index_col=False, **options))
+        return cast("pd.DataFrame", pd.read_csv(path, index_col=False, **form.options, **options))
 
 
-def _names(path: Path) -> list[str]:
+def _names(path: Path, form: Form) -> list[str]:
     """Return the header; a name that stands twice stays so, and one left empty gets a number."""
-    cells = _read(path, header=None, nrows=1, dtype=object, keep_default_na=False).iloc[0]
+    cells = _read(path, form, header=None, nrows=1, dtype=object, keep_default_na=False).iloc[0]
     return [str(c).strip() or f"Unnamed: {i}" for i, c in enumerate(cells)]
 
 
-def _parsed(path: Path, read: Callable[[], Any]) -> Any:
+def _parsed(path: Path, form: Form, read: Callable[[], Any]) -> Any:
     """Return what `read` reads.
 
     Raises
     ------
     DataError : the file is no CSV, on one line that quotes nothing of it.
+    UnicodeDecodeError : it is no UTF-8, and may be in another encoding.
     """
     try:
         return read()
     except pd.errors.EmptyDataError:
         raise DataError(f"{path} is empty. Its first line must name the columns.") from None
     except UnicodeDecodeError:
-        raise DataError(f"{path} is not UTF-8 text. Save it as CSV in UTF-8.") from None
+        if form.encoding == "utf-8":
+            raise
+        known = "UTF-8, UTF-16 nor Windows-1252" if form.encoding == WESTERN else "whole UTF-16"
+        wrong = "neither" if form.encoding == WESTERN else "no"
+        raise DataError(f"{path} is {wrong} {known} text. Save it as CSV in UTF-8.") from None
     except pd.errors.ParserWarning:
-        raise DataError(f"{path} has rows with more cells than its header names.") from None
+        raise DataError(_too_long(path, form)) from None
     except pd.errors.ParserError as error:
         line = re.search(r"line (\d+)", str(error))
         at = f", line {line.group(1)}," if line else ""
@@ -190,9 +266,23 @@ def _parsed(path: Path, read: Callable[[], Any]) -> Any:
         raise DataError(f"{path} cannot be read ({kind}). Is the file whole?") from None
 
 
+def _too_long(path: Path, form: Form) -> str:
+    """Say in which row there are more cells than the header names."""
+    try:
+        row = csvform.first_longer(path, form)
+    except (OSError, ValueError, csv.Error):
+        row = 0
+    at = f": row {row} is the first" if row else ""
+    commas = ", and quotes around numbers with decimal commas" * (form.separator == ",")
+    return (
+        f"{path} has rows with more cells than its header names{at}. Check separators and quotes"
+        f"{commas}."
+    )
+
+
 def _has_long_numbers(path: Path) -> bool:
     """Return whether some places of a file, or its suffix, suggest numbers beyond 15 digits."""
-    if path.suffix.lower() not in (".csv", ".txt"):
+    if path.suffix.lower() not in (".csv", ".txt", ".tsv"):
         return True
     size = path.stat().st_size
     with path.open("rb") as file:

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import Any, Self, get_args
 
@@ -44,6 +44,9 @@ from fedcohort.data.targets import entry_of, survival_of, target_of, weights_of
 from fedcohort.protocol.errors import DataError
 from fedcohort.protocol.views import view
 
+#: One value for the missing ones makes intervals too narrow; a larger share of them is told.
+MOST_FILLED = 0.2
+
 #: Kinds of outcome by the name in a design's text.
 _OUTCOMES: dict[str, type[Outcome]] = {cls.__name__: cls for cls in get_args(Outcome)}
 
@@ -67,6 +70,8 @@ class Design:
     dropped : column → why it gives no feature.
     offset : the column that stands last in x, as it is; "" without.
     weights : the column that says how much each row counts; "" without.
+    filled : column → share of all rows in which it had no value in the fit and was filled in, where
+        that was more than `MOST_FILLED`; in hundredths.
     strata, strata_levels : the column whose levels each have a baseline hazard, and those; ""
         without.
     """
@@ -84,6 +89,7 @@ class Design:
     weights: str = ""
     strata: str = ""
     strata_levels: tuple[str, ...] = ()
+    filled: Mapping[str, float] = field(default_factory=dict[str, float])
 
     @cached_property
     def features(self) -> tuple[str, ...]:
@@ -110,6 +116,20 @@ class Design:
                 c.write(np.array([c.fill]), at[:, j : j + 1])
             j += len(c.features)
         return at[0]
+
+    @cached_property
+    def pairs(self) -> tuple[tuple[float, float], ...]:
+        """The two values (p, 2) of features of levels and yes/no columns; NaN of others."""
+        found: list[tuple[float, float]] = []
+        for c in self.columns:
+            own = [(0.0, 1.0)] * len(c.features)
+            if isinstance(c, NumberColumn):
+                at = np.full((2, 1), np.nan)
+                if c.type == "binary":
+                    c.write(np.array([0.0, 1.0]), at)
+                own[0] = (float(at[0, 0]), float(at[1, 0]))
+            found += own
+        return (*found, *[(np.nan, np.nan)] * bool(self.offset))
 
     @cached_property
     def encoding(self) -> Encoding:
@@ -144,6 +164,7 @@ class Design:
             "weights": self.weights,
             "strata": self.strata,
             "strata_levels": self.strata_levels,
+            **({"filled": dict(self.filled)} if self.filled else {}),
         }
         return json.dumps(plain, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
 

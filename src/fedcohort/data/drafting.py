@@ -26,8 +26,10 @@ import pandas as pd
 from fedcohort.arrays import Array
 from fedcohort.data import hints
 from fedcohort.data.canonical import plain
+from fedcohort.data.decimals import looks_like_number
 from fedcohort.data.dictionary import Dictionary, Variable, sorted_levels
 from fedcohort.data.outcome import Binary, Category, Outcome, Survival
+from fedcohort.data.quality.cells import is_nearly_number
 from fedcohort.data.words import level_text
 from fedcohort.protocol.errors import DataError
 
@@ -54,6 +56,7 @@ _WORDS = {
 _MARKS = {"?", "-", "--", "."}
 #: 0, -1, and 7, 77, …, 9999 with either sign.
 _CODES = {0.0, -1.0, *(float(s + d * n) for s in ("", "-") for d in "789" for n in range(1, 5))}
+_ISO_DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}( 00:00:00)?")
 _OTHER_DATE = re.compile(r"[0-9]{1,2}[./-][0-9]{1,2}[./-][0-9]{2,4}")
 
 
@@ -114,8 +117,11 @@ def guesses(
             found.append(_category(name, cells))
             continue
         guess = _guess(name, cells, _distinct_share(name, tables))
+        if outcome is not None and name not in outcome.columns:
+            why = hints.late(name, outcome, names)
+            guess = guess.noting(f"{why}?", feature=False) if why else guess
         if isinstance(outcome, Survival):
-            guess = _about_survival(guess, outcome, names)
+            guess = _about_survival(guess, outcome)
         elif labelled and _decides(name, outcome.y, tables):
             guess = guess.noting("its value decides the outcome", feature=False)
         lacking = hints.lacking(name, columns)
@@ -283,10 +289,19 @@ def _text(name: str, filled: pd.Series, distinct: float) -> Guess:
     """Infer a variable from texts, some of which may be numbers."""
     counts = filled.astype(str).value_counts()
     texts = [str(t) for t in counts.index]
-    numeric = {t: float(v) for t in texts if (v := pd.to_numeric(t, errors="coerce")) == v}
+    read = {t: float(v) for t in texts if (v := pd.to_numeric(t, errors="coerce")) == v}
+    numeric = {t: v for t, v in read.items() if np.isfinite(v)}
     padded = any(re.fullmatch("0[0-9]+", t) for t in texts)
-    share = counts[list(numeric)].sum() / counts.sum() if numeric else 0.0
-    if len(numeric) > 2 and not padded and np.isfinite(list(numeric.values())).all():
+    nearly = [t for t in texts if t not in numeric and (t in read or is_nearly_number(t))]
+    share = counts[[*numeric, *nearly]].sum() / counts.sum() if numeric or nearly else 0.0
+    if nearly and len(numeric) <= 2 and not padded and share >= MOSTLY:
+        guess = Guess(Variable(name, "number", unit=hints.unit(name)))
+        commas = all(looks_like_number(t) for t in nearly)
+        return guess.noting(
+            "do its commas mark decimals or thousands? write decimals with a point" if commas
+            else "few cells hold a number; fedcohort data check names the rows of the others"
+        )  # fmt: skip
+    if len(numeric) > 2 and not padded:
         spoken = [t for t in texts if t not in numeric]
         known = all(t.lower() in _WORDS for t in spoken)
         if known or share >= MOSTLY:
@@ -297,7 +312,7 @@ def _text(name: str, filled: pd.Series, distinct: float) -> Guess:
                 "are these missing values?" if known
                 else "some cells hold no number; fedcohort data check names their rows"
             )  # fmt: skip
-    if all(_OTHER_DATE.fullmatch(t) for t in texts):
+    if all(_OTHER_DATE.fullmatch(t) or _ISO_DATE.fullmatch(t) for t in texts):
         guess = Guess(Variable(name, "text"))
         return guess.noting("dates? write them as 2015-01-31 and make this a date")
     single = len(counts) > 2 and float((counts == 1).mean()) > MOST_SINGLE
@@ -328,8 +343,8 @@ def _category(name: str, cells: pd.Series) -> Guess:
     )
 
 
-def _about_survival(guess: Guess, outcome: Survival, names: list[str]) -> Guess:
-    """Mark the outcome's columns, and leave out what is known too late."""
+def _about_survival(guess: Guess, outcome: Survival) -> Guess:
+    """Mark the outcome's columns."""
     name = guess.variable.name
     if name == outcome.time:
         unit = guess.variable.unit
@@ -337,9 +352,10 @@ def _about_survival(guess: Guess, outcome: Survival, names: list[str]) -> Guess:
         return Guess(Variable(name, "time", unit=unit, missing=guess.variable.missing), (note,))
     if name == outcome.event:
         note = "1 where the event was seen, 0 where not"
+        if guess.variable.coded or guess.variable.type == "text":
+            note = f"it holds text; recode it: {note}"
         return Guess(Variable(name, "event", missing=guess.variable.missing), (note,))
-    late = hints.too_late(name, outcome, names)
-    return guess.noting(f"{late}?", feature=False) if late else guess
+    return guess
 
 
 def _decides(name: str, y: str, tables: list[pd.DataFrame]) -> bool:

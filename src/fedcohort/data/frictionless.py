@@ -28,7 +28,7 @@ from fedcohort.data.words import known_name, level_text
 from fedcohort.protocol.errors import DataError
 
 _SCHEMA = "https://datapackage.org/profiles/2.0/tableschema.json"
-_CUSTOM = ("unit", "since", "view", "feature", "identifier", "range", "usual")
+_CUSTOM = ("unit", "since", "view", "feature", "identifier", "range", "usual", "per")
 
 #: Our type for each of Table Schema's, where no categories say otherwise.
 _TYPES: Mapping[str, str] = {

@@ -8,13 +8,13 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Mapping
 
-from fedcohort.data.outcome import Survival
-from fedcohort.data.words import near_name
+from fedcohort.data.outcome import Outcome, Survival
+from fedcohort.data.words import first_of, near_name
 
 _UNITS: Mapping[str, str] = {
     "years": "years", "year": "years", "yrs": "years", "age": "years", "months": "months",
-    "weeks": "weeks", "days": "days", "hours": "hours", "pct": "%", "percent": "%", "kg": "kg",
-    "cm": "cm", "mm": "mm", "mmhg": "mmHg", "mm hg": "mmHg",
+    "weeks": "weeks", "days": "days", "day": "days", "hours": "hours", "pct": "%", "percent": "%",
+    "kg": "kg", "cm": "cm", "mm": "mm", "mmhg": "mmHg", "mm hg": "mmHg",
     "bpm": "beats/min", "bmi": "kg/m²", "kg m2": "kg/m²",
     "g dl": "g/dL", "g l": "g/L", "mg dl": "mg/dL", "mg l": "mg/L", "ng ml": "ng/mL",
     "pg ml": "pg/mL", "ug l": "µg/L", "mmol l": "mmol/L", "umol l": "µmol/L", "u l": "U/L",
@@ -48,6 +48,11 @@ _LABEL = (
     "deceased", "status", "disease", "diagnosis",
 )  # fmt: skip
 _LATE = {"followup", "fu"} | _DEATH
+#: What a name begins with of which the value is known at the end of a stay, or after death.
+_AFTER = (
+    "charge", "cost", "totcst", "discharge", "length of stay", "autopsy",
+    "cause of death",
+)  # fmt: skip
 #: Sites that a comment names; more are counted.
 _SITES_NAMED = 3
 
@@ -136,6 +141,28 @@ def too_late(name: str, outcome: Survival, names: Collection[str]) -> str:
     return ""
 
 
+def late(name: str, outcome: Outcome, names: Collection[str]) -> str:
+    """Return why a column's name sounds like what is known with the outcome, or after; or nothing.
+
+    names : of all columns; see `too_late`.
+    """
+    if isinstance(outcome, Survival):
+        return too_late(name, outcome, names) or _after(name)
+    return _after(name)
+
+
+def _after(name: str) -> str:
+    parts = words(name)
+    whole = " ".join(parts)
+    if (
+        _DEATH & set(parts)
+        or parts[:1] == ["los"]
+        or any(whole.startswith(word) for word in _AFTER)
+    ):
+        return "is it known at the end of a stay, or of follow-up"
+    return ""
+
+
 def lacking(name: str, columns: Mapping[str, Collection[str]]) -> str:
     """Return which sites alone have a column, and what the others may call it; or nothing.
 
@@ -146,8 +173,7 @@ def lacking(name: str, columns: Mapping[str, Collection[str]]) -> str:
         return ""
     few = 2 * len(have) <= len(columns)
     places = have if few else [site for site in columns if site not in have]
-    more = len(places) - _SITES_NAMED
-    where = ", ".join(places[:_SITES_NAMED]) + (f" and {more} more" if more > 0 else "")
+    where = first_of(places, _SITES_NAMED)
     theirs = {other for site in columns if site not in have for other in columns[site]}
     near = near_name(name, sorted(theirs.difference(*(columns[site] for site in have))))
     if few:

@@ -8,7 +8,11 @@ and refuses, before it asks for more, where
     rare    fewer than `min_cell` records, but some, differ from a public point (the fill of a
             covariate; 0 of an outcome or offset, 1 of a weight); or from their site's median, in
             a covariate of which (Σ d²)²/Σ d⁴ about the public point does not show more records;
-            or in one covariate from another; or, of two with the values 0 and 1, do not
+            or in one covariate, or the outcome, from another; or, of two with the values 0 and 1,
+            do not
+    kinds   fewer, but some, are of a class, have the event or have it not, or count above 0; or, if
+            all covariates are 0 or 1 (not of Cox's model, whose coefficients are not those counts),
+            are so with one value of one of them
     lone    of the d² about the sites' medians nearly all is one record's:
             (Σ d²)² < `LONE` · Σ d⁴, which one of `LONE`^-½ or more of Σ d² brings about        (1)
     given   others give it in all but one record: eq. (1) of its residuals on them, at each site
@@ -16,11 +20,12 @@ and refuses, before it asks for more, where
             or w times e^offset, and e^-offset, where a link makes it count so; over all records,
             over those that have a 0/1 covariate, and over those that do not                    (2)
 
-("Survey Sampling", Wiley 1965, for the last). `data.differences` looks at more of the last but one,
-once the cross-products are known. Not looked at: records that alone count at the
-coefficients of a later round.
+("Survey Sampling", Wiley 1965, for the last). The outcome is a column like the covariates: of one
+that is it in all but one record, score and information at the model without covariates tell that
+record, Σ (z_j − y) x. `data.differences` looks at more of the last but one, once the cross-products
+are known. Not looked at: records that alone count at the coefficients of a later round.
 
-Revealed: `Isolation`, once, as a sum over all sites.
+`data.exact` asks for it. Revealed: `Isolation`, once, as a sum over all sites.
 """
 
 from __future__ import annotations
@@ -31,13 +36,12 @@ from typing import NamedTuple
 import numpy as np
 
 from fedcohort.arrays import Array
+from fedcohort.data.classes import WORDS, Cells, Kind, check_kinds
 from fedcohort.data.tables import LabelledTable, SurvivalTable
 from fedcohort.numerics.residuals import own_powers
 from fedcohort.privacy.disclosure.records import effective, lone, over_few
 from fedcohort.protocol.errors import NothingToLearn
-from fedcohort.protocol.federation import Federation
 from fedcohort.protocol.message import message
-from fedcohort.protocol.method import Task
 from fedcohort.protocol.step import Site, summed
 
 #: Deviations, exponents and weights are cut to these, so that an exact sum (`secure.ring`) can hold
@@ -47,6 +51,8 @@ FARTHEST, STEEPEST, HEAVIEST = 1e16, 75.0, 1e33
 #: whose own are not well above it could hide a record, and are refused.
 ROUNDED = 2.0**-119
 _CLEAR = 2.0**10 * ROUNDED
+#: So many columns a caution names.
+NAMED = 5
 #: Links by which e^offset is what a record counts; and those by which it is that or its inverse.
 GROWS, TURNS = ("log",), ("logit", "probit", "cloglog")
 
@@ -57,10 +63,11 @@ class Isolation:
 
     ``rows`` (); records that differ from the public point, ``away`` (q,), and from their site's
     median, ``odd`` (q,); Σ d² and Σ d⁴ about the point, and about the median, ``squares`` and
-    ``fourth`` (2, q); in which two covariates ``differ`` (p, p); Σ r² and Σ r⁴
-    of each column's residuals on the others at its site, ``rest`` (2, p or p + 1); Σ ω and Σ ω² of
-    eq. (2), ``hold`` (m, 2, p + 1), over all records and, for each covariate, times the d² about
-    the point, at most 1.
+    ``fourth`` (2, q); in which two covariates ``differ`` (p, p), or one and the outcome,
+    ``unlike`` (p,); of an outcome that has kinds, how many above 0 are away in each covariate,
+    ``cells`` (p,); Σ r² and Σ r⁴ of the residuals of covariates and outcome on the others of them
+    at their site, ``rest`` (2, p + 1); Σ ω and Σ ω² of eq. (2), ``hold`` (m, 2, p + 1), over all
+    records and, for each covariate, times the d² about the point, at most 1.
     """
 
     rows: Array
@@ -69,6 +76,8 @@ class Isolation:
     squares: Array
     fourth: Array
     differ: Array
+    unlike: Array
+    cells: Array
     rest: Array
     hold: Array
 
@@ -94,25 +103,26 @@ def isolation(
     origin: Array,
     link: str,
     offset: bool,
-    explained: bool,
+    kinds: bool,
 ) -> Isolation:
     """Count the records that differ in each column, and sum how far.
 
     From the public point `origin` (q,), where the last column of x may be an offset, and the last
-    of all are weights. Where it is `explained`, the outcome, less the offset, has residuals too.
+    of all are weights. The outcome, of survival the event, may have `kinds`: 0, and above.
     """
     table = site.data
     n = len(table.x)
     weight = np.ones(n) if table.weight is None else table.weight
     shift = table.x[:, -1:] if offset else np.zeros((n, 0))
-    outcome = table.y[:, None] if isinstance(table, LabelledTable) else np.zeros((n, 0))
+    outcome = np.asarray(table.y if isinstance(table, LabelledTable) else table.event, float)
     covariates = table.x[:, : table.x.shape[1] - offset]
+    p = covariates.shape[1]
+    steep = np.clip(shift[:, :1].sum(axis=1), -STEEPEST, STEEPEST)
     columns = np.column_stack([covariates, outcome, shift, weight]).astype(float, copy=False)
+    left = outcome - steep if link == "identity" else outcome
     half = n // 2
     median = np.partition(columns, half, axis=0)[half] if n else origin
     apart = [np.clip(columns - point, -FARTHEST, FARTHEST) ** 2 for point in (origin, median)]
-    steep = np.clip(shift[:, :1].sum(axis=1), -STEEPEST, STEEPEST)
-    p = covariates.shape[1]
     held = np.column_stack([np.ones(n), np.minimum(apart[0][:, :p], 1.0)])
     trusted = np.minimum(weight, HEAVIEST)
     count = [
@@ -126,51 +136,16 @@ def isolation(
         squares=np.array([d.sum(axis=0) for d in apart]),
         fourth=np.array([(d * d).sum(axis=0) for d in apart]),
         differ=disagreements(covariates),
-        rest=own_powers(np.column_stack([covariates, (outcome - steep[:, None])[:, :explained]])),
+        unlike=(covariates != outcome[:, None]).sum(axis=0),
+        cells=((columns[:, :p] != origin[:p]) & ((outcome > 0) & kinds)[:, None]).sum(axis=0),
+        rest=own_powers(np.column_stack([covariates, left])),
         hold=np.array([[c @ held, c**2 @ held**2] for c in count]),
     )
 
 
-def check_columns_apart(
-    fed: Federation, task: Task, link: str, *, outcome: bool = True, counted: bool = False
-) -> tuple[Federation, Columns]:
-    """Ask for `Isolation` and refuse what singles out records.
-
-    Nothing is asked of one site alone; nothing is refused where `min_cell` is 1.
-
-    Parameters
-    ----------
-    link : by which an offset acts; "" without.
-    outcome : whether the sites' tables have an outcome of numbers.
-    counted : as of `check_isolation`.
-
-    Returns
-    -------
-    fed : the sites that answered.
-    columns : what is known of the covariates; without any where nothing is asked.
-
-    Raises
-    ------
-    NothingToLearn : some column does; it is named.
-    """
-    p = len(task.features) - task.offset
-    if len(fed.sites) < 2:
-        return fed, Columns(np.zeros(0), np.zeros(0), np.zeros((2, 0)))
-    point = np.zeros(p) if task.origin is None else np.asarray(task.origin, float)[:p]
-    origin = np.r_[point, np.zeros(outcome + task.offset), 1.0]
-    explained = outcome and not counted
-    told = fed.sum(isolation, origin=origin, link=link, offset=task.offset, explained=explained)
-    if task.min_cell > 1:
-        check_isolation(told, task.features, p, task.min_cell, counted)
-    q = p + explained
-    spread = told.squares[1, :q]
-    own = Columns(effective(spread, told.fourth[1, :q]), spread, told.rest)
-    return fed.only(fed.answered), own
-
-
 def check_isolation(
-    told: Isolation, names: Sequence[str], covariates: int, least: int, counted: bool = False
-) -> None:
+    told: Isolation, names: Sequence[str], covariates: int, least: int, kind: Kind
+) -> str:
     """Refuse columns that single out fewer than `least` records, by the header's list.
 
     Parameters
@@ -178,29 +153,32 @@ def check_isolation(
     names : of the covariates and, if there is one, the offset.
     covariates : how many of them are covariates.
     least : `min_cell`.
-    counted : whether the program itself counts the outcome's rarer kind, and refuses it.
+
+    Returns
+    -------
+    caution : what sums, though not coefficients, tell of few; "" if nothing.
 
     Raises
     ------
     NothingToLearn : some do; the first is named.
     """
     if told.rows < least:
-        return  # the program says so
+        return ""  # the program says so
     agree = "or lower min_cell, if all sites agree."
     weighty = heavy(told, covariates, least)
     if weighty[:, 0].any():
         raise NothingToLearn(_too_heavy("", least, agree))
-    called = [*map(repr, names), "the column of weights"]
-    if len(told.away) > len(called):
-        called.insert(covariates, "the outcome")
+    called = [*map(repr, names[:covariates]), "the outcome", *map(repr, names[covariates:])]
+    called.append("the column of weights")
     for j in np.flatnonzero((told.odd > 0) & (told.squares[1] ** 2 < _CLEAR)):
         raise NothingToLearn(_too_small(called[j]))
     if (told.hold[:, 0, 0] ** 2 < _CLEAR).any():
         raise NothingToLearn(_too_small("the column of weights, or an offset,"))
     few = rare(told, covariates, least)
     alone = lone(told.squares[1], told.fourth[1]) & ~few
-    if counted:
+    if kind != "number":
         few[covariates] = False
+        check_kinds(int(told.rows), int(told.away[covariates]), kind, least)
     for j in np.flatnonzero(few):
         raise NothingToLearn(
             f"{called[j]} has the same value in all but a few records (fewer than min_cell, "
@@ -210,8 +188,8 @@ def check_isolation(
     for j, i in np.argwhere(alike(told, covariates, least)):
         raise NothingToLearn(
             f"{called[j]} and {called[i]} agree in all but a few records, or in a few (fewer than "
-            f"min_cell, {least}) at all sites together, so that sums are over those few. Leave one "
-            f"of them out, {agree}"
+            f"min_cell, {least}) at all sites together, so that sums are over those few. Leave "
+            f"{called[j] if i == covariates else 'one of them'} out, {agree}"
         )
     for j in np.flatnonzero(alone):
         raise NothingToLearn(too_far(called[j], "at all sites together"))
@@ -220,6 +198,28 @@ def check_isolation(
         raise NothingToLearn(nearly_given(blame, "at all sites together", least))
     for j in np.flatnonzero(weighty[:, 1:].any(axis=0)):
         raise NothingToLearn(_too_heavy(f" that have {called[j]}, or have not", least, agree))
+    return "" if kind == "number" else _cells(told, names, covariates, least, kind)
+
+
+def _cells(told: Isolation, names: Sequence[str], covariates: int, least: int, kind: Kind) -> str:
+    """Refuse, or return a caution of, levels of which few records are of one kind of outcome."""
+    level = levels(told, covariates)
+    known = Cells(int(told.rows), int(told.away[covariates]), told.away[:covariates], told.cells)
+    small = [n for n, s in zip(names, known.small(names, level, least), strict=False) if s]
+    if not small:
+        return ""
+    named, more = ", ".join(map(repr, small[:NAMED])), len(small) - NAMED
+    said = (
+        f"fewer than {least} records (min_cell) {WORDS[kind]} have one value of {named}"
+        f"{f' and {more} other columns' * (more > 0)}"
+    )
+    if kind != "event" and level.all() and len(names) == covariates:
+        raise NothingToLearn(
+            f"{said}, at all sites together, and as all covariates are levels, coefficients tell "
+            f"how many. Join levels (pool_levels), leave it out, or lower min_cell, if all sites "
+            f"agree."
+        )
+    return f"{said}; sums tell the coordinator how many, and readers of coefficients about how many"
 
 
 def _too_small(column: str) -> str:
@@ -265,7 +265,7 @@ def heavy(told: Isolation, covariates: int, least: int) -> Array:
     """Return which ways to count (m, p + 1) are over few, by eq. (2): of all, and of covariates."""
     total, squares = told.hold[:, 0], told.hold[:, 1]
     few = over_few(total, squares + ROUNDED, least) & (total > 0)
-    level = (told.squares[0] == told.fourth[0])[:covariates] & (told.away[:covariates] > 0)
+    level = levels(told, covariates)
     rest, others = total[:, :1] - total[:, 1:], squares[:, :1] - squares[:, 1:]
     few[:, 1:] |= over_few(rest, others + ROUNDED, least) & (rest > 0)
     few[:, 1:] &= level
@@ -282,11 +282,21 @@ def rare(told: Isolation, covariates: int, least: int) -> Array:
 
 
 def alike(told: Isolation, covariates: int, least: int) -> Array:
-    """Return which two covariates (p, p) differ, or where they are 0 or 1 agree, in few records."""
-    level = (told.squares[0] == told.fourth[0])[:covariates] & (told.away[:covariates] > 0)
-    agree = np.where(np.outer(level, level), told.rows - told.differ, 0)
-    few = (told.differ > 0) & (told.differ < least)
+    """Return which two columns differ, or where they are 0 or 1 agree, in few records.
+
+    (p, p + 1), of covariates, and of covariates and outcome, above the diagonal.
+    """
+    level = levels(told, covariates + 1)
+    differ = np.column_stack([told.differ, told.unlike])
+    agree = np.where(np.outer(level[:-1], level), told.rows - differ, 0)
+    few = (differ > 0) & (differ < least)
     return np.triu(few | ((agree > 0) & (agree < least)), 1)
+
+
+def levels(told: Isolation, columns: int) -> Array:
+    """Return which of the first columns (p,) have two values, of which one is the public point."""
+    two: Array = (told.squares[0] == told.fourth[0]) & (told.away > 0)
+    return two[:columns]
 
 
 def disagreements(columns: Array) -> Array:

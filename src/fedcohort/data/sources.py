@@ -35,6 +35,10 @@ from fedcohort.protocol.errors import DataError
 __all__ = ["SAMPLES", "Source", "load", "read_csv"]
 
 
+#: How the name of a table's file may end.
+TABLES = (
+    ".csv", ".tsv", ".txt", ".csv.gz", ".tsv.gz", ".parquet", ".pq", ".xls", ".xlsx", ".ods",
+)  # fmt: skip
 #: What a study calls tables that Python gives it: one, or one a site.
 MEMORY, MEMORY_BY_SITE = "memory", "memory:{site}"
 
@@ -116,6 +120,30 @@ def files_of(source: str, base: Path) -> list[Path]:
     before, site, after = (base / source).as_posix().partition("{site}")
     folder = Path(before) if before.endswith("/") else Path(before).parent
     return list(_matching(before, after, folder)) if site else [base / source]
+
+
+def name_of(source: str, base: Path, site: str) -> str:
+    """Return the file of one site, as a source with {site} names it."""
+    name = source.replace("{site}", site)
+    if "*" not in source:
+        return name
+    before, _, after = (base / source).as_posix().partition("{site}")
+    folder = Path(before) if before.endswith("/") else Path(before).parent
+    found = (path for path, s in _matching(before, after, folder).items() if s == site)
+    path = next(found, None)
+    if path is None:
+        return name
+    return (path if Path(source).is_absolute() else path.relative_to(base)).as_posix()
+
+
+def beside(source: str, base: Path) -> list[str]:
+    """Return the names of tables that lie beside those of a path with {site}, and are not read."""
+    if is_url(source) or "{site}" not in source:
+        return []
+    read = files_of(source, base)
+    folders = {path.parent for path in read}
+    others = (p for folder in sorted(folders) for p in sorted(folder.iterdir()) if p not in read)
+    return [p.name for p in others if p.is_file() and p.name.lower().endswith(TABLES)]
 
 
 def _formed(found: Source, dictionary: Dictionary | None) -> Source:

@@ -52,6 +52,8 @@ class Variable:
     view : name of the group of columns (modality) it belongs to.
     feature : whether a model may use it; false for what is known only after the start, say.
     identifier : whether it names a person or a site; identifiers never enter a model.
+    per : of a number: effects are shown for so many of its units, such as 10 years; 0 where the
+        report chooses.
     """
 
     name: str
@@ -66,6 +68,7 @@ class Variable:
     feature: bool = True
     identifier: bool = False
     usual: tuple[float | None, float | None] = (None, None)
+    per: float = 0.0
 
     @property
     def coded(self) -> bool:
@@ -96,6 +99,8 @@ class Variable:
         for key in ("range", "usual"):
             if key in out:
                 out[key] = [_plain(v) for v in out[key]]
+        if "per" in out:
+            out["per"] = _plain(out["per"])
         return out
 
     @classmethod
@@ -126,6 +131,10 @@ class Variable:
             given[key] = _codes(given.get(key, []), key, at)
         for key in ("range", "usual"):
             given[key] = _range(given[key], at, key) if key in given else (None, None)
+        if "per" in given:
+            given["per"] = per = _end(given["per"]) or 0.0
+            if not 0 < per < math.inf:
+                raise DataError(f"{at}: 'per' is a number above 0, such as 10.")
         for key in _FLAGS:
             if not isinstance(given.get(key, False), bool):
                 raise DataError(f"{at}: {key!r} is true or false.")
@@ -163,6 +172,11 @@ class Variable:
             raise DataError(
                 f"{at} has a range but is of type {kind!r}; a range is for {', '.join(RANGED)} and "
                 f"for a date with 'since'."
+            )
+        if self.per and not (kind in ("number", "integer") or (kind == "date" and self.since)):
+            raise DataError(
+                f"{at} has 'per' but is of type {kind!r}; it is for numbers, and dates with "
+                f"'since'."
             )
         if self.since and kind != "date":
             raise DataError(f"{at} has 'since' but is of type {kind!r}; it is for dates.")

@@ -29,9 +29,11 @@ def near_name(name: str, known: Iterable[str]) -> str | None:
 
     A name with a separator or a quote in it is none: it is a line that was not divided.
     """
-    names = [str(k) for k in known]
-    whole = [k for k in names if not _DIVIDED.search(k)]
-    return next(iter(difflib.get_close_matches(str(name), whole, n=1)), None)
+    whole = [k for k in map(str, known) if not _DIVIDED.search(k)]
+    if near := difflib.get_close_matches(str(name), whole, n=1):
+        return near[0]
+    small = {k.casefold(): k for k in reversed(whole)}
+    return next(map(small.get, difflib.get_close_matches(str(name).casefold(), small, n=1)), None)
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
@@ -55,6 +57,12 @@ def rows(bad: Array) -> str:
     if len(where) == 1:
         return f"row {named}"
     return f"rows {named}" + (f", … ({len(where)} rows)" if len(where) > ROWS_NAMED else "")
+
+
+def first_of(names: Sequence[str], most: int = ROWS_NAMED) -> str:
+    """Return the first `most` names, and how many more there are."""
+    more = len(names) - most
+    return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")
 
 
 def level_text(value: Any) -> str:

@@ -6,7 +6,8 @@ S_m(t) = Σ_{j∈R(t)} f_j^m e^{b f_j},
 
     U(b) = Σ_deaths f − Σ_t d_t S_1/S_0,     I(b) = Σ_t d_t [S_2/S_0 − (S_1/S_0)²]          (1)
 
-Groups: the mean of predicted survival at a horizon, beside Kaplan–Meier, in each quantile group.
+Groups: the mean of predicted survival at a horizon, beside Kaplan–Meier, in each quantile group,
+with its interval on the scale of log(−log S).
 Neighbours are joined until a group's deaths by then and survivors are each none, or enough. Where
 fewer than m are not told, observed survival is the life table's in cells of m deaths or more
 (`kaplan_meier`, eq. 5), from whose value no smaller count follows.
@@ -26,17 +27,18 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import chdtrc
+from scipy.special import chdtrc, ndtri
 
 from fedcohort.arrays import Array
 from fedcohort.metrics.censoring import Leavers, at_risk, product_limit
-from fedcohort.metrics.kaplan_meier import life_table
+from fedcohort.metrics.kaplan_meier import life_table_risk
 from fedcohort.numerics.survival import count_at, dies_on_grid, risk_set_sums, slots
 from fedcohort.privacy.disclosure.steps import joined, merged, step_sums
 from fedcohort.protocol.message import message
 
 #: How often Newton's method may step, and the information below which no slope is found.
 NEWTON_STEPS, FLAT = 50, 1e-12
+_Z = float(ndtri(0.975))
 
 # slope ------------------------------------------------------------------------------------
 
@@ -138,11 +140,16 @@ class GroupSums:
 
 
 class Groups(NamedTuple):
-    """Predicted and observed survival at a horizon, and the records ``n``: (g,), worst first."""
+    """Predicted and observed survival at a horizon, and the records ``n``: (g,), worst first.
+
+    ``low`` and ``high`` are the 95 % interval of what was observed, nan where it is 0 or 1.
+    """
 
     predicted: Array
     observed: Array
     n: Array
+    low: Array
+    high: Array
 
 
 def group_sums(predicted: Array, time: Array, event: Array, edges: Array, grid: Array) -> GroupSums:
@@ -172,26 +179,41 @@ def groups_of(sums: GroupSums, at_least: int = 1) -> Groups:
     ----------
     at_least : with more than 1, by the life table; `sums` are joined `with_enough`.
     """
-    counts = Leavers(sums.deaths, sums.censored)
-    risk = at_risk(counts)
-    filled = risk[:, 0] > 0
-    alive = product_limit(sums.deaths, risk)[:, -2]
-    followed = (risk[:, -2] > 0) | (alive == 0)
-    n = risk[:, 0]
-    if at_least > 1:
-        rows = zip(sums.deaths[:, :-1], sums.censored[:, :-1], n, strict=True)
-        alive = np.array([_observed(*row, at_least) for row in rows])
+    n = sums.deaths.sum(axis=1) + sums.censored.sum(axis=1)
+    filled = n > 0
     mean = np.divide(sums.predicted, n, out=np.zeros(len(n)), where=filled)
-    return Groups(mean[filled], np.where(followed, alive, np.nan)[filled], n[filled])
+    rows = zip(sums.deaths[filled], sums.censored[filled], strict=True)
+    found = [survival_at_end(d, c, at_least) for d, c in rows]
+    alive, variance = np.array(found).reshape(-1, 2).T
+    with np.errstate(divide="ignore", invalid="ignore"):  # of no interval at 0 and 1
+        scale = np.exp(_Z * np.sqrt(variance) / (-np.log(alive) * alive))
+    inside = (alive > 0) & (alive < 1)
+    low, high = (np.where(inside, alive**s, np.nan) for s in (scale, 1.0 / scale))
+    return Groups(mean[filled], alive, n[filled], low, high)
 
 
-def _observed(deaths: Array, censored: Array, n: float, at_least: int) -> float:
-    """Return survival at the end of a grid (T,) from cells of `at_least` deaths or more."""
-    ends = merged(deaths, at_least)
-    if not len(ends):
-        return 1.0
-    died, lost = (np.diff(np.cumsum(c)[ends], prepend=0) for c in (deaths, censored))
-    return float(life_table(ends, died, lost, n, at_least).survival[-1])
+def survival_at_end(deaths: Array, censored: Array, at_least: int = 1) -> tuple[float, float]:
+    """Return survival at the end of a grid (T,), and Greenwood's variance.
+
+    nan where the follow-up ends before.
+
+    Parameters
+    ----------
+    deaths, censored : (T+1,), the last cell beyond the grid.
+    at_least : with more than 1, by the life table in cells of so many deaths.
+    """
+    n = float(deaths.sum() + censored.sum())
+    risk = at_risk(Leavers(deaths, censored))[:-1]
+    died = deaths[:-1]
+    gone = not risk[-1] and (product_limit(died, risk)[-1] > 0)
+    if at_least > 1:
+        ends = merged(died, at_least)
+        died, lost = (np.diff(np.cumsum(c[:-1])[ends], prepend=0) for c in (deaths, censored))
+        risk = life_table_risk(died, lost, n, at_least)
+    alive = float(product_limit(died, risk)[-1]) if len(died) else 1.0
+    left = risk * (risk - died)
+    terms = np.divide(died, left, out=np.zeros(len(died)), where=left > 0)
+    return (math.nan, math.nan) if gone else (alive, alive**2 * float(terms.sum()))
 
 
 def with_enough(sums: GroupSums, at_least: int) -> GroupSums:
@@ -200,11 +222,16 @@ def with_enough(sums: GroupSums, at_least: int) -> GroupSums:
     In each, those who died by the horizon, those alive at it, all and all but the dead are 0, or
     `at_least` or more; no group is left where all records are too few.
     """
+    ends = enough_ends(sums, at_least)
+    return GroupSums(*(step_sums(s, ends) for s in (sums.predicted, sums.deaths, sums.censored)))
+
+
+def enough_ends(sums: GroupSums, at_least: int) -> Array:
+    """Return the last groups (s,) of those that `with_enough` joins."""
     risk = at_risk(Leavers(sums.deaths, sums.censored))
     died = sums.deaths[:, :-1].sum(axis=1)
     alive = risk[:, -2] - sums.deaths[:, -2]
-    ends = joined(np.stack([died, alive, risk[:, 0], risk[:, 0] - died], axis=1), at_least)
-    return GroupSums(*(step_sums(s, ends) for s in (sums.predicted, sums.deaths, sums.censored)))
+    return joined(np.stack([died, alive, risk[:, 0], risk[:, 0] - died], axis=1), at_least)
 
 
 def calibration_groups(

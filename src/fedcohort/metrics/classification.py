@@ -27,13 +27,14 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import expit, logit
+from scipy.special import expit, logit, ndtri
 
 from fedcohort.arrays import Array
 from fedcohort.privacy.disclosure.steps import joined, step_sums
 
 #: What is the same as certain.
 EDGE = float(np.finfo(np.float64).eps)
+_Z = float(ndtri(0.975))
 #: Newton's steps for the slope, and how short the last one is.
 STEPS, LAST_STEP = 60, 1e-8
 
@@ -125,11 +126,26 @@ def _slopes(y: Array, f: Array, w: Array) -> Array:
 
 
 class Groups(NamedTuple):
-    """Mean prediction, share of class 1, and records ``n``: (g,), lowest prediction first."""
+    """Mean prediction, share of class 1, and records ``n``: (g,), lowest prediction first.
+
+    ``low`` and ``high`` are Wilson's 95 % interval of the share.
+    """
 
     predicted: Array
     observed: Array
     n: Array
+    low: Array
+    high: Array
+
+    @classmethod
+    def of(cls, predicted: Array, ones: Array, others: Array) -> Groups:
+        """Return the groups of sums of predictions and of counts of either class, (g,) each."""
+        n = ones + others
+        share = ones / n
+        z2 = _Z**2 / n
+        middle = (share + z2 / 2) / (1 + z2)
+        half = np.sqrt(z2 * share * (1 - share) + z2**2 / 4) / (1 + z2)
+        return cls(predicted / n, share, n.astype(np.int64), middle - half, middle + half)
 
 
 def calibration_groups(y: Array, p: Array, groups: int = 10, least: int = 1) -> Groups:
@@ -143,9 +159,7 @@ def calibration_groups(y: Array, p: Array, groups: int = 10, least: int = 1) -> 
     of_each = (p, y, 1.0 - y)
     sums = np.array([np.bincount(group, v, minlength=len(edges) + 1) for v in of_each]).T
     ends = joined(sums[:, 1:], least)
-    predicted, ones, others = step_sums(sums, ends).T
-    n = ones + others
-    return Groups(predicted / n, ones / n, n.astype(np.int64))
+    return Groups.of(*step_sums(sums, ends).T)
 
 
 #: By the name that a study file uses.

@@ -206,9 +206,8 @@ def federated_label_groups(
     cells = np.stack([counts.ones, counts.others], axis=1)
     ends = joined(cells, at_least)
     ones, others = step_sums(cells, ends).T
-    n = ones + others
     predicted = step_sums(counts.predicted[:, None], ends)[:, 0]
-    return classification.Groups(predicted / n, ones / n, n.astype(np.int64))
+    return classification.Groups.of(predicted, ones, others)
 
 
 def federated_regression(fed: Federation) -> dict[str, float]:

@@ -10,6 +10,15 @@ and variance s², on n − 1 degrees of freedom,
 
 so that the interval leaves out 0 exactly where p < 1 − level.
 
+Of few repeats (1) says little, as their spread is hardly known. Where both arms' metrics are known
+for the same draws b of the patients, their difference is judged by it (Efron & Tibshirani, An
+Introduction to the Bootstrap, 1993, ch. 8 and 13): with d_b the mean over repeats of the difference
+in draw b of B,
+
+    interval: percentiles of d_b,    p = 2 (1 + min(#{d_b ≤ 0}, #{d_b ≥ 0})) / (B + 1)       (2)
+
+The fits stay as they are: (2) is of other patients, not of other training rows.
+
 Results that are nan (a metric that a repeat could not give) are left out, and n says how many
 stayed. What n cannot support is nan: no spread comes from one value, and no interval or p-value of
 a comparison from fewer than `FEWEST` repeats.
@@ -94,6 +103,40 @@ def paired(a: ArrayLike, b: ArrayLike, test_train_ratio: float, level: float = 0
     error = math.sqrt(1.0 / n + test_train_ratio) * sd
     half = float(stdtrit(n - 1, (1.0 + level) / 2.0)) * error
     return Comparison(mean, mean - half, mean + half, _p_value(mean, error, n - 1), n)
+
+
+def paired_draws(a: ArrayLike, b: ArrayLike, difference: float, level: float = 0.95) -> Comparison:
+    """Compare two arms by the same draws of the patients, eq. (2).
+
+    Parameters
+    ----------
+    a, b : (n, B), the metric of either arm in each of n repeats and B draws; nan where a draw has
+        none.
+    difference : the metric's mean difference over the repeats, as the patients are.
+    level : coverage.
+    """
+    gap = np.asarray(a, float) - np.asarray(b, float)
+    d = _finite(gap.mean(axis=0))
+    low, high = percentile_interval(d, level)
+    if not len(d):
+        return Comparison(difference, low, high, math.nan, len(gap))
+    fewer = 1 + min(int((d <= 0).sum()), int((d >= 0).sum()))
+    return Comparison(difference, low, high, min(1.0, 2.0 * fewer / (len(d) + 1)), len(gap))
+
+
+def drawn_share(
+    low: ArrayLike, mid: ArrayLike, top: ArrayLike, sign: int = 1, level: float = 0.95
+) -> Interval:
+    """Return the interval of (mid − low)/(top − low) over draws of the patients, (n, B) each.
+
+    nan unless the gap, sign·(top − low), is above 0 in so many draws that its interval is.
+    """
+    under, part, whole = (sign * np.asarray(x, float).mean(axis=0) for x in (low, mid, top))
+    gap = whole - under
+    if not percentile_interval(gap, level).low > 0:
+        return Interval(math.nan, math.nan)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return percentile_interval(np.where(gap > 0, (part - under) / gap, np.nan), level)
 
 
 def _finite(values: ArrayLike) -> Array:

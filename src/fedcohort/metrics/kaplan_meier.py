@@ -12,19 +12,11 @@ records at risk in cell k of a grid, and z the normal quantile of the level,
 On the grid of all distinct times this is the estimate of the ungridded records. Groups stand in
 the rows of the counts (g, T+1), so that the counts of many curves are one sum over sites.
 
-A curve that leaves a site's network must not follow single patients, and its values at double
-precision give back the counts that they are of. So `shown_curve` is a life table (Cutler & Ederer,
-J. Chronic Dis. 8, 1958) in cells that hold no event or m, the `at_least`, or more; those too few
-for a cell of their own join the last. With c_k censored in cell k, told late: fewer than m wait
-for those of the cells after them (`steps.late`), d_k deaths and n_k = n − Σ_{l<k} (d_l + c_l),
+A life table (Cutler & Ederer, J. Chronic Dis. 8, 1958) has fewer cells. With c_k censored in cell
+k, told late: fewer than m wait for those of the cells after them (`steps.late`), d_k deaths and
+n_k = n − Σ_{l<k} (d_l + c_l),
 
     S(t_k) = Π_{l ≤ k} (1 − d_l/(n_l − c_l/2)),     v(t_k) with n_l − c_l/2 for n_l          (5)
-
-It ends at a round time at which m are still followed; beyond it no event or m are left. With m = 1
-its points lie on (1). Numbers at risk (`shown_at_risk`) are given for all groups at a time or for
-none: at each time shown, every group has nobody left or m, and nobody left it since the last time
-shown or m did, nor since or until any n_k of its curve. That holds of all groups together first, so
-that the times at which several groupings of the same records are shown tell no more.
 
 Revealed: `Leavers` by group, only as sums over sites.
 """
@@ -39,15 +31,12 @@ from scipy.special import ndtri
 
 from fedcohort.arrays import Array
 from fedcohort.metrics.censoring import Leavers, at_risk, leavers, product_limit
-from fedcohort.privacy.disclosure.counts import few
-from fedcohort.privacy.disclosure.steps import apart, late, merged
+from fedcohort.privacy.disclosure.steps import late
 
 #: Scales on which an interval may be symmetric.
 SCALES = ("log-log", "log", "plain")
 #: A round step is one of these times a power of ten.
 ROUND = (1.0, 2.0, 2.5, 5.0)
-#: A shown curve has at most so many points.
-POINTS = 100
 #: A time is rounded to a step that is about a tenth of it: it has at most so many, to twice itself.
 NEAR = 20
 
@@ -158,104 +147,6 @@ def round_time(time: float, last: float) -> float:
     return float(times[np.argmin(np.abs(times - time))]) if len(times) else time
 
 
-def shown_at_risk(
-    group: Array, time: Array, at: Array, at_least: int, event: Array | None = None
-) -> tuple[Array, Array]:
-    """Return the numbers at risk as they may be shown; the rule is the header's.
-
-    Parameters
-    ----------
-    group : (n,) integers from 0.
-    time : (n,).
-    at : times (m,), increasing.
-    event : (n,), where each group's `shown_curve` is shown as well.
-
-    Returns
-    -------
-    times, numbers : those of `at` that may be shown (s,), and each group's (s, groups).
-    """
-    masks = [group == g for g in range(int(group.max()) + 1)]
-    numbers = np.stack([followed(time[mask], at) for mask in masks], axis=1)
-    if event is not None:
-        told = [_shown(time[mask], event[mask], at_least).left for mask in masks]
-        between = [np.abs(n[:, None] - left) for n, left in zip(numbers.T, told, strict=True)]
-        fine = ~few(np.concatenate(between, axis=1), at_least).any(axis=1)
-        at, numbers = at[fine], numbers[fine]
-    usual = apart(numbers.sum(axis=1, keepdims=True), at_least)
-    kept = usual[apart(numbers[usual], at_least)]
-    return at[kept], numbers[kept]
-
-
-def shown_curve(time: Array, event: Array, at_least: int) -> Survival:
-    """Return the curve of records (n,) as it may be shown; the rule is the header's.
-
-    Returns
-    -------
-    curve : from (0, 1) on; that point alone where the events are fewer than `at_least`.
-    """
-    return _shown(np.asarray(time, float), np.asarray(event, bool), at_least).curve
-
-
-def shown_counts(grid: Array, counts: Leavers, at_least: int) -> Survival:
-    """Return the curve that may be shown of records that are counted on a grid (T,).
-
-    Parameters
-    ----------
-    counts : (T+1,), of all sites together.
-
-    Returns
-    -------
-    curve : as `shown_curve`; its points are some of the grid's.
-    """
-    start = Survival(*(np.array([v]) for v in (0.0, 1.0, 1.0, 1.0)))
-    n = int(counts.deaths.sum() + counts.censored.sum())
-    last = int((at_risk(counts)[1:] >= max(at_least, 1)).sum())  # so many times have m behind them
-    deaths, censored = (np.r_[c[:last], c[last:].sum()] for c in (counts.deaths, counts.censored))
-    cuts = _cuts(Leavers(deaths, censored), at_least)
-    if n < at_least or not last or not len(cuts):
-        return start
-    died, gone = (np.diff(np.cumsum(c)[cuts], prepend=0) for c in (deaths, censored))
-    return _from(start, life_table(grid[cuts], died, gone, n, at_least), np.arange(len(cuts)))
-
-
-class _Shown(NamedTuple):
-    """A shown curve, and how many are ``left`` (k,) before and after each of its cells."""
-
-    curve: Survival
-    left: Array
-
-
-def _shown(time: Array, event: Array, at_least: int) -> _Shown:
-    start = Survival(*(np.array([v]) for v in (0.0, 1.0, 1.0, 1.0)))
-    nothing = _Shown(start, np.array([len(time)]))
-    if len(time) < at_least:
-        return nothing
-    end = float(np.sort(time)[len(time) - at_least])
-    grid = round_times(0.0, end, POINTS + 1)[1:]
-    if not len(grid):
-        return nothing
-    counts = leavers(time, event, grid)
-    cuts = _cuts(counts, at_least)
-    steps = cuts
-    if not counts.deaths[cuts[-1] + 1 if len(cuts) else 0 : -1].sum():
-        steps = np.unique(np.r_[cuts, len(grid) - 1]).astype(np.int64)
-    if at_least <= 1:
-        every = np.unique(np.r_[time, grid])
-        full = kaplan_meier(every, leavers(time, event, every))
-        at = np.searchsorted(every, grid[steps])
-        left = followed(time, np.r_[0.0, np.nextafter(grid[steps], math.inf)])
-        return _Shown(_from(start, full, at), left)
-    deaths, censored = (
-        np.diff(np.cumsum(c)[cuts], prepend=0) for c in (counts.deaths, counts.censored)
-    )
-    table = life_table(grid[cuts], deaths, censored, len(time), at_least)
-    gone = np.cumsum(deaths + late(censored, at_least, len(time) - deaths.sum()))
-    curve = _from(start, table, np.arange(len(cuts)))
-    if len(steps) > len(cuts):  # nobody dies until then
-        curve = Survival(np.r_[curve.times, grid[-1]], *(np.r_[v, v[-1]] for v in curve[1:]))
-    return _Shown(curve, len(time) - np.r_[0, gone])
-
-
 def life_table(times: Array, deaths: Array, censored: Array, n: float, at_least: int) -> Survival:
     """Return S and its interval, eq. (5), of n records.
 
@@ -263,23 +154,10 @@ def life_table(times: Array, deaths: Array, censored: Array, n: float, at_least:
     ----------
     times : (k,), the ends of the cells that hold ``deaths``, ``censored`` (k,).
     """
+    return survival_curve(times, deaths, life_table_risk(deaths, censored, n, at_least))
+
+
+def life_table_risk(deaths: Array, censored: Array, n: float, at_least: int) -> Array:
+    """Return the numbers at risk n_k − c_k/2 of eq. (5): (k,); parameters as `life_table`."""
     told = late(censored, at_least, n - deaths.sum())
-    risk = n - np.r_[0, np.cumsum(deaths + told)[:-1]]
-    return survival_curve(times, deaths, risk - told / 2.0)
-
-
-def _cuts(counts: Leavers, at_least: int) -> Array:
-    """Return the last cells (k,) of those of a curve: beyond them no event is left or `at_least`.
-
-    Nor are fewer than `at_least` records that did not die by then.
-    """
-    ends = merged(counts.deaths, at_least)
-    left = counts.deaths.sum() + counts.censored.sum() - np.cumsum(counts.deaths)
-    while len(ends) and (ends[-1] == len(counts.deaths) - 1 or few(left[ends[-1]], at_least)):
-        ends = ends[:-1]
-    return ends
-
-
-def _from(start: Survival, curve: Survival, at: Array) -> Survival:
-    """Return a curve at some of its points, behind its start."""
-    return Survival(*(np.r_[a, b[at]] for a, b in zip(start, curve, strict=True)))
+    return n - np.r_[0, np.cumsum(deaths + told)[:-1]] - told / 2.0

@@ -55,18 +55,20 @@ class RiskSets:
     ----------
     time, event : (n,).
     times : grid (T,), strictly increasing.
+    together : whether all who leave in an interval are at risk until its end.
 
     Attributes
     ----------
-    deaths : d (T,), number of deaths at each grid time.
+    deaths : d (T,), number of deaths at each grid time; leaving : (T,), of records that leave.
     dies : δ (n,), 1.0 where the record is a death on the grid.
     """
 
-    def __init__(self, time: Array, event: Array, times: Array):
-        self._bin = slots(time, event, times) + 1
+    def __init__(self, time: Array, event: Array, times: Array, *, together: bool = False):
+        self._bin = slots(time, event, times, together=together) + 1
         self._n_bins = len(times) + 1
         self.dies = dies_on_grid(time, event, times).astype(float)
         self.deaths = np.bincount(self._bin, self.dies, self._n_bins)[1:]
+        self.leaving = np.bincount(self._bin, minlength=self._n_bins)[1:].astype(float)
 
     def weights(self, f: Array, shift: float) -> Array:
         """Return e^{f − shift} (n,)."""

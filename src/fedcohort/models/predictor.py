@@ -20,6 +20,7 @@ import torch
 from scipy.special import expit
 
 from fedcohort.arrays import Array
+from fedcohort.data.classes import Kind
 from fedcohort.models.network import Mlp, initial, network
 from fedcohort.numerics.parameters import intercept_row
 from fedcohort.numerics.survival import Baseline
@@ -38,6 +39,8 @@ USUAL = {"binary": "logistic", "continuous": "linear", "survival": "cox", "count
 RATES = {"logistic": 0.3, "linear": 0.1, "cox": 0.1, "poisson": 0.1}
 #: What f is of.
 LINKS = {"logistic": "logit", "linear": "identity", "poisson": "log", "cox": "log"}
+#: What records are told apart by in a loss; "number" of `linear`.
+KINDS: Mapping[str, Kind] = {"logistic": "class", "cox": "event", "poisson": "count"}
 #: What exp(β) is.
 RATIOS = {"logistic": "odds_ratio", "poisson": "rate_ratio", "cox": "hazard_ratio"}
 
@@ -133,6 +136,10 @@ class Predictor(Fitted):
         if self.baseline is None:
             raise NotSupported("predict_survival")
         return self.baseline.survival(self.predict(x), np.asarray(times, float))
+
+    def known_until(self, x: Array) -> Array:
+        """Return the time up to which the fit knows the survival of each row of x (n, p): (n,)."""
+        return np.full(len(x), np.inf if self.baseline is None else self.baseline.end)
 
     def summary(self) -> list[Row]:
         """Return one row per covariate, without standard errors; none of a network."""

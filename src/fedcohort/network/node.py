@@ -259,7 +259,7 @@ class Node:
                 study.terms, table, session, self.config.policy.min_cell,
                 lambda name, dp: self._spending(run, name, dp),
                 lambda lines: self._heard(run, study.terms.plan.study, lines),
-                OnDisk(self.state, run, study.mark),
+                lambda name: OnDisk(self.state, run, study.mark, name),
             )  # fmt: skip
 
     def _heard(self, run: str, name: str, lines: Sequence[str]) -> None:

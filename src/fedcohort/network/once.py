@@ -1,8 +1,9 @@
-"""What a comparison of sites was asked with, kept by a node for as long as it has its state.
+"""What a study's sessions were asked first, kept by a node for as long as it has its state.
 
-A study's comparison tells counts of cells, and hides those of few rows. Cells between other edges
-of the same rows could tell them, so each step is answered for one set of arguments alone, however
-often a run begins again. An honest coordinator asks the same each time: edges follow from Table 1.
+Sums of the same rows over other cells, centres or grids tell by their differences what each of
+them hides. So where they are formed is fixed by the first question (`study.deployed.pins`), however
+often a run begins again. An honest coordinator asks the same each time: it follows from the sums
+before.
 """
 
 from __future__ import annotations
@@ -13,34 +14,39 @@ import threading
 from pathlib import Path
 
 from fedcohort.runtime.refusals import disk
+from fedcohort.study.deployed.pins import among_first
 
 #: The folder in the node's state.
-FOLDER = "compared"
+FOLDER = "pinned"
 #: Two calls at once would both find nothing, and be answered.
 _LOCK = threading.Lock()
 
 
 class OnDisk:
-    """A `study.deployed.consent.Once` in a file.
+    """A `study.deployed.pins.Once` in a file.
 
     Parameters
     ----------
     state : the node's folder.
     run, mark : the study's hash, and the digest of the table.
+    session : its name.
     """
 
-    def __init__(self, state: Path, run: str, mark: str):
-        self._path = state / FOLDER / f"{run}-{mark}.json"
+    def __init__(self, state: Path, run: str, mark: str, session: str):
+        self._path = state / FOLDER / f"{run}-{mark}" / f"{session}.json"
 
-    def __call__(self, step: str, digest: str) -> bool:
-        """Note what a step is asked with; return whether that is what it was asked with before."""
+    def __call__(self, name: str, digest: str, most: int) -> bool:
+        """Note what a name is asked with; return whether it is one of its first `most` values."""
         with disk(), _LOCK:
-            known: dict[str, str] = {}
+            known: dict[str, list[str]] = {}
             if self._path.exists():
-                known = json.loads(self._path.read_text("ascii"))
-            if step not in known:
-                self._path.parent.mkdir(mode=0o700, exist_ok=True)
+                known = json.loads(self._path.read_text("utf-8"))
+            values = known.setdefault(name, [])
+            before = len(values)
+            fine = among_first(values, digest, most)
+            if len(values) > before:
+                self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
                 fresh = self._path.with_suffix(".new")
-                fresh.write_text(json.dumps({**known, step: digest}), "ascii")
+                fresh.write_text(json.dumps(known), "utf-8")
                 os.replace(fresh, self._path)
-        return known.get(step, digest) == digest
+        return fine

@@ -253,6 +253,7 @@ def _rounds(plan: Plan) -> str:
     return (
         f"{'; '.join(said) or 'no model is trained over sites'}. All of it "
         f"{words.of(plan.repeats, 'time')}, each with other rows held back"
+        + ", and once more over all your rows, for the final model" * plan.final
         + ", and more often to choose settings" * tuned
         + "."
     )

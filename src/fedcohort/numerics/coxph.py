@@ -21,6 +21,11 @@ are the deaths expected of record j (they sum to all deaths d), and (2), (3) bec
 So ℓ and U need S₀ and D₀ alone, the first term of I is one (p, p) sum over records, and S₁ enters
 I only through its drift over time. Where d_t < 2, f = 0: D₀ and D₁ are needed at tied times only.
 
+Where t is the end of an interval, and the order in which its J_t leavers left is not known, D(t)
+is all of them: each of l = 0 … J_t − 1 counts as d_t/J_t deaths, with f_l = l/J_t. That is Efron's
+average over orders, of deaths and censored records alike. Where all of them left at one time, the
+d_t deaths were the first: l = 0 … d_t − 1.
+
 With an offset o and case weights v, r = v exp(xᵀβ + o), sums over deaths weigh them by v, and each
 l of a time counts as the mean weight ω_t of its deaths, as in R's survival. A record that enters at
 slot e > 0 is at risk from there on: with S over the records that leave at each slot, less those who
@@ -60,32 +65,54 @@ class Hazard(NamedTuple):
     b: Array
 
 
-def tied_times(deaths: Array, ties: str) -> Array:
-    """Return the grid times at which D₀ and D₁ are needed, as indices (G,); none for Breslow."""
-    return np.flatnonzero(deaths > 1) if ties == "efron" else np.zeros(0, np.int64)
+class Ties(NamedTuple):
+    """Where risk sets shrink while those of one time die.
+
+    Attributes
+    ----------
+    at : (G,) indices of grid times.
+    sharers : (G,) those who share the time: the deaths, or all leavers of an interval.
+    places : (G,) how many places in the order of the sharers the deaths may have.
+    """
+
+    at: Array
+    sharers: Array
+    places: Array
+
+    def one_by_one(self) -> tuple[Array, Array]:
+        """Return, for each of the places, the index of its time in `at` and f_l."""
+        q = self.places.astype(np.int64)
+        k = np.repeat(np.arange(len(q)), q)
+        rank = np.arange(len(k)) - np.repeat(np.cumsum(q) - q, q)
+        return k, rank / self.sharers[k]
 
 
-def hazard(deaths: Array, s0: Array, d0: Array, tied: Array, weight: Array | None = None) -> Hazard:
+def tied(deaths: Array, ties: str) -> Ties:
+    """Return the grid times at which deaths (T,) tie; none for Breslow."""
+    at = np.flatnonzero(deaths > 1) if ties == "efron" else np.zeros(0, np.int64)
+    return Ties(at, deaths[at], deaths[at])
+
+
+def hazard(weight: Array, s0: Array, d0: Array, ties: Ties) -> Hazard:
     """Return Σ log φ, a and b.
 
     Parameters
     ----------
-    deaths, s0 : d and S₀, (T,).
-    d0 : D₀ at the times `tied`, (G,).
-    weight : (T,) of all deaths at each time, d ω; d where it is None.
+    weight, s0 : of all deaths at each time, d ω, and S₀, (T,).
+    d0 : D₀ at the times of `ties`, (G,).
     """
-    weight = deaths if weight is None else weight
+    dead = weight > 0
     with np.errstate(divide="ignore", invalid="ignore"):
-        a = np.where(deaths > 0, weight / s0, 0.0)
-        log_s0 = np.where(deaths > 0, np.log(s0), 0.0)
-    each, b = weight * log_s0, np.zeros(len(deaths))
-    if len(tied):
-        k, f = _one_by_one(deaths[tied])
-        omega, phi = (weight[tied] / deaths[tied])[k], s0[tied][k] - f * d0[k]
+        a = np.where(dead, weight / s0, 0.0)
+        log_s0 = np.where(dead, np.log(s0), 0.0)
+    each, b = weight * log_s0, np.zeros(len(weight))
+    if len(ties.at):
+        (k, f), at = ties.one_by_one(), ties.at
+        omega, phi = (weight[at] / ties.places)[k], s0[at][k] - f * d0[k]
         with np.errstate(divide="ignore", invalid="ignore"):
-            each[tied] = np.bincount(k, omega * np.log(phi))
-            a[tied] = np.bincount(k, omega / phi)
-            b[tied] = np.bincount(k, omega * f / phi)
+            each[at] = np.bincount(k, omega * np.log(phi))
+            a[at] = np.bincount(k, omega / phi)
+            b[at] = np.bincount(k, omega * f / phi)
     saturated = not np.abs(log_s0).max(initial=0.0) <= TRUSTED
     return Hazard(HOPELESS if saturated else float(each.sum()), a, b)
 
@@ -105,32 +132,22 @@ class Means(NamedTuple):
     mean: Array
 
 
-def means(
-    deaths: Array,
-    tied: Array,
-    s0: Array,
-    d0: Array,
-    s1: Array,
-    d1: Array,
-    weight: Array | None = None,
-) -> Means:
+def means(weight: Array, ties: Ties, s0: Array, d0: Array, s1: Array, d1: Array) -> Means:
     """Return m_l at each grid time with deaths.
 
     Parameters
     ----------
-    deaths, s0, s1 : d and S₀ (T,), S₁ (T, p).
-    d0, d1 : D₀ (G,) and D₁ (G, p) at the times `tied` (G,).
-    weight : as for `hazard`.
+    weight, s0, s1 : as for `hazard`, and S₁ (T, p).
+    d0, d1 : D₀ (G,) and D₁ (G, p) at the times of `ties`.
     """
-    weight = deaths if weight is None else weight
-    once = deaths > 0
-    once[tied] = False
-    k, f = _one_by_one(deaths[tied])
-    phi = s0[tied][k] - f * d0[k]
+    once = weight > 0
+    once[ties.at] = False
+    (k, f), at = ties.one_by_one(), ties.at
+    phi = s0[at][k] - f * d0[k]
     return Means(
-        np.r_[np.flatnonzero(once), tied[k]],
-        np.r_[weight[once], (weight[tied] / deaths[tied])[k]],
-        np.r_[s1[once] / s0[once, None], (s1[tied][k] - f[:, None] * d1[k]) / phi[:, None]],
+        np.r_[np.flatnonzero(once), at[k]],
+        np.r_[weight[once], (weight[at] / ties.places)[k]],
+        np.r_[s1[once] / s0[once, None], (s1[at][k] - f[:, None] * d1[k]) / phi[:, None]],
     )
 
 
@@ -138,14 +155,6 @@ def drift(found: Means, centre: Array) -> Array:
     """Return Σ_t Σ_l (m_l − x̄)(m_l − x̄)ᵀ, (p, p), the second term of eq. (5), about x̄ (p,)."""
     away = found.mean - centre
     return (found.weight[:, None] * away).T @ away
-
-
-def _one_by_one(deaths: Array) -> tuple[Array, Array]:
-    """Return, for each of the deaths at tied times, the index of its time and f_l = l/d."""
-    d = deaths.astype(np.int64)
-    k = np.repeat(np.arange(len(d)), d)
-    rank = np.arange(len(k)) - np.repeat(np.cumsum(d) - d, d)
-    return k, rank / d[k]
 
 
 class Extra(NamedTuple):
@@ -173,6 +182,7 @@ class Placed:
     ----------
     x : (n, p).
     slot : (n,) ascending; dead : (m,) rows that die.
+    sharing : (h,) rows that share their time where it is tied: the dead, or all of an interval.
     starts : (s,) first row of each slot that is taken; taken : (s,) those slots.
     n_times : T.
     late, before : (l,) rows that enter after the first slot, and the last slot without each.
@@ -184,6 +194,7 @@ class Placed:
     x: Array
     slot: Array
     dead: Array
+    sharing: Array
     starts: Array
     taken: Array
     n_times: int
@@ -201,21 +212,20 @@ class Placed:
         x: Array,
         time: Array,
         event: Array,
-        exits: Array | None = None,
         extra: Extra | None = None,
-        blocks: Array | None = None,
+        sizes: Array | None = None,
+        shared: Array | None = None,
     ) -> Placed:
         """Place records x (n, p), time (n,), event (n,) on the grid `times` (T,).
 
-        Censored records leave at the slots `exits` (S,) alone, if those are given. Where records
-        have strata, `blocks` (K, 2) says which times and exits are theirs (`numerics.strata`).
+        Where these are ends of intervals, `shared` (T,) says in which of them all leavers share
+        their time, and not the deaths alone. Where records have strata, `sizes` (K,) says how many
+        times are each stratum's (`numerics.strata`).
         """
         extra = extra or Extra()
-        if blocks is None:
-            blocks = np.array([[len(times), 0 if exits is None else len(exits)]])
-        out = np.zeros(0, np.int64) if exits is None else exits
+        sizes = np.array([len(times)]) if sizes is None else sizes
         there = laid(
-            time, event, (times, out, blocks), extra.entry, extra.stratum, wait=exits is not None
+            time, event, times, sizes, extra.entry, extra.stratum, together=shared is not None
         )
         dies, slot = there.dies, there.slot
         enter = np.zeros(0, np.int64) if there.enter is None else there.enter
@@ -226,6 +236,7 @@ class Placed:
         order = order[np.searchsorted(slot[order], 0) :]
         dead = np.flatnonzero(dies[order])
         slot = slot[order]
+        share = dies[order] if shared is None else dies[order] | shared[slot]
         starts = np.flatnonzero(np.diff(slot, prepend=-1))
         if len(enter):
             enter, late = enter[order], late[order]
@@ -233,8 +244,9 @@ class Placed:
         weight, offset = (None if v is None else v[order] for v in (extra.weight, extra.offset))
         base = offset if weight is None else np.log(weight) + (0.0 if offset is None else offset)
         return cls(
-            x[order], slot, dead, starts, slot[starts], len(times), late, enter[late] - 1,
-            None if extra.stratum is None else blocks[:, 0],
+            x[order], slot, dead, np.flatnonzero(share), starts, slot[starts], len(times),
+            late, enter[late] - 1,
+            None if extra.stratum is None else sizes,
             None if weight is None else weight[dead], base, offset,
         )  # fmt: skip
 
@@ -273,17 +285,17 @@ class Placed:
             out -= count_at(self.before, self.n_times, weights[self.late])
         return out
 
-    def dying(self, weights: Array, tied: Array) -> Array:
-        """Return Σ weights over the deaths at each of the times `tied` (G,): (G,) or (G, p)."""
+    def sharing_sum(self, weights: Array, at: Array) -> Array:
+        """Return Σ weights over those who share each of the times `at` (G,): (G,) or (G, p)."""
         group = np.full(self.n_times, -1)
-        group[tied] = np.arange(len(tied))
-        return count_at(group[self.slot[self.dead]], len(tied), weights[self.dead])
+        group[at] = np.arange(len(at))
+        return count_at(group[self.slot[self.sharing]], len(at), weights[self.sharing])
 
     def expected(self, risk: Array, a: Array, b: Array) -> tuple[Array, Array]:
         """Return the moments of the covariates under w: Σ w x (p,) and Σ w x xᵀ (p, p)."""
         total = running(a, self.sizes)
         w = total[self.slot]
-        w[self.dead] -= b[self.slot[self.dead]]
+        w[self.sharing] -= b[self.slot[self.sharing]]
         w[self.late] -= total[self.before]
         w *= risk
         return w @ self.x, (w[:, None] * self.x).T @ self.x
@@ -309,18 +321,18 @@ def pooled(records: Placed, beta: Array, ties: str) -> Pooled:
     """Return the partial likelihood of one table, its gradient and its information at β (p,)."""
     risk = records.risk(beta)
     weighted = risk[:, None] * records.x
-    deaths, weight = records.deaths, records.death_weight
-    tied = tied_times(deaths, ties)
-    s0, d0 = at_risk(records.leaving(risk), records.sizes), records.dying(risk, tied)
-    h = hazard(deaths, s0, d0, tied, weight)
+    weight, alike = records.death_weight, tied(records.deaths, ties)
+    s0, d0 = at_risk(records.leaving(risk), records.sizes), records.sharing_sum(risk, alike.at)
+    h = hazard(weight, s0, d0, alike)
     mean, second = centred(*records.expected(risk, h.a, h.b), weight.sum())
-    s1, d1 = at_risk(records.leaving(weighted), records.sizes), records.dying(weighted, tied)
+    s1 = at_risk(records.leaving(weighted), records.sizes)
+    d1 = records.sharing_sum(weighted, alike.at)
     x_dead = records.over_deaths(records.x)
     fixed = 0.0 if records.offset is None else float(records.over_deaths(records.offset))
     return Pooled(
         float(x_dead @ beta) + fixed - h.log_phi,
         x_dead - weight.sum() * mean,
-        second - drift(means(deaths, tied, s0, d0, s1, d1, weight), mean),
+        second - drift(means(weight, alike, s0, d0, s1, d1), mean),
     )
 
 

@@ -32,7 +32,7 @@ import numpy as np
 from scipy.special import chdtrc
 
 from fedcohort.arrays import Array
-from fedcohort.numerics.coxph import Means, Placed, at_risk, hazard, means, tied_times
+from fedcohort.numerics.coxph import Means, Placed, at_risk, hazard, means, tied
 
 #: What g may be.
 TRANSFORMS = ("km", "rank", "identity", "log")
@@ -111,12 +111,12 @@ def pooled_trend(records: Placed, beta: Array, ties: str, g: Array) -> Trend:
     """Return eqs. (1), (2) of one table at β (p,), with g (T,)."""
     risk = records.risk(beta)
     weighted = risk[:, None] * records.x
-    deaths, weight = records.deaths, records.death_weight
-    tied = tied_times(deaths, ties)
-    s0, d0 = at_risk(records.leaving(risk), records.sizes), records.dying(risk, tied)
-    s1, d1 = at_risk(records.leaving(weighted), records.sizes), records.dying(weighted, tied)
-    h = hazard(deaths, s0, d0, tied, weight)
-    m = means(deaths, tied, s0, d0, s1, d1, weight)
+    weight, alike = records.death_weight, tied(records.deaths, ties)
+    s0, d0 = at_risk(records.leaving(risk), records.sizes), records.sharing_sum(risk, alike.at)
+    s1 = at_risk(records.leaving(weighted), records.sizes)
+    d1 = records.sharing_sum(weighted, alike.at)
+    h = hazard(weight, s0, d0, alike)
+    m = means(weight, alike, s0, d0, s1, d1)
     return trend(*over_records(records, risk, h.a, h.b, g), m, g)
 
 

@@ -1,36 +1,18 @@
 """Records of several strata on grids that stand one behind the other.
 
-Each stratum has a baseline hazard, so a grid, of its own; times and exits of all are laid in a row,
-and `blocks` (K, 2) says how many of either are each stratum's. Slots count within a stratum, or
-from the first time of the first. Sums over risk sets, and over time, end where a stratum ends.
-One stratum is K = 1.
+Each stratum has a baseline hazard, so a grid, of its own; the times of all are laid in a row, and
+`sizes` (K,) says how many are each stratum's. Slots count within a stratum, or from the first time
+of the first. Sums over risk sets, and over time, end where a stratum ends. One stratum is K = 1.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
 
 from fedcohort.arrays import Array
-from fedcohort.numerics.survival import leave_together, spans
-
-
-class Block(NamedTuple):
-    """One stratum's grid: where it starts in the row of times, its times and its exits."""
-
-    first: int
-    times: Array
-    exits: Array
-
-
-def blocks_of(times: Array, exits: Array, blocks: Array) -> Iterator[Block]:
-    """Yield the grid of each stratum."""
-    first = out = 0
-    for n_times, n_exits in blocks.tolist():
-        yield Block(first, times[first : first + n_times], exits[out : out + n_exits])
-        first, out = first + n_times, out + n_exits
+from fedcohort.numerics.survival import spans
 
 
 def rows_of(stratum: Array | None, k: int) -> Array | slice:
@@ -81,32 +63,30 @@ class Laid(NamedTuple):
 def laid(
     time: Array,
     event: Array,
-    grid: tuple[Array, Array, Array],
+    times: Array,
+    sizes: Array,
     entry: Array | None = None,
     stratum: Array | None = None,
     *,
-    wait: bool = False,
+    together: bool = False,
 ) -> Laid:
     """Lay records on their stratum's grid.
 
     Parameters
     ----------
-    grid : times, exits and blocks, as in the header.
+    times, sizes : as in the header.
     entry, stratum : (n,); None where there are none.
-    wait : whether censored records leave at the exits alone.
+    together : as for `numerics.survival.slots`.
     """
     if stratum is None:
-        enter, slot, dies = spans(time, event, grid[0], entry)
-        return Laid(enter, leave_together(slot, dies, grid[1]) if wait else slot, dies, 0, 0)
+        return Laid(*spans(time, event, times, entry, together=together), 0, 0)
     n = len(time)
     enter = None if entry is None else np.zeros(n, np.int64)
     slot, dies = np.full(n, -1), np.zeros(n, bool)
-    for k, block in enumerate(blocks_of(*grid)):
+    for k, own in enumerate(apart(times, sizes)):
         at = rows_of(stratum, k)
         since = None if entry is None else entry[at]
-        first, last, dead = spans(time[at], event[at], block.times, since)
+        first, slot[at], dies[at] = spans(time[at], event[at], own, since, together=together)
         if enter is not None and first is not None:
             enter[at] = first
-        slot[at] = leave_together(last, dead, block.exits) if wait else last
-        dies[at] = dead
-    return Laid(enter, slot, dies, starts(grid[2][:, 0])[stratum], stratum)
+    return Laid(enter, slot, dies, starts(sizes)[stratum], stratum)

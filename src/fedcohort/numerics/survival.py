@@ -8,9 +8,9 @@ The slot of a record is the last k at which it is at risk, and for a death the k
 counts; −1 means never at risk. Sums over risk sets R(t_k) = {j : slot_j ≥ k} are then one
 `bincount` and one reversed cumulative sum: O(n + T), whatever the ties.
 
-Where sums over the leavers of a slot less those over its deaths must not show single patients,
-censored records wait for company: they leave at few slots e_0 < … < e_{S−1}, the `exits`, a record
-of slot s at the first e ≥ s. That is the exact analysis of the records moved to those times.
+Where consecutive sums must not show single patients, the times are ends of intervals that hold
+enough leavers, and all who leave in (t_{k−1}, t_k], dead or censored, are at risk until t_k
+(`together`).
 """
 
 from __future__ import annotations
@@ -25,13 +25,14 @@ from fedcohort.arrays import Array
 LARGEST = 700.0
 
 
-def slots(time: Array, event: Array, times: Array) -> Array:
+def slots(time: Array, event: Array, times: Array, *, together: bool = False) -> Array:
     """Return each record's slot on the grid.
 
     Parameters
     ----------
     time, event : (n,), time in the unit of `times`, event 0/1 or bool.
     times : (T,), strictly increasing. Deaths after the last time are censored at it.
+    together : whether all who leave in an interval are at risk until its end.
 
     Returns
     -------
@@ -40,6 +41,8 @@ def slots(time: Array, event: Array, times: Array) -> Array:
     if not len(times):
         return np.full(len(time), -1)
     ceiling = np.searchsorted(times, time, side="left")
+    if together:
+        return np.minimum(ceiling, len(times) - 1)
     between = times[np.minimum(ceiling, len(times) - 1)] != time
     return ceiling - (between & ~dies_on_grid(time, event, times))
 
@@ -52,13 +55,13 @@ def dies_on_grid(time: Array, event: Array, times: Array) -> Array:
 
 
 def spans(
-    time: Array, event: Array, times: Array, entry: Array | None = None
+    time: Array, event: Array, times: Array, entry: Array | None = None, *, together: bool = False
 ) -> tuple[Array | None, Array, Array]:
     """Return when records are at risk on the grid.
 
     Parameters
     ----------
-    time, event, times : as for `slots`.
+    time, event, times, together : as for `slots`.
     entry : (n,) times after which records are at risk; None where they are from the start.
 
     Returns
@@ -67,50 +70,12 @@ def spans(
     slot : (n,) its last; −1 where it is at risk at no time of the grid.
     dies : (n,) whether it dies there.
     """
-    slot, dies = slots(time, event, times), dies_on_grid(time, event, times)
+    slot = slots(time, event, times, together=together)
+    dies = dies_on_grid(time, event, times)
     if entry is None:
         return None, slot, dies
     enter = np.searchsorted(times, entry, side="right")
     return enter, np.where(enter > slot, -1, slot), dies
-
-
-def exits(censored: Array, at_least: int) -> Array:
-    """Return the slots at which censored records leave, `at_least` of them or more at each.
-
-    Records wait from slot to slot until they are enough to leave together. For those too few at
-    the end, the last who were enough wait too. Fewer in all are never at risk.
-
-    Parameters
-    ----------
-    censored : (T+1,) censored records in the slots −1 … T−1. With `at_least` 1, nobody waits.
-
-    Returns
-    -------
-    exits : (S,) ascending, from −1 to T−1, at least one.
-    """
-    taken = np.flatnonzero(censored) - 1
-    if len(taken) and at_least <= 1:
-        return taken
-    found: list[int] = []
-    held = 0
-    for slot in taken.tolist():
-        held += int(censored[slot + 1])
-        if held >= at_least:
-            found.append(slot)
-            held = 0
-    return np.array([*found[:-1], taken[-1]] if found else [-1], np.int64)
-
-
-def leave_together(slot: Array, dies: Array, exits: Array) -> Array:
-    """Return the slots (n,) of records once the censored ones leave at the `exits` (S,) alone.
-
-    Parameters
-    ----------
-    slot, dies : (n,), as `slots` and `dies_on_grid` give them; deaths stay where they are.
-    """
-    every = np.arange(-1, slot.max(initial=-1) + 1)
-    leaves = exits[np.minimum(np.searchsorted(exits, every), len(exits) - 1)]
-    return np.where(dies, slot, leaves[slot + 1])
 
 
 def count_at(slot: Array, n_times: int, weights: Array | None = None) -> Array:
@@ -141,9 +106,11 @@ def risk_set_sums(slot: Array, n_times: int, weights: Array) -> Array:
 class Baseline:
     """The baseline cumulative hazard H₀ as a step function (Breslow).
 
+    It is known up to the last of its times; behind that it stays as it is there.
+
     Attributes
     ----------
-    times : (T,) grid times, in the unit of the outcome.
+    times : (T,) grid times, in the unit of the outcome; may be none.
     cumulative : (T,) H₀ at each grid time; 0 before the first.
     """
 
@@ -155,6 +122,17 @@ class Baseline:
         """H₀(t) = Σ_{t_k ≤ t} d_k / S₀(t_k), with S₀ (T,) summed at the fitted risk scores."""
         steps = np.divide(deaths, s0, out=np.zeros(len(times)), where=s0 > 0)
         return cls(np.asarray(times, float), np.cumsum(steps))
+
+    @property
+    def end(self) -> float:
+        """Return the last time at which H₀ is known; 0 where none is."""
+        return float(self.times.max(initial=0.0))
+
+    def until(self, known: float, reached: float) -> Baseline:
+        """Return the baseline up to a later time `known`, where H₀ has `reached` its value."""
+        if known <= self.end:
+            return self
+        return Baseline(np.r_[self.times, known], np.r_[self.cumulative, reached])
 
     def at(self, t: Array) -> Array:
         """Return H₀ at the times t (m,): (m,)."""

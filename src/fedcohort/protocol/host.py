@@ -34,7 +34,8 @@ class Call:
 
     `share` is the least number of sites in a sum whose parts nobody sees, or 1; `history` names
     the attempt that a call over a network belongs to. `among` has the sites whose sum hides each of
-    them, which is masked where it leaves; none where the sum is of too few. `waited` counts the
+    them, which is masked where it leaves; none where the sum is of too few. `company` is what they
+    signed that they take part with (`Host.size`), 0 where that is not known. `waited` counts the
     rounds that went by until sites were back, `awaits` says how many of them the call waits for,
     and `whole` that nothing is told without all (`Federation.awaiting`).
     """
@@ -48,6 +49,7 @@ class Call:
     share: int = 1
     history: str = ""
     among: tuple[str, ...] = ()
+    company: int = 0
     waited: int = 0
     awaits: int = 0
     whole: bool = False
@@ -76,6 +78,8 @@ class Host:
         before the data are looked at.
     guard : of a private fit: adds noise, counts, and refuses the rest.
     kept : told of what a step leaves here, before its reply leaves.
+    size : how many rows, or events, it takes part with, rounded up; other sites of a masked sum
+        are told. 0: it does not say.
 
     Attributes
     ----------
@@ -95,7 +99,9 @@ class Host:
         consent: Callable[[Call, Mapping[str, Any]], None] | None = None,
         guard: Guard | None = None,
         kept: Callable[[Mapping[str, Array]], None] | None = None,
+        size: int = 0,
     ):
+        self.size = size
         self.name = name
         self.seed = seed
         self.state: dict[str, Array] | None = None
@@ -274,7 +280,7 @@ class Host:
             drawn = entropy(self.seed, self.name, call.number)
             if self._guard is not None:
                 drawn = self._guard.entropy(call) or drawn
-            return step.run(Site(self.name, data, state, drawn), **arguments)
+            return step.run(Site(self.name, data, state, drawn, call.among), **arguments)
 
     @contextlib.contextmanager
     def _kept_back(self, step: Step[..., Any]) -> Generator[None]:

@@ -71,6 +71,8 @@ class Task:
     ----------
     kind : survival, classification, regression, clustering, latent, synthesis or imputation.
     features : names of the columns of x, in order, (p,).
+    pairs : (p, 2), the two values of each feature that has but two, such as a level; NaN of others,
+        and () where nothing is known of them.
     views : the view (modality) of each column of x, in the same order, (p,), which the dictionary
         gives the column that it was made of; "" where it has none.
     offset : whether the last of them is an offset, which has no coefficient: it is added to the
@@ -101,6 +103,7 @@ class Task:
     dp: Dp | None = None
     reach: tuple[float, float] | None = None
     views: tuple[str, ...] = ()
+    pairs: tuple[tuple[float, float], ...] = ()
 
     @property
     def rng(self) -> np.random.Generator:
@@ -132,8 +135,15 @@ class Fitted(ABC):
         raise NotSupported("predict")
 
     def predict_survival(self, x: Array, times: Array) -> Array:
-        """Return P(T > t) for each row of x (n, p) and each of `times` (m,): (n, m)."""
+        """Return P(T > t) for each row of x (n, p) and each of `times` (m,): (n, m).
+
+        Behind `known_until` it stays as it is there.
+        """
         raise NotSupported("predict_survival")
+
+    def known_until(self, x: Array) -> Array:
+        """Return the time up to which the fit knows the survival of each row of x (n, p): (n,)."""
+        return np.full(len(x), np.inf)
 
     def transform(self, x: Array) -> Array:
         """Return the latent coordinates of each row of x (n, p): (n, q)."""
@@ -225,6 +235,9 @@ class Method:
         need not be there. The task's features are () where a step is asked without a design.
     gives : names of the `Fitted` methods that the model supports; see `given`.
     preprocess : this method's defaults for the preprocessing.
+    unguarded : why no reply of a fit is of few records though its program does not call
+        `data.exact`, in plain words, with the module in backticks that sees to it; "" of a method
+        whose program calls it.
     gaps : whether x may have missing entries, NaN: those of ``impute="none"``, and of sites that
         lack a view.
     design : (settings, dictionary, outcome) → the design, where the method makes one that nothing
@@ -279,6 +292,7 @@ class Method:
     held: Callable[[Any, Task], Mapping[str, Mapping[str, Any]]] | None = None
     for_site: Callable[[Any, Task, str, Mapping[str, Array]], Sequence[str]] | None = None
     package: str = ""
+    unguarded: str = ""
     gaps: bool = False
 
     #: Settings of every method, which the caller handles before the program runs.

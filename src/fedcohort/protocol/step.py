@@ -53,12 +53,14 @@ class Site(Generic[Data, State]):
     state : what the last step with a `Keep` left here; None before the first, and where that was a
         message with other fields than this step's.
     entropy : (study seed, site, call): whatever is drawn here is drawn from these.
+    among : the sites of the sum that hides this one's part, itself too; () where none does.
     """
 
     name: str
     data: Data
     state: State
     entropy: tuple[int, ...]
+    among: tuple[str, ...] = ()
 
     @property
     def rng(self) -> np.random.Generator:

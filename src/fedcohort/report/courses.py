@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+from fedcohort.data.csvcells import as_given
 from fedcohort.report.run import Run
 from fedcohort.report.words import number
 
@@ -63,7 +64,8 @@ def _read(path: Path) -> Iterator[Line]:
             *names, round_, name, value = (cells[i] for i in where)
             x = float(value or "nan")
             if math.isfinite(x):
-                yield Line(names[0], names[1], names[2], names[3], int(float(round_)), name, x)
+                arm, scenario, repeat, site, name = map(as_given, (*names[:4], name))
+                yield Line(arm, scenario, repeat, site, int(float(round_)), name, x)
 
 
 def taken(run: Run) -> Mapping[tuple[str, str], float]:

@@ -40,10 +40,19 @@ class Footprint:
     traffic: float
 
     @property
+    def computing(self) -> float:
+        """Energy of computing in kWh, the first term of eq. (1)."""
+        return self.seconds * (CORE_W + MEMORY_GB * MEMORY_W) * PUE / 3.6e6
+
+    @property
+    def sending(self) -> float:
+        """Energy of the network in kWh, the second term of eq. (1)."""
+        return self.traffic * NETWORK_KWH / 1e9
+
+    @property
     def energy(self) -> float:
         """Energy in kWh, eq. (1)."""
-        watts = CORE_W + MEMORY_GB * MEMORY_W
-        return self.seconds * watts * PUE / 3.6e6 + self.traffic * NETWORK_KWH / 1e9
+        return self.computing + self.sending
 
     @property
     def carbon(self) -> float:
@@ -58,11 +67,13 @@ def by_arm(run: Run) -> Mapping[str, Footprint]:
     """Return what the whole study spent on each arm: all scenarios, repeats and sites.
 
     The upper bound stands under every scenario but was computed once a repeat; it counts once.
+    Final fits count as well.
     """
     out: dict[str, Footprint] = {}
     counted: set[tuple[str, int]] = set()
     upper = None if run.upper is None else run.upper.name
-    for row in run.rows("arms"):
+    finals = [{**row, "repeat": -1} for row in run.rows("final")]
+    for row in (*run.rows("arms"), *finals):
         arm, repeat = str(row["arm"]), int(row.get("repeat") or 0)
         if row.get("site") is not None or (arm == upper and (arm, repeat) in counted):
             continue

@@ -30,6 +30,7 @@ from fedcohort.report.sections import (
     cohort,
     cost,
     curves,
+    decision,
     discrimination,
     feedback,
     footprint,
@@ -79,6 +80,7 @@ SECTIONS: Sequence[Callable[[Run], Section | None]] = (
     values.section,
     centres.section,
     calibration.section,
+    decision.section,
     accuracy.section,
     risk_groups.section,
     coefficients.section,
@@ -176,5 +178,6 @@ def _section(s: Section) -> Markup:
 def _made(version: str) -> Markup:
     return p(
         join("Written by fedcohort", f" {version}" if version else None),
-        ". This page holds no script and loads nothing; it can be kept, sent and printed as it is.",
+        ". This page holds no script and loads nothing; it can be kept, sent and printed as it is. "
+        "Parts that are folded are not printed: open those that you want on paper.",
     )

@@ -1,15 +1,15 @@
 """Survival curves with numbers at risk, and how fits converged, as `Fit.plot` draws them.
 
-Fits are laid over each other by name. Curves of a protected grid are joined by straight lines,
-those at exact times step. Convergence has a panel for each thing that was recorded: the objective's
-gap to the best that any of the fits reached, and the residuals, as powers of ten.
+Fits are laid over each other by name. Curves step at their times: of a protected grid, at the ends
+of intervals that hold several events. Convergence has a panel for each thing
+that was recorded: the objective's gap to the best that any of the fits reached, and the residuals,
+as powers of ten.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from itertools import pairwise
 from typing import Any
 
 from fedcohort.protocol import NotSupported, Row
@@ -43,7 +43,6 @@ def survival_picture(
     fits: Mapping[str, Sequence[Row]],
     x_title: str,
     *,
-    stepped: frozenset[str],
     min_cell: Mapping[str, int],
 ) -> Picture:
     """Return the curves of fits, each by its group, with numbers at risk below.
@@ -51,7 +50,6 @@ def survival_picture(
     Parameters
     ----------
     fits : name → rows as `Fitted.curves` gives them; all of survival, or all of hazards.
-    stepped : the fits whose curves step at their times.
     min_cell : of each fit, the fewest patients that a number may be of, but 0.
 
     Raises
@@ -70,7 +68,7 @@ def survival_picture(
         Series(
             label=_label(name, group, several=len(fits) > 1),
             look=look,
-            points=_points(own, kind, steps=name in stepped),
+            points=_points(own, kind),
             at_risk=[(t, n) for t in at if (n := _at_risk(own, t, min_cell[name])) != -1],
         )
         for look, ((name, group), own) in zip(looks, lines.items(), strict=True)
@@ -101,13 +99,9 @@ def _label(name: str, group: str, *, several: bool) -> str:
     return name if group == "all" else f"{name}: {group}"
 
 
-def _points(rows: Sequence[Row], kind: str, *, steps: bool) -> list[tuple[float, ...]]:
-    """Return a line's points; where it steps, two at each time."""
-    points = [tuple(_number(row[k]) for k in ("time", kind, "low", "high")) for row in rows]
-    if not steps:
-        return points
-    pairs = [((b[0], *a[1:]), b) for a, b in pairwise(points)]
-    return [points[0], *(p for pair in pairs for p in pair)]
+def _points(rows: Sequence[Row], kind: str) -> list[tuple[float, ...]]:
+    """Return a line's points, with their bands."""
+    return [tuple(_number(row[k]) for k in ("time", kind, "low", "high")) for row in rows]
 
 
 def _at_risk(rows: Sequence[Row], time: float, min_cell: int) -> int | None:
@@ -119,8 +113,10 @@ def _at_risk(rows: Sequence[Row], time: float, min_cell: int) -> int | None:
         return -1
     if after is None or now["about"] is None:
         return now["about"]
+    if after["about"] is None:  # hidden, and not 0
+        return now["about"] if time == now["time"] else None
     share = (time - now["time"]) / (after["time"] - now["time"])
-    found = round(now["about"] + share * ((after["about"] or 0) - now["about"]))
+    found = round(now["about"] + share * (after["about"] - now["about"]))
     return None if 0 < found < min_cell else found
 
 

@@ -13,7 +13,9 @@ from typing import Any
 
 from fedcohort.protocol.errors import DataError
 from fedcohort.report import words
+from fedcohort.report.clock import Clock
 from fedcohort.report.share import Mean, Share, paired, share
+from fedcohort.report.words import number
 
 LOWER, UPPER = "lower bound", "upper bound"
 
@@ -167,6 +169,22 @@ class Run:
         return str(self.mapping("outcome").get("unit") or "")
 
     @cached_property
+    def clock(self) -> Clock:
+        """How times of the outcome are shown."""
+        known = [v.get("unit") for v in self.mapping("cohort").get("variables") or ()
+                 if v.get("type") == "time"]  # fmt: skip
+        unit = self.mapping("outcome").get("time_unit") or (known or [""])[0] or ""
+        listed = ("over_time", "calibration", "cluster_curves")
+        times = [words.number(r.get("time")) for key in listed for r in self.rows(key)]
+        times += [
+            words.number(t)
+            for r in self.rows("risk_groups")
+            for g in r.get("groups") or ()
+            for t, *_ in (*(g.get("curve") or ()), *(g.get("at_risk") or ()))
+        ]
+        return Clock.of(str(unit), max((t for t in times if t == t), default=0.0))
+
+    @cached_property
     def _digits(self) -> int:
         """Return the decimals of metrics in the outcome's unit: four digits of the largest."""
         shown = [s for s in self.rows("summary") if words.metric(str(s["metric"])).in_unit]
@@ -247,13 +265,76 @@ class Run:
         )
         if not lower.keys() & mid.keys() & upper.keys():
             return None
-        return share(lower, mid, upper, self.test_fraction, sign)
+        found = share(lower, mid, upper, self.test_fraction, sign)
+        own = self._by_patients.get((scenario, self.metric, arm, self.lower.name))
+        if own is None:
+            return found
+        gain = self.difference(arm, self.lower.name, scenario)
+        gap = self.difference(self.upper.name, self.lower.name, scenario)
+        if math.isnan(gap.low):
+            return found
+        ends = own.get("share") or {}
+        value = gain.value / gap.value if gap.side > 0 else math.nan
+        return Share(value, number(ends.get("low")), number(ends.get("high")), gain, gap)
+
+    @cached_property
+    def _by_patients(self) -> dict[tuple[str, str, str, str], Mapping[str, Any]]:
+        """Comparisons by draws of the patients, by scenario, metric, arm and other arm."""
+        return {
+            (str(c["scenario"]), str(c["metric"]), str(c["arm"]), str(c["against"])): c
+            for c in self.rows("comparisons")
+            if c.get("by") == "patients"
+        }
+
+    @property
+    def compared_by_patients(self) -> bool:
+        """Whether arms are told apart by draws of the patients, and not by the repeats' spread."""
+        return bool(self._by_patients)
 
     def difference(self, arm: str, against: str, scenario: str, metric: str | None = None) -> Mean:
-        """Return how much better an arm is than another, paired by repeat, eq. (2) of `share`."""
+        """Return how much better an arm is than another, paired by repeat, eq. (2) of `share`.
+
+        Of few repeats the interval is of draws of the patients, where the run has it.
+        """
         sign = words.metric(metric or self.metric).sign or 1
+        for a, b, turn in ((arm, against, sign), (against, arm, -sign)):
+            row = self._by_patients.get((scenario, metric or self.metric, a, b))
+            if row is not None:
+                low, high = sorted(turn * number(row.get(k)) for k in ("low", "high"))
+                value, n = turn * number(row.get("difference")), int(row.get("n") or 0)
+                return Mean(value, low, high, n)
         ours, theirs = (self.values(a, scenario, metric) for a in (arm, against))
         return paired(ours, theirs, self.test_fraction, sign)
+
+    def final(self, arm: str) -> Mapping[str, Any] | None:
+        """Return what is told of an arm's final fit, to all rows; None without one."""
+        done = (f for f in self.rows("final") if f["arm"] == arm and f.get("status") == "done")
+        return next(done, None)
+
+    def model_rows(self, key: str, arm: str) -> list[Mapping[str, Any]]:
+        """Return the rows of a list that are about an arm's model.
+
+        It is the final one, or else that of the first repeat in the first setting that has rows.
+        """
+        if (final := self.final(arm)) is not None:
+            return list(final.get(key) or ())
+        mine = [r for r in self.rows(key) if r["arm"] == arm]
+        order = list(self.scenarios)
+
+        def place(r: Mapping[str, Any]) -> tuple[int, int]:
+            name = str(r["scenario"])
+            return (order.index(name) if name in order else len(order), int(r.get("repeat") or 0))
+
+        first = min(map(place, mine), default=None)
+        return [r for r in mine if place(r) == first]
+
+    def model_title(self, arm: str, key: str) -> str:
+        """Return which fit `model_rows` is of, in words."""
+        if self.final(arm) is not None:
+            return "final fit, all rows"
+        rows = self.model_rows(key, arm)
+        scenario = str(rows[0]["scenario"]) if rows else ""
+        return f"first repeat, {self.scenarios.get(scenario, scenario)}"
 
     def failures(self, arm: str, scenario: str | None = None) -> list[str]:
         """Return the reasons, each once, for which fits of an arm are missing."""

@@ -146,7 +146,9 @@ def _too_few(run: Run, arm: Arm, shown: list[Verdict]) -> str:
     alone, pooled = _levels(run, alone), _levels(run, pooled)
     return (
         f"{few}, training together reached {_reached(run, reached)}, a hospital alone {alone}, and "
-        f"all data in one place {pooled}: too few runs to tell them apart."
+        f"all data in one place {pooled}: too few runs to tell them apart"
+        + ", since patients cannot be drawn again over a network" * run.deployed
+        + "."
     )
 
 

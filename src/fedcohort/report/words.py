@@ -203,6 +203,13 @@ def listed(names: Sequence[str]) -> str:
     return f"{', '.join(others)} and {last}" if others else last
 
 
+def some(names: Sequence[str], most: int = 6) -> str:
+    """Return names as `listed`; of more than so many the first ones, and how many more."""
+    if len(names) <= most:
+        return listed(names)
+    return listed([*names[: most - 1], f"{count(len(names) - most + 1)} more"])
+
+
 def spaced(name: str) -> str:
     """Return an identifier as words."""
     return name.replace("_", " ").strip()

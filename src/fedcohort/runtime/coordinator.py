@@ -33,6 +33,7 @@ from fedcohort.protocol.host import Call
 from fedcohort.protocol.ledger import Ledger
 from fedcohort.protocol.private import Spent, threshold
 from fedcohort.protocol.step import Gathered, Step, Summed
+from fedcohort.protocol.totals import Known, check_total
 from fedcohort.runtime.intake import Intake
 from fedcohort.runtime.journal import Entry, Journal
 from fedcohort.runtime.transport import Adding, Transport, Waiting
@@ -74,6 +75,7 @@ class _Run:
 
     Attributes
     ----------
+    known : what sites told of themselves before.
     call, round, rounds : where the run is.
     live : whether a site has been asked; until then, results come from the journal.
     answered, refused : the sites in the latest result; those whose reply was not fit for it.
@@ -91,6 +93,7 @@ class _Run:
     observer: Callable[[Progress], None] | None
     secure: str = "auto"
     account: Callable[[str], Spent | None] | None = None
+    known: Known = field(default_factory=Known)
     call: int = 0
     live: bool = False
     round: int = 0
@@ -237,6 +240,10 @@ class Coordinator:
         """
         self._run.account = account
 
+    def expecting(self, known: Known) -> None:
+        """Hold the counts in all sums to what sites told of themselves (`protocol.totals`)."""
+        self._run.known = known
+
     def rounds(self, n: int, *, first: int = 0) -> Iterator[int]:
         """See `Federation`."""
         self._run.rounds = first + n
@@ -327,6 +334,8 @@ class Coordinator:
                 run.journal.append(number, mark, entry)
                 if step.keeps:
                     run.journal.flush()
+        if verb == "sum" and not weights:
+            check_total(step, number, entry.replies[0], entry.sites, run.known, arguments)
         if step.keeps:
             run.kept.update(dict.fromkeys(entry.sites, number))
         absent = [s for s in self._sites if s not in entry.sites]

@@ -114,7 +114,8 @@ class Journal:
         if kept != mark:
             raise JournalMismatch(
                 f"{self._path} holds another run: its call {call} differs from this run's. The "
-                f"study, the data or the version changed since; start again without --resume."
+                f"study, the data, the version or the kind of processor changed since; start again "
+                f"without --resume."
             )
         return entry
 

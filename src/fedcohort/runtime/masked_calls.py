@@ -5,10 +5,10 @@
     said      no array;        meta {"kind": "said", "of", "history", "body"}
     part      "words" (W,);    meta {"kind": "part", "history", "call", "masked", "settled"}
 
-A call that is masked is a request as any other, whose `masked` holds {"asked", "post", "floats"}:
-what `secure.messages` calls so, and the fields that sites shall widen to real numbers, since
-another site tells real ones. Each `body` is a message of `secure.messages` too; of "keys", it is
-{"epoch", "slots"}.
+A call that is masked is a request as any other, whose `masked` holds {"asked", "post", "floats",
+"held"}: what `secure.messages` calls so; the fields that sites shall widen to real numbers, since
+another site tells real ones; and of a step that reads a state the members that are asked with one.
+Each `body` is a message of `secure.messages` too; of "keys", it is {"epoch", "slots"}.
 
 `settled` of a part names the sites for which this call was revealed before; null if it was not. It
 can be revealed again for just those.
@@ -38,7 +38,7 @@ STAGES = ("keys", "shares", "sign", "unmask")
 LOST = "epoch"
 
 _STAGE = ("kind", "run", "session", "history", "body")
-_PART = {"asked", "post", "floats"}
+_PART = {"asked", "post", "floats", "held"}
 
 
 @dataclass(frozen=True)
@@ -81,6 +81,7 @@ class Part:
     asked: Asked
     post: Post | None
     floats: tuple[str, ...] = ()
+    held: tuple[str, ...] = ()
 
     def to_meta(self) -> dict[str, Any]:
         """Return what is sent."""
@@ -88,6 +89,7 @@ class Part:
             "asked": self.asked.to_meta(),
             "post": None if self.post is None else self.post.to_meta(),
             "floats": list(self.floats),
+            "held": list(self.held),
         }
 
     @classmethod
@@ -98,10 +100,11 @@ class Part:
         ------
         Refused : it is none.
         """
-        if set(meta) != _PART or not _are_texts(meta["floats"]):
+        if set(meta) != _PART or not all(_are_texts(meta[k]) for k in ("floats", "held")):
             raise Refused("secure", "a masked call of no known form. Update both ends.")
         post = None if meta["post"] is None else Post.from_meta(meta["post"])
-        return cls(Asked.from_meta(meta["asked"]), post, tuple(meta["floats"]))
+        asked = Asked.from_meta(meta["asked"])
+        return cls(asked, post, tuple(meta["floats"]), tuple(meta["held"]))
 
 
 @dataclass(frozen=True)
@@ -214,20 +217,26 @@ def question_of(history: str, call: int) -> str:
 
 
 def about_of(
-    step: str, view: str | None, round_: int, parcel: Parcel, apart: Collection[str] = ()
-) -> str:
+    step: str, view: str | None, round_: int, parcel: Parcel, apart: Collection[str] = (),
+    held: Collection[str] = (),
+) -> str:  # fmt: skip
     """Return the digest of what all sites of a masked sum must be asked alike.
 
     That is all but the arguments that the step itself lets differ by site, where they are whole
     numbers, or yes or no (`Step.apart`). A site that is asked anything else than its neighbours
-    would be alone with what it tells: with folds, thresholds or points of its own, say.
+    would be alone with what it tells: with folds, thresholds or points of its own, say; or with a
+    state, where the others have none and tell nothing.
+
+    held : members that are asked with a state, in the order of their names.
     """
     own = {
         name: {"apart": 0} if name in apart and type(v) in (bool, int) else v  # no tree holds that
         for name, v in parcel.tree.items()
     }
     shapes = [(a.dtype.str, a.shape) for a in parcel.arrays]
-    told = json.dumps(["about", step, view, round_, own, shapes], sort_keys=True)  # may hold NaN
+    told = json.dumps(
+        ["about", step, view, round_, own, shapes, [*held]], sort_keys=True
+    )  # may hold NaN
     found = hashlib.sha256(hashlib.sha256(told.encode()).digest())
     for a in parcel.arrays:
         found.update(a.data if a.size else b"")

@@ -157,12 +157,14 @@ class MaskedEnd:
     ----------
     key : run, session and history, to which its keys and signatures are bound.
     answers : where it is noted what was revealed.
+    size : gives what the site takes part with (`secure.messages.Advert`).
     """
 
     def __init__(
-        self, site: str, rule: SumRule | None, key: tuple[str, str, str], answers: Answers
-    ):
-        self.key = key
+        self, site: str, rule: SumRule | None, key: tuple[str, str, str], answers: Answers,
+        size: Callable[[], int] = lambda: 0,
+    ):  # fmt: skip
+        self.key, self._size = key, size
         self._site, self._rule = site, rule
         self._answers = answers
         self._book = _Book(answers, key[0], key[1])
@@ -196,28 +198,54 @@ class MaskedEnd:
         """Refuse a masked call before its step is run, where the keys for it are not here."""
         self._member(part.asked.epoch)
 
-    def check_alike(self, request: Request, part: Part, apart: Collection[str]) -> None:
+    def company(self, part: Part) -> int:
+        """Return what the members of a call say that they take part with; 0 where one does not."""
+        return self._member(part.asked.epoch).company(part.asked)
+
+    def check_alike(
+        self, request: Request, part: Part, apart: Collection[str], *, reads: bool = False
+    ) -> None:
         """Refuse a call that is asked otherwise than of the other sites, before its step is run.
 
         Parameters
         ----------
         apart : arguments that may differ (`Step.apart`).
+        reads : whether the step reads a state. A site without one may tell nothing, so that fewer
+            than `FEWEST` sites with a state would tell of each other.
 
         Raises
         ------
         Refused : "secure".
         """
         asked = part.asked
+        if reads:
+            self._check_held(request, part)
         if asked.digest != question_of(request.history, request.call):
             raise Refused("secure", f"site {self._site!r}: the sum is for another call than asked.")
         seen = None if request.view is None else request.view.mark
-        about = about_of(request.step, seen, request.round, request.parcel, apart)
+        about = about_of(request.step, seen, request.round, request.parcel, apart, part.held)
         if asked.about != about:
             raise Refused(
                 "secure",
                 f"site {self._site!r} is asked {request.step:.62} otherwise than the other sites, "
                 f"and would be alone in the sum. Between sites only what the step names as apart "
                 f"may differ.",
+            )
+
+    def _check_held(self, request: Request, part: Part) -> None:
+        """Hold who is asked with a state against this site's own request, and against `FEWEST`."""
+        held = set(part.held) & set(part.asked.members)
+        if (self._site in held) != (request.base is not None):
+            raise Refused(
+                "secure",
+                f"site {self._site!r} is asked {request.step:.62} with another state than the "
+                f"other sites are told of, and would be alone in the sum.",
+            )
+        if 0 < len(held) < FEWEST:
+            raise Refused(
+                "secure",
+                f"site {self._site!r}: {request.step:.62} reads what sites keep, and fewer than "
+                f"{FEWEST} of the sum's sites are asked with it; it would tell a site's own part.",
             )
 
     def mask(
@@ -337,7 +365,7 @@ class MaskedEnd:
             )
         context = Context(*self.key, {name: keys.pinned[name] for name in roster})
         rule = ThresholdRule(least=FEWEST if self._rule is None else self._rule.least)
-        return Member(self._site, keys.identity, context, rule, self._book)
+        return Member(self._site, keys.identity, context, rule, self._book, self._size())
 
     def _member(self, epoch: int) -> Member:
         """Return the member whose epoch it is."""

@@ -202,13 +202,16 @@ class MaskedSums:
         requests = transport.requests(call, len(members))
         question = question_of(history, call.number)
         one = call.arguments.parcel(members[0])
-        about = about_of(call.step.name, requests.mark or None, call.round, one, call.step.apart)
+        held = transport.held(call, members)
+        about = about_of(
+            call.step.name, requests.mark or None, call.round, one, call.step.apart, held
+        )
         summing = epoch.gathering.begin(question, members, weights or None, about)
         parts: dict[str, Part] = {}
         for site in members:
             due = set(members) - epoch.opened.get(site, frozenset()) - {site}
             post = epoch.gathering.post(site) if due else None
-            parts[site] = Part(summing.asked, post, floats)
+            parts[site] = Part(summing.asked, post, floats, held)
 
         def request(site: str, *, told: bool) -> bytes:
             return requests.to(site, told=told, part=parts[site].to_meta())

@@ -95,6 +95,11 @@ class RemoteTransport:
         assert self._sums is not None
         return self._sums.total(call, to, weights)
 
+    def held(self, call: Call, members: Sequence[str]) -> tuple[str, ...]:
+        """Return which members a call that reads a state is asked with one, by name; else ()."""
+        reads = call.step.state is not None
+        return tuple(sorted(s for s in members if s in self._kept)) if reads else ()
+
     def resume(self, call: Call, kept: Mapping[str, int]) -> None:
         """See `Transport`; each request names the state that it builds on, and the site checks."""
         self._kept = kept

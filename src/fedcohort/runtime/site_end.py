@@ -72,6 +72,7 @@ class _Session:
     Attributes
     ----------
     history : the latest that was asked.
+    bases : history → the newest call whose state it was asked with; none before the first.
     kept : its calls that are kept, and the digests of their requests.
     state : a call, and the state that it left.
     last : the latest call that changed no state: digest and reply.
@@ -83,6 +84,7 @@ class _Session:
         self.lock = threading.Lock()
         self.host: Host | None = None
         self.history: str | None = None
+        self.bases: dict[str, int] = {}
         self.kept: dict[int, bytes] = {}
         self.state: tuple[int, dict[str, Array]] | None = None
         self.last: tuple[bytes, bytes] | None = None
@@ -210,9 +212,10 @@ class SiteEnd:
         masks = None if part is None else self._masks(session, request)
         if part is not None and masks is not None:
             masks.check(part)
-            masks.check_alike(request, part, step.apart)
+            masks.check_alike(request, part, step.apart, reads=step.state is not None)
         among = () if part is None else part.asked.members
-        reply = self._reply(session, request, share, among)
+        company = 0 if part is None or masks is None else masks.company(part)
+        reply = self._reply(session, request, share, among, company)
         if part is None or masks is None:
             return reply
         with disk():
@@ -226,12 +229,16 @@ class SiteEnd:
             rule = None if self._sums is None else self._sums(request.run)
             if session.masks is not None:
                 session.masks.close()
-            session.masks = MaskedEnd(self.site, rule, key, self._answers)
+            if session.host is None:
+                session.host = self._open(request.run, request.session)
+            size = session.host.size
+            session.masks = MaskedEnd(self.site, rule, key, self._answers, lambda: size)
         return session.masks
 
     def _reply(
-        self, session: _Session, request: Request, share: int, among: tuple[str, ...]
-    ) -> bytes:
+        self, session: _Session, request: Request, share: int, among: tuple[str, ...],
+        company: int = 0,
+    ) -> bytes:  # fmt: skip
         """Return a call's reply as it is, from the store or made now."""
         if session.host is None:
             session.host = self._open(request.run, request.session)
@@ -247,15 +254,24 @@ class SiteEnd:
                 return known.reply
         if session.last is not None and session.last[0] == digest:
             return session.last[1]
+        base = -1 if request.base is None else request.base
+        if base < (newest := session.bases.get(request.history, -1)):
+            raise Refused(
+                "secure",
+                f"site {self.site!r} was asked with the state of call {newest} before, and "
+                f"is asked {request.step:.62} with an older one: two sums of one question under "
+                f"two states would tell its part. Start again without --resume.",
+            )
         step = host.step(request.step)
         call = Call(
             request.call, step, request.verb, self._view(request.view), _NOTHING, request.round,
-            share=share, history=request.history, among=among,
+            share=share, history=request.history, among=among, company=company,
         )  # fmt: skip
         arguments = request.parcel.open()
         self._limits.check_min_cell(self.site, arguments)
         host.state = self._state(session, request)
         answer = host.answer(call, arguments)
+        session.bases[request.history] = base
         reply = reply_bytes(request.history, request.call, answer.reply)
         self._limits.check_reply(self.site, request.step, answer.reply, reply)
         if self._note is not None:

@@ -15,14 +15,15 @@ that whatever lies in shared memory is read by then.
 
 from __future__ import annotations
 
-import contextlib
 import multiprocessing
 import os
 import signal
+import sys
 import threading
 import time
 import warnings
 from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from multiprocessing.connection import Connection, Pipe
 from typing import Any, cast
 
@@ -41,6 +42,7 @@ from fedcohort.protocol.errors import (
 from fedcohort.protocol.federation import View
 from fedcohort.protocol.host import Call
 from fedcohort.protocol.updates import Fit, Form
+from fedcohort.runtime import interrupts
 from fedcohort.runtime.arena import Arena, Laid, unpack
 from fedcohort.runtime.calls import TEXT, refusal_of
 from fedcohort.runtime.intake import Intake, Part
@@ -53,6 +55,8 @@ ROOM = 2**26
 LOOK = 0.1
 #: Seconds that a worker is waited for when it is ended.
 PATIENCE = 5.0
+#: What says how many threads a library starts with.
+THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 
 class Team:
@@ -88,7 +92,7 @@ class Team:
             with warnings.catch_warnings():
                 # Threads of this process are not in its forks, which use none of theirs.
                 warnings.simplefilter("ignore", DeprecationWarning)
-                with _later(signal.SIGINT):
+                with interrupts.later():
                     process.start()
             its.close()
             self._lines.append(mine)
@@ -241,14 +245,22 @@ def _error_of(meta: Mapping[str, Any]) -> FedcohortError:
     return error
 
 
-@contextlib.contextmanager
-def _later(number: signal.Signals) -> Generator[None]:
-    """Let a signal wait: a process forked meanwhile can decide what it does with it."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {number})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+@contextmanager
+def one_thread() -> Generator[None]:
+    """Compute on one thread, PyTorch too, whose oneMKL no other library knows of.
+
+    A fork has none of its parent's threads, and a product that waits for them never ends.
+    """
+    torch: Any = sys.modules.get("torch")
+    before = None if torch is None else torch.get_num_threads()
+    with threadpool_limits(1):
+        try:
+            if torch is not None:
+                torch.set_num_threads(1)
+            yield
+        finally:
+            if torch is not None:
+                torch.set_num_threads(before)
 
 
 # in a worker process ------------------------------------------------------------------
@@ -264,14 +276,14 @@ def _serve(
     parent: int,
 ) -> None:
     """Answer calls until the parent closes the line, or ends."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+    interrupts.ignored()
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     for other in others:  # the parent's ends, by which a line would never be closed
         other.close()
     threading.Thread(target=_leave_with, args=(parent,), daemon=True).start()
     worker = _Worker(transport, line, down, up, view)
-    with threadpool_limits(1):
+    os.environ |= dict.fromkeys(THREADS, "1")  # for libraries that are not loaded yet
+    with one_thread():
         while True:
             try:
                 record = line.recv_bytes()

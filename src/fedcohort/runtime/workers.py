@@ -27,8 +27,6 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Se
 from contextlib import contextmanager
 from typing import Any
 
-from threadpoolctl import threadpool_limits
-
 from fedcohort.arrays import Array
 from fedcohort.protocol import views
 from fedcohort.protocol.errors import SiteUnavailable
@@ -40,7 +38,7 @@ from fedcohort.runtime.intake import Part
 from fedcohort.runtime.journal import Journal
 from fedcohort.runtime.local import Absent, LocalTransport
 from fedcohort.runtime.store import StateStore
-from fedcohort.runtime.team import Team
+from fedcohort.runtime.team import Team, one_thread
 
 #: Seconds that dividing must have been worth before workers are started.
 START = 0.1
@@ -206,7 +204,7 @@ def divided(
         )  # fmt: skip
         return
     split = DividedTransport(hosts, store, absent, masks, workers=workers, start=start)
-    with threadpool_limits(1):
+    with one_thread():
         try:
             yield Coordinator(
                 split, quorum=quorum, ledger=ledger, journal=journal, observer=observer,

@@ -64,8 +64,9 @@ class Epoch:
 
     @staticmethod
     def drawn(
-        name: str, identity: Identity, context: Context, threshold: int, epoch: int, slots: int
-    ) -> Epoch:
+        name: str, identity: Identity, context: Context, threshold: int, epoch: int, slots: int,
+        size: int = 0,
+    ) -> Epoch:  # fmt: skip
         """Draw the secrets of an epoch, and sign the advert of their public halves."""
         letter_key = X25519PrivateKey.generate()
         key_seeds = [keystream.fresh_seed() for _ in range(slots)]
@@ -79,6 +80,7 @@ class Epoch:
             tuple([masks.public_key(seed, salt) for seed in key_seeds]),
             tuple([masks.seal(s, salt, name, epoch, i) for i, s in enumerate(self_seeds)]),
             bytes(64),
+            size,
         )
         advert = replace(advert, signature=identity.sign(advert.text(context)))
         return Epoch(context, letter_key, key_seeds, self_seeds, advert)

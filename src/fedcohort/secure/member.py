@@ -70,6 +70,7 @@ class Member:
     context : with the pinned keys of all sites of the study.
     rule : the site's own.
     settled : where it is kept for which sites a question was answered, over restarts.
+    size : as in `Advert`.
 
     Raises
     ------
@@ -84,6 +85,7 @@ class Member:
         context: Context,
         rule: ThresholdRule | None = None,
         settled: Settled | None = None,
+        size: int = 0,
     ):
         roster = context.roster
         self.name = name
@@ -92,7 +94,7 @@ class Member:
             raise refused(f"the roster does not have this site's key as that of {name!r}.")
         if len(set(roster.values())) < len(roster):
             raise refused("two sites of the roster have one identity key. Renew the kits.")
-        self._identity = identity
+        self._identity, self._size = identity, size
         self._context = context
         self._settled: Settled = InMemory() if settled is None else settled
         self._epochs: dict[int, Epoch] = {}
@@ -122,7 +124,7 @@ class Member:
                 f"later one."
             )
         who = (self.name, self._identity, self._context)
-        made = Epoch.drawn(*who, self.threshold, epoch, slots)
+        made = Epoch.drawn(*who, self.threshold, epoch, slots, self._size)
         self._last = epoch
         for old in sorted(self._epochs)[: -(EPOCHS - 1)]:
             self._forget(old)
@@ -155,6 +157,18 @@ class Member:
         letters = at.letters(roll, mark)
         at.roll, at.mark, at.sealed = roll, mark, Sealed(self.name, roll.epoch, letters)
         return at.sealed
+
+    def company(self, asked: Asked) -> int:
+        """Return what the members of a sum say that they take part with, as each of them signed.
+
+        Returns
+        -------
+        size : their sum; 0 where one does not say.
+        """
+        roll = self._epoch(asked.epoch).roll
+        adverts = {} if roll is None else roll.by_name
+        sizes = [adverts[name].size if name in adverts else 0 for name in asked.members]
+        return sum(sizes) if all(sizes) else 0
 
     def mask(self, asked: Asked, vector: Array, layout: Layout, post: Post | None = None) -> Masked:
         """Return a reply under masks, eq. (1).

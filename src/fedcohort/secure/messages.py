@@ -52,6 +52,8 @@ class Advert:
     letter_key : X25519 public key, 32 bytes, under which shares are sent to the site.
     mask_keys : X25519 public keys, one a slot, from which pairwise masks come.
     seals : one a slot: commits the site to its self-mask seed, so that wrong shares are noticed.
+    size : how many rows, or events, the site takes part with, rounded up; 0 where it does not say.
+        Others see by it how finely a sum may be asked for.
     """
 
     name: str
@@ -61,6 +63,7 @@ class Advert:
     mask_keys: tuple[bytes, ...]
     seals: tuple[bytes, ...]
     signature: bytes
+    size: int = 0
 
     def text(self, context: Context) -> bytes:
         """Return what is signed."""
@@ -77,14 +80,16 @@ class Advert:
             "mask_keys": b"".join(self.mask_keys).hex(),
             "seals": b"".join(self.seals).hex(),
             "signature": self.signature.hex(),
+            "size": self.size,
         }
 
     @staticmethod
     def from_meta(meta: Any) -> Advert:
         """Read it."""
         m = as_keys(
-            meta, "name", "epoch", "threshold", "letter_key", "mask_keys", "seals", "signature"
-        )
+            meta, "name", "epoch", "threshold", "letter_key", "mask_keys", "seals", "signature",
+            "size",
+        )  # fmt: skip
         return Advert(
             as_text(m["name"]),
             as_count(m["epoch"]),
@@ -93,6 +98,7 @@ class Advert:
             as_pieces(m["mask_keys"]),
             as_pieces(m["seals"]),
             as_bytes(m["signature"], 64),
+            as_count(m["size"]),
         )
 
 

@@ -14,13 +14,20 @@ from typing import Any
 import fedcohort
 from fedcohort.protocol import registry
 from fedcohort.report import modelling, words
-from fedcohort.report.sections import parameters
+from fedcohort.report.sections import coefficients, parameters
+from fedcohort.report.steps import stepped
 from fedcohort.study import private
 from fedcohort.study.arms import Arm
+from fedcohort.study.final import TOLD
 from fedcohort.study.plan import ASIDE, Plan
 
 #: Metrics that are in the unit of the outcome.
 IN_UNIT = ("rmse", "mae", "calibration_intercept")
+_SHRUNKEN = (
+    "These effects are shrunken: the fit has a penalty ({}), which draws them towards none. They "
+    "serve prediction, and are no estimates of the effects; what stands around them are standard "
+    "errors of the penalised fit, no confidence intervals."
+)
 _ASK = "*To be written by the people responsible for the model.*"
 #: What pooled levels are: their names, and the rows below which a level is pooled.
 POOLED = "other levels: {} (fewer than {} rows each, or the next rarest; pooled)"
@@ -69,11 +76,33 @@ def _of_model(
     results: Mapping[str, Any], key: str, arm: Arm, scenario: str
 ) -> list[Mapping[str, Any]]:
     """Return the rows of a list of results.json that are about the model that was kept."""
+    if key in TOLD and (final := _final(results, arm)):
+        return list(final[key])
     return [
         row
         for row in results.get(key) or ()
         if (row["arm"], row["scenario"], row.get("repeat", 0)) == (arm.name, scenario, 0)
     ]
+
+
+def _final(results: Mapping[str, Any], arm: Arm) -> Mapping[str, Any] | None:
+    """Return what is told of the arm's final fit; None where there is none."""
+    done = (f for f in results.get("final") or () if f["arm"] == arm.name)
+    return next((f for f in done if f["status"] == "done"), None)
+
+
+def _rows_seen(plan: Plan, arm: Arm, results: Mapping[str, Any]) -> str:
+    """Return which rows the model has seen, and what that means for how it was judged."""
+    data, events = results["data"], results["data"].get("events")
+    held = f", {events} with the event" if events is not None else ""
+    if _final(results, arm):
+        return (
+            f"all {data['rows']} rows{held}. How good such a model is was measured beforehand, by "
+            f"fits to {100 * (1 - plan.test_fraction):.0f} % of the rows on the others: no figure "
+            f"below is of rows that the judged fit has seen"
+        )
+    share = 100 * (1 - plan.test_fraction)
+    return f"the training rows of the first repeat ({share:.0f} % of {data['rows']} rows{held})"
 
 
 def _what(
@@ -86,9 +115,7 @@ def _what(
     """Return what the model is, what is particular about it, and what it was trained on."""
     method = registry.find(arm.method)
     data = results["data"]
-    events, left = data.get("events"), data.get("sites_left_out") or ()
-    share = 100 * (1 - plan.test_fraction)
-    held = f", {events} with the event" if events is not None else ""
+    left = data.get("sites_left_out") or ()
     sites = (results.get("network") or {}).get("sites")
     source = (
         f"the rows of {', '.join(map(_cell, sites))}, at these hospitals"
@@ -99,8 +126,7 @@ def _what(
         [
             f"- Method: {method.title} (`{method.name}`). Source: {method.paper}",
             *([f"- In particular: {_cell('; '.join(particulars))}"] if particulars else []),
-            f"- Trained on: {source}, the training rows "
-            f"of the first repeat ({share:.0f} % of {data['rows']} rows{held})",
+            f"- Trained on: {source}, {_rows_seen(plan, arm, results)}",
             *([f"- Sites left out: {_cell(out)}"] if (out := words.sites_left_out(left)) else []),
             f"- Outcome: {', '.join(_outcome(results)) or 'none'}"
             + (f" ({unit})" if (unit := results["outcome"].get("unit")) else "")
@@ -216,31 +242,52 @@ def _effects(results: Mapping[str, Any], arm: Arm, scenario: str) -> str:
     mine = _of_model(results, "coefficients", arm, scenario)
     if not mine:
         return ""
+    settings = next(d for d in results["declared"] if d["arm"] == arm.name)["settings"]
+    scale = coefficients.scale_of(settings, results.get("preprocess") or {})
+    mine = stepped(mine, scale, (results.get("cohort") or {}).get("variables") or ())
     ratio = next((k for k in mine[0] if k.endswith("_ratio")), None)
     effect, level = words.effect, _level(results, arm)
+    penalty = coefficients.penalty_of(mine)
+    shrunken, around = "shrunken " * bool(penalty), f"{level} interval"
+    if penalty:
+        around = parameters.penalised_bar(level)
     if ratio is None:
-        rows = [(r["covariate"], effect(r["coefficient"]), _ends(r, effect)) for r in mine]
-        head = ("covariate", "coefficient", f"{level} interval")
+        rows = [(_named(r), effect(r["coefficient"]), _ends(r, effect)) for r in mine]
+        head = ("covariate", f"{shrunken}coefficient", around)
     else:
-        for_ratio = ({k: _exp(r.get(k)) for k in ("low", "high")} for r in mine)
+        for_ratio = (
+            {k: _exp(r.get(k), r.get("factor", 1.0)) for k in ("low", "high")} for r in mine
+        )
         rows = [
-            (r["covariate"], effect(r["coefficient"]), _ratio(r.get(ratio)), _ends(ends, _ratio))
+            (
+                str(r["covariate"]),
+                effect(r["coefficient"]),
+                _ratio(r.get(ratio)) + (f" {r['step']}" if r.get("step") else ""),
+                _ends(ends, _ratio),
+            )
             for r, ends in zip(mine, for_ratio, strict=True)
         ]
         name = ratio.replace("_", " ")
-        head = ("covariate", "coefficient", name, f"{level} interval of the ratio")
-    if any(r.get("grid_shift") is not None for r in mine):
-        head = (*head, "grid shift, in standard errors")
-        rows = [(*row, _number(r.get("grid_shift"))) for row, r in zip(rows, mine, strict=True)]
+        of = around if penalty else f"{around} of the ratio"
+        head = ("covariate", f"{shrunken}coefficient", f"{shrunken}{name}", of)
+    if any(r.get("grid_error") is not None for r in mine):
+        head = (*head, "grid error, in standard errors")
+        rows = [(*row, _number(r.get("grid_error"))) for row, r in zip(rows, mine, strict=True)]
     pooled = [
         f"{_cell(r['column'])}, {POOLED.format(', '.join(map(_cell, r['levels'])), r['least'])}"
         for r in _of_model(results, "pooled", arm, scenario)
     ]
-    rest = _parameters(results, arm, scenario, level)
-    return "\n\n".join([f"## Effects\n\n{_table(head, rows)}", *pooled, *filter(None, rest)])
+    rest = _parameters(results, arm, scenario, around)
+    told = [_SHRUNKEN.format(penalty)] if penalty else []
+    return "\n\n".join(["## Effects", *told, _table(head, rows), *pooled, *filter(None, rest)])
 
 
-def _parameters(results: Mapping[str, Any], arm: Arm, scenario: str, level: str) -> list[str]:
+def _named(row: Mapping[str, Any]) -> str:
+    """Return a covariate with the step that its effect is for."""
+    return f"{row['covariate']}, {row['step']}" if row.get("step") else str(row["covariate"])
+
+
+def _parameters(results: Mapping[str, Any], arm: Arm, scenario: str, around: str) -> list[str]:
     """Return the table of what the saved model has besides covariates; its notes below it."""
     mine = _of_model(results, "parameters", arm, scenario)
     if not mine:
@@ -256,7 +303,7 @@ def _parameters(results: Mapping[str, Any], arm: Arm, scenario: str, level: str)
         for r in mine
         if r["value"] is not None
     ]
-    head = ("parameter", "value", "standard error", f"{level} interval", "p")
+    head = ("parameter", "value", "standard error", around, "p")
     notes = [f"- {_cell(parameters.name(r))}: {_cell(r['note'])}" for r in mine if r.get("note")]
     return [f"### {parameters.CAPTION}", _table(head, rows) if rows else "", "\n".join(notes)]
 
@@ -304,9 +351,9 @@ def _cell(text: str) -> str:
     return html.escape(" ".join(text.split()), quote=False).replace("|", "\\|")
 
 
-def _exp(value: Any) -> float | None:
-    """Return exp of a bound of a coefficient, None beyond what a float holds."""
-    return None if value is None or abs(value) > 700 else math.exp(value)
+def _exp(value: Any, factor: float) -> float | None:
+    """Return exp of a bound of a coefficient for its step, None beyond what a float holds."""
+    return None if value is None or abs(factor * value) > 700 else math.exp(factor * value)
 
 
 def _number(value: Any) -> str:

@@ -12,11 +12,15 @@ import logging
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from fedcohort.data.design import Design
 from fedcohort.protocol import Dp, registry
 from fedcohort.study.arms import Arm
 from fedcohort.study.drowned import drowned
 from fedcohort.study.engine import Run
 from fedcohort.study.free_parameters import crowded, free_parameters
+
+#: So many columns that were filled in are named.
+FILLED_NAMED = 5
 
 _log = logging.getLogger(__name__)
 
@@ -35,6 +39,32 @@ def told_if_crowded(
     features = len(run.design.features) - bool(run.design.offset)
     note = crowded(free_parameters(arm.method, arm.configured(chosen), features), rows)
     return [{"note": told} for told in (note, *run.model.cautions()) if told]
+
+
+def filled_note(design: Design) -> str:
+    """Say which columns were filled in in many rows; "" where none was.
+
+    An interval takes filled-in values for measured ones.
+    """
+    if not design.filled:
+        return ""
+    most = sorted(design.filled, key=lambda name: -design.filled[name])
+    named = [f"{name!r} ({design.filled[name]:.0%})" for name in most[:FILLED_NAMED]]
+    more = len(most) - len(named)
+    listed = ", ".join(named) + (f" and {more} more" if more else "")
+    return (
+        f"missing values are filled in (impute: {design.impute}) in many rows of {listed}, so that "
+        f"intervals are too narrow and effects may be biased; leave the column out, or try impute: "
+        f"{'indicator' if design.impute == 'iterative' else 'iterative'}"
+    )
+
+
+def filled_rows(design: Design) -> list[dict[str, Any]]:
+    """Return a row for each column that was filled in in many rows, with how."""
+    return [
+        {"column": name, "share": share, "impute": design.impute}
+        for name, share in design.filled.items()
+    ]
 
 
 def told_if_drowned(

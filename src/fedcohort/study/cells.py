@@ -39,10 +39,12 @@ from fedcohort.protocol.ledger import Ledger
 from fedcohort.runtime.coordinator import Progress
 from fedcohort.study import evaluate, private, saved, tune
 from fedcohort.study.arms import Arm
-from fedcohort.study.cautions import told_if_crowded, told_if_drowned
+from fedcohort.study.cautions import filled_rows, told_if_crowded, told_if_drowned
 from fedcohort.study.clusters import cluster_rows
 from fedcohort.study.details import details
+from fedcohort.study.effects import coefficients, penalty_of
 from fedcohort.study.engine import Problem, Run, Trail, fit_once
+from fedcohort.study.final import FINAL, JUDGED, has_final
 from fedcohort.study.judges.clusters import Clusters, Grouped
 from fedcohort.study.judges.latent import Latent
 from fedcohort.study.latent_rows import latent_rows
@@ -73,9 +75,9 @@ class Cell:
 
     Attributes
     ----------
-    kind : "tune" or "fit".
+    kind : "tune", "fit", or "final": a fit to all rows.
     scenario : index into the plan's scenarios. The centralised bound does not depend on it.
-    repeat : number of the split into training and test rows.
+    repeat : number of the split into training and test rows; of a final fit `final.FINAL`.
     arm : index into the plan's arms.
     """
 
@@ -90,8 +92,8 @@ class Cell:
         return f"{self.kind}-s{self.scenario:02d}-r{self.repeat:04d}-a{self.arm:02d}"
 
 
-def cells_of(plan: Plan) -> tuple[list[Cell], list[Cell]]:
-    """Return the tunings, and the fits that follow them, in a fixed order."""
+def cells_of(plan: Plan) -> tuple[list[Cell], list[Cell], list[Cell]]:
+    """Return the tunings, the fits that follow them, and the final fits, in a fixed order."""
     tunings: list[Cell] = []
     fits: list[Cell] = []
     each = bool(plan.tune.get("each_repeat"))
@@ -103,14 +105,15 @@ def cells_of(plan: Plan) -> tuple[list[Cell], list[Cell]]:
                 if plan.is_tuned(arm) and (each or not repeat):
                     tunings.append(Cell("tune", s, repeat, a))
                 fits.append(Cell("fit", s, repeat, a))
-    return tunings, fits
+    finals = [Cell("final", 0, FINAL, a) for a, arm in enumerate(plan.arms) if has_final(plan, arm)]
+    return tunings, fits, finals
 
 
 def tuning_of(plan: Plan, cell: Cell) -> Cell | None:
     """Return the tuning whose choice a fit uses."""
     if not plan.is_tuned(plan.arms[cell.arm]):
         return None
-    repeat = cell.repeat if plan.tune.get("each_repeat") else 0
+    repeat = cell.repeat if plan.tune.get("each_repeat") and cell.kind != "final" else 0
     return Cell("tune", cell.scenario, repeat, cell.arm)
 
 
@@ -144,8 +147,9 @@ class Workshop:
     Parameters
     ----------
     work : the run's folder for unfinished business.
-    models : where the first repeat's models are written, of arms that learn from all sites: those
-        of the bounds tell of single hospitals, or of all rows in one place, and are not kept.
+    models : where models are written, of arms that learn from all sites, of the first repeat until
+        the final one is there: those of the bounds tell of single hospitals, or of all rows in one
+        place, and are not kept.
     debug : let an error that nobody foresaw end the run.
     runtime : how the sites are reached; see `Problem`.
     """
@@ -202,7 +206,7 @@ class Workshop:
         found: dict[str, Any]
         try:
             laid = self._lay_out(scenario, cell.repeat)
-            work = self._tune if cell.kind == "tune" else self._fit
+            work = {"tune": self._tune, "fit": self._fit, "final": self._final}[cell.kind]
             found = work(_Job(cell, arm, scenario, laid, scratch, lines, missing, waited, tell))
             found["status"] = "done"
         except (OSError, MemoryError):
@@ -256,7 +260,8 @@ class Workshop:
     def _fit(self, job: _Job) -> dict[str, Any]:
         cell, arm, laid = job.cell, job.arm, job.laid
         chosen = self._chosen(cell)
-        judge = evaluate.judge_of(laid.problem, laid.test, seed_of(self.plan, cell.repeat))
+        seed = seed_of(self.plan, cell.repeat)
+        judge = evaluate.judge_of(laid.problem, laid.test, seed, self.horizon)
         parts = _parts(laid.problem, arm.scope)
         first = cell.repeat == 0 and cell.scenario == 0
         rows_by_site = [len(frame) for frame in laid.problem.frames.values()]
@@ -282,18 +287,8 @@ class Workshop:
             if own is not None and not judge.can_learn(problem):
                 unlearnt(own)
                 continue
-            trail = Trail(Ledger(problem.min_cell))
             try:
-                run = fit_once(
-                    problem,
-                    registry.find(arm.method),
-                    arm.configured(chosen),
-                    arm.preprocess,
-                    seed_of(self.plan, cell.repeat),
-                    journal=job.scratch / f"{i:04d}.journal",
-                    trail=trail,
-                    observer=_observer(job.tell, i, len(parts)),
-                )
+                run = self._fitted(job, problem, chosen, i, len(parts))
             except (NothingToLearn, SingularInformation, NotConverged):
                 if own is None:
                     raise
@@ -305,11 +300,6 @@ class Workshop:
                     raise
                 unlearnt(own)
                 continue
-            finally:
-                if arm.scope == "sites":
-                    job.lines.extend(_tagged(job, trail.ledger.lines, trail.phases))
-                    job.missing.extend(stretches(trail.missing, trail.rejected, "fit"))
-                    job.waited.extend(waits(trail.waited, "fit"))
             runs[site] = run
             mine = evaluate.taught(judge, problem)
             said = mine.predicted(run, self.plan.metrics)
@@ -331,22 +321,61 @@ class Workshop:
         else:
             run = next(iter(runs.values()))
             rows += self._site_rows(run, judge, laid)
-            found |= self._details(cell, run, judge)
+            found |= self._details(cell, run, judge, chosen)
             if first:
-                found["pooled"] = pooled_levels(run, arm, self.plan.min_cell)
-                left_out = run.design.dropped.items()
-                found["dropped"] = [{"column": c, "reason": why} for c, why in left_out]
+                found |= left_out_of(run, arm, self.plan.min_cell)
                 found["crowded"] = told_if_crowded(run, arm, chosen, rows_by_site)
                 found["drowned"] = noise
             if cell.repeat == 0:
-                found |= details(run, laid, self.plan, seed_of(self.plan, cell.repeat))
+                found["decision"] = judge.decision(run)
+                found |= details(run, laid, self.plan, seed, self.horizon)
                 if isinstance(judge, Clusters):
-                    seed, umap = seed_of(self.plan, cell.repeat), self.plan.umap
-                    found |= cluster_rows(run, judge, laid, seed, umap=umap)
+                    found |= cluster_rows(run, judge, laid, seed, umap=self.plan.umap)
                 if isinstance(judge, Latent):
                     found |= latent_rows(registry.find(arm.method), run, judge)
         if arm.scope == "sites" and first:
-            self._save(arm, job.scenario, runs["all"])
+            self._save(job, runs["all"], chosen, arm.name)
+            if has_final(self.plan, arm):
+                self._save(job, runs["all"], chosen, f"{arm.name}/{JUDGED}")
+        return found
+
+    def _fitted(
+        self, job: _Job, problem: Problem, chosen: Mapping[str, Any], part: int, parts: int
+    ) -> Run:
+        """Fit one of a cell's problems; keep what left the sites, also where the fit fails."""
+        arm, kind = job.arm, job.cell.kind
+        trail = Trail(Ledger(problem.min_cell))
+        try:
+            return fit_once(
+                problem,
+                registry.find(arm.method),
+                arm.configured(chosen),
+                arm.preprocess,
+                seed_of(self.plan, job.cell.repeat),
+                journal=job.scratch / f"{part:04d}.journal",
+                trail=trail,
+                observer=_observer(job.tell, part, parts),
+            )
+        finally:
+            if arm.scope == "sites":
+                job.lines.extend(_tagged(job, trail.ledger.lines, trail.phases))
+                job.missing.extend(stretches(trail.missing, trail.rejected, kind))
+                job.waited.extend(waits(trail.waited, kind))
+
+    def _final(self, job: _Job) -> dict[str, Any]:
+        """Fit an arm to all rows, and keep the model in place of the first repeat's."""
+        arm, began = job.arm, time.perf_counter()
+        (problem,) = _parts(job.laid.problem, arm.scope).values()
+        chosen = self._chosen(job.cell)
+        run = self._fitted(job, problem, chosen, 0, 1)
+        seconds = time.perf_counter() - began
+        found = row_of(run, None, {}, seconds, *traffic(run, problem, arm.scope))
+        kept = arm.scope == "sites"
+        method = registry.find(arm.method)
+        found |= model_facts(method, run, arm.configured(chosen), self._table.dictionary, kept)
+        found |= left_out_of(run, arm, self.plan.min_cell)
+        if kept:
+            self._save(job, run, chosen, arm.name)
         return found
 
     def _chosen(self, cell: Cell) -> Mapping[str, Any]:
@@ -363,6 +392,12 @@ class Workshop:
         """How often each row of the table occurs in each draw of the bootstrap, (B, rows)."""
         return drawn(self.plan, self._table)
 
+    @cached_property
+    def horizon(self) -> float | None:
+        """The time for which risks are told, in the unit of the outcome; None without."""
+        asked, table = self.plan.horizon, self._table
+        return None if asked is None else asked.within(table.dictionary, table.outcome)
+
     def _site_rows(self, run: Run, judge: evaluate.Judge, laid: Laid) -> list[dict[str, Any]]:
         """Return the fit's metrics on each natural site's own test rows."""
         if laid.test_site is None:
@@ -373,43 +408,71 @@ class Workshop:
             for s in np.unique(laid.test_site)
         ]
 
-    def _details(self, cell: Cell, run: Run, judge: evaluate.Judge) -> dict[str, Any]:
+    def _details(
+        self, cell: Cell, run: Run, judge: evaluate.Judge, chosen: Mapping[str, Any]
+    ) -> dict[str, Any]:
         """Return coefficients, what else the model is, the check of hazards, and calibration."""
         arm = self.plan.arms[cell.arm]
         found: dict[str, Any] = {"calibration": judge.groups(run)}
         method = registry.find(arm.method)
-        return found | model_facts(method, run, self._table.dictionary, arm.scope == "sites")
+        kept, settings = arm.scope == "sites", arm.configured(chosen)
+        return found | model_facts(method, run, settings, self._table.dictionary, kept)
 
-    def _save(self, arm: Arm, scenario: Scenario, run: Run) -> None:
-        """Write the first repeat's model of the first scenario."""
-        notes: dict[str, Any] = {
-            "study": self.plan.study,
-            "arm": arm.name,
-            "scenario": scenario.name,
-            "repeat": 0,
-            "trained_on": f"{1 - self.plan.test_fraction:.0%} of the rows",
-        }
+    def _save(self, job: _Job, run: Run, chosen: Mapping[str, Any], folder: str) -> None:
+        """Write a model of the first scenario: the first repeat's, or that of all rows."""
+        arm = job.arm
+        notes = notes_of(self.plan, job.cell, chosen, self.horizon)
         if arm.scope == "sites" and (dp := self.plan.privacy.dp) is not None:
             method = registry.find(arm.method)
             config = method.configure(arm.configured())
             notes["privacy"] = private.told(method, config, dp, "seed")
         parts = saved.Saved.of(arm.method, run.model, run.design, self._table.dictionary, notes)
-        saved.write(self._models / arm.name, parts)
+        saved.write(self._models / folder, parts)
+
+
+def notes_of(
+    plan: Plan, cell: Cell, chosen: Mapping[str, Any], horizon: float | None
+) -> dict[str, Any]:
+    """Return what goes with a model: whose it is, its rows, horizon and penalty.
+
+    Parameters
+    ----------
+    chosen : what tuning chose. horizon : of `plan`, in the unit of the outcome.
+    """
+    arm, scenario = plan.arms[cell.arm], plan.scenarios[cell.scenario].name
+    notes: dict[str, Any] = {"study": plan.study, "arm": arm.name, "scenario": scenario}
+    if penalty := penalty_of(arm.method, arm.configured(chosen)):
+        notes["shrunken"] = penalty
+    if plan.horizon is not None:
+        notes["horizon"] = {"time": horizon, "text": plan.horizon.text}
+    if cell.kind == "final":
+        return notes | {"final": True, "trained_on": "all rows"}
+    return notes | {"repeat": 0, "trained_on": f"{1 - plan.test_fraction:.0%} of the rows"}
+
+
+def left_out_of(run: Run, arm: Arm, min_cell: int) -> dict[str, list[dict[str, Any]]]:
+    """Return which levels a fit pooled, and which columns it dropped or filled in often."""
+    dropped = [{"column": c, "reason": why} for c, why in run.design.dropped.items()]
+    return {
+        "pooled": pooled_levels(run, arm, min_cell),
+        "dropped": dropped,
+        "filled": filled_rows(run.design),
+    }
 
 
 def model_facts(
-    method: Method, run: Run, dictionary: Dictionary, kept: bool
+    method: Method, run: Run, settings: Mapping[str, Any], dictionary: Dictionary, kept: bool
 ) -> dict[str, list[dict[str, Any]]]:
     """Return coefficients, what else a fitted model is, and the check of hazards.
 
     Parameters
     ----------
+    settings : of the fit, with what tuning chose.
     kept : whether the model is written to disk as well.
     """
     found: dict[str, Any] = {}
     if "summary" in method.gives:
-        rows = run.model.summary()
-        found["coefficients"] = [plain(row) for row in rows if "coefficient" in row]
+        found["coefficients"] = coefficients(method, run, settings, dictionary)
     if "parameters" in method.gives:
         found["parameters"] = parameters(run, dictionary, kept)
     if "others" in method.gives:
@@ -461,8 +524,12 @@ def _own(run: Run, judge: evaluate.Judge, test_site: Any, site: str) -> dict[str
 def tagged(
     lines: list[str], arm: str, scenario: str, repeat: int, phases: Mapping[int, str]
 ) -> list[str]:
-    """Put the study's names in front of a ledger's lines; `phases` begin at line numbers."""
-    head = f'{{"arm":{json.dumps(arm)},"scenario":{json.dumps(scenario)},"repeat":{repeat},'
+    """Put the study's names in front of a ledger's lines; `phases` begin at line numbers.
+
+    A final fit has "final" for the number of its repeat.
+    """
+    number = '"final"' if repeat == FINAL else repeat
+    head = f'{{"arm":{json.dumps(arm)},"scenario":{json.dumps(scenario)},"repeat":{number},'
     out: list[str] = []
     phase = ""
     for i, line in enumerate(lines):

@@ -25,8 +25,9 @@ from fedcohort.arrays import Array
 from fedcohort.data.dictionary import sorted_levels
 from fedcohort.data.outcome import Binary, Category
 from fedcohort.metrics.clusters import contingency
-from fedcohort.metrics.kaplan_meier import group_leavers, round_times, shown_at_risk, shown_curve
+from fedcohort.metrics.kaplan_meier import group_leavers
 from fedcohort.metrics.log_rank import log_rank
+from fedcohort.metrics.shown_curves import shown_groups
 from fedcohort.privacy.disclosure.counts import hidden
 from fedcohort.privacy.disclosure.groups import hidden_levels
 from fedcohort.protocol import Row
@@ -125,20 +126,21 @@ def _curves(labels: Array, time: Array, event: Array, min_cell: int) -> list[Row
     if not len(names):
         return []
     group = np.searchsorted(names, labels)
-    at = round_times(0.0, float(time.max()), AT_RISK)
-    at, left = shown_at_risk(group, time, at, min_cell, event)
+    found = shown_groups(group, time, event, min_cell, AT_RISK)
     rows: list[Row] = []
     for g, name in enumerate(names.tolist()):
-        curve = shown_curve(time[group == g], event[group == g], min_cell)
         points: dict[float, dict[str, Any]] = {
             float(t): {"survival": float(s), "low": float(low), "high": float(high)}
-            for t, s, low, high in zip(*curve, strict=True)
+            for t, s, low, high in zip(*found.curves[g], strict=True)
         }
-        risk = {float(t): int(n) for t, n in zip(at, left[:, g], strict=True)}
+        risk = {float(t): int(n) for t, n in zip(found.at, found.numbers[:, g], strict=True)}
+        told = zip(found.times, found.about[:, g], strict=True)
+        about = {float(t): round(n) for t, n in told if math.isfinite(n)}
         blank = {"survival": math.nan, "low": math.nan, "high": math.nan}
         rows += [
-            plain({"cluster": name, "time": t, **points.get(t, blank), "at_risk": risk.get(t)})
-            for t in sorted({*points, *risk})
+            plain({"cluster": name, "time": t, **points.get(t, blank)})
+            | {"at_risk": risk.get(t), "about": about.get(t)}
+            for t in sorted({*points, *risk, *about})
         ]
     return rows
 

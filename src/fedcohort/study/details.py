@@ -29,13 +29,15 @@ from fedcohort.data.targets import survival_of
 from fedcohort.metrics import over_time, permutation
 from fedcohort.metrics.brier import evaluation_times
 from fedcohort.metrics.intervals import percentile_interval
-from fedcohort.metrics.kaplan_meier import group_leavers, round_times, shown_at_risk, shown_curve
+from fedcohort.metrics.kaplan_meier import group_leavers, round_times
 from fedcohort.metrics.log_rank import log_rank
 from fedcohort.metrics.resampled import multiplicities
 from fedcohort.metrics.risk_groups import risk_groups
 from fedcohort.metrics.roc import roc_points
+from fedcohort.metrics.shown_curves import Groups, shown_groups
 from fedcohort.privacy.disclosure.counts import shown_parts
 from fedcohort.protocol import NotSupported, Row
+from fedcohort.report.clock import Clock
 from fedcohort.study.blind import Blind, Ranked, Valued
 from fedcohort.study.engine import Run
 from fedcohort.study.layout import Laid
@@ -54,12 +56,16 @@ PREDICTIONS, ROWS = 200_000, (500, 2_000)
 LABELS = {3: ("low risk", "middle risk", "high risk"), 2: ("low risk", "high risk")}
 
 
-def details(run: Run, laid: Laid, plan: Plan, seed: int) -> dict[str, list[dict[str, Any]]]:
+def details(
+    run: Run, laid: Laid, plan: Plan, seed: int, horizon: float | None = None
+) -> dict[str, list[dict[str, Any]]]:
     """Return lists of rows by key of results.json, without arm, scenario and repeat.
 
     Parameters
     ----------
     seed : what the bootstrap and the permutations derive from.
+    horizon : the study's, in the unit of time: a time of `over_time`, and that of the risk by which
+        patients are grouped, in place of the score.
 
     Returns
     -------
@@ -78,8 +84,13 @@ def details(run: Run, laid: Laid, plan: Plan, seed: int) -> dict[str, list[dict[
         else:
             blind = Ranked.of(run, laid, outcome)
             if isinstance(outcome, Survival):
-                found["over_time"] = list(_over_time(run, laid, blind, outcome, plan, seed))
-                found["risk_groups"] = _risk_groups(blind, plan.min_cell)
+                found["over_time"] = list(
+                    _over_time(run, laid, blind, outcome, plan, seed, horizon)
+                )
+                clock = Clock.of(_unit(laid, outcome), float(blind.time.max()))
+                found["risk_groups"] = _risk_groups(
+                    blind, plan.min_cell, clock, _risk_by(run, blind, horizon)
+                )
             else:
                 points = roc_points(blind.said, blind.event, plan.min_cell)
                 found["roc"] = [{"points": points.tolist()}] if len(points) else []
@@ -93,7 +104,13 @@ def details(run: Run, laid: Laid, plan: Plan, seed: int) -> dict[str, list[dict[
 
 
 def _over_time(
-    run: Run, laid: Laid, blind: Ranked, outcome: Survival, plan: Plan, seed: int
+    run: Run,
+    laid: Laid,
+    blind: Ranked,
+    outcome: Survival,
+    plan: Plan,
+    seed: int,
+    horizon: float | None,
 ) -> Iterator[Row]:
     """Yield AUC and Brier score at common times; all arms of a repeat share times and draws."""
     train = (blind.time, blind.event)
@@ -103,7 +120,10 @@ def _over_time(
     low, high = over_time.shown_span(blind.time, blind.event, plan.min_cell)
     if not len(span) or math.isnan(low):
         return
-    times = round_times(max(low, span[0]), min(high, span[-1]), TIMES)
+    first, last = max(low, span[0]), min(high, span[-1])
+    times = round_times(first, last, TIMES)
+    if horizon is not None and first <= horizon <= last:
+        times = np.union1d(times, horizon)
     rng = np.random.default_rng((seed, 0x64726177))
     n = len(blind.time)
     drawn = multiplicities(n, min(plan.draws, DRAWS), rng)
@@ -120,37 +140,59 @@ def _over_time(
             yield plain({**head, "value": column[0], "low": low, "high": high})
 
 
-def _risk_groups(blind: Ranked, min_cell: int) -> list[Row]:
+def _unit(laid: Laid, outcome: Survival) -> str:
+    known = laid.problem.dictionary.variables.get(outcome.time)
+    return "" if known is None else known.unit
+
+
+def _risk_by(run: Run, blind: Ranked, horizon: float | None) -> Array:
+    """Return what patients are grouped by (n,): the risk by the horizon, or else the score."""
+    if horizon is None:
+        return blind.said
+    surv = run.model.predict_survival(run.design.matrix(blind.test), np.array([horizon]))[:, 0]
+    return 1.0 - surv if np.isfinite(surv).all() else blind.said
+
+
+def _risk_groups(blind: Ranked, min_cell: int, clock: Clock, said: Array) -> list[Row]:
     """Return thirds by predicted risk, or halves; nothing if a group has too few people."""
     for k in sorted(LABELS, reverse=True):
-        group = risk_groups(blind.said, k)
+        group = risk_groups(said, k)
         names = np.unique(group)
         n = np.bincount(group, minlength=k)[names]
         if len(names) > 1 and n.min() >= min_cell:
-            return [_groups(blind, np.searchsorted(names, group), k, names, min_cell)]
+            return [_groups(blind, np.searchsorted(names, group), k, names, min_cell, clock)]
     return []
 
 
-def _groups(blind: Ranked, group: Array, k: int, names: Array, min_cell: int) -> Row:
+def _groups(blind: Ranked, group: Array, k: int, names: Array, min_cell: int, clock: Clock) -> Row:
     """Return one row for groups numbered from 0, `names` among the k that were asked for."""
     n = np.bincount(group)
     events = shown_parts(np.bincount(group, blind.event).astype(int), min_cell, n)
-    events = events if None not in events else [None] * len(events)
-    at = round_times(0.0, float(blind.time.max()), AT_RISK)
-    at, left = shown_at_risk(group, blind.time, at, min_cell, blind.event)
-    shown_groups: list[Row] = []
+    found = shown_groups(group, blind.time, blind.event, min_cell, AT_RISK, clock.factor)
+    if None in events or not found.events_told:
+        events = [None] * len(events)
+    shown: list[Row] = []
     for g, name in enumerate(names):
-        time, event = blind.time[group == g], blind.event[group == g]
-        curve = np.stack(shown_curve(time, event, min_cell), axis=1).tolist()
-        shown_groups.append(
+        curve = np.stack(found.curves[g], axis=1).tolist()
+        shown.append(
             {"group": int(name), "label": LABELS[k][name], "n": int(n[g]), "events": events[g]}
             | {"curve": [[v if math.isfinite(v) else None for v in point] for point in curve]}
-            | {"at_risk": [[float(t), int(m)] for t, m in zip(at, left[:, g], strict=True)]}
+            | at_risk(found, g)
         )
     grid = np.unique(blind.time)
     test = log_rank(group_leavers(group, len(names), blind.time, blind.event, grid))
     numbers = {"chi2": test.chi2, "df": test.df, "p": test.p}
-    return {"groups": shown_groups, "log_rank": plain(numbers)}
+    return {"groups": shown, "log_rank": plain(numbers)}
+
+
+def at_risk(found: Groups, g: int) -> Row:
+    """Return a group's numbers at risk: exact ones, and about how many at every round time."""
+    exact = zip(found.at, found.numbers[:, g], strict=True)
+    about = zip(found.times, found.about[:, g], strict=True)
+    return {
+        "at_risk": [[float(t), int(n)] for t, n in exact],
+        "about": [[float(t), round(n)] for t, n in about if math.isfinite(n)],
+    }
 
 
 # values -------------------------------------------------------------------------------

@@ -25,6 +25,7 @@ from fedcohort.protocol import DataError, Federation, Fitted, Method, SettingErr
 from fedcohort.protocol.host import Host
 from fedcohort.protocol.ledger import Ledger
 from fedcohort.protocol.private import Dp
+from fedcohort.protocol.totals import Known
 from fedcohort.runtime.absences import Availability
 from fedcohort.runtime.coordinator import Coordinator, Progress
 from fedcohort.runtime.journal import Journal
@@ -245,6 +246,8 @@ def fit_once(
     states = journal.with_suffix(".states") if journal else None
     try:
         with _reached(problem, hosts, seed, trail.ledger, book, states, observer) as fed:
+            rows = {name: len(frame) for name, frame in problem.frames.items()}
+            fed.expecting(Known(rows, unit=not getattr(config, "weights", "")))
             try:
                 run = fit_over(fed, problem, method, settings, table, seed, trail)
                 here = problem.runtime == "local" and problem.workers == 1
@@ -344,6 +347,7 @@ def fit_over(
         kind=problem.kind,
         features=design.features,
         views=design.views,
+        pairs=design.pairs,
         seed=seed,
         min_cell=problem.min_cell,
         offset=bool(design.offset),

@@ -63,7 +63,9 @@ def check(outcome: Outcome | None, task: str = "") -> None:
         )
 
 
-def judge_of(problem: Problem, test: pd.DataFrame, seed: int = 0) -> Judge:
+def judge_of(
+    problem: Problem, test: pd.DataFrame, seed: int = 0, horizon: float | None = None
+) -> Judge:
     """Return the judge of test rows; `problem` holds the training rows, at all sites.
 
     Of a private study nothing is taken of the training rows, of which every exact number would be
@@ -72,6 +74,7 @@ def judge_of(problem: Problem, test: pd.DataFrame, seed: int = 0) -> Judge:
     Parameters
     ----------
     seed : what its own draws derive from.
+    horizon : the study's, in the unit of time; None without.
 
     Raises
     ------
@@ -86,7 +89,7 @@ def judge_of(problem: Problem, test: pd.DataFrame, seed: int = 0) -> Judge:
     if isinstance(outcome, (Survival, Continuous, Count)):
         train = problem.pooled().frames["pooled"] if problem.dp is None else test
         if isinstance(outcome, Survival):
-            return Yardstick.of(train, test, outcome, problem.min_cell)
+            return Yardstick.of(train, test, outcome, problem.min_cell, horizon)
         return Values.of(train, test, outcome, problem.min_cell)
     assert isinstance(outcome, Binary)
     return Labels.of(test, outcome, problem.dictionary, problem.min_cell)

@@ -36,8 +36,9 @@ from fedcohort.protocol import (
     SiteUnavailable,
     registry,
 )
-from fedcohort.study import fit_lines, saved
+from fedcohort.study import effects, fit_lines, saved
 from fedcohort.study.arms import BOUNDS, PREPROCESS
+from fedcohort.study.cautions import filled_note
 from fedcohort.study.drowned import drowned
 from fedcohort.study.engine import Problem, Run, fit_once, told_of_noise
 from fedcohort.study.filled import completed, intervals
@@ -110,7 +111,10 @@ def simulate(
     ------
     DataError : no sites, a missing column, an impossible time or event; rows are named by
         number, never by value.
+    SettingError : the outcome is no `fc.Survival`, `fc.Binary`, `fc.Category`, `fc.Continuous` or
+        `fc.Count`.
     """
+    _check_outcome(outcome)
     known = _dictionary(dictionary)
     found = _found(frames, sites, known)
     if known is not None:
@@ -124,6 +128,20 @@ def simulate(
     checks.check_sheets(_sheets(found, sites, about), outcome, about, eventless=True)
     tables = found if sites is None else by_column(found[TABLE], sites, TABLE)
     return Cohort(tables, described, outcome, seed, drafted=known is None)
+
+
+def _check_outcome(given: Any) -> None:
+    if given is None or isinstance(given, Outcome):
+        return
+    names = [given] if isinstance(given, str) else given if isinstance(given, (tuple, list)) else []
+    named = [name for name in names if isinstance(name, str)]
+    if len(named) == 2:
+        said = f"fc.Survival({named[0]!r}, {named[1]!r})"
+    else:
+        y = repr(named[0]) if len(named) == 1 else "y"
+        kinds = ", ".join(f"fc.{kind}({y})" for kind in ("Binary", "Category", "Continuous"))
+        said = f"fc.Survival(time, event), {kinds} or fc.Count({y})"
+    raise SettingError(f"outcome is a {type(given).__name__}. Give {said}.")
 
 
 def _dictionary(given: str | Path | Mapping[str, Any] | Dictionary | None) -> Dictionary | None:
@@ -215,8 +233,19 @@ class Fit:
 
     @property
     def summary(self) -> pd.DataFrame:
-        """Coefficients with standard errors, intervals and p-values, where the method has them."""
-        return pd.DataFrame(self._give("summary"))
+        """Coefficients with standard errors, intervals and p-values, where the method has them.
+
+        Of a number ``unit`` is what they are for: one unit of the covariate, which preprocessing
+        may have scaled. Where the dictionary asks for another step, that is ``per``, and the ratio
+        for it has a name that ends in ``_per``. Of a fit with a penalty, ``shrunken`` is that
+        penalty: coefficients are drawn towards 0, and ``low`` and ``high`` are no interval of the
+        effect.
+        """
+        rows = [dict(row) for row in self._give("summary")]
+        if any("coefficient" in row for row in rows):
+            design, dictionary = self.parts.design, self.parts.dictionary
+            rows = effects.summarised(rows, design, dictionary, self.parts.notes.get("shrunken"))
+        return pd.DataFrame(rows)
 
     @property
     def history(self) -> pd.DataFrame:
@@ -233,9 +262,24 @@ class Fit:
         """Return the risk score, probability, value or label of each row: (n,)."""
         return self._give("predict", self._x(table))
 
-    def predict_survival(self, table: Any, times: Any) -> Array:
-        """Return P(T > t) for each row and each of `times`, one or (m,): (n, m)."""
-        return self._give("predict_survival", self._x(table), np.atleast_1d(times).astype(float))
+    def predict_survival(self, table: Any, times: Any, *, warn: bool = True) -> Array:
+        """Return P(T > t) for each row and each of `times`, one or (m,): (n, m).
+
+        It is NaN behind the last time up to which the sites' sums tell survival, and where `warn`
+        a `UserWarning` names that time.
+        """
+        x, at = self._x(table), np.atleast_1d(times).astype(float)
+        found = self._give("predict_survival", x, at)
+        known = self.model.known_until(x)
+        late = at > known[:, None]
+        if warn and late.any():
+            warnings.warn(
+                f"survival is NaN behind {known[late.any(axis=1)].max():g}, the last time up to "
+                f"which the sites' sums tell it.",
+                UserWarning,
+                stacklevel=2,
+            )
+        return np.where(late, np.nan, found)
 
     def transform(self, table: Any) -> Array:
         """Return latent coordinates: (n, q)."""
@@ -427,7 +471,9 @@ def fit(
 
     def once(part: Problem, given: Mapping[str, Any]) -> Fit:
         run = fit_once(part, entry, given, table, seed)
-        notes = told_of_noise(entry, given, part)
+        notes: dict[str, Any] = {**told_of_noise(entry, given, part)}
+        if penalty := effects.penalty_of(entry, given):
+            notes["shrunken"] = penalty
         parts = saved.Saved.of(method, run.model, run.design, problem.dictionary, notes)
         return Fit(method, dict(given), parts, run)
 
@@ -482,8 +528,9 @@ def _warned(fit: Fit, fed: Cohort) -> Fit:
     """Return a fit, with a warning where covariates, or clusters, that one expects are missing."""
     said = fit_lines.left_out(fit.method, fit.dropped, fed.dictionary, drafted=fed.drafted)
     fits = fit.sites.values() or (fit,)
-    told = (f"{fit.method}: {note}." for one in fits for note in one.parts.model.cautions())
-    for note in (said, *told):
+    told = [note for one in fits for note in one.parts.model.cautions()]
+    told += [filled_note(one.parts.design) for one in fits]
+    for note in (said, *(f"{fit.method}: {note}." for note in dict.fromkeys(told) if note)):
         if note:
             warnings.warn(note, UserWarning, stacklevel=3)
     return fit

@@ -22,10 +22,11 @@ from fedcohort.data.quality import with_outcome
 from fedcohort.metrics import resampled
 from fedcohort.privacy.disclosure.counts import fewest
 from fedcohort.protocol import DataError, InputError, SettingError, registry
-from fedcohort.study import private
+from fedcohort.study import horizon, private
 from fedcohort.study.engine import Problem
 from fedcohort.study.exclusion import Stage, exclude
 from fedcohort.study.few_sites import check_sites
+from fedcohort.study.final import FINAL
 from fedcohort.study.opening import opened
 from fedcohort.study.plan import ASIDE, Plan, Scenario
 from fedcohort.study.privacy import check_visible, checked_secure
@@ -103,6 +104,11 @@ def load(plan: Plan, data: Any = None) -> Table:
     natural = _natural(plan, site)
     n_sites = plan.n_sites or natural
     _enough(plan, frame, None if aside else outcome, n_sites)
+    if plan.horizon is not None and isinstance(outcome, Survival):
+        last = float(np.asarray(frame[outcome.time], float).max())
+        horizon.check(
+            plan.horizon.within(dictionary, outcome), plan.horizon.text, last, plan.source
+        )
     return Table(
         frame, site, dictionary, outcome, n_sites, source.description, source.licence, flow,
         found.fates,
@@ -238,7 +244,9 @@ class Laid:
 
 
 def test_rows(plan: Plan, table: Table, repeat: int) -> Array:
-    """Return which rows of the table (n,) are the blind test rows of one repeat."""
+    """Return which rows of the table (n,) are the blind ones of one repeat; none of `FINAL`."""
+    if repeat == FINAL:
+        return np.zeros(len(table.frame), bool)
     rng = np.random.default_rng((plan.seed, repeat, 0x7465))
     by = None if plan.task in ASIDE else table.outcome  # no part of a fit depends on it
     return stratified(strata(table.frame, by, table.site), plan.test_fraction, rng)

@@ -131,7 +131,11 @@ def _sheets(
     if isinstance(frames, dict):
         memory = source.name == sources.MEMORY_BY_SITE
         found = [
-            Sheet(frame, f"site {name!r}" if memory else source.name.replace("{site}", name), name)
+            Sheet(
+                frame,
+                f"site {name!r}" if memory else sources.name_of(source.name, plan.base, name),
+                name,
+            )
             for name, frame in sorted(frames.items())
         ]
     elif plan.site_column is None or not len(frames):

@@ -13,11 +13,17 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from fedcohort.arrays import Array
 from fedcohort.metrics import intervals
 from fedcohort.study.arms import Arm
 from fedcohort.study.cells import Cell, cells_of
+from fedcohort.study.final import row_of_final
 from fedcohort.study.plan import Plan
 from fedcohort.study.rows import UNDRAWN
+
+#: With fewer repeats than these, arms are compared by draws of the patients, not by the repeats'
+#: own spread, which few values hardly show.
+BY_REPEATS = 5
 
 
 class Shelf(Protocol):
@@ -56,6 +62,15 @@ def collect(shop: Shelf) -> list[Found]:
                 cell = Cell("fit", source, repeat, a)
                 shown.append(Found(arm, scenario.name, repeat, found[cell]))
     return shown
+
+
+def finals_of(shop: Shelf) -> list[dict[str, Any]]:
+    """Return a row for each final fit, with what is told of its model."""
+    plan = shop.plan
+    return [
+        row_of_final(plan, plan.arms[cell.arm], shop.result(cell) or {"status": "failed: not run"})
+        for cell in cells_of(plan)[2]
+    ]
 
 
 def rows_of(shown: Iterable[Found]) -> Iterator[dict[str, Any]]:
@@ -121,7 +136,9 @@ def summary_of(plan: Plan, shown: list[Found], by: str) -> list[dict[str, Any]]:
 def comparisons_of(plan: Plan, shown: list[Found]) -> list[dict[str, Any]]:
     """Return every pair of arms on the repeats that both have.
 
-    Where one of them is judged within sites alone, the other is, too, if it has been.
+    Where one of them is judged within sites alone, the other is, too, if it has been. Below
+    `BY_REPEATS` repeats the patients' own draws tell arms apart, ``by`` "patients", where there are
+    draws; an arm's line against the lower bound then has the interval of the share of the gap.
     """
     rows: list[dict[str, Any]] = []
     ratio = plan.test_fraction / (1 - plan.test_fraction)
@@ -129,6 +146,7 @@ def comparisons_of(plan: Plan, shown: list[Found]) -> list[dict[str, Any]]:
     alone = {arm.name for arm in plan.arms if arm.scope == "isolated"}
     for metric in plan.metrics:
         pooled, within = _values(shown, metric), _values(shown, metric, "within")
+        draws = _draws(shown, metric)
         for scenario in plan.scenarios:
             for i, against in enumerate(names):
                 for arm in names[i + 1 :]:
@@ -140,15 +158,50 @@ def comparisons_of(plan: Plan, shown: list[Found]) -> list[dict[str, Any]]:
                     if not both:
                         continue
                     p = intervals.paired([a[r] for r in both], [b[r] for r in both], ratio)
+                    more: dict[str, Any] = {"pairs": "within"} if apart else {}
+                    by_arm = {n: draws.get((scenario.name, n), {}) for n in names}
+                    drawn = set(both) <= by_arm[arm].keys() & by_arm[against].keys()
+                    if drawn and not apart and plan.repeats < BY_REPEATS:
+                        x, y = ([by_arm[n][r] for r in both] for n in (arm, against))
+                        p = intervals.paired_draws(x, y, p.difference)
+                        more = {"by": "patients", **_share(plan, by_arm, arm, against, both)}
                     numbers = {"difference": p.difference, "low": p.low, "high": p.high, "p": p.p}
                     rows.append(
                         {"scenario": scenario.name, "metric": metric, "arm": arm}
                         | {"against": against}
                         | {k: _finite(v) for k, v in numbers.items()}
                         | {"n": len(both)}
-                        | ({"pairs": "within"} if apart else {})
+                        | more
                     )
     return rows
+
+
+def _draws(shown: Iterable[Found], metric: str) -> dict[tuple[str, str], dict[int, Array]]:
+    """Return a metric's draws (B,) by (scenario, arm) and repeat, of arms that have them."""
+    out: dict[tuple[str, str], dict[int, Array]] = {}
+    for one in shown:
+        drawn = np.array(one.found.get("draws", {}).get(metric, ()), float)
+        if np.isfinite(drawn).any():
+            out.setdefault((one.scenario, one.arm.name), {})[one.repeat] = drawn
+    return out
+
+
+def _share(
+    plan: Plan, draws: Mapping[str, Mapping[int, Array]], arm: str, against: str, both: list[int]
+) -> dict[str, Any]:
+    """Return the interval of the share of the gap that an arm closes, where there are bounds."""
+    bounds = {a.scope: a.name for a in plan.arms if a.scope != "sites"}
+    top = bounds.get("centralised", "")
+    if (
+        against != bounds.get("isolated")
+        or arm == top
+        or not set(both) <= draws.get(top, {}).keys()
+    ):
+        return {}
+    low, mid, high = ([draws[name][r] for r in both] for name in (against, arm, top))
+    either = [intervals.drawn_share(low, mid, high, sign) for sign in (1, -1)]  # of errors, -1
+    found = either[int(np.isnan(either[0].low))]
+    return {"share": {"low": _finite(found.low), "high": _finite(found.high)}}
 
 
 def tagged(shown: Iterable[Found], key: str) -> Iterator[dict[str, Any]]:

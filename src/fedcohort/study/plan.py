@@ -17,10 +17,11 @@ from fedcohort.data.sql import is_url, problem_of_query, problem_of_url
 from fedcohort.data.thirds import THIRDS, check_thirds
 from fedcohort.protocol import Dp, SettingError, StudyError, registry
 from fedcohort.runtime.absences import WAIT, Availability
-from fedcohort.study import clustering, latent, privacy
+from fedcohort.study import clustering, horizon, latent, privacy
 from fedcohort.study.arms import PREPROCESS, Arm, arms_of, preprocess_value, tuning
 from fedcohort.study.carbon import COUNTRY
 from fedcohort.study.exclusion import REASONS
+from fedcohort.study.horizon import Horizon
 from fedcohort.study.privacy import Privacy
 from fedcohort.study.reader import Reader
 from fedcohort.study.site_rule import DROP, JOIN, SiteRule
@@ -56,8 +57,10 @@ WITH_EVENTS = ("survival", "classification")
 OF_COUNTS = ("poisson_deviance",)
 TOP = (
     "study", "question", "task", "seed", "data", "preprocess", "scenarios", "arms", "bounds",
-    "evaluate", "tune", "privacy", "quorum", "availability", "feedback", "shift", "carbon",
+    "evaluate", "final", "tune", "privacy", "quorum", "availability", "feedback", "shift",
+    "carbon",
 )  # fmt: skip
+EVALUATE = ("test_fraction", "repeats", "draws", "metrics", "horizon", "umap")
 DATA = ("source", "query", "dictionary", "outcome", "exclude", "sites")
 #: What a natural site needs to take part.
 SITE_RULE = ("min_rows", "min_events", "small")
@@ -108,6 +111,8 @@ class Plan:
     shift: bool = False
     carbon: str = ""
     sites: SiteRule = field(default_factory=SiteRule)
+    final: bool = False
+    horizon: Horizon | None = None
 
     def space(self, arm: Arm) -> dict[str, Any]:
         """Return what Optuna may propose for an arm: the settings that its method has."""
@@ -162,7 +167,7 @@ def check(doc: Document, base: Path, *, network: bool = False) -> Plan:
         clustering.check(doc, tune)
     if task == "latent":
         latent.check(doc, tune)
-    reader.mapping(("evaluate",), ("test_fraction", "repeats", "draws", "metrics", "umap"))
+    reader.mapping(("evaluate",), EVALUATE)
     found = privacy.read(reader)
     arms = arms_of(reader, task, preprocess, tune)
     if found.dp is not None:
@@ -182,7 +187,7 @@ def check(doc: Document, base: Path, *, network: bool = False) -> Plan:
         seed=reader.whole(("seed",), 0, low=0),
         source=source,
         query=query,
-        exclude=_exclude(reader, task)[0],
+        exclude=_exclude(reader, task, outcome)[0],
         dictionary=reader.text(("data", "dictionary"), "") or None,
         outcome=outcome,
         site_column=column,
@@ -205,7 +210,26 @@ def check(doc: Document, base: Path, *, network: bool = False) -> Plan:
         shift=_besides(reader, "shift", private=found.dp is not None),
         carbon=_carbon(reader, network=network),
         sites=_site_rule(reader, task, outcome, found.min_cell, column, network=network),
+        horizon=horizon.read(reader, task),
+        final=_final(reader, task, private=found.dp is not None),
     )
+
+
+def _final(reader: Reader, task: str, *, private: bool) -> bool:
+    """Return whether arms are fitted to all rows at the end: by default where nothing forbids it.
+
+    A private fit would cost its ε once more, so that it has to be asked for.
+    """
+    if reader.get(("final",)) is None:
+        return task not in ASIDE and not private
+    asked = reader.flag(("final",))
+    if asked and task in ASIDE:
+        raise reader.doc.error(
+            ("final",),
+            f"the report of a study of {task} describes the first repeat's model, which is the one "
+            f"that is kept; leave this key out.",
+        )
+    return asked
 
 
 def _carbon(reader: Reader, *, network: bool) -> str:
@@ -347,12 +371,15 @@ def _source(reader: Reader) -> tuple[str, str]:
     return source, query
 
 
-def _exclude(reader: Reader, task: str) -> tuple[tuple[str, ...], dict[str, list[str]]]:
+def _exclude(
+    reader: Reader, task: str, outcome: Outcome | None
+) -> tuple[tuple[str, ...], dict[str, list[str]]]:
     """Return which rows to leave out: reasons, in the order of `REASONS`, and sites by column."""
     where: Where = ("data", "exclude")
     if reader.get(where) is None:
         return (), {}
-    known = REASONS if task == "survival" else REASONS[:1]
+    timed = task == "survival" or isinstance(outcome, Survival)
+    known = REASONS if timed else REASONS[:1]
     items = reader.listed(where, f"with some of {', '.join(known)}, or {{site column: [names]}}")
     reasons: list[str] = []
     sites: dict[str, list[str]] = {}
@@ -384,7 +411,7 @@ def _site_rule(
     where: Where = ("data", "sites")
     natural = column is not None or network or "{site}" in reader.text(("data", "source"), "")
     excluded: list[str] = []
-    for name, sites in _exclude(reader, task)[1].items():
+    for name, sites in _exclude(reader, task, outcome)[1].items():
         if network or not natural or name != (column or "site"):
             able = f"the site column, {column!r}" if column else "'site', one file a site"
             if network or not natural:

@@ -58,7 +58,6 @@ def _survival(named: Mapping[str, Fit]) -> Picture:
     return plots.survival_picture(
         rows,
         _time(next(iter(named.values()))),
-        stepped=frozenset(name for name, m in models.items() if getattr(m, "exact", False)),
         min_cell={name: getattr(m, "min_cell", MIN_CELL) for name, m in models.items()},
     )
 

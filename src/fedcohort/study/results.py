@@ -22,10 +22,11 @@ import yaml
 import fedcohort
 from fedcohort.arrays import Array
 from fedcohort.data import preprocess
+from fedcohort.data.csvcells import harmless
 from fedcohort.data.dictionary import Dictionary
 from fedcohort.data.outcome import Continuous, Count, Outcome, Survival
 from fedcohort.protocol import Method, registry
-from fedcohort.study import clusters, latent_rows, private
+from fedcohort.study import arithmetic, clusters, latent_rows, private
 from fedcohort.study.agreement import with_agreement
 from fedcohort.study.arms import Arm
 from fedcohort.study.card import card
@@ -39,6 +40,7 @@ from fedcohort.study.outcomes import (
     Shelf,
     collect,
     comparisons_of,
+    finals_of,
     rows_of,
     summary_of,
     tagged,
@@ -55,9 +57,9 @@ PACKAGES = (
 )  # fmt: skip
 #: What the first repeat's fits give besides metrics, each with the names of arm, scenario, repeat.
 LISTED = (
-    "coefficients", "parameters", "others", "proportional_hazards", "calibration", "over_time",
-    "risk_groups", "by_centre", "heterogeneity", "importance", "roc", "residuals", "pooled",
-    "dropped", "crowded", "drowned",
+    "coefficients", "parameters", "others", "proportional_hazards", "calibration", "decision",
+    "over_time", "risk_groups", "by_centre", "heterogeneity", "importance", "roc", "residuals",
+    "pooled", "dropped", "filled", "crowded", "drowned",
 )  # fmt: skip
 
 #: The same of single kinds of task.
@@ -163,6 +165,7 @@ def write_all(shop: Shelf, about: About, out: Path, seconds: float, command: str
         "comparisons": comparisons_of(plan, shown),
         "cohort": about.cohort,
         **listed,
+        **({"final": finals} if (finals := finals_of(shop)) else {}),
         "missing": list(_of_cells(shop, "missing")),
         "tuning": _tuning(shop),
         "evaluate": {
@@ -172,6 +175,7 @@ def write_all(shop: Shelf, about: About, out: Path, seconds: float, command: str
             "metrics": list(plan.metrics),
             "test_mark": about.test_mark,
             **({"umap": True} if plan.umap else {}),
+            **({"horizon": plan.horizon.text} if plan.horizon else {}),
             **({} if by_draws else {"intervals": about.intervals}),
             **({"exactness": dict(about.exactness)} if about.exactness else {}),
         },
@@ -191,7 +195,10 @@ def write_all(shop: Shelf, about: About, out: Path, seconds: float, command: str
     _text(
         out / "study.yaml", yaml.safe_dump(dict(plan.content), sort_keys=False, allow_unicode=True)
     )
-    machine = {"versions": versions(), "platform": platform.platform(), "cores": os.cpu_count()}
+    machine = {
+        "versions": versions(), "platform": platform.platform(), "cores": os.cpu_count(),
+        "arithmetic": arithmetic.seen(out / ".work"),
+    }  # fmt: skip
     _text(out / "environment.json", json.dumps(machine, indent=1))
     for arm in plan.arms:
         if (out / "models" / arm.name).is_dir():
@@ -223,6 +230,8 @@ def outcome_told(outcome: Outcome | None, dictionary: Dictionary) -> dict[str, A
         told |= {"type": type(outcome).__name__.lower(), "unit": unit}
     if isinstance(outcome, Survival) and outcome.entry:
         told |= {"entry": outcome.entry}
+    if isinstance(outcome, Survival) and outcome.time in dictionary:
+        told |= {"time_unit": unit} if (unit := dictionary[outcome.time].unit) else {}
     return told
 
 
@@ -354,7 +363,7 @@ def _of_cells(shop: Shelf, key: str) -> Iterator[dict[str, Any]]:
     for cell in (c for cells in cells_of(plan) for c in cells):
         names = {"arm": plan.arms[cell.arm].name, "scenario": plan.scenarios[cell.scenario].name}
         for row in (shop.result(cell) or {}).get(key, ()):
-            yield {**names, "repeat": cell.repeat, **row}
+            yield {**names, "repeat": "final" if cell.kind == "final" else cell.repeat, **row}
 
 
 # files --------------------------------------------------------------------------------
@@ -369,7 +378,7 @@ def _csv(path: Path, header: tuple[str, ...], rows: Iterable[tuple[Any, ...]]) -
     with fresh.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(header)
-        writer.writerows(rows)
+        writer.writerows(map(harmless, row) for row in rows)
     os.replace(fresh, path)
 
 

@@ -11,7 +11,6 @@ import multiprocessing
 import os
 import queue
 import shutil
-import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -23,7 +22,8 @@ from typing import Any
 
 import fedcohort
 from fedcohort.protocol import FedcohortError, NotSupported, StudyError, registry
-from fedcohort.study import carbon, cluster_umap, results
+from fedcohort.runtime import interrupts
+from fedcohort.study import arithmetic, carbon, cluster_umap, results
 from fedcohort.study.cells import Cell, Workshop, cells_of, write_text
 from fedcohort.study.layout import Table
 from fedcohort.study.lock import locked
@@ -106,11 +106,11 @@ def _finish(
     resumed: bool,
 ) -> dict[str, Any]:  # fmt: skip
     """Do the pieces that are left, and write the files that describe them all."""
-    tunings, fits = cells_of(shop.plan)
-    total = len(tunings) + len(fits)
+    stages = cells_of(shop.plan)
+    total = sum(map(len, stages))
     done = 0
     with carbon.measured(shop.plan.carbon) as spent:
-        for stage in (tunings, fits):
+        for stage in stages:
             open_ = [cell for cell in stage if shop.result(cell) is None]
             done += len(stage) - len(open_)
             for event in _do(shop, table, open_, workers, out):
@@ -176,6 +176,8 @@ def _claim(plan: Plan, table: Table, out: Path, resume: bool, runtime: str) -> N
         default=str,
     )
     stake(out, mark, resume, "the study, its data, the runtime or the version")
+    if arithmetic.note(out / WORK, arithmetic.here(results.versions())):
+        arithmetic.begin_anew(out / WORK / "scratch")
 
 
 def stake(out: Path, mark: str, resume: bool, facts: str) -> None:
@@ -204,7 +206,8 @@ def label(plan: Plan, cell: Cell) -> str:
     arm, scenario = plan.arms[cell.arm], plan.scenarios[cell.scenario]
     where = "pooled" if arm.scope == "centralised" else scenario.name
     kind = "tune " if cell.kind == "tune" else ""
-    return f"{kind}{arm.name} · {where} · {cell.repeat + 1}"
+    which = "all rows" if cell.kind == "final" else cell.repeat + 1
+    return f"{kind}{arm.name} · {where} · {which}"
 
 
 Told = tuple[str, tuple[int, int] | None]
@@ -223,8 +226,9 @@ def _do(shop: Workshop, table: Table, cells: list[Cell], workers: int, out: Path
     news: Any = context.Queue()
     given = (shop.plan, table, str(out), shop.debug, shop.runtime, spare, news)
     pool = ProcessPoolExecutor(min(workers, len(cells)), context, _start, given)
-    waiting: dict[Future[None], Cell] = {pool.submit(_work, cell): cell for cell in cells}
     try:
+        with interrupts.later():  # a worker's start is no place for a traceback
+            waiting: dict[Future[None], Cell] = {pool.submit(_work, cell): cell for cell in cells}
         while waiting:
             ended, _ = wait(waiting, timeout=0.2, return_when=FIRST_COMPLETED)
             yield from _drain(news)
@@ -280,7 +284,7 @@ def _start(
 ) -> None:
     """Set a worker up with a study; one thread each, since the cells are the parallelism."""
     global _shop, _news
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    interrupts.ignored()
     threading.Thread(target=_leave_with_parent, daemon=True).start()
     for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
         os.environ[name] = "1"

@@ -1,13 +1,19 @@
 """Models on disk: arrays as safetensors, everything else as JSON. No pickle.
 
 `model.safetensors` holds the model's arrays; `model.json` its method, what else it consists of,
-the preprocessing that turns a table into its x, and the dictionary of the columns that it reads.
+the preprocessing that turns a table into its x, the dictionary of the columns that it reads, the
+SHA-256 of `model.safetensors`, and which of its arrays have entries that are not known (NaN). All
+other numbers are finite. Whoever can write both files can write any model: the sum tells damage and
+mixed-up files, not who made them.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
+import stat
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,7 +21,7 @@ from typing import Any, Self
 
 import numpy as np
 from safetensors import SafetensorError
-from safetensors.numpy import load_file, save
+from safetensors.numpy import load, save
 
 import fedcohort
 from fedcohort.arrays import Array
@@ -24,7 +30,13 @@ from fedcohort.data.dictionary import Dictionary
 from fedcohort.data.outcome import Survival
 from fedcohort.protocol import DataError, Fitted, registry
 
-FORMAT = 2
+FORMAT = 3
+
+#: Bytes that the files of a model may have.
+LARGEST = {"model.json": 2**26, "model.safetensors": 2**32}
+
+#: Times at which a model says that survival is shown, at most.
+TIMES = 100
 
 #: An error names so many folders of models, and counts the others.
 NAMED = 6
@@ -104,18 +116,21 @@ def write(folder: Path, saved: Saved) -> None:
     """Write a model into a folder, which is made if need be."""
     folder.mkdir(parents=True, exist_ok=True)
     arrays = {k: np.asarray(a, order="C") for k, a in saved.model.arrays().items()}
-    (folder / "model.safetensors").write_bytes(save(arrays))
+    body = save(arrays)
+    (folder / "model.safetensors").write_bytes(body)
     text = {
         "format": FORMAT,
         "fedcohort": fedcohort.__version__,
+        "sha256": hashlib.sha256(body).hexdigest(),
+        "unknown": sorted(k for k, a in arrays.items() if _odd(a)),
         "method": saved.method,
         "model": saved.model.meta(),
         "design": json.loads(saved.design.to_json()),
         "dictionary": saved.dictionary.to_dict(),
         "notes": saved.notes,
     }
-    body = json.dumps(text, indent=1, ensure_ascii=False, allow_nan=False)
-    (folder / "model.json").write_text(body + "\n", encoding="utf-8")
+    plain = json.dumps(text, indent=1, ensure_ascii=False, allow_nan=False)
+    (folder / "model.json").write_text(plain + "\n", encoding="utf-8")
 
 
 def read(folder: Path) -> Saved:
@@ -123,34 +138,92 @@ def read(folder: Path) -> Saved:
 
     Raises
     ------
-    DataError : a file is missing, damaged, or of another format.
+    DataError : a file is missing, damaged, too large, no file, or of another format; or a number
+        of the model is not finite.
     SettingError : the method is not installed here.
     """
     try:
-        text: Any = json.loads((folder / "model.json").read_text(encoding="utf-8"))
-        arrays = load_file(folder / "model.safetensors")
-    except FileNotFoundError as error:
-        name = Path(error.filename or "model.safetensors").name
-        raise DataError(f"{folder}: no {name} there. Give {_models_below(folder)}.") from None
-    except (json.JSONDecodeError, UnicodeDecodeError, SafetensorError, OSError) as error:
-        kind = type(error).__name__
-        raise DataError(f"{folder}: the saved model is damaged ({kind}).") from None
+        text: Any = json.loads(
+            _body(folder, "model.json").decode(), parse_float=_finite, parse_constant=_finite
+        )
+    except (ValueError, RecursionError) as error:
+        raise _damaged(folder, error) from None
     found = text.get("format") if isinstance(text, dict) else None
     if found != FORMAT:
-        raise DataError(f"{folder}: model format {found!r}; this version reads {FORMAT}.")
+        raise DataError(f"{folder}: model format {found!r:.40}; this version reads {FORMAT}.")
+    body = _body(folder, "model.safetensors")
+    if text.get("sha256") != hashlib.sha256(body).hexdigest():
+        raise DataError(
+            f"{folder}: model.safetensors is not the file that model.json was saved with (its "
+            f"SHA-256 differs). Copy the whole folder again."
+        )
     try:
+        arrays = load(body)
+        if odd := sorted({k for k, a in arrays.items() if _odd(a)} - {*text["unknown"]}):
+            raise DataError(f"{folder}: the saved model is damaged: {odd[0]!r} is not finite.")
         model = registry.find(text["method"]).model.restore(arrays, text["model"])
         design = Design.from_json(json.dumps(text["design"]))
         dictionary = Dictionary.from_dict(text["dictionary"], f"{folder}: model.json")
-    except (LookupError, TypeError, ValueError, AttributeError) as error:
-        kind = type(error).__name__
-        raise DataError(f"{folder}: the saved model is damaged ({kind}).") from None
-    return Saved(text["method"], model, design, dictionary, text.get("notes", {}))
+        notes = dict(text.get("notes", {}))
+        times: Any = notes.get("times", [])
+    except (LookupError, TypeError, ValueError, AttributeError, RecursionError, SafetensorError,
+            OverflowError) as error:  # fmt: skip
+        raise _damaged(folder, error) from None
+    if not isinstance(times, list) or len(times) > TIMES or not all(map(_is_time, times)):
+        raise DataError(
+            f"{folder}: model.json: notes.times is not a list of {TIMES} positive numbers or "
+            f"fewer. Shorten it; predict takes other times by --times."
+        )
+    return Saved(text["method"], model, design, dictionary, notes)
+
+
+def _body(folder: Path, name: str) -> bytes:
+    """Return what is in a file of a model.
+
+    Raises
+    ------
+    DataError : there is none, it is no file (a device, a pipe), too large, or cannot be read.
+    """
+    path = folder / name
+    try:
+        about = path.stat()
+        if not stat.S_ISREG(about.st_mode):
+            raise DataError(f"{folder}: {name} is no file.")
+        if about.st_size > LARGEST[name]:
+            raise DataError(
+                f"{folder}: {name} has {about.st_size:,} bytes; a model has {LARGEST[name]:,} at "
+                f"most."
+            )
+        return path.read_bytes()
+    except (FileNotFoundError, NotADirectoryError):
+        raise DataError(f"{folder}: no {name} there. Give {_models_below(folder)}.") from None
+    except OSError as error:
+        raise _damaged(folder, error) from None
+
+
+def _damaged(folder: Path, error: Exception) -> DataError:
+    return DataError(f"{folder}: the saved model is damaged ({type(error).__name__}).")
+
+
+def _finite(text: str) -> float:
+    """Return the number that a text of JSON stands for; no NaN, and no infinity."""
+    if not math.isfinite(x := float(text)):
+        raise ValueError("a number is not finite")
+    return x
+
+
+def _is_time(value: Any) -> bool:
+    return type(value) in (int, float) and 0 < value <= sys.float_info.max
+
+
+def _odd(a: Array) -> bool:
+    return a.dtype.kind == "f" and not bool(np.isfinite(a).all())
 
 
 def _models_below(folder: Path) -> str:
     """Say which folder of a model to give: those that lie in this one, if any do."""
     found = sorted(p.parent for p in folder.rglob("model.json"))
+    found = [p for p in found if p.parent not in found]  # one within a model's is for audits
     if not found or found == [folder]:
         return "the folder of a saved model, such as runs/STUDY/models/ARM"
     named = ", ".join(p.as_posix() for p in found[:NAMED])

@@ -36,9 +36,9 @@ a site's totals.
 A sum over the user and one other site would tell that site's gradient, the user's being known. So
 of three sites or more, the last one that has a weight is left out of (3); two sites are refused.
 Weights are told to all with the sum that they are for, and a site gives nothing where no other has
-at least 1 % of the largest. Of two sites that are left, each can work out the other's part from the
-next θ: from three up, that takes two in league. Not looked at: weights of sites that do not exist;
-and sites that leave between the two calls of a round.
+at least a quarter of the largest. Of two sites that are left, each can work out the other's part
+from the next θ: from three up, that takes two in league. Only weights of sites in the sum count.
+Not looked at: sites that leave between the two calls of a round.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ SILENT = 1e-12
 #: Below this part of the largest yet, or this length, the user's gradient counts as 0.
 FLAT, ROUNDING = 1e-9, 1e-14
 #: Others with a weight that a sum needs, and the part of the largest that is one.
-HIDDEN, HEAVY = 2, 0.01
+HIDDEN, HEAVY = 2, 0.25
 #: Room for rounding where a gradient's length is held against its distance.
 ROOM = 1e-6
 
@@ -246,16 +246,24 @@ def weigh_slope(
     """Give the gradient of this site's rows times its weight, of the same rows as its distance.
 
     alphas : α (K,). longest : ‖g_0‖ (1 + d_i) (K,). marks : of the sites that these are of (K,).
+
+    Raises
+    ------
+    Refused : no other site of the sum has a weight. Sites that are not in it hide nobody, whatever
+        weight they are said to have.
     """
     nothing = Weighed(np.zeros(len(theta)), np.array(0.0))
     alpha = float(alphas[marks == mark_of(site.name)].sum())
     if not alpha:
         return nothing
-    if not hides(alphas) or alphas.min() < 0 or alphas.max() > 1:
+    there = np.unique(marks, return_index=True)[1]
+    if site.among:  # whoever is not in the sum hides nobody
+        there = there[np.isin(marks[there], [mark_of(s) for s in site.among])]
+    if not hides(alphas[there]) or alphas.min() < 0 or alphas.max() > 1:
         raise Refused(
             "weights",
             f"site {site.name!r} would be alone in the sum of gradients: fewer than {HIDDEN} sites "
-            f"besides the user's have a weight, up to 1, of {HEAVY:.0%} of the largest.",
+            f"of it besides the user's have a weight, up to 1, of {HEAVY:.0%} of the largest.",
         )
     found = slope_of(site, theta, plan, visit, rate, draw, min_cell)
     return nothing if found is None else Weighed(alpha * found[0], np.array(alpha))

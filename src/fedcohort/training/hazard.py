@@ -5,8 +5,9 @@ With f = Σ_m w_m f_m the log risk of each row, on a common grid of times (`data
     S_0(t) = Σ_{j: t_j ≥ t} e^{f_j − c}                                                      (1)
     H_0(t) = Σ_{t_k ≤ t} d(t_k)/S_0(t_k)                 Breslow's, of all sites' rows       (2)
 
-so that P(T > t | x) = exp(−H_0(t) e^f). A personal model has the baseline of all sites' rows, at
-the log risks that it gives them.
+so that P(T > t | x) = exp(−H_0(t) e^f). In an interval of the protected grid all who leave are at
+risk, and (2) is the mean over the orders in which they may have left. A personal model has the
+baseline of all sites' rows, at the log risks that it gives them.
 
 Revealed: `Deaths` by time of the grid, and `RiskSums`, only as sums over all sites that answer.
 """
@@ -21,12 +22,13 @@ import numpy as np
 from fedcohort.arrays import Array
 from fedcohort.data.remembered import remembered
 from fedcohort.data.tables import SurvivalTable
+from fedcohort.data.timegrid import Intervals
 from fedcohort.models.losses import RiskSets
 from fedcohort.models.network import network
 from fedcohort.numerics.survival import Baseline
 from fedcohort.protocol import Federation, NotConverged, Site, message, summed
 from fedcohort.protocol.updates import count_fault
-from fedcohort.training.plan import Plan
+from fedcohort.training.plan import Plan, holds_out
 from fedcohort.training.rows import chosen, rows_of
 
 #: What leaves a site for a baseline hazard, in plain words.
@@ -42,16 +44,23 @@ LARGEST = 500.0
 
 @message
 class Deaths:
-    """Deaths d (T,) per grid time, and the number of rows."""
+    """Deaths d (T,) per grid time, how many are ``leaving`` (T,), and the number of rows."""
+
+    some_rows = staticmethod(holds_out)
 
     d: Array
+    leaving: Array
     rows: Array
 
     def fault(self, asked: Mapping[str, Any]) -> str:
         """Return what is wrong with one site's reply; see `protocol.updates`."""
-        if self.d.shape != asked["times"].shape or self.rows.shape:
+        if {self.d.shape, self.leaving.shape} != {asked["times"].shape} or self.rows.shape:
             return "other shapes than those of the grid that it was asked about."
-        return count_fault("d", self.d) or "more deaths than rows." * bool(self.d.sum() > self.rows)
+        if fault := count_fault("d", self.d) or count_fault("leaving", self.leaving):
+            return fault
+        if (self.d > self.leaving).any():
+            return "more deaths than records that leave."
+        return "more deaths than rows." * bool(self.leaving.sum() > self.rows)
 
 
 @message
@@ -75,11 +84,11 @@ class RiskSums:
 
 @summed
 def count_deaths(
-    site: Site[SurvivalTable, None], *, times: Array, plan: str, held_out: bool
+    site: Site[SurvivalTable, None], *, times: Array, together: bool, plan: str, held_out: bool
 ) -> Deaths:
     """Count the deaths at each grid time, among the rows trained on or those held out."""
-    risk = risk_sets(site, times, Plan.of(plan), held_out)
-    return Deaths(risk.deaths, np.array(float(len(risk.dies))))
+    risk = risk_sets(site, times, Plan.of(plan), held_out, together=together)
+    return Deaths(risk.deaths, risk.leaving, np.array(float(len(risk.dies))))
 
 
 @summed
@@ -90,6 +99,7 @@ def sum_risks(
     weights: Array,
     shift: float,
     times: Array,
+    together: bool,
     plan: str,
     held_out: bool,
     draw: int,
@@ -101,7 +111,7 @@ def sum_risks(
     A `draw` of 0 or more silences the same hidden units as in `pull`; below 0, none.
     """
     p = Plan.of(plan)
-    risk = risk_sets(site, times, p, held_out)
+    risk = risk_sets(site, times, p, held_out, together=together)
     x = rows_of(site.data, p, site.entropy, held_out).x
     net = network(p.network, p.dtype, p.device)
     f = np.zeros(len(x))
@@ -114,15 +124,15 @@ def sum_risks(
 
 
 def risk_sets(
-    site: Site[SurvivalTable, None], times: Array, plan: Plan, held_out: bool
+    site: Site[SurvivalTable, None], times: Array, plan: Plan, held_out: bool, *, together: bool
 ) -> RiskSets:
     """Return the rows trained on, or those held out, on the grid."""
-    key = ("risk", times.tobytes(), plan.validation_fraction, held_out, site.entropy[:2])
+    key = ("risk", times.tobytes(), together, plan.validation_fraction, held_out, site.entropy[:2])
 
     def make() -> RiskSets:
         time, event = site.data.time, site.data.event
         rows = chosen(len(time), plan.validation_fraction, site.entropy)[held_out]
-        return RiskSets(time[rows], event[rows], times)
+        return RiskSets(time[rows], event[rows], times, together=together)
 
     return remembered(site.data, key, make)
 
@@ -144,14 +154,18 @@ class Pool:
     ----------
     fed : of the sites that are left.
     events : their deaths.
+    asked : what the sites are asked with.
     """
 
-    def __init__(self, fed: Federation, times: Array, plan: str, *, held_out: bool):
-        self._all, self._times, self._plan, self._held_out = fed, times, plan, held_out
+    def __init__(self, fed: Federation, grid: Intervals, plan: str, *, held_out: bool):
+        self._all = fed
+        self.asked: dict[str, Any] = {
+            "times": grid.times, "together": grid.together, "plan": plan, "held_out": held_out
+        }  # fmt: skip
         self.fed, self.events = self._counted(fed.awaiting(len(fed.sites)))
 
     def _counted(self, fed: Federation) -> tuple[Federation, Deaths]:
-        events = fed.sum(count_deaths, times=self._times, plan=self._plan, held_out=self._held_out)
+        events = fed.sum(count_deaths, **self.asked)
         return fed.only(fed.answered).awaiting(), events
 
     def settled(self) -> bool:
@@ -171,24 +185,25 @@ class Pool:
         """Return the deaths, and the risk sets of thetas (M, P) without dropout."""
         while True:
             risk = self.fed.sum(
-                sum_risks, thetas=thetas, weights=weights, shift=0.0, times=self._times,
-                plan=self._plan, held_out=self._held_out, draw=-1,
-            )  # fmt: skip
+                sum_risks, thetas=thetas, weights=weights, shift=0.0, draw=-1, **self.asked
+            )
             if self.settled():
                 return self.events, risk
 
 
 def baseline(
-    fed: Federation, plan: Plan, times: Array, stages: Mapping[int, Array]
+    fed: Federation, plan: Plan, grid: Intervals, stages: Mapping[int, Array], least: int
 ) -> dict[int, Baseline]:
     """Return eq. (2) of each of several models θ (P,), by the rounds that they are after.
+
+    Intervals are joined until each holds `least` deaths.
 
     Raises
     ------
     NotConverged : the log risks of one are beyond what e^f can be.
     SiteUnavailable : a site left between two sums.
     """
-    pool = Pool(fed, times, plan.text, held_out=False)
+    pool = Pool(fed, grid, plan.text, held_out=False)
     found: dict[int, Baseline] = {}
     for rounds, theta in stages.items():
         events, risk = pool.risks(plan.sent(theta)[None], ONE)
@@ -197,7 +212,8 @@ def baseline(
                 f"the log risks are beyond {LARGEST:g}, which no baseline hazard goes with. Lower "
                 f"the learning rate."
             )
-        found[rounds] = Baseline.breslow(times, events.d, risk.s0)
+        steps = grid.hazard(events.d, events.leaving, risk.s0)
+        found[rounds] = grid.baseline(steps, events.d, least)
     return found
 
 

@@ -5,13 +5,14 @@ site's rows. With m = `min_cell`, it tells nothing but the reason where
 
     few         there are fewer than m rows more than coefficients
     kinds       fewer than m rows are of one kind of outcome, of an outcome that has kinds
-    rare        1 to m − 1 rows have not the most common value of a covariate
+    rare        1 to m − 1 rows have not the most common value of a covariate, or of the outcome
     cells       1 to m − 1 rows of one kind have one value of a covariate of two values; of k
                 coefficients, where all covariates are so and have no more patterns than
                 k (k + 3)/2, each of which they could tell: one value, or one pattern
     crossed     1 to m − 1 rows have one pair of values of two such covariates; of sums alone
     alone       one row has nearly all of the squares of a column about its median
-    near        a column is told by others in all but few rows (`data.differences`)
+    near        a covariate, or the outcome, is told by others of them in all but few rows
+                (`data.differences`)
 
 A covariate that does not vary is none of these: a penalty leaves it out.
 """
@@ -28,7 +29,7 @@ from fedcohort.numerics.blame import quoted
 from fedcohort.privacy.disclosure.records import lone
 
 #: Why a site tells nothing.
-FINE, FEW, KINDS, RARE, CELLS, CROSSED, ALONE, NEAR = range(8)
+FINE, FEW, KINDS, RARE, CELLS, CROSSED, ALONE, NEAR, SAME = range(9)
 
 
 class Hidden(NamedTuple):
@@ -63,6 +64,8 @@ def hidden(
     far = lone(squares.sum(axis=0), (squares**2).sum(axis=0))
     if far[-1] and not kinds:
         return Hidden(ALONE, nobody)
+    if 0 < len(y) - np.unique(y, return_counts=True)[1].max() < least:
+        return Hidden(SAME, nobody)
     apart = np.array([len(x) - np.unique(c, return_counts=True)[1].max() for c in x.T], int)
     places = [np.unique(c, return_inverse=True)[1] for c in x.T]
     two = [i for i, place in enumerate(places) if place.max() == 1]
@@ -74,8 +77,9 @@ def hidden(
     small = kinds and patterned and not crossed and _few(pattern, kind, least)
     pairs = [(i, j) for i in two for j in two if i < j and _few(places[i], places[j], least)]
     near = nobody.copy()
-    if len(varied) > 1:
-        near[varied] = own_differences(x[:, varied], least)
+    if len(varied):
+        told_by = np.column_stack([x[:, varied], y])
+        near[varied] = own_differences(told_by, least)[:-1]
     tried = (
         Hidden(RARE, (apart > 0) & (apart < least)),
         Hidden(CELLS, _marked(nobody, [(i,) for i in cells] if crossed or patterned else [])),
@@ -90,19 +94,22 @@ def hidden(
 def why(found: Hidden, names: tuple[str, ...], least: int) -> str:
     """Say why a site tells nothing, and what helps."""
     blame = quoted([n for n, b in zip(names, found.blame.tolist(), strict=True) if b])
+    also = " and the outcome" if found.blame.sum() == 1 else ""
     return {
         FEW: f"fewer than {least} rows more than coefficients (min_cell); join it with another",
         KINDS: f"fewer than {least} rows of one kind of outcome (min_cell); join it with another",
         RARE: f"fewer than {least} rows differ from the most common value of {blame} (min_cell); "
         f"drop it, or join rare levels (pool_levels)",
+        SAME: f"fewer than {least} rows differ from the most common value of the outcome "
+        f"(min_cell); join it with another",
         CELLS: f"fewer than {least} rows of one kind of outcome have one value of {blame} "
         f"(min_cell); drop it, or join rare levels (pool_levels)",
         CROSSED: f"fewer than {least} rows have one pair of values of {blame} (min_cell); drop "
         f"one, or join rare levels (pool_levels)",
         ALONE: f"one row is so far from the others in {blame or 'the outcome'} that sums tell "
         f"it; correct it, or cut the column to a limit (winsorise)",
-        NEAR: f"{blame}: one is told by the others but for fewer than {least} rows (min_cell); "
-        f"drop one",
+        NEAR: f"{blame}{also}: one is told by the others but for fewer than {least} rows "
+        f"(min_cell); drop one",
     }[int(found.reason)]
 
 

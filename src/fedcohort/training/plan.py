@@ -5,8 +5,10 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from typing import Any
 
 import numpy as np
 
@@ -68,3 +70,8 @@ class Plan:
     def of(text: str) -> Plan:
         """Return the plan that a coordinator sent."""
         return Plan(**json.loads(text))
+
+
+def holds_out(asked: Mapping[str, Any]) -> bool:
+    """Return whether a step is asked by a plan that holds rows out (`protocol.totals`)."""
+    return Plan.of(asked["plan"]).validation_fraction > 0

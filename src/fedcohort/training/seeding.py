@@ -19,6 +19,7 @@ import numpy as np
 
 from fedcohort.arrays import Array
 from fedcohort.numerics.centroids import AGGREGATIONS, distinct, kmeans, nearest
+from fedcohort.privacy.disclosure.counts import base
 from fedcohort.protocol import (
     DataError,
     Federation,
@@ -85,7 +86,10 @@ def own_centroids(
     frame: Array,
     groups: Array,
 ) -> OwnCentroids:
-    """Cluster the site's own rows, and return centroids of clusters that are not small."""
+    """Cluster the site's own rows, and return centroids of clusters that are not small.
+
+    In a column of two values a centroid is a share of a multiple of `least` rows.
+    """
     z = points_at(site, space, theta, frame, groups)
     if len(z) < max(least, 1):
         return OwnCentroids(np.zeros((0, z.shape[1])), np.zeros(0, np.int64))
@@ -98,6 +102,12 @@ def own_centroids(
             break
         at = np.delete(at, int(sizes.argmin()), axis=0)
     means = np.array([z[label == j].mean(axis=0) for j in range(len(at))])
+    if least > 1:
+        low, high = z.min(axis=0), z.max(axis=0)
+        two = ((z == low) | (z == high)).all(axis=0) & (high > low)
+        of, wide = sizes[:, None], (high - low)[two]
+        share = base(of * (means[:, two] - low[two]) / wide, of, least) / of
+        means[:, two] = low[two] + wide * share
     return OwnCentroids(means, sizes.astype(np.int64))
 
 

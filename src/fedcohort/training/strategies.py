@@ -28,7 +28,7 @@ from fedcohort.protocol.step import Gathered, Summed
 from fedcohort.protocol.updates import count_fault
 from fedcohort.training.course import Course, Enough, HeldOut, Schedule, follow
 from fedcohort.training.local import evaluate, train, train_times_rows
-from fedcohort.training.plan import Plan
+from fedcohort.training.plan import Plan, holds_out
 from fedcohort.training.reach import WEIGHTLESS, leap, length, misfit, paces
 from fedcohort.training.robust import MEAN, Aggregation
 from fedcohort.training.rows import Rows, rows_of
@@ -39,6 +39,8 @@ from fedcohort.training.watch import Watch
 @message(parameters=["theta"])
 class Update:
     """One site's part in a mean of models: n_k θ_k (P,), n_k, n_k loss_k; see `local.train`."""
+
+    some_rows = staticmethod(holds_out)
 
     theta: Array
     rows: Array

@@ -20,10 +20,11 @@ a sketch mixes `MIXED` parameters or more on average.
 
 Revealed: `Told`, each round, only as a sum over sites; and `There`, before each lap. A site with
 fewer than `min_cell` rows in some tenth, or one that can teach nothing, takes no part (a part that
-can teach nothing, such as one without a death, has a point of 0). A lap is begun where the sum
-hides each site and tells of no few: three or more can teach in all their parts (of two, Σ w x and Σ
-w x xᵀ give each one's x), or both of a federation of two; and in each part there are, at all of
-them together, `min_cell` rows or more of each kind (`Loss.kinds`: deaths of Cox, either class of
+can teach nothing, such as one without a death, has a point of 0). A site that missed a round of a
+lap is in no sum of its later ones: it refuses, and does not answer zeros. A lap is begun where the
+sum hides each site and tells of no few: three or more can teach in all their parts (of two, Σ w x
+and Σ w x xᵀ give each one's x), or both of a federation of two; and in each part there are, at all
+of them together, `min_cell` rows or more of each kind (`Loss.kinds`: deaths of Cox, either class of
 logistic, what is above 0 of Poisson, else rows); in fifths where in tenths there are not. A fifth
 is two tenths, of the same sites: else the counts by both, or points at one θ, would differ by one
 site's rows, or by single ones. Of a covariate in which fewer rows of a part differ from their
@@ -45,6 +46,7 @@ from fedcohort.metrics.trajectories import Mixing, Told, Trajectories, level_of_
 from fedcohort.models.network import network
 from fedcohort.models.objectives import Objective
 from fedcohort.protocol import Federation, Keep, Site, Step, message, summed
+from fedcohort.protocol.errors import ReplyRejected
 from fedcohort.protocol.updates import count_fault
 from fedcohort.training.plan import Plan
 from fedcohort.training.rows import Rows, known_rows
@@ -56,6 +58,8 @@ WIDTH, MIXED = 16, 4
 #: K, the first by which a lap can be begun; the share of trainings over sites that are alike in
 #: which there is an alarm, at most.
 PARTS, LEVEL = (10, 5), 0.05
+#: In place of the lap of a site that has too few rows for it.
+AWAY = -1
 #: Fewest sites in a sum, where there are so many.
 HIDDEN = 3
 
@@ -147,17 +151,26 @@ def watch_here(
     q = 1 if watch == "loss" else numbers(len(theta), rows)
     own, before = site.state, np.zeros(q)
     if turn:
-        there = isinstance(own, Way) and own.lap == lap and own.turns == turn
-        if own is None or not there:
-            return Keep(Told.nothing(q), Way(np.array(-1), np.array(0), before))
+        if not isinstance(own, Way) or own.lap not in (lap, AWAY) or own.turns != turn:
+            raise ReplyRejected(
+                f"site {site.name!r} was not asked watch_here in every round of this lap, and is "
+                f"in no sum of it: sites without a part would leave those with one alone."
+            )
+        if own.lap == AWAY:
+            return _nothing(q, turn)
         before = own.total
     dealt = _dealt(site, rows, parts, lap, min_cell)
     if dealt is None:
-        return Keep(Told.nothing(q), Way(np.array(-1), np.array(0), before))
+        return _nothing(q, turn)
     point = point_of(theta, rows.take(dealt[turn]), p, watch, columns, site.entropy)
     total = before + point
     told = Told.of(point, total, len(rows.x) / parts)
     return Keep(told, Way(np.array(lap), np.array(turn + 1), total))
+
+
+def _nothing(q: int, turn: int) -> Keep[Told, Way]:
+    """Return the reply, and the state, of a site whose own rows are too few for a lap."""
+    return Keep(Told.nothing(q), Way(np.array(AWAY), np.array(turn + 1), np.zeros(q)))
 
 
 def parts_of(rows: Rows, parts: int, entropy: tuple[int, ...]) -> list[Array]:

@@ -65,13 +65,14 @@ def test_metrics_of_clusters_by_themselves_are_those_of_the_pooled_rows(done):
     assert_allclose(run.metric("simplified_silhouette"), s.mean(), rtol=1e-10)
 
 
-def test_each_sites_silhouette_is_of_its_own_blind_rows(done):
+def test_each_sites_silhouette_is_of_its_own_blind_rows_rounded_to_what_few_change(done):
     _, run = done
     found = {r["site"]: r["metrics"] for r in run.results["arms"] if r["arm"] == "kmeans"}
     for table in run.tables:
         x = run.saved.design.matrix(table.halves(0).blind)
         want = reference.silhouette_score(x, run.saved.model.predict(x))
-        assert_allclose(found[table.site]["silhouette_own"], want, rtol=1e-9)
+        step = table.terms.plan.min_cell / (2 * len(x))
+        assert_allclose(found[table.site]["silhouette_own"], step * round(want / step), rtol=1e-9)
 
 
 def test_metrics_of_an_outcome_are_those_of_the_pooled_rows_or_near(done):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 
 import numpy as np
@@ -47,8 +48,8 @@ def moved(run, least):
     Where these are many, unions of clusters differ by many, too.
     """
     model = run.saved.model
-    for step in np.linspace(0, 3, 3001)[1:]:
-        centroids = model.centroids + step * (np.arange(3) == 0)[:, None]
+    for step, which in itertools.product(np.linspace(0, 3, 3001)[1:], range(3)):
+        centroids = model.centroids + step * (np.arange(3) == which)[:, None]
         found = dataclasses.replace(model, centroids=centroids)
         labels = found.predict(run.x)
         n, apart = int((labels != run.labels).sum()), least_difference(table(labels, run.labels))

@@ -5,6 +5,7 @@ Tolerances are the errors that `docs/deployed-metrics.md` states.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +19,7 @@ from fedcohort.data.targets import target_of
 from fedcohort.protocol import registry
 from fedcohort.study import evaluate, saved
 from fedcohort.study.engine import Problem, fit_once
+from fedcohort.study.final import JUDGED
 from fedcohort.study.layout import seed_of
 
 CASES = {
@@ -36,7 +38,7 @@ def case(request, tmp_path_factory):
     tables = tables_of(terms, frames_of(request.param))
     run_local(terms, tables, folder / "out")
     arm = terms.plan.arms[1]
-    parts = saved.read(folder / "out" / "models" / arm.name)
+    parts = saved.read(folder / "out" / "models" / arm.name / JUDGED)
     blind = pd.concat([t.halves(0).blind for t in tables], ignore_index=True)
     said = parts.model.predict(parts.design.matrix(blind))
     return request.param, terms, tables, results_of(folder / "out"), parts, blind, said
@@ -94,7 +96,37 @@ def test_all_metrics_are_near_those_of_the_pooled_blind_rows(case):
         )), metric  # fmt: skip
 
 
-def test_each_site_is_judged_on_its_own_rows_by_the_sites_themselves(case):
+def test_decision_curves_are_those_of_the_pooled_blind_rows(case):
+    """Of classes exactly; of survival but for deaths that are counted in intervals of time."""
+    name, terms, tables, found, parts, blind, _ = case
+    frames = {t.site: t.halves(0).train for t in tables}
+    judge = evaluate.judge_of(Problem(frames, terms.dictionary, terms.outcome), blind)
+
+    class Fit:
+        model, design = parts.model, parts.design
+
+    arm = terms.plan.arms[1].name
+    got = {r["threshold"]: r for r in found["decision"] if r["arm"] == arm}
+    if name == "diabetes":
+        assert not got
+        return
+    assert len(got) > 3
+    if name == "gbsg2":
+        judge = replace(judge, horizon=next(iter(got.values()))["time"])
+    want = {r["threshold"]: r for r in judge.decision(Fit)}
+    if name == "breast_cancer":
+        assert got.keys() == want.keys()
+        for t, row in want.items():
+            numbers = {k: v for k, v in row.items() if v is not None}
+            assert {k: got[t][k] for k in numbers} == pytest.approx(numbers)
+        return
+    for t in got.keys() & want.keys():
+        assert got[t]["net_benefit"] == pytest.approx(want[t]["net_benefit"], abs=0.01)
+    groups = [r for r in found["calibration"] if r["repeat"] == 0 and r["arm"] == arm]
+    assert all(r["low"] < r["observed"] < r["high"] for r in groups)
+
+
+def test_each_site_is_judged_on_its_own_rows_up_to_what_min_cell_patients_change(case):
     name, terms, tables, found, parts, _, _ = case
     arm = terms.plan.arms[1].name
     for table in tables:
@@ -111,7 +143,15 @@ def test_each_site_is_judged_on_its_own_rows_by_the_sites_themselves(case):
             )
         metric = {"gbsg2": "c_index", "diabetes": "r2", "breast_cancer": "auc"}[name]
         own = told(found, arm, table.site)[f"{metric}_own"]
-        assert own == pytest.approx(want, abs=1e-9)
+        n = len(blind)
+        if name == "gbsg2":
+            n = int(event.sum())
+        elif name == "breast_cancer":
+            ones = target_of(blind, terms.outcome, parts.design.classes).sum()
+            n = int(min(ones, n - ones))
+        step = terms.plan.min_cell / (2 * n)
+        assert own == pytest.approx(want, abs=step / 2 + 1e-9)
+        assert own / step == pytest.approx(round(own / step), abs=1e-6)
 
 
 def test_sites_that_stay_alone_are_judged_within_themselves(case):

@@ -9,6 +9,7 @@ import fedcohort as fc
 from deployed_cases import files_of, frames_of, results_of, run_local, tables_of, terms_of
 from fedcohort.protocol import SiteUnavailable
 from fedcohort.study import saved
+from fedcohort.study.final import FINAL, JUDGED
 from fedcohort.study.layout import seed_of
 
 ARMS = "[{method: cox}, {method: deepcox, name: fedavg, rounds: 3, hidden: [4]}]"
@@ -54,16 +55,18 @@ def test_the_study_that_a_run_wrote_gives_the_same_study(whole):
     assert fc.study.deployed.Terms.of(out / "study.yaml").hash == terms.hash
 
 
+@pytest.mark.parametrize("final", [False, True])
 @pytest.mark.parametrize("arm", [1, 2])
-def test_models_are_those_of_a_fit_over_the_same_training_rows(whole, arm):
+def test_models_are_those_of_a_fit_over_the_training_rows_and_over_all_rows(whole, arm, final):
     terms, tables, out = whole
     plan = terms.plan
     one = plan.arms[arm]
-    frames = {t.site: t.halves(0).train for t in tables}
+    frames = {t.site: t.frame if final else t.halves(0).train for t in tables}
     fed = fc.simulate(frames, outcome=terms.outcome, dictionary=terms.dictionary)
     settings = {**one.configured(), **one.preprocess}
-    fit = fc.fit(one.method, fed, seed=seed_of(plan, 0), **settings)
-    ours = saved.read(out / "models" / one.name)
+    fit = fc.fit(one.method, fed, seed=seed_of(plan, FINAL if final else 0), **settings)
+    ours = saved.read(out / "models" / one.name / ("" if final else JUDGED))
+    assert ours.notes["trained_on"] == ("all rows" if final else "75% of the rows")
     want = fit.model.arrays()
     assert ours.model.arrays().keys() == want.keys()
     for name, array in ours.model.arrays().items():

@@ -19,6 +19,12 @@ from fedcohort.protocol import Method, Step, Task
 from fedcohort.training import personal, watch
 from fedcohort.training.strategies import Visits
 
+#: Why no fit calls `data.exact`.
+_UNGUARDED = (
+    "Models weighted by rows, no sums of covariates (`training.strategies`); what a network may "
+    "remember of few rows is not looked at."
+)
+
 ONCE = "once, how many rows and entries of each column are known, as sums over sites"
 SUMS = "each round, the sum over sites of their models, weighted by rows"
 LONE = ", which of a view that one site alone has is that site's own part"
@@ -80,6 +86,7 @@ def _method(title: str, paper: str, settings: type[VaeSettings]) -> Method:
             f"with monitor: {watch.REVEALS}."
         ),
         reveals_with=reveals_with,
+        unguarded=_UNGUARDED,
         settings=settings,
         fit=fit,
         model=LatentModel,

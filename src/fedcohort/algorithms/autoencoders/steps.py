@@ -47,6 +47,8 @@ class Entries:
 class HeldOut:
     """n_k, and n_k times −ELBO, of the rows held out."""
 
+    some_rows = True
+
     rows: Array
     loss: Array
 

@@ -9,7 +9,7 @@ from fedcohort.algorithms.cox.own_steps import STEPS as OWN_STEPS
 from fedcohort.algorithms.cox.program import fit
 from fedcohort.algorithms.cox.settings import CoxSettings
 from fedcohort.algorithms.cox.steps import STEPS as COX_STEPS
-from fedcohort.data import timegrid
+from fedcohort.data import exact, timegrid
 from fedcohort.protocol import Method, Step, Task
 
 _ONCE = (
@@ -25,32 +25,32 @@ _STRATIFIED = (
     "time, and moments weighted by time for the check of proportional hazards."
 )
 _EXACT = " The grid 'exact' shows each site's times of death."
-_GRID = " For the grid's shift, a count and a score over risk sets within sites, once."
+_GRID = " For the error of the grid, a sum of squares for each covariate, once."
 _AUTO = " Penalty 'auto': deaths by fold; per round, the stratified sums without each fold."
 _STRATA = " Strata: records and deaths of each; what is by time is by time in each stratum."
 
 
 def reveals_with(config: CoxSettings) -> str:
     """Say in plain words what leaves a site with these settings."""
-    stratified, exact = config.baseline == "stratified", config.time_grid == "exact"
+    stratified, gathered = config.baseline == "stratified", config.time_grid == "exact"
     rounds = _STRATIFIED if stratified else _SHARED
-    moved = not (stratified or exact)
+    moved = not (stratified or gathered)
     return (
         _ONCE
         + rounds
         + _GRID * moved
         + _AUTO * (config.penalty == "auto")
-        + _EXACT * exact
+        + _EXACT * gathered
         + _STRATA * bool(config.strata)
     )
 
 
 def asks(config: CoxSettings) -> Iterator[Step[..., Any]]:
     """Yield the steps that a fit with these settings can ask for."""
-    exact, stratified = config.time_grid == "exact", config.baseline == "stratified"
+    gathered, stratified = config.time_grid == "exact", config.baseline == "stratified"
     lasso = config.given[0] > 0
-    if not exact:
-        yield from (steps.isolation, steps.differences)
+    if not gathered:
+        yield from exact.STEPS
     yield from (steps.totals, steps.deaths, steps.risk_weights)
     if config.strata:
         yield steps.stratum_sizes
@@ -58,13 +58,13 @@ def asks(config: CoxSettings) -> Iterator[Step[..., Any]]:
         yield from (own_steps.own_likelihood, own_steps.own_hazard)
     else:
         yield from (steps.expected_deaths, steps.risk_moments)
-        if not (exact or lasso):
-            yield from (own_steps.own_moved, own_steps.own_gap)
+        if not (gathered or lasso):
+            yield steps.disorder
     if config.ph_check != "none" and not lasso:
         yield own_steps.own_trend if stratified else steps.trend_moments
     if config.penalty == "auto":
         yield from (own_steps.fold_sizes, own_steps.fold_likelihood, own_steps.held_out)
-    yield from timegrid.asks(config.time_grid)
+    yield from timegrid.asks(config.time_grid, known=True)
 
 
 def bounds(config: CoxSettings, task: Task) -> Mapping[str, Collection[Any]]:
@@ -72,9 +72,10 @@ def bounds(config: CoxSettings, task: Task) -> Mapping[str, Collection[Any]]:
     return {
         "ties": (config.ties,),
         "link": ("log",),
-        "explained": (False,),
+        "kinds": (True,),
         "folds": range(1, config.n_folds + 1),
         "without": range(config.n_folds),
+        "together": (config.time_grid != "exact",),
     }
 
 

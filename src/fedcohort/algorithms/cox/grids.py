@@ -1,7 +1,7 @@
 """The grid of times, or one for each stratum, of which every one must bear what a single one must.
 
-A stratum's records make risk sets of their own, so that its intervals need as many deaths, and its
-censored records as much company, as those of a table without strata. A stratum where nobody died
+A stratum's records make risk sets of their own, so that its intervals need as many leavers as those
+of a table without strata. A stratum where nobody died
 has no times and is in no risk set. Revealed: `StratumSizes` once, and what `time_grid` asks, for
 each stratum.
 """
@@ -14,18 +14,23 @@ import numpy as np
 
 from fedcohort.algorithms.cox.settings import CoxSettings
 from fedcohort.algorithms.cox.steps import StratumSizes, stratum_sizes
-from fedcohort.arrays import Array
-from fedcohort.data.timegrid import time_grid
-from fedcohort.protocol import Federation, NothingToLearn, SettingError, check_all_answered
+from fedcohort.data.timegrid import Intervals, intervals, no_events
+from fedcohort.protocol import Federation, SettingError, check_all_answered
+
+#: Of a stratum where nobody died.
+NOTHING = Intervals(np.zeros(0), np.zeros(0, bool), 0.0)
 
 
-def grids(fed: Federation, config: CoxSettings, strata: Sequence[str], cell: int) -> list[Array]:
-    """Return the grid of each stratum, K of (T_k,).
+def grids(
+    fed: Federation, config: CoxSettings, strata: Sequence[str], cell: int
+) -> list[Intervals]:
+    """Return the grid of each stratum.
 
     Parameters
     ----------
     strata : levels of their column; none for one stratum of all records.
-    cell : deaths that an interval, and records that a stratum, must have; 1 if there is no rule.
+    cell : leavers that an interval must have, and deaths that a stratum must, but on the grid
+        "exact"; and records that must be followed beyond what is known.
 
     Raises
     ------
@@ -33,17 +38,14 @@ def grids(fed: Federation, config: CoxSettings, strata: Sequence[str], cell: int
     SettingError : a stratum has too few records or deaths for a grid; it is named.
     """
     if not strata:
-        return [time_grid(fed, config.time_grid, cell)]
+        return [intervals(fed, config.time_grid, cell)]
     sizes = fed.sum(stratum_sizes, strata=len(strata))
     check_all_answered(fed)
     if not sizes.deaths.any():
-        raise NothingToLearn(
-            f"none of the {len(fed.sites)} sites has seen an event, so there is no survival to "
-            f"model. Check that the event column is 1 where the event was seen."
-        )
-    _check_enough(sizes, config.strata, strata, cell)
+        raise no_events(fed)
+    _check_enough(sizes, config.strata, strata, 1 if config.time_grid == "exact" else cell)
     return [
-        time_grid(fed, config.time_grid, cell, k) if died else np.zeros(0)
+        intervals(fed, config.time_grid, cell, k) if died else NOTHING
         for k, died in enumerate(sizes.deaths.tolist())
     ]
 

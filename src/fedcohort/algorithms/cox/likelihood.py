@@ -12,13 +12,12 @@ import numpy as np
 
 from fedcohort.algorithms.cox.own_steps import (
     OwnLikelihood,
-    own_gap,
     own_hazard,
     own_likelihood,
-    own_moved,
     own_trend,
 )
 from fedcohort.algorithms.cox.steps import (
+    disorder,
     expected_deaths,
     risk_moments,
     risk_weights,
@@ -28,12 +27,13 @@ from fedcohort.arrays import Array
 from fedcohort.numerics import proportional
 from fedcohort.numerics.coxph import (
     Hazard,
+    Ties,
     at_risk,
     centred,
     drift,
     hazard,
     means,
-    tied_times,
+    tied,
 )
 from fedcohort.numerics.proportional import Trend
 from fedcohort.protocol import Federation, check_all_answered
@@ -46,11 +46,12 @@ class Ground:
     Attributes
     ----------
     times : (T,), the grid; with strata, that of each in a row.
-    blocks : (K, 2), how many of times and exits are each stratum's.
+    sizes : (K,), how many of the times are each stratum's.
+    single : (T,), in which intervals all leave at one time; empty where times are those of death.
     deaths : (T,), at each time; weight : (T,), of the deaths.
-    exits : slots at which censored records leave (`numerics.survival`).
     leaving : (T,), deaths and censored records that leave at each time, less those who enter at
         the next.
+    cell : records that a sum over some of an interval's must be of.
     late : whether some records enter after the first time.
     centre : (p,), pooled mean (rounded) of the covariates; one more for an offset.
     scale : (p,), their pooled standard deviation.
@@ -60,11 +61,12 @@ class Ground:
     """
 
     times: Array
-    blocks: Array
+    sizes: Array
+    single: Array
     deaths: Array
     weight: Array
-    exits: Array
     leaving: Array
+    cell: int
     late: bool
     centre: Array
     scale: Array
@@ -74,9 +76,29 @@ class Ground:
     total: float
 
     @property
-    def sizes(self) -> Array:
-        """How many times are each stratum's, (K,)."""
-        return self.blocks[:, 0]
+    def together(self) -> bool:
+        """Whether times are ends of intervals, in which all leave together."""
+        return len(self.single) > 0
+
+    def alone(self) -> Array:
+        """Return at which times (T,) it is the deaths alone that tie, and the order is known.
+
+        In an interval of one time sums over its deaths, and over its censored records, must be of
+        `cell` or more.
+        """
+        if not self.together:
+            return np.ones(len(self.times), bool)
+        left = self.leaving - self.deaths
+        return self.single & (self.deaths >= self.cell) & (left >= self.cell)
+
+    def ties(self, ties: str) -> Ties:
+        """Return where risk sets shrink within a time or an interval (`numerics.coxph`)."""
+        if not self.together:
+            return tied(self.deaths, ties)
+        sharers = np.where(self.alone(), self.deaths, self.leaving)
+        unordered = ~self.single | (ties == "efron")
+        at = np.flatnonzero((self.deaths > 0) & (sharers > 1) & unordered)
+        return Ties(at, sharers[at], np.where(self.single, self.deaths, self.leaving)[at])
 
 
 @dataclass(frozen=True)
@@ -97,7 +119,13 @@ class SharedBaseline:
 
     def __init__(self, fed: Federation, ground: Ground, ties: str):
         self._fed, self._ground = fed, ground
-        self._ties, self._tied = ties, tied_times(ground.deaths, ties)
+        self._ties, alone = ground.ties(ties), ground.alone()
+        #: of the tied times, where the sum over those tied is not the one over all leavers
+        self._asked = alone[self._ties.at]
+        self._where = {
+            "times": ground.times, "sizes": ground.sizes, "centre": ground.centre,
+            "scale": ground.scale, "shared": ~alone if ground.together else ground.single,
+        }  # fmt: skip
         self._mean = np.zeros(len(ground.scale))
         self._within = np.zeros((len(ground.scale), len(ground.scale)))
 
@@ -105,24 +133,26 @@ class SharedBaseline:
         """Return ℓ(γ), eq. (1), with S₀ and the hazard that it takes."""
         g = self._ground
         reply = self._fed.sum(
-            risk_weights,
-            times=g.times, exits=g.exits, blocks=g.blocks, centre=g.centre, scale=g.scale,
-            tied=self._tied, beta=gamma,
-        )  # fmt: skip
+            risk_weights, **self._where, tied=self._ties.at[self._asked], beta=gamma
+        )
         check_all_answered(self._fed)
-        s0 = at_risk(reply.leaving, g.sizes)
-        h = hazard(g.deaths, s0, reply.dying, self._tied, g.weight)
+        s0, d0 = at_risk(reply.leaving, g.sizes), self._shared(reply.leaving, reply.dying)
+        h = hazard(g.weight, s0, d0, self._ties)
         value = float(g.x_dead @ gamma) + g.fixed - h.log_phi
-        return OnGrid(gamma, value if np.isfinite(value) else -np.inf, s0, reply.dying, h)
+        return OnGrid(gamma, value if np.isfinite(value) else -np.inf, s0, d0, h)
+
+    def _shared(self, leaving: Array, dying: Array) -> Array:
+        """Return sums over those tied at each tied time, (G,) or (G, p)."""
+        found = leaving[self._ties.at]
+        found[self._asked] = dying
+        return found
 
     def slopes(self, here: OnGrid) -> tuple[Array, Array]:
         """Return U, eq. (4), and the first term of I, eq. (5)."""
         g = self._ground
         reply = self._fed.sum(
-            expected_deaths,
-            times=g.times, exits=g.exits, blocks=g.blocks, centre=g.centre, scale=g.scale,
-            beta=here.gamma, a=here.hazard.a, b=here.hazard.b,
-        )  # fmt: skip
+            expected_deaths, **self._where, beta=here.gamma, a=here.hazard.a, b=here.hazard.b
+        )
         check_all_answered(self._fed)
         total = float(g.weight.sum())
         self._mean, self._within = centred(reply.first, reply.second, total)
@@ -132,45 +162,46 @@ class SharedBaseline:
         """Return I, eq. (5)."""
         g = self._ground
         reply = self._fed.sum(
-            risk_moments,
-            times=g.times, exits=g.exits, blocks=g.blocks, centre=g.centre, scale=g.scale,
-            tied=self._tied, beta=here.gamma,
-        )  # fmt: skip
+            risk_moments, **self._where, tied=self._ties.at[self._asked], beta=here.gamma
+        )
         check_all_answered(self._fed)
-        s1 = at_risk(reply.leaving, g.sizes)
-        self._means = means(g.deaths, self._tied, here.s0, here.d0, s1, reply.dying, g.weight)
+        s1, d1 = at_risk(reply.leaving, g.sizes), self._shared(reply.leaving, reply.dying)
+        self._means = means(g.weight, self._ties, here.s0, here.d0, s1, d1)
         return self._within - drift(self._means, self._mean)
 
     def trend(self, here: OnGrid, g: Array) -> Trend:
         """Return what tells whether effects change with g (T,), after `information` there."""
-        ground = self._ground
-        reply = self._fed.sum(
-            trend_moments,
-            times=ground.times, exits=ground.exits, blocks=ground.blocks, centre=ground.centre,
-            scale=ground.scale, beta=here.gamma, a=here.hazard.a, b=here.hazard.b, g=g,
-        )  # fmt: skip
+        a, b = here.hazard.a, here.hazard.b
+        reply = self._fed.sum(trend_moments, **self._where, beta=here.gamma, a=a, b=b, g=g)
         check_all_answered(self._fed)
         return proportional.trend(reply.dead, reply.once, reply.twice, self._means, g)
 
-    def gap(self, gamma: Array, least: int) -> Array:
-        """Return by how much the score at γ (p,) is greater at exact times than on the grid, (p,).
+    def disorder(self, here: OnGrid, covariance: Array) -> Array:
+        """Return how far the unknown order within intervals may move each coefficient, (p,).
 
-        Summed over the sites' own risk sets: an estimate of what it is over those of all sites.
-        Asked for only where the grid moves `least` records or more past a death: the gap is theirs.
-        It is 0 if it moves none, and NaN if fewer.
+        The root mean square over all orders of the J who leave in an interval, to first order. Each
+        leaver is at risk at a number of the d deaths that is uniform from 0 to d, or to d − 1 of
+        the others where it dies, so that with covariance C of the coefficients
+
+            V_k = Σ_j κ_j r_j² ((x_j − x̄)ᵀ C)_k²,    κ_j = J/(J − 1) Var_j mean_l φ_l⁻²,
+
+        Var_j = d (d + 2)/12, or (d² − 1)/12 where j dies.
         """
-        g = self._ground
-        moved = float(self._fed.sum(own_moved, times=g.times, exits=g.exits, blocks=g.blocks).rows)
-        check_all_answered(self._fed)
-        if moved < least:
-            return np.full(len(gamma), np.nan if moved else 0.0)
+        g, ties = self._ground, self._ties
+        (k, f), open_ = ties.one_by_one(), ~g.single[ties.at]
+        phi = here.s0[ties.at][k] - f * here.d0[k]
+        inverse = np.bincount(k, phi**-2.0, minlength=len(ties.at)) / ties.places
+        at = ties.at[open_]
+        d, j = g.deaths[at], g.leaving[at]
+        each = j / (j - 1) * inverse[open_] / 12
+        dead, censored = np.zeros((2, len(g.times)))
+        dead[at], censored[at] = each * np.maximum(d**2 - 1, 1), each * d * (d + 2)
         reply = self._fed.sum(
-            own_gap,
-            times=g.times, exits=g.exits, blocks=g.blocks, centre=g.centre, scale=g.scale,
-            beta=gamma, ties=self._ties,
+            disorder, **self._where, beta=here.gamma, mean=self._mean, covariance=covariance,
+            dead=dead, censored=censored,
         )  # fmt: skip
         check_all_answered(self._fed)
-        return reply.score
+        return np.sqrt(reply.squares)
 
 
 @dataclass(frozen=True)
@@ -218,7 +249,7 @@ class StratifiedBaseline:
         ground = self._ground
         reply = self._fed.sum(
             own_trend,
-            times=ground.times, blocks=ground.blocks, centre=ground.centre, scale=ground.scale,
+            times=ground.times, sizes=ground.sizes, centre=ground.centre, scale=ground.scale,
             beta=here.gamma, ties=self._ties, g=g,
         )  # fmt: skip
         check_all_answered(self._fed)
@@ -229,7 +260,7 @@ class StratifiedBaseline:
         g = self._ground
         reply = self._fed.sum(
             own_hazard,
-            times=g.times, blocks=g.blocks, centre=g.centre, scale=g.scale, beta=gamma,
+            times=g.times, sizes=g.sizes, centre=g.centre, scale=g.scale, beta=gamma,
         )  # fmt: skip
         check_all_answered(self._fed)
         return reply.hazard / np.repeat(reply.weight, g.sizes)

@@ -39,9 +39,8 @@ class CoxModel(Fitted):
     ph_transform : function of time with which effects were tested to change; "none" if not.
     ph_chi2 : (p + 1,), the tests' χ² of each covariate and of all; (0,) without a test, NaN where
         time tells nothing.
-    grid_shift : (p,), an estimate of β less what it would be at exact times, from the sites' own
-        risk sets; (0,) where there is no grid to move it or a lasso penalty, NaN where the grid
-        moves too few records to tell.
+    grid_error : (p,), how far the unknown order within the grid's intervals may have moved β: the
+        root mean square over all orders, in units of β; (0,) at exact times or with a lasso.
     path : the penalties that were tried, where one was chosen.
     strata : levels of the column of strata, (K,); () without. The last column of x is then the
         number of each row's level.
@@ -59,7 +58,7 @@ class CoxModel(Fitted):
     level: float
     ph_transform: str
     ph_chi2: Array
-    grid_shift: Array
+    grid_error: Array
     path: Path | None = None
     strata: tuple[str, ...] = ()
 
@@ -122,6 +121,10 @@ class CoxModel(Fitted):
             out[at] = self.baselines[k].survival(risk[at], times)
         return out
 
+    def known_until(self, x: Array) -> Array:
+        """Return the time up to which the fit knows the survival of each row of x (n, p): (n,)."""
+        return np.array([b.end for b in self.baselines])[self._parted(x)[1]]
+
     def _parted(self, x: Array) -> tuple[Array, Array]:
         """Return x without the column of strata, and each row's stratum (n,)."""
         x = np.asarray(x, float)
@@ -140,18 +143,16 @@ class CoxModel(Fitted):
     def summary(self) -> list[Row]:
         """Return one row per covariate; ``low``, ``high`` are of the coefficient.
 
-        On a grid, ``grid_shift`` is in standard errors. With a lasso penalty there are the
-        coefficient, the hazard ratio, and whether it is ``zero``.
+        On a grid of intervals, ``grid_error`` is in standard errors. With a lasso penalty there are
+        the coefficient, the hazard ratio, and whether it is ``zero``.
         """
         errors = self.standard_errors
         rows = ratio_rows(self.features, self.coefficients, errors, self.level, "hazard_ratio")
         if np.isnan(errors).any():
             known = ("covariate", "coefficient", "hazard_ratio")
             return [{k: r[k] for k in known} | {"zero": r["coefficient"] == 0} for r in rows]
-        for row, shift in zip(
-            rows, (self.grid_shift / errors[: len(self.grid_shift)]).tolist(), strict=False
-        ):
-            row["grid_shift"] = shift
+        for row, error, unit in zip(rows, self.grid_error.tolist(), errors.tolist(), strict=False):
+            row["grid_error"] = error / unit
         return rows
 
     def parameters(self, times: Array) -> list[Row]:
@@ -173,8 +174,9 @@ class CoxModel(Fitted):
             stratum = f", {name}" if name else ""
             if stratum and not baseline.cumulative.any():
                 continue
-            alive = np.exp(-baseline.at(times)).tolist()
-            for t, share in zip(times.tolist(), alive, strict=True):
+            told = times[times <= baseline.end]
+            alive = np.exp(-baseline.at(told)).tolist()
+            for t, share in zip(told.tolist(), alive, strict=True):
                 rows.append({"name": f"baseline survival{stratum}", "time": t, "value": share})
         return rows
 
@@ -194,14 +196,16 @@ class CoxModel(Fitted):
         """Return β and all that goes with it, the baseline, the tests' χ² and the path."""
         times = np.unique(np.concatenate([b.times for b in self.baselines]))
         by_stratum = np.array([b.at(times) for b in self.baselines])
+        ends = np.array([b.end for b in self.baselines])
         return {
             "coefficients": self.coefficients,
             "covariance": self.covariance,
             "centre": self.centre,
             "times": times,
+            "known_until": ends,
             "cumulative_hazard": by_stratum if self.strata else by_stratum[0],
             "ph_chi2": self.ph_chi2,
-            "grid_shift": self.grid_shift,
+            "grid_error": self.grid_error,
         } | ({} if self.path is None else {f"path_{k}": v for k, v in vars(self.path).items()})
 
     def meta(self) -> dict[str, Any]:
@@ -226,9 +230,7 @@ class CoxModel(Fitted):
             coefficients=arrays["coefficients"],
             covariance=arrays["covariance"],
             centre=arrays["centre"],
-            baselines=tuple(
-                Baseline(arrays["times"], h) for h in np.atleast_2d(arrays["cumulative_hazard"])
-            ),
+            baselines=_baselines(arrays),
             log_likelihood=float(meta["log_likelihood"]),
             null_log_likelihood=float(meta["null_log_likelihood"]),
             rows=int(meta["rows"]),
@@ -236,7 +238,15 @@ class CoxModel(Fitted):
             level=float(meta["level"]),
             ph_transform=str(meta.get("ph_transform", "none")),
             ph_chi2=arrays.get("ph_chi2", np.zeros(0)),
-            grid_shift=arrays.get("grid_shift", np.zeros(0)),
+            grid_error=arrays.get("grid_error", np.zeros(0)),
             path=Path(*tried) if tried else None,
             strata=tuple(meta.get("strata", ())),
         )
+
+
+def _baselines(arrays: Mapping[str, Array]) -> tuple[Baseline, ...]:
+    """Return each stratum's baseline up to where it is known, from the times of all."""
+    times, hazards = arrays["times"], np.atleast_2d(arrays["cumulative_hazard"])
+    ends = arrays.get("known_until", np.full(len(hazards), times.max(initial=0.0)))
+    inside = [times <= end for end in ends.tolist()]
+    return tuple(Baseline(times[at], h[at]) for h, at in zip(hazards, inside, strict=True))

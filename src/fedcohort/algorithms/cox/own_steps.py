@@ -19,7 +19,7 @@ from fedcohort.data.folds import BY_ROW, check_rows, own_fold
 from fedcohort.data.tables import SurvivalTable
 from fedcohort.numerics.coxph import at_risk, pooled
 from fedcohort.numerics.proportional import pooled_trend
-from fedcohort.numerics.strata import apart, blocks_of, laid, rows_of
+from fedcohort.numerics.strata import apart, rows_of, starts
 from fedcohort.protocol import message, summed
 
 
@@ -39,20 +39,6 @@ class OwnTrend:
     score: Array
     cross: Array
     information: Array
-
-
-@message
-class Moved:
-    """How many records a grid moves past a death of their own site, ()."""
-
-    rows: Array
-
-
-@message
-class Gap:
-    """U at exact times less U at those of the grid (p,), under a site's own baseline hazard."""
-
-    score: Array
 
 
 @message
@@ -101,7 +87,7 @@ def own_trend(
     site: SurvivalSite,
     *,
     times: Array,
-    blocks: Array,
+    sizes: Array,
     centre: Array,
     scale: Array,
     beta: Array,
@@ -114,71 +100,31 @@ def own_trend(
     """
     own = own_grid(site.data)
     records = placed(site.data, *own, centre, scale)
-    at = _intervals(own[0], records.sizes, times, blocks)
+    at = _intervals(own[0], records.sizes, times, sizes)
     return OwnTrend(*pooled_trend(records, beta, ties, g[at]))
 
 
 @summed
-def own_moved(site: SurvivalSite, *, times: Array, exits: Array, blocks: Array) -> Moved:
-    """Count the records that are at risk at other deaths of their site on the grid."""
-    _, time, event, _, _, stratum = site.data
-    there = laid(time, event, (times, exits, blocks), None, stratum, wait=True)
-    moved = 0
-    for k in range(len(blocks)):
-        rows = rows_of(stratum, k)
-        dies = there.dies[rows]
-        each = (time[rows], there.slot[rows])
-        seen = [np.searchsorted(np.sort(at[dies]), at, side="right") for at in each]
-        moved += int((seen[0] != seen[1]).sum())
-    return Moved(np.array(float(moved)))
-
-
-@summed
-def own_gap(
-    site: SurvivalSite,
-    *,
-    times: Array,
-    exits: Array,
-    blocks: Array,
-    centre: Array,
-    scale: Array,
-    beta: Array,
-    ties: str,
-) -> Gap:
-    """Sum what the grid does to the score under each site's own baseline hazard, once.
-
-    At β (p,), at the exact times less at those of the grid.
-    """
-    table = site.data
-    gridded = pooled(placed(table, times, exits, blocks, centre, scale), beta, ties)
-    exact = pooled(placed(table, *own_grid(table), centre, scale), beta, ties)
-    return Gap(exact.score - gridded.score)
-
-
-@summed
 def own_hazard(
-    site: SurvivalSite, *, times: Array, blocks: Array, centre: Array, scale: Array, beta: Array
+    site: SurvivalSite, *, times: Array, sizes: Array, centre: Array, scale: Array, beta: Array
 ) -> OwnHazard:
     """Sum each site's own baseline hazard over the grid's intervals, times its weight, once."""
     table, own = site.data, own_grid(site.data)
     records = placed(table, *own, centre, scale)
     s0 = at_risk(records.leaving(records.risk(beta)), records.sizes)
-    interval = _intervals(own[0], records.sizes, times, blocks)
+    interval = _intervals(own[0], records.sizes, times, sizes)
     by_time = np.bincount(interval, records.death_weight / s0, minlength=len(times))
     weight = weights(table)
-    held = np.array([weight[rows_of(table.stratum, k)].sum() for k in range(len(blocks))])
-    return OwnHazard(by_time * np.repeat(held, blocks[:, 0]), held)
+    held = np.array([weight[rows_of(table.stratum, k)].sum() for k in range(len(sizes))])
+    return OwnHazard(by_time * np.repeat(held, sizes), held)
 
 
-def _intervals(own: Array, sizes: Array | None, times: Array, blocks: Array) -> Array:
+def _intervals(own: Array, own_sizes: Array | None, times: Array, sizes: Array) -> Array:
     """Return in which interval of the grid's each of a site's own times is, by stratum."""
-    at = [own] if sizes is None else apart(own, sizes)
-    grid = blocks_of(times, np.zeros(0), blocks)
+    at = [own] if own_sizes is None else apart(own, own_sizes)
+    grids = zip(at, apart(times, sizes), starts(sizes), strict=False)
     return np.concatenate(
-        [
-            b.first + np.minimum(np.searchsorted(b.times, t), len(b.times) - 1)
-            for t, b in zip(at, grid, strict=False)
-        ]
+        [first + np.minimum(np.searchsorted(grid, t), len(grid) - 1) for t, grid, first in grids]
     )
 
 
@@ -284,8 +230,6 @@ def _rows(table: SurvivalTable, kept: Array) -> SurvivalTable:
 STEPS = (
     own_likelihood,
     own_trend,
-    own_moved,
-    own_gap,
     own_hazard,
     fold_sizes,
     fold_likelihood,

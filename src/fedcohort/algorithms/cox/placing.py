@@ -25,14 +25,15 @@ def weights(table: SurvivalTable) -> Array:
     return np.ones(len(table.x)) if table.weight is None else table.weight
 
 
-def own_grid(table: SurvivalTable) -> tuple[Array, None, Array | None]:
-    """Return a site's distinct times of death, no exits, and how many times are each stratum's."""
+def own_grid(table: SurvivalTable) -> tuple[Array, Array, None]:
+    """Return a site's distinct times of death, how many are each stratum's, and no intervals."""
     dies = np.asarray(table.event, bool)
     if table.stratum is None:
-        return np.unique(table.time[dies]), None, None
+        times = np.unique(table.time[dies])
+        return times, np.array([len(times)]), None
     strata = range(int(table.stratum.max(initial=0)) + 1)
     each = [np.unique(table.time[dies & (table.stratum == k)]) for k in strata]
-    return np.concatenate(each), None, np.array([[len(times), 0] for times in each])
+    return np.concatenate(each), np.array([len(times) for times in each]), None
 
 
 #: A table's outcome, the grid, and how its records are placed on it.
@@ -49,12 +50,12 @@ class _Memory:
         self,
         table: SurvivalTable,
         times: Array,
-        exits: Array | None,
-        blocks: Array | None,
+        sizes: Array,
+        shared: Array | None,
         centre: Array,
         scale: Array,
     ) -> Placed:
-        key, how = id(table.x), (*table[1:], times, exits, blocks, centre, scale)
+        key, how = id(table.x), (*table[1:], times, sizes, shared, centre, scale)
         held = self._held.get(key)
         if held is not None and held[0]() is table.x and _same(held[1], how):
             return held[2]
@@ -63,7 +64,9 @@ class _Memory:
         offset = table.x[:, p] - centre[p] if len(centre) > p else None
         extra = Extra(table.entry, table.weight, offset, table.stratum)
         dies = np.asarray(table.event, bool)
-        found = Placed.on(times, x, table.time, dies, exits, extra, blocks)
+        if shared is not None and not len(shared):
+            shared = None
+        found = Placed.on(times, x, table.time, dies, extra, sizes, shared)
         alive = weakref.ref(table.x, lambda _: self._held.pop(key, None))
         self._held[key] = (alive, how, found)
         return found

@@ -15,32 +15,26 @@ baseline, each site's hazard is its own: ℓ, U and I of the sites add up, no ri
 At the end, whether effects change with time is tested (`numerics.proportional`): step 2 once more,
 with the deaths expected of each record weighted by a function of time and by its square.
 
-On a grid, how far it moves β is estimated (`SharedBaseline.gap`) from what it does to the score
-under each site's own risk sets, which sites know at exact times as well as on the grid:
+The protected grid is of intervals in which enough records leave, dead or censored; in which order
+is averaged over, as Efron does over the order of tied deaths (`numerics.coxph`). How far the order
+may move β is estimated, once, at the end (`SharedBaseline.disorder`).
 
-    β_grid − β_exact ≈ −I⁻¹ Σ_sites [U_exact(β) − U_grid(β)]                               (1)
-
-A site's own deaths are a sample of those between which its patients leave, so that (1) is right on
-average where sites are alike, and to first order where one site has all records.
-
-Revealed, only as sums over all sites: over several, but on the grid "exact", `data.isolation` once,
-and `data.differences` of columns that others nearly give; `Totals` and `Deaths` once; `RiskWeights`
+Revealed, only as sums over all sites: over several, but on the grid "exact", what `data.exact`
+asks; `Totals` and `Deaths` once; `RiskWeights`
 (T,) and `Expected` (p, p) every round; `RiskMoments` (T, p) and `TrendMoments` (p + 2 p²) once; the
-second moment r x xᵀ by time never; on a grid `Moved` and `Gap` (p,) once. Stratified: `Totals` and
+second moment r x xᵀ by time never; on a grid `Disorder` (p,) once. Stratified: `Totals` and
 `Deaths` once, `OwnLikelihood` (1 + p + p²) every round, `OwnTrend` (p + 2 p²) and `RiskWeights`
 once. Sites learn β and the pooled hazard. The grid "exact" also gathers each site's times of death.
 With a path of penalties, `RiskWeights` and `Expected` for each of them, and what `elastic` says.
 
-Where deaths tie, the sums over those who leave less those over the dead are sums over the censored.
-So on every grid but "exact", with an interval leave m deaths or more, and m censored records or
-none: these wait for company (`numerics.survival.exits`). Breslow's ties obey too, which need no
-sums over the dead, because a fit with Efron's beside it gives those. K calls for `RiskWeights` and
-one for `RiskMoments` make K + p equations about p covariates of each of m patients: too few to
-solve while K < (m − 1) p, where the K (1 + p + p²) of WebDISCO are enough in a few rounds. So m is
-`min_cell`, or more where few covariates, or a path of penalties, need it for so many calls; a fit
-that asks on is ended. `TrendMoments` weighs whole intervals, so it is a sum of sums over m deaths,
-or leavers, or more. `Gap` tells of those whom the grid moves: it is asked for if they are
-`min_cell` or more.
+In each interval of every grid but "exact" m records leave or more, and are summed together, dead or
+not. Where an interval holds a single time, the dead tie and the censored do not: there sums over
+the dead are asked for as well, where both are m or more. K calls for `RiskWeights` and one for
+`RiskMoments` make K + p equations about p covariates of each of m patients: too few to solve while
+K < (m − 1) p, where the K (1 + p + p²) of WebDISCO are enough in a few rounds. So m is `min_cell`,
+or more where few covariates, or a path of penalties, need it for so many calls; a fit that asks on
+is ended. `TrendMoments` and `Disorder` weigh whole intervals, so they are sums over m leavers, or
+more.
 
 Strata have baseline hazards of their own and common coefficients. Their grids stand in a row
 (`numerics.strata`), so that each question is asked once and for all of them: `RiskWeights` and
@@ -73,13 +67,12 @@ from fedcohort.algorithms.cox.model import CoxModel
 from fedcohort.algorithms.cox.settings import CoxSettings
 from fedcohort.algorithms.cox.steps import Totals, deaths, totals
 from fedcohort.arrays import Array
-from fedcohort.data.differences import check_differences
-from fedcohort.data.isolation import check_columns_apart
+from fedcohort.data.exact import Exact, begin
+from fedcohort.data.timegrid import Intervals
 from fedcohort.numerics import proportional
 from fedcohort.numerics.proportional import Trend
 from fedcohort.numerics.scaling import scale_of
 from fedcohort.numerics.strata import apart
-from fedcohort.numerics.survival import Baseline, exits, leave_together
 from fedcohort.privacy.disclosure.rounding import origins
 from fedcohort.protocol import (
     DataError,
@@ -103,7 +96,8 @@ def fit(fed: Federation, config: CoxSettings, task: Task) -> CoxModel:
     Raises
     ------
     DataError : no covariates, no records, or no deaths; or an offset that is far too large.
-    NothingToLearn : a column, weights or an offset single out records (`data.isolation`).
+    NothingToLearn : a column, weights or an offset single out records, or few died, or are
+        censored (`data.exact`).
     SettingError : patients enter late, and the grid would let sums show a few of them; or a
         stratum has too few records or deaths for a grid of its own.
     SiteUnavailable : a site left during the fit.
@@ -114,19 +108,18 @@ def fit(fed: Federation, config: CoxSettings, task: Task) -> CoxModel:
     names = task.features[:-1] if task.offset else task.features
     if not names:
         raise DataError("there are no covariates; name at least one column besides the outcome.")
-    columns = None
-    if config.time_grid != "exact":
-        fed, columns = check_columns_apart(fed, task, "log", outcome=False)
-    total = fed.sum(totals, offset=task.offset)
+    exact = config.time_grid == "exact"
+    sites = None if exact else begin(fed, task, "event", "log")
+    total = (fed if sites is None else sites).sum(totals, offset=task.offset)
     if not total.rows:
         raise NothingToLearn(
             f"the {len(fed.answered)} sites hold no records; check their selection."
         )
-    fed = fed.only(fed.answered).awaiting()
+    sites = sites or Exact.of(fed, task, None)
+    fed = sites.fed
     p = len(names)
-    exact = config.time_grid == "exact"
     cell = least_cell(config, task.min_cell, p)
-    grid = grids(fed, config, task.strata, cell)
+    grid = grids(fed, config, task.strata, max(cell, task.min_cell))
     ground = survey(fed, total, grid, cell, task.min_cell, p)
     if ground.late and config.baseline == "shared" and not exact:
         raise SettingError(
@@ -143,16 +136,11 @@ def fit(fed: Federation, config: CoxSettings, task: Task) -> CoxModel:
         tol=config.tol,
         max_rounds=config.max_rounds,
     )
-    gap = np.zeros(0)
+    spread = np.zeros(0)
 
     def look(begun: Climb[Here]) -> None:
-        if columns is None:
-            return
         scale = ground.scale
-        inner, centre = begun.part * np.outer(scale, scale), ground.centre[:p]
-        check_differences(
-            fed, names, inner, centre, columns, least=task.min_cell, offset=task.offset
-        )
+        sites.related(begun.part * np.outer(scale, scale), ground.centre[:p])
 
     if config.baseline == "shared":
         one = SharedBaseline(fed, ground, config.ties)
@@ -161,9 +149,9 @@ def fit(fed: Federation, config: CoxSettings, task: Task) -> CoxModel:
         look(begun)
         top, here, path = follow(begun, ground, config, choose)
         trend = partial(one.trend, here)
-        baselines = baselines_of(ground, _breslow(ground, here.s0))
+        hazard = _breslow(grid, ground, here.s0)
         if not (exact or top.lasso):
-            gap = one.gap(top.gamma, task.min_cell)
+            spread = one.disorder(here, top.covariance) / ground.scale
     else:
         each = StratifiedBaseline(fed, ground, config.ties)
         begun = climb(each)
@@ -171,10 +159,15 @@ def fit(fed: Federation, config: CoxSettings, task: Task) -> CoxModel:
         top, here, path = follow(begun, ground, config, choose)
         trend = partial(each.trend, here)
         if ground.late and not exact:
-            baselines = baselines_of(ground, each.hazard(top.gamma))
+            hazard = apart(each.hazard(top.gamma), ground.sizes)
         else:
             s0 = SharedBaseline(fed, ground, "breslow").at(top.gamma).s0
-            baselines = baselines_of(ground, _breslow(ground, s0))
+            hazard = _breslow(grid, ground, s0)
+    died = apart(ground.deaths, ground.sizes)
+    baselines = tuple(
+        g.baseline(steps, dead, task.min_cell)
+        for g, steps, dead in zip(grid, hazard, died, strict=True)
+    )
     covariance = top.covariance / np.outer(ground.scale, ground.scale)
     check = "none" if top.lasso else config.ph_check
     return CoxModel(
@@ -191,13 +184,13 @@ def fit(fed: Federation, config: CoxSettings, task: Task) -> CoxModel:
         level=config.level,
         ph_transform=check,
         ph_chi2=change_with_time(check, ground, trend, top),
-        grid_shift=-covariance @ (gap * ground.scale) if len(gap) else gap,
+        grid_error=spread,
         path=path,
     )
 
 
 def least_cell(config: CoxSettings, min_cell: int, p: int) -> int:
-    """Return how many deaths, and how many censored records, leave together at least."""
+    """Return how many records leave together at least."""
     if config.time_grid == "exact":
         return 1
     if config.baseline == "stratified":
@@ -226,66 +219,57 @@ def change_with_time(kind: str, ground: Ground, trend: Callable[[Array], Trend],
 
 
 def survey(
-    fed: Federation,
-    total: Totals,
-    grid: Sequence[Array],
-    cell: int,
-    min_cell: int,
-    p: int,
+    fed: Federation, total: Totals, grid: Sequence[Intervals], cell: int, min_cell: int, p: int
 ) -> Ground:
-    """Fix origin and scale of the covariates, and count who leaves, no fewer than `cell` together.
+    """Fix origin and scale of the covariates, and count who leaves.
 
-    `grid` has the times of each stratum.
+    `grid` is that of each stratum; sums over some of the leavers of an interval are of `cell`.
 
     The origin is the pooled mean, rounded so that it tells no count below `min_cell`
     (`privacy.disclosure.rounding`): the model is saved with it, and no coefficient depends on it.
     """
     mean = total.x / total.rows
-    times, sizes = np.concatenate(grid), np.array([len(t) for t in grid])
-    blocks = np.c_[sizes, np.zeros_like(sizes)]
-    died = fed.sum(deaths, times=times, blocks=blocks, centre=mean)
+    times = np.concatenate([g.times for g in grid])
+    sizes = np.array([len(g.times) for g in grid])
+    single = [g.single for g in grid if g.single is not None]
+    together = len(single) == len(grid)
+    died = fed.sum(deaths, times=times, sizes=sizes, together=together, centre=mean)
     check_all_answered(fed)
     spread = np.sqrt(died.squares / total.rows)
     scale = scale_of(spread, mean)[:p]
     centre = origins(mean, spread, int(total.rows), min_cell)
     x_dead = died.x_dead + died.weight.sum() * (mean - centre)
     censored, enter = (apart(v, sizes + 1) for v in (died.censored, died.enter))
-    out = [exits(of, cell) for of in censored]
-    left = [leaving(*v) for v in zip(censored, out, enter, strict=True)]
+    left = [leaving(*v) for v in zip(censored, enter, strict=True)]
     return Ground(
-        times,
-        np.c_[sizes, [len(of) for of in out]],
-        died.deaths.astype(float),
-        np.asarray(died.weight, float),
-        np.concatenate(out),
-        died.deaths + np.concatenate(left),
-        bool(died.enter.any()),
-        centre,
-        scale,
-        x_dead[:p] / scale,
-        float(x_dead[p:].sum()),
-        int(total.rows),
-        float(total.weight),
+        times=times,
+        sizes=sizes,
+        single=np.concatenate(single) if together else np.zeros(0, bool),
+        deaths=died.deaths.astype(float),
+        weight=np.asarray(died.weight, float),
+        leaving=died.deaths + np.concatenate(left),
+        cell=cell,
+        late=bool(died.enter.any()),
+        centre=centre,
+        scale=scale,
+        x_dead=x_dead[:p] / scale,
+        fixed=float(x_dead[p:].sum()),
+        rows=int(total.rows),
+        total=float(total.weight),
     )
 
 
-def baselines_of(ground: Ground, hazard: Array) -> tuple[Baseline, ...]:
-    """Return the baseline of each stratum, from the hazard of each interval (T,)."""
-    parts = zip(*(apart(v, ground.sizes) for v in (ground.times, hazard)), strict=True)
-    return tuple(Baseline(times, np.cumsum(steps)) for times, steps in parts)
+def _breslow(grid: Sequence[Intervals], ground: Ground, s0: Array) -> list[Array]:
+    """Return the hazard of each interval of each stratum, from S₀ (T,)."""
+    parts = (apart(v, ground.sizes) for v in (ground.weight, ground.leaving, s0))
+    return [g.hazard(*each) for g, *each in zip(grid, *parts, strict=True)]
 
 
-def _breslow(ground: Ground, s0: Array) -> Array:
-    return np.divide(ground.weight, s0, out=np.zeros(len(s0)), where=s0 > 0)
-
-
-def leaving(censored: Array, out: Array, enter: Array) -> Array:
-    """Return how many of the censored records (T + 1,) leave at each time (T,), by the exits.
+def leaving(censored: Array, enter: Array) -> Array:
+    """Return how many of the censored records (T + 1,) leave at each time (T,).
 
     Less how many `enter` (T + 1,) at the next.
     """
-    slot = np.arange(-1, len(censored) - 1)
-    leaves = leave_together(slot, np.zeros(len(slot), bool), out)
-    gone = np.bincount(leaves + 1, censored, minlength=len(censored))[1:]
+    gone = np.array(censored[1:])
     gone[:-1] -= enter[1:-1]
     return gone

@@ -3,8 +3,9 @@
 Covariates are standardised by the pooled centre (p,) and scale (p,); β then counts in log hazard
 ratio per standard deviation. An offset is the column of x behind them; the centre has an entry for
 it. A site remembers where its records lie on the grid, while its table lives. Strata, of which each
-has a baseline hazard, have their times and exits in a row, in `blocks` (K, 2), as many as are each
-stratum's; there is one without strata.
+has a baseline hazard, have their times in a row, `sizes` (K,) of each; there is one without strata.
+Where times are ends of intervals, `shared` (T,) says in which all leavers share their time, and not
+the deaths alone; it is empty where times are those of death.
 """
 
 from __future__ import annotations
@@ -13,8 +14,7 @@ import numpy as np
 
 from fedcohort.algorithms.cox.placing import SurvivalSite, placed, weights
 from fedcohort.arrays import Array
-from fedcohort.data.differences import differences
-from fedcohort.data.isolation import isolation
+from fedcohort.data import exact
 from fedcohort.data.words import rows
 from fedcohort.numerics.proportional import over_records
 from fedcohort.numerics.strata import laid
@@ -60,7 +60,7 @@ class StratumSizes:
 
 @message
 class RiskWeights:
-    """Σ r over those who leave at each grid time (T,), and over the tied deaths (G,)."""
+    """Σ r over those who leave at each grid time (T,), and over those tied (G,)."""
 
     leaving: Array
     dying: Array
@@ -76,7 +76,7 @@ class Expected:
 
 @message
 class RiskMoments:
-    """Σ r x over those who leave at each grid time (T, p), and over the tied deaths (G, p)."""
+    """Σ r x over those who leave at each grid time (T, p), and over those tied (G, p)."""
 
     leaving: Array
     dying: Array
@@ -89,6 +89,13 @@ class TrendMoments:
     dead: Array
     once: Array
     twice: Array
+
+
+@message
+class Disorder:
+    """Σ κ r² ((x − x̄)ᵀ C)² (p,) over all records."""
+
+    squares: Array
 
 
 @summed
@@ -120,18 +127,23 @@ def stratum_sizes(site: SurvivalSite, *, strata: int) -> StratumSizes:
 
 
 @summed
-def deaths(site: SurvivalSite, *, times: Array, blocks: Array, centre: Array) -> Deaths:
-    """Count who dies, is censored or enters by time, and sum covariates about their mean."""
+def deaths(
+    site: SurvivalSite, *, times: Array, sizes: Array, together: bool, centre: Array
+) -> Deaths:
+    """Count who dies, is censored or enters by time, and sum covariates about their mean.
+
+    All who leave in an interval are at risk until its end if they leave `together`.
+    """
     x, time, event, _, entry, stratum = site.data
-    there = laid(time, event, (times, np.zeros(0), blocks), entry, stratum)
-    dead, cells = there.dies, len(times) + len(blocks)
+    there = laid(time, event, times, sizes, entry, stratum, together=together)
+    dead, cells = there.dies, len(times) + len(sizes)
     # each stratum has one cell more than it has times
     last, start = there.slot + there.start, there.start + there.stratum
     if there.enter is None:
         late = np.zeros(0, np.int64)
     else:
         never = there.slot < 0
-        late = np.where(never, blocks[there.stratum, 0], there.enter) + start
+        late = np.where(never, sizes[there.stratum], there.enter) + start
         late = late[there.enter > 0]
     weight = weights(site.data)[dead]
     return Deaths(
@@ -149,8 +161,8 @@ def risk_weights(
     site: SurvivalSite,
     *,
     times: Array,
-    exits: Array,
-    blocks: Array,
+    sizes: Array,
+    shared: Array,
     centre: Array,
     scale: Array,
     tied: Array,
@@ -158,11 +170,11 @@ def risk_weights(
 ) -> RiskWeights:
     """Sum the predicted hazards of all still at risk at each grid time.
 
-    r at β (p,), so that the coordinator has S₀ and D₀. Censored records leave at the slots `exits`.
+    r at β (p,), so that the coordinator has S₀, and D₀ at the times `tied` (G,).
     """
-    records = placed(site.data, times, exits, blocks, centre, scale)
+    records = placed(site.data, times, sizes, shared, centre, scale)
     risk = records.risk(beta)
-    return RiskWeights(records.leaving(risk), records.dying(risk, tied))
+    return RiskWeights(records.leaving(risk), records.sharing_sum(risk, tied))
 
 
 @summed
@@ -170,8 +182,8 @@ def expected_deaths(
     site: SurvivalSite,
     *,
     times: Array,
-    exits: Array,
-    blocks: Array,
+    sizes: Array,
+    shared: Array,
     centre: Array,
     scale: Array,
     beta: Array,
@@ -182,7 +194,7 @@ def expected_deaths(
 
     The pooled hazard is a, b (T,).
     """
-    records = placed(site.data, times, exits, blocks, centre, scale)
+    records = placed(site.data, times, sizes, shared, centre, scale)
     return Expected(*records.expected(records.risk(beta), a, b))
 
 
@@ -191,8 +203,8 @@ def risk_moments(
     site: SurvivalSite,
     *,
     times: Array,
-    exits: Array,
-    blocks: Array,
+    sizes: Array,
+    shared: Array,
     centre: Array,
     scale: Array,
     tied: Array,
@@ -200,11 +212,11 @@ def risk_moments(
 ) -> RiskMoments:
     """Sum covariates over all still at risk at each grid time, once, at the end.
 
-    r x at β (p,), so that the coordinator has S₁ and D₁.
+    r x at β (p,), so that the coordinator has S₁, and D₁ at the times `tied` (G,).
     """
-    records = placed(site.data, times, exits, blocks, centre, scale)
+    records = placed(site.data, times, sizes, shared, centre, scale)
     weighted = records.risk(beta)[:, None] * records.x
-    return RiskMoments(records.leaving(weighted), records.dying(weighted, tied))
+    return RiskMoments(records.leaving(weighted), records.sharing_sum(weighted, tied))
 
 
 @summed
@@ -212,8 +224,8 @@ def trend_moments(
     site: SurvivalSite,
     *,
     times: Array,
-    exits: Array,
-    blocks: Array,
+    sizes: Array,
+    shared: Array,
     centre: Array,
     scale: Array,
     beta: Array,
@@ -225,13 +237,41 @@ def trend_moments(
 
     That is g (T,), of `numerics.proportional`; the pooled hazard is a, b (T,).
     """
-    records = placed(site.data, times, exits, blocks, centre, scale)
+    records = placed(site.data, times, sizes, shared, centre, scale)
     return TrendMoments(*over_records(records, records.risk(beta), a, b, g))
 
 
+@summed
+def disorder(
+    site: SurvivalSite,
+    *,
+    times: Array,
+    sizes: Array,
+    shared: Array,
+    centre: Array,
+    scale: Array,
+    beta: Array,
+    mean: Array,
+    covariance: Array,
+    dead: Array,
+    censored: Array,
+) -> Disorder:
+    """Sum what the unknown order within intervals may do to each coefficient, squared, once.
+
+    Parameters
+    ----------
+    mean, covariance : x̄ (p,) and C (p, p).
+    dead, censored : κ (T,) of either.
+    """
+    records = placed(site.data, times, sizes, shared, centre, scale)
+    kappa = censored[records.slot]
+    kappa[records.dead] = dead[records.slot[records.dead]]
+    pull = records.risk(beta)[:, None] * ((records.x - mean) @ covariance)
+    return Disorder(kappa @ pull**2)
+
+
 STEPS = (
-    isolation,
-    differences,
+    *exact.STEPS,
     totals,
     stratum_sizes,
     deaths,
@@ -239,4 +279,5 @@ STEPS = (
     expected_deaths,
     risk_moments,
     trend_moments,
+    disorder,
 )

@@ -180,6 +180,10 @@ METHOD = Method(
         f"{watch.REVEALS}."
     ),
     reveals_with=reveals_with,
+    unguarded=(
+        "Models weighted by rows, no sums of covariates; clusters of min_cell rows or more, whose "
+        "sums of two rounds do not differ in fewer (`training.lloyd`)."
+    ),
     settings=DeepClusteringSettings,
     fit=fit,
     model=DeepClusters,

@@ -53,6 +53,8 @@ class Columns:
 class HeldOut:
     """n_k, and n_k times the loss, of the rows held out."""
 
+    some_rows = True
+
     rows: Array
     loss: Array
 

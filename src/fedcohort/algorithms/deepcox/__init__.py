@@ -54,6 +54,7 @@ def bounds(config: DeepCoxSettings, task: Task) -> Mapping[str, Collection[Any]]
     return {
         "plan": (plan.text, replace(plan, validation_fraction=0.0).text),
         "held_out": (False, True),
+        "together": (config.time_grid != "exact",),
         "draw": range(-1, schedule.rounds),
         "rounds": (schedule.rounds,),
         "lr_rule": (schedule.lr_rule,),
@@ -74,6 +75,10 @@ METHOD = Method(
         "the time grid, deaths and risk sets on it, as sums over sites."
     ),
     reveals_with=reveals_with,
+    unguarded=(
+        "Models, or gradients of a network, weighted by rows, no sums of covariates "
+        "(`training.local`); what a network may remember of few rows is not looked at."
+    ),
     settings=DeepCoxSettings,
     fit=fit,
     model=DeepCoxModel,

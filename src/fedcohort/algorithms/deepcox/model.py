@@ -65,6 +65,10 @@ class DeepCoxModel(Fitted):
             )
         return self.baseline.survival(self.predict(x), np.asarray(times, float))
 
+    def known_until(self, x: Array) -> Array:
+        """Return the time up to which the fit knows the survival of each row of x (n, p): (n,)."""
+        return np.full(len(x), np.inf if self.baseline is None else self.baseline.end)
+
     def at_round(self, rounds: int) -> DeepCoxModel:
         """Return what a fit of so many rounds would have given.
 

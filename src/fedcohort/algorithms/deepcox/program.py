@@ -12,7 +12,8 @@ see errata.) Per optimiser step, over all sites:
     S_0(t) = Σ_{j: t_j ≥ t} e^{f_j − c}                                      first sum    (2)
     ∇(−ℓ) = Σ_j (A_j e^{f_j − c} − δ_j) ∇f_j,   A_j = Σ_{t ≤ t_j} d(t)/S_0(t)  second sum (3)
 
-which is the gradient of the pooled ℓ, whatever the split. The shift c, the same at all sites, is
+which is the gradient of the pooled ℓ, whatever the split (on the protected grid, of the records
+moved to the ends of its intervals). The shift c, the same at all sites, is
 the mean log risk of the step before; it cancels, and keeps e^f within floating point.
 
 A gradient (3) has no bound that holds for any data. Its terms are residuals of a martingale: where
@@ -32,6 +33,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -44,7 +46,6 @@ from fedcohort.arrays import Array
 from fedcohort.data import timegrid
 from fedcohort.data.tables import SurvivalTable
 from fedcohort.models.network import initial, network
-from fedcohort.numerics.survival import Baseline
 from fedcohort.protocol import (
     Federation,
     NotConverged,
@@ -70,7 +71,7 @@ from fedcohort.training.hazard import (
 )
 from fedcohort.training.local import penalise
 from fedcohort.training.optimisers import OPTIMISERS
-from fedcohort.training.plan import Plan
+from fedcohort.training.plan import Plan, holds_out
 from fedcohort.training.reach import length
 from fedcohort.training.rows import rows_of
 from fedcohort.training.server import RULES
@@ -80,6 +81,8 @@ from fedcohort.training.switching import personalise_as_set
 @message(parameters=["gradient"])
 class Pull:
     """∇(−ℓ) (P,), eq. (3), and n_k, the number of rows that it is over."""
+
+    some_rows = staticmethod(holds_out)
 
     gradient: Array
     rows: Array
@@ -109,6 +112,7 @@ def pull(
     increments: Array,
     shift: float,
     times: Array,
+    together: bool,
     plan: str,
     draw: int,
 ) -> Pull:
@@ -117,7 +121,7 @@ def pull(
     increments : d/S_0 (T,) of all sites.
     """
     p = Plan.of(plan)
-    risk = risk_sets(site, times, p, held_out=False)
+    risk = risk_sets(site, times, p, held_out=False, together=together)
     net = network(p.network, p.dtype, p.device)
     net.load(theta)
 
@@ -144,12 +148,13 @@ def fit(fed: Federation, config: DeepCoxSettings, task: Task) -> DeepCoxModel:
     if task.dp is not None:
         return private.fit(fed, config, task, task.dp)
     plan, schedule = config.plan(len(task.features)), config.schedule
-    times = timegrid.time_grid(fed, config.time_grid, config.least_cell(task.min_cell))
+    grid = timegrid.intervals(fed, config.time_grid, config.least_cell(task.min_cell))
     theta = initial(plan.network, task.seed)
+    close = partial(_with_baseline, fed, plan, grid, task.min_cell)
     if config.strategy == "ensemble":
         thetas, weights = strategies.ensemble(fed, plan, schedule, theta)
         stages = dict(zip(schedule.keep, thetas[1:], strict=True))
-        return _with_baseline(fed, plan, times, thetas[0], weights, schedule.rounds, stages)
+        return close(thetas[0], weights, schedule.rounds, stages)
     if config.personal != "none":
         own = personalise_as_set(
             fed, plan, schedule, RULES[config.strategy], config.server, theta,
@@ -157,10 +162,10 @@ def fit(fed: Federation, config: DeepCoxSettings, task: Task) -> DeepCoxModel:
             min_cell=task.min_cell if len(fed.sites) > 1 else 1,
         )  # fmt: skip
         stages = {r: kept[None] for r, kept in own.kept.items()}
-        return _with_baseline(fed, plan, times, own.theta[None], ONE, own.rounds, stages)
-    held_out = pooled_held_out_loss(fed, plan, times)
+        return close(own.theta[None], ONE, own.rounds, stages)
+    held_out = pooled_held_out_loss(fed, plan, grid)
     if config.strategy == "exact":
-        course = exact(fed, plan, schedule, theta, times, held_out)
+        course = exact(fed, plan, schedule, theta, grid, held_out)
     elif config.strategy == "sequential":
         course = strategies.sequential(fed, plan, schedule, theta, task.rng, held_out)
     else:
@@ -171,7 +176,7 @@ def fit(fed: Federation, config: DeepCoxSettings, task: Task) -> DeepCoxModel:
             fed, plan, schedule, rule, server, held_out, centre, watch=seen
         )
     stages = {r: kept[None] for r, kept in course.kept.items()}
-    return _with_baseline(fed, plan, times, course.theta[None], ONE, course.rounds, stages)
+    return close(course.theta[None], ONE, course.rounds, stages)
 
 
 def exact(
@@ -179,28 +184,28 @@ def exact(
     plan: Plan,
     schedule: Schedule,
     theta: Array,
-    times: Array,
+    grid: timegrid.Intervals,
     held_out: HeldOut,
 ) -> Course:
     """Descend the pooled loss, eq. (1), by its exact gradient, from θ (P,); one step a round."""
     net = network(plan.network, plan.dtype, plan.device)
     net.load(theta)
     optimiser = OPTIMISERS[plan.optimiser](net.theta)
-    pool = Pool(fed, times, plan.text, held_out=False)
+    pool = Pool(fed, grid, plan.text, held_out=False)
+    asked = {k: v for k, v in pool.asked.items() if k != "held_out"}
     shift, step = 0.0, 0
 
     def sums(theta: Array) -> tuple[RiskSums, Pull]:
         draw = step if net.draws else -1
         while True:
             risk = pool.fed.sum(
-                sum_risks, thetas=theta[None], weights=ONE, shift=shift, times=times,
-                plan=plan.text, held_out=False, draw=draw,
-            )  # fmt: skip
+                sum_risks, thetas=theta[None], weights=ONE, shift=shift, draw=draw, **pool.asked
+            )
             if not pool.settled():
                 continue
             slope = pool.fed.sum(
                 pull, theta=theta, increments=_ratio(pool.events.d, risk.s0), shift=shift,
-                times=times, plan=plan.text, draw=draw,
+                draw=draw, **asked,
             )  # fmt: skip
             if pool.settled():
                 _check_same_rows(pool.events, slope)
@@ -226,13 +231,13 @@ def loss_of(events: Deaths, risk: RiskSums) -> float:
     return float((events.d[at] @ np.log(risk.s0[at]) - risk.dead) / np.maximum(events.rows, 1.0))
 
 
-def pooled_held_out_loss(fed: Federation, plan: Plan, times: Array) -> HeldOut:
+def pooled_held_out_loss(fed: Federation, plan: Plan, grid: timegrid.Intervals) -> HeldOut:
     """Return the function that asks the sites for −ℓ/n of the rows they hold out."""
     pool: Pool | None = None
 
     def loss(theta: Array) -> float:
         nonlocal pool
-        pool = pool or Pool(fed, times, plan.text, held_out=True)
+        pool = pool or Pool(fed, grid, plan.text, held_out=True)
         return loss_of(*pool.risks(theta[None], ONE))
 
     return loss
@@ -241,7 +246,8 @@ def pooled_held_out_loss(fed: Federation, plan: Plan, times: Array) -> HeldOut:
 def _with_baseline(
     fed: Federation,
     plan: Plan,
-    times: Array,
+    grid: timegrid.Intervals,
+    least: int,
     thetas: Array,
     weights: Array,
     rounds: int,
@@ -249,7 +255,7 @@ def _with_baseline(
 ) -> DeepCoxModel:
     """Return the model of thetas (M, P), and those of earlier rounds, each with its baseline."""
     text = replace(plan, validation_fraction=0.0).text
-    pool = Pool(fed, times, text, held_out=False)
+    pool = Pool(fed, grid, text, held_out=False)
 
     def model(thetas: Array, rounds: int, kept: Mapping[int, DeepCoxModel]) -> DeepCoxModel:
         events, risk = pool.risks(thetas, weights)
@@ -260,7 +266,8 @@ def _with_baseline(
                 f"with. Lower the learning rate, or choose an aggregation that withstands sites "
                 f"which lie."
             )
-        baseline = Baseline.breslow(times, events.d, risk.s0 * math.exp(-centre))
+        steps = grid.hazard(events.d, events.leaving, risk.s0 * math.exp(-centre))
+        baseline = grid.baseline(steps, events.d, least)
         return DeepCoxModel(plan.network, thetas, weights, centre, baseline, rounds, kept)
 
     return model(thetas, rounds, {r: model(stage, r, {}) for r, stage in stages.items()})
@@ -307,4 +314,4 @@ def asks(config: DeepCoxSettings) -> tuple[Step[..., Any], ...]:
         trained = config.asks_own(config.personal)
     else:
         trained = (trains, *watch.asks(config.monitor))
-    return (count_deaths, sum_risks, *trained, *timegrid.asks(config.time_grid))
+    return (count_deaths, sum_risks, *trained, *timegrid.asks(config.time_grid, known=True))

@@ -34,6 +34,7 @@ METHOD = Method(
         "products of columns. With differential privacy (dp) nothing but one sum of counts and "
         "moments over all sites, with noise."
     ),
+    unguarded=("Each site hides counts of few before it tells them (`privacy.disclosure.counts`)."),
     settings=DescribeSettings,
     fit=fit,
     model=Description,

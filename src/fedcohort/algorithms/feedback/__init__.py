@@ -56,6 +56,9 @@ METHOD = Method(
     ),
     reveals=f"{_VOTES}{_TOLD} Where sites keep that (told is false), that stays there.",
     reveals_with=reveals_with,
+    unguarded=(
+        "Votes of sites, and nothing of fewer than 4 min_cell rows (`algorithms.feedback.steps`)."
+    ),
     settings=FeedbackSettings,
     fit=fit,
     model=Feedback,

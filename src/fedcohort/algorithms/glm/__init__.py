@@ -6,17 +6,16 @@ from typing import Any
 from fedcohort.algorithms.glm import private
 from fedcohort.algorithms.glm.logistic import LogisticModel
 from fedcohort.algorithms.glm.model import GlmModel
-from fedcohort.algorithms.glm.program import BOUNDED, LOGIT, family_of, fit, fit_logistic
+from fedcohort.algorithms.glm.program import BOUNDED, KINDS, LOGIT, family_of, fit, fit_logistic
 from fedcohort.algorithms.glm.settings import GlmSettings, LogisticSettings
 from fedcohort.algorithms.glm.steps import (
     STEPS,
     curvature,
-    differences,
-    isolation,
     reach,
     saturated,
     totals,
 )
+from fedcohort.data import exact
 from fedcohort.numerics.families import FAMILIES
 from fedcohort.protocol import Method, Step, Task
 from fedcohort.training import admm
@@ -43,7 +42,7 @@ def reveals_with(config: LogisticSettings) -> str:
 
 def asks(config: GlmSettings) -> Iterator[Step[..., Any]]:
     """Yield the steps that a fit with these settings can ask for."""
-    yield from (isolation, differences, totals, curvature, saturated)
+    yield from (*exact.STEPS, totals, curvature, saturated)
     families = FAMILIES if config.family == "auto" else (config.family,)
     links = {FAMILIES[f][0] for f in families} if config.link == "auto" else {config.link}
     if links.intersection(BOUNDED):
@@ -53,21 +52,21 @@ def asks(config: GlmSettings) -> Iterator[Step[..., Any]]:
 def asks_of_logistic(config: LogisticSettings) -> Iterator[Step[..., Any]]:
     """Yield the steps that a fit with these settings can ask for."""
     if config.solver == "admm":
-        yield from (isolation, *admm.asks())
+        yield from (exact.isolation, *admm.asks())
     else:
-        yield from (isolation, differences, totals, curvature)
+        yield from (*exact.STEPS, totals, curvature)
 
 
 def bounds(config: GlmSettings, task: Task) -> Mapping[str, Collection[Any]]:
     """Return what the steps of a fit with these settings are asked with (`Method.bounds`)."""
     family = family_of(config, task)
-    counted = family.name in ("binomial", "poisson")
-    return {"family": (family.name,), "link": (family.link,), "explained": (not counted,)}
+    kinds = family.name in KINDS
+    return {"family": (family.name,), "link": (family.link,), "kinds": (kinds,)}
 
 
 def bounds_of_logistic(config: LogisticSettings, task: Task) -> Mapping[str, Collection[Any]]:
     """Return what the steps of a fit with these settings are asked with (`Method.bounds`)."""
-    own = {"family": (LOGIT.name,), "link": (LOGIT.link,), "explained": (False,)}
+    own = {"family": (LOGIT.name,), "link": (LOGIT.link,), "kinds": (True,)}
     return {**admm.bounds(config, "logistic"), **own}
 
 

@@ -24,6 +24,7 @@ class Predictor(Fitted):
     rows : records at all sites; 0 of a private fit, which does not tell.
     rounds : how many the fit took.
     level : coverage of the intervals in `summary`.
+    caution : what sums of the fit told of few records; "" of a model that was read from a file.
     """
 
     features: tuple[str, ...]
@@ -34,6 +35,7 @@ class Predictor(Fitted):
     level: float
     offset: str = ""
     rounds: int = 0
+    caution: str = ""
 
     @property
     def covariance(self) -> Array:
@@ -71,6 +73,10 @@ class Predictor(Fitted):
     def n_iter_(self) -> int:
         """How many rounds the fit took."""
         return self.rounds
+
+    def cautions(self) -> tuple[str, ...]:
+        """Return what sums of the fit told of few records, if anything."""
+        return (self.caution,) if self.caution else ()
 
     def predictor(self, x: Array) -> Array:
         """Return η of each row of x (n, p), or (n, p + 1) with the offset last: (n,)."""

@@ -10,21 +10,21 @@ With w the sum of prior weights, the objective is −ℓ(β)/w + l2/2 ‖β‖²
 `logistic` is the binomial with the logit; it can also be fitted by consensus ADMM, where no
 curvature leaves a site (`training.admm`).
 
-Revealed, only as sums over all sites: over several, `data.isolation` once, and after the first
-round `data.differences` of columns that others nearly give; `Totals` (6 + p) once; `Curvature`
-(4 + p + p²) every round, twice p² where the link is not the canonical one, 3 more with an offset;
-over several and with links "sqrt" and "inverse" `Reach` (2) before it, so that where some site has
-an impossible mean no sum is over the others alone; `Saturated` (1) once, but for `logistic`. Sites
-learn γ, the covariates' pooled means and standard deviations, and φ. With a coordinator of several
-sites, 1 to `min_cell` − 1 records of a class, or counts above 0, or records in all, are refused: U
-would be sums over so few; and so is an end at which fewer count for nearly all. K rounds give about
-K p²/2 equations about n p numbers: too few to solve while n is well above K p/2. It is a count, not
-a proof.
+Revealed, only as sums over all sites: over several, what `data.exact` asks; `Totals` (6 + p) once;
+`Curvature` (4 + p + p²) every round, twice p² where the link is not the canonical one, 3 more with
+an offset; over several and with links "sqrt" and "inverse" `Reach` (2) before it, so that where
+some site has an impossible mean no sum is over the others alone; `Saturated` (1) once, but for
+`logistic`. Sites learn γ, the covariates' pooled means and standard deviations, and φ. With a
+coordinator of several sites, 1 to `min_cell` − 1 records of a class, or counts above 0, or records
+in all, are refused: U would be sums over so few; and so is an end at which fewer count for nearly
+all. K rounds give about K p²/2 equations about n p numbers: too few to solve while n is well above
+K p/2. It is a count, not a proof.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -44,9 +44,8 @@ from fedcohort.algorithms.glm.steps import (
     totals,
 )
 from fedcohort.arrays import Array
-from fedcohort.data.classes import check_classes
-from fedcohort.data.differences import check_differences
-from fedcohort.data.isolation import Columns, check_columns_apart
+from fedcohort.data.classes import Kind, check_classes
+from fedcohort.data.exact import Exact, begin
 from fedcohort.numerics.families import CANONICAL, FAMILIES, USUAL, Family
 from fedcohort.numerics.residuals import about_means
 from fedcohort.protocol import (
@@ -56,13 +55,21 @@ from fedcohort.protocol import (
     SettingError,
     SingularInformation,
     Task,
-    check_all_answered,
 )
 from fedcohort.training.admm import Penalty, consensus
 
 LOGIT = Family("binomial", "logit")
 #: A dispersion below this share of the outcome's variance is rounding.
 EXACT = 1e-24
+#: What records of a family are told apart by.
+KINDS: Mapping[str, Kind] = {"binomial": "class", "poisson": "count"}
+#: V(μ) of each family.
+VARIANCES: Mapping[str, Callable[[float], float]] = {
+    "gaussian": lambda mean: 1.0,
+    "binomial": lambda mean: mean * (1.0 - mean),
+    "poisson": lambda mean: mean,
+    "gamma": lambda mean: mean**2,
+}
 #: Links that give some linear predictors no mean.
 BOUNDED = ("sqrt", "inverse")
 
@@ -94,7 +101,7 @@ def fit(fed: Federation, config: GlmSettings, task: Task) -> GlmModel:
                 ("dispersion", "deviance", "null_deviance", "pearson", "log_likelihood"), math.nan
             ),
         )
-    fed, _, ground, top = regress(fed, family, config, task, "glm")
+    sites, _, ground, top = regress(fed, family, config, task, "glm")
     left = ground.rows - len(ground.names) - 1
     if family.dispersed and left < 1:
         raise SingularInformation(
@@ -122,7 +129,8 @@ def fit(fed: Federation, config: GlmSettings, task: Task) -> GlmModel:
         deviance=top.deviance,
         null_deviance=top.null_deviance,
         pearson=top.pearson,
-        log_likelihood=likelihood(fed, ground, top, dispersion),
+        log_likelihood=likelihood(sites, ground, top, dispersion),
+        caution=sites.caution,
     )
 
 
@@ -150,8 +158,8 @@ def fit_logistic(fed: Federation, config: LogisticSettings, task: Task) -> Logis
         )
     if config.solver == "admm":
         penalty = Penalty(l2=config.ridge, intercept=config.penalise_intercept)
-        fed, _ = check_columns_apart(fed, task, LOGIT.link, counted=True)
-        found = consensus(fed, "logistic", penalty, config, task)
+        sites = begin(fed, task, "class", LOGIT.link)
+        found = consensus(sites.fed, "logistic", penalty, config, task)
         beta = np.r_[found.intercept * config.penalise_intercept, found.coefficients]
         loss = found.objective - 0.5 * config.ridge * float(beta @ beta)
         return LogisticModel(
@@ -166,8 +174,9 @@ def fit_logistic(fed: Federation, config: LogisticSettings, task: Task) -> Logis
             rounds=found.rounds,
             ones=None,
             level=config.level,
+            caution=sites.caution,
         )
-    _, total, ground, top = regress(fed, LOGIT, config, task, "logistic")
+    sites, total, ground, top = regress(fed, LOGIT, config, task, "logistic")
     beta, covariance = top.unscaled(ground.centre)
     return LogisticModel(
         features=ground.names,
@@ -181,6 +190,7 @@ def fit_logistic(fed: Federation, config: LogisticSettings, task: Task) -> Logis
         rounds=top.rounds,
         ones=int(total.positive),
         level=config.level,
+        caution=sites.caution,
     )
 
 
@@ -215,19 +225,15 @@ def family_of(config: GlmSettings, task: Task) -> Family:
 
 def regress(
     fed: Federation, family: Family, config: Scored, task: Task, method: str
-) -> tuple[Federation, Totals, Ground, Top]:
+) -> tuple[Exact, Totals, Ground, Top]:
     """Find the maximum, with the sites that answered the first call."""
     names = task.features[: len(task.features) - task.offset]
     if not names:
         raise DataError("there are no covariates; name at least one column besides the outcome.")
-    counted = family.name in ("binomial", "poisson")
-    fed, columns = check_columns_apart(fed, task, family.link, counted=counted)
-    fed = fed.awaiting()
-    total = fed.sum(totals, family=family.name, link=family.link, offset=task.offset)
-    check_all_answered(fed)
-    least = task.min_cell if len(fed.sites) > 1 else 1
-    check(total, family, least, method)
-    ground = survey(total, family, names, config, task.offset, least)
+    sites = begin(fed, task, KINDS.get(family.name, "number"), family.link)
+    total = sites.sum(totals, family=family.name, link=family.link, offset=task.offset)
+    check(total, family, sites.least, method)
+    ground = survey(total, family, names, config, task.offset, sites.least)
     if not config.ridge and ground.rows <= len(names):
         raise SingularInformation(
             f"{ground.rows} records are too few for {len(names)} covariates. Use fewer, or refit "
@@ -236,33 +242,44 @@ def regress(
 
     def ask(gamma: Array, scale: Array, null: Array) -> Curvature:
         beyond = np.zeros(2)
-        if family.link in BOUNDED and len(fed.sites) > 1:
-            beyond = fed.sum(
+        if family.link in BOUNDED and len(sites.fed.sites) > 1:
+            beyond = sites.sum(
                 reach,
                 family=family.name, link=family.link, offset=task.offset,
                 centre=ground.centre, scale=scale, gamma=gamma, null=null,
             ).beyond  # fmt: skip
-            check_all_answered(fed)
         if beyond[0]:
             return nowhere(len(gamma), family)
-        here = fed.sum(
+        here = sites.sum(
             curvature,
             family=family.name, link=family.link, offset=task.offset,
             centre=ground.centre, scale=scale, gamma=gamma, null=null[: 0 if beyond[1] else None],
         )  # fmt: skip
-        check_all_answered(fed)
         return replace(here, null=np.array([IMPOSSIBLE, 0.0, 0.0])) if beyond[1] else here
 
     def look(first: Curvature) -> None:
-        inner, centre = about_means(first.information), ground.centre
-        if not counted and family.link == "identity":
-            score, rest = first.score[1:, None], np.array([[float(first.deviance)]])
-            inner = np.block([[inner, score], [score.T, rest]])
-            centre = np.r_[centre, ground.start]
-        known = Columns(*(part[..., : len(inner)] for part in columns))
-        check_differences(fed, names, inner, centre, known, least=task.min_cell, offset=task.offset)
+        sites.related(*with_outcome(first, ground))
 
-    return fed, total, ground, ascend(fed, ask, ground, config.tol, config.max_rounds, look)
+    rounds = config.max_rounds
+    return sites, total, ground, ascend(sites.fed, ask, ground, config.tol, rounds, look)
+
+
+def with_outcome(first: Curvature, ground: Ground) -> tuple[Array, Array]:
+    """Return cross-products (q, q) and a point (q,), of the outcome too where the sums have it.
+
+    That is where all means are alike: in eqs. (1) to (3) of `numerics.families`, h' and V are then
+    numbers, and h'²/V is the information on the intercept for each unit of weight.
+    """
+    inner, centre, family = about_means(first.information), ground.centre, ground.family
+    each = float(first.information[0, 0]) / ground.weight
+    if not each or (ground.offset and family.link != "identity"):
+        return inner, centre
+    variance = VARIANCES[family.name](ground.mean)
+    slope = math.copysign(math.sqrt(each / variance), -1.0 if family.link == "inverse" else 1.0)
+    crossed = first.score[1:, None] / slope
+    rest = np.array([[float(first.pearson) * variance]])
+    middle = ground.start if family.link == "identity" else ground.mean
+    return np.block([[inner / each, crossed], [crossed.T, rest]]), np.r_[centre, middle]
 
 
 def nowhere(k: int, family: Family) -> Curvature:
@@ -332,12 +349,11 @@ def survey(
     )
 
 
-def likelihood(fed: Federation, ground: Ground, top: Top, dispersion: float) -> float:
+def likelihood(sites: Exact, ground: Ground, top: Top, dispersion: float) -> float:
     """Return ℓ, eq. (2), for which the sites sum ℓ_s once."""
     family = ground.family
     at = dispersion
     if family == Family("gaussian", CANONICAL["gaussian"]):
         at = top.deviance / ground.rows
-    best = fed.sum(saturated, family=family.name, link=family.link, dispersion=at)
-    check_all_answered(fed)
+    best = sites.sum(saturated, family=family.name, link=family.link, dispersion=at)
     return float(best.value) - top.deviance / (2 * at)

@@ -10,8 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from fedcohort.arrays import Array
-from fedcohort.data.differences import differences
-from fedcohort.data.isolation import isolation
+from fedcohort.data import exact
 from fedcohort.data.tables import LabelledTable
 from fedcohort.data.words import rows
 from fedcohort.numerics.families import FAR, Family, irls_terms
@@ -163,7 +162,7 @@ def saturated(site: LabelledSite, *, family: str, link: str, dispersion: float) 
     return Saturated(np.array(Family(family, link).saturated(y, w, dispersion)))
 
 
-STEPS = (isolation, differences, totals, reach, curvature, saturated)
+STEPS = (*exact.STEPS, totals, reach, curvature, saturated)
 
 
 def _columns(table: LabelledTable, offset: bool) -> tuple[Array, Array, Array, Array]:

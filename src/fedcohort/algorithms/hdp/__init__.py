@@ -26,6 +26,7 @@ METHOD = Method(
         "none of fewer rows than min_cell. As sums over all sites, the number of rows, totals and "
         "squares of columns, and the rows of each cluster."
     ),
+    unguarded=("Topics of min_cell rows or more of a site (`algorithms.hdp.topics`)."),
     settings=HdpSettings,
     fit=fit,
     model=TopicModel,

@@ -24,7 +24,7 @@ class TopicModel(Fitted):
     topics : φ (k, p), the probability of each column among a topic's ones.
     weights : π (k,), the topics' shares of rows.
     counts : (k,) rows of each cluster.
-    blank : rows without a one, which are counted with the largest cluster.
+    blank : rows without a one, which are counted with the largest cluster; 0 where they are few.
     alpha : a of eq. (1) of `topics`.
     asked : topics that were asked for; those of few rows are missing. As many as there are, where
         their number was left to the sites.

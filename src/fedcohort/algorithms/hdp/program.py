@@ -21,6 +21,7 @@ from fedcohort.algorithms.hdp.model import TopicModel
 from fedcohort.algorithms.hdp.topics import Topics, count_topics, own_topics
 from fedcohort.arrays import Array
 from fedcohort.numerics.centroids import nearest, weighted_kmeans
+from fedcohort.privacy.disclosure.counts import few
 from fedcohort.protocol import (
     DataError,
     Federation,
@@ -99,7 +100,7 @@ def fit(fed: Federation, config: HdpSettings, task: Task) -> TopicModel:
         topics=topics[order],
         weights=weights[order],
         counts=found.counts[order],
-        blank=int(found.blank),
+        blank=0 if few(found.blank, least) else int(found.blank),
         alpha=config.alpha,
         asked=len(topics) if config.n_clusters == "auto" else int(config.n_clusters),
     )

@@ -12,6 +12,12 @@ from fedcohort.protocol import Method, SettingError, Step, Task
 from fedcohort.training import candidates, how_many, lloyd, seeding
 from fedcohort.training.points import PLAIN
 
+#: Why no fit calls `data.exact`.
+_UNGUARDED = (
+    "Sums over clusters of min_cell rows or more, and no two rounds' of which they differ in fewer "
+    "(`training.lloyd`)."
+)
+
 STEPS = (*seeding.STEPS, *candidates.STEPS, *lloyd.STEPS)
 GAP = (
     " All of this for each number of clusters; and once, of columns of which no value is that of "
@@ -85,6 +91,7 @@ KMEANS = Method(
     ),
     reveals=ROUNDS,
     reveals_with=_told,
+    unguarded=_UNGUARDED,
     settings=MeansSettings,
     fit=fit_means,
     model=Clusters,
@@ -104,6 +111,7 @@ KMODES = Method(
     paper="Huang, Data Mining and Knowledge Discovery 2, 1998",
     reveals=ROUNDS,
     reveals_with=_told,
+    unguarded=_UNGUARDED,
     settings=ModesSettings,
     fit=fit_modes,
     model=Clusters,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -31,6 +31,8 @@ class Clusters(Fitted):
     dropped : clusters that were asked for and could not be had.
     numbers : what the number of clusters was chosen by, a row per number; empty if it was given.
     left : sites that left during the rounds, which ended there; they are in the clusters.
+    order : (k,) the place of each cluster in the fit's own order: a row that is as near to several
+        is of the first of them, in the fit's counts and in `predict`; (0,) is the order of size.
     """
 
     features: tuple[str, ...]
@@ -45,6 +47,7 @@ class Clusters(Fitted):
     dropped: int
     numbers: tuple[Row, ...] = ()
     left: tuple[str, ...] = ()
+    order: Array = field(default_factory=lambda: np.zeros(0, np.int64))
 
     @property
     def cluster_centers_(self) -> Array:
@@ -62,9 +65,11 @@ class Clusters(Fitted):
         return self.rounds
 
     def predict(self, x: Array) -> Array:
-        """Return the number of the cluster of each row of x (n, p): (n,), from 0."""
-        space = Space(groups=self.groups)
-        return nearest(space.points(np.asarray(x, float)), space.points(self.centroids))
+        """Return the number of the cluster of each row of x (n, p): (n,), from 0; see `order`."""
+        space, at = Space(groups=self.groups), np.arange(len(self.centroids))
+        if len(self.order):
+            at = np.argsort(self.order)
+        return at[nearest(space.points(np.asarray(x, float)), space.points(self.centroids[at]))]
 
     def transform(self, x: Array) -> Array:
         """Return the distance of each row of x (n, p) to each centroid: (n, k).
@@ -93,12 +98,13 @@ class Clusters(Fitted):
         return (*told, late) if away else told
 
     def arrays(self) -> dict[str, Array]:
-        """Return centroids, counts, variances and groups."""
+        """Return centroids, counts, variances, groups and order."""
         return {
             "centroids": self.centroids,
             "counts": self.counts,
             "variance": self.variance,
             "groups": self.groups,
+            "order": self.order,
         }
 
     def meta(self) -> dict[str, Any]:

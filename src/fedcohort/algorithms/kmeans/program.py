@@ -25,6 +25,7 @@ import numpy as np
 from fedcohort.algorithms.kmeans.model import Clusters
 from fedcohort.algorithms.kmeans.settings import MeansSettings, ModesSettings
 from fedcohort.arrays import Array
+from fedcohort.privacy.disclosure.counts import base
 from fedcohort.protocol import (
     DataError,
     Federation,
@@ -57,7 +58,9 @@ def fit_means(fed: Federation, config: MeansSettings, task: Task) -> Clusters:
     least = _least(fed, task)
     whole = cloud(fed, least=least, origin=task.origin)
     if config.n_clusters != "auto":
-        found = _clusters(whole, config, int(config.n_clusters), task, PLAIN, least)
+        found = told(
+            _clusters(whole, config, int(config.n_clusters), task, PLAIN, least), task, whole, least
+        )
         return _model(found, task.features, found.centroids, found.variance)
     rng = task.rng
     numbers = [k for k in config.numbers if k * least <= whole.rows]
@@ -81,7 +84,7 @@ def fit_means(fed: Federation, config: MeansSettings, task: Task) -> Clusters:
         choice = by_consensus(whole, numbers, fit, least=least)
     for row in choice.table:
         fed.record(**{k: float(v) for k, v in row.items()})
-    found = choice.found[choice.k]
+    found = told(choice.found[choice.k], task, whole, least)
     return _model(found, task.features, found.centroids, found.variance, choice.table)
 
 
@@ -104,10 +107,34 @@ def fit_modes(fed: Federation, config: ModesSettings, task: Task) -> Clusters:
     first = first_levels(groups)
     keep = ~first
     modes = np.rint(found.centroids[:, keep] * np.sqrt(2.0))
-    return _model(
-        found, task.features, modes, found.variance[:, keep] * 2.0,
-        groups=groups,
-    )  # fmt: skip
+    variance = found.variance[:, keep] * 2.0
+    if least > 1:
+        of = found.counts[:, None]
+        rarer = base(of * (1.0 - np.sqrt(np.maximum(1.0 - 4.0 * variance, 0.0))) / 2.0, of, least)
+        variance = rarer / of * (1.0 - rarer / of)
+    return _model(found, task.features, modes, variance, groups=groups)
+
+
+def told(found: Found, task: Task, whole: Cloud, least: int) -> Found:
+    """Return clusters whose means tell no count of few.
+
+    Of a feature with two values, such as a level, a cluster's mean times its rows is a count. It is
+    told as a multiple of m (`privacy.disclosure.counts.base`), and variance and inertia follow.
+    """
+    if least <= 1:
+        return found
+    pairs = np.array(task.pairs or [(np.nan, np.nan)] * len(task.features), float)
+    pairs[whole.binary & np.isnan(pairs[:, 0])] = (0.0, 1.0)
+    two, low, wide = np.isfinite(pairs).all(axis=1), pairs[:, 0], pairs[:, 1] - pairs[:, 0]
+    two &= wide != 0
+    if not two.any():
+        return found
+    of, low, wide = found.counts[:, None], low[two], wide[two]
+    share = base(of * (found.centroids[:, two] - low) / wide, of, least) / of
+    centroids, variance = found.centroids.copy(), found.variance.copy()
+    centroids[:, two], variance[:, two] = low + wide * share, wide**2 * share * (1.0 - share)
+    inertia = float(found.counts @ variance.sum(axis=1))
+    return replace(found, centroids=centroids, variance=variance, inertia=inertia)
 
 
 def groups_of(features: tuple[str, ...]) -> Array:
@@ -234,4 +261,5 @@ def _model(
         dropped=found.dropped,
         numbers=tuple(numbers or ()),
         left=found.left,
+        order=order,
     )

@@ -58,7 +58,7 @@ def bounds(config: RidgeSettings | PathSettings, task: Task) -> Mapping[str, Col
     return {
         **admm.bounds(config, "squared"),
         "link": ("",),
-        "explained": (True,),
+        "kinds": (False,),
         "n_folds": range(2, most + 1),
     }
 

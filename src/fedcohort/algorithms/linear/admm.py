@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fedcohort.algorithms.linear.model import LinearModel
 from fedcohort.algorithms.linear.settings import LinearSettings
-from fedcohort.data.isolation import check_columns_apart
+from fedcohort.data.exact import begin
 from fedcohort.protocol import Federation, Task
 from fedcohort.training.admm import Penalty, consensus
 
@@ -16,12 +16,12 @@ def by_admm(
 
     Raises
     ------
-    NothingToLearn : a column singles out records (`data.isolation`).
+    NothingToLearn : a column singles out records (`data.exact`).
     FedcohortError : as `training.admm.consensus`.
     """
-    fed, _ = check_columns_apart(fed, task, "")
+    sites = begin(fed, task, "number")
     penalty = Penalty(l1=l1, l2=l2, intercept=config.penalise_intercept)
-    found = consensus(fed, "squared", penalty, config, task)
+    found = consensus(sites.fed, "squared", penalty, config, task)
     return LinearModel(
         features=task.features,
         intercept=float(found.intercept),

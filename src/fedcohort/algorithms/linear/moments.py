@@ -20,11 +20,11 @@ import numpy as np
 from fedcohort.algorithms.linear.cells import check_cells, telling
 from fedcohort.algorithms.linear.steps import Products, products
 from fedcohort.arrays import Array
-from fedcohort.data.differences import check_differences
+from fedcohort.data.exact import Exact
 from fedcohort.data.isolation import Columns
 from fedcohort.numerics.scaling import CONSTANT
 from fedcohort.privacy.disclosure.records import effective
-from fedcohort.protocol import DataError, Federation, NothingToLearn, Task, check_all_answered
+from fedcohort.protocol import DataError, Federation, NothingToLearn, Task
 
 #: Σz² over Σ(z − mean)² above which sums are asked for again, about the means.
 LOST = 1e7
@@ -126,22 +126,20 @@ def collect(fed: Federation, task: Task) -> Pool:
     if task.origin is not None:
         origin[:-1] = task.origin
     told = fed.sum(products, origin=origin, centre=origin)
-    fed = fed.only(fed.answered).awaiting()
-    least = task.min_cell if len(fed.sites) > 1 else 1
-    first = told
+    own = Columns(effective(*told.spread), told.spread[0], told.rest)
+    sites = Exact.of(fed, task, own)
+    least = sites.least
     rarest = telling(told, origin, origin, least)
     check_cells(told, rarest, names, least)
     found = Moments.of(told, origin)
     within = np.r_[found.xx.diagonal(), found.yy]
     if (told.inner.diagonal() > LOST * within).any():
-        told = fed.sum(products, origin=origin, centre=found.centre)
-        check_all_answered(fed)
+        told = sites.sum(products, origin=origin, centre=found.centre)
         found = Moments.of(told, found.centre)
-    own = Columns(effective(*first.spread), first.spread[0], first.rest)
-    check_differences(fed, names, found.inner, found.centre, own, least=least)
+    sites.related(found.inner, found.centre)
     if found.yy <= found.rows * (CONSTANT * found.middle) ** 2:
         raise NothingToLearn(
             f"the outcome has the same value in all {found.rows:.0f} records, so there is nothing "
             f"to explain. Check its column, or add sites."
         )
-    return Pool(fed, found, origin, rarest, least)
+    return Pool(sites.fed, found, origin, rarest, least)

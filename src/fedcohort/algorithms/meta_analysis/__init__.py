@@ -40,6 +40,10 @@ METHOD = Method(
     paper="DerSimonian & Laird, Control. Clin. Trials 7, 1986; Hartung & Knapp, Stat. Med. 2001",
     reveals=_OWN + _FULL,
     reveals_with=reveals_with,
+    unguarded=(
+        "Each site looks at its own rows before it tells of them "
+        "(`algorithms.meta_analysis.cells`)."
+    ),
     settings=MetaSettings,
     fit=fit,
     model=MetaModel,

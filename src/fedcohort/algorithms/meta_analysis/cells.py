@@ -9,7 +9,8 @@ counts above 0 and events, each of these is over no records or over `least`:
                patterns than numbers that may be told, k (k + 3)/2
 
 Nor may one record stand alone, by a value so far from the others that it is nearly all of a
-column's spread, or few by a weight or an offset, or by a column that others give in all but these:
+column's spread, or few by a weight or an offset, or by a covariate or an outcome that others of
+them give in all but these:
 the rules of `data.isolation` and `data.differences`, here of one site.
 """
 
@@ -24,7 +25,7 @@ from fedcohort.numerics.sitefit import SiteFit
 from fedcohort.privacy.disclosure.records import lone
 
 #: Why a site gives no coefficients, besides the reasons of `numerics.sitefit`.
-SMALL_CELL, ALONE, HEAVY, NEAR = range(100, 104)
+SMALL_CELL, ALONE, HEAVY, NEAR, SAME = range(100, 105)
 
 
 def singled_out(
@@ -57,7 +58,9 @@ def singled_out(
         reason = HEAVY
     elif (far := alone(np.column_stack([x, outcome]))).any():
         reason, blame = ALONE, far[:p]
-    elif (near := own_differences(x, least)).any():
+    elif outcome.size and 0 < len(x) - np.unique(outcome, return_counts=True)[1].max() < least:
+        reason = SAME
+    elif (near := own_differences(_with(x, outcome, kind), least)[:p]).any():
         reason, blame = NEAR, near
     elif kind is not None and (small := small_cells(x, kind, coefficients, least)).any():
         reason, blame = SMALL_CELL, small
@@ -93,6 +96,12 @@ def heavy(weight: Array, offset: Array, link: str, least: int) -> bool:
     steep = np.clip(offset - np.median(offset), -STEEPEST, STEEPEST)
     count = [weight * np.exp(way * steep) for way in ways(link)]
     return bool(alone(offset[:, None])[0]) or any(c.sum() ** 2 < least * (c @ c) for c in count)
+
+
+def _with(x: Array, outcome: Array, kind: Array | None) -> Array:
+    """Return covariates and outcome, which is its kind where it is no number."""
+    known = outcome if outcome.shape[1] or kind is None else kind[:, None]
+    return np.column_stack([x, known.astype(float)])
 
 
 def _few(place: Array, kind: Array, least: int) -> bool:

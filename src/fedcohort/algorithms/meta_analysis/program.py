@@ -27,7 +27,7 @@ counted, which are public.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import numpy as np
 from scipy.special import chdtrc, ndtri
@@ -37,14 +37,12 @@ from fedcohort.algorithms.meta_analysis.model import MetaModel
 from fedcohort.algorithms.meta_analysis.settings import MetaSettings
 from fedcohort.algorithms.meta_analysis.steps import OwnFit, own_fit
 from fedcohort.arrays import Array
+from fedcohort.data.words import first_of
 from fedcohort.metrics.heterogeneity import Pooled, fixed_effect, random_effects
 from fedcohort.numerics import sitefit
 from fedcohort.numerics.blame import quoted
 from fedcohort.numerics.families import FAMILIES, USUAL
 from fedcohort.protocol import DataError, Federation, NothingToLearn, SettingError, Task
-
-#: So many sites an error names.
-NAMED = 5
 
 
 def fit(fed: Federation, config: MetaSettings, task: Task) -> MetaModel:
@@ -130,6 +128,7 @@ def model_of(config: MetaSettings, task: Task) -> tuple[str, str]:
 def why(reply: OwnFit, family: str, names: tuple[str, ...], least: int) -> str:
     """Say why a site gave no coefficients, and what helps."""
     blame = quoted([n for n, b in zip(names, reply.blame.tolist(), strict=True) if b])
+    also = " and the outcome" if reply.blame.sum() == 1 else ""
     kinds = {"cox": "events", "binomial": "records of one class", "poisson": "counts above 0"}
     return {
         sitefit.FEW_RECORDS: f"fewer than {least} records more than coefficients (min_cell); "
@@ -150,8 +149,10 @@ def why(reply: OwnFit, family: str, names: tuple[str, ...], least: int) -> str:
         f"another",
         cells.ALONE: f"one record is so far from the others in {blame or 'the outcome'} that "
         f"coefficients tell it; correct it, cut the column to a limit (winsorise), or drop it",
-        cells.NEAR: f"{blame}: one is told by the others but for fewer than {least} records "
+        cells.NEAR: f"{blame}{also}: one is told by the others but for fewer than {least} records "
         f"(min_cell), and coefficients tell those; drop one",
+        cells.SAME: f"fewer than {least} records differ from the most common value of the outcome "
+        f"(min_cell), and coefficients tell of those; join the site with another",
         cells.HEAVY: f"weights or offset let fewer than {least} records (min_cell) count for "
         f"nearly all, or otherwise than the rest; leave them out, or join the site with another",
     }[int(reply.reason)]
@@ -161,18 +162,12 @@ def _too_few(n: int, needed: int, left_out: Mapping[str, str]) -> str:
     sites: dict[str, list[str]] = {}
     for site, reason in left_out.items():
         sites.setdefault(reason, []).append(site)
-    reasons = "; ".join(f"{some(names)}: {reason}" for reason, names in sites.items())
+    reasons = "; ".join(f"{first_of(names)}: {reason}" for reason, names in sites.items())
     what = "no site gives" if not n else f"{n} site gives"
     advice = (
         f" Left out are {reasons}." if reasons else " Bring more sites, or take 'glm' or 'cox'."
     )
     return f"{what} coefficients, and pooling needs {needed} or more.{advice}"
-
-
-def some(names: Sequence[str]) -> str:
-    """Return the first `NAMED` names, and how many more there are."""
-    more = len(names) - NAMED
-    return ", ".join(names[:NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
 def _pooled(

@@ -33,7 +33,7 @@ def bounds(config: MixedSettings, task: Task) -> Mapping[str, Collection[Any]]:
     return {
         "family": (family,),
         "link": (LINKS.get(family, "identity"),),
-        "explained": (gaussian,),
+        "kinds": (not gaussian,),
         **({} if gaussian else {"least": (1,)}),  # of these no site's own sums are told
     }
 

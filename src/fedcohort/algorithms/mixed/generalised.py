@@ -29,7 +29,7 @@ from fedcohort.algorithms.mixed.steps import likelihoods, working
 from fedcohort.arrays import Array
 from fedcohort.numerics.blame import SINGULAR, longest
 from fedcohort.numerics.scaling import scale_of
-from fedcohort.protocol import NotConverged, check_all_answered
+from fedcohort.protocol import NotConverged
 
 #: Where τ starts, its longest step, and the τ beyond which it would grow for ever.
 START, LONGEST, HIGHEST = 0.5, 1.0, 20.0
@@ -125,9 +125,10 @@ def climb(ground: Ground, config: MixedSettings) -> Top:
         over.
     """
     fed = ground.fed
-    first = fed.sum(working, centre=ground.centre, offset=ground.offset, family=ground.family)
-    check_all_answered(ground.fed)
-    ground.check_differences(first.products)
+    first = ground.whole.sum(
+        working, centre=ground.centre, offset=ground.offset, family=ground.family
+    )
+    ground.related(first.products)
     scale = scale_of(np.sqrt(first.squares / ground.rows), ground.centre)
     units = np.r_[1.0, 1.0 / scale]
     products = first.products * np.outer(units, units)
@@ -138,7 +139,7 @@ def climb(ground: Ground, config: MixedSettings) -> Top:
         full = Climb(np.r_[begin[:-1], START], ground.sites)
     going = [null, full] if ground.estimable else [null]
     for _ in fed.rounds(config.max_rounds):
-        found = fed.sum(
+        found = ground.whole.sum(
             likelihoods,
             centre=ground.centre,
             scale=scale,
@@ -146,7 +147,6 @@ def climb(ground: Ground, config: MixedSettings) -> Top:
             family=ground.family,
             points=np.array([way.tried for way in going]),
         )
-        check_all_answered(ground.fed)
         for way, value, slope, bend in zip(
             going, found.value.tolist(), found.slope, found.bend, strict=True
         ):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -10,9 +11,8 @@ import numpy as np
 from fedcohort.algorithms.mixed.settings import MixedSettings
 from fedcohort.algorithms.mixed.steps import Totals, totals
 from fedcohort.arrays import Array
-from fedcohort.data.classes import check_classes
-from fedcohort.data.differences import check_differences
-from fedcohort.data.isolation import Columns, check_columns_apart
+from fedcohort.data.classes import Kind, check_classes
+from fedcohort.data.exact import Exact, begin
 from fedcohort.numerics.blame import SINGULAR, collinear
 from fedcohort.numerics.families import USUAL
 from fedcohort.numerics.residuals import about_means
@@ -23,13 +23,14 @@ from fedcohort.protocol import (
     SettingError,
     SingularInformation,
     Task,
-    check_all_answered,
 )
 
 #: Fewer sites than this say little about how sites differ.
 FEW = 5
 #: By which an offset acts, where it is not added to the outcome's mean.
 LINKS = {"binomial": "logit", "poisson": "log"}
+#: What records of a family are told apart by.
+KINDS: Mapping[str, Kind] = {"binomial": "class", "poisson": "count"}
 #: What a value that a family cannot have breaks.
 RULES = {
     "gaussian": ("is infinite", "Correct or drop them."),
@@ -44,7 +45,7 @@ class Ground:
 
     Attributes
     ----------
-    fed : the sites that answered the first call.
+    whole : the sites that answered the first call.
     family : gaussian, binomial or poisson.
     names : of the covariates, without an offset, (p,).
     offset : whether x has one as its last column.
@@ -53,10 +54,9 @@ class Ground:
     several : whether some site has more than one record.
     min_cell : of the task.
     centre : (p,), means of the covariates; middle : that of the outcome.
-    columns : what `data.isolation` knows of them.
     """
 
-    fed: Federation
+    whole: Exact
     family: str
     names: tuple[str, ...]
     offset: bool
@@ -68,7 +68,6 @@ class Ground:
     min_cell: int
     centre: Array
     middle: float
-    columns: Columns
 
     @property
     def estimable(self) -> bool:
@@ -100,7 +99,12 @@ class Ground:
             )
         return " ".join(said)
 
-    def check_differences(self, products: Array, middle: tuple[float, ...] = ()) -> None:
+    @property
+    def fed(self) -> Federation:
+        """The sites themselves."""
+        return self.whole.fed
+
+    def related(self, products: Array, middle: tuple[float, ...] = ()) -> None:
         """Refuse columns in which few records differ from others (`data.differences`).
 
         Parameters
@@ -108,12 +112,7 @@ class Ground:
         products : with an intercept (q + 1, q + 1), of covariates about `centre` and, if its mean
             `middle` is given, of the outcome.
         """
-        inner, centre = about_means(products), np.r_[self.centre, middle]
-        known = Columns(*(part[..., : len(inner)] for part in self.columns))
-        check_differences(
-            self.fed, self.names, inner, centre, known,
-            least=self.min_cell, offset=self.offset,
-        )  # fmt: skip
+        self.whole.related(about_means(products), np.r_[self.centre, middle])
 
 
 class Top(NamedTuple):
@@ -153,10 +152,8 @@ def survey(fed: Federation, config: MixedSettings, task: Task) -> Ground:
     cell = max(task.min_cell, 1) if len(fed.sites) > 1 else 1
     least = cell if family == "gaussian" else 1
     link = LINKS.get(family, "identity")
-    fed, columns = check_columns_apart(fed, task, link, counted=family != "gaussian")
-    fed = fed.awaiting()
-    total = fed.sum(totals, family=family, offset=task.offset, least=least)
-    check_all_answered(fed)
+    whole = begin(fed, task, KINDS.get(family, "number"), link)
+    total = whole.sum(totals, family=family, offset=task.offset, least=least)
     rows = int(total.rows)
     if total.small and not rows:
         raise NothingToLearn(
@@ -172,7 +169,7 @@ def survey(fed: Federation, config: MixedSettings, task: Task) -> Ground:
             f"covariates."
         )
     return Ground(
-        fed=fed,
+        whole=whole,
         family=family,
         names=tuple(names),
         offset=task.offset,
@@ -184,7 +181,6 @@ def survey(fed: Federation, config: MixedSettings, task: Task) -> Ground:
         min_cell=task.min_cell,
         centre=total.x / rows,
         middle=float(total.y) / rows,
-        columns=columns,
     )
 
 

@@ -24,7 +24,7 @@ from fedcohort.algorithms.mixed.steps import Products, means, products
 from fedcohort.arrays import Array
 from fedcohort.numerics.mixedlm import Between, NothingLeft, Profile, profile, start
 from fedcohort.numerics.scaling import scale_of
-from fedcohort.protocol import DataError, NotConverged, NothingToLearn, check_all_answered
+from fedcohort.protocol import DataError, NotConverged, NothingToLearn
 
 #: Slopes of ℓ at θ = 0, over the records, that are rounding; and θ of which records are all alike.
 FLAT, HIGHEST = 1e-12, 1e9
@@ -127,11 +127,10 @@ def climb(ground: Ground, config: MixedSettings) -> Top:
     slope = null = None
     for _ in fed.rounds(config.max_rounds):
         if slope is None or null is None:
-            first = fed.sum(
+            first = ground.whole.sum(
                 products, centre=centre, middle=middle, offset=offset, least=ground.least
             )
-            check_all_answered(ground.fed)
-            ground.check_differences(first.within, (middle,))
+            ground.related(first.within, (middle,))
             slope = Slope.of(first, ground, config.likelihood == "reml")
             null = here = slope.at(0.0, first.log_det, first.means)
             rises = ground.estimable and null.slope > FLAT * ground.rows
@@ -141,10 +140,9 @@ def climb(ground: Ground, config: MixedSettings) -> Top:
                 return _top(slope, null, null)
             theta = step
             continue
-        there = fed.sum(
+        there = ground.whole.sum(
             means, centre=centre, middle=middle, offset=offset, least=ground.least, theta=theta
         )
-        check_all_answered(ground.fed)
         here = slope.at(theta, there.log_det, there.means)
         low, high = (theta, high) if here.slope > 0 else (low, theta)
         theta = slope.next(here, low, high)

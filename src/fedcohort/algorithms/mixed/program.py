@@ -12,8 +12,7 @@ Graph. Stat. 4, 1995), equations in `numerics.mixedglm`, the search in `generali
 The test of τ² = 0 compares 2(ℓ − ℓ₀) with ½χ²₀ + ½χ²₁, since 0 is at the edge (Self & Liang, JASA
 82, 1987). The interval of τ² is Wald's on the logarithm.
 
-Revealed, only as sums over all sites: `data.isolation` and `Totals` once,
-`data.differences` once of columns that others nearly give. Gaussian: `Products`
+Revealed, only as sums over all sites: what `data.exact` asks; `Totals` once. Gaussian: `Products`
 once, `Means` at one θ a round. B(θ) is a sum of as many matrices of rank one as there are sites,
 and two of them (of two θ, or of θ = 0 and its slopes) have the directions s_j in common: of p + 2
 sites or fewer, they can be solved for each site's number of records and its means of covariates and

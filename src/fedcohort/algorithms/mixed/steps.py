@@ -10,8 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from fedcohort.arrays import Array
-from fedcohort.data.differences import differences
-from fedcohort.data.isolation import isolation
+from fedcohort.data import exact
 from fedcohort.data.tables import LabelledTable
 from fedcohort.data.words import rows
 from fedcohort.numerics.families import FAR
@@ -191,7 +190,7 @@ def own_effect(
     return Effect(np.array(effect), np.array(True))
 
 
-STEPS = (isolation, differences, totals, products, means, working, likelihoods, own_effect)
+STEPS = (*exact.STEPS, totals, products, means, working, likelihoods, own_effect)
 
 
 def _parts(table: LabelledTable, offset: bool, least: int = 1) -> tuple[Array, Array, Array]:

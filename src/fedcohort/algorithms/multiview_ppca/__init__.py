@@ -74,6 +74,9 @@ METHOD = Method(
     paper="Balelli, Silva, Lorenzi, MELBA 1, 2022 (Fed-mv-PPCA)",
     reveals=REVEALS,
     reveals_with=_told,
+    unguarded=(
+        "Changes of a model of a view that min_cell rows have (`algorithms.multiview_ppca.steps`)."
+    ),
     settings=Settings,
     fit=fit,
     model=MultiView,

@@ -50,6 +50,7 @@ METHOD = Method(
     paper="Grimberg, Personalized Federated Machine Learning for Medical Data, EPFL 2020, sec. 4.3",
     reveals=_OWN + _TRAINED,
     reveals_with=reveals_with,
+    unguarded=("Each site looks at its own rows before it tells of them (`training.own_rows`)."),
     settings=NdoyeSettings,
     fit=fit,
     model=NdoyeModel,

@@ -29,9 +29,9 @@ ALONE = (
 )
 ALL = " For it all sites see the user's own model."
 GROUPS = (
-    "In half of the rounds as finetune; then how many sites take each model, and the sums of the "
-    "models and losses of those that do; once the sum of the losses of trial models, and counts of "
-    "the sites that take them. At the end which model the user takes."
+    "In half of the rounds as finetune; then which model each site takes, to the coordinator, and "
+    "the sums of the models and losses of those that do; once the sum of the losses of trial "
+    "models, and counts of the sites that take them. At the end which model the user takes."
 )
 
 WATCHED = f"With a monitor, {watch.REVEALS}."
@@ -64,8 +64,9 @@ def bounds(config: PersonalSettings, task: Task) -> Mapping[str, Collection[Any]
         "plan": (plan.text,),
         "rounds": (config.rounds,),
         "link": (LINKS[model],),
-        "explained": (model == "linear",),
+        "kinds": (model != "linear",),
         "held_out": (False,),
+        "together": (True,),
         "draw": (-1,),
         **config.own_bounds((config.way_of(task.features, plan),), config.rounds),
     }

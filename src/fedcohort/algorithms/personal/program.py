@@ -12,7 +12,7 @@ it: there, the intercept is, with the coefficients of `own_features`; all of the
 With a monitor (`training.watch`) sites have one model until its alarm, and the user's own is made
 in the rounds that are left.
 
-Revealed: once what `data.isolation` asks, but for `local`; what `training.personal` says; with a
+Revealed: once `data.isolation`, but for `local`; what `training.personal` says; with a
 monitor what `training.watch` does; and of cox, but without `baseline`, what `data.timegrid` and
 `training.hazard` do, over all sites, also by `local`. For that all sites are sent the user's model,
 which else the coordinator alone sees.
@@ -25,8 +25,8 @@ from typing import Any
 from fedcohort.algorithms.personal.model import PersonalModel
 from fedcohort.algorithms.personal.settings import PersonalSettings, server
 from fedcohort.data import timegrid
-from fedcohort.data.isolation import check_columns_apart, isolation
-from fedcohort.models.predictor import LINKS, start_of
+from fedcohort.data.exact import begin, isolation
+from fedcohort.models.predictor import KINDS, LINKS, start_of
 from fedcohort.numerics.survival import Baseline
 from fedcohort.protocol import DataError, Federation, SettingError, Step, Task
 from fedcohort.training import hazard, personal, watch
@@ -60,8 +60,7 @@ def fit(fed: Federation, config: PersonalSettings, task: Task) -> PersonalModel:
     if not task.features:
         raise DataError("there are no covariates; name at least one column besides the outcome.")
     if config.way != "local":
-        linear = model == "linear"
-        check_columns_apart(fed, task, LINKS[model], outcome=model != "cox", counted=not linear)
+        begin(fed, task, KINDS.get(model, "number"), LINKS[model])
     start = start_of(plan.network, task.seed)
     found = personalise_as_set(
         fed, plan, schedule, fedavg, server, start, way, config, min_cell=least, seed=task.seed
@@ -70,9 +69,9 @@ def fit(fed: Federation, config: PersonalSettings, task: Task) -> PersonalModel:
     parted = config.way in personal.PARTED and switched
     baselines: dict[int, Baseline] = {}
     if model == "cox" and config.baseline:
-        times = timegrid.time_grid(fed, GRID, least)
+        grid = timegrid.intervals(fed, GRID, task.min_cell)
         stages = {**found.kept, config.rounds: found.theta}
-        baselines = hazard.baseline(fed, plan, times, stages)
+        baselines = hazard.baseline(fed, plan, grid, stages, task.min_cell)
     return PersonalModel(
         features=task.features,
         model=model,

@@ -54,6 +54,9 @@ METHOD = Method(
     ),
     reveals=_TOLD + _CROSSED + _HIDDEN + _PULL + ".",
     reveals_with=reveals_with,
+    unguarded=(
+        "Each site hides counts of few, and slopes of columns of few (`algorithms.shift.steps`)."
+    ),
     settings=ShiftSettings,
     fit=fit,
     model=ShiftModel,

@@ -26,6 +26,12 @@ from fedcohort.data.dictionary import Dictionary
 from fedcohort.data.outcome import Outcome
 from fedcohort.protocol import Method, SettingError, Task
 
+#: Why no fit calls `data.exact`.
+_UNGUARDED = (
+    "Counts and sums of times in cells of min_cell or nobody, of each group and of the rest "
+    "(`algorithms.survival_curves.cells`)."
+)
+
 _PROTECTED = (
     "Only sums over all sites: records and deaths of each group; deaths by time once, for the "
     "grid; and how many die or leave, and the sums of their times, in intervals that hold enough."
@@ -68,6 +74,7 @@ METHOD = Method(
     paper="Kaplan & Meier, JASA 53, 1958; Greenwood, 1926",
     reveals=f"{_PROTECTED} With time_grid 'exact': {_EXACT}",
     reveals_with=reveals_with,
+    unguarded=_UNGUARDED,
     settings=KaplanMeierSettings,
     fit=fit_kaplan_meier,
     model=CurvesModel,
@@ -84,6 +91,7 @@ NELSON_AALEN = replace(
     name="nelson_aalen",
     title="The cumulative hazard of all patients, or of groups, with intervals",
     paper="Nelson, Technometrics 14(4), 1972; Aalen, Ann. Stat. 6(4), 1978",
+    unguarded=_UNGUARDED,
     settings=CurveSettings,
     fit=fit_nelson_aalen,
 )
@@ -93,6 +101,7 @@ LOG_RANK = replace(
     name="log_rank",
     title="Do groups of patients die at different rates? The log-rank test, and weighted ones",
     paper="Mantel, Cancer Chemother. Rep. 50, 1966; Peto & Peto, JRSS A 135, 1972",
+    unguarded=_UNGUARDED,
     settings=LogRankSettings,
     fit=fit_log_rank,
     model=LogRankModel,

@@ -19,7 +19,7 @@ class LogRankModel(Fitted):
     ----------
     by, groups : the column, and its levels that are compared, g of them.
     records, observed : (g,) whole numbers, of each group's records and deaths; −1 for records that
-        would tell of few who are censored.
+        would tell of few who are censored, in this group or another.
     expected : (g,), of deaths if rates were equal.
     chi2, df, p : the test; nan where nothing can be compared.
     """

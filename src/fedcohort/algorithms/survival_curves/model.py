@@ -102,6 +102,16 @@ class CurvesModel(Fitted):
         mean = np.maximum(size, 1.0) @ alive / np.maximum(size, 1.0).sum()
         return np.stack([*(mean if f is None else f for f in found), mean])[group]
 
+    def known_until(self, x: Array) -> Array:
+        """Return the time at which the curve of each row of x (n, p) ends: (n,).
+
+        Of rows whose group has no curve it is the first end of the others'.
+        """
+        group = group_of(np.asarray(x), len(self.groups) if self.by else 0)
+        ends = [None if c is None else c.times[-1] for c in self.shown]
+        first = min(end for end in ends if end is not None)
+        return np.array([first if end is None else end for end in (*ends, None)])[group]
+
     def _survival(self, curve: Curve, times: Array) -> Array:
         """Return a curve's survival at times (m,): between two of its own a straight line."""
         alive = curve.value if self.kind == SURVIVAL else np.exp(-curve.value)

@@ -15,7 +15,8 @@ A number as the time_grid of a curve shows so many of the points of the protecte
 curves on several grids tell no more together than the finest alone.
 
 All that is published is a function of 3 and 4: of counts that are 0 or `min_cell` and more, and
-sums over so many.
+sums over so many. How many records and deaths there are in all is known: where one group is hidden,
+others are hidden beside it until its numbers do not follow.
 
 Revealed, only as sums over all sites: `Tally` once, `CellCounts` and `CellTimes` a few times,
 `Weighted` once, and what the grid takes. Counts of step 1, of the grid's histogram, and seldom of a
@@ -56,8 +57,11 @@ from fedcohort.data.timegrid import intervals_of, time_grid
 from fedcohort.metrics.kaplan_meier import survival_curve
 from fedcohort.metrics.log_rank import log_rank_of, weights
 from fedcohort.metrics.nelson_aalen import nelson_aalen
-from fedcohort.privacy.disclosure.counts import few
+from fedcohort.privacy.disclosure.counts import few, hidden_groups
 from fedcohort.protocol import DataError, Federation, NothingToLearn, SiteUnavailable, Task
+
+#: Why a group that is large enough has no curve.
+BESIDE = "with its numbers, those of a group of few would follow from all records (min_cell)"
 
 
 def fit_kaplan_meier(fed: Federation, config: KaplanMeierSettings, task: Task) -> CurvesModel:
@@ -104,13 +108,15 @@ def _fit_curves(
     """
     names = names_of(task.features, config.by) if config.by else ()
     start = _started(fed, names or (ALL,), len(names), config, task)
-    lacks = [start.lacks(i) for i in range(len(start.names))]
+    beside = start.beside()
+    lacks = [start.lacks(i) or beside[i] * BESIDE for i in range(len(start.names))]
     kept = [i for i, why in enumerate(lacks) if not why and start.records[i]]
     if not kept:
         who = f"no level of column {config.by!r}" if config.by else "the table"
         raise NothingToLearn(
             f"{who} has {task.min_cell} records and no deaths or {task.min_cell}, so no curve can "
-            f"be shown. Join levels, or lower min_cell at every site."
+            f"be shown{' that tells of no other' * any(beside)}. Join levels, or lower min_cell at "
+            f"every site."
         )
     exact = config.time_grid == "exact"
     times = time_grid(start.fed, "exact" if exact else "protected", task.min_cell)
@@ -122,9 +128,7 @@ def _fit_curves(
     }
     start.check()
     fed.record(points=float(sum(len(c.times) for c in found.values())))
-    hidden = [
-        few(n, start.min_cell) or bool(start.leaves_out(i)) for i, n in enumerate(start.records)
-    ]
+    hidden = start.hidden()
     return CurvesModel(
         kind=kind,
         by=config.by,
@@ -155,9 +159,11 @@ def _started(
             f"the {len(fed.answered)} sites hold no records{what}; check their selection."
         )
     cell = 1 if config.time_grid == "exact" else task.min_cell
-    left_out = int(tally.deaths[-1])
     answered = fed.only(fed.answered).awaiting()
-    return _Start(answered, names, tally.records[:-1], tally.deaths[:-1], left_out, cell)
+    return _Start(
+        answered, names, tally.records[:-1], tally.deaths[:-1],
+        int(tally.records[-1]), int(tally.deaths[-1]), cell,
+    )  # fmt: skip
 
 
 def _exact_risks(
@@ -221,7 +227,7 @@ def fit_log_rank(fed: Federation, config: LogRankSettings, task: Task) -> LogRan
     return LogRankModel(
         by=config.by,
         groups=tuple(names[i] for i in kept),
-        records=np.array([-1 if start.leaves_out(i) else start.records[i] for i in kept.tolist()]),
+        records=np.where(np.array(start.hidden())[kept], -1, start.records[kept]),
         observed=observed,
         expected=test.expected,
         chi2=test.chi2,
@@ -257,12 +263,13 @@ def _protected_table(start: _Start, times: Array, kept: Array) -> tuple[Array, A
 
 @dataclass(frozen=True)
 class _Start:
-    """The sites that answered, each group's records and deaths (g,), and deaths in no group."""
+    """The sites that answered, each group's records and deaths (g,), and those in no group."""
 
     fed: Federation
     names: tuple[str, ...]
     records: Array
     deaths: Array
+    alone: int
     ungrouped: int
     min_cell: int
 
@@ -277,6 +284,26 @@ class _Start:
             if few(number, self.min_cell):
                 return f"it has fewer than {self.min_cell} {what} at all sites (min_cell)"
         return ""
+
+    def hidden(self) -> list[bool]:
+        """Return which groups' records are not told (g,).
+
+        Those of few, those of which the few censored are left out, and as many more as it takes
+        that no such number is what the others leave of all records (`hidden_groups`). Records in no
+        group are one more part: their number is known elsewhere unless it is small, and how many of
+        them died is not.
+        """
+        groups = np.column_stack([self.records, self.deaths, self.censored])
+        none = np.array([[self.alone, self.ungrouped, self.alone - self.ungrouped]])
+        small = few(none, self.min_cell)
+        ways = [np.vstack([groups, none * part]) for part in (small[0, 0], small.any())]
+        either: Array = np.any([hidden_groups(cells, self.min_cell) for cells in ways], axis=0)
+        return either.tolist()[:-1]
+
+    def beside(self) -> list[bool]:
+        """Return which groups (g,) have no curve since it would tell another's hidden numbers."""
+        cause = [bool(self.lacks(i) or self.leaves_out(i)) for i in range(len(self.records))]
+        return [h and not c for h, c in zip(self.hidden(), cause, strict=True)]
 
     def leaves_out(self, i: int) -> str:
         """Return what a group's curve cannot take in; "" where it takes in all."""

@@ -11,6 +11,9 @@ the nearer end is. With N records, and i deaths before the one at t_i,
 
     n_i = N − i − Σ left(t_i),   S = Π (1 − 1/n_i)                                         (2)
 
+A cell may end behind the last follow-up, which is one patient's own time. A curve ends no later
+than the largest mean time of those who left in a cell, dead or censored.
+
 On cells of one time each, this is the Kaplan-Meier estimate. On wider ones, the estimate from the
 exact times lies between two curves, whatever the order within cells: that where every censored
 record left as late as its cell allows, and that where it left as early,
@@ -61,6 +64,21 @@ class AtRisk:
     followed: Array
     about: Array
 
+    def until(self, end: float, at: Array) -> AtRisk:
+        """Return the same up to `end`, inside or behind the last cell that holds a death.
+
+        Inside, the cell's deaths later than that are not in the curve, and whether any was before
+        is not known: `most` is without bound there. `at` (P,) are the times of the steps.
+        """
+        kept = np.r_[0.0, self.times[:-1]] < end
+        both, cut = np.r_[True, kept], self.times[kept] > end
+        return AtRisk(
+            np.minimum(self.times, end)[kept], self.deaths[kept],
+            np.where(cut, np.count_nonzero(at <= end), self.steps[kept]), self.step_deaths,
+            self.step_risk, self.least[kept], np.where(cut, np.inf, self.most[kept]),
+            self.followed[both], self.about[both],
+        )  # fmt: skip
+
 
 def at_risk(times: Array, died: Cells, left: Cells | None) -> AtRisk:
     """Return the numbers at risk of one group, eqs. (1) to (3).
@@ -90,7 +108,9 @@ def at_risk(times: Array, died: Cells, left: Cells | None) -> AtRisk:
         about = np.where(known, followed - by, followed - np.r_[0.0, gone])
         followed = np.where(known, followed - by, -1)
     steps = np.searchsorted(cell, np.arange(len(ends)), side="right")
-    return AtRisk(ends, died.counts, steps, share, step_risk, least, most, followed, about)
+    found = AtRisk(ends, died.counts, steps, share, step_risk, least, most, followed, about)
+    means = [died.means, *([] if left is None else [left.means])]
+    return found.until(float(np.nanmax(np.concatenate(means))), at)
 
 
 def exactly(times: Array, deaths: Array, censored: Array) -> AtRisk:

@@ -6,14 +6,14 @@ from typing import Any
 from fedcohort.algorithms.svm.model import SvmModel
 from fedcohort.algorithms.svm.program import SvmSettings, fit
 from fedcohort.algorithms.svm.steps import STEPS
-from fedcohort.data.isolation import isolation
+from fedcohort.data.exact import isolation
 from fedcohort.protocol import Method, Task
 from fedcohort.training import admm
 
 
 def bounds(config: SvmSettings, task: Task) -> Mapping[str, Collection[Any]]:
     """Return what the steps of a fit with these settings are asked with (`Method.bounds`)."""
-    return {**admm.bounds(config, "hinge"), "link": ("",), "explained": (False,)}
+    return {**admm.bounds(config, "hinge"), "link": ("",), "kinds": (True,)}
 
 
 METHOD = Method(

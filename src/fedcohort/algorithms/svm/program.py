@@ -30,7 +30,7 @@ import numpy as np
 from fedcohort.algorithms.svm.model import SvmModel
 from fedcohort.algorithms.svm.steps import platt
 from fedcohort.arrays import Array
-from fedcohort.data.isolation import check_columns_apart
+from fedcohort.data.exact import begin
 from fedcohort.protocol import (
     Federation,
     NotConverged,
@@ -70,14 +70,14 @@ def fit(fed: Federation, config: SvmSettings, task: Task) -> SvmModel:
     ------
     DataError : no covariates, no records, more than two classes, one class only, or one of fewer
         than `min_cell` records.
-    NothingToLearn : a column singles out records (`data.isolation`).
+    NothingToLearn : a column singles out records (`data.exact`).
     SiteUnavailable : a site was away at the end.
     NotConverged : the rounds are over.
     """
-    fed, _ = check_columns_apart(fed, task, "", counted=True)
+    sites = begin(fed, task, "class")
     penalty = Penalty(l2=config.penalty, intercept=config.penalise_intercept)
     smoothed = config.start == "smoothed" and config.local == "exact"
-    found = consensus(fed, "hinge", penalty, config, task, smoothed=smoothed)
+    found = consensus(sites.fed, "hinge", penalty, config, task, smoothed=smoothed)
     shift, slope = calibrate(fed.only(found.sites).awaiting(), found)
     return SvmModel(
         features=task.features,

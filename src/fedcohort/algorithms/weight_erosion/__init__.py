@@ -24,10 +24,11 @@ def bounds(config: ErosionSettings, task: Task) -> Mapping[str, Collection[Any]]
         "draw": range(config.rounds),
         "sum_risks.draw": (-1,),
         "held_out": (False,),
+        "together": (True,),
         "past": range(config.rounds),
         "user": (config.user,) if config.user else (),
         "link": (LINKS[model],),
-        "explained": (model == "linear",),
+        "kinds": (model != "linear",),
     }
 
 

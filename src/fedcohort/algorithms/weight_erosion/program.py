@@ -6,7 +6,7 @@ layer's weights W; the paper's was on the intercepts, too.
 
 A Cox model comes with Breslow's baseline hazard of all sites' rows at θ (`training.hazard`).
 
-Revealed: once what `data.isolation` asks; each round what `training.erosion` says; of cox what
+Revealed: once `data.isolation`; each round what `training.erosion` says; of cox what
 `data.timegrid` and `training.hazard` do.
 """
 
@@ -17,8 +17,8 @@ from typing import Any
 from fedcohort.algorithms.weight_erosion.model import ErosionModel
 from fedcohort.algorithms.weight_erosion.settings import ErosionSettings
 from fedcohort.data import timegrid
-from fedcohort.data.isolation import check_columns_apart, isolation
-from fedcohort.models.predictor import LINKS, start_of
+from fedcohort.data.exact import begin, isolation
+from fedcohort.models.predictor import KINDS, LINKS, start_of
 from fedcohort.numerics.survival import Baseline
 from fedcohort.protocol import DataError, Federation, NothingToLearn, SettingError, Step, Task
 from fedcohort.training import erosion, hazard
@@ -46,8 +46,7 @@ def fit(fed: Federation, config: ErosionSettings, task: Task) -> ErosionModel:
         )
     if not task.features:
         raise DataError("there are no covariates; name at least one column besides the outcome.")
-    linear = model == "linear"
-    check_columns_apart(fed, task, LINKS[model], outcome=model != "cox", counted=not linear)
+    begin(fed, task, KINDS.get(model, "number"), LINKS[model])
     plan = config.plan(len(task.features), model)
     start = start_of(plan.network, task.seed)
     found = erosion.train_eroding(
@@ -61,8 +60,8 @@ def fit(fed: Federation, config: ErosionSettings, task: Task) -> ErosionModel:
         )
     baselines: dict[int, Baseline] = {}
     if model == "cox":
-        times = timegrid.time_grid(fed, GRID, least)
-        baselines = hazard.baseline(fed, plan, times, {0: found.theta})
+        grid = timegrid.intervals(fed, GRID, task.min_cell)
+        baselines = hazard.baseline(fed, plan, grid, {0: found.theta}, task.min_cell)
     return ErosionModel(
         features=task.features,
         model=model,

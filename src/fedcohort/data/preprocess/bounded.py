@@ -28,6 +28,7 @@ from fedcohort.data.design import Design
 from fedcohort.data.dictionary import Dictionary, Variable
 from fedcohort.data.outcome import Outcome
 from fedcohort.data.preprocess.fit import check_roles, classes_of, strata_levels, unused
+from fedcohort.data.words import first_of
 from fedcohort.protocol.errors import DataError, SettingError
 
 #: Options of the preprocessing that would have to be measured, and the values that would not.
@@ -72,8 +73,7 @@ def bounded_design(
     if open_ended:
         many = len(open_ended) > 1
         raise DataError(
-            f"column{'s' * many} {', '.join(map(repr, open_ended[:12]))}"
-            f"{f' and {len(open_ended) - 12} more' if len(open_ended) > 12 else ''} "
+            f"column{'s' * many} {first_of([*map(repr, open_ended)], 12)} "
             f"ha{'ve' if many else 's'} no range in the dictionary, and a private fit scales by "
             f"it. "
             f"Give 'usual: [low, high]', what most patients have, or 'feature: false'."

@@ -6,7 +6,7 @@ import numpy as np
 
 from fedcohort.arrays import Array
 from fedcohort.data.columns import Column, NumberColumn
-from fedcohort.data.design import Design
+from fedcohort.data.design import MOST_FILLED, Design
 from fedcohort.data.dictionary import Dictionary, Variable, sorted_levels
 from fedcohort.data.encode import Encoding
 from fedcohort.data.modalities import columns_by_view
@@ -117,6 +117,7 @@ def fit_design(
         strata_levels=levels_of,
         dropped={k: v for k, v in unused(dictionary, outcome).items() if k not in roles}
         | {c.name: c.reason for c in (*numbers, *levels) if isinstance(c, Dropped)},
+        filled={} if impute == "none" else _filled(columns, encoding, seen),
     )
 
 
@@ -186,6 +187,15 @@ def _look(fed: Federation, encoding: Encoding, min_cell: int) -> Seen:
     sd = np.sqrt(np.divide(squares, n, out=np.zeros(len(n)), where=n > 0))
     moments = Moments(n, mean, sd, first.fractional == 0)
     return Seen(inside, int(first.rows), moments, first.levels, min_cell)
+
+
+def _filled(columns: tuple[Column, ...], encoding: Encoding, seen: Seen) -> dict[str, float]:
+    """Return the share of rows without a value, of columns where it is more than `MOST_FILLED`."""
+    present = {v.name: float(n) for v, n in zip(encoding.numeric, seen.moments.n, strict=True)}
+    for v, counts in zip(encoding.coded, seen.levels, strict=True):
+        present[v.name] = float(counts[: len(v.levels)].sum())
+    shares = {c.name: round(1.0 - present[c.name] / max(seen.rows, 1), 2) for c in columns}
+    return {name: share for name, share in shares.items() if share > MOST_FILLED}
 
 
 def _raw_moments(

@@ -14,11 +14,17 @@ from fedcohort.data.outcome import Binary, Category, Outcome, Survival
 from fedcohort.data.quality import cells
 from fedcohort.data.quality.findings import WARNING, Finding
 from fedcohort.data.quality.header import check_header
+from fedcohort.data.quality.leaks import check_leaks
 from fedcohort.data.quality.patients import check_between, check_patients
-from fedcohort.data.quality.rules import DATE, NUMBER, Rule, numbers, range_rule
+from fedcohort.data.quality.rules import CONSTANT, DATE, NUMBER, Rule, numbers, range_rule
 from fedcohort.data.quality.schema import broken_rules
 from fedcohort.data.quality.sheets import Sheet
-from fedcohort.data.quality.sites import check_events, check_sizes, check_units
+from fedcohort.data.quality.sites import (
+    check_events,
+    check_levels,
+    check_sizes,
+    check_units,
+)
 from fedcohort.data.variable import Variable
 
 
@@ -53,14 +59,32 @@ def examine(
         found += check_patients(sheet, frame, here, warnings=warnings)
         found += check_sizes(sheet) if natural else []
         whole.append(replace(sheet, frame=frame))
+    if len(sheets) > 1:
+        found = _constant_everywhere(found, whole)
     if isinstance(outcome, Survival):
         with_event = [s for s in whole if outcome.event in s.frame.columns]
         if with_event:
             found += check_events(with_event, outcome, each=natural and not eventless)
     if warnings:
         found += check_between(whole, dictionary)
+        found += check_levels(whole, dictionary, outcome)
         found += check_units(whole, dictionary, outcome)
+        found += check_leaks(whole, dictionary, outcome)
     return found
+
+
+def _constant_everywhere(found: Sequence[Finding], sheets: Sequence[Sheet]) -> list[Finding]:
+    """Return findings where a column counts as constant only if all tables hold that one value.
+
+    A rare mutation has one value at most small hospitals, and two over all of them.
+    """
+    kept = [f for f in found if f.rule != CONSTANT]
+    said = {f.column: f for f in found if f.rule == CONSTANT}
+    for name, finding in said.items():
+        parts = [s.frame[name].dropna().unique() for s in sheets if name in s.frame.columns]
+        if len({value for part in parts for value in part}) == 1:
+            kept.append(replace(finding, file="", site=None))
+    return kept
 
 
 def with_outcome(dictionary: Dictionary | None, outcome: Outcome | None) -> Dictionary:

@@ -27,6 +27,8 @@ _GLANCE = 1000
 
 CORRECT = "Correct or drop them."
 COMPLETE = "Complete or drop them."
+#: The rule that a column has more values than one.
+CONSTANT = "constant"
 
 
 @dataclass(frozen=True)
@@ -230,7 +232,7 @@ def _constant() -> Rule:
         )
 
     remedy = "Alone it teaches a model nothing. Is it the right column?"
-    return Rule("constant", broken, "has the same value in every row", remedy, WARNING)
+    return Rule(CONSTANT, broken, "has the same value in every row", remedy, WARNING)
 
 
 def _missing(severity: str = ERROR) -> Rule:

@@ -19,6 +19,12 @@ JOIN = "A study leaves it out, or joins it with other sites (data.sites)."
 #: What a site may break; a study leaves such sites out, and nothing else takes them.
 SITE_RULES = ("site rows", "site events")
 
+#: A level in fewer rows is not named: it may be a slip, and a slip may be anything.
+NAMED = 5
+
+#: Among fewer sites a level that one has alone is no surprise.
+FEWEST_SITES = 3
+
 #: What `units` needs of one site: its part of a table, median and spread of log x, and values.
 _Middle = tuple[SitePart, float, float, int]
 
@@ -77,6 +83,40 @@ def check_events(sheets: Sequence[Sheet], outcome: Survival, *, each: bool) -> l
     return [Finding(file, "events", ERROR, what, remedy, column=outcome.event)]
 
 
+def check_levels(
+    sheets: Sequence[Sheet], dictionary: Dictionary, outcome: Outcome | None
+) -> list[Finding]:
+    """Look for levels of covariates that one of three sites or more has alone.
+
+    A level is named if it stands in `NAMED` rows or more.
+    """
+    found: list[Finding] = []
+    for v in (v for v in dictionary.features(outcome) if v.coded):
+        having = [s for s in sheets if s.site is not None and v.name in s.frame.columns]
+        n_sites = sum(len(s.parts) for s in having)
+        if n_sites < FEWEST_SITES:
+            continue
+        at: dict[str, list[int]] = {}
+        for sheet in having:
+            for part in sheet.parts:
+                counts = sheet.frame[v.name].iloc[part.rows].value_counts()
+                for level, n in counts.items():
+                    at.setdefault(str(level), []).append(int(n))
+        alone = {level: n[0] for level, n in at.items() if len(n) == 1 and level in v.levels}
+        if not alone:
+            continue
+        named = [repr(level) for level, n in sorted(alone.items()) if n >= NAMED]
+        said = f": {', '.join(named)}" if named else ""
+        what = (
+            f"column {v.name!r} has {len(alone)} level{'s' * (len(alone) > 1)} at one of {n_sites} "
+            f"sites alone{said}"
+        )
+        remedy = "Its effect cannot be told from the site's. Pool it by preprocess: pool_levels."
+        file = having[0].name if len(having) == 1 else ""
+        found.append(Finding(file, "site level", WARNING, what, remedy, column=v.name))
+    return found
+
+
 def check_units(
     sheets: Sequence[Sheet], dictionary: Dictionary, outcome: Outcome | None
 ) -> list[Finding]:
@@ -85,40 +125,57 @@ def check_units(
     for v in dictionary.variables.values():
         if not is_numeric(v) or v.type in ("binary", "event"):
             continue
-        factors = units.TIMES if _is_time(v, outcome) else units.FACTORS
+        timed = isinstance(outcome, Survival) and v.name == outcome.time
+        factors = units.factors_of(v.name, v.unit, time=timed or v.type == "time")
         middles: list[_Middle] = []
+        rows: list[Finding] = []
         for sheet in sheets:
             if v.name in sheet.frame.columns:
                 x = numbers(sheet.frame[v.name])
-                found += _mixed_rows(sheet, v, x, factors, middles)
+                event = outcome.event if timed and isinstance(outcome, Survival) else ""
+                rows += _mixed_rows(sheet, v, x, factors, middles, event)
+        of_column = len(middles) > 2 and 2 * len(rows) > len(middles)
+        found += [] if of_column else rows
         found += _mixed_sites(v, middles, factors)
     return found
 
 
-def _is_time(variable: Variable, outcome: Outcome | None) -> bool:
-    named = isinstance(outcome, Survival) and variable.name == outcome.time
-    return named or variable.type == "time"
-
-
 def _mixed_rows(
-    sheet: Sheet, v: Variable, x: Array, factors: units.Factors, middles: list[_Middle]
+    sheet: Sheet,
+    v: Variable,
+    x: Array,
+    factors: units.Factors,
+    middles: list[_Middle],
+    event: str,
 ) -> list[Finding]:
-    """Look at each site's rows by themselves, and note the sites' middles."""
+    """Look at each site's rows by themselves, and note the sites' middles.
+
+    event : the column by which rows are judged apart, of a time of follow-up; "" of others.
+    """
     found: list[Finding] = []
+    seen = numbers(sheet.frame[event]) == 1 if event in sheet.frame.columns else None
     for part in sheet.parts:
         counts = units.histogram(x[part.rows])
         if counts is None:
             continue
         middles.append((part, *counts.middle, int(counts.total)))
-        suspicion = units.suspect_rows(counts, factors)
-        if suspicion is None:
+        here = np.zeros(len(x), bool)
+        here[part.rows] = True
+        groups = [here] if seen is None else [here & seen, here & ~seen]
+        suspected = [_suspected(x[group], factors) for group in groups]
+        if len({None if one is None else one.factor for one in suspected}) > 1:
             continue
         broken = np.zeros(len(x), bool)
-        broken[part.rows] = suspicion.rows(x[part.rows])
+        for group, one in zip(groups, suspected, strict=True):
+            if one is not None:
+                broken[group] = one.rows(x[group])
+        if suspected[0] is None:
+            continue
         found.append(
             sheet.finding(
                 "mixed units",
-                f"column {v.name!r} may be in two units: {suspicion.text} apart from the rest",
+                f"column {v.name!r} may be in two units{_at(part)}: {suspected[0].text} apart from "
+                f"the rest",
                 "Convert them, or leave them if they are right.",
                 broken,
                 column=v.name,
@@ -127,6 +184,16 @@ def _mixed_rows(
             )
         )
     return found
+
+
+def _suspected(x: Array, factors: units.Factors) -> units.Suspicion | None:
+    counts = units.histogram(x)
+    return None if counts is None else units.suspect_rows(counts, factors)
+
+
+def _at(part: SitePart) -> str:
+    """Return " at site 'x'"; nothing where sites are yet to be made."""
+    return "" if part.sheet.site is None else f" at {part.called}"
 
 
 def _mixed_sites(v: Variable, middles: list[_Middle], factors: units.Factors) -> list[Finding]:

@@ -16,6 +16,12 @@ Rows are suspected where (2) is below `CHANCE`, shared among all factors and bot
 C holds clearly more than B. So at most a share `CHANCE` of such columns is suspected wrongly. The
 same is asked of whole sites: is a site's median a known factor from that of the others, and
 further than three of the spread within sites?
+
+Many columns have two clusters of their own, of which (1) does not hold. So only such factors are
+tried as units of the quantity can have (`factors_of`): a share in % is in no pounds. Where more
+than half of three sites or more have rows that look alike, it is the column that is so. And times
+of follow-up are judged among those with the event and those without apart, because early deaths
+and late ends of follow-up make two clusters: both must be suspected, by the same factor.
 """
 
 from __future__ import annotations
@@ -28,6 +34,7 @@ import numpy as np
 from scipy import special
 
 from fedcohort.arrays import Array
+from fedcohort.data.hints import words
 
 #: Factor between two units of one quantity → an example.
 Factors: TypeAlias = Mapping[float, str]
@@ -47,13 +54,31 @@ FACTORS: Factors = {
     2.54: "centimetres and inches",
     2.2046: "pounds and kilograms",
 }
-#: The factors for the time of an outcome.
-TIMES: Factors = {
-    365.25: "days and years",
-    30.4375: "days and months",
-    12.0: "months and years",
-    7.0: "days and weeks",
-}
+#: The factors between units of time, and by a column's own unit those that may stand beside it.
+TIMES: Factors = {f: FACTORS[f] for f in (365.25, 30.4375, 12.0, 7.0)}
+_DURATIONS: Mapping[str, tuple[float, ...]] = {
+    "years": (365.25, 12.0), "months": (30.4375, 12.0), "weeks": (7.0,),
+    "days": (365.25, 30.4375, 7.0),
+}  # fmt: skip
+#: The factors that any quantity may have: its unit's thousandth, hundredth or tenth.
+_DECIMAL = (1000.0, 100.0, 10.0)
+#: The factors of one quantity: units, and what a column's name has a word of that begins so.
+_QUANTITIES: Mapping[float, tuple[frozenset[str], tuple[str, ...]]] = {
+    88.4: (frozenset(), ("crea", "krea")),
+    38.67: (frozenset(), ("chol", "ldl", "hdl")),
+    18.02: (frozenset(), ("gluc", "gluk", "bg", "fbg", "sugar")),
+    2.54: (
+        frozenset({"cm", "in", "inch", "inches"}),
+        ("height", "length", "waist", "girth", "hip", "stature", "circumference"),
+    ),
+    2.2046: (
+        frozenset({"kg", "lb", "lbs", "pound", "pounds"}), ("weight", "wt", "kg", "lbs", "mass"),
+    ),
+}  # fmt: skip
+#: What a name has of a column that counts time.
+_TIMED = frozenset(
+    {"time", "duration", "followup", "fu", "age", "years", "months", "weeks", "days"}
+)
 #: A column with log-concave logs is suspected at most so often, whatever its size.
 CHANCE = 1e-4
 #: B may hold at most this share of C: between two units lies a gap.
@@ -102,6 +127,26 @@ class Suspicion:
         with np.errstate(divide="ignore", invalid="ignore"):
             away = (np.log(x) - self.centre) * sign / np.log(self.factor)
         return (away > 0.5) & (away < 1.5)
+
+
+def factors_of(name: str, unit: str, *, time: bool = False) -> Factors:
+    """Return the factors that units of a column can have, by its own unit and its name.
+
+    time : whether it is one by its type.
+    """
+    if unit == "%":
+        return {100.0: "percent and shares"}
+    parts, known = words(name), unit.lower()
+    if known in _DURATIONS:
+        return {f: FACTORS[f] for f in _DURATIONS[known]}
+    if time or (not unit and _TIMED & set(parts)):
+        return TIMES
+    of_quantity = [
+        factor
+        for factor, (units, starts) in _QUANTITIES.items()
+        if known in units or any(part.startswith(starts) for part in parts)
+    ]
+    return {f: FACTORS[f] for f in (*_DECIMAL, *of_quantity)}
 
 
 def suspect_rows(counts: Counts, factors: Factors = FACTORS) -> Suspicion | None:

@@ -84,11 +84,38 @@ def shown_parts(
     cells = np.asarray(counts, np.int64)[:, None]
     if of is not None:
         cells = np.concatenate([cells, np.asarray(of, np.int64)[:, None] - cells], axis=1)
+    hidden = hidden_groups(cells, at_least)
+    return [None if h else int(c) for h, c in zip(hidden, cells[:, 0], strict=True)]
+
+
+def hidden_groups(cells: Array, at_least: int) -> Array:
+    """Return which groups of a known total are hidden: bool (g,).
+
+    Those with a cell of few; and as long as their cells follow from what the others leave of the
+    totals, the next larger groups, by their first cell. The last one of all is of nobody else.
+
+    Parameters
+    ----------
+    cells : (g, c) counts of each group, such as of its records and events, whose totals are known.
+    """
+    cells = np.asarray(cells, np.int64)
     hidden: Array = np.any(few(cells, at_least), axis=1)
     size = np.where(cells[:, 0] == 0, np.inf, cells[:, 0])
     while hidden.any() and not hidden.all() and _follows(cells[hidden], at_least):
         hidden |= size == size[~hidden].min()
-    return [None if h else int(c) for h, c in zip(hidden, cells[:, 0], strict=True)]
+    return hidden
+
+
+def base(counts: Array, of: Array, at_least: int) -> Array:
+    """Return counts (…,) of people as multiples of `at_least`, the nearest, or all of `of` (…,).
+
+    Where all parts of a total are told so, as shares of groups whose sizes are known, each is one
+    of several; and what it leaves of its group is of nobody or of `at_least` as well.
+    """
+    near = at_least * np.round(np.asarray(counts) / at_least)
+    most = at_least * np.floor((of - at_least) / at_least)
+    whole = counts > (np.maximum(most, 0.0) + of) / 2
+    return np.where(whole, of, np.clip(near, 0.0, np.maximum(most, 0.0)))
 
 
 def _follows(hidden: Array, at_least: int) -> bool:

@@ -12,6 +12,14 @@ origin that a fit counts from, the step is
 
 or more, with m the `min_cell`. A group of c of n rows has the mean c/n and the standard error
 √(c (1 − c/n))/n, so that the origin of its 0/1 column is 0 for every c < m, and for some c beyond.
+
+A metric of one site's rows, by a model that somebody else chose, is a count of these rows where the
+model says the same of all but a few: of a model of yes and no, AUC = ½ + ½ (c₁/n₁ − c₀/n₀). So it
+is rounded to a step that m patients make,
+
+    m / (2 n) · the power of ten from |metric| up, 1 at least                             (3)
+
+with n the events, the rows of the smaller class, or rows where there is neither.
 """
 
 from __future__ import annotations
@@ -41,6 +49,17 @@ def unit(values: Array) -> float:
 def step(sd: float, values: int, unit: float) -> float:
     """Return the step of eq. (1); 0 where every value is the same and has no unit."""
     return round_number(max(sd / math.sqrt(values) / 4, 2 * unit / values))
+
+
+def by_patients(value: float, rows: int, least: int, *, up: bool = False) -> float:
+    """Return a metric of `rows` rows rounded by eq. (3); as it is where `least` is 1 or less.
+
+    up : never down, and to one step at least: an error of 0 tells that all predictions tie.
+    """
+    if least <= 1 or not rows or not math.isfinite(value):
+        return value
+    step = least / (2.0 * rows) * 10.0 ** max(0, math.ceil(math.log10(max(abs(value), 1.0))))
+    return step * (max(1, math.ceil(value / step - FUZZ)) if up else round(value / step))
 
 
 def origins(mean: Array, sd: Array, rows: int, min_cell: int) -> Array:

@@ -16,6 +16,7 @@ from typing import Any
 
 from altair.utils.schemapi import debug_mode
 
+from fedcohort.data.csvcells import harmless
 from fedcohort.report.charts import render
 from fedcohort.report.charts.theme import NARROW, WIDE, Draw
 from fedcohort.report.markup import Child, Markup, h
@@ -89,10 +90,7 @@ def _cell(value: Any) -> str:
         return ""
     if isinstance(value, float):
         return f"{value:.6g}"
-    text = str(value)
-    if isinstance(value, str) and text.lstrip().startswith(("=", "+", "-", "@", "\t", "\r")):
-        return f"'{text}"
-    return text
+    return str(harmless(value))
 
 
 def _link(kind: str, content: str) -> str:

@@ -20,13 +20,13 @@ COLUMN = 42
 
 def lines_below(series: Sequence[Series]) -> int:
     """Return how many lines of text stand below a panel's axis."""
-    return len(series) + 1 if any(s.at_risk for s in series) else 0
+    return len(series) + 1 if any(s.at_risk or s.about for s in series) else 0
 
 
 def columns(series: Sequence[Series], place: Place) -> list[float]:
     """Return the times of the table, as many as have room."""
     low, high = place.x
-    times = sorted({t for s in series for t, _ in s.at_risk if low <= t <= high})
+    times = sorted({t for s in series for t, _ in (*s.at_risk, *s.about) if low <= t <= high})
     return times[:: math.ceil(len(times) * COLUMN / place.width) or 1]
 
 
@@ -49,15 +49,21 @@ def ticks_at(times: Sequence[float], place: Place) -> list[float]:
 def layers(
     series: Sequence[Series], times: Sequence[float], place: Place, counted: str
 ) -> list[parts.Layer]:
-    """Return the table's layers: a line for each curve, a column for each of `times`."""
+    """Return the table's layers: a line for each curve, a column for each of `times`.
+
+    A dash stands where there is no number: it is not shown, or the curve has ended.
+    """
     if not times:
         return []
     top = place.height + 54.0
+    exact = {(i, t) for i, s in enumerate(series) for t, _ in s.at_risk}
+    if any((i, t) not in exact for i, s in enumerate(series) for t, _ in s.about if t in times):
+        counted = f"{counted}, about"
     found = [Text(place.x[0], place.y_at(top), counted, colour=theme.QUIET)]
     keys: list[Mark] = []
     for i, s in enumerate(series):
         y = place.y_at(top + (i + 1) * (LINE + 2))
-        counts = dict(s.at_risk)
+        counts = {**dict(s.about), **dict(s.at_risk)}
         keys.append(Mark(place.x_at(-28), y, s.look, small=True))
         for t in times:
             n = counts.get(t)

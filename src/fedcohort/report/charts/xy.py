@@ -44,6 +44,7 @@ class Series:
     label : its name in the legend, where the grey ones stand last; empty for none.
     panel : title of the panel that it is drawn in.
     at_risk : (x, count) below a Kaplan-Meier curve; None is a count that is suppressed.
+    about : the same, estimated; where a count is in both, `at_risk` stands.
     """
 
     label: str
@@ -51,6 +52,7 @@ class Series:
     points: Sequence[tuple[float, ...]]
     panel: str = ""
     at_risk: Sequence[tuple[float, int | None]] = field(default=())
+    about: Sequence[tuple[float, int]] = field(default=())
 
 
 @dataclass(frozen=True)
@@ -154,16 +156,22 @@ def curves_with_risk_table(
 ) -> Draw:
     """Return Kaplan-Meier curves with their bands, and the numbers at risk below.
 
-    Points are joined by straight lines: between two of them nothing is told of single patients.
+    A curve keeps its height until its next point, where it steps; so does its band.
 
     Parameters
     ----------
     counted : what the numbers below are called.
     """
-    kept = _finite(series)
+    kept = [replace(s, points=_stepped(s.points)) for s in _finite(series)]
     x = x_domain or _span([0.0, *(p[0] for s in kept for p in s.points)])
     axes = _Axes(x, y_domain, x_title, y_title, counted=counted)
     return _drawn(kept, lambda _: axes)
+
+
+def _stepped(points: Sequence[tuple[float, ...]]) -> list[tuple[float, ...]]:
+    """Return points with one before each step, at the height that the curve had until then."""
+    corners = [((b[0], *a[1:]), b) for a, b in pairwise(points)]
+    return [*points[:1], *(p for pair in corners for p in pair)]
 
 
 def scatter_with_diagonal(
@@ -227,7 +235,7 @@ def _drawn(series: Sequence[Series], axes_of: Callable[[Sequence[Series]], _Axes
         columns = _columns(len(panels), width, square)
         across = (width - _EDGE - columns * (_AXIS + _GAP) + _GAP) / columns
         across = round(min(across, _SQUARE) if square else across)
-        height = across if square else round(min(max(0.62 * across, 140.0), 270.0))
+        height = across if square else round(min(max(0.62 * across, 140.0), 230.0))
         names = {t: wrapped(t, across / _BOLD) if t else [] for t in panels}
         lines = max(map(len, names.values()), default=0)
         above = LINE * (lines + any(a.y_title for a in axes.values())) + 12
@@ -279,9 +287,10 @@ def _panel(
         Mark(p[0], p[1], s.look, small=True) for s in series for p in s.points[marked]
     )
     times = risk_table.columns(series, place)
-    layers += risk_table.layers(series, times, place, axes.counted)
+    ticks = risk_table.ticks_at(times, place)
+    layers += risk_table.layers(series, ticks or times, place, axes.counted)
     layers += parts.texts(_headings(names, axes.y_title, place))
-    x_values = risk_table.ticks_at(times, place) or _x_ticks(axes, place)
+    x_values = ticks or _x_ticks(axes, place)
     y_values = several_ticks(*axes.y, max(2, int(place.height / 45)))
     x = alt.Axis(values=x_values, title=clean(axes.x_title), format=tick_format(x_values))
     y = alt.Axis(values=y_values, title=None, grid=True, format=tick_format(y_values))

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
+from fedcohort.report import words
 from fedcohort.report.charts import theme
-from fedcohort.report.markup import Child, Markup, h
+from fedcohort.report.markup import Child, Markup, h, join
 from fedcohort.report.run import Arm, Run
+from fedcohort.report.verdict import leading
 
 
 @dataclass(frozen=True)
@@ -48,12 +50,50 @@ def legend(arms: Iterable[Arm]) -> Markup:
 
 
 def follow_up(run: Run) -> str:
-    """Return the title of an axis of follow-up, with its unit where the cohort tells it."""
-    units = [v.get("unit") for v in run.mapping("cohort").get("variables") or ()
-             if v.get("type") == "time"]  # fmt: skip
-    return f"time since start, {units[0]}" if units and units[0] else "time since start"
+    """Return the title of an axis of follow-up, with its unit where it is known."""
+    return run.clock.axis
+
+
+def timed(run: Run, points: Iterable[Sequence[float]]) -> list[tuple[float, ...]]:
+    """Return points of which the first number is a time, with it as the page shows times."""
+    return [(run.clock.at(t), *rest) for t, *rest in points]
 
 
 def more(summary: str, *body: Child) -> Markup:
     """Return details that open on a click, without a script."""
     return h("details", h("summary", summary), *body)
+
+
+def first_setting(run: Run, shown: Sequence[str], draw: Callable[[str], Markup | None]) -> Markup:
+    """Return what is drawn of the first setting, and of the others folded.
+
+    Parameters
+    ----------
+    shown : names of the settings that have something.
+    draw : a setting's name → its figure.
+    """
+    drawn = [found for c in shown if (found := draw(c)) is not None]
+    others = [run.scenarios[c] for c in shown[1:]]
+    named = words.listed([f"“{title}”" for title in others])
+    return join(*drawn[:1], more(f"The same for {named}", *drawn[1:]) if drawn[1:] else None)
+
+
+def leading_open(run: Run, drawn: Sequence[tuple[Arm, Markup]], kept: int = 1) -> Markup:
+    """Return blocks of arms: the first of the arm that the page leads with, and the rest folded.
+
+    Parameters
+    ----------
+    drawn : blocks in the order of the page, several of an arm one after the other.
+    kept : how many blocks of the leading arm stay open.
+    """
+    lead = leading(run)
+    arms = list({arm.name: arm for arm, _ in drawn}.values())
+    first = next((a for a in arms if lead is not None and a.name == lead.name), arms[0])
+    own = [block for arm, block in drawn if arm.name == first.name]
+    others = [block for arm, block in drawn if arm.name != first.name]
+    named = words.listed([f"“{a.title}”" for a in arms if a.name != first.name])
+    return join(
+        *own[:kept],
+        more(f"More of “{first.title}”", *own[kept:]) if own[kept:] else None,
+        more(f"The same for {named}", *others) if others else None,
+    )

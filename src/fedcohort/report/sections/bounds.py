@@ -214,10 +214,12 @@ def _comparisons(run: Run) -> Markup | None:
     if not body:
         return None
     head = ["Setting", "Difference", "Metric", "Estimate (95 % interval)", "p"]
-    caption = (
-        "Differences between arms, paired by repeat; intervals allow for repeats that share "
-        "patients; p is not adjusted for the number of comparisons."
+    how = (
+        "by draws of the blind patients, the same for both; fits stay as they are"
+        if run.compared_by_patients
+        else "paired by repeat; intervals allow for repeats that share patients"
     )
+    caption = f"Differences between arms, {how}; p is not adjusted for the number of comparisons."
     if run.lower and any(c.get("pairs") == "within" for c in run.rows("comparisons")):
         caption += (
             f" Against “{run.lower.title}”, metrics of ranks are of pairs of patients of one "

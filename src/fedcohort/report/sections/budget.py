@@ -61,7 +61,7 @@ def section(run: Run) -> Section | None:
 
 def _epsilons(run: Run, arm: Arm) -> list[float]:
     """Return ε of each fit of an arm that added noise."""
-    own = [row for row in run.rows("arms") if row.get("arm") == arm.name]
+    own = [row for key in ("arms", "final") for row in run.rows(key) if row.get("arm") == arm.name]
     return [words.number(row["epsilon"]) for row in own if row.get("epsilon") is not None]
 
 

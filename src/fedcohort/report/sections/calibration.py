@@ -8,11 +8,12 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from fedcohort.report import words
-from fedcohort.report.charts import MOST_PANELS, Series, figure, scatter_with_diagonal
+from fedcohort.report.charts import Series, figure, scatter_with_diagonal
 from fedcohort.report.charts.scales import Domain, around
 from fedcohort.report.markup import Markup, h, table
 from fedcohort.report.run import Arm, Run, mean
-from fedcohort.report.sections.base import Section, more
+from fedcohort.report.sections.base import Section, first_setting, more
+from fedcohort.report.verdict import leading
 
 
 class Group(NamedTuple):
@@ -22,39 +23,39 @@ class Group(NamedTuple):
     ----------
     predicted, observed : survival at the horizon, probability or value; mean over repeats.
     n : patients in a repeat, mean over repeats.
+    low, high : 95 % interval of what was observed in a repeat, mean over repeats.
     """
 
     predicted: float
     observed: float
     n: float
+    low: float
+    high: float
 
 
 def section(run: Run) -> Section | None:
-    """Return a panel for each scenario that has calibration groups."""
+    """Return a figure for each scenario that has calibration groups, the first one open."""
     found = groups(run)
     if not found:
         return None
     shares = run.task != "regression"
-    values = [v for g in found.values() for x in g for v in (x.predicted, x.observed)]
-    domain = _shares(values) if shares else around(values)
+    values = [v for g in found.values() for x in g for v in x[:2]]
+    ends = [v for g in found.values() for x in g for v in x[3:] if v == v]
+    domain = _shares([*values, *ends]) if shares else around([*values, *ends])
     digits = 3 if shares else words.decimals(max(map(abs, values)))
     horizon = [t for r in run.rows("calibration") if (t := words.number(r.get("time"))) == t]
     shown = [a for a in run.arms if any((a.name, c) in found for c in run.scenarios)]
     names = [c for c in run.scenarios if any((a.name, c) in found for a in shown)]
-    pages = [names[i : i + MOST_PANELS] for i in range(0, len(names), MOST_PANELS)]
     what = "survival" if horizon else "probability" if shares else _value(run)
     axes = _Axes(what, f" {what}" if shares else f", {run.unit}" * bool(run.unit), domain, digits)
-    figures = [
-        _figure(run, shown, found, page, axes, f"-{i + 1}" * (len(pages) > 1))
-        for i, page in enumerate(pages)
-    ]
+    figures = first_setting(run, names, lambda c: _figure(run, shown, found, c, axes))
     numbers = more("The numbers", _table(run, shown, found, digits))
     return Section(
         "calibration",
         "Calibration",
         f"Can the predicted {'risks' if shares else 'values'} be taken at face value?",
-        _survival(mean(horizon)) if horizon else _PROBABILITY if shares else _VALUE,
-        h("div", *figures, numbers),
+        _survival(run, mean(horizon)) if horizon else _PROBABILITY if shares else _VALUE,
+        h("div", figures, numbers),
     )
 
 
@@ -93,12 +94,17 @@ def _value(run: Run) -> str:
     return next((words.spaced(str(c)) for c in run.mapping("outcome").get("columns") or ()), "")
 
 
-def _survival(horizon: float) -> str:
+def _survival(run: Run, horizon: float) -> str:
+    asked = run.mapping("evaluate").get("horizon")
+    when = asked or (
+        run.clock.say(horizon)
+        + ", in the unit of the data" * (not run.clock.unit)
+        + " (near the middle of the event times)"
+    )
     return (
-        f"Patients are put in groups by predicted survival at time {horizon:.4g} (in the units of "
-        "the data, near the middle of the event times). On the dotted diagonal, the share that "
-        "really survived is the share predicted; below it, the model was too hopeful, above it, "
-        "too gloomy."
+        f"Patients are put in groups by predicted survival at {when}. On the dotted diagonal, the "
+        "share that really survived is the share predicted; below it, the model was too hopeful, "
+        "above it, too gloomy."
     )
 
 
@@ -106,7 +112,9 @@ def groups(run: Run) -> dict[tuple[str, str], list[Group]]:
     """Return the groups of each (arm, scenario), averaged over repeats, in order of prediction."""
     cells: dict[tuple[str, str], dict[int, list[Group]]] = defaultdict(lambda: defaultdict(list))
     for row in run.rows("calibration"):
-        g = Group(*(words.number(row.get(k)) for k in ("predicted", "observed", "n")))
+        g = Group(
+            *(words.number(row.get(k)) for k in ("predicted", "observed", "n", "low", "high"))
+        )
         if g.predicted == g.predicted and g.observed == g.observed:
             cells[str(row["arm"]), str(row["scenario"])][int(row["group"])].append(g)
     return {
@@ -122,42 +130,55 @@ def _figure(
     run: Run,
     arms: list[Arm],
     found: dict[tuple[str, str], list[Group]],
-    scenarios: list[str],
+    scenario: str,
     axes: _Axes,
-    part: str,
 ) -> Markup:
-    """Return observed over predicted, a panel for each scenario, a line for each arm."""
-    cells = [(c, a, g) for c in scenarios for a in arms if (g := found.get((a.name, c)))]
+    """Return observed over predicted in a scenario, a line for each arm."""
+    c = scenario
+    cells = [(a, g) for a in arms if (g := found.get((a.name, c)))]
+    banded = arms if len(arms) <= 2 else [a for a in arms if a == leading(run)]
     series = [
         Series(
             label=a.title,
             look=a.look,
-            panel=run.scenarios[c],
-            points=[(x.predicted, x.observed) for x in g],
+            panel=run.scenarios[c] if len(run.scenarios) > 1 else "",
+            points=[
+                (x.predicted, x.observed, x.low, x.high)
+                if a in banded
+                else (x.predicted, x.observed)
+                for x in g
+            ],
         )
-        for c, a, g in cells
+        for a, g in cells
     ]
     rows = [
         {"scenario": c, "arm": a.name, "title": a.title, "group": i + 1, **x._asdict()}
-        for c, a, g in cells
+        for a, g in cells
         for i, x in enumerate(g)
     ]
     said = "; ".join(
         f"{run.scenarios[c]}, {a.title}: largest difference between observed and predicted "
         f"{words.fixed(max((x.observed - x.predicted for x in g), key=abs), axes.digits)}"
-        for c, a, g in cells
+        for a, g in cells
     )
     what = axes.what
     return figure(
-        f"calibration{part}",
+        f"calibration-{scenario}",
         f"Observed {what} by predicted {what}",
-        "Mean over repeats, in groups of patients with similar predictions",
+        "Mean over repeats, in groups of patients with similar predictions; " + _band(banded, arms),
         scatter_with_diagonal(
             series, f"predicted{axes.end}", f"observed{axes.end}", domain=axes.domain
         ),
         rows,
         f"{said}.",
     )
+
+
+def _band(banded: Sequence[Arm], arms: Sequence[Arm]) -> str:
+    """Return what the band is, and whose."""
+    of = "" if len(banded) == len(arms) else f" of “{banded[0].title}”" if banded else ""
+    where = "the CSV has" if not banded else f"the band{of} is"
+    return f"{where} the pointwise 95 % interval of what was observed in one repeat's patients"
 
 
 def _table(
@@ -167,11 +188,12 @@ def _table(
         [
             title, arm.title, words.count(g.n),
             words.fixed(g.predicted, digits), words.fixed(g.observed, digits),
+            words.between(g.low, g.high, digits) or words.MISSING,
             words.fixed(g.observed - g.predicted, digits),
         ]
         for c, title in run.scenarios.items()
         for arm in arms
         for g in found.get((arm.name, c), [])
     ]  # fmt: skip
-    head = ["Setting", "Arm", "Patients", "Predicted", "Observed", "Difference"]
-    return table(head, body, numeric=(2, 3, 4, 5), caption="Predicted and observed, by group")
+    head = ["Setting", "Arm", "Patients", "Predicted", "Observed", "95 % interval", "Difference"]
+    return table(head, body, numeric=(2, 3, 4, 5, 6), caption="Predicted and observed, by group")

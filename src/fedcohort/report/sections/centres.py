@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fedcohort.report import charts, words
-from fedcohort.report.markup import Markup, h
+from fedcohort.report.markup import Markup, h, join
 from fedcohort.report.run import Arm, Run
-from fedcohort.report.sections.base import Section
+from fedcohort.report.sections.base import Section, leading_open, more
 from fedcohort.report.words import number
 
 #: Below so many hospitals, how much they differ is hardly known.
 FEW = 5
+#: Of more than twice as many hospitals, so many stand open: those of the worst values.
+WORST = 15
 
 
 def section(run: Run) -> Section | None:
     """Return a forest plot of each arm, where sites are natural."""
-    drawn = [f for a in run.arms for c in run.scenarios if (f := _forest(run, a, c)) is not None]
+    drawn = [
+        (a, f) for a in run.arms for c in run.scenarios if (f := _forest(run, a, c)) is not None
+    ]
     if not drawn:
         return None
     return Section(
@@ -25,7 +30,7 @@ def section(run: Run) -> Section | None:
         "The same model judged on each hospital’s own blind patients. The diamond is their "
         "random-effects mean with its 95 % interval, the pale line behind it the range in which a "
         "further hospital is expected. I² is the share of the spread that is not chance.",
-        h("div", drawn),
+        h("div", leading_open(run, drawn)),
     )  # fmt: skip
 
 
@@ -35,28 +40,48 @@ def _forest(run: Run, arm: Arm, scenario: str) -> Markup | None:
     if not mine:
         return None
     metric = words.metric(str(mine[0]["metric"]))
-    rows = [_row(r, arm) for r in mine]
     pooled = next(iter(_of(run.rows("heterogeneity"), arm, scenario)), None)
     note = "first repeat"
+    mean: list[charts.Row] = []
     if pooled is not None and number(pooled.get("pooled")) == number(pooled.get("pooled")):
-        rows.append(_pooled(pooled, arm))
+        mean = [_pooled(pooled, arm)]
         few = "; so few hospitals tell little of others" * (number(pooled.get("df")) < FEW - 1)
         note = f"{note}; {_spread(pooled)}{few}"
-    # Of three hospitals the range of a further one may be all there is: it stops at the edge.
-    ends = [v for r in rows for v in (r.value, r.low, r.high) if v == v]
-    ends += [] if metric.chance is None else [metric.chance]
-    chart = charts.interval_rows(
-        rows, metric.label,
-        reference=metric.chance,
-        domain=charts.around(ends),
-        heads=("Hospital", "value (95 % interval)"),
-    )  # fmt: skip
-    return charts.figure(
-        f"centres-{arm.name}-{scenario}",
-        f"{arm.title}: {metric.label} by hospital" + _where(run, scenario),
-        note, chart, _data(mine, pooled),
-        f"{metric.label} of {arm.title} at {words.of(len(mine), 'hospital')}, and their mean.",
-    )  # fmt: skip
+    title = f"{arm.title}: {metric.label} by hospital" + _where(run, scenario)
+
+    def figure(shown: Sequence[Mapping[str, Any]], part: str, what: str) -> Markup:
+        rows = [*(_row(r, arm) for r in shown), *mean]
+        # Of three hospitals the range of a further one may be all there is: it stops at the edge.
+        ends = [v for r in rows for v in (r.value, r.low, r.high) if v == v]
+        ends += [] if metric.chance is None else [metric.chance]
+        chart = charts.interval_rows(
+            rows, metric.label,
+            reference=metric.chance,
+            domain=charts.around(ends),
+            heads=("Hospital", "value (95 % interval)"),
+        )  # fmt: skip
+        return charts.figure(
+            f"centres-{arm.name}-{scenario}{part}",
+            title + what, note, chart, _data(shown, pooled),
+            f"{metric.label} of {arm.title} at {words.of(len(shown), 'hospital')}, and their mean.",
+        )  # fmt: skip
+
+    if len(mine) <= 2 * WORST:
+        return figure(mine, "", "")
+    sign = metric.sign or 1
+    ordered = sorted(mine, key=lambda r: _or_last(sign * number(r.get("value"))))
+    pages = [mine[i : i + charts.MOST_ROWS - 1] for i in range(0, len(mine), charts.MOST_ROWS - 1)]
+    every = (
+        figure(page, f"-{i + 1}", f", part {i + 1} of {len(pages)}") for i, page in enumerate(pages)
+    )
+    return join(
+        figure(ordered[:WORST], "", f": the {WORST} worst of {words.of(len(mine), 'hospital')}"),
+        more(f"All {words.of(len(mine), 'hospital')}", *every),
+    )
+
+
+def _or_last(value: float) -> float:
+    return value if value == value else math.inf
 
 
 def _of(rows: Sequence[Mapping[str, Any]], arm: Arm, scenario: str) -> list[Mapping[str, Any]]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from fedcohort.report.markup import Markup, h, table
 from fedcohort.report.run import Run
-from fedcohort.report.sections.base import Section
+from fedcohort.report.sections.base import Section, more
 from fedcohort.report.tripod.items import FILLED, PART, WRITE, Line, checklist
 
 _WORDS = {FILLED: "filled", PART: "please complete", WRITE: "please write"}
@@ -21,13 +23,18 @@ def section(run: Run) -> Section | None:
         f"The reporting guideline for prediction models (Collins et al., BMJ 385, 2024, e078378), "
         f"in our words. Of its {len(lines)} items the run fills {n[FILLED]} and begins {n[PART]}; "
         f"{n[WRITE]} are a person's to write.",
-        table(
-            ["Item", "Asks for", "This study", ""],
-            [_row(line) for line in lines],
-            caption="TRIPOD+AI checklist",
-            class_="checklist",
-        ),
+        more(f"The {len(lines)} items", _table(lines)),
     )  # fmt: skip
+
+
+def _table(lines: Sequence[Line]) -> Markup:
+    """Return the items with what the run answers."""
+    return table(
+        ["Item", "Asks for", "This study", ""],
+        [_row(line) for line in lines],
+        caption="TRIPOD+AI checklist",
+        class_="checklist",
+    )
 
 
 def _row(line: Line) -> list[str | Markup]:

@@ -37,8 +37,7 @@ def section(run: Run) -> Section | None:
         "Survival had no part in making the groups, so that the log-rank test is a fair one. A "
         "small p says that not all groups are alike, not which differ, nor that they tell more "
         "than the features that they were made of. So that no single patient shows, a curve ends "
-        "while several are still followed, and numbers at risk are given only at times at which "
-        "none tells of few.",
+        "while several are still followed, and most numbers at risk are about right and not exact.",
         h("div", first, _numbers(run, fits), more("The other arms", *rest) if rest else None),
     )  # fmt: skip
 
@@ -65,7 +64,7 @@ def _figure(run: Run, alike: Sequence[Sequence[Fit]], part: int) -> Markup:
     arm = fits[0][0]
     several = len(fits) > 1
     series = [
-        _series(clustered.rows(run, "cluster_curves", fit), c, run.scenarios[fit[1]] * several)
+        _series(run, clustered.rows(run, "cluster_curves", fit), c, run.scenarios[fit[1]] * several)
         for fit in fits
         for c in clustered.clusters(clustered.rows(run, "cluster_curves", fit))
     ]
@@ -78,7 +77,7 @@ def _figure(run: Run, alike: Sequence[Sequence[Fit]], part: int) -> Markup:
         for same in alike
         if len(same) > 1
     ]
-    keys = ("cluster", "time", "survival", "low", "high", "at_risk")
+    keys = ("cluster", "time", "survival", "low", "high", "at_risk", "about")
     data = [
         {"setting": fit[1]} | {k: r.get(k) for k in keys}
         for fit in fits
@@ -99,7 +98,7 @@ def _figure(run: Run, alike: Sequence[Sequence[Fit]], part: int) -> Markup:
     )
 
 
-def _series(found: Sequence[Row], cluster: int, panel: str) -> charts.Series:
+def _series(run: Run, found: Sequence[Row], cluster: int, panel: str) -> charts.Series:
     """Return one cluster's curve, with the numbers at risk that are shown."""
     mine = [r for r in found if int(r["cluster"]) == cluster]
     keys = ("time", "survival", "low", "high")
@@ -107,11 +106,20 @@ def _series(found: Sequence[Row], cluster: int, panel: str) -> charts.Series:
         label=clustered.name(cluster),
         look=clustered.look(cluster),
         points=[
-            tuple(number(r.get(k)) for k in keys) for r in mine if r.get("survival") is not None
+            (run.clock.at(number(r.get("time"))), *(number(r.get(k)) for k in keys[1:]))
+            for r in mine
+            if r.get("survival") is not None
         ],
         panel=panel,
         at_risk=[
-            (number(r["time"]), int(r["at_risk"])) for r in mine if r.get("at_risk") is not None
+            (run.clock.at(number(r["time"])), int(r["at_risk"]))
+            for r in mine
+            if r.get("at_risk") is not None
+        ],
+        about=[
+            (run.clock.at(number(r["time"])), int(r["about"]))
+            for r in mine
+            if r.get("about") is not None
         ],
     )
 
@@ -139,7 +147,7 @@ def _levels(run: Run, fit: Fit) -> list[tuple[int, float, str]]:
         if mine:
             r = max(mine, key=lambda r: number(r["time"]))
             text = words.estimate(r.get("survival"), r.get("low"), r.get("high"), 2)
-            out.append((c, number(r["time"]), f"{text} at {words.count(r['time'])}"))
+            out.append((c, number(r["time"]), f"{text} at {run.clock.say(number(r['time']))}"))
     return out
 
 

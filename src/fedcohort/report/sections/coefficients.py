@@ -3,26 +3,27 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from fedcohort.report import charts, words
 from fedcohort.report.charts.scales import Domain, around
 from fedcohort.report.markup import Markup, h, table
 from fedcohort.report.run import Arm, Run
-from fedcohort.report.sections.base import Section
-from fedcohort.report.sections.parameters import level_of, parameters
+from fedcohort.report.sections.base import Section, leading_open, more
+from fedcohort.report.sections.parameters import level_of, parameters, penalised_bar
+from fedcohort.report.steps import stepped
 from fedcohort.report.words import effect, fixed, number, ratio
 
 Row = Mapping[str, Any]
 
+#: What a coefficient is for, where rows do not say it of each number.
 _UNITS = {
     "standard": "numbers per standard deviation, levels against the first",
     "minmax": "numbers from their 0.5 % to their 99.5 % quantile, levels against the first",
     "quantile": "numbers from their lowest to their highest rank, levels against the first",
     "none": "numbers per unit, levels against the first",
 }
-
 
 _PLAIN = {
     "hazard ratio": "Hazard ratio: by how much the rate of the event is multiplied. Right of 1, "
@@ -41,6 +42,12 @@ _SCORE = (
     "Coefficient: what is added to the score from which the probability follows. Right of 0, the "
     "outcome is more frequent; left of 0, less."
 )
+#: What the intro says of arms whose effects are shrunken.
+SHRUNKEN = (
+    " Shrunken effects, of fits with a penalty, are drawn towards no effect: they serve "
+    "prediction, and are no estimates of the effects. Their bars are standard errors of the "
+    "penalised fit, no confidence intervals."
+)
 _SHORT = {"hazard ratio": "HR", "odds ratio": "OR", "rate ratio": "RR", "mean ratio": "MR"}
 #: What a fit calls the constant, whose size tells nothing beside the others.
 _CONSTANTS = ("intercept", "(intercept)", "(Intercept)")
@@ -48,24 +55,26 @@ _CONSTANTS = ("intercept", "(intercept)", "(Intercept)")
 
 def section(run: Run) -> Section | None:
     """Return a forest plot and a table for each arm that has coefficients."""
-    blocks = [b for arm in run.arms if (b := _block(run, arm)) is not None]
+    blocks = [(arm, b) for arm in run.arms if (b := _block(run, arm)) is not None]
     if not blocks:
         return None
-    kinds = dict.fromkeys(_kind(c) for c in run.rows("coefficients"))
+    rows = [(arm, run.model_rows("coefficients", arm.name)) for arm in run.arms]
+    kinds = dict.fromkeys(_kind(c) for _, mine in rows for c in mine)
     plain = _PLAIN if run.task == "regression" else _PLAIN | {"coefficient": _SCORE}
     what = " ".join(plain[k] for k in kinds if k in plain)
     ends = " or ".join(dict.fromkeys(f"{_reference(k):g}" for k in kinds))
-    with_bars = {str(c["arm"]) for c in run.rows("coefficients") if _has_interval(c)}
-    every = with_bars == {str(c["arm"]) for c in run.rows("coefficients")}
-    levels = dict.fromkeys(level_of(arm) for arm in run.arms if arm.name in with_bars)
+    shrunken = any(penalty_of(mine) for _, mine in rows)
+    whole = [a for a, mine in rows if any(map(_has_interval, mine)) and not penalty_of(mine)]
+    every = len(whole) == sum(bool(mine) for _, mine in rows)
+    levels = dict.fromkeys(level_of(arm) for arm in whole)
     what_bars = f"{words.listed(list(levels))} intervals"
     are = f"Bars are {what_bars}" if every else f"Bars, of arms that have them, are {what_bars}"
-    bars = f" {are}; where a bar crosses {ends}, the data leave the direction open."
-    bars = bars if with_bars else ""
+    bars = f" {are}; where a bar crosses {ends}, the data leave the direction open." * bool(whole)
+    bars += SHRUNKEN * shrunken
     goes = "outcome" if run.task == "regression" else "risk"
     return Section(
         "coefficients", "Coefficients", f"Which covariates go with the {goes}?",
-        f"{what}{bars} An association is not yet a cause.", h("div", blocks),
+        f"{what}{bars} An association is not yet a cause.", h("div", leading_open(run, blocks)),
     )  # fmt: skip
 
 
@@ -74,37 +83,53 @@ def _has_interval(c: Row) -> bool:
     return not math.isnan(number(c.get("low")))
 
 
+def penalty_of(rows: Iterable[Row]) -> str:
+    """Return the penalty that shrinks a fit's coefficients; "" without one."""
+    return next((str(r["shrunken"]) for r in rows if r.get("shrunken")), "")
+
+
+def scale_of(settings: Mapping[str, Any], preprocess: Mapping[str, Any]) -> str:
+    """Return how an arm scales numbers."""
+    return str(settings.get("scale") or preprocess.get("scale") or "")
+
+
 def _block(run: Run, arm: Arm) -> Markup | None:
-    """Return one arm's picture and table, of its first fit."""
-    every = [c for c in run.rows("coefficients") if c["arm"] == arm.name]
-    order = list(run.scenarios)
-    fits = sorted(
-        {(str(c["scenario"]), int(c.get("repeat") or 0)) for c in every},
-        key=lambda k: (order.index(k[0]) if k[0] in order else len(order), k[1]),
-    )
-    if not fits:
+    """Return one arm's picture and table, of its model."""
+    scale = scale_of(arm.settings, run.mapping("preprocess"))
+    table_one = run.mapping("cohort").get("variables") or ()
+    first = stepped(run.model_rows("coefficients", arm.name), scale, table_one)
+    if not first:
         return None
-    first = [c for c in every if (str(c["scenario"]), int(c.get("repeat") or 0)) == fits[0]]
-    spread = _spread(every) if len(fits) > 1 else {}
-    unit = _UNITS.get(str(arm.settings.get("scale") or run.mapping("preprocess").get("scale")))
-    note = [unit] if unit else []
+    every = [c for c in run.rows("coefficients") if c["arm"] == arm.name]
+    fits = {(str(c["scenario"]), int(c.get("repeat") or 0)) for c in every}
+    final = run.final(arm.name) is not None
+    spread = _spread(stepped(every, scale, table_one)) if len(fits) > 1 else {}
+    penalty = penalty_of(first)
+    unit = "" if any(c.get("step") for c in first) else _UNITS.get(scale, "")
+    note = [unit] if unit else ["levels against the first"]
+    if penalty:
+        note.append(f"shrunken towards {_reference(_kind(first[0])):g} by a penalty ({penalty})")
     if not any(map(_has_interval, first)):
         note.append("this method gives no intervals")
-    if len(fits) > 1:
+    if final:
+        note.append("final fit, to all rows")
+    if final and len(fits) > 1:
+        note.append(f"the pale line spans the {words.of(len(fits), 'fit')} of the evaluation")
+    if len(fits) > 1 and not final:
+        where = str(first[0]["scenario"])
         note.append(
-            f"first of {len(fits)} fits ({run.scenarios.get(fits[0][0], fits[0][0])}); the pale "
-            "line spans all fits"
+            f"first of {len(fits)} fits ({run.scenarios.get(where, where)}); the pale line spans "
+            f"all fits"
         )
     note += [
         f"{p['column']}, other levels: {', '.join(p['levels'])} (fewer than {p['least']} rows "
         "each, or the next rarest; pooled)"
-        for p in run.rows("pooled")
-        if (p["arm"], str(p["scenario"]), int(p["repeat"])) == (arm.name, *fits[0])
+        for p in run.model_rows("pooled", arm.name)
     ]
     if _gridded(first):
         note.append(
-            "grid shift: by how much the time grid moves the coefficient, in standard errors, as "
-            "the sites' own risk sets tell"
+            "grid error: by how many standard errors, in root mean square, the coefficient may be "
+            "off the fit at exact times, because sites tell sums of several patients by time"
         )
     kind = _kind(first[0])
     log = kind != "coefficient"
@@ -118,19 +143,23 @@ def _block(run: Run, arm: Arm) -> Markup | None:
             "; ".join(note) or None,
             charts.interval_rows(
                 [_row(c, spread.get(str(c["covariate"]))) for c in page],
-                f"{kind.capitalize()}, log scale" if log else _axis(run),
+                (f"{kind.capitalize()}, log scale" if log else _axis(run))
+                + ", shrunken" * bool(penalty),
                 log=log,
                 reference=_reference(kind),
                 domain=domain,
             ),
             [_data(arm, kind, c) for c in page],
-            "; ".join(f"{c['covariate']}: {kind} {_shown(c)}" for c in page) + ".",
+            "; ".join(f"{_name(c, str(c['covariate']))}: {kind} {_shown(c)}" for c in page) + ".",
         )
         for i, page in enumerate(pages)
     ]
     level = level_of(arm)
-    rest = [_between(first, kind), parameters(run, arm, fits[0], level)]
-    return h("div", *figures, _table(first, spread, kind, level), *rest, class_="forest")
+    rest = [_between(first, kind), parameters(run, arm, level)]
+    numbers = [*figures[1:], _table(first, spread, kind, level, penalty), *rest]
+    if len(first) > charts.MOST_ROWS:
+        numbers = [more(f"All {words.of(len(first), 'row')}, and the rest of the model", *numbers)]
+    return h("div", figures[0], *numbers, class_="forest")
 
 
 def _kind(c: Row) -> str:
@@ -144,8 +173,8 @@ def _reference(kind: str) -> float:
 
 
 def _gridded(first: Sequence[Row]) -> bool:
-    """Return whether an estimate of what the time grid does is known."""
-    return any(not math.isnan(number(c.get("grid_shift"))) for c in first)
+    """Return whether it is known how much the time grid may move coefficients."""
+    return any(not math.isnan(number(c.get("grid_error"))) for c in first)
 
 
 def _axis(run: Run) -> str:
@@ -179,7 +208,7 @@ def _domain(first: Sequence[Row], spread: Mapping[str, tuple[float, float]]) -> 
 def _row(c: Row, spread: tuple[float, float] | None) -> charts.Row:
     """Return one covariate's interval and mark; grey where the direction is open."""
     value, low, high = _values(c)
-    name = words.spaced(str(c["covariate"]))
+    name = _name(c)
     if value != value:
         return charts.Row(name=name, text=words.MISSING)
     nothing = _reference(_kind(c))
@@ -200,6 +229,7 @@ def _data(arm: Arm, kind: str, c: Row) -> dict[str, object]:
     """Return one covariate's line of the figure's data."""
     value, low, high = _values(c)
     head = {"arm": arm.name, "covariate": c["covariate"], "coefficient": c.get("coefficient")}
+    head |= {"step": c["step"]} if c.get("step") else {}
     rest = {"standard_error": c.get("standard_error"), kind.replace(" ", "_"): value}
     return {**head, **rest, "low": low, "high": high, "p": c.get("p")}
 
@@ -217,8 +247,9 @@ def _three(value: float) -> str:
 
 
 def _values(c: Row) -> tuple[float, float, float]:
-    """Return the ratio, or the coefficient, and its interval; the run has the coefficient's."""
-    value, low, high = (number(c.get(k)) for k in ("coefficient", "low", "high"))
+    """Return the ratio for its step, or the coefficient, and its interval."""
+    factor = float(c.get("factor") or 1.0)
+    value, low, high = (factor * number(c.get(k)) for k in ("coefficient", "low", "high"))
     if _kind(c) == "coefficient":
         return value, low, high
     return _exp(value), _exp(low), _exp(high)
@@ -228,29 +259,53 @@ def _exp(x: float) -> float:
     return math.exp(min(max(x, -700.0), 700.0)) if x == x else x
 
 
+def _name(c: Row, name: str = "") -> str:
+    """Return a covariate with the step that its effect is for."""
+    return (name or words.spaced(str(c["covariate"]))) + (f", {c['step']}" if c.get("step") else "")
+
+
 def _table(
-    first: Sequence[Row], spread: Mapping[str, tuple[float, float]], kind: str, level: str
+    first: Sequence[Row],
+    spread: Mapping[str, tuple[float, float]],
+    kind: str,
+    level: str,
+    penalty: str,
 ) -> Markup:
     plain = kind == "coefficient"
     tested = any(number(c.get("standard_error")) == number(c.get("standard_error")) for c in first)
     short = "Coefficient" if plain else _SHORT.get(kind, "Ratio")
-    head = ["Covariate", *([] if plain else ["Coefficient"])]
-    head += ["SE", f"{short} ({level} CI)", "p"] if tested else [short]
+    of = "Shrunken coefficient" if penalty else "Coefficient"
+    short = (of if plain else f"Shrunken {short}") if penalty else short
+    around = penalised_bar(level) if penalty else f"{level} CI"
+    head = ["Covariate", *([] if plain else [of])]
+    stepping = not plain and any(c.get("step") for c in first)
+    value = [f"{short} is"] * stepping + [f"{short} ({around})" if tested else short]
+    head += ["SE", *value, *["p"] * (not penalty)] if tested else value
     gridded = _gridded(first)
-    head += ["Grid shift"] * gridded + [f"{short} over all fits"] * bool(spread)
+    head += ["Grid error"] * gridded + [f"{short} over all fits"] * bool(spread)
     shown = _three if plain else ratio
     body: list[list[str]] = []
     for c in first:
         error = c.get("standard_error")
-        line = [words.spaced(str(c["covariate"])), *([] if plain else [effect(c["coefficient"])])]
+        line = [_name(c) if plain else words.spaced(str(c["covariate"]))]
+        line += [] if plain else [effect(c["coefficient"])]
         width = _three(number(error)) if plain else effect(error)
-        line += [width, _shown(c), words.p_value(c.get("p"))] if tested else [_shown(c)]
-        line += [fixed(c.get("grid_shift"), 2)] * gridded
+        p_value = [words.p_value(c.get("p"))] * (not penalty)
+        value = [] if plain else [str(c.get("step") or words.MISSING)] * stepping
+        value.append(_shown(c))
+        line += [width, *value, *p_value] if tested else value
+        line += [fixed(c.get("grid_error"), 2)] * gridded
         if spread:
             ends = spread.get(str(c["covariate"]), (math.nan, math.nan))
             line.append(_range(*map(shown, ends)))
         body.append(line)
-    return table(head, body, numeric=range(1, len(head)), caption="Coefficients")
+    caption = "Coefficients"
+    if penalty:
+        caption = (
+            f"Shrunken coefficients, under a penalty ({penalty}): no estimates of the effects, and "
+            f"what stands in brackets is no confidence interval"
+        )
+    return table(head, body, numeric=range(1, len(head)), caption=caption)
 
 
 def _between(first: Sequence[Row], kind: str) -> Markup | None:
@@ -261,9 +316,12 @@ def _between(first: Sequence[Row], kind: str) -> Markup | None:
     body: list[list[str]] = []
     for c in rows:
         ends = [number(c.get(k)) for k in ("prediction_low", "prediction_high")]
-        new = map(_three, ends) if kind == "coefficient" else (ratio(_exp(x)) for x in ends)
+        factor = float(c.get("factor") or 1.0)
+        new = (
+            map(_three, ends) if kind == "coefficient" else (ratio(_exp(factor * x)) for x in ends)
+        )
         share = words.percent(number(c.get("i2")))
-        body.append([words.spaced(str(c["covariate"])), effect(c["tau2"]), share, _range(*new)])
+        body.append([_name(c), effect(c["tau2"]), share, _range(*new)])
     head = ["Covariate", "τ²", "I²", f"{_SHORT.get(kind, kind.capitalize())} at a new site"]
     return table(head, body, numeric=range(1, len(head)), caption="Differences between sites")
 

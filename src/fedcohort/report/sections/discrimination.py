@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 from fedcohort.report import charts, words
-from fedcohort.report.markup import Markup, h, table
+from fedcohort.report.markup import Markup, h, p, table
 from fedcohort.report.run import Run
-from fedcohort.report.sections.base import Section, follow_up, key, more
+from fedcohort.report.sections.base import (
+    Section,
+    first_setting,
+    follow_up,
+    key,
+    more,
+    timed,
+)  # fmt: skip
 
 #: Metrics of this section, in order.
 METRICS = ("c_index", "uno_c", "auc")
@@ -33,7 +40,7 @@ def section(run: Run) -> Section | None:
         )
     return Section(
         "discrimination", "Discrimination", "Does the model know who is at higher risk?", intro,
-        h("div", _over_time(run), _roc(run), _numbers(run, metrics)),
+        h("div", _over_time(run), _at_horizon(run), _roc(run), _numbers(run, metrics)),
     )  # fmt: skip
 
 
@@ -45,10 +52,32 @@ def _over_time(run: Run) -> Markup | None:
     )  # fmt: skip
 
 
+def _at_horizon(run: Run) -> Markup | None:
+    """Return the AUC at the study's horizon, where so much is followed; None without one."""
+    text = str(run.mapping("evaluate").get("horizon") or "")
+    times = {words.number(r.get("time")) for r in run.rows("calibration")}
+    found = [
+        r
+        for r in run.rows("over_time")
+        if r.get("metric") == "auc" and words.number(r.get("time")) in times
+    ]
+    if not (text and found):
+        return None
+    titles = {a.name: a.title for a in run.arms}
+    several = len(run.scenarios) > 1
+    said = [
+        titles.get(str(r["arm"]), str(r["arm"]))
+        + f", {run.scenarios.get(str(r['scenario']), '')}" * several
+        + f": {words.estimate(r.get('value'), r.get('low'), r.get('high'))}"
+        for r in found
+    ]
+    return p(f"AUC at {text}, blind patients of the first repeat: {'; '.join(said)}.")
+
+
 def over_time(
     run: Run, metric: str, title: str, note: str, reference: float | None = None
 ) -> Markup | None:
-    """Return a figure of a metric over follow-up, a panel a setting and a line an arm.
+    """Return a figure of a metric over follow-up for each setting, with a line an arm.
 
     The bands of more than two arms would hide each other: then they are in the figure's CSV only.
     """
@@ -61,25 +90,35 @@ def over_time(
     def points(arm: str, scenario: str) -> list[tuple[float, ...]]:
         keys = ("time", "value", "low", "high") if banded else ("time", "value")
         mine = [r for r in found if r["arm"] == arm and r["scenario"] == scenario]
-        return [tuple(words.number(r.get(k)) for k in keys) for r in mine]
+        return timed(run, [tuple(words.number(r.get(k)) for k in keys) for r in mine])
 
-    series = [
-        charts.Series(label=a.title, look=a.look, points=drawn, panel=title_)
-        for c, title_ in run.scenarios.items()
-        for a in arms
-        if (drawn := points(a.name, c))
-    ]
-    titles = {a.name: a.title for a in arms}
-    data = [
-        {"setting": run.scenarios.get(str(r["scenario"]), ""), "arm": titles[str(r["arm"])]}
-        | {k: words.number(r.get(k)) for k in ("time", "value", "low", "high")}
-        for r in found
-        if str(r["arm"]) in titles
-    ]
-    chart = charts.lines_with_bands(series, follow_up(run), title, reference=reference)
+    keys = ("time", "value", "low", "high")
     shown = note if banded else note.replace("bands", "in the CSV")
-    said = f"{title} of {words.of(len(arms), 'arm')} along the follow-up."
-    return charts.figure(f"over-time-{metric}", f"{title} over follow-up", shown, chart, data, said)
+
+    def figure(scenario: str) -> Markup:
+        setting = run.scenarios[scenario] if len(run.scenarios) > 1 else ""
+        mine = {a.name: points(a.name, scenario) for a in arms}
+        series = [
+            charts.Series(label=a.title, look=a.look, points=mine[a.name], panel=setting)
+            for a in arms
+            if mine[a.name]
+        ]
+        data = [
+            {"setting": run.scenarios[scenario], "arm": a.title}
+            | {k: words.number(r.get(k)) for k in keys}
+            for a in arms
+            for r in found
+            if (r["arm"], r["scenario"]) == (a.name, scenario)
+        ]
+        chart = charts.lines_with_bands(series, follow_up(run), title, reference=reference)
+        said = f"{title} of {words.of(len(series), 'arm')} along the follow-up."
+        return charts.figure(
+            f"over-time-{metric}-{scenario}", f"{title} over follow-up", shown, chart, data, said
+        )
+
+    return first_setting(
+        run, [c for c in run.scenarios if any(r["scenario"] == c for r in found)], figure
+    )
 
 
 def _roc(run: Run) -> Markup | None:

@@ -9,6 +9,9 @@ from fedcohort.report.markup import Markup, h, p, table
 from fedcohort.report.run import Run
 from fedcohort.report.sections.base import Section, key, more
 
+#: What stands beside the time, in the order of `_numbers`.
+PARTS = ("Its energy", "Traffic", "Its energy", "Energy in all", "CO₂")
+
 
 def section(run: Run) -> Section | None:
     """Return the table of arms, its sum, and the numbers behind it."""
@@ -21,9 +24,10 @@ def section(run: Run) -> Section | None:
     model = (
         f"An estimate after Lannelongue et al. (2021), not a measurement: {footprint.CORE_W:g} W "
         f"for a busy core and {footprint.MEMORY_W:g} W for each of {footprint.MEMORY_GB:g} GB of "
-        f"memory, {footprint.PUE:g} times that for the building, {footprint.NETWORK_KWH:g} kWh for "
-        f"each GB between hospitals, {footprint.INTENSITY:g} g of CO₂ for each kWh. "
-        f"Tuning is not in it."
+        f"memory, {footprint.PUE:g} times that for the building; {footprint.NETWORK_KWH:g} kWh for "
+        f"each GB between hospitals (Aslan et al., 2018, for 2015; less since, so that this "
+        f"is the most it can be); {footprint.INTENSITY:g} g of CO₂ for each kWh. So an arm that "
+        f"sends much can burn more in less time. Tuning is not in it."
     )
     if run.deployed:
         model += (
@@ -37,9 +41,9 @@ def section(run: Run) -> Section | None:
         h(
             "div",
             table(
-                ["", "Computing time", "Energy", "CO₂"],
+                ["", "Computing time", *PARTS],
                 rows,
-                numeric=range(1, 4),
+                numeric=range(1, 7),
                 caption="Footprint of the study, by arm",
             ),
             p(model, class_="quiet"),
@@ -72,7 +76,7 @@ def _hospitals(run: Run) -> Markup | None:
     """Return each hospital's own part by arm, behind a click; None where it is not known."""
     found = footprint.by_site(run)
     rows = [
-        [key(arm), site, *_numbers(spent), words.size(spent.traffic)]
+        [key(arm), site, *_numbers(spent)]
         for arm in run.arms
         for site, spent in sorted(found.get(arm.name, {}).items(), key=lambda x: natural(x[0]))
     ]
@@ -82,13 +86,16 @@ def _hospitals(run: Run) -> Markup | None:
         "Processor time of the hospital's own steps, what it sent, and an equal part of what all "
         "were sent. The coordinator's part, and judging the models, are in the table above alone."
     )
-    head = ["", "Hospital", "Processor time", "Energy", "CO₂", "Traffic"]
-    made = table(head, rows, numeric=range(2, 6), caption="Each hospital's part")
+    head = ["", "Hospital", "Processor time", *PARTS]
+    made = table(head, rows, numeric=range(2, 8), caption="Each hospital's part")
     return more("By hospital", made, p(note, class_="quiet"))
 
 
 def _numbers(spent: Footprint) -> list[str | Markup]:
-    return [words.duration(spent.seconds), _scaled(1000 * spent.energy, "Wh"), _gram(spent.carbon)]
+    energies = [1000 * part for part in (spent.computing, spent.sending, spent.energy)]
+    computing, sending, energy = (_scaled(wh, "Wh") for wh in energies)
+    traffic = words.size(spent.traffic)
+    return [words.duration(spent.seconds), computing, traffic, sending, energy, _gram(spent.carbon)]
 
 
 def _gram(grams: float) -> str:

@@ -8,15 +8,17 @@ from typing import Any
 from fedcohort.report import words
 from fedcohort.report.markup import Markup, h, p, table
 from fedcohort.report.run import Arm, Run
-from fedcohort.report.sections.base import Section, key
+from fedcohort.report.sections.base import Section, key, leading_open, more
 
 #: Below this p-value a line is marked.
 DOUBT = 0.05
+#: Of more lines than this, only those in doubt stand open.
+SHOWN = 15
 
 
 def section(run: Run) -> Section | None:
-    """Return the test of each arm that has one, of its first fit."""
-    blocks = [b for a in run.arms if (b := _block(run, a)) is not None]
+    """Return the test of each arm that has one, of its model."""
+    blocks = [(a, b) for a in run.arms if (b := _block(run, a)) is not None]
     if not blocks:
         return None
     return Section(
@@ -25,16 +27,14 @@ def section(run: Run) -> Section | None:
         "Therneau asks whether it changes with time; a small p says that one number is too few. "
         "With many patients even a change of no importance has a small p: look at the risk groups "
         "as well.",
-        h("div", blocks),
+        h("div", leading_open(run, blocks)),
     )  # fmt: skip
 
 
 def _block(run: Run, arm: Arm) -> Markup | None:
-    mine = [r for r in run.rows("proportional_hazards") if r["arm"] == arm.name]
-    if not mine:
+    shown = run.model_rows("proportional_hazards", arm.name)
+    if not shown:
         return None
-    first = (mine[0]["scenario"], mine[0].get("repeat"))
-    shown = [r for r in mine if (r["scenario"], r.get("repeat")) == first]
     doubted = [r for r in shown if words.number(r.get("p")) < DOUBT]
     single = [str(r["covariate"]) for r in doubted if r["covariate"] != "global"]
     said = (
@@ -43,19 +43,29 @@ def _block(run: Run, arm: Arm) -> Markup | None:
         if single
         else "No covariate is in doubt."
     )
-    rows = [_row(r) for r in shown]
     head = ["Covariate", "χ²", "df", "p"]
+    caption = f"Score test, {arm.title}"
+    open_, folded = shown, list[Mapping[str, Any]]()
+    if len(shown) > SHOWN:  # those in doubt are what a reader needs, of many
+        whole = [r for r in shown if r["covariate"] == "global"]
+        rest = sorted((r for r in doubted if r not in whole), key=lambda r: words.number(r["p"]))
+        open_, folded = [*whole, *rest][:SHOWN], shown
+
+    def tested(rows: Sequence[Mapping[str, Any]]) -> Markup:
+        return table(head, [_row(r) for r in rows], numeric=(1, 2, 3), caption=caption)
+
     return h(
         "div",
-        h("h3", key(arm), h("small", _where(run, shown)), class_="block"),
+        h(
+            "h3",
+            key(arm),
+            h("small", run.model_title(arm.name, "proportional_hazards")),
+            class_="block",
+        ),
         p(said),
-        table(head, rows, numeric=(1, 2, 3), caption=f"Score test, {arm.title}"),
+        tested(open_) if open_ else None,
+        more(f"All {words.of(len(folded), 'covariate')}", tested(folded)) if folded else None,
     )
-
-
-def _where(run: Run, shown: Sequence[Mapping[str, Any]]) -> str:
-    scenario = str(shown[0]["scenario"])
-    return f"first repeat, {run.scenarios.get(scenario, scenario)}"
 
 
 def _row(r: Mapping[str, Any]) -> list[str | Markup]:

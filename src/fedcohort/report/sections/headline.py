@@ -22,6 +22,9 @@ from fedcohort.report.verdict import (
 )  # fmt: skip
 from fedcohort.report.words import estimate, fixed, percent
 
+#: So many columns that were filled in are named.
+FILLED_NAMED = 5
+
 
 def by_scenario(run: Run, arm: Arm) -> Markup:
     """Return one sentence a scenario."""
@@ -112,15 +115,22 @@ def caveats(run: Run, arm: Arm | None) -> list[str]:
         part = f", each time with another {percent(held)} of patients held back for testing" * (
             held > 0
         )
+        judged = (
+            "by the same draws for both; so few repeats do not show by how much fits to other "
+            "patients would differ"
+            if run.compared_by_patients
+            else "within repeats, allowing for the patients that repeats share"
+        )
         out.append(
             f"Every fit was repeated {run.repeats} times{part}. {_intervals(run)} Whether arms "
-            "differ is judged within repeats, allowing for the patients that repeats share. None "
-            "of this tells how the model does at a hospital that took no part."
+            f"differ is judged {judged}. None of this tells how the model does at a hospital that "
+            "took no part."
         )
     elif any(not math.isnan(words.number(s.get("low"))) for s in run.rows("summary")):
         out.append(
-            "The study was run once. Its intervals come from drawing the held-back patients again; "
-            "with other patients held back, the order of the arms may differ."
+            "The study was run once. Its intervals come from drawing the held-back patients again, "
+            "for differences of arms the same draws for both; with other patients held back, the "
+            "order of the arms may differ."
         )
     else:
         out.append(
@@ -129,7 +139,8 @@ def caveats(run: Run, arm: Arm | None) -> list[str]:
         )
     out += cluster_verdict.caveats() if run.task == "clustering" else []
     out += latent_verdict.caveats() if run.task == "latent" else []
-    out += [*_personal(run), *_deployed(run), *_missing(run), *_drowned(run)]
+    out += [*_final(run), *_personal(run), *_deployed(run), *_missing(run)]
+    out += [*_drowned(run), *_filled(run)]
     for a in run.arms:
         reasons = run.failures(a.name)
         if reasons:
@@ -144,10 +155,35 @@ def caveats(run: Run, arm: Arm | None) -> list[str]:
                 f"In “{a.title}”, {words.listed(alone)} counts as chance: its own rows give no "
                 "model."
                 if len(alone) == 1
-                else f"In “{a.title}”, {words.listed(alone)} count as chance: their own rows give "
+                else f"In “{a.title}”, {words.some(alone)} count as chance: their own rows give "
                 "no model, in one fit at least."
             )
     return out
+
+
+def _final(run: Run) -> list[str]:
+    """Return which fits performance is of, where models are fitted to all rows at the end."""
+    asked = {str(f["arm"]): f for f in run.rows("final")}
+    titles = {a.name: a.title for a in run.together if a.name in asked}
+    if not titles:
+        return []
+    failed = {
+        name: str(asked[name].get("status")).removeprefix("failed: ").rstrip(".")
+        for name in titles
+        if run.final(name) is None
+    }
+    out = [
+        f"The final fit of “{titles[name]}”, to all rows, failed: {why}. Its model and "
+        f"coefficients are those of the first repeat."
+        for name, why in failed.items()
+    ]
+    if len(failed) == len(titles):
+        return out
+    return [
+        "The models that are kept, and the coefficients, are of final fits to all rows. "
+        "Performance is never of these: it is of fits that left the blind rows out, on those rows.",
+        *out,
+    ]
 
 
 def _intervals(run: Run) -> str:
@@ -233,6 +269,25 @@ def _missing(run: Run) -> list[str]:
         for (site, arm), n in sorted(gone.items())
     ]
     return out
+
+
+def _filled(run: Run) -> list[str]:
+    """Return which columns were filled in in many rows; the most where arms differ in it."""
+    share: dict[str, float] = {}
+    for row in run.rows("filled"):
+        name = str(row["column"])
+        share[name] = max(share.get(name, 0.0), words.number(row["share"]))
+    if not share:
+        return []
+    most = sorted(share, key=lambda name: -share[name])
+    named = [f"{words.spaced(name)} ({words.percent(share[name])})" for name in most[:FILLED_NAMED]]
+    more = len(most) - len(named)
+    listed = words.listed(named) if not more else f"{', '.join(named)} and {more} more"
+    return [
+        f"Many values were missing and were filled in before the fit: {listed}. Intervals take "
+        "them for measured ones, so they are too narrow, and effects of these columns may be "
+        "biased."
+    ]
 
 
 def _drowned(run: Run) -> list[str]:

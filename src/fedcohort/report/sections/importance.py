@@ -5,7 +5,7 @@ from __future__ import annotations
 from fedcohort.report import charts, words
 from fedcohort.report.markup import Markup, h
 from fedcohort.report.run import Arm, Run
-from fedcohort.report.sections.base import Section
+from fedcohort.report.sections.base import Section, leading_open
 from fedcohort.report.words import fixed, number
 
 #: A figure shows so many columns; its CSV has all.
@@ -14,7 +14,7 @@ SHOWN = 15
 
 def section(run: Run) -> Section | None:
     """Return a figure for each arm, of its first setting."""
-    drawn = [f for a in run.arms if (f := _figure(run, a)) is not None]
+    drawn = [(a, f) for a in run.arms if (f := _figure(run, a)) is not None]
     if not drawn:
         return None
     return Section(
@@ -23,7 +23,7 @@ def section(run: Run) -> Section | None:
         f"loses as much {_label(run)} as it owes to that column. Columns that "
         "tell the same share it, so that each may look dispensable. It says what the model uses, "
         "not what causes the outcome.",
-        h("div", drawn),
+        h("div", leading_open(run, drawn)),
     )  # fmt: skip
 
 

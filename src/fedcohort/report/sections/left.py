@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from fedcohort.report import words
 from fedcohort.report.disclosure import Sent, description, federated, natural, phases, sent
-from fedcohort.report.markup import Markup, h, p, table
+from fedcohort.report.markup import Markup, h, join, p, table
 from fedcohort.report.run import Arm, Run
 from fedcohort.report.sections.base import Section, key, more
 
@@ -31,7 +31,7 @@ def section(run: Run) -> Section | None:
         "What left",
         "What left each hospital?",
         intro,
-        h("div", *(_arm(a, lines) for a in arms), _sites(arms, lines), _bounds(run)),
+        h("div", _arms(arms, lines), _sites(arms, lines), _bounds(run)),
     )
 
 
@@ -64,6 +64,37 @@ def _badge(verb: str, *, masked: bool = False) -> Markup:
         text = "masked: only the sum" if masked else "only the sum"
         return h("span", text, class_="badge masked" if masked else "badge")
     return h("span", "visible to the coordinator", class_="badge seen")
+
+
+def _arms(arms: Sequence[Arm], lines: Sequence[Sent]) -> Markup:
+    """Return how many kinds of replies each arm has and who sees them, and each kind folded."""
+    body: list[list[str | Markup]] = []
+    for arm in arms:
+        own = [s for s in lines if s.arm == arm.name]
+        kinds = {s.step: s for s in own}.values()
+        seen = [words.spaced(s.step) for s in kinds if s.verb == "gather"]
+        runs = {s.site: s for s in own}.values()
+        body.append(
+            [
+                _name(arm),
+                str(len(kinds)),
+                words.listed(seen) if seen else "none",
+                _range(
+                    [sum(s.bytes / s.runs for s in own if s.site == x.site) for x in runs],
+                    size=True,
+                ),
+            ]
+        )
+    head = [
+        "",
+        "Kinds of replies",
+        "of these seen hospital by hospital",
+        "In all, one training run",
+    ]
+    return join(
+        table(head, body, numeric=(1, 3), caption="What one hospital sends"),
+        more("Every kind of reply", *(_arm(a, lines) for a in arms)),
+    )
 
 
 def _arm(arm: Arm, lines: Sequence[Sent]) -> Markup:

@@ -8,6 +8,7 @@ from fedcohort.report import modelling, words
 from fedcohort.report.markup import h, p
 from fedcohort.report.run import Arm, Run
 from fedcohort.report.sections.base import Section
+from fedcohort.report.sections.coefficients import penalty_of
 
 _RAND = "Hubert L, Arabie P. Comparing partitions. Journal of Classification 1985; 2: 193–218."
 #: What a paper cites for each metric.
@@ -51,6 +52,11 @@ _META = (
 _HAZARDS = (
     "Grambsch PM, Therneau TM. Proportional hazards tests and diagnostics based on weighted "
     "residuals. Biometrika 1994; 81: 515–526."
+)
+_DECISION = (
+    "Vickers AJ, Cronin AM, Elkin EB, Gönen M. Extensions to decision curve analysis, a novel "
+    "method for evaluating diagnostic tests, prediction models and molecular markers. BMC Medical "
+    "Informatics and Decision Making 2008; 8: 53."
 )
 _GUIDELINE = (
     "Collins GS, Moons KGM, Dhiman P, et al. TRIPOD+AI statement: updated guidance for reporting "
@@ -133,8 +139,25 @@ def _fits(run: Run, cited: list[str]) -> str:
         if run.rows("proportional_hazards")
         else ""
     )
+    checked += _kept(run)
     software = f" Computations used fedcohort {version}." if version else ""
     return f"{fitted}{between}{tuned}{checked}{software}".strip()
+
+
+def _kept(run: Run) -> str:
+    """Return which rows the coefficients and models that are given are of, and if they shrink."""
+    final = [a.title for a in run.together if run.final(a.name) is not None]
+    shrunken = [a.title for a in run.together if penalty_of(run.model_rows("coefficients", a.name))]
+    told = (
+        " The models that are kept, and their coefficients, were fitted to all rows; performance "
+        "was measured on fits that left rows out."
+    ) * bool(final)
+    noun = "is" if len(shrunken) == 1 else "are"
+    named = words.listed([f"“{title}”" for title in shrunken])
+    return told + (
+        f" {named} {noun} penalised: coefficients are shrunken towards no effect, and no "
+        f"confidence intervals are given for them."
+    ) * bool(shrunken)
 
 
 def _model(run: Run, arm: Arm, cited: list[str]) -> str:
@@ -166,9 +189,12 @@ def _judged(run: Run, cited: list[str]) -> str:
         if draws > 0
         else ", with 95 % intervals over these repeats" * (evaluate.get("intervals") == "repeats")
     )
+    drawn += "; so were differences between models, with the same samples for both" * (
+        run.compared_by_patients
+    )
     paired = (
         f"; differences between models used the corrected resampled t-test {_cite(cited, _PAIRED)}"
-        if run.rows("comparisons") and n > 1
+        if run.rows("comparisons") and n > 1 and not run.compared_by_patients
         else ""
     )
     slope = run.results.get("task") == "survival" and "calibration_slope" in run.metrics
@@ -177,6 +203,8 @@ def _judged(run: Run, cited: list[str]) -> str:
         if run.rows("risk_groups")
         else ""
     )
+    if run.rows("decision"):
+        grouped += f" Net benefit was computed by threshold {_cite(cited, _DECISION)}."
     grouped += _of_clusters(run)
     formed = (
         " Metrics were formed from sums over hospitals, without pooling rows"

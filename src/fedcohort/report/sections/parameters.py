@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from statistics import NormalDist
 from typing import Any
 
 from fedcohort.report import words
+from fedcohort.report.clock import said
 from fedcohort.report.markup import Markup, h, table
 from fedcohort.report.run import Arm, Run
 from fedcohort.report.words import effect, number
@@ -26,24 +28,29 @@ def coverage(settings: Mapping[str, Any]) -> str:
     return f"{100 * (level if 0 < level < 1 else 0.95):g} %"
 
 
-def parameters(run: Run, arm: Arm, fit: tuple[str, int], level: str) -> Markup | None:
-    """Return the table of one fit's intercept and what else belongs to it; None without any.
+def penalised_bar(level: str) -> str:
+    """Return what stands around a shrunken effect: so many standard errors, no interval of it."""
+    share = number(float(level.removesuffix(" %")) / 100)
+    return f"± {NormalDist().inv_cdf(0.5 + share / 2):.2f} SE, no CI"
+
+
+def parameters(run: Run, arm: Arm, level: str) -> Markup | None:
+    """Return the table of a model's intercept and what else belongs to it; None without any.
 
     Parameters
     ----------
-    fit : its scenario and repeat.
     level : coverage of the intervals, in words.
     """
-    rows = [
-        r
-        for r in run.rows("parameters")
-        if (r["arm"], str(r["scenario"]), int(r.get("repeat") or 0)) == (arm.name, *fit)
-    ]
+    rows = run.model_rows("parameters", arm.name)
     if not rows:
         return None
     valued = [r for r in rows if r.get("value") is not None]
     known = [k for k in ("standard_error", "low", "p") if any(r.get(k) is not None for r in valued)]
-    heads = {"standard_error": "SE", "low": f"{level} CI", "p": "p"}
+    penalty = any(r.get("shrunken") for r in run.model_rows("coefficients", arm.name))
+    if penalty and "p" in known:
+        known.remove("p")
+    around = penalised_bar(level) if penalty else f"{level} CI"
+    heads = {"standard_error": "SE", "low": around, "p": "p"}
     body: list[list[str]] = []
     for r in valued:
         cells = {
@@ -53,19 +60,18 @@ def parameters(run: Run, arm: Arm, fit: tuple[str, int], level: str) -> Markup |
         }
         body.append([name(r), effect(r["value"]), *(cells[k] for k in known)])
     head = ["Parameter", "Value", *(heads[k] for k in known)]
-    said = [
+    notes = [
         h("p", h("b", name(r)), f": {r['note']}.", class_="quiet") for r in rows if r.get("note")
     ]
     shown = table(head, body, numeric=range(1, len(head)), caption=CAPTION) if body else None
-    return h("div", shown, *said)
+    return h("div", shown, *notes)
 
 
 def name(row: Row) -> str:
     """Return what a parameter is called, with its time and unit."""
     if (time := row.get("time")) is None:
         return str(row["name"])
-    unit = f" {row['unit']}" if row.get("unit") else ""
-    return f"{row['name']} at {number(time):g}{unit}"
+    return f"{row['name']} at {said(number(time), str(row.get('unit') or ''))}"
 
 
 def interval(row: Row) -> str:

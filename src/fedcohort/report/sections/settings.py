@@ -34,8 +34,9 @@ def settings(run: Run) -> Section | None:
         h("div", (b for b in blocks if b), class_="columns"),
         more(f"The {len(features)} features", p(", ".join(features))) if features else None,
         _dropped(run),
-        h("h3", "Each arm", class_="block") if run.arms else None,
-        h("div", (_arm(run, a) for a in run.arms), class_="columns"),
+        more("Each arm", h("div", (_arm(run, a) for a in run.arms), class_="columns"))
+        if run.arms
+        else None,
         _tuning(run),
         _cards(run),
     )
@@ -60,7 +61,9 @@ def reproduce(run: Run) -> Section | None:
             "every number of this page results.json, metrics.csv and history.csv, every reply of "
             "every hospital ledger.jsonl, all in the folder of this page."
         ),
-        table(["Software", "Version"], rows, caption="Versions") if rows else None,
+        more("Versions", table(["Software", "Version"], rows, caption="Versions"))
+        if rows
+        else None,
     )
     return Section(
         "reproduce", "Reproduce", "How to get these numbers again",
@@ -79,7 +82,8 @@ def _data(run: Run) -> Mapping[str, Any]:
 
 def _dropped(run: Run) -> Markup | None:
     """Return which columns no model used, and why."""
-    why = {str(d["column"]): str(d["reason"]) for d in run.rows("dropped")}
+    told = (d for a in run.arms for d in run.model_rows("dropped", a.name))
+    why = {str(d["column"]): str(d["reason"]) for d in told}
     if not why:
         return None
     named = [f"{words.spaced(column)} ({reason})" for column, reason in why.items()]

@@ -8,11 +8,14 @@ from fedcohort.report import words
 from fedcohort.report.charts import MOST_ROWS, Row, figure, interval_rows
 from fedcohort.report.charts.scales import Domain, around
 from fedcohort.report.disclosure import natural
-from fedcohort.report.markup import Markup, h
+from fedcohort.report.markup import Markup, h, join
 from fedcohort.report.run import Arm, Run, mean
-from fedcohort.report.sections.base import Section
+from fedcohort.report.sections.base import Section, more
 from fedcohort.report.verdict import leading
 from fedcohort.report.words import fixed
+
+#: Of more than twice as many hospitals, so many stand open: those that gain least.
+LEAST = 15
 
 
 @dataclass(frozen=True)
@@ -49,8 +52,11 @@ def section(run: Run) -> Section | None:
         f"shared model, {tested}; means over repeats. Hospitals that gain most come first; how "
         "many patients train there stands in brackets."
     )
-    body = [f for c, g in found.items() for f in _figures(run, arms, c, g, domain)]
-    return Section("sites", "Each hospital", "What does each hospital gain?", intro, h("div", body))
+    shown, *others = [_setting(run, arms, c, g, domain) for c, g in found.items()]
+    rest = more(f"{words.of(len(others), 'further setting')}", *others) if others else None
+    return Section(
+        "sites", "Each hospital", "What does each hospital gain?", intro, h("div", shown, rest)
+    )
 
 
 def judged_by(run: Run) -> str:
@@ -93,36 +99,53 @@ def _own(run: Run, scenario: str) -> str | None:
     return name if found and any(run.by_site(a, scenario, name) for a in arms) else None
 
 
-def _figures(
-    run: Run, arms: list[Arm], scenario: str, found: list[Gain], domain: Domain
-) -> list[Markup]:
-    """Return one scenario's hospitals, in as many figures as pages that they need."""
+def _setting(run: Run, arms: list[Arm], scenario: str, found: list[Gain], domain: Domain) -> Markup:
+    """Return one scenario's hospitals; of many, those that gain least, and the others folded."""
+    if len(found) <= 2 * LEAST:
+        return _figure(run, arms, scenario, found, domain)
+    pages = [found[i : i + MOST_ROWS] for i in range(0, len(found), MOST_ROWS)]
+    every = (
+        _figure(run, arms, scenario, found, domain, page, f"-{i}", f", part {i} of {len(pages)}")
+        for i, page in enumerate(pages, 1)
+    )
+    least = f": the {LEAST} that gain least of {words.of(len(found), 'hospital')}"
+    return join(
+        _figure(run, arms, scenario, found, domain, found[-LEAST:], "", least),
+        more(f"All {words.of(len(found), 'hospital')}", *every),
+    )
+
+
+def _figure(
+    run: Run,
+    arms: list[Arm],
+    scenario: str,
+    found: list[Gain],
+    domain: Domain,
+    page: list[Gain] | None = None,
+    part: str = "",
+    named: str = "",
+) -> Markup:
+    """Return a figure of the hospitals of a scenario, or of a `page` of them."""
+    page = found if page is None else page
     first = arms[0]
     sign = words.metric(judged_by(run)).sign or 1
     known = run.known(judged_by(run))
     better = sum(sign * _gained(g, first, known.digits) > 0 for g in found)
-    note = f"{better} of {words.of(len(found), 'hospital')} better with {first.title}"
-    label = known.axis
     lower = [(run.lower.look, run.lower.title)] if run.lower else []
-    keys = [*lower, *((a.look, a.title) for a in arms)]
-    pages = [found[i : i + MOST_ROWS] for i in range(0, len(found), MOST_ROWS)]
-    out: list[Markup] = []
-    for i, page in enumerate(pages):
-        part = f", part {i + 1} of {len(pages)}" * (len(pages) > 1)
-        said = "; ".join(f"{g.site}: {_change(g, first, known.digits)}" for g in page)
-        out.append(
-            figure(
-                f"sites-{scenario}" + f"-{i + 1}" * (len(pages) > 1),
-                run.scenarios[scenario] + part,
-                note,
-                interval_rows(
-                    [_row(run, arms, scenario, g) for g in page], label, domain=domain, legend=keys
-                ),
-                [_data(run, scenario, g) for g in page],
-                f"{label} of each hospital alone → with {first.title}. {said}.",
-            )
-        )
-    return out
+    said = "; ".join(f"{g.site}: {_change(g, first, known.digits)}" for g in page)
+    return figure(
+        f"sites-{scenario}{part}",
+        run.scenarios[scenario] + named,
+        f"{better} of {words.of(len(found), 'hospital')} better with {first.title}",
+        interval_rows(
+            [_row(run, arms, scenario, g) for g in page],
+            known.axis,
+            domain=domain,
+            legend=[*lower, *((a.look, a.title) for a in arms)],
+        ),
+        [_data(run, scenario, g) for g in page],
+        f"{known.axis} of each hospital alone → with {first.title}. {said}.",
+    )
 
 
 def _row(run: Run, arms: list[Arm], scenario: str, gain: Gain) -> Row:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from fedcohort.report import words
+from fedcohort.report import counted, words
 from fedcohort.report.run import Run
 
 
@@ -121,30 +121,39 @@ def size(run: Run) -> str | None:
     per = f", {words.fixed(events * (1 - fraction) / p, 1)} events for each candidate column"
     return (
         f"All {words.count(rows)} rows were used; {words.percent(1 - fraction)} to develop"
-        f"{per if events == events else ''}."
+        f"{per if events == events else ''}{_and_finally(run)}."
     )
+
+
+def _and_finally(run: Run) -> str:
+    """Return that final models take all rows, where they do."""
+    final = any(run.final(a.name) is not None for a in run.together)
+    return ", and all for the final model, which is not evaluated itself" * final
 
 
 def missing(run: Run) -> str | None:
     """Item 11, missing data."""
-    by_name = {
-        str(v["name"]): v.get("missing")
-        for v in run.mapping("cohort").get("variables") or ()
-        if v.get("site") is None
-    }
+    found = counted.holes(run.mapping("cohort").get("variables") or ())
     methods = {str(m) for a in run.arms if (m := a.settings.get("impute"))}
-    if not (by_name and methods):
+    if not (found.columns and methods):
         return None
-    # A number of missing values is hidden only where some site has few of them, not none.
-    holes = sum(n is None or n > 0 for n in by_name.values())
     left_out = eligible(run)
     how = words.listed([words.spaced(m) for m in sorted(methods)])
     how += "" if methods == {"none"} else ", fitted on training rows only"
     return (
-        f"{holes} of {words.of(len(by_name), 'column')} have missing values (Table 1); imputation: "
-        f"{how}."
+        f"{_holes(found)} (Table 1); imputation: {how}."
         f"{f' Left out: {left_out}' if left_out else ' No row was left out.'}"
     )
+
+
+def _holes(found: counted.Holes) -> str:
+    """Return how many columns have missing values, and of how many that is hidden."""
+    columns = words.of(found.columns, "column")
+    if found.hidden == found.columns:
+        return f"How many values are missing is hidden in all of {columns}"
+    said = f"{found.some} of {columns} have missing values"
+    more = f"{found.hidden}{' more' if found.some else ''}"
+    return f"{said}; for {more} the count is hidden" if found.hidden else said
 
 
 def partition(run: Run) -> str | None:
@@ -196,12 +205,10 @@ def measures(run: Run) -> str | None:
     labels = [words.metric(m).label for m in run.metrics]
     repeats = run.mapping("evaluate").get("intervals") == "repeats"
     kind = "an interval over repeats" if repeats else "a bootstrap interval over patients"
-    return (
-        f"{words.listed(labels)}, each with {kind}. Clinical utility "
-        f"(decision curves) is not computed."
-        if labels
-        else None
-    )
+    utility = "Clinical utility (decision curves) is not computed."
+    if run.rows("decision"):
+        utility = "Clinical utility: net benefit by threshold, in section Decision curves."
+    return f"{words.listed(labels)}, each with {kind}. {utility}" if labels else None
 
 
 def calculated(run: Run) -> str | None:
@@ -275,7 +282,10 @@ def analysed(run: Run) -> str | None:
         else ""
     )
     developed = words.count(round(rows * (1 - run.test_fraction)))
-    return f"About {developed} rows{held} to develop, the rest to evaluate, in each repeat."
+    return (
+        f"About {developed} rows{held} to develop, the rest to evaluate, in each repeat"
+        f"{_and_finally(run)}."
+    )
 
 
 def specified(run: Run) -> str | None:

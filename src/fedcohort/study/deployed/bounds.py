@@ -252,6 +252,10 @@ def _bins(bounds: Bounds, call: Call) -> Values:
     return (BINS,)
 
 
+def _leavers(bounds: Bounds, call: Call) -> Values:
+    return (False, True) if bounds.kind in ("fit", "tune") else (False,)
+
+
 def _either(bounds: Bounds, call: Call) -> Values:
     return (False, True)
 
@@ -265,6 +269,7 @@ _COMMON: Mapping[str, Callable[[Bounds, Call], Values]] = {
     "offset": lambda b, _: [bool(v) for v in b.chosen("offset")],
     "strata": lambda b, _: b.strata,
     "stratum": _stratum,
+    "leavers": _leavers,  # a fit's grid is of deaths, or of all who leave
     "most_levels": _most_levels,
     "fold": lambda b, _: b.folds,
     "model": lambda b, _: range(b.models),

@@ -29,6 +29,7 @@ from fedcohort.protocol import (
 )
 from fedcohort.protocol.errors import QuorumLost
 from fedcohort.protocol.ledger import Ledger
+from fedcohort.protocol.totals import Known
 from fedcohort.runtime.coordinator import Coordinator, Progress
 from fedcohort.runtime.journal import Journal
 from fedcohort.study import private, saved, tune
@@ -37,8 +38,9 @@ from fedcohort.study.cautions import told_if_crowded, told_if_drowned
 from fedcohort.study.cells import (
     Cell,
     defect,
+    left_out_of,
     model_facts,
-    pooled_levels,
+    notes_of,
     tagged,
     tuning_of,
     write_text,
@@ -59,6 +61,7 @@ from fedcohort.study.deployed.table import Unfit
 from fedcohort.study.deployed.terms import CLUSTERING, LATENT, Terms
 from fedcohort.study.deployed.tuning import NetworkTuner
 from fedcohort.study.engine import Run, Trail, fit_over
+from fedcohort.study.final import JUDGED, has_final
 from fedcohort.study.judges.latent import Latent
 from fedcohort.study.layout import seed_of
 from fedcohort.study.missing import stretches
@@ -102,7 +105,8 @@ class Workshop:
     Parameters
     ----------
     work : the run's folder for unfinished business.
-    models : where the first repeat's models are written, of arms that learn from all sites.
+    models : where models are written, of arms that learn from all sites: of the first repeat until
+        the final one is there.
     heard : told of every call.
     debug : let an error that nobody foresaw end the run.
     """
@@ -175,6 +179,7 @@ class Workshop:
                 observer=lambda progress: self._heard(session.text, progress),
                 secure=self.plan.privacy.secure,
             )
+            fed.expecting(self._known(session))
             yield Open(fed, trail)
         except QuorumLost:
             raise
@@ -184,6 +189,24 @@ class Workshop:
             raise
         finally:
             book.close()
+
+    def _known(self, session: Session) -> Known:
+        """Return what sites told of the rows that a session is over, when they were counted.
+
+        Of each repeat but the first a site draws about as many rows, one more or fewer.
+        """
+        halves = (self.note(COHORT) or {}).get("halves")
+        if halves is None or session.kind not in ("fit", "tune", "judge"):
+            return Known()
+        rows, events = halves[session.kind == "judge"]
+        tried = session.kind == "tune" and self.plan.arms[session.arm].folds == "row-kfold"
+        if session.kind == "judge":  # of deaths, those of training rows are counted, too
+            events = dict[str, int | None]()
+        arm = self.plan.arms[session.arm]
+        named = {**arm.settings, **arm.grid, **self.plan.space(arm)}
+        return Known(
+            rows, events, slack=int(session.repeat > 0), unit=not named.get("weights"), some=tried
+        )
 
     def forget(self, session: Session) -> None:
         """Remove a session's journal, and what sites keep of it."""
@@ -205,8 +228,7 @@ class Workshop:
         found: dict[str, Any]
         try:
             work = self._alone if arm.scope == "isolated" else self._fit
-            if cell.kind == "tune":
-                work = self._tune
+            work = {"tune": self._tune, "final": self._final}.get(cell.kind, work)
             found = work(cell, arm, made)
             found["status"] = "done"
         except ENDS:
@@ -262,26 +284,12 @@ class Workshop:
         """Fit an arm over the sites and judge it."""
         made.sessions += [Session(kind, cell.repeat, cell.arm) for kind in ("fit", "judge")]
         plan, terms = self.plan, self.terms
-        method, scenario = registry.find(arm.method), plan.scenarios[0].name
-        about = terms.problem
+        method = registry.find(arm.method)
         chosen, rows_by_site = self._chosen(cell), self._rows()
         dp = plan.privacy.dp if cell.repeat == 0 else None  # it is said once
         noise = told_if_drowned(arm, chosen, dp, rows_by_site)
         began = time.perf_counter()
-        with self.session(Session("fit", cell.repeat, cell.arm)) as open_:
-            try:
-                run = fit_over(
-                    open_.fed,
-                    about,
-                    method,
-                    arm.configured(chosen),
-                    arm.preprocess,
-                    seed_of(plan, cell.repeat),
-                    open_.trail,
-                    every=True,
-                )
-            finally:
-                self._heed(open_, cell, open_.trail.phases, made)
+        run = self._fitted(made.sessions[0], cell, arm, chosen, made)
         seconds = time.perf_counter() - began
         more: dict[str, list[Row]] = {}
         with self.session(Session("judge", cell.repeat, cell.arm)) as open_:
@@ -292,7 +300,7 @@ class Workshop:
                 elif plan.task == LATENT:
                     judged, more = self._coded(open_.fed, cell, run, said)
                 else:
-                    judged = evaluation.judge(open_.fed, plan, terms.outcome, said)
+                    judged = evaluation.judge(open_.fed, plan, terms.outcome, said, terms.horizon)
             finally:
                 self._heed(open_, cell, {0: "evaluate"}, made)
         up, down = sum(run.ledger.bytes_up.values()), run.ledger.bytes_down
@@ -304,16 +312,50 @@ class Workshop:
             "history": [{"site": None, **row} for row in run.history],
             "calibration": judged.groups,
         }
-        found |= model_facts(method, run, terms.seen, kept=True) | more
+        settings = arm.configured(chosen)
+        found |= model_facts(method, run, settings, terms.seen, kept=True) | more
         if cell.repeat == 0:
+            found["decision"] = judged.decision
             found |= self._centres(judged)
-            found["pooled"] = pooled_levels(run, arm, plan.min_cell)
-            found["dropped"] = [
-                {"column": c, "reason": why} for c, why in run.design.dropped.items()
-            ]
+            found |= left_out_of(run, arm, plan.min_cell)
             found["crowded"] = told_if_crowded(run, arm, chosen, rows_by_site)
             found["drowned"] = noise
-            self._save(arm, scenario, run)
+            self._save(cell, run, chosen, arm.name)
+            if has_final(plan, arm):
+                self._save(cell, run, chosen, f"{arm.name}/{JUDGED}")
+        return found
+
+    def _fitted(
+        self, session: Session, cell: Cell, arm: Arm, chosen: Mapping[str, Any], made: _Made
+    ) -> Run:
+        """Fit an arm over the sites in a session; keep what left them, also where it fails."""
+        with self.session(session) as open_:
+            try:
+                return fit_over(
+                    open_.fed,
+                    self.terms.problem,
+                    registry.find(arm.method),
+                    arm.configured(chosen),
+                    arm.preprocess,
+                    seed_of(self.plan, cell.repeat),
+                    open_.trail,
+                    every=True,
+                )
+            finally:
+                self._heed(open_, cell, open_.trail.phases, made)
+
+    def _final(self, cell: Cell, arm: Arm, made: _Made) -> dict[str, Any]:
+        """Fit an arm to all rows, and keep the model in place of the first repeat's."""
+        made.sessions.append(Session("final", 0, cell.arm))
+        began = time.perf_counter()
+        chosen = self._chosen(cell)
+        run = self._fitted(made.sessions[0], cell, arm, chosen, made)
+        up, down = sum(run.ledger.bytes_up.values()), run.ledger.bytes_down
+        found = row_of(run, None, {}, time.perf_counter() - began, up, down)
+        method, settings = registry.find(arm.method), arm.configured(chosen)
+        found |= model_facts(method, run, settings, self.terms.seen, kept=True)
+        found |= left_out_of(run, arm, self.plan.min_cell)
+        self._save(cell, run, chosen, arm.name)
         return found
 
     def _grouped(
@@ -420,19 +462,13 @@ class Workshop:
         mean = {"metric": metric, "pooled": p.pop("mean"), **p}
         return {"by_centre": rows, "heterogeneity": [plain(mean)]}
 
-    def _save(self, arm: Arm, scenario: str, run: Run) -> None:
-        """Write the first repeat's model."""
-        share = 1 - self.plan.test_fraction
-        notes: dict[str, Any] = {
-            "study": self.plan.study,
-            "arm": arm.name,
-            "scenario": scenario,
-            "repeat": 0,
-            "trained_on": f"{share:.0%} of the rows",
-        }
+    def _save(self, cell: Cell, run: Run, chosen: Mapping[str, Any], folder: str) -> None:
+        """Write the first repeat's model, or that of all rows."""
+        arm = self.plan.arms[cell.arm]
+        notes = notes_of(self.plan, cell, chosen, self.terms.horizon)
         if (dp := self.plan.privacy.dp) is not None:
             method = registry.find(arm.method)
             config = method.configure(arm.configured())
             notes["privacy"] = private.told(method, config, dp, noise_of(self._sites))
         parts = saved.Saved.of(arm.method, run.model, run.design, self.terms.seen, notes)
-        saved.write(self._models / arm.name, parts)
+        saved.write(self._models / folder, parts)

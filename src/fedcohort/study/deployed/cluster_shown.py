@@ -29,8 +29,8 @@ from fedcohort.data.dictionary import Dictionary, sorted_levels
 from fedcohort.data.outcome import Binary, Category, Outcome
 from fedcohort.metrics import federated_clusters as sums_of
 from fedcohort.metrics.censoring import Leavers
-from fedcohort.metrics.kaplan_meier import shown_counts
 from fedcohort.metrics.power_sums import Moments
+from fedcohort.metrics.shown_curves import shown_counts
 from fedcohort.privacy.disclosure.counts import hidden
 from fedcohort.privacy.disclosure.groups import hidden_levels
 from fedcohort.privacy.disclosure.rounding import rounded, step

@@ -20,6 +20,7 @@ from fedcohort.arrays import Array
 from fedcohort.data.outcome import Outcome, Survival
 from fedcohort.metrics import clusters, federated_clusters
 from fedcohort.privacy.disclosure.counts import can_rank, few, fewest, hidden
+from fedcohort.privacy.disclosure.rounding import by_patients
 from fedcohort.protocol.message import message
 from fedcohort.protocol.step import Site, gathered
 from fedcohort.study.cluster_map import ellipse
@@ -109,7 +110,8 @@ def tell_own_groups(site: Site[Placed | Rows, None], *, min_cell: int) -> OwnGro
     """
     d = site.data
     found = _chance(d.outcome) if isinstance(d, Rows) else _own(d, min_cell)
-    values = np.array([found.get(m, np.nan) for m in OWN])
+    n, least = len(d.halves.blind if isinstance(d, Rows) else d.frame), min_cell
+    values = np.array([by_patients(found.get(m, np.nan), n, least) for m in OWN])
     told = np.isfinite(values)
     return OwnGroups(np.where(told, values, 0.0), told)
 

@@ -11,11 +11,13 @@ with a step is held against them at the site too, for each call, before a row is
     sessions    of tuning, no more than there are candidates and folds
     comparison  of sites, each step with one set of arguments: cells between other edges would tell
                 what these hide (`Once`)
+    places      where sums are formed: grids, edges, centres, scales, the model that is judged stay
+                what they were first, and no more of them than the settings give (`pins`)
     noise       of a private fit, by `privacy.guard`; its preprocessing follows from the dictionary,
                 and its judge sees blind rows alone
 
-Real numbers are the coordinator's to choose: where limits lie, at which coefficients sums are
-formed. A site cannot know them beforehand; `docs/network-threats.md` says what that means.
+The first values of these, and coefficients, are the coordinator's to choose: a site cannot know
+them beforehand; `docs/network-threats.md` says what that means.
 
 Revealed: by a refusal, the rule.
 """
@@ -24,7 +26,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -46,6 +48,7 @@ from fedcohort.study.deployed.bounds import OF_TABLES, Bounds, beyond
 from fedcohort.study.deployed.cluster_sites import OF_TRAINING
 from fedcohort.study.deployed.coding import Coded
 from fedcohort.study.deployed.judging import Own, Said, Seen
+from fedcohort.study.deployed.pins import InMemory, Once, Pins
 from fedcohort.study.deployed.placing import Clustered, clusters_of
 from fedcohort.study.deployed.terms import CLUSTERING, LATENT, Terms
 from fedcohort.study.tune import ROW_FOLDS
@@ -72,19 +75,6 @@ DEFAULTS: Mapping[str, Any] = {
 }  # fmt: skip
 #: More sites than a network has.
 MOST_SITES = 1000
-#: (step, digest of what it is asked with) → whether it was never asked with anything else.
-Once = Callable[[str, str], bool]
-
-
-class InMemory:
-    """An `Once` for as long as a session is open."""
-
-    def __init__(self) -> None:
-        self._known: dict[str, str] = {}
-
-    def __call__(self, step: str, digest: str) -> bool:
-        """Note what a step is asked with; return whether that is what it was asked with before."""
-        return self._known.setdefault(step, digest) == digest
 
 
 @dataclass(frozen=True)
@@ -96,7 +86,7 @@ class Consent:
     kind : of the session.
     arm : whose session it is; None of those without.
     seed : of the session's repeat.
-    once : holds a comparison of sites to one set of arguments.
+    once : remembers beyond the session what was asked first.
     """
 
     terms: Terms
@@ -120,11 +110,12 @@ class Consent:
         if isinstance(call.view, Clustered) and call.view.half != "blind":
             fine = any(call.step.name == step.name for step in OF_TRAINING)
             self._check(fine, "values of training rows by cluster")
-        if self.kind == "shift" and not self.once(call.step.name, _digest(call, arguments)):
+        if self.kind == "shift" and not self.once(call.step.name, _digest(call, arguments), 1):
             raise beyond(
                 f"{call.step.name} was asked before with other arguments. Give the study another "
                 f"name and submit it, to compare anew"
             )
+        self._pins.check(call, arguments)
 
     # settings -------------------------------------------------------------------------
 
@@ -144,6 +135,10 @@ class Consent:
     @cached_property
     def _bounds(self) -> Bounds:
         return Bounds(self.terms, self.kind, self.arm, self.seed)
+
+    @cached_property
+    def _pins(self) -> Pins:
+        return Pins(self._bounds, self.once)
 
     # views ----------------------------------------------------------------------------
 

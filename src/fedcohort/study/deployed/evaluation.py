@@ -23,14 +23,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from fedcohort.arrays import Array
 from fedcohort.data.outcome import Binary, Outcome, Survival
-from fedcohort.metrics import federated, federated_values, histogram, within_sites
+from fedcohort.metrics import decision, federated, federated_values, histogram, within_sites
 from fedcohort.metrics.brier import integrate
 from fedcohort.metrics.calibration import groups_of, solve_slope, varies, with_enough
 from fedcohort.protocol import Row, SiteUnavailable
@@ -39,7 +39,7 @@ from fedcohort.runtime.coordinator import Coordinator
 from fedcohort.study.deployed.judging import Own, Said, Seen, tell_own
 from fedcohort.study.deployed.terms import CLUSTERING, LATENT
 from fedcohort.study.deployed.yard import Yard, yard
-from fedcohort.study.judges.base import Metrics
+from fedcohort.study.judges.base import Metrics, decision_rows, observed
 from fedcohort.study.judges.survival import CURVES, GROUPS
 from fedcohort.study.plan import Plan
 
@@ -104,16 +104,28 @@ class Found:
     within : those of ranks, of pairs within a site alone: what the lower bound is compared with.
     own : by site, the leading metric on its own blind rows and its standard error, where told.
     groups : predicted against observed, as `Judge.groups` has them.
+    decision : the decision curve, as `Judge.decision` has it.
     """
 
     metrics: Metrics
     within: Metrics
     own: Centres
     groups: list[Row]
+    decision: list[Row] = field(default_factory=list[Row])
 
 
-def judge(fed: Coordinator, plan: Plan, outcome: Outcome | None, said: Said | Own) -> Found:
+def judge(
+    fed: Coordinator,
+    plan: Plan,
+    outcome: Outcome | None,
+    said: Said | Own,
+    horizon: float | None = None,
+) -> Found:
     """Judge one model on the blind rows of all sites that answer, or each site's own there.
+
+    Parameters
+    ----------
+    horizon : the study's, in the unit of time; None without.
 
     Raises
     ------
@@ -123,10 +135,11 @@ def judge(fed: Coordinator, plan: Plan, outcome: Outcome | None, said: Said | Ow
     bins = max(2, min(BINS, int(blind.rows) // max(1, plan.min_cell)))
     fed = fed.only(fed.answered)
     within: dict[str, float] = {}
+    decided: list[Row] = []
     if isinstance(outcome, Survival):
-        metrics, within, groups = _survival(fed, plan, said, bins)
+        metrics, within, groups, decided = _survival(fed, plan, said, bins, horizon)
     elif isinstance(outcome, Binary):
-        metrics, within, groups = _classes(fed, plan, said, bins)
+        metrics, within, groups, decided = _classes(fed, plan, said, bins)
     else:
         metrics, groups = federated_values.federated_regression(fed.through(said)), list[Row]()
     told = fed.through(said).gather(tell_own, min_cell=plan.min_cell)
@@ -144,7 +157,7 @@ def judge(fed: Coordinator, plan: Plan, outcome: Outcome | None, said: Said | Ow
     own = {s: (float(t.value), float(t.error)) if t.told else None for s, t in told.items()}
     wanted = {m: metrics.get(m, math.nan) for m in plan.metrics}
     inside = {m: within[m] for m in plan.metrics if m in within}
-    return Found(shown(wanted), shown(inside), own, groups)
+    return Found(shown(wanted), shown(inside), own, groups, decided)
 
 
 def shown(found: Mapping[str, float]) -> Metrics:
@@ -157,36 +170,40 @@ def shown(found: Mapping[str, float]) -> Metrics:
 
 def _classes(
     fed: Coordinator, plan: Plan, said: Said | Own, bins: int
-) -> tuple[dict[str, float], dict[str, float], list[Row]]:
-    """Return the metrics of probabilities, those within sites, and groups of similar ones."""
+) -> tuple[dict[str, float], dict[str, float], list[Row], list[Row]]:
+    """Return the metrics of probabilities, those within sites, groups, and the decision curve."""
     scored = fed.through(said)
     found = federated_values.federated_labels(scored)
     if isinstance(said, Own):
         pairs = scored.sum(within_sites.sum_label_pairs)
         within = {"auc": _share(pairs.right, pairs.pairs)}
-        return found | within, within, []
+        return found | within, within, [], []
     edges = federated.federated_risk_edges(scored, bins=bins)
     found["auc"], inside = federated_values.federated_auc(scored, edges=edges)
     fifths = federated.federated_risk_edges(scored, bins=GROUPS)
     groups = federated_values.federated_label_groups(scored, edges=fifths, at_least=plan.min_cell)
     rows: list[Row] = [
-        {"time": None, "group": i, "predicted": float(p), "observed": float(o), "n": int(n)}
-        for i, (p, o, n) in enumerate(zip(*groups, strict=True))
+        {"time": None, "group": i, "predicted": float(p), "n": int(n)} | observed(o, low, high)
+        for i, (p, o, n, low, high) in enumerate(zip(*groups, strict=True))
     ]
-    return found, {"auc": inside}, rows
+    counts = scored.sum(federated_values.count_labels, edges=decision.THRESHOLDS)
+    cells = np.stack([counts.ones, counts.others], axis=1)
+    decided = decision_rows(decision.of_counts(cells, plan.min_cell), None)
+    return found, {"auc": inside}, rows, decided
 
 
 # survival -----------------------------------------------------------------------------
 
 
 def _survival(
-    fed: Coordinator, plan: Plan, said: Said | Own, bins: int
-) -> tuple[dict[str, float], dict[str, float], list[Row]]:
-    """Return the metrics of risks and curves, those within sites, and groups of similar ones."""
+    fed: Coordinator, plan: Plan, said: Said | Own, bins: int, horizon: float | None
+) -> tuple[dict[str, float], dict[str, float], list[Row], list[Row]]:
+    """Return the metrics of risks and curves, those within sites, groups, and decision curve."""
     y = yard(fed, plan.min_cell, private=plan.privacy.dp is not None)
+    y = y if horizon is None else replace(y, horizon=horizon)
     wanted = set(plan.metrics)
     if not len(y.grid):
-        return {}, {}, []
+        return {}, {}, [], []
     times = tuple(y.times.tolist()) if wanted & CURVES else ()
     ranks = fed.through(said)
     curves = fed.through(replace(said, times=times)) if times else None
@@ -198,8 +215,9 @@ def _survival(
         scores = federated.federated_brier(curves, times=y.times, followed=y.followed)
         found["ibs"] = integrate(scores, y.times)
         found["d_calibration_p"] = federated.federated_d_calibration(curves, times=y.times).p
-    groups = [] if isinstance(said, Own) else _groups(fed, plan, said, y)
-    return found, within, groups
+    if isinstance(said, Own):
+        return found, within, [], []
+    return found, within, *_at_horizon(fed, plan, said, y)
 
 
 def _ranked(ranks: Coordinator, y: Yard, bins: int) -> tuple[dict[str, float], dict[str, float]]:
@@ -252,18 +270,19 @@ def _slope(ranks: Coordinator) -> float:
     return solve_slope(score_at, spread).value
 
 
-def _groups(fed: Coordinator, plan: Plan, said: Said, y: Yard) -> list[Row]:
-    """Return predicted against observed survival at the horizon, by group of predictions."""
+def _at_horizon(fed: Coordinator, plan: Plan, said: Said, y: Yard) -> tuple[list[Row], list[Row]]:
+    """Return predicted against observed survival at the horizon by group, and decision curve."""
     scored = fed.through(replace(said, times=(y.horizon,), of="survival"))
     edges = federated.federated_risk_edges(scored, bins=GROUPS)
     grid = np.unique(np.r_[y.grid[y.grid < y.horizon], y.horizon])
     sums = scored.sum(federated.sum_groups, column=0, edges=edges, grid=grid)
     groups = groups_of(with_enough(sums, plan.min_cell), plan.min_cell)
-    return [
-        {"time": y.horizon, "group": i, "predicted": float(p), "n": int(n)}
-        | {"observed": float(o) if np.isfinite(o) else None}
-        for i, (p, o, n) in enumerate(zip(*groups, strict=True))
+    rows: list[Row] = [
+        {"time": y.horizon, "group": i, "predicted": float(p), "n": int(n)} | observed(o, low, high)
+        for i, (p, o, n, low, high) in enumerate(zip(*groups, strict=True))
     ]
+    cells = scored.sum(federated.sum_groups, column=0, edges=decision.survival_edges(), grid=grid)
+    return rows, decision_rows(decision.of_sums(cells, plan.min_cell), y.horizon)
 
 
 def _share(part: Any, whole: Any) -> float:

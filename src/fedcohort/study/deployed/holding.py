@@ -16,6 +16,7 @@ from fedcohort.arrays import Array
 from fedcohort.data.outcome import Binary, Survival
 from fedcohort.metrics import classification
 from fedcohort.metrics.concordance import comparable_pairs
+from fedcohort.protocol.errors import ReplyRejected
 from fedcohort.protocol.message import message
 from fedcohort.protocol.step import Keep, Site, summed
 from fedcohort.study.deployed.judging import Judged, Rows
@@ -79,10 +80,19 @@ def hold(
 
 @summed
 def tell_held(site: Site[Rows, Held | None], *, models: int) -> Held:
-    """What the site has kept of all its folds; nothing where they are of too few rows to tell."""
+    """What the site has kept of all its folds.
+
+    Raises
+    ------
+    ReplyRejected : it has kept none, or of too few rows. Zeros would leave the other sites' sums to
+        fewer of them, or to one.
+    """
     held = site.state
-    if held is None or 0 < held.rows < site.data.least:
-        return nothing(models)
+    if held is None or held.rows < site.data.least or len(held.right) != models:
+        raise ReplyRejected(
+            f"site {site.name!r} has not kept folds of {site.data.least} rows or more of "
+            f"{models} models, and is in no sum of what sites have kept."
+        )
     return held
 
 

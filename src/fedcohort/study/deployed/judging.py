@@ -36,6 +36,7 @@ from fedcohort.data.outcome import Binary, Outcome, Survival
 from fedcohort.data.targets import survival_of, target_of
 from fedcohort.metrics import concordance, federated, federated_values, regression, within_sites
 from fedcohort.privacy.disclosure.counts import can_rank, fewest
+from fedcohort.privacy.disclosure.rounding import by_patients
 from fedcohort.protocol import DataError, Fitted, registry
 from fedcohort.protocol.message import message
 from fedcohort.protocol.step import Site, gathered
@@ -293,7 +294,10 @@ def said_of(data: Rows, model: Fitted, design: Design, times: tuple[float, ...],
 
 @message
 class OwnRank:
-    """The leading metric on a site's own blind rows, its standard error, whether it is told: ()."""
+    """The leading metric on a site's own blind rows, its standard error, whether it is told: ().
+
+    Both are rounded to what `min_cell` patients can change (`privacy.disclosure.rounding`, eq. 3).
+    """
 
     value: Array
     error: Array
@@ -303,9 +307,15 @@ class OwnRank:
 @gathered
 def tell_own(site: Site[Judged, None], *, min_cell: int) -> OwnRank:
     """The leading metric on the site's own rows, where these are enough to show it."""
-    found = own_rank(site.data, max(min_cell, site.data.least))
+    d, least = site.data, max(min_cell, site.data.least)
+    found = own_rank(d, least)
     told = found is not None and bool(np.isfinite(found).all())
     value, error = cast("tuple[float, float]", found) if told else (0.0, 0.0)
+    if told:
+        event = np.asarray(d.event if d.kind == Survival.kind else d.y, float) > 0
+        few = {Survival.kind: int(event.sum()), Binary.kind: min(event.sum(), (~event).sum())}
+        n = int(few.get(d.kind, len(event)))
+        value, error = by_patients(value, n, least), by_patients(error, n, least, up=True)
     return OwnRank(np.array(value), np.array(error), np.array(told))
 
 

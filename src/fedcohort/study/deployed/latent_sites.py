@@ -16,6 +16,7 @@ import numpy as np
 
 from fedcohort.arrays import Array
 from fedcohort.privacy.disclosure.counts import fewest
+from fedcohort.privacy.disclosure.rounding import by_patients
 from fedcohort.protocol.message import message
 from fedcohort.protocol.step import Site, gathered
 from fedcohort.study.deployed.coding import Coding, learnt_columns, views_there
@@ -42,7 +43,8 @@ def tell_own_errors(site: Site[Coding | Rows, None], *, min_cell: int) -> OwnErr
     d = site.data
     rows = d if isinstance(d, Rows) else d.data
     found = _own(rows, None if isinstance(d, Rows) else d, max(min_cell, rows.least))
-    values = np.array([found.get(m, np.nan) for m in OWN])
+    n, least = len(rows.halves.blind), max(min_cell, rows.least)
+    values = np.array([by_patients(found.get(m, np.nan), n, least) for m in OWN])
     told = np.isfinite(values)
     return OwnErrors(np.where(told, values, 0.0), told)
 

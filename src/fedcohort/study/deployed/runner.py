@@ -22,7 +22,7 @@ from typing import Any
 import fedcohort
 from fedcohort.protocol import FedcohortError
 from fedcohort.runtime.coordinator import Progress
-from fedcohort.study import cluster_umap, runner
+from fedcohort.study import arithmetic, cluster_umap, runner
 from fedcohort.study.besides import asked_of
 from fedcohort.study.cells import Cell, cells_of
 from fedcohort.study.deployed import besides, results
@@ -32,6 +32,7 @@ from fedcohort.study.deployed.terms import Terms
 from fedcohort.study.few_sites import check_sites
 from fedcohort.study.lock import locked
 from fedcohort.study.privacy import checked_secure
+from fedcohort.study.results import versions
 from fedcohort.study.runner import WORK
 
 
@@ -104,6 +105,8 @@ def _claim(terms: Terms, sites: Sites, out: Path, resume: bool) -> None:
     marks = {"fedcohort": fedcohort.__version__, "study": terms.hash, "sites": list(sites.names)}
     mark = json.dumps(marks, indent=1, sort_keys=True)
     runner.stake(out, mark, resume, "the study, its sites or the version")
+    if arithmetic.note(out / WORK, arithmetic.here(versions())):
+        arithmetic.go_on()
 
 
 def _finish(
@@ -116,9 +119,9 @@ def _finish(
     debug: bool,
 ) -> dict[str, Any]:
     """Do the pieces that are left, and write the files that describe them all."""
-    tunings, fits = cells_of(terms.plan)
+    tunings, fits, finals = cells_of(terms.plan)
     arms = terms.plan.arms
-    pieces = [c for c in tunings if arms[c.arm].scope == "sites"] + fits
+    pieces = [c for c in tunings if arms[c.arm].scope == "sites"] + fits + finals
     asked = asked_of(terms.plan)
     total = 1 + len(asked) + len(pieces)
     now = ["cohort", 0]
@@ -150,4 +153,5 @@ def _finish(
 def label(terms: Terms, cell: Cell) -> str:
     """Return how a piece is called on screen."""
     kind = "tune " if cell.kind == "tune" else ""
-    return f"{kind}{terms.plan.arms[cell.arm].name} · {cell.repeat + 1}"
+    which = "all rows" if cell.kind == "final" else cell.repeat + 1
+    return f"{kind}{terms.plan.arms[cell.arm].name} · {which}"

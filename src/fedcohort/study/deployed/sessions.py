@@ -5,6 +5,7 @@
     shift               how sites differ, over the rows of Table 1, where the study asks it; once
     feedback            what is off at each site, which keeps it to itself; likewise
     fit-r0003-a01       arm 1 of repeat 3: its steps see the training rows
+    final-r0000-a01     arm 1 over all rows of every site, where the study ends with such a fit
     judge-r0003-a01     its model on the blind rows; for censoring, the training rows' outcome,
                         but in a private study
     alone-r0003-a00     each site fits its own training rows by itself, and is judged on its own
@@ -20,11 +21,13 @@ Revealed: what these steps declare.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import pandas as pd
 
 from fedcohort.arrays import Array
 from fedcohort.data import describe
@@ -36,9 +39,11 @@ from fedcohort.study.arms import Arm
 from fedcohort.study.besides import KINDS, arm_of, asked_of
 from fedcohort.study.deployed import asking, counting, holding, judging
 from fedcohort.study.deployed.alone import Alone
-from fedcohort.study.deployed.consent import Consent, InMemory, Once, most_numbers
+from fedcohort.study.deployed.consent import Consent, most_numbers
+from fedcohort.study.deployed.pins import InMemory, Once
 from fedcohort.study.deployed.table import Halves, SiteTable, hashed
 from fedcohort.study.deployed.terms import Terms
+from fedcohort.study.final import FINAL, has_final
 from fedcohort.study.layout import seed_of
 from fedcohort.study.tune import ROW_FOLDS
 
@@ -46,7 +51,7 @@ from fedcohort.study.tune import ROW_FOLDS
 TRIED = ("tune", "score")
 #: Those that are asked once; of the latter, those that the study asks.
 ONCE = ("describe", "count", *KINDS)
-_TEXT = re.compile(r"(fit|judge|alone|tune|score)-r([0-9]{4})-a([0-9]{2})(?:-n([0-9]{5}))?")
+_TEXT = re.compile(r"(fit|final|judge|alone|tune|score)-r([0-9]{4})-a([0-9]{2})(?:-n([0-9]{5}))?")
 
 
 @dataclass(frozen=True)
@@ -55,7 +60,8 @@ class Session:
 
     Attributes
     ----------
-    kind : "describe", "count", "shift", "feedback", "fit", "judge", "alone", "tune" or "score".
+    kind : "describe", "count", "shift", "feedback", "fit", "final", "judge", "alone", "tune" or
+        "score".
     repeat, arm : which split, and which of the plan's arms.
     number : of a fit that tries settings, or of a candidate; −1 otherwise.
     """
@@ -104,6 +110,8 @@ def _is_of(session: Session, terms: Terms) -> bool:
             return False
         trials = plan.tune.get("trials")
         return session.number < most_numbers(session.kind, arm, trials)
+    if session.kind == "final":
+        return session.repeat == 0 and has_final(plan, arm)
     return (session.kind == "alone") == (arm.scope == "isolated")
 
 
@@ -114,7 +122,7 @@ def open_session(
     min_cell: int,
     spending: Callable[[str, Dp], Tally] | None = None,
     heard: Callable[[Sequence[str]], None] | None = None,
-    once: Once | None = None,
+    once: Callable[[str], Once] | None = None,
 ) -> Host:
     """Return one site's side of a session.
 
@@ -125,7 +133,7 @@ def open_session(
     spending : (session, what a fit costs) → where a node counts what private fits spend; None in a
         rehearsal, whose noise follows from the study's seed.
     heard : takes what feedback finds of the site, in lines for the people there.
-    once : remembers beyond this session what a comparison of sites was asked with.
+    once : session → what remembers beyond it what was asked first.
 
     Raises
     ------
@@ -134,6 +142,7 @@ def open_session(
     """
     asked = Session.parse(session, terms)
     plan, least = terms.plan, max(min_cell, terms.plan.min_cell)
+    known = InMemory() if once is None else once(asked.text)
     if asked.kind == "describe":
         consent = Consent(terms, asked.kind)
         return Host(table.site, table.frame, describe.STEPS, plan.seed, consent)
@@ -142,25 +151,27 @@ def open_session(
         return Host(table.site, table, counting.STEPS, plan.seed, consent)
     if asked.kind in KINDS:
         arm = arm_of(asked.kind)
-        consent = Consent(terms, asked.kind, arm, plan.seed, once or InMemory())
+        consent = Consent(terms, asked.kind, arm, plan.seed, known)
         kept = _kept(terms, arm, table.site, heard)
         steps = asking.of_besides(asked.kind)
         return Host(table.site, table.frame, steps, plan.seed, consent, kept=kept)
-    seed, arm = seed_of(plan, asked.repeat), plan.arms[asked.arm]
-    consent = Consent(terms, asked.kind, arm, seed)
+    final = asked.kind == "final"
+    seed, arm = seed_of(plan, FINAL if final else asked.repeat), plan.arms[asked.arm]
+    consent = Consent(terms, "fit" if final else asked.kind, arm, seed, known)
     if asked.kind == "alone":
         mine = Alone.of(table, asked.repeat, arm, least)
         steps = asking.of_alone(terms.outcome, plan.task)
         return Host(table.site, mine, steps, seed, consent)
     halves = table.halves(asked.repeat)
-    train = halves.train
-    if asked.kind in ("fit", "tune"):
+    train = table.frame if final else halves.train
+    if asked.kind in ("fit", "final", "tune"):
         if asked.kind == "tune" and arm.folds == "row-kfold":
             fold = hashed(train, seed) % ROW_FOLDS
             train = train[fold != asked.number % ROW_FOLDS].reset_index(drop=True)
         train = terms.aside(train)
         guard = _guard(terms, arm, table, len(train), session, spending, seed)
-        return Host(table.site, train, asking.of_fit(plan, arm), seed, consent, guard)
+        size = _size(terms, train)
+        return Host(table.site, train, asking.of_fit(plan, arm), seed, consent, guard, size=size)
     known = (terms.outcome, terms.dictionary, arm.method, least)
     if asked.kind == "score":
         fold = (hashed(train, seed) % ROW_FOLDS).astype(np.int64)
@@ -168,6 +179,16 @@ def open_session(
         return Host(table.site, rows, holding.STEPS, seed, consent)
     rows = judging.Rows(halves, *known)
     return Host(table.site, rows, asking.of_judge(terms.outcome, plan.task), seed, consent)
+
+
+def _size(terms: Terms, train: pd.DataFrame) -> int:
+    """Return how many rows a site takes part with, in whole cells.
+
+    A sum may be asked for in as many parts as it has cells of `min_cell` (`pins`). What is said is
+    rounded up, so that no count below the least cell is told from another.
+    """
+    cell = max(terms.plan.min_cell, 1)
+    return cell * max(1, math.ceil(len(train) / cell))
 
 
 def _kept(

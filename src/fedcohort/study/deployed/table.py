@@ -135,11 +135,12 @@ class SiteTable:
         return made
 
     def blind(self, repeat: int) -> Array:
-        """Return which rows (n,) are the blind ones of one repeat."""
+        """Return which rows (n,) are the blind ones of one repeat; with noise, of all repeats."""
         plan = self.terms.plan
         rows = hashlib.sha256(hashed(self.frame, plan.seed).tobytes()).digest()
         own = (int.from_bytes(part, "big") for part in (self.site.encode(), rows))
-        drawn = (plan.seed, repeat, 0x7465, *own)
+        # a row that is judged exactly in one repeat is trained on with noise in none
+        drawn = (plan.seed, 0 if plan.privacy.dp is not None else repeat, 0x7465, *own)
         rng = np.random.default_rng(drawn)
         by = self.terms.learnt  # no part of groups depends on an outcome that judges them
         return stratified(strata(self.frame, by, None), plan.test_fraction, rng)

@@ -235,6 +235,17 @@ class Terms:
             {}, self.dictionary, self.outcome, plan.min_cell, plan.quorum, task=plan.task
         )
 
+    @property
+    def horizon(self) -> float | None:
+        """The time for which risks are told, in the unit of the outcome; None without.
+
+        Raises
+        ------
+        DataError : the dictionary has no such unit for the time.
+        """
+        asked = self.plan.horizon
+        return None if asked is None else asked.within(self.dictionary, self.outcome)
+
     def check(self) -> None:
         """Check study and dictionary, and that they go together.
 
@@ -251,6 +262,7 @@ class Terms:
                 "ask for reconstruction_mae."
             )
         evaluate.check(self.outcome, task)
+        _ = self.horizon
         _check_outcome(self.dictionary, self.outcome)
         marked = self.dictionary.outcome()
         named = _without_marked(self.dictionary, marked, self.outcome)

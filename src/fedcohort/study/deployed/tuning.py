@@ -37,6 +37,7 @@ from fedcohort.study.deployed.sessions import Session
 from fedcohort.study.deployed.terms import Terms
 from fedcohort.study.engine import Run, Trail, fit_over
 from fedcohort.study.layout import seed_of
+from fedcohort.study.privacy import FEWEST
 from fedcohort.study.tune import ROW_FOLDS, Settings, candidate, keeps_rounds
 
 #: Opens a session and keeps what left the sites in it.
@@ -82,6 +83,7 @@ class NetworkTuner:
         folds = range(len(self._sites) if centres else ROW_FOLDS)
         # The row folds are told by the fit's number, so candidates begin at a multiple of them.
         self._fits += -self._fits % ROW_FOLDS
+        done: dict[str, None] = {}
         with self._opens(place) as judge:
             for fold in folds:
                 left = self._sites[fold] if centres else None
@@ -98,7 +100,10 @@ class NetworkTuner:
                     said = Said.by(replace(run, model=model), self._arm.method)
                     number = WHOLE if centres else fold
                     asked.through(said).sum(hold, fold=number, model=i, models=models)
-            held = judge.sum(tell_held, models=models)
+                done |= dict.fromkeys(asked.sites)
+            if not done or len(done) < min(FEWEST, len(judge.sites)):
+                return [None] * models  # what fewer sites have kept would not be hidden
+            held = judge.only(done).sum(tell_held, models=models)
         found = scores(self._terms.plan.task, held)
         return [float(s) if np.isfinite(s) else None for s in found]
 

@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 
 from fedcohort.arrays import Array
+from fedcohort.metrics.decision import Decision
 from fedcohort.protocol import Row
 from fedcohort.study.engine import Problem, Run
 
@@ -19,6 +20,26 @@ Metrics = dict[str, float | None]
 def constant(chance: Mapping[str, float], weights: Array) -> dict[str, Array]:
     """Return each metric's value by chance as so many draws as there are weights (B, n): (B,)."""
     return {name: np.full(len(weights), value) for name, value in chance.items()}
+
+
+def observed(value: float, low: float, high: float) -> Row:
+    """Return what was observed in a group with its 95 % interval; None where one is not known."""
+    numbers = {"observed": value, "low": low, "high": high}
+    return {k: float(v) if np.isfinite(v) else None for k, v in numbers.items()}
+
+
+def decision_rows(found: Decision, time: float | None) -> list[Row]:
+    """Return a decision curve as rows of results.json.
+
+    Parameters
+    ----------
+    time : the horizon of the risk; None of an outcome without time.
+    """
+    keys = ("threshold", "net_benefit", "low", "high", "treat_all")
+    return [
+        {"time": time, **dict(zip(keys, map(float, row), strict=True))}
+        for row in zip(*found, strict=True)
+    ]
 
 
 class Judge(Protocol):
@@ -66,4 +87,8 @@ class Judge(Protocol):
 
     def groups(self, run: Run) -> list[Row]:
         """Return predicted against observed, by group of similar predictions."""
+        ...
+
+    def decision(self, run: Run) -> list[Row]:
+        """Return the decision curve, where a risk is predicted: a row for each threshold."""
         ...

@@ -14,11 +14,11 @@ from fedcohort.arrays import Array
 from fedcohort.data.dictionary import Dictionary, sorted_levels
 from fedcohort.data.outcome import Binary
 from fedcohort.data.targets import target_of
-from fedcohort.metrics import classification
+from fedcohort.metrics import classification, decision
 from fedcohort.privacy.disclosure.counts import can_rank
 from fedcohort.protocol import Row
 from fedcohort.study.engine import Problem, Run
-from fedcohort.study.judges.base import Metrics, constant
+from fedcohort.study.judges.base import Metrics, constant, decision_rows, observed
 
 #: Groups of similar predictions.
 GROUPS = 5
@@ -91,6 +91,11 @@ class Labels:
             self.y, self.predicted(run, ()), GROUPS, self.min_cell
         )
         return [
-            {"time": None, "group": i, "predicted": float(p), "observed": float(o), "n": int(n)}
-            for i, (p, o, n) in enumerate(zip(*groups, strict=True))
+            {"time": None, "group": i, "predicted": float(p), "n": int(n)} | observed(o, low, high)
+            for i, (p, o, n, low, high) in enumerate(zip(*groups, strict=True))
         ]
+
+    def decision(self, run: Run) -> list[Row]:
+        """Return the decision curve of the predicted probability of class 1."""
+        said = self.predicted(run, ())
+        return decision_rows(decision.of_classes(self.y, said, self.min_cell), None)

@@ -216,6 +216,10 @@ class Clusters:
         """Return nothing: clusters predict no number that could be seen."""
         return []
 
+    def decision(self, run: Run) -> list[Row]:
+        """Return nothing: nothing here is a risk."""
+        return []
+
 
 #: Metrics of a table of clusters by classes.
 _AGAINST = {

@@ -202,6 +202,10 @@ class Latent:
         """Return nothing: coordinates predict no number that could be seen."""
         return []
 
+    def decision(self, run: Run) -> list[Row]:
+        """Return nothing: nothing here is a risk."""
+        return []
+
     def shown(self, said: Said) -> Array:
         """Return of which features an error may be shown: bool (p,).
 

@@ -7,12 +7,14 @@ numbers tells how many there are.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 import pandas as pd
+from scipy.special import ndtri
 
 from fedcohort.arrays import Array
 from fedcohort.data.outcome import Continuous, Count
@@ -23,10 +25,11 @@ from fedcohort.privacy.disclosure.counts import fewest
 from fedcohort.privacy.disclosure.rounding import rounded, step, unit
 from fedcohort.protocol import Row
 from fedcohort.study.engine import Problem, Run
-from fedcohort.study.judges.base import Metrics
+from fedcohort.study.judges.base import Metrics, observed
 
 #: Most groups of similar predictions.
 GROUPS = 10
+_Z = float(ndtri(0.975))
 
 
 @dataclass(frozen=True)
@@ -100,16 +103,22 @@ class Values:
             return []
         found: list[Row] = []
         for i, rows in enumerate(grouped(said, GROUPS, 2 * self.min_cell)):
-            observed = ShownNumber.of(self.y[rows], self.min_cell).mean
-            if observed is None:
+            shown = ShownNumber.of(self.y[rows], self.min_cell)
+            if shown.mean is None or shown.sd is None:
                 continue
             n = int(np.count_nonzero(rows))
             s = step(float(self.y[rows].std(ddof=1)), n, unit(self.y[rows]))
             predicted = rounded(float(said[rows].mean()), s)
+            half = _Z * shown.sd / math.sqrt(n)
             found.append(
-                {"time": None, "group": i, "predicted": predicted, "observed": observed, "n": n}
+                {"time": None, "group": i, "predicted": predicted, "n": n}
+                | observed(shown.mean, shown.mean - half, shown.mean + half)
             )
         return found
+
+    def decision(self, run: Run) -> list[Row]:
+        """Return nothing: a value is no risk."""
+        return []
 
 
 def grouped(said: Array, most: int, least: int) -> list[Array]:

@@ -11,12 +11,12 @@ import pandas as pd
 
 from fedcohort.arrays import Array
 from fedcohort.data.outcome import Survival
-from fedcohort.metrics import brier, calibration, concordance, resampled
+from fedcohort.metrics import brier, calibration, concordance, decision, resampled
 from fedcohort.metrics.kaplan_meier import round_time
 from fedcohort.privacy.disclosure.counts import can_rank
 from fedcohort.protocol import Row
 from fedcohort.study.engine import Problem, Run
-from fedcohort.study.judges.base import Metrics, constant
+from fedcohort.study.judges.base import Metrics, constant, decision_rows, observed
 
 #: Metrics that take whole curves.
 CURVES = frozenset({"ibs", "d_calibration_p"})
@@ -49,7 +49,8 @@ class Yardstick:
     time, event : their outcome.
     times : (m,) where the Brier score is evaluated, inside the follow-up.
     tau : Uno's C counts pairs whose earlier time is below it.
-    horizon : where calibration is shown: a round time near the median of the training events'.
+    horizon : where calibration is shown: the study's, or else a round time near the median of the
+        training events'.
     min_cell : fewer patients of an outcome, but for none, are not shown.
     """
 
@@ -67,9 +68,14 @@ class Yardstick:
 
     @classmethod
     def of(
-        cls, train: pd.DataFrame, test: pd.DataFrame, outcome: Survival, min_cell: int
+        cls,
+        train: pd.DataFrame,
+        test: pd.DataFrame,
+        outcome: Survival,
+        min_cell: int,
+        horizon: float | None = None,
     ) -> Yardstick:
-        """Return the yardstick for training and test rows."""
+        """Return the yardstick for training and test rows; `horizon` is the study's, if any."""
         a, b = (np.asarray(train[c], float) for c in (outcome.time, outcome.event))
         t, e = (np.asarray(test[c], float) for c in (outcome.time, outcome.event))
         seen, died = b > 0, e > 0
@@ -78,7 +84,7 @@ class Yardstick:
             a, seen, test, t, died,
             brier.evaluation_times(a, seen, t, died),
             float(np.quantile(ends, 0.9)),
-            round_time(float(np.median(ends)), float(a.max())),
+            horizon or round_time(float(np.median(ends)), float(a.max())),
             min_cell,
         )  # fmt: skip
 
@@ -161,6 +167,12 @@ class Yardstick:
         )
         return [
             {"time": self.horizon, "group": i, "predicted": float(p), "n": int(n)}
-            | {"observed": float(o) if np.isfinite(o) else None}
-            for i, (p, o, n) in enumerate(zip(*groups, strict=True))
+            | observed(o, low, high)
+            for i, (p, o, n, low, high) in enumerate(zip(*groups, strict=True))
         ]
+
+    def decision(self, run: Run) -> list[Row]:
+        """Return the decision curve of the predicted risk of an event by the horizon."""
+        surv = run.model.predict_survival(run.design.matrix(self.test), np.array([self.horizon]))
+        found = decision.of_survival(surv[:, 0], self.time, self.event, self.horizon, self.min_cell)
+        return decision_rows(found, self.horizon)

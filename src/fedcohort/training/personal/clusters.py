@@ -16,13 +16,16 @@ gradients, by which Sattler et al. ("Clustered federated learning", IEEE TNNLS 3
 The set of the least Σ n_i min_j L_i(θ_j) is taken, of those in which each model is taken by enough
 sites; without any, there is no split, and all goes on as one.
 
-A sum over few sites would tell their models. So before each training the sites that take each model
-are counted, and a model that fewer than `least` take is closed for the round, the one of fewest
-first: its sites take the best of the others. A site gives nothing to a model of fewer than `least`.
+A sum over few sites would tell their models. So before each training sites tell which model they
+take, and a model that fewer than `least` take is closed for the round, the one of fewest first: its
+sites take the best of the others. Then each model is summed over the sites that take it and no
+others: a site that takes another one refuses. So nobody is hidden by sites that add nothing,
+whatever is said of their number.
 
-Revealed, as sums over all sites: once `Rated`; each round `Taken`, once or more, and `Chosen`. The
-user's site tells which model it takes, `Side`, at the end. Not looked at: sites that leave
-between the count and the sum.
+Revealed: once, as a sum over all sites, `Rated`; each round, once or more, which model each site
+takes, `Side`, to the coordinator; and of each model an `Update`, as a sum over the sites that take
+it. The user's site tells which model it takes at the end, too. Not looked at: sites that leave
+between the two, and are then in no sum; under masks it still hides three or more.
 """
 
 from __future__ import annotations
@@ -40,7 +43,7 @@ from fedcohort.training.course import Schedule, follow
 from fedcohort.training.local import evaluate
 from fedcohort.training.personal.ways import Way, nothing
 from fedcohort.training.plan import Plan
-from fedcohort.training.reach import leap, length
+from fedcohort.training.reach import length
 from fedcohort.training.rows import Rows, known_rows
 from fedcohort.training.server import Rule, Server
 from fedcohort.training.strategies import PLAIN, Update, Visits
@@ -65,46 +68,8 @@ class Rated:
 
 
 @message
-class Taken:
-    """Which model this site takes: 1 there (K,); 0 of a site that can learn nothing."""
-
-    takes: Array
-
-    def fault(self, asked: Mapping[str, Any]) -> str:
-        """Return what is wrong with one site's reply; see `protocol.updates`."""
-        return _takes_fault(self.takes, (len(asked["thetas"]),))
-
-
-@message(parameters=["thetas"])
-class Chosen:
-    """n_i θ_i (K, P), n_i (K,) and n_i L_i (K,), 0 but for the model that the site takes."""
-
-    thetas: Array
-    rows: Array
-    loss: Array
-
-    def fault(self, asked: Mapping[str, Any]) -> str:
-        """Return what is wrong with one site's reply; see `protocol.updates`."""
-        k = len(asked["thetas"])
-        if self.thetas.shape != asked["thetas"].shape or self.thetas.dtype != np.float64:
-            return "models of another shape or type than those that it was sent."
-        if self.rows.shape != (k,) or self.loss.shape != (k,):
-            return "other shapes than a number for each model."
-        if (at := np.flatnonzero(self.rows)).size > 1:
-            return "rows for more than one model."
-        if self.thetas[self.rows == 0].any():
-            return "a model that was trained on no rows."
-        if not at.size:
-            return ""
-        j = int(at[0])
-        sent = {**asked, "theta": asked["thetas"][j]}
-        moved = self.thetas[j] / self.rows[j] - sent["theta"]
-        return leap(lambda: length(moved), sent, self.rows[j])
-
-
-@message
 class Side:
-    """The number () of the model that the user's site takes; −1 of one that can learn nothing."""
+    """The number () of the model that a site takes; −1 of one that can learn nothing."""
 
     takes: Array
 
@@ -143,44 +108,42 @@ def rate_starts(site: Site[Any, Any], *, starts: Array, plan: str, models: int) 
     return Rated(len(rows.x) * losses.min(axis=1), takes)
 
 
-@summed
-def count_takes(site: Site[Any, Any], *, thetas: Array, plan: str, open_: Array) -> Taken:
-    """Count the sites that take each model: the one of least loss on their rows.
+@gathered
+def tell_takes(site: Site[Any, Any], *, thetas: Array, plan: str, open_: Array) -> Side:
+    """Tell which model the site takes: the one of least loss on its rows.
 
     thetas : models (K, P). open_ : those that may be taken (K,).
     """
     p = Plan.of(plan)
     rows = known_rows(site.data, p, site.entropy)
-    takes = np.zeros(len(thetas), np.int64)
-    if rows.informative:
-        takes[_side(rows, thetas, p, open_)] = 1
-    return Taken(takes)
+    return Side(np.array(_side(rows, thetas, p, open_) if rows.informative else -1))
 
 
 @summed
-def train_chosen(
-    site: Site[Any, Any], *, thetas: Array, plan: str, rate: float, open_: Array, counts: Array,
-    least: int,
-) -> Chosen:  # fmt: skip
-    """Train the model that this site takes, where enough others do.
+def train_taken(
+    site: Site[Any, Any], *, theta: Array, thetas: Array, plan: str, rate: float, open_: Array,
+    side: int, least: int,
+) -> Update:  # fmt: skip
+    """Train a model, among sites that all take it.
 
-    thetas : models (K, P). open_ : those that may be taken (K,). counts : sites that do (K,).
+    theta : the model (P,), of number ``side`` among thetas (K, P). open_ : as in `tell_takes`.
+
+    Raises
+    ------
+    Refused : the site takes another model, or fewer than `least` sites are in the sum.
     """
     p = Plan.of(plan)
     rows = known_rows(site.data, p, site.entropy)
-    reply = Chosen(np.zeros(thetas.shape), np.zeros(len(thetas)), np.zeros(len(thetas)))
-    if not rows.informative:
-        return reply
-    j = _side(rows, thetas, p, open_)
-    if counts[j] < least:
+    mine = rows.informative and _side(rows, thetas, p, open_) == side
+    if not mine or not np.array_equal(theta, thetas[side]):
+        raise Refused("side", f"site {site.name!r} takes another model than it is asked to train.")
+    if site.among and len(site.among) < least:
         raise Refused(
-            "counts",
-            f"site {site.name!r} would be one of {int(counts[j])} in the sum of models; {least} "
+            "side",
+            f"site {site.name!r} would be one of {len(site.among)} in the sum of models; {least} "
             f"are needed.",
         )
-    own = Update.trained(thetas[j], rows, p, rate, site.entropy)
-    reply.thetas[j], reply.rows[j], reply.loss[j] = own.theta, own.rows, own.loss
-    return reply
+    return Update.trained(theta, rows, p, rate, site.entropy)
 
 
 @gathered
@@ -336,7 +299,9 @@ def _round(
     models = plan.sent(held.thetas)
     open_ = np.ones(len(models), bool)
     while True:
-        counts = fed.sum(count_takes, thetas=models, plan=plan.text, open_=open_).takes
+        told = fed.gather(tell_takes, thetas=models, plan=plan.text, open_=open_)
+        takes = {site: int(t.takes) for site, t in told.items() if t.takes >= 0}
+        counts = np.bincount([*takes.values()], minlength=len(models))
         few = (counts > 0) & (counts < least)
         if not few.any() or open_.sum() == 1:
             break
@@ -344,13 +309,15 @@ def _round(
     held.counts = counts
     if few.any():
         return 0.0, 0.0
-    total = fed.sum(
-        train_chosen, thetas=models, plan=plan.text, rate=rate, open_=open_, counts=counts,
-        least=least,
-    )  # fmt: skip
-    for j in np.flatnonzero(total.rows):
-        held.servers[j] = rule(held.servers[j], total.thetas[j] / total.rows[j])
-    return float(total.rows.sum()), float(total.loss.sum())
+    rows = loss = 0.0
+    for j in np.flatnonzero(counts):
+        total = fed.only([site for site, side in takes.items() if side == j]).sum(
+            train_taken, theta=models[j], thetas=models, plan=plan.text, rate=rate, open_=open_,
+            side=int(j), least=least,
+        )  # fmt: skip
+        held.servers[j] = rule(held.servers[j], total.theta / float(total.rows))
+        rows, loss = rows + float(total.rows), loss + float(total.loss)
+    return rows, loss
 
 
 def _no_loss(theta: Array) -> float:
@@ -358,4 +325,4 @@ def _no_loss(theta: Array) -> float:
     return 0.0
 
 
-STEPS = (rate_starts, count_takes, train_chosen, tell_side)
+STEPS = (rate_starts, tell_takes, train_taken, tell_side)

@@ -133,7 +133,8 @@ class OwnSettings(UserSettings):
     def own_bounds(self, ways: Iterable[Way], rounds: int) -> Mapping[str, Collection[Any]]:
         """Return what the steps of personalised training are asked with (`Method.bounds`)."""
         own = super().own_bounds(ways, rounds)
-        return {**own, "models": (self.n_clusters,), "least": (self.min_sites,)}
+        sides = {"models": (self.n_clusters,), "side": range(self.n_clusters)}
+        return {**own, **sides, "least": (self.min_sites,)}
 
 
 @dataclass(frozen=True, kw_only=True)

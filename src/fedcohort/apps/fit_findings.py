@@ -1,0 +1,126 @@
+"""What the fits of a study's rehearsal say, as findings of `fedcohort data check`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from fedcohort.data.outcome import Binary, Survival
+from fedcohort.data.quality import ERROR, WARNING, Finding
+from fedcohort.protocol import registry
+from fedcohort.study.cautions import filled_note
+from fedcohort.study.free_parameters import free_parameters
+from fedcohort.study.layout import Table
+from fedcohort.study.plan import Plan
+from fedcohort.study.rehearsal import Tried
+
+#: Fewer events for each coefficient ask for a penalty (Peduzzi et al., J Clin Epidemiol 49, 1996).
+EVENTS_EACH = 10
+#: Settings that are one.
+PENALTIES = ("l1", "l2", "penalty")
+#: A number that differs between arms of one fault.
+_RATIO = re.compile(r" \(eigenvalue ratio [^)]*\)")
+#: What stands behind a refusal that says nothing of a remedy.
+OTHERWISE = "Change the arm, or leave it out."
+
+
+def told_of_fits(file: str, plan: Plan, table: Table, tried: Sequence[Tried]) -> list[Finding]:
+    """Return what methods refuse, as errors, and what they would have known, as warnings.
+
+    A refusal is a warning where the arm is tuned: another candidate may be taken.
+    """
+    refused: dict[str, list[Tried]] = {}
+    said: dict[str, list[Tried]] = {}
+    for one in tried:
+        if one.refused:
+            refused.setdefault(_RATIO.sub("", one.refused), []).append(one)
+        for note in (*one.run.model.cautions(), filled_note(one.run.design)) if one.run else ():
+            if note:
+                said.setdefault(note, []).append(one)
+    found = [
+        _finding(file, plan, "fit", text, ones, "cannot be fitted")
+        for text, ones in refused.items()
+    ]
+    found += [
+        Finding(file, "fit", WARNING, f"{_arms(plan, ones)}: {note}", "The report will say so.")
+        for note, ones in said.items()
+    ]
+    return found + _left_out(file, plan, table, tried) + _few(file, plan, table, tried)
+
+
+def _few(file: str, plan: Plan, table: Table, tried: Sequence[Tried]) -> list[Finding]:
+    """Return the unpenalised regressions with few events, or rows of a class, per coefficient."""
+    said: dict[str, list[Tried]] = {}
+    kept = 1 - plan.test_fraction
+    for one in tried:
+        method = registry.find(one.arm.method)
+        if one.run is None or one.arm.scope != "sites" or "summary" not in method.gives:
+            continue
+        settings = method.configure(one.arm.configured())
+        if any(getattr(settings, key, 0) for key in PENALTIES):
+            continue
+        n = free_parameters(one.arm.method, one.arm.configured(), len(one.run.design.features))
+        if isinstance(table.outcome, Survival):
+            events, what = (np.asarray(table.frame[table.outcome.event], float) > 0).sum(), "events"
+        elif isinstance(table.outcome, Binary):
+            events = table.frame[table.outcome.y].value_counts().min()
+            what = "rows of the rarer class"
+        else:
+            continue
+        if kept * events < EVENTS_EACH * n:
+            text = (
+                f"{n} coefficients, and about {kept * events:.0f} {what} to train on: fewer "
+                f"than {EVENTS_EACH} for each"
+            )
+            said.setdefault(text, []).append(one)
+    remedy = "Leave columns out, or set a ridge penalty."
+    return [
+        Finding(file, "few events", WARNING, _has(plan, ones) + text, remedy)
+        for text, ones in said.items()
+    ]
+
+
+def _has(plan: Plan, ones: Sequence[Tried]) -> str:
+    return f"{_arms(plan, ones)} {'have' if len({one.arm.name for one in ones}) > 1 else 'has'} "
+
+
+def _left_out(file: str, plan: Plan, table: Table, tried: Sequence[Tried]) -> list[Finding]:
+    """Return the covariates that fits leave out for what the rows hold."""
+    why: dict[tuple[str, str], list[Tried]] = {}
+    for one in tried:
+        for name, reason in one.run.design.dropped.items() if one.run else ():
+            if table.dictionary[name].usable:
+                why.setdefault((name, reason), []).append(one)
+    return [
+        Finding(
+            file, "fit", WARNING, f"column {name!r} is left out by {_arms(plan, ones)} ({reason})",
+            "Is it the right column?", column=name,
+        )
+        for (name, reason), ones in why.items()
+    ]  # fmt: skip
+
+
+def _finding(
+    file: str, plan: Plan, rule: str, text: str, ones: Sequence[Tried], what: str
+) -> Finding:
+    first, stop, remedy = text.rstrip(".").partition(". ")
+    severity = WARNING if all(plan.is_tuned(one.arm) for one in ones) else ERROR
+    remedy = f"{remedy}." if stop else OTHERWISE
+    return Finding(file, rule, severity, f"{_arms(plan, ones)} {what}: {first}", remedy)
+
+
+def _arms(plan: Plan, ones: Iterable[Tried]) -> str:
+    """Name arms, and scenarios where there are several."""
+    names: dict[str, list[str]] = {}
+    for one in ones:
+        names.setdefault(one.arm.name, []).append(one.scenario.name)
+    several = len(plan.scenarios) > 1
+    said = [
+        repr(arm) + (f" ({', '.join(scenarios)})" if several else "")
+        for arm, scenarios in names.items()
+    ]
+    if len(said) == 1:
+        return f"arm {said[0]}"
+    return f"arms {', '.join(said[:-1])} and {said[-1]}"

@@ -1,0 +1,67 @@
+"""Ratios for a step of a covariate that a reader can picture: 10 years, one standard deviation.
+
+A fit's coefficient b is for one unit of the covariate as the fit saw it, which is `scale` units of
+the column. For a step of p units the ratio is exp(f b) with f = p / scale, and so are its ends. The
+step of a number is
+
+    what the dictionary asks for (`per`),
+    else one standard deviation, where numbers were scaled by it,
+    else the round number 1, 2 or 5 times a power of ten that is nearest to the standard deviation
+    of Table 1 (of an integer at least 1),
+    else one unit of the covariate as the fit saw it.
+
+Coefficients themselves stay as the fit has them, so that with the rest of a model they write it
+down; where they are no logarithms of ratios, the step is one unit as the fit saw it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from fedcohort.report.words import number
+
+Row = Mapping[str, Any]
+
+
+def stepped(rows: Iterable[Row], scale: str, variables: Sequence[Row]) -> list[dict[str, Any]]:
+    """Return rows of coefficients with ``step``, in words, and its ``factor`` f; ratios are for it.
+
+    Parameters
+    ----------
+    rows : of results.json, of one arm; one without ``scale``, as of a level, stays as it is.
+    scale : how the arm scales numbers, such as "standard".
+    variables : Table 1, as results.json has it.
+    """
+    spreads = {
+        str(v["name"]): max(number(v.get("sd")), 1.0 if v.get("type") == "integer" else 0.0)
+        for v in variables
+        if v.get("site") is None and number(v.get("sd")) > 0
+    }
+    return [_stepped(dict(row), scale, spreads) for row in rows]
+
+
+def _stepped(row: dict[str, Any], scale: str, spreads: Mapping[str, float]) -> dict[str, Any]:
+    one = number(row.get("scale"))
+    if not one > 0:
+        return row
+    unit = f" {row['unit']}" if row.get("unit") else ""
+    ratios = [key for key in row if key.endswith("_ratio")]
+    step = number(row.get("per")) if ratios else one
+    if scale == "standard" and not (step > 0 and ratios):
+        return row | {"step": f"per SD ({one:.3g}{unit})", "factor": 1.0}
+    if not step > 0:
+        spread = spreads.get(str(row["covariate"]), math.nan)
+        step = round_step(spread) if spread > 0 else one
+    b = number(row.get("coefficient")) * step / one
+    shown = dict.fromkeys(ratios, math.exp(b) if b < 709.0 else math.inf)
+    return row | shown | {"step": f"per {step:.4g}{unit}", "factor": step / one}
+
+
+def round_step(spread: float) -> float:
+    """Return the number 1, 2 or 5 times a power of ten that is nearest to `spread`, as a ratio."""
+    power = 10.0 ** math.floor(math.log10(spread))
+    steps = [power * k for k in (1.0, 2.0, 5.0, 10.0)]
+    nearest = min(steps, key=lambda s: abs(math.log(s / spread)))
+    return float(f"{nearest:.1g}")
