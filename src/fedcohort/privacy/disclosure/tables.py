@@ -21,6 +21,7 @@ little room. Nothing of this depends on a hidden value, so which cells are hidde
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 from scipy.optimize import linprog
@@ -99,16 +100,19 @@ def bounds(
         lines.append((place[who, j], sign[who], -float(sign @ known[:, j])))
     n = int(hidden.sum())
     row = np.repeat(np.arange(len(lines)), [len(at) for at, _, _ in lines])
-    a = csr_matrix(
+    a: Any = csr_matrix(
         (np.concatenate([s for _, s, _ in lines]), (row, np.concatenate([p for p, _, _ in lines]))),
         shape=(len(lines), n),
     )
-    given = {"A_eq": a, "b_eq": np.array([b for _, _, b in lines]), "method": "highs"}
+    b = np.array([value for _, _, value in lines])
     where = place[cells[:, 0], cells[:, 1]]
     low, high = np.full(n, np.inf), np.full(n, -np.inf)
 
+    def solved(direction: Array) -> Any:
+        return linprog(direction, A_eq=a, b_eq=b, method="highs")
+
     def see(direction: Array) -> None:
-        found = linprog(direction, **given)
+        found = solved(direction)
         if found.x is not None:  # an unbounded one is followed below
             np.minimum(low, found.x, out=low)
             np.maximum(high, found.x, out=high)
@@ -125,7 +129,7 @@ def bounds(
             if not high[at] - low[at] >= enough:
                 one = np.zeros(n)
                 one[at] = way
-                if linprog(one, **given).status == 3:
+                if solved(one).status == 3:
                     high[at] = np.inf
                 else:
                     see(one)
