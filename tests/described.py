@@ -16,6 +16,7 @@ import pandas as pd
 from scipy.optimize import linprog
 from scipy.sparse import csr_matrix
 
+from fedcohort.data.describe_pooled import OTHERS
 from fedcohort.data.dictionary import Dictionary
 from fedcohort.privacy.disclosure.counts import hidden
 from fedcohort.privacy.disclosure.groups import hidden_levels
@@ -82,10 +83,13 @@ class Attack:
 
     def read(self, model):
         """Learn every count of a description."""
+        shown_alone = {x["site"] for x in model.table if x["group"] is None}
+        others = [s for s in self.sites if s not in shown_alone]
         left_out = {r["site"] for r in model.refusals if r["what"] == "groups over all sites"}
         for line in model.table:
             name, group, levels = line["variable"], line["group"], LEVELS[line["variable"]]
-            sites = [line["site"]] if line["site"] else self.sites
+            sites = self.sites if line["site"] is None else [line["site"]]
+            sites = others if line["site"] == OTHERS else sites
             fixed = {} if group is None else {model.by: LEVELS[model.by].index(group)}
             if group is not None and line["site"] is None:
                 sites = [s for s in sites if s not in left_out]

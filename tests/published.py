@@ -21,6 +21,7 @@ import numpy as np
 import pandas as pd
 
 import fedcohort as fc
+from fedcohort.data.describe import OTHERS
 from fedcohort.study import runner
 from fedcohort.study.cohort import TEST, TRAINING
 from fedcohort.study.layout import lay_out, test_rows
@@ -237,23 +238,27 @@ def _columns(a: Attack, found: dict, rows, frame, site, outcomes) -> None:
     outcome = outcomes[-1]
     for v in found["cohort"]["variables"]:
         name, s, levels = v["name"], v["site"], v["levels"]
-        if s:
-            column = frame[name][site == s]
+        for q in sorted(set(site)) if s is None else ():
+            column = frame[name][site == q]
             text = column.map(lambda x: x if isinstance(x, str) else f"{x:g}")
             for k in (None, *levels) if levels else (None, "known"):
                 mine = column.isna() if k is None else text == k if levels else column.notna()
-                a.truth["v", name, s, k] = int(mine.sum())
+                a.truth["v", name, q, k] = int(mine.sum())
     for v in found["cohort"]["variables"]:
         name, s, levels = v["name"], v["site"], v["levels"]
         here = [s] if s else sorted(set(site))
+        if s == OTHERS:
+            named = {x["site"] for x in found["cohort"]["variables"]}
+            here = [q for q in sorted(set(site)) if q not in named]
         kinds = (None, *levels) if levels else (None, "known")
         every = [("v", name, q, k) for q in here for k in kinds]
-        _same(a, every, rows(s))
+        own = [x for q in here for x in rows(q)]
+        _same(a, every, own)
         if name == outcome:
             for c, k in enumerate(levels):
                 for q in here:
                     _same(a, [("v", name, q, k)], rows(q, classes=[c]))
-        a.cell(("n", name, s), rows(s), v["n"])
+        a.cell(("n", name, s), own, v["n"])
         if s is None and v["n"] is None:
             del a.cells["n", name, s]  # data.rows says it
         if name not in outcomes:  # nobody's is missing who is analysed

@@ -5,34 +5,41 @@ rules of `disclosure` for counts: for each variable those of its levels and of m
 number: of known and missing ones), which add up to the site's rows; and by those of `shown_number`
 for mean, standard deviation and quartiles. A level that everyone at a site has is shown.
 
-The column of all sites is computed from what the sites show (`summary`), and tells nothing more.
+The column of all sites comes first: what sites hide so that it can be shown, and how it is made,
+stands in `describe_pooled`.
 
-Revealed: `SiteTable`, each site's own, once, and `SiteQuantiles` where further quantiles are asked
-for. It is one table: against tables of other rows of the same patients (a later export, the sums of
-a method's training rows) these rules do not protect.
+Revealed: `CellStates` and `SiteTable`, each site's own, once, `Hidden` as a sum, and
+`SiteQuantiles` where further quantiles are asked for. It is one table: against tables of other rows
+of the same patients (a later export, the sums of a method's training rows) these rules do not
+protect.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from fedcohort.arrays import Array
+from fedcohort.data.describe_pooled import (
+    OTHERS,
+    Agreed,
+    Pooled,
+    secret,
+    sum_hidden,
+    tell_cells,
+)
 from fedcohort.data.dictionary import Dictionary
 from fedcohort.data.encode import Encoded, Encoding
 from fedcohort.data.outcome import Binary, Category, Outcome, Survival
 from fedcohort.data.shown_number import HIDDEN, ShownNumber
 from fedcohort.data.summary import Summary, count_of, over_all
 from fedcohort.data.variable import Variable
-from fedcohort.privacy.disclosure.counts import hidden
+from fedcohort.protocol.errors import SiteUnavailable
 from fedcohort.protocol.federation import Federation
 from fedcohort.protocol.message import message
 from fedcohort.protocol.step import Site, gathered
-
-#: What sites are called that are shown, or take part, together.
-OTHERS = "other hospitals"
 
 __all__ = ["OTHERS", "STEPS", "Summary", "describe", "describe_columns", "variables_of"]
 
@@ -66,31 +73,47 @@ class SiteQuantiles:
 # beside a site's rows -------------------------------------------------------------------
 
 
+#: No cells that are hidden beyond a site's own rule.
+NO_MORE = np.zeros((0, 0), np.int64)
+
+
 @gathered
 def describe_columns(
-    site: Site[Encoded, None], *, n_levels: Array, min_cell: int, rounding: bool = True
+    site: Site[Encoded, None],
+    *,
+    n_levels: Array,
+    min_cell: int,
+    rounding: bool = True,
+    also: Array = NO_MORE,
 ) -> SiteTable:
     """Describe the site's rows, with counts of few patients hidden.
 
-    n_levels : (k,), of each category.
+    n_levels : (k,), of each category; also : see `describe_pooled.Agreed`.
     """
     numbers, codes = site.data
     columns = (*numbers, *codes)
-    n = len(columns[0]) if columns else 0
+    rows = n = len(columns[0]) if columns else 0
     if 0 < n < min_cell:
-        n = HIDDEN
+        rows = HIDDEN
     missing = np.full(len(columns), HIDDEN)
     levels = np.zeros((len(codes), max([0, *n_levels.tolist()])), np.int64)
     found = [ShownNumber.of(x, min_cell, rounding=rounding) for x in numbers]
+    for j, x in enumerate(numbers):
+        cells = np.array([np.isnan(x).sum(), np.count_nonzero(~np.isnan(x))])
+        if secret(cells, n, also, j, min_cell).any():
+            found[j] = replace(found[j], missing=HIDDEN)
+        if len(also) and n <= also[j, -1]:
+            found[j] = replace(found[j], mean=None, sd=None)
     missing[: len(numbers)] = [f.missing for f in found]
     for j, (column, most) in enumerate(zip(codes, n_levels.tolist(), strict=True)):
         cells = np.bincount(column + 1, minlength=most + 1)
-        shown = np.where(hidden(cells, min_cell), HIDDEN, cells)
+        closed = secret(cells, n, also, len(numbers) + j, min_cell)
+        shown = np.where(closed, HIDDEN, cells)
         missing[len(numbers) + j] = shown[0]
         levels[j, :most] = shown[1:]
     shown = [(f.mean is not None, f.quartiles is not None) for f in found]
     return SiteTable(
-        np.array(n),
+        np.array(rows),
         missing,
         levels,
         np.array([f.mean or 0.0 for f in found], float),
@@ -120,7 +143,7 @@ def describe_quantiles(
 
 
 #: Every step of a study's Table 1.
-STEPS = (describe_columns,)
+STEPS = (tell_cells, describe_columns, sum_hidden)
 
 
 # at the coordinator ---------------------------------------------------------------------
@@ -169,6 +192,20 @@ class Reading:
         self.place = {v.name: j for j, v in enumerate(found)}
 
 
+@dataclass(frozen=True)
+class TableOne:
+    """What is shown of variables, and what sites hid of them beyond their own rules.
+
+    Attributes
+    ----------
+    summaries : of each variable in order, over all sites first, then of each that is shown.
+    also : see `describe_pooled.Agreed`.
+    """
+
+    summaries: list[Summary]
+    also: Array
+
+
 def describe(
     fed: Federation,
     variables: Sequence[Variable],
@@ -176,7 +213,7 @@ def describe(
     min_cell: int = 5,
     shares: Sequence[float] = (),
     rounding: bool = True,
-) -> list[Summary]:
+) -> TableOne:
     """Describe variables over all sites, and at each; sites hold data frames.
 
     Parameters
@@ -186,18 +223,23 @@ def describe(
     shares : (q,) of quantiles besides the quartiles, each between 0 and 1.
     rounding : False, for a `min_cell` of 1 only, gives exact numbers at each site.
 
-    Returns
-    -------
-    summaries : of each variable in order, over all sites first, then of each site by name.
-
     Raises
     ------
     DataError : a site's table does not hold what the dictionary says.
+    SiteUnavailable : a site left between two calls.
     """
     reading = Reading(variables)
-    inside, c = fed.through(reading.view), len(reading.view.numeric)
-    n = reading.n_levels
-    if rounding:
+    inside, n = fed.through(reading.view), reading.n_levels
+    agreed, told = None, {}
+    if min_cell > 1 and variables:
+        told = inside.gather(tell_cells, n_levels=n, min_cell=min_cell)
+        agreed = Agreed.of(told, min_cell)
+        if len(told) < len(inside.sites):
+            inside = inside.only(tuple(told))
+        tables = inside.gather(
+            describe_columns, n_levels=n, min_cell=min_cell, rounding=rounding, also=agreed.also
+        )
+    elif rounding:
         tables = inside.gather(describe_columns, n_levels=n, min_cell=min_cell)
     else:
         tables = inside.gather(describe_columns, n_levels=n, min_cell=min_cell, rounding=False)
@@ -205,14 +247,62 @@ def describe(
     if shares:
         at = np.array(shares, float)
         more = inside.gather(describe_quantiles, shares=at, min_cell=min_cell, rounding=rounding)
+    every = {v.name: _of_sites(v, reading, tables, more) for v in variables}
+    wholes = {
+        name: over_all(sites, min_cell, shares=shares, rounding=rounding)
+        for name, sites in every.items()
+    }
+    if agreed is None or len(tables) < 2:
+        return TableOne([s for name in every for s in (wholes[name], *every[name])], NO_MORE)
+    if set(tables) != set(told):
+        raise SiteUnavailable(f"{', '.join(sorted(set(told) - set(tables)))} left meanwhile.")
+    centre, spread = _scales(reading, every, min_cell)
+    held = inside.sum(
+        sum_hidden, n_levels=n, min_cell=min_cell, also=agreed.also, centre=centre, spread=spread
+    )
+    if len(inside.answered) != len(told):
+        raise SiteUnavailable("a site left while Table 1 was made; start again without it.")
+    pooled = Pooled(agreed, held, centre, spread, shares)
     out: list[Summary] = []
-    for v in variables:
-        j, levels = reading.place[v.name], reading.levels[v.name]
-        sites = [_summary(v, levels, name, tables[name], j, c) for name in sorted(tables)]
-        if shares and not levels:
-            sites = [replace(s, quantiles=_known(more[s.site or ""], j)) for s in sites]
-        out += [over_all(sites, min_cell, shares=shares, rounding=rounding), *sites]
-    return out
+    for name, sites in every.items():
+        j = reading.place[name]
+        out += pooled.over(j, sites, min_cell, rounding=rounding, one=wholes[name])
+    return TableOne(out, agreed.also)
+
+
+def by_site(fed: Federation, variables: Sequence[Variable], *, min_cell: int = 5) -> list[Summary]:
+    """Return what each site shows of variables by its own rule alone, by name."""
+    reading = Reading(variables)
+    n = reading.n_levels
+    tables = fed.through(reading.view).gather(describe_columns, n_levels=n, min_cell=min_cell)
+    return [s for v in variables for s in _of_sites(v, reading, tables, {})]
+
+
+def _of_sites(
+    v: Variable,
+    reading: Reading,
+    tables: Mapping[str, SiteTable],
+    more: Mapping[str, SiteQuantiles],
+) -> list[Summary]:
+    """Return one variable at each site, by name."""
+    j, levels, c = reading.place[v.name], reading.levels[v.name], len(reading.view.numeric)
+    sites = [_summary(v, levels, name, tables[name], j, c) for name in sorted(tables)]
+    if more and not levels:
+        return [replace(s, quantiles=_known(more[s.site or ""], j)) for s in sites]
+    return sites
+
+
+def _scales(
+    reading: Reading, every: Mapping[str, Sequence[Summary]], min_cell: int
+) -> tuple[Array, Array]:
+    """Return centre and spread (c,) of numbers, from the sites that show both; spread 0 if none."""
+    found: list[tuple[float, float]] = []
+    for v in reading.view.numeric:
+        seen = [replace(s, quantiles=()) for s in every[v.name] if s.mean is not None]
+        whole = over_all(seen, min_cell) if seen else None
+        found.append((0.0, 0.0) if whole is None else (whole.mean or 0.0, whole.sd or 0.0))
+    both = np.array(found, float).reshape(-1, 2)
+    return both[:, 0], both[:, 1]
 
 
 def _known(found: SiteQuantiles, j: int) -> tuple[float | None, ...]:

@@ -25,7 +25,7 @@ from dataclasses import replace
 import numpy as np
 
 from fedcohort.arrays import Array
-from fedcohort.data.describe import Reading
+from fedcohort.data.describe import NO_MORE, Reading, TableOne
 from fedcohort.data.encode import Encoded
 from fedcohort.data.shown_number import HIDDEN, ShownNumber
 from fedcohort.data.summary import Summary, count_of, over_all
@@ -60,10 +60,12 @@ def describe_by_group(
     shares: Array,
     min_cell: int,
     rounding: bool,
+    also: Array = NO_MORE,
 ) -> GroupTables:
     """Describe the site's rows in each group, with counts of few patients hidden.
 
-    by : which of the codes divides the rows; n_levels (k,), of each; shares (q,) of quantiles.
+    by : which of the codes divides the rows; n_levels (k,), of each; shares (q,) of quantiles;
+    also : what the site hides of Table 1 so that the column of all sites can be shown.
     """
     numbers, codes = site.data
     g, most = int(n_levels[by]), int(n_levels.max())
@@ -76,9 +78,15 @@ def describe_by_group(
     levels = np.zeros((len(codes), most, g), np.int64)
     found = np.zeros((len(numbers), 5 + len(probabilities), g + 1))
     shown = np.zeros(found.shape, bool)
-    secret = hidden_levels(rows[None, :], min_cell)[1]
+    n = len(group)
+    small = bool(len(also)) and n <= int(also.min())
+    apart = np.roll(n <= also[len(numbers) + by, : g + 1], -1) if len(also) else None
+    secret = hidden_levels(rows[None, :], min_cell, None, apart)[1] | small
     for j, table in enumerate(tables):
-        lines, closed = hidden_levels(table, min_cell)
+        more = n <= also[j, : len(table)] if len(also) else None
+        # of a number the cells are known values, then missing ones: both are hidden, or none
+        lines, closed = hidden_levels(table, min_cell, more, apart)
+        closed = closed | small
         told = np.where(lines[:, None] | closed, HIDDEN, table)[:, :g]
         missing[j] = told[0]
         if j >= len(numbers):
@@ -95,6 +103,8 @@ def describe_by_group(
             values = (one.mean, one.sd, *(one.quartiles or (None,) * 3), *one.quantiles)
             shown[j, :, i] = [v is not None for v in values]
             found[j, :, i] = [v or 0.0 for v in values]
+        if len(also) and n <= also[j, -1]:
+            shown[j, :2] = False
         shown[j, :2] &= ~_left_over(table[1], ~shown[j, 0], min_cell)
     found[~shown] = 0.0
     return GroupTables(
@@ -132,6 +142,7 @@ def describe_groups(
     min_cell: int = 5,
     shares: Sequence[float] = (),
     rounding: bool = True,
+    one: TableOne | None = None,
 ) -> tuple[list[Summary], tuple[str, ...]]:
     """Describe variables in the groups of one of them, at each site and over those that show it.
 
@@ -140,6 +151,7 @@ def describe_groups(
     fed : sites that hold data frames.
     by : a variable of `reading` with levels.
     shares, rounding : as `describe` has them.
+    one : Table 1; what it hides of a level is hidden in all groups.
 
     Returns
     -------
@@ -154,12 +166,22 @@ def describe_groups(
         shares=np.array(shares, float),
         min_cell=min_cell,
         rounding=rounding,
+        also=NO_MORE if one is None else one.also,
     )
-    left_out = tuple(s for s in sorted(replies) if (replies[s].rows == HIDDEN).any())
+    known = {(s.variable.name, s.site): s for s in (one.summaries if one else ())}
+    shut = {s: _shut(known.get((by, s)), one, len(reading.levels[by])) for s in replies}
+    left_out = tuple(
+        s for s in sorted(replies) if (replies[s].rows == HIDDEN).any() or any(shut[s])
+    )
     out: list[Summary] = []
     for v in (v for v in reading.variables if v.name != by):
         for i, group in enumerate(reading.levels[by]):
             sites = [_summary(reading, v.name, s, group, i, replies[s]) for s in sorted(replies)]
+            if one is not None:
+                sites = [
+                    _as_in_table_one(s, known.get((v.name, s.site)), shut[s.site or ""][i])
+                    for s in sites
+                ]
             open_ = [s for s in sites if s.site not in left_out]
             if open_ and (not left_out or any(s.rows for s in open_)):
                 out.append(over_all(open_, min_cell, shares=shares, rounding=rounding))
@@ -169,6 +191,27 @@ def describe_groups(
                 out.append(replace(first, counts=secret[0], quantiles=secret[1]))
             out += sites
     return out, left_out
+
+
+def _shut(shown: Summary | None, one: TableOne | None, levels: int) -> list[bool]:
+    """Return which groups (levels,) of a site Table 1 hides; all of a site that is not in it."""
+    if one is None:
+        return [False] * levels
+    return [True] * levels if shown is None else [n is None for n in shown.counts]
+
+
+def _as_in_table_one(s: Summary, shown: Summary | None, shut: bool) -> Summary:
+    """Return a group's summary without what Table 1 hides of the same levels."""
+    if shown is None or shut:
+        blank = Summary(s.variable, s.levels, s.site, None, None, group=s.group)
+        secret = (None,) * len(s.counts)
+        return replace(blank, counts=secret, quantiles=(None,) * len(s.quantiles))
+    pairs = zip(s.counts, shown.counts, strict=True)
+    return replace(
+        s,
+        missing=None if shown.missing is None else s.missing,
+        counts=tuple(None if b is None else a for a, b in pairs),
+    )
 
 
 def _summary(reading: Reading, name: str, site: str, group: str, i: int, t: GroupTables) -> Summary:

@@ -125,7 +125,7 @@ def over_all(
         s = step(sd, int(w.sum()), 0.0) if rounding else 0.0
         one = replace(one, mean=rounded(mean, s), sd=rounded(sd, s))
     if not any(x.quartiles is None for x in known):
-        curves = [_curve(x, shares) for x in known]
+        curves = [curve(x, shares) for x in known]
         q1, median, q3 = mixture_quantiles(w, curves, QUARTILES)
         s = step((q3 - q1) / NORMAL_IQR, int(w.sum()), 0.0) if rounding else 0.0
         more = [
@@ -142,7 +142,7 @@ def over_all(
     return one
 
 
-def _curve(site: Summary, shares: Sequence[float]) -> tuple[Array, Array]:
+def curve(site: Summary, shares: Sequence[float]) -> tuple[Array, Array]:
     """Return the shares at which a site shows quantiles, ascending, and these."""
     found = dict(zip(QUARTILES, site.quartiles or (), strict=True))
     found |= {q: x for q, x in zip(shares, site.quantiles, strict=True) if x is not None}

@@ -125,7 +125,7 @@ def legend(min_cell: int, by: str = "") -> list[str]:
     if min_cell > 1:
         said.append(
             f"{HIDDEN} is hidden: counts of 1 to {min_cell - 1}, what would tell them, and numbers "
-            f"of few patients; over all sites, what any site hides."
+            f"of few patients."
         )
     if by:
         said.append(

@@ -88,7 +88,7 @@ def _described(
     hosts = [Host(name, frame, describe.STEPS, plan.seed) for name, frame in frames.items()]
     variables = describe.variables_of(table.dictionary, table.outcome)
     fed = local(hosts, ledger=ledger)
-    summaries = describe.describe(fed, variables, min_cell=plan.min_cell)
+    summaries = describe.describe(fed, variables, min_cell=plan.min_cell).summaries
     head = f'{{"arm":"","scenario":{json.dumps(scenario)},"repeat":0,"phase":"describe",'
     return summaries, [f"{head}{line[1:]}\n" for line in ledger.lines]
 
@@ -99,10 +99,11 @@ def _shown(summary: describe.Summary, table: Table, sites: Shown) -> describe.Su
     if site is None:
         return summary
     secret = (None,) * len(summary.levels)
-    if sites.rows[site] is None:
+    others = site == describe.OTHERS  # of these the numbers of each are shown elsewhere, or closed
+    if sites.rows.get(site) is None and not (others and None not in sites.rows.values()):
         return describe.Summary(summary.variable, summary.levels, site, None, None, counts=secret)
     taken = () if table.outcome is None else table.outcome.columns
-    if summary.variable.name in taken and site in sites.closed:
+    if summary.variable.name in taken and (site in sites.closed or (others and sites.closed)):
         return replace(summary, counts=secret)
     return summary
 

@@ -102,7 +102,7 @@ def count(plan: Plan, table: Table) -> Counts:
         training if s.rule == "natural" else _made(plan, table, s, described, named)
         for s in plan.scenarios
     )
-    return Counts(None if described.closed else total, described, True, settings, test)
+    return Counts(total, described, True, settings, test)
 
 
 def _made(plan: Plan, table: Table, scenario: Scenario, natural: Shown, named: bool) -> Shown:

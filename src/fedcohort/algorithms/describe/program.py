@@ -101,15 +101,15 @@ def fit(fed: Federation, config: DescribeSettings, task: Task) -> Description:
     pairs: Correlation | None = None
     found: list[Summary] = []
     for _ in fed.rounds(1):
-        found = describe(
-            fed, reading.variables, shares=shares, min_cell=m, rounding=config.rounding
-        )
+        one = describe(fed, reading.variables, shares=shares, min_cell=m, rounding=config.rounding)
+        found = one.summaries
         fed = fed.only(fed.answered)
         whole = [s for s in found if s.site is None]
         if config.by:
             groups, left_out = describe_groups(
-                fed, reading, config.by, shares=shares, min_cell=m, rounding=config.rounding
-            )
+                fed, reading, config.by, shares=shares, min_cell=m, rounding=config.rounding,
+                one=one,
+            )  # fmt: skip
             _check_all_answered(fed)
         view = fed.through(reading.view)
         if config.histograms:

@@ -17,8 +17,8 @@ from fedcohort.protocol import Row
 def of_sites(left_out: Iterable[str], by: str, min_cell: int) -> list[Row]:
     """Return the sites that are in no group over all sites."""
     rule = (
-        f"the site has a group of 1 to {min_cell - 1} rows, which it hides with the next larger "
-        f"ones; groups are summed over the other sites"
+        f"the site hides how many rows a group has: 1 to {min_cell - 1}, one of the next larger, "
+        f"or one that would tell another site's; groups are summed over the other sites"
     )
     return [_row(by, site, None, "groups over all sites", rule) for site in left_out]
 
@@ -93,7 +93,10 @@ def _row(variable: str, site: str | None, group: str | None, what: str, rule: st
 
 def _over_sites(s: Summary) -> list[tuple[str, str]]:
     """Return what is hidden over all sites."""
-    rule = "over all sites, what every site shows is shown, so that taking sites off tells nothing"
+    rule = (
+        "over all sites, a count of few patients, what taking the shown sites off would tell, and "
+        "numbers that few make or no site shows"
+    )
     return [(what, rule) for what, gone in _gone(s) if gone]
 
 

@@ -43,7 +43,7 @@ from fedcohort.algorithms.shift.model import ShiftModel
 from fedcohort.algorithms.shift.settings import ShiftSettings
 from fedcohort.algorithms.shift.steps import Pull, SiteCells, check_edges, count_cells, pull_here
 from fedcohort.arrays import Array
-from fedcohort.data.describe import Reading, describe, variables_of
+from fedcohort.data.describe import Reading, by_site, variables_of
 from fedcohort.data.describe_bins import edges_of
 from fedcohort.data.dictionary import Dictionary
 from fedcohort.data.outcome import Outcome, Survival
@@ -66,7 +66,7 @@ def fit(fed: Federation, config: ShiftSettings, task: Task) -> ShiftModel:
     """
     reading, outcome = reading_of(task), cast("Outcome | None", task.outcome_of)
     next(iter(fed.rounds(1)))
-    told = describe(fed, reading.variables, min_cell=task.min_cell)
+    told = by_site(fed, reading.variables, min_cell=task.min_cell)
     shown = {s.site: s.rows for s in told if s.site is not None}
     sites = tuple(sorted(s for s, rows in shown.items() if rows))
     if len(sites) < 2:

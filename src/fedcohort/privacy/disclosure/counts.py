@@ -5,8 +5,8 @@ With m the `min_cell`, of k counts of a site that add up to n, which is known (`
     n < m, not 0    all are hidden, and n                                                    (1)
     n ≤ k           all are hidden
     otherwise       if one is of 1 … m − 1, all up to a size v are hidden, but not 0: the    (2)
-                    smallest v that takes in all of 1 … m − 1 and two different counts;
-                    where no two differ, all of them, also 0
+                    smallest v that takes in all of 1 … m − 1, two different counts, and m
+                    rows; where no two differ, all of them, also 0
 
 Whoever knows n, the other counts and this rule can exchange any two hidden counts that differ and
 would have seen the same: each has two possible values or more. (With all of them equal and none 0,
@@ -43,7 +43,8 @@ def hidden(cells: Array, min_cell: int) -> Array:
     counts = np.unique(cells[cells > 0])
     if len(counts) == 1:
         return np.ones(len(cells), bool)
-    return (cells > 0) & (cells <= max(small.max(), counts[1]))
+    held = np.array([cells[cells <= v].sum() for v in counts])
+    return (cells > 0) & (cells <= max(small.max(), counts[1], counts[held >= min_cell][0]))
 
 
 def few(counts: Array, at_least: int) -> Array:

@@ -26,13 +26,17 @@ from fedcohort.arrays import Array
 from fedcohort.privacy.disclosure.counts import few, hidden
 
 
-def hidden_levels(table: Array, min_cell: int) -> tuple[Array, Array]:
+def hidden_levels(
+    table: Array, min_cell: int, also: Array | None = None, closed: Array | None = None
+) -> tuple[Array, Array]:
     """Return which levels and which groups of a table are hidden, eq. (1).
 
     Parameters
     ----------
     table : (k, g) rows of each level, missing values among them, in each group; every row of the
         site is in one cell.
+    also, closed : (k,) and (g,) bool, levels and groups that are hidden for another reason; they
+        are of R₀, and of C.
 
     Returns
     -------
@@ -40,8 +44,9 @@ def hidden_levels(table: Array, min_cell: int) -> tuple[Array, Array]:
     """
     table = np.asarray(table)
     groups = hidden(table.sum(axis=0), min_cell)
+    groups = groups if closed is None else groups | closed
     rows = table.sum(axis=1)
-    levels = hidden(rows, min_cell)
+    levels = hidden(rows, min_cell) if also is None else hidden(rows, min_cell) | also
     if min_cell <= 1 or groups.all():
         return levels | groups.all(), groups
     cells = table[:, ~groups]

@@ -145,7 +145,7 @@ def of_study(plan: Plan, outcome: Outcome | None) -> Steps:
     tuned = any(plan.is_tuned(arm) for arm in plan.arms if arm.scope == "sites")
     every = (
         *itertools.chain(*fits),
-        describe.describe_columns,
+        *describe.STEPS,
         *counting.STEPS,
         *of_judge(outcome, plan.task),
         *holding.STEPS * tuned,

@@ -77,7 +77,7 @@ def meet(shop: Workshop, sites: Sites) -> dict[str, Any]:
         lines = list(open_.trail.ledger.lines)
     variables = describe.variables_of(terms.dictionary, terms.outcome)
     with shop.session(Session("describe")) as open_:
-        summaries = describe.describe(open_.fed, variables, min_cell=plan.min_cell)
+        summaries = describe.describe(open_.fed, variables, min_cell=plan.min_cell).summaries
         _all(sites, dict.fromkeys(open_.fed.answered))
         lines += open_.trail.ledger.lines
     train, test = counting.shown_halves(told)

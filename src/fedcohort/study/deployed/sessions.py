@@ -145,7 +145,7 @@ def open_session(
     known = InMemory() if once is None else once(asked.text)
     if asked.kind == "describe":
         consent = Consent(terms, asked.kind)
-        return Host(table.site, table.frame, (describe.describe_columns,), plan.seed, consent)
+        return Host(table.site, table.frame, describe.STEPS, plan.seed, consent)
     if asked.kind == "count":
         consent = Consent(terms, asked.kind)
         return Host(table.site, table, counting.STEPS, plan.seed, consent)

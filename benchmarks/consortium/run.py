@@ -1,0 +1,96 @@
+"""The path of a consortium of 45 simulated hospitals: init, data check, run, predict.
+
+    OMP_NUM_THREADS=1 python benchmarks/consortium/run.py [--hospitals 45] [--odd] [--labs 40]
+
+`hospitals.py` says what the hospitals are like: 1 to 140 patients, gaps, a constant column, a
+near copy, columns that some lack, with --odd files with decimal commas and in Latin-1. Nothing is
+edited but that the outcome's names are given to `init`; the run is shortened to two repeats and one
+arm. Leaves with 1 where a command fails, a hospital that is left out is not named, more of the
+pooled Table 1 is hidden than accepted, the C-index is too low, or it takes too long.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+import pandas as pd
+from hospitals import hospitals, write
+
+CLI = "from fedcohort.apps.cli import main; main()"
+#: Accepted: pooled counts hidden, C-index, seconds of all four commands.
+HIDDEN, C_INDEX, SECONDS = 0.05, 0.62, 600
+
+
+def path(folder: Path, tables, *, odd: bool, least: float = C_INDEX) -> list[str]:
+    """Walk the path in an empty folder, print what was measured, and return what is missed."""
+    write(folder / "data", tables, odd=odd)
+    began, missed = time.monotonic(), []
+    table = folder / "data" / f"{next(iter(tables))}.csv"
+    edit = [
+        "--set",
+        "evaluate.repeats=2",
+        "--set",
+        "arms=[{method: cox, l2: 0.01, scale: standard}]",
+    ]
+    for command in (
+        ["init", "--data", "data/{site}.csv", "--outcome", "os_days,dead", "--out", "."],
+        ["data", "check", "study.yaml"],
+        ["run", "study.yaml", "--out", "out", *edit],
+        ["predict", "out/models/cox", str(table), "--out", "risks.csv"],
+    ):
+        start = time.monotonic()
+        done = subprocess.run(
+            [sys.executable, "-c", CLI, *command], cwd=folder, capture_output=True,
+            text=True, env={**os.environ, "OMP_NUM_THREADS": "1"}, check=False,
+        )  # fmt: skip
+        print(f"{command[0]:8} exit {done.returncode}, {time.monotonic() - start:.1f} s")
+        if done.returncode:
+            return [f"{' '.join(command)}: {(done.stdout + done.stderr)[-400:]}"]
+    results = json.loads((folder / "out" / "results.json").read_text())
+    left = {row["site"] for row in results["data"].get("sites_left_out", ())}
+    small = {s for s, f in tables.items() if len(f) < 5 or not f["dead"].any()}
+    pooled = [v for v in results["cohort"]["variables"] if v["site"] is None]
+    cells = [n for v in pooled for n in (v["missing"], *v["counts"].values())]
+    hidden = sum(n is None for n in cells) / len(cells)
+    c = next(r["mean"] for r in results["summary"] if (r["arm"], r["metric"]) == ("cox", "c_index"))
+    seconds = time.monotonic() - began
+    rows = len(pd.read_csv(folder / "risks.csv"))
+    print(f"hospitals left out: {len(left)} of {len(tables)}, {', '.join(sorted(left))}")
+    print(f"pooled counts of Table 1: {len(cells)}, {hidden:.1%} hidden (accepted {HIDDEN:.0%})")
+    print(f"C-index {c:.3f} (at least {least}), {seconds:.0f} s (at most {SECONDS})")
+    missed += ["hospitals left out are not those expected"] * (left != small)
+    missed += ["too much of Table 1 is hidden"] * (hidden > HIDDEN)
+    missed += ["the C-index is too low"] * (not c >= least or math.isnan(c))
+    missed += ["it took too long"] * (seconds > SECONDS)
+    missed += ["predict did not give a row for each"] * (rows != len(next(iter(tables.values()))))
+    return missed
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--hospitals", type=int, default=45)
+    parser.add_argument("--labs", type=int, default=40)
+    parser.add_argument("--flags", type=int, default=34)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--odd", action="store_true", help="with decimal commas and Latin-1")
+    o = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        tables = hospitals(o.hospitals, o.seed, labs=o.labs, flags=o.flags)
+        missed = path(Path(folder), tables, odd=o.odd)
+    for line in missed:
+        print(f"MISSED: {line}")
+    return int(bool(missed))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
