@@ -17,6 +17,7 @@ import fedcohort as fc
 from command_line import without_times
 from fedcohort.study.deployed import LocalSites, SiteTable, Terms
 from fedcohort.study.deployed import run as run_deployed
+from fedcohort.study.final import FINAL, JUDGED
 from fedcohort.study.layout import seed_of
 from network.parties import SITES, Parties, shares
 
@@ -77,19 +78,21 @@ def test_models_have_the_arrays_of_the_local_run(net, local):
             np.testing.assert_array_equal(found[name][key], a, strict=True)
 
 
+@pytest.mark.parametrize("final", [True, False])
 @pytest.mark.parametrize("arm", STUDY["arms"], ids=lambda arm: arm.get("strategy", "cox"))
-def test_models_have_the_arrays_of_a_fit_of_the_same_training_rows(net, tmp_path, arm):
+def test_models_have_the_arrays_of_a_fit_of_the_same_rows(net, tmp_path, arm, final):
     terms, tables = in_process(tmp_path)
-    rows = {table.site: table.halves(0).train for table in tables}
+    rows = {t.site: t.frame if final else t.halves(0).train for t in tables}
     fed = fc.simulate(
         rows, outcome=terms.outcome, dictionary=terms.dictionary_content,
-        seed=seed_of(terms.plan, 0),
+        seed=seed_of(terms.plan, FINAL if final else 0),
     )  # fmt: skip
     settings = {**STUDY["preprocess"], **arm}
     fc.fit(settings.pop("method"), fed, **settings).save(tmp_path / "model")
     fitted = load_file(tmp_path / "model" / "model.safetensors")
     name = arm.get("strategy", "cox")
-    found = load_file(net.folder / "out" / "models" / name / "model.safetensors")
+    folder = net.folder / "out" / "models" / name / ("" if final else JUDGED)
+    found = load_file(folder / "model.safetensors")
     assert found.keys() == fitted.keys()
     for key, a in fitted.items():
         np.testing.assert_array_equal(found[key], a, strict=True)
