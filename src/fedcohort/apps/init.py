@@ -55,6 +55,7 @@ guessed; where a line says "check", they may well be wrong. What also helps:
   range: [18, 110]     values outside are faults that `fedcohort data check` names
   missing: [-9]        codes that stand for a missing value
   feature: false       no model may use the column, such as what is known only later
+  per: 10              the report shows effects for 10 units of a number
   description: text    for the report"""
 
 
@@ -175,8 +176,8 @@ def _draft(
         _exclude(formed, found),
         dictionary,
         notes,
-        why_penalised(formed, dictionary, found) if found else "",
-        found is not None and few_alone(tables, column, dictionary, found, N_SITES),
+        why_penalised(formed, dictionary, found) if found and task in PREDICTED else "",
+        bool(found) and few_alone(formed, column, dictionary, found, N_SITES),
     )
 
 
