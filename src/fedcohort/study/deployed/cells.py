@@ -35,16 +35,7 @@ from fedcohort.runtime.journal import Journal
 from fedcohort.study import private, saved, tune
 from fedcohort.study.arms import Arm
 from fedcohort.study.cautions import told_if_crowded, told_if_drowned
-from fedcohort.study.cells import (
-    Cell,
-    defect,
-    left_out_of,
-    model_facts,
-    notes_of,
-    tagged,
-    tuning_of,
-    write_text,
-)
+from fedcohort.study.cells import Cell, defect, tagged, tuning_of, write_text
 from fedcohort.study.deployed import (
     cluster_judging,
     cluster_shown,
@@ -63,6 +54,7 @@ from fedcohort.study.deployed.tuning import NetworkTuner
 from fedcohort.study.engine import Run, Trail, fit_over
 from fedcohort.study.final import JUDGED, has_final
 from fedcohort.study.judges.latent import Latent
+from fedcohort.study.kept import left_out_of, model_facts, notes_of
 from fedcohort.study.layout import seed_of
 from fedcohort.study.missing import stretches
 from fedcohort.study.plan import ASIDE
