@@ -64,11 +64,10 @@ class CellStates:
 class Hidden:
     """Sums over sites of what each hides.
 
-    ``rows`` () of sites below m; ``counts`` (c + k, w); of numbers without a mean ``sums`` (c, 4):
+    ``counts`` (c + k, w); of numbers without a mean ``sums`` (c, 4):
     n, Σ d, Σ d², Σ d⁴, and ``closed`` (c,), the sites of which it is a count in disguise.
     """
 
-    rows: Array
     counts: Array
     sums: Array
     closed: Array
@@ -134,7 +133,7 @@ def sum_hidden(
         with np.errstate(over="ignore", invalid="ignore"):
             d = np.clip((known - centre[j]) / spread[j], -FARTHEST, FARTHEST)
         sums[j] = len(d), d.sum(), (d**2).sum(), (d**4).sum()
-    return Hidden(np.array(n if n < min_cell else 0), counts, sums, closed)
+    return Hidden(counts, sums, closed)
 
 
 # at the coordinator ---------------------------------------------------------------------
