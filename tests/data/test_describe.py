@@ -335,6 +335,17 @@ def test_of_all_sites_quartiles_are_shown_where_one_site_hides_its_mean():
     assert_allclose(found["age", None].quartiles[1], 60, atol=4)
 
 
+@pytest.mark.parametrize("missing", [1, 3, 4])
+def test_of_all_sites_quartiles_are_numbers_where_all_show_theirs_and_hide_what_is_missing(missing):
+    x = np.random.default_rng(3).normal(50, 10, 3 * 60)
+    x[[60 * s + i for s in range(3) for i in range(missing)]] = np.nan
+    frames = {f"s{s}": pd.DataFrame({"x": x[60 * s : 60 * s + 60]}) for s in range(3)}
+    found = summaries(frames, Dictionary.from_dict({"x": {"type": "number"}}))
+    assert all(found["x", s].quartiles is not None for s in frames)
+    assert all(found["x", s].missing is None for s in frames)
+    assert_allclose(found["x", None].quartiles, np.nanquantile(x, [0.25, 0.5, 0.75]), atol=3)
+
+
 def from_cells(cells):
     """Return a site with so many rows of each level of `grade`, and without one, in order."""
     values = [None, *LEVELS]

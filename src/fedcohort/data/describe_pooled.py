@@ -280,8 +280,8 @@ class Pooled:
         shape = np.array(mixture_quantiles(weights, curves, asked))
         theirs = _joined(weights, *np.array([[x.mean, x.sd] for x in full], float).T)
         left = total - theirs[0]
-        if left >= 1 and theirs[2] > 0:
-            others = [x for x in seen if x.quartiles is None]
+        others = [x for x in seen if x.quartiles is None]
+        if left >= 1 and theirs[2] > 0 and (n or others):  # hidden counts make `left` inexact
             lots = [rest, *((_known(x, m), x.mean, x.sd) for x in others)]
             _, middle, width = _joined(*np.array(lots, float).T)
             moved = middle + (shape - theirs[1]) * width / theirs[2]
