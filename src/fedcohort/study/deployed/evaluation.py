@@ -143,11 +143,7 @@ def judge(
     else:
         metrics, groups = federated_values.federated_regression(fed.through(said)), list[Row]()
     told = fed.through(said).gather(tell_own, min_cell=plan.min_cell)
-    if late := sorted({s for call, s in fed.missing if call}):
-        raise SiteUnavailable(
-            f"{', '.join(late)} left while the blind rows were judged, and metrics are of the same "
-            f"sites throughout. Bring them back and --resume, or start again without them."
-        )
+    _check_all_stayed(fed)
     for site, t in told.items():
         if any(np.shape(part) for part in (t.value, t.error, t.told)):
             raise ReplyRejected(
@@ -158,6 +154,15 @@ def judge(
     wanted = {m: metrics.get(m, math.nan) for m in plan.metrics}
     inside = {m: within[m] for m in plan.metrics if m in within}
     return Found(shown(wanted), shown(inside), own, groups, decided)
+
+
+def _check_all_stayed(fed: Coordinator) -> None:
+    """Refuse a result that lacks a site which the first call had."""
+    if late := sorted({s for call, s in fed.missing if call}):
+        raise SiteUnavailable(
+            f"{', '.join(late)} left while the blind rows were judged, and metrics are of the same "
+            f"sites throughout. Bring them back and --resume, or start again without them."
+        )
 
 
 def shown(found: Mapping[str, float]) -> Metrics:
@@ -256,6 +261,7 @@ def across(
 def _slope(ranks: Coordinator) -> float:
     """Return the calibration slope, stratified by site; nan where no slope is finite."""
     first = ranks.sum(federated.score_moments, centre=0.0)
+    _check_all_stayed(ranks)  # the mean of fewer sites is another centre, which is pinned
     rows = max(1.0, float(first.rows))
     centre = float(first.total) / rows
     spread = math.sqrt(float(ranks.sum(federated.score_moments, centre=centre).squares) / rows)
