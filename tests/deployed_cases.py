@@ -73,9 +73,12 @@ def results_of(out: Path) -> dict[str, Any]:
 
 
 class MaskedSites:
-    """Sites with keys at the other end of a line, that answer no sum plainly or weighted."""
+    """Sites with keys at the other end of a line, that answer no sum plainly or weighted.
 
-    def __init__(self, terms, tables, folder):
+    once : site → what `open_session` takes of that name.
+    """
+
+    def __init__(self, terms, tables, folder, once=lambda site: None):
         own = {t.site: Identity.new() for t in tables}
         pinned = {name: key.public for name, key in own.items()}
 
@@ -83,7 +86,7 @@ class MaskedSites:
             rule = SumRule(NEVER, lambda: Keys(own[table.site], pinned), weights=False)
             return SiteEnd(
                 table.site,
-                lambda _, session: open_session(terms, table, session, 5),
+                lambda _, session: open_session(terms, table, session, 5, once=once(table.site)),
                 Answers(folder / f"{table.site}.sqlite"),
                 limits=Limits(min_cell=5),
                 sums=lambda _: rule,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sqlite3
 from pathlib import Path
@@ -498,3 +499,34 @@ def test_a_site_that_takes_no_weights_is_not_singled_out_by_them(tmp_path):
     with pytest.raises(Refused, match="takes part in no weighted sum"):
         ask(heavy)
     assert ask(ward.federation()) == expected(*NAMES)
+
+
+@summed(once=("centre",))
+def moments_once(site: Site[np.ndarray, None], *, centre: float) -> toys.Moments:
+    """Sum what is told of all sites together, or not at all."""
+    return toys.moments.run(site, centre=centre, power=3)
+
+
+def test_a_sum_that_is_told_once_is_signed_by_no_site_without_one_of_its_sites(tmp_path):
+    """A coordinator that called a site lost got the sum of the others, and then that of all."""
+    ward = Ward(tmp_path, steps=(moments_once,))
+    ward.fault = lambda site, kind: Fault.DOWN if (site, kind) == ("b", "call") else None
+    with pytest.raises(Refused, match="signs this sum for all of its sites alone") as error:
+        ward.federation(quorum=0.5).sum(moments_once, centre=0.1)
+    assert "\n" not in str(error.value)
+    ward.fault = lambda site, kind: None
+    again = ward.federation(quorum=0.5).awaiting()
+    again.sum(moments_once, centre=0.1)
+    with pytest.raises(Refused, match=r"sites of moments_once is another than it was first"):
+        ward.federation(quorum=0.5).only("abc").sum(moments_once, centre=0.1)
+
+
+def test_who_is_away_from_the_first_is_asked_with_the_others_once_it_is_back(tmp_path):
+    """What waits for all is not asked of the others alone, who would answer no other set then."""
+    ward = Ward(tmp_path, steps=(moments_once,))
+    for kind in ("keys", "shares", "call", "sign"):
+        ward.fault = lambda site, k, at=kind: Fault.DOWN if (site, k) == ("b", at) else None
+        with contextlib.suppress(SitesAway):
+            ward.federation(quorum=0.5).awaiting().sum(moments_once, centre=0.1)
+    ward.fault = lambda site, kind: None
+    ward.federation(quorum=0.5).awaiting().sum(moments_once, centre=0.1)

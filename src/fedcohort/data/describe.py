@@ -8,6 +8,9 @@ for mean, standard deviation and quartiles. A level that everyone at a site has 
 The column of all sites comes first: what sites hide so that it can be shown, and how it is made,
 stands in `describe_pooled`.
 
+A site gives its part for the first set of sites and partners alone, over this table: a sum over
+another set of sites would tell by the difference what one site hides (`protocol.once`).
+
 Revealed: `CellStates` and `SiteTable`, each site's own, once, `Hidden` as a sum, and
 `SiteQuantiles` where further quantiles are asked for. It is one table: against tables of other rows
 of the same patients (a later export, the sums of a method's training rows) these rules do not
@@ -77,7 +80,7 @@ class SiteQuantiles:
 NO_MORE = np.zeros((0, 0), np.int64)
 
 
-@gathered
+@gathered(once=("n_levels", "also"))
 def describe_columns(
     site: Site[Encoded, None],
     *,
@@ -257,7 +260,7 @@ def describe(
     if set(tables) != set(told):
         raise SiteUnavailable(f"{', '.join(sorted(set(told) - set(tables)))} left meanwhile.")
     centre, spread = _scales(reading, every, min_cell)
-    held = inside.sum(
+    held = inside.awaiting().sum(
         sum_hidden, n_levels=n, min_cell=min_cell, also=agreed.also, centre=centre, spread=spread
     )
     if len(inside.answered) != len(told):

@@ -51,7 +51,7 @@ class GroupTables:
     shown: Array
 
 
-@gathered
+@gathered(once=("n_levels", "also"))
 def describe_by_group(
     site: Site[Encoded, None],
     *,

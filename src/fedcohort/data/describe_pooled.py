@@ -102,7 +102,7 @@ def tell_cells(site: Site[Encoded, None], *, n_levels: Array, min_cell: int) -> 
     return CellStates(np.array(HIDDEN if 0 < n < min_cell else n), state)
 
 
-@summed
+@summed(once=("n_levels", "also", "centre", "spread"))
 def sum_hidden(
     site: Site[Encoded, None],
     *,

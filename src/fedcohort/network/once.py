@@ -1,9 +1,9 @@
 """What a study's sessions were asked first, kept by a node for as long as it has its state.
 
 Sums of the same rows over other cells, centres or grids tell by their differences what each of
-them hides. So where they are formed is fixed by the first question (`study.deployed.pins`), however
-often a run begins again. An honest coordinator asks the same each time: it follows from the sums
-before.
+them hides. So where they are formed, and over which sites Table 1 is summed, is fixed by the first
+question (`study.deployed.pins`, `protocol.once`), however often a run begins again. An honest
+coordinator asks the same each time: it follows from the sums before.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ import os
 import threading
 from pathlib import Path
 
+from fedcohort.protocol.once import among_first
 from fedcohort.runtime.refusals import disk
-from fedcohort.study.deployed.pins import among_first
 
 #: The folder in the node's state.
 FOLDER = "pinned"
@@ -23,7 +23,7 @@ _LOCK = threading.Lock()
 
 
 class OnDisk:
-    """A `study.deployed.pins.Once` in a file.
+    """A `protocol.once.Once` in a file.
 
     Parameters
     ----------

@@ -23,6 +23,7 @@ from fedcohort.protocol.errors import (
 )
 from fedcohort.protocol.federation import View
 from fedcohort.protocol.message import checked, packed
+from fedcohort.protocol.once import InMemory, Once, check_once
 from fedcohort.protocol.private import Drawing, Guard, Noised, Private, Spent
 from fedcohort.protocol.step import Keep, Site, Step, entropy
 from fedcohort.protocol.updates import Fit, check_sense
@@ -80,6 +81,8 @@ class Host:
     kept : told of what a step leaves here, before its reply leaves.
     size : how many rows, or events, it takes part with, rounded up; other sites of a masked sum
         are told. 0: it does not say.
+    once : remembers what steps were asked first that answer for one value (`Step.once`); by
+        default as long as this host is there.
 
     Attributes
     ----------
@@ -100,8 +103,10 @@ class Host:
         guard: Guard | None = None,
         kept: Callable[[Mapping[str, Array]], None] | None = None,
         size: int = 0,
+        once: Once | None = None,
     ):
         self.size = size
+        self._once = once or InMemory()
         self.name = name
         self.seed = seed
         self.state: dict[str, Array] | None = None
@@ -196,6 +201,8 @@ class Host:
         step = self.agreed(call)
         if self._consent is not None:
             self._consent(call, arguments)
+        columns = "" if call.view is None or not step.once else call.view.spec
+        check_once(self.name, step, columns, call.among, arguments, self._once)
         if self._guard is not None:
             self._guard.admit(call, arguments)
             return self._noisy(step, call, arguments, self._guard)

@@ -10,7 +10,9 @@ Asking for more than a step allows is a type error, and a refusal at the site.
 
 All sites of a sum are asked alike: a site that is asked something else than the others could be
 alone with what it tells. A step that needs an argument which differs by site (`per_site`) names it,
-``@summed(apart=("fresh",))``; it can be a whole number, or yes or no.
+``@summed(apart=("fresh",))``; it can be a whole number, or yes or no. A step whose answers to two
+questions would tell what it hides names what has one value at a site, ``@summed(once=("edges",))``
+(`protocol.once`); of such a sum nothing is told without all of its sites.
 """
 
 from __future__ import annotations
@@ -100,10 +102,12 @@ class Step(Generic[P, R]):
     private : whether its reply leaves a site with noise alone (`Private`, `Noised`).
     noised : whether its reply is made of several noisy answers (`Noised`).
     apart : the arguments that may differ between the sites of a sum.
+    once : the arguments that a site answers for one value only.
     """
 
     run: Callable[..., Any]
     apart: tuple[str, ...] = ()
+    once: tuple[str, ...] = ()
     name: str = field(init=False)
     reply: type[Any] = field(init=False)
     state: type[Any] | None = field(init=False)
@@ -132,6 +136,8 @@ class Step(Generic[P, R]):
                 f"step {name} lets {odd[0]!r} differ by site, which is no argument of type int or "
                 f"bool. Others are the same at all sites of a sum."
             )
+        if unknown := [a for a in self.once if a not in hints]:
+            raise TypeError(f"step {name} names {unknown[0]!r} in once, and has no such argument.")
         made = {
             "name": name, "reply": reply, "state": state, "keeps": keeps, "private": private,
             "noised": noised,
@@ -184,6 +190,14 @@ class _Marking(Protocol):
         ...
 
 
+class _MarkingEach(Protocol):
+    """What `gathered` with arguments returns: the decorator."""
+
+    def __call__(self, fn: Callable[Concatenate[Site[Data, State], P], R], /) -> Gathered[P, R]:
+        """Mark a step."""
+        ...
+
+
 @overload
 def summed(fn: Callable[Concatenate[Site[Data, State], P], Keep[R, Kept]], /) -> Summed[P, R]: ...
 @overload
@@ -193,16 +207,23 @@ def summed(fn: Callable[Concatenate[Site[Data, State], P], Noised[R]], /) -> Sum
 @overload
 def summed(fn: Callable[Concatenate[Site[Data, State], P], R], /) -> Summed[P, R]: ...
 @overload
-def summed(*, apart: tuple[str, ...]) -> _Marking: ...
-def summed(fn: Callable[..., Any] | None = None, /, *, apart: tuple[str, ...] = ()) -> Any:
+def summed(*, apart: tuple[str, ...] = (), once: tuple[str, ...] = ()) -> _Marking: ...
+def summed(
+    fn: Callable[..., Any] | None = None,
+    /,
+    *,
+    apart: tuple[str, ...] = (),
+    once: tuple[str, ...] = (),
+) -> Any:
     """Mark a site step of which only the sum over sites may be revealed.
 
     Parameters
     ----------
     apart : the arguments that may differ by site; see the header of this module.
+    once : the arguments that have one value at a site.
     """
     if fn is None:
-        return partial(Summed[..., Any], apart=apart)
+        return partial(Summed[..., Any], apart=apart, once=once)
     return Summed(fn)
 
 
@@ -216,6 +237,15 @@ def gathered(fn: Callable[Concatenate[Site[Data, State], P], Private[R]], /) -> 
 def gathered(fn: Callable[Concatenate[Site[Data, State], P], Noised[R]], /) -> Gathered[P, R]: ...
 @overload
 def gathered(fn: Callable[Concatenate[Site[Data, State], P], R], /) -> Gathered[P, R]: ...
-def gathered(fn: Callable[..., Any], /) -> Gathered[..., Any]:
-    """Mark a site step of which each site's reply may be revealed."""
+@overload
+def gathered(*, once: tuple[str, ...]) -> _MarkingEach: ...
+def gathered(fn: Callable[..., Any] | None = None, /, *, once: tuple[str, ...] = ()) -> Any:
+    """Mark a site step of which each site's reply may be revealed.
+
+    Parameters
+    ----------
+    once : the arguments that have one value at a site.
+    """
+    if fn is None:
+        return partial(Gathered[..., Any], once=once)
     return Gathered(fn)

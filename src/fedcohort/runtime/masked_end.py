@@ -173,6 +173,7 @@ class MaskedEnd:
         self._weights: dict[str, float] = {}
         self._said: OrderedDict[tuple[str, bytes], bytes] = OrderedDict()
         self._survivors: dict[tuple[int, int], tuple[str, ...]] = {}
+        self._whole: set[tuple[int, int]] = set()
 
     def stage(self, stage: Stage) -> bytes:
         """Return the answer to a stage; one that is repeated gets the same bytes.
@@ -249,13 +250,15 @@ class MaskedEnd:
             )
 
     def mask(
-        self, request: Request, part: Part, arrays: Mapping[str, Array], coarse: Collection[str]
-    ) -> Given:
+        self, request: Request, part: Part, arrays: Mapping[str, Array], coarse: Collection[str],
+        *, whole: bool = False,
+    ) -> Given:  # fmt: skip
         """Return a reply under masks, to a call that `check_alike` found to be asked of all.
 
         Parameters
         ----------
         coarse : fields that hold parameters of a model.
+        whole : whether nothing may be told without all members (`Step.once`).
 
         Raises
         ------
@@ -270,6 +273,8 @@ class MaskedEnd:
         if layout != own:
             words = ring.convert(words, own, layout, n=len(asked.members))
         masked = member.mask(asked, words, layout, part.post)
+        if whole:
+            self._whole.add((asked.epoch, asked.slot))
         known = self._answers.revealed(*self.key[:2], member.question(asked))
         return Given(masked, None if known is None else known[1])
 
@@ -279,6 +284,7 @@ class MaskedEnd:
             member.close()
         self._members.clear()
         self._epochs.clear()
+        self._whole.clear()
 
     def _check_weights(self, weights: Mapping[str, float]) -> None:
         """Hold weights against those that the session's sums had before, and note new ones.
@@ -341,6 +347,12 @@ class MaskedEnd:
     def _sign(self, body: Mapping[str, Any]) -> dict[str, Any]:
         said = Survivors.from_meta(body)
         member = self._member(said.epoch)
+        if said.dropped and (said.epoch, said.slot) in self._whole:
+            raise Refused(
+                "secure",
+                f"site {self._site!r} signs this sum for all of its sites alone: one without "
+                f"{said.dropped[0]!r:.40}, and another with it, would tell what that one hides.",
+            )
         self._book.sites = tuple(sorted(said.survivors))
         signed = member.sign(said)
         self._survivors[said.epoch, said.slot] = self._book.sites

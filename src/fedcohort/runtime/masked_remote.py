@@ -119,6 +119,8 @@ class MaskedSums:
             try:
                 epoch = self._epoch(roster)
                 members = tuple(s for s in members if s in epoch.gathering.ready)
+                if call.whole and (gone := sorted({*roster} - {*members} - {*odd})):
+                    raise away(gone)
                 came = self._parts(call, epoch, members, weights, floats)
                 odd |= came.rejected
                 more, kept = _widened(came.layouts), _alike(came.layouts)

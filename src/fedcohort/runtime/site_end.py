@@ -219,7 +219,9 @@ class SiteEnd:
         if part is None or masks is None:
             return reply
         with disk():
-            made = masks.mask(request, part, decode(reply)[0], parameters_of(step.reply))
+            made = masks.mask(
+                request, part, decode(reply)[0], parameters_of(step.reply), whole=bool(step.once)
+            )
         return part_bytes(request.history, request.call, made)
 
     def _masks(self, session: _Session, request: Request | Stage) -> MaskedEnd:

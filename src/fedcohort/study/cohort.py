@@ -56,7 +56,8 @@ def cohort(plan: Plan, table: Table, counts: Counts) -> tuple[dict[str, Any], li
             f"{scenario!r} lays them out."
         )
     summaries, ledger = _described(plan, table, frames, scenario)
-    summaries = [_shown(s, table, counts.described) for s in summaries]
+    alone = frozenset(s.site for s in summaries if s.site)
+    summaries = [_shown(s, table, counts.described, alone) for s in summaries]
     flow = shown_flow(_stages(plan, table), plan.min_cell, _hidden(counts))
     n_hidden = sum(s.n_hidden for s in summaries) + sum(r["rows"] is None for r in flow)
     found = {
@@ -93,8 +94,14 @@ def _described(
     return summaries, [f"{head}{line[1:]}\n" for line in ledger.lines]
 
 
-def _shown(summary: describe.Summary, table: Table, sites: Shown) -> describe.Summary:
-    """Return one line of Table 1 without what `sites` hides."""
+def _shown(
+    summary: describe.Summary, table: Table, sites: Shown, alone: frozenset[str]
+) -> describe.Summary:
+    """Return one line of Table 1 without what `sites` hides.
+
+    alone : who has a line. Where none of them is closed, the outcome of the sites that are shown
+    together is what these leave of all, which is known.
+    """
     site = summary.site
     if site is None:
         return summary
@@ -103,7 +110,9 @@ def _shown(summary: describe.Summary, table: Table, sites: Shown) -> describe.Su
     if sites.rows.get(site) is None and not (others and None not in sites.rows.values()):
         return describe.Summary(summary.variable, summary.levels, site, None, None, counts=secret)
     taken = () if table.outcome is None else table.outcome.columns
-    if summary.variable.name in taken and (site in sites.closed or (others and sites.closed)):
+    if summary.variable.name in taken and (
+        site in sites.closed or (others and sites.closed & alone)
+    ):
         return replace(summary, counts=secret)
     return summary
 

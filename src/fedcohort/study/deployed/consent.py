@@ -43,12 +43,13 @@ from fedcohort.data.variable import Variable
 from fedcohort.protocol import Refused, registry
 from fedcohort.protocol.federation import View
 from fedcohort.protocol.host import Call
+from fedcohort.protocol.once import InMemory, Once
 from fedcohort.study.arms import MOST_TRIALS, Arm
 from fedcohort.study.deployed.bounds import OF_TABLES, Bounds, beyond
 from fedcohort.study.deployed.cluster_sites import OF_TRAINING
 from fedcohort.study.deployed.coding import Coded
 from fedcohort.study.deployed.judging import Own, Said, Seen
-from fedcohort.study.deployed.pins import InMemory, Once, Pins
+from fedcohort.study.deployed.pins import Pins
 from fedcohort.study.deployed.placing import Clustered, clusters_of
 from fedcohort.study.deployed.terms import CLUSTERING, LATENT, Terms
 from fedcohort.study.tune import ROW_FOLDS

@@ -22,7 +22,7 @@ Revealed: by a refusal, the rule.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, cast
@@ -36,6 +36,7 @@ from fedcohort.metrics.decision import survival_edges
 from fedcohort.protocol.errors import Refused
 from fedcohort.protocol.federation import View
 from fedcohort.protocol.host import Call
+from fedcohort.protocol.once import InMemory, Once
 from fedcohort.study.deployed.bounds import Bounds, beyond
 from fedcohort.study.deployed.coding import Coded
 from fedcohort.study.deployed.evaluation import BINS
@@ -44,8 +45,6 @@ from fedcohort.study.deployed.placing import Clustered
 from fedcohort.study.deployed.yard import CELLS, TIMES
 from fedcohort.training.candidates import CANDIDATES, DRAWS, FEWEST, TRIES
 
-#: (name, digest of a value, n) → whether the value is among the first n that the name ever had.
-Once = Callable[[str, str, int], bool]
 #: Other values that a session answers for, as it may be begun anew over other sites.
 ATTEMPTS = 3
 #: Rounds of clustering, where the settings give no more.
@@ -90,24 +89,6 @@ DRAWN = frozenset({"tell_slope", "tell_distance", "weigh_slope"})
 SIDES = frozenset({"tell_takes", "train_taken", "tell_side"})
 #: Steps whose edges are refined, where quantiles are looked for.
 SKETCHES = frozenset({"death_cells", "column_cells", "cell_counts", "cell_times", "count_bins"})
-
-
-class InMemory:
-    """A `Once` for as long as a session is open."""
-
-    def __init__(self) -> None:
-        self._known: dict[str, list[str]] = {}
-
-    def __call__(self, name: str, digest: str, most: int) -> bool:
-        """Note what a name is asked with; return whether it is one of its first `most` values."""
-        return among_first(self._known.setdefault(name, []), digest, most)
-
-
-def among_first(known: list[str], digest: str, most: int) -> bool:
-    """Return whether a digest is known, or may be added to so many; it is then."""
-    if digest not in known and len(known) < most:
-        known.append(digest)
-    return digest in known
 
 
 @dataclass

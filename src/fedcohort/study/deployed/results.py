@@ -77,8 +77,9 @@ def meet(shop: Workshop, sites: Sites) -> dict[str, Any]:
         lines = list(open_.trail.ledger.lines)
     variables = describe.variables_of(terms.dictionary, terms.outcome)
     with shop.session(Session("describe")) as open_:
-        summaries = describe.describe(open_.fed, variables, min_cell=plan.min_cell).summaries
-        _all(sites, dict.fromkeys(open_.fed.answered))
+        fed = open_.fed.awaiting()  # sites take part with one set of others, which is all
+        summaries = describe.describe(fed, variables, min_cell=plan.min_cell).summaries
+        _all(sites, dict.fromkeys(fed.answered))
         lines += open_.trail.ledger.lines
     train, test = counting.shown_halves(told)
     told_of = () if terms.outcome is None else terms.outcome.columns

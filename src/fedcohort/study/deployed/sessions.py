@@ -34,13 +34,13 @@ from fedcohort.data import describe
 from fedcohort.privacy.guard import SiteGuard, Tally
 from fedcohort.protocol import Dp, Task, VerbRefused, registry
 from fedcohort.protocol.host import Host
+from fedcohort.protocol.once import InMemory, Once
 from fedcohort.study import private
 from fedcohort.study.arms import Arm
 from fedcohort.study.besides import KINDS, arm_of, asked_of
 from fedcohort.study.deployed import asking, counting, holding, judging
 from fedcohort.study.deployed.alone import Alone
 from fedcohort.study.deployed.consent import Consent, most_numbers
-from fedcohort.study.deployed.pins import InMemory, Once
 from fedcohort.study.deployed.table import Halves, SiteTable, hashed
 from fedcohort.study.deployed.terms import Terms
 from fedcohort.study.final import FINAL, has_final
@@ -144,8 +144,8 @@ def open_session(
     plan, least = terms.plan, max(min_cell, terms.plan.min_cell)
     known = InMemory() if once is None else once(asked.text)
     if asked.kind == "describe":
-        consent = Consent(terms, asked.kind)
-        return Host(table.site, table.frame, describe.STEPS, plan.seed, consent)
+        consent = Consent(terms, asked.kind, once=known)
+        return Host(table.site, table.frame, describe.STEPS, plan.seed, consent, once=known)
     if asked.kind == "count":
         consent = Consent(terms, asked.kind)
         return Host(table.site, table, counting.STEPS, plan.seed, consent)
@@ -154,7 +154,7 @@ def open_session(
         consent = Consent(terms, asked.kind, arm, plan.seed, known)
         kept = _kept(terms, arm, table.site, heard)
         steps = asking.of_besides(asked.kind)
-        return Host(table.site, table.frame, steps, plan.seed, consent, kept=kept)
+        return Host(table.site, table.frame, steps, plan.seed, consent, kept=kept, once=known)
     final = asked.kind == "final"
     seed, arm = seed_of(plan, FINAL if final else asked.repeat), plan.arms[asked.arm]
     consent = Consent(terms, "fit" if final else asked.kind, arm, seed, known)
