@@ -256,7 +256,8 @@ def describe(
         for name, sites in every.items()
     }
     if agreed is None or len(tables) < 2:
-        return TableOne([s for name in every for s in (wholes[name], *every[name])], NO_MORE)
+        also = NO_MORE if agreed is None else agreed.also
+        return TableOne([s for name in every for s in (wholes[name], *every[name])], also)
     if set(tables) != set(told):
         raise SiteUnavailable(f"{', '.join(sorted(set(told) - set(tables)))} left meanwhile.")
     centre, spread = _scales(reading, every, min_cell)
