@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,8 @@ import pytest
 import fedcohort as fc
 from fedcohort.apps.checking import check
 from fedcohort.data.drafting import guesses
+from fedcohort.study.cohort import cohort
+from fedcohort.study.counts import count
 
 STUDY = """\
 study: own
@@ -66,9 +69,24 @@ def test_by_default_sites_below_min_cell_or_without_events_are_left_out(tmp_path
 
 def test_joined_sites_are_one_and_keep_their_rows(tmp_path):
     found = study(tmp_path, ", small: join")
-    assert {to for to, _ in fates(found).values()} == {"other hospitals"}
-    assert (found.table.site == "other hospitals").sum() == 20
+    assert {to for to, _ in fates(found).values()} == {"small hospitals"}
+    assert (found.table.site == "small hospitals").sum() == 20
     assert len(found.table.frame) == 120
+
+
+def test_table_1_of_joined_sites_hides_no_more_than_of_as_large_a_site_of_any_name(tmp_path):
+    frame = pd.concat([table()] * 3, ignore_index=True)
+    tiny = [f"T{i}" for i in range(45)]
+    sites = np.r_[np.repeat(tiny, 4), np.repeat(["Ash", "Birch", "Elm", "Fir"], 45)]
+    found = study(tmp_path, ", small: join", frame=frame.assign(hospital=sites))
+    shown = {}
+    for name in ("small hospitals", "Oak"):
+        site = np.where(found.table.site == "small hospitals", name, found.table.site)
+        moved = replace(found.table, site=site)
+        lines = cohort(found.plan, moved, count(found.plan, moved))[0]["variables"]
+        shown[name] = [(v["name"], v["missing"], v["counts"]) for v in lines]
+    assert shown["small hospitals"] == shown["Oak"]
+    assert all(None not in (n, *counts.values()) for _, n, counts in shown["Oak"])
 
 
 def test_sites_too_small_even_together_are_left_out(tmp_path):

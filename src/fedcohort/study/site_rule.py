@@ -2,7 +2,7 @@
 
 `data.exclude` may leave sites out by name. Of the others, a site with fewer rows than
 `data.sites.min_rows`, or fewer events than `data.sites.min_events`, is left out (`small: drop`), or
-put together with the other such sites as one site, `OTHERS` (`small: join`). Where these are too
+put together with the other such sites as one site, `JOINED` (`small: join`). Where these are too
 small even together, they are left out. Rows count after the rows that `data.exclude` leaves out.
 
 Over a network each site looks at its own rows (`deployed.table`), and nothing can be joined there.
@@ -20,7 +20,6 @@ import numpy as np
 import pandas as pd
 
 from fedcohort.arrays import Array
-from fedcohort.data.describe import OTHERS
 from fedcohort.data.encode import column_of
 from fedcohort.data.outcome import Binary, Outcome, Survival
 from fedcohort.protocol import DataError
@@ -28,6 +27,9 @@ from fedcohort.report import words
 
 #: What can become of sites that are too small.
 DROP, JOIN = "drop", "join"
+#: What sites are called that take part together; Table 1 has a column of another name for sites
+#: that it shows together (`describe.OTHERS`), and this one may well have the most rows of all.
+JOINED = "small hospitals"
 #: Why a site is left out that `data.exclude` names.
 NAMED = "a name in data.exclude"
 
@@ -124,10 +126,10 @@ def fates(
             found[name] = Fate(None, why)
     few = [s for s, f in found.items() if f.why != NAMED]
     if rule.small == JOIN and few:
-        one = stays & np.isin(site, [*few, OTHERS])
+        one = stays & np.isin(site, [*few, JOINED])
         why = rule.why(*_counts(one, event, outcome))
         for name in few:
-            found[name] = Fate(None if why else OTHERS, found[name].why)
+            found[name] = Fate(None if why else JOINED, found[name].why)
     if all(s in found and found[s].to is None for s in names):
         raise DataError(
             f"no site is left of {len(names)}: {_reasons(found)}. Lower data.sites.min_rows or "
