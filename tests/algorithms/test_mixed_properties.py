@@ -212,7 +212,7 @@ def test_outcomes_of_fewer_records_than_min_cell_are_refused_over_sites():
         "class 1 has fewer than 5 records at"
     )
     assert refused(DataError, rare, "poisson", min_cell=5).startswith(
-        "fewer than 5 records at all sites"
+        "there are fewer than 5 counts above 0 at all sites together (min_cell)."
     )
     assert np.isfinite(fit(rare, "binomial", min_cell=2).tau2)
 

@@ -107,7 +107,7 @@ def test_the_ledger_says_what_left_each_site_and_nothing_for_isolated(finished):
     lines = [json.loads(s) for s in (finished[0] / "out" / "ledger.jsonl").read_text().splitlines()]
     assert {line["site"] for line in lines} == {"site-1", "site-2", "site-3"}
     described = [line for line in lines if line["phase"] == "describe"]
-    assert {(line["arm"], line["verb"]) for line in described} == {("", "gather")}
+    assert {(line["arm"], line["verb"]) for line in described} == {("", "gather"), ("", "sum")}
     lines = lines[len(described) :]
     assert {line["arm"] for line in lines} == {"fedavg", "cox"}
     assert {line["phase"] for line in lines} == {"preprocess", "fit"}
@@ -221,10 +221,7 @@ arms: [{method: cox}]
         (lambda s: s.replace("time", "tiem"), "no column 'time'"),
         (lambda s: s.replace("site", "centre"), "no column 'site'"),
         (lambda s: s.splitlines()[0] + "\n", "no rows"),
-        (lambda s: "\n".join(s.splitlines()[:2]) + "\n", "1 row"),
-        (lambda s: s + "1,5,0,c\n1,6,0,c\n", "the site in row 41 has no event"),
-        (lambda s: s + "".join(f"1,{i},0,c\n" for i in range(5, 10)), "site 'c' has no event"),
-        (lambda s: s + "1,5,1,c\n", "the site in row 41 has 1 row"),
+        (lambda s: "\n".join(s.splitlines()[:2]) + "\n", "no site is left of 1"),
     ],
 )
 def test_a_bad_table_is_one_line_exit_code_2_and_nothing_written(change, said, tmp_path):
@@ -406,7 +403,8 @@ def test_a_table_that_a_model_cannot_read_is_named_without_its_values(finished, 
     assert head.startswith("row,risk,median survival time (days),survival at")
     assert head.count("\n") == 1
     frame.to_csv(tmp_path / "t.csv", index=False)
-    assert "cannot write" in one_line(cli("predict", model, "t.csv", "--out", ".", cwd=tmp_path), 2)
+    done = cli("predict", model, "t.csv", "--out", ".", cwd=tmp_path)
+    assert (done.returncode, "cannot write" in done.stderr.splitlines()[-1]) == (2, True)
 
 
 def test_the_version_is_said_and_nothing_else(tmp_path):

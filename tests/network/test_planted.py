@@ -127,20 +127,23 @@ def rows_that_cannot_be_parsed(made, plants):
         yield ("data", "unfit")
 
 
-def other_encodings(made, plants):
+def bytes_of_another_encoding(made, plants):
+    frame = patients()
+    frame["note"] = [f"Ä{t}" for t in plants.some(160)]
+    made.table.write_bytes(frame.to_csv(index=False).encode("utf-32"))
+    yield ("data", "unfit")
+
+
+def other_forms(made, plants):
+    """Encodings and separators that are read, and a separator that is not."""
     frame = patients()
     frame["note"] = [f"Ä{t}" for t in plants.some(160)]
     for code in ("latin-1", "utf-16"):
         made.table.write_bytes(frame.to_csv(index=False).encode(code))
-        yield "data"
-
-
-def other_separators(made, plants):
-    frame = patients()
-    frame["note"] = plants.some(160)
-    for mark in ";\t|":
+        yield None
+    for mark, code in ((";", None), ("\t", None), ("|", None), ("~", ("data", "unfit"))):
         frame.to_csv(made.table, index=False, sep=mark)
-        yield "data"
+        yield code
 
 
 def other_files(made, plants):
@@ -252,7 +255,7 @@ def too_few_rows(made, plants):
 FAILING = (
     text_among_numbers, whole_columns_of_text, wrong_levels, wrong_dates,
     columns_called_by_patients, no_header, a_name_that_stands_twice, rows_that_cannot_be_parsed,
-    other_encodings, other_separators, other_files, broken_parquet, paths_of_patients,
+    bytes_of_another_encoding, other_forms, other_files, broken_parquet, paths_of_patients,
     own_dictionary_of_patients, errors_of_sqlite, errors_of_duckdb, two_rows_of_one_patient,
     too_few_rows,
 )  # fmt: skip

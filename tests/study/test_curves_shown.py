@@ -15,6 +15,7 @@ import pytest
 from fedcohort.metrics.calibration import calibration_groups
 from fedcohort.metrics.kaplan_meier import kaplan_meier, leavers
 from fedcohort.metrics.risk_groups import risk_groups
+from fedcohort.report.clock import Clock
 from fedcohort.study.details import _risk_groups
 
 Z = 1.959963984540054
@@ -94,7 +95,9 @@ def patients(seed: int):
 @pytest.mark.parametrize("seed", range(3))
 def test_no_small_number_of_censored_follows_from_the_curves_of_risk_groups(seed):
     _, said, time, event = patients(seed)
-    (row,) = _risk_groups(SimpleNamespace(said=said, time=time, event=event), 5)
+    (row,) = _risk_groups(
+        SimpleNamespace(said=said, time=time, event=event), 5, Clock.of("days", 365.0), said
+    )
     group = risk_groups(said, len(row["groups"]))
     assert sum(len(g["curve"]) for g in row["groups"]) > 4
     for g in row["groups"]:
@@ -116,7 +119,9 @@ def test_the_attack_solves_a_curve_of_all_records():
 def test_no_number_at_risk_and_step_of_a_curve_are_apart_by_few(seed):
     """A life table of the shown steps, solved for its counts, beside the numbers at risk."""
     _, said, time, event = patients(seed)
-    (row,) = _risk_groups(SimpleNamespace(said=said, time=time, event=event), 5)
+    (row,) = _risk_groups(
+        SimpleNamespace(said=said, time=time, event=event), 5, Clock.of("days", 365.0), said
+    )
     for g in row["groups"]:
         n, s, v, known = g["n"], 1.0, 0.0, [m for _, m in g["at_risk"]]
         for _, value, low, high in g["curve"][1:]:

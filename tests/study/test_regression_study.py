@@ -75,7 +75,7 @@ def stays(n=240, seed=0):
 COUNTS = """\
 study: stays
 task: regression
-data: {source: t.csv, outcome: {y: days, type: count}, sites: {column: ward}}
+data: {source: t.csv, outcome: {y: days, type: count}, sites: {column: ward, min_rows: 2}}
 preprocess: {scale: standard}
 arms: [{method: glm, family: poisson, title: Poisson regression}, {method: ridge}]
 bounds: [isolated]

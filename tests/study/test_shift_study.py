@@ -36,7 +36,9 @@ def study(folder, frame=None, **more):
     (table() if frame is None else frame).to_csv(folder / "t.csv", index=False)
     content = {
         "study": "apart", "task": "classification",
-        "data": {"source": "t.csv", "outcome": {"y": "y"}, "sites": {"column": "site"}},
+        "data": {
+            "source": "t.csv", "outcome": {"y": "y"}, "sites": {"column": "site", "min_rows": 2},
+        },
         "arms": [{"method": "logistic"}], "evaluate": {"repeats": 1, "draws": 20}, "bounds": [],
         **more,
     }  # fmt: skip

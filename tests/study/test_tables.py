@@ -80,7 +80,7 @@ def test_an_unusable_table_is_refused_with_its_name(tmp_path, change, said):
 def test_a_site_that_the_test_could_take_whole_is_refused(tmp_path):
     frame = table().assign(site=["z", "z"] + ["s"] * 88, event=1)
     text = STUDY.replace("repeats", "test_fraction: 0.8, repeats")
-    with pytest.raises(fc.DataError, match="a site with 2 rows may be left without rows"):
+    with pytest.raises(fc.DataError, match="site 'z' may be left without rows to train on"):
         study(tmp_path, frame, text)
 
 

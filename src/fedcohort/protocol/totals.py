@@ -48,7 +48,8 @@ class Known:
         checked against them, and likewise of events.
     slack : rows by which each site may differ, as another repeat draws one more or one fewer.
     unit : whether all rows count alike: no column weighs them.
-    some : whether a session leaves rows out, such as a fold's, so that rows may be fewer.
+    some : whether rows may be fewer: a session leaves out those of a fold, or a method those
+        without an entry (`Method.gaps`).
     """
 
     rows: Mapping[str, int | None] = field(default_factory=dict[str, int | None])

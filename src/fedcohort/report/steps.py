@@ -65,3 +65,13 @@ def round_step(spread: float) -> float:
     steps = [power * k for k in (1.0, 2.0, 5.0, 10.0)]
     nearest = min(steps, key=lambda s: abs(math.log(s / spread)))
     return float(f"{nearest:.1g}")
+
+
+def penalty_of(rows: Iterable[Mapping[str, Any]]) -> str:
+    """Return the penalty that shrinks a fit's coefficients; "" without one."""
+    return next((str(r["shrunken"]) for r in rows if r.get("shrunken")), "")
+
+
+def scale_of(settings: Mapping[str, Any], preprocess: Mapping[str, Any]) -> str:
+    """Return how an arm scales numbers."""
+    return str(settings.get("scale") or preprocess.get("scale") or "")

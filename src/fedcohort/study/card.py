@@ -14,8 +14,8 @@ from typing import Any
 import fedcohort
 from fedcohort.protocol import registry
 from fedcohort.report import modelling, words
-from fedcohort.report.sections import coefficients, parameters
-from fedcohort.report.steps import stepped
+from fedcohort.report.sections import parameters
+from fedcohort.report.steps import penalty_of, scale_of, stepped
 from fedcohort.study import private
 from fedcohort.study.arms import Arm
 from fedcohort.study.final import TOLD
@@ -243,11 +243,11 @@ def _effects(results: Mapping[str, Any], arm: Arm, scenario: str) -> str:
     if not mine:
         return ""
     settings = next(d for d in results["declared"] if d["arm"] == arm.name)["settings"]
-    scale = coefficients.scale_of(settings, results.get("preprocess") or {})
+    scale = scale_of(settings, results.get("preprocess") or {})
     mine = stepped(mine, scale, (results.get("cohort") or {}).get("variables") or ())
     ratio = next((k for k in mine[0] if k.endswith("_ratio")), None)
     effect, level = words.effect, _level(results, arm)
-    penalty = coefficients.penalty_of(mine)
+    penalty = penalty_of(mine)
     shrunken, around = "shrunken " * bool(penalty), f"{level} interval"
     if penalty:
         around = parameters.penalised_bar(level)

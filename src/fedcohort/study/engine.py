@@ -247,7 +247,8 @@ def fit_once(
     try:
         with _reached(problem, hosts, seed, trail.ledger, book, states, observer) as fed:
             rows = {name: len(frame) for name, frame in problem.frames.items()}
-            fed.expecting(Known(rows, unit=not getattr(config, "weights", "")))
+            unit = not getattr(config, "weights", "")
+            fed.expecting(Known(rows, unit=unit, some=method.gaps))
             try:
                 run = fit_over(fed, problem, method, settings, table, seed, trail)
                 here = problem.runtime == "local" and problem.workers == 1

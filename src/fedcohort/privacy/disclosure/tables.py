@@ -24,8 +24,6 @@ import math
 from typing import Any
 
 import numpy as np
-from scipy.optimize import linprog
-from scipy.sparse import csr_matrix
 
 from fedcohort.arrays import Array
 
@@ -100,6 +98,9 @@ def bounds(
         lines.append((place[who, j], sign[who], -float(sign @ known[:, j])))
     n = int(hidden.sum())
     row = np.repeat(np.arange(len(lines)), [len(at) for at, _, _ in lines])
+    from scipy.optimize import linprog  # slow to load, as all of scipy.optimize
+    from scipy.sparse import csr_matrix
+
     a: Any = csr_matrix(
         (np.concatenate([s for _, s, _ in lines]), (row, np.concatenate([p for p, _, _ in lines]))),
         shape=(len(lines), n),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fedcohort.report import charts, words
@@ -12,7 +12,7 @@ from fedcohort.report.markup import Markup, h, table
 from fedcohort.report.run import Arm, Run
 from fedcohort.report.sections.base import Section, leading_open, more
 from fedcohort.report.sections.parameters import level_of, parameters, penalised_bar
-from fedcohort.report.steps import stepped
+from fedcohort.report.steps import penalty_of, scale_of, stepped
 from fedcohort.report.words import effect, fixed, number, ratio
 
 Row = Mapping[str, Any]
@@ -81,16 +81,6 @@ def section(run: Run) -> Section | None:
 def _has_interval(c: Row) -> bool:
     """Return whether a coefficient has an interval."""
     return not math.isnan(number(c.get("low")))
-
-
-def penalty_of(rows: Iterable[Row]) -> str:
-    """Return the penalty that shrinks a fit's coefficients; "" without one."""
-    return next((str(r["shrunken"]) for r in rows if r.get("shrunken")), "")
-
-
-def scale_of(settings: Mapping[str, Any], preprocess: Mapping[str, Any]) -> str:
-    """Return how an arm scales numbers."""
-    return str(settings.get("scale") or preprocess.get("scale") or "")
 
 
 def _block(run: Run, arm: Arm) -> Markup | None:

@@ -8,7 +8,7 @@ from fedcohort.report import modelling, words
 from fedcohort.report.markup import h, p
 from fedcohort.report.run import Arm, Run
 from fedcohort.report.sections.base import Section
-from fedcohort.report.sections.coefficients import penalty_of
+from fedcohort.report.steps import penalty_of
 
 _RAND = "Hubert L, Arabie P. Comparing partitions. Journal of Classification 1985; 2: 193–218."
 #: What a paper cites for each metric.

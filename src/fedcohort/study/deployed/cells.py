@@ -208,8 +208,9 @@ class Workshop:
             events = dict[str, int | None]()
         arm = self.plan.arms[session.arm]
         named = {**arm.settings, **arm.grid, **self.plan.space(arm)}
+        some = tried or registry.find(arm.method).gaps
         return Known(
-            rows, events, slack=int(session.repeat > 0), unit=not named.get("weights"), some=tried
+            rows, events, slack=int(session.repeat > 0), unit=not named.get("weights"), some=some
         )
 
     def forget(self, session: Session) -> None:
