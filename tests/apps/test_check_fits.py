@@ -143,3 +143,12 @@ def test_a_fit_that_takes_long_is_named_and_gone_on_from(monkeypatch):
     assert [(t.run, t.refused) for t in tried] == [(None, "")] * 2
     report = command("data", "check", "s.yaml")[1]
     assert "nothing found" in report
+
+
+def test_what_a_fit_of_one_round_of_many_ended_as_is_not_told():
+    arm = "{method: personal, name: p, user: a, way: cluster, rounds: 6}"
+    write(patients(), arm)
+    study = Study.from_file("s.yaml")
+    (one,) = rehearsal.rehearsed(study.plan, study.table)
+    assert any("not split" in caution for caution in one.run.model.cautions())
+    assert findings() == []

@@ -15,6 +15,8 @@ from fedcohort.apps.predictions import predict
 from fedcohort.protocol import DataError, StudyError
 from fedcohort.report import page
 from fedcohort.report.run import read
+from fedcohort.report.sections.headline import caveats
+from fedcohort.report.verdict import leading
 from fedcohort.study import plan as plans
 from fedcohort.study import yamlfile
 from fedcohort.study.final import JUDGED
@@ -162,6 +164,17 @@ def test_tuned_settings_of_the_first_repeat_are_those_of_the_final_fit(tmp_path)
     )
     penalised = {c.get("shrunken") for c in final["coefficients"]}
     assert penalised == ({f"l2 {chosen:g}"} if chosen else {None})
+
+
+def test_an_arm_of_which_every_fit_failed_is_not_said_to_have_the_first_repeats_model(tmp_path):
+    arms = "[{method: cox, time_grid: exact}, {method: personal, name: p, rounds: 1}]"
+    text = STUDY.replace("[{method: cox, time_grid: exact}]", arms)
+    run = study(tmp_path, text).run(tmp_path / "out")
+    assert {f["arm"]: f["status"][:6] for f in run.content["final"]}["p"] == "failed"
+    page_of = read(tmp_path / "out")
+    said = " ".join(caveats(page_of, leading(page_of)))
+    assert "fits of “p” failed: setting 'user' is not given" in said
+    assert "those of the first repeat" not in said
 
 
 def test_final_false_leaves_the_first_repeats_model(tmp_path):

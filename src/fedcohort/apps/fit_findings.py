@@ -36,9 +36,11 @@ def told_of_fits(file: str, plan: Plan, table: Table, tried: Sequence[Tried]) ->
     for one in tried:
         if one.refused:
             refused.setdefault(_RATIO.sub("", one.refused), []).append(one)
-        for note in (*one.run.model.cautions(), filled_note(one.run.design)) if one.run else ():
-            if note:
-                said.setdefault(note, []).append(one)
+        if one.run is None:
+            continue
+        cautions = () if one.short else one.run.model.cautions()  # such as of clusters not found
+        for note in filter(None, (*cautions, filled_note(one.run.design))):
+            said.setdefault(note, []).append(one)
     found = [
         _finding(file, plan, "fit", text, ones, "cannot be fitted")
         for text, ones in refused.items()

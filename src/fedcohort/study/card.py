@@ -97,12 +97,26 @@ def _rows_seen(plan: Plan, arm: Arm, results: Mapping[str, Any]) -> str:
     held = f", {events} with the event" if events is not None else ""
     if _final(results, arm):
         return (
-            f"all {data['rows']} rows{held}. How good such a model is was measured beforehand, by "
-            f"fits to {100 * (1 - plan.test_fraction):.0f} % of the rows on the others: no figure "
+            f"all {data['rows']} rows{held}{_but(results, arm)}. How good such a model is was "
+            f"measured beforehand, by fits to {100 * (1 - plan.test_fraction):.0f} % of the rows "
+            f"on the others: no figure "
             f"below is of rows that the judged fit has seen"
         )
     share = 100 * (1 - plan.test_fraction)
     return f"the training rows of the first repeat ({share:.0f} % of {data['rows']} rows{held})"
+
+
+def _but(results: Mapping[str, Any], arm: Arm) -> str:
+    """Return whose rows sums of the final fit lack; "" where they lack none."""
+    lacking = sorted(
+        str(row["site"])
+        for row in results.get("missing") or ()
+        if (row["arm"], row["repeat"]) == (arm.name, "final")
+    )
+    if not lacking:
+        return ""
+    named = words.listed([_cell(site) for site in dict.fromkeys(lacking)])
+    return f", but that some or all of its sums lack those of {named}, away at the time"
 
 
 def _what(

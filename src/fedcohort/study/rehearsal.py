@@ -37,12 +37,14 @@ class Tried:
     ----------
     refused : why there is no model; "" where nothing was refused.
     run : the fit, of an arm that was fitted to its end.
+    short : whether it was fitted for one round, of more that the study asks for.
     """
 
     arm: Arm
     scenario: Scenario
     refused: str = ""
     run: Run | None = None
+    short: bool = False
 
 
 class _TimeIsUp(Exception):
@@ -82,7 +84,8 @@ def _tried(plan: Plan, arm: Arm, scenario: Scenario, problem: Problem, limit: fl
     method = registry.find(arm.method)
     first = {key: next(iter(values)) for key, values in arm.grid.items()}
     settings = arm.configured(first)
-    if {"rounds", "internal_epochs"} <= method.settings.__dataclass_fields__.keys():
+    short = {"rounds", "internal_epochs"} <= method.settings.__dataclass_fields__.keys()
+    if short:
         settings["rounds"] = 1
     part = problem.pooled() if arm.scope == "centralised" else problem
     try:
@@ -94,4 +97,4 @@ def _tried(plan: Plan, arm: Arm, scenario: Scenario, problem: Problem, limit: fl
         return Tried(arm, scenario, " ".join(str(error).split()))
     except Exception as error:  # a study notes it and goes on, and so do these fits
         return Tried(arm, scenario, defect(error))
-    return Tried(arm, scenario, run=run)
+    return Tried(arm, scenario, run=run, short=short)

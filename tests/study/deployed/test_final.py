@@ -61,3 +61,14 @@ def test_the_horizon_of_a_study_travels_with_it_and_is_that_of_its_calibration(t
     }
     with pytest.raises(DataError, match="no unit for the time 'time'"):
         type(terms)(content, bare).check()
+
+
+def test_the_card_names_a_site_that_was_away_from_the_final_fit(tmp_path):
+    terms = terms_of(tmp_path, "gbsg2", ARMS, bounds="[]", quorum=0.5)
+
+    def absent(session, call, site):
+        return session.startswith("final") and site == "oslo"
+
+    run_local(terms, tables_of(terms, frames_of("gbsg2")), tmp_path / "out", absent=absent)
+    card = (tmp_path / "out" / "models" / "cox" / "card.md").read_text()
+    assert "its sums lack those of oslo, away at the time. How good such a model is" in card

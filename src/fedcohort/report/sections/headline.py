@@ -172,10 +172,12 @@ def _final(run: Run) -> list[str]:
         for name in titles
         if run.final(name) is None
     }
+    judged = {r["arm"] for r in run.rows("arms") if r.get("status", "done") == "done"}
     out = [
         f"The final fit of “{titles[name]}”, to all rows, failed: {why}. Its model and "
         f"coefficients are those of the first repeat."
         for name, why in failed.items()
+        if name in judged  # of an arm without any fit the reason is told with those of its repeats
     ]
     if len(failed) == len(titles):
         return out
