@@ -227,10 +227,11 @@ CRAFTED = {
 
 def test_a_preprocessing_without_a_scale_is_none_and_nothing_leaves(hospital):
     run, terms = study(hospital)
+    crafted = single(design(hospital, run, terms), "age", scale=0.0)
     before = step_lines(hospital)
     told = hospital.call(
         run, session=FIT, step="death_moments", verb="sum", parcel=Parcel.of({}),
-        view=seen(single(design(hospital, run, terms), "age", scale=0.0)),
+        view=seen(crafted),
     )  # fmt: skip
     assert (told["kind"], told["reason"]) == ("error", "view")
     assert step_lines(hospital) == before
