@@ -356,7 +356,7 @@ class _Worker:
         step = self._transport.host(meta["sites"][0]).step(meta["step"])
         return Call(
             meta["call"], step, meta["verb"], view, own, meta["round"], meta["share"],
-            meta["history"], tuple(meta["among"]), meta["waited"],
+            meta["history"], tuple(meta["among"]), waited=meta["waited"],
         )  # fmt: skip
 
     def _tell(self, site: str, reply: dict[str, Array] | SiteUnavailable) -> None:
