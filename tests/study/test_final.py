@@ -17,8 +17,8 @@ from fedcohort.report import page
 from fedcohort.report.run import read
 from fedcohort.report.sections.headline import caveats
 from fedcohort.report.verdict import leading
+from fedcohort.study import cells, yamlfile
 from fedcohort.study import plan as plans
-from fedcohort.study import yamlfile
 from fedcohort.study.final import JUDGED
 
 STUDY = """
@@ -175,6 +175,18 @@ def test_an_arm_of_which_every_fit_failed_is_not_said_to_have_the_first_repeats_
     said = " ".join(caveats(page_of, leading(page_of)))
     assert "fits of “p” failed: setting 'user' is not given" in said
     assert "those of the first repeat" not in said
+
+
+def test_the_card_of_a_final_model_says_where_no_fit_could_be_judged(tmp_path, monkeypatch):
+    def refuse(*_):
+        raise DataError("nothing to judge by")
+
+    monkeypatch.setattr(cells.Workshop, "_fit", refuse)
+    run = study(tmp_path, STUDY).run(tmp_path / "out")
+    assert [f["status"] for f in run.content["final"]] == ["done", "done"]
+    card = (tmp_path / "out" / "models" / "cox" / "card.md").read_text()
+    assert "240 rows" in card
+    assert "was not measured: no fit could be judged" in card
 
 
 def test_final_false_leaves_the_first_repeats_model(tmp_path):

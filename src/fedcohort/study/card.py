@@ -96,10 +96,13 @@ def _rows_seen(plan: Plan, arm: Arm, results: Mapping[str, Any]) -> str:
     data, events = results["data"], results["data"].get("events")
     held = f", {events} with the event" if events is not None else ""
     if _final(results, arm):
+        seen = f"all {data['rows']} rows{held}{_but(results, arm)}"
+        own = [r for r in results["arms"] if r["arm"] == arm.name]
+        if all(r["status"] != "done" for r in own):
+            return f"{seen}. How good such a model is was not measured: no fit could be judged"
         return (
-            f"all {data['rows']} rows{held}{_but(results, arm)}. How good such a model is was "
-            f"measured beforehand, by fits to {100 * (1 - plan.test_fraction):.0f} % of the rows "
-            f"on the others: no figure "
+            f"{seen}. How good such a model is was measured beforehand, by fits to "
+            f"{100 * (1 - plan.test_fraction):.0f} % of the rows on the others: no figure "
             f"below is of rows that the judged fit has seen"
         )
     share = 100 * (1 - plan.test_fraction)
