@@ -112,7 +112,7 @@ def test_predict_takes_a_table_without_a_view_and_names_what_is_missing(tmp_path
     FRAME.head(6).drop(columns=VIEWS["v2"]).to_csv(tmp_path / "t.csv", index=False)
     found = predict(tmp_path / "model", str(tmp_path / "t.csv"))
     assert found.table["value"].notna().all()
-    assert sum("is missing in rows 1, 2" in w for w in found.warnings) == 4
+    assert any("4 columns" in w for w in found.warnings), found.warnings
     FRAME.head(6).drop(columns="v2_02").to_csv(tmp_path / "p.csv", index=False)
     with pytest.raises(DataError, match="no column 'v2_02'"):
         predict(tmp_path / "model", str(tmp_path / "p.csv"))
