@@ -7,6 +7,9 @@ import pytest
 from deployed_cases import frames_of, results_of, run_local, tables_of, terms_of
 from fedcohort.protocol import DataError, VerbRefused
 from fedcohort.protocol.host import Call
+from fedcohort.report.run import read
+from fedcohort.report.sections.headline import caveats
+from fedcohort.report.verdict import leading
 from fedcohort.study.deployed import judging
 from fedcohort.study.deployed.sessions import Session, open_session
 from fedcohort.study.final import JUDGED
@@ -72,3 +75,14 @@ def test_the_card_names_a_site_that_was_away_from_the_final_fit(tmp_path):
     run_local(terms, tables_of(terms, frames_of("gbsg2")), tmp_path / "out", absent=absent)
     card = (tmp_path / "out" / "models" / "cox" / "card.md").read_text()
     assert "its sums lack those of oslo, away at the time. How good such a model is" in card
+
+
+def test_behind_the_follow_up_a_run_shows_nothing_at_its_horizon_and_says_so(tmp_path):
+    terms = terms_of(tmp_path, "gbsg2", ARMS, bounds="[]", final="false")
+    content = {**terms.content, "evaluate": {**terms.content["evaluate"], "horizon": "30 years"}}
+    asked = type(terms)(content, terms.dictionary_content)
+    run_local(asked, tables_of(asked, frames_of("gbsg2")), tmp_path / "out")
+    found = results_of(tmp_path / "out")
+    assert (found["calibration"], found["decision"]) == ([], [])
+    run = read(tmp_path / "out")
+    assert "too few patients were followed so far" in " ".join(caveats(run, leading(run)))
