@@ -86,3 +86,14 @@ def test_behind_the_follow_up_a_run_shows_nothing_at_its_horizon_and_says_so(tmp
     assert (found["calibration"], found["decision"]) == ([], [])
     run = read(tmp_path / "out")
     assert "too few patients were followed so far" in " ".join(caveats(run, leading(run)))
+
+
+@pytest.mark.parametrize("limit", ["min_rows: 250", "min_events: 250"])
+def test_a_site_below_a_limit_is_said_to_be_too_small_and_not_to_have_faults(tmp_path, limit):
+    terms = terms_of(tmp_path, "gbsg2", ARMS)
+    content = {**terms.content, "data": {**terms.content.get("data", {}), "sites": {}}}
+    key, least = limit.split(": ")
+    content["data"]["sites"][key] = int(least)
+    with pytest.raises(DataError, match="too few rows or events for this study") as said:
+        tables_of(type(terms)(content, terms.dictionary_content), frames_of("gbsg2"))
+    assert "Correct the table" not in str(said.value)
