@@ -150,7 +150,7 @@ def _thresholds(ends: Array) -> Array:
 
 def _with_interval(p: Array, nb: Array, variance: Array, all_: Array) -> Decision:
     half = _Z * np.sqrt(np.maximum(variance, 0.0))
-    known = np.isfinite(nb)
+    known = np.isfinite(nb) & np.isfinite(all_)
     return Decision(*(v[known] for v in (p, nb, nb - half, nb + half, all_)))
 
 

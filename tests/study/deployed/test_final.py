@@ -7,6 +7,9 @@ import pytest
 from deployed_cases import frames_of, results_of, run_local, tables_of, terms_of
 from fedcohort.protocol import DataError, VerbRefused
 from fedcohort.protocol.host import Call
+from fedcohort.report.run import read
+from fedcohort.report.sections.headline import caveats
+from fedcohort.report.verdict import leading
 from fedcohort.study.deployed import judging
 from fedcohort.study.deployed.sessions import Session, open_session
 from fedcohort.study.final import JUDGED
@@ -72,3 +75,25 @@ def test_the_card_names_a_site_that_was_away_from_the_final_fit(tmp_path):
     run_local(terms, tables_of(terms, frames_of("gbsg2")), tmp_path / "out", absent=absent)
     card = (tmp_path / "out" / "models" / "cox" / "card.md").read_text()
     assert "its sums lack those of oslo, away at the time. How good such a model is" in card
+
+
+def test_behind_the_follow_up_a_run_shows_nothing_at_its_horizon_and_says_so(tmp_path):
+    terms = terms_of(tmp_path, "gbsg2", ARMS, bounds="[]", final="false")
+    content = {**terms.content, "evaluate": {**terms.content["evaluate"], "horizon": "30 years"}}
+    asked = type(terms)(content, terms.dictionary_content)
+    run_local(asked, tables_of(asked, frames_of("gbsg2")), tmp_path / "out")
+    found = results_of(tmp_path / "out")
+    assert (found["calibration"], found["decision"]) == ([], [])
+    run = read(tmp_path / "out")
+    assert "too few patients were followed so far" in " ".join(caveats(run, leading(run)))
+
+
+@pytest.mark.parametrize("limit", ["min_rows: 250", "min_events: 250"])
+def test_a_site_below_a_limit_is_said_to_be_too_small_and_not_to_have_faults(tmp_path, limit):
+    terms = terms_of(tmp_path, "gbsg2", ARMS)
+    content = {**terms.content, "data": {**terms.content.get("data", {}), "sites": {}}}
+    key, least = limit.split(": ")
+    content["data"]["sites"][key] = int(least)
+    with pytest.raises(DataError, match="too few rows or events for this study") as said:
+        tables_of(type(terms)(content, terms.dictionary_content), frames_of("gbsg2"))
+    assert "Correct the table" not in str(said.value)

@@ -139,7 +139,7 @@ def caveats(run: Run, arm: Arm | None) -> list[str]:
         )
     out += cluster_verdict.caveats() if run.task == "clustering" else []
     out += latent_verdict.caveats() if run.task == "latent" else []
-    out += [*_final(run), *_personal(run), *_deployed(run), *_missing(run)]
+    out += [*_final(run), *_horizon(run), *_personal(run), *_deployed(run), *_missing(run)]
     out += [*_drowned(run), *_filled(run)]
     for a in run.arms:
         reasons = run.failures(a.name)
@@ -159,6 +159,17 @@ def caveats(run: Run, arm: Arm | None) -> list[str]:
                 "no model, in one fit at least."
             )
     return out
+
+
+def _horizon(run: Run) -> list[str]:
+    """Return that nothing is shown at the study's horizon, where too few were followed so far."""
+    asked = run.mapping("evaluate").get("horizon")
+    if not asked or run.rows("calibration") or run.rows("decision"):
+        return []
+    return [
+        f"The study asks for risks by {asked}, and too few patients were followed so far: there "
+        f"are no calibration and no decision curves. Give an earlier evaluate.horizon."
+    ]
 
 
 def _final(run: Run) -> list[str]:

@@ -285,6 +285,8 @@ def _at_horizon(fed: Coordinator, plan: Plan, said: Said, y: Yard) -> tuple[list
         {"time": y.horizon, "group": i, "predicted": float(p), "n": int(n)} | observed(o, low, high)
         for i, (p, o, n, low, high) in enumerate(zip(*groups, strict=True))
     ]
+    if all(row["observed"] is None for row in rows):  # nobody was followed so far
+        rows = []
     return rows, decision_rows(decision.of_sums(cells, plan.min_cell), y.horizon)
 
 

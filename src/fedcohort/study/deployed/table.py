@@ -59,6 +59,13 @@ class Unfit(DataError):
         self.site = site
         self.faults = list(dict.fromkeys(faults))
         said = ", ".join(f"column {c!r}: {rule}" if c else rule for c, rule in self.faults)
+        if {rule for _, rule in self.faults} <= {ROWS, EVENTS}:
+            super().__init__(
+                f"site {site!r}: it has too few rows or events for this study ({said}). A study "
+                f"over a network is of sites that are large enough: go on without this one, or "
+                f"lower data.sites.min_rows or min_events and submit the study again."
+            )
+            return
         super().__init__(
             f"site {site!r}: its table does not fit the study's dictionary ({said}). Correct the "
             f"table there; `fedcohort data check` shows which rows."
