@@ -96,7 +96,13 @@ def test_a_study_that_leaves_sites_out_when_it_tunes_has_plain_sums_there_alone(
         bare = {(kind, step) for kind, step, masked in seen if not masked}
         assert {kind for kind, _ in bare} == {"tune", "score"}
         assert {step for kind, step in bare if kind == "score"} == {"hold"}
-        assert {kind for kind, _, masked in seen if masked} == {"fit", "final", "judge", "score"}
+        assert {kind for kind, _, masked in seen if masked} == {
+            "describe",
+            "fit",
+            "final",
+            "judge",
+            "score",
+        }
 
 
 @pytest.mark.parametrize(

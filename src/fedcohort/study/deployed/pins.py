@@ -82,7 +82,7 @@ MORE: Mapping[tuple[str, str], int] = {
     ("sum_own_pairs", "tau"): 1,  # elsewhere τ is a smoothing, and falls
 }
 #: Of `FIXED`, those that are something else in a step, which differs from call to call.
-FREE = frozenset({("weigh_candidates", "sizes")})
+FREE = frozenset({("weigh_candidates", "sizes"), ("criterion", "shared")})
 #: Steps that are asked once a round, ``draw``: of one model, under one set of weights.
 DRAWN = frozenset({"tell_slope", "tell_distance", "weigh_slope"})
 #: Steps by which sites choose among models.
@@ -130,6 +130,7 @@ class Pins:
                 most *= 1 + max(self.bounds.strata, default=0) if "stratum" in arguments else 1
                 mark = name if name in TOGETHER else f"{name} of {step}"
                 mark += f" in round {arguments['draw'] + 1}" if step in DRAWN else ""
+                mark += f" of {arguments['q']} dimensions" if "q" in arguments else ""
                 a = np.asarray(value)
                 self._one(call, mark, repr((a.dtype.str, a.shape)).encode() + a.tobytes(), most)
 
