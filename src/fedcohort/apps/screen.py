@@ -13,6 +13,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from fedcohort.data.words import first_of
 from fedcohort.report import summary_table, words
 from fedcohort.report.comparison import Comparison, text_table
 from fedcohort.study.cautions import FILLED_NAMED
@@ -114,8 +115,7 @@ def _filled(content: Mapping[str, Any]) -> str:
     for row in content.get("filled") or []:
         share[row["column"]] = max(share.get(row["column"], 0.0), row["share"])
     most = sorted(share, key=lambda name: -share[name])
-    named = ", ".join(f"{name} {share[name]:.0%}" for name in most[:FILLED_NAMED])
-    return named + (f" and {len(most) - FILLED_NAMED} more" if len(most) > FILLED_NAMED else "")
+    return first_of([f"{name} {share[name]:.0%}" for name in most], FILLED_NAMED)
 
 
 def show_comparison(comparison: Comparison) -> None:

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from fedcohort.data.design import Design
+from fedcohort.data.words import first_of
 from fedcohort.protocol import Dp, registry
 from fedcohort.study.arms import Arm
 from fedcohort.study.drowned import drowned
@@ -49,9 +50,7 @@ def filled_note(design: Design) -> str:
     if not design.filled:
         return ""
     most = sorted(design.filled, key=lambda name: -design.filled[name])
-    named = [f"{name!r} ({design.filled[name]:.0%})" for name in most[:FILLED_NAMED]]
-    more = len(most) - len(named)
-    listed = ", ".join(named) + (f" and {more} more" if more else "")
+    listed = first_of([f"{name!r} ({design.filled[name]:.0%})" for name in most], FILLED_NAMED)
     return (
         f"missing values are filled in (impute: {design.impute}) in many rows of {listed}, so that "
         f"intervals are too narrow and effects may be biased; leave the column out, or try impute: "
