@@ -78,7 +78,8 @@ def meet(shop: Workshop, sites: Sites) -> dict[str, Any]:
     variables = describe.variables_of(terms.dictionary, terms.outcome)
     with shop.session(Session("describe")) as open_:
         fed = open_.fed.awaiting()  # sites take part with one set of others, which is all
-        summaries = describe.describe(fed, variables, min_cell=plan.min_cell).summaries
+        one = describe.describe(fed, variables, min_cell=plan.min_cell)
+        summaries = one.summaries
         _all(sites, dict.fromkeys(fed.answered))
         lines += open_.trail.ledger.lines
     train, test = counting.shown_halves(told)
@@ -96,6 +97,7 @@ def meet(shop: Workshop, sites: Sites) -> dict[str, Any]:
         "min_cell": plan.min_cell,
         "note": "All rows that are analysed, at the hospitals that hold them.",
         "steps": step_words((*describe.STEPS, *counting.STEPS)),
+        "agreed": None if one.agreed is None else one.agreed.to_dict(),
         "halves": [[dict(half.rows), dict(half.events)] for half in (train, test)],
     }
     shop.keep(COHORT, found, tagged(lines, "", plan.scenarios[0].name, 0, {0: "describe"}))
@@ -117,6 +119,7 @@ def write(shop: Workshop, sites: Sites, out: Path, seconds: float, command: str)
     """Write every file of a finished study but the report; return what is in results.json."""
     plan, terms = shop.plan, shop.terms
     met = meet(shop, sites)
+    met.pop("agreed", None)
     train, test = (
         Shown(rows, events, frozenset(s for s, n in events.items() if n is None))
         for rows, events in met.pop("halves")
