@@ -245,6 +245,7 @@ def _data(plan: Plan, table: Table, counts: Counts) -> dict[str, Any]:
         "description": table.description,
         "licence": table.licence,
         **({"sites_left_out": listed_fates(table.fates)} if table.fates else {}),
+        **({"units": list(table.units)} if table.units else {}),
     }
 
 
