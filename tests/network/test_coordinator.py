@@ -88,6 +88,56 @@ def test_a_study_that_one_site_refuses_is_not_left_open_at_those_that_approved_i
         assert "closed" in log
 
 
+def ends(hall, run, *names):
+    """Return how the sites' desks say that a study ended, once each of them says so."""
+    limit = time.monotonic() + 20
+    while True:
+        found = [hall.nodes[name].desk.entry(run) for name in names]
+        if all(e.ended for e in found):
+            return [(e.ended.how, e.ended.reason, e.running, e.waits) for e in found]
+        assert time.monotonic() < limit, found
+        time.sleep(0.05)
+
+
+def test_every_desk_learns_that_a_study_was_refused_elsewhere_also_one_that_was_away(tmp_path):
+    refusing = {"west": {"methods": '["logistic"]'}}
+    with Hall(tmp_path / "hall", policy=refusing, approval={"south": "steward"}) as hall:
+        hall.start()
+        office = hall.office()
+        first = submit(hall, office)
+        answers = hall.up.pop("west")
+        while Status.of(office.ask("status", run=first.run)[1]).sites["south"]["state"] == "away":
+            time.sleep(0.02)
+        hall.end("south")
+        hall.up["west"] = answers
+        hall.until(office, first, "refused")
+        (north,) = ends(hall, first.run, "north")
+        assert north[0] == "refused"
+        assert "site 'west'" in north[1]
+        hall.begin("south")
+        assert ends(hall, first.run, "south") == [north]
+        assert hall.coordinator is not None
+
+
+def test_every_desk_learns_that_a_study_failed_and_that_it_goes_on(hall):
+    hall.start()
+    office = hall.office()
+    held, go = hold(hall, 40)
+    first = submit(hall, office, timeout=1.0)
+    assert held.wait(30)
+    hall.end("west")
+    go.set()
+    failed = hall.until(office, first, "failed")
+    told = ends(hall, first.run, "north", "south")
+    assert {t[0] for t in told} == {"failed"}
+    assert all("west" in t[1] and not t[2] for t in told), failed.reason
+    hall.begin("west")
+    assert ends(hall, first.run, "west")[0][0] == "failed"
+    hall.before = lambda site: None
+    hall.until(office, submit(hall, office, resume=True, timeout=10.0), "done")
+    assert ends(hall, first.run, *SITES) == [("done", "", False, False)] * 3
+
+
 def test_a_study_in_any_language_runs(hall, tmp_path):
     hall.start()
     office = hall.office()
