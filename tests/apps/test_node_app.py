@@ -51,10 +51,14 @@ def test_studies_are_listed_and_told_and_decided(hospital, capsys):
     assert "Does the marker tell who relapses?" in text
     assert f"fedcohort node approve {made.hash[:12]} " in text and "--kit STEWARD_KIT" in text
     text = run(hospital, capsys, "approve", made.hash[:6], "--kit", str(hospital.steward))
-    assert text == f"small ({made.hash[:12]}) is approved by steward-north.\n"
+    assert text.startswith(f"small ({made.hash[:12]}) is approved by steward-north, until ")
     assert hospital.offered(made)["state"] == "approved"
     assert "approved by steward-north" in run(hospital, capsys, "studies")
-    assert "its run is open" in run(hospital, capsys, "studies")
+    assert "runs now" not in run(hospital, capsys, "studies"), "others may not have decided yet"
+    assert hospital.node.facts()["running"] == []
+    hospital.call(made.hash)
+    assert "1 run (1 used), runs now" in run(hospital, capsys, "studies")
+    assert len(hospital.node.facts()["running"]) == 1
 
 
 def test_a_refusal_needs_a_reason_which_the_lead_reads(hospital, capsys):
@@ -206,3 +210,121 @@ def test_an_expired_certificate_of_a_steward_decides_nothing(hospital):
     kit = Kit.read(hospital.steward)
     with pytest.raises(InputError):
         desk.decide(made.hash, desks.APPROVED, kit.name, sign=stewards.signer(kit, "north"))
+
+
+# until when, how often, and what has ended ---------------------------------------------------
+
+
+def close(hospital, study, **meta):
+    from fedcohort.protocol.wire import encode
+
+    return hospital.ask(encode({}, {"kind": "close", "run": study, "over": True, **meta}))
+
+
+def test_an_approval_says_until_when_and_for_how_many_runs_and_the_site_sets_the_default(
+    hospital, capsys
+):
+    from fedcohort.network import decisions
+
+    kit = ("--kit", str(hospital.steward))
+    made, _ = offered(hospital)
+    for day in ("soon", "2020-01-01", "2099-01-01", "2027-02-30"):
+        with pytest.raises(InputError, match="--until"):
+            run(hospital, capsys, "approve", made.hash, *kit, "--until", day)
+    last = decisions.until(7)
+    text = run(hospital, capsys, "approve", made.hash, *kit, "--until", last, "--runs", "3")
+    assert text.endswith(f"is approved by steward-north, until {last}, for 3 runs.\n")
+    assert f"until {last}, 3 runs (0 used)" in run(hospital, capsys, "studies")
+    text = run(hospital, capsys, "approve", made.hash, *kit)
+    assert text.endswith(f"until {decisions.until(90)}, for 1 run.\n")
+    hospital.policy |= {"approval_days": 14, "approval_runs": 2}
+    hospital.restart()
+    text = run(hospital, capsys, "approve", made.hash, *kit)
+    assert text.endswith(f"until {decisions.until(14)}, for 2 runs.\n")
+
+
+def test_a_study_that_ended_does_not_wait_and_cannot_be_approved(hospital, capsys):
+    """Refused elsewhere, before anyone here had decided: the desk says so, and what to do."""
+    made, _ = offered(hospital)
+    kit = ("--kit", str(hospital.steward))
+    close(hospital, made.hash, end="refused", reason="site 'south': no ethics\x1b[2J vote.")
+    text = run(hospital, capsys, "studies")
+    assert "ended: refused elsewhere, site 'south': no ethics?[2J vote" in text
+    assert "waiting for a decision" not in text
+    facts = hospital.node.facts()
+    assert (facts["waiting"], facts["running"]) == ([], [])
+    assert "To decide" not in run(hospital, capsys, "studies", made.hash)
+    with pytest.raises(InputError, match=r"nothing to approve\. If its lead submits it again, it"):
+        run(hospital, capsys, "approve", made.hash, *kit)
+    assert hospital.offered(made)["state"] == "waiting", "asked for again"
+    assert "waiting for a decision" in run(hospital, capsys, "studies")
+    run(hospital, capsys, "approve", made.hash, *kit)
+    assert hospital.offered(made)["state"] == "approved"
+
+
+def test_a_study_that_this_site_refused_is_not_said_to_be_refused_elsewhere(hospital, capsys):
+    made, _ = offered(hospital)
+    kit = ("--kit", str(hospital.steward))
+    run(hospital, capsys, "refuse", made.hash, "--reason", "No ethics vote.", *kit)
+    why = "site 'north': the data steward refused the study: No ethics vote"
+    close(hospital, made.hash, end="refused", reason=why)
+    text = run(hospital, capsys, "studies")
+    assert text.count("No ethics vote") == 1
+    assert "elsewhere" not in text
+    other, _ = offered(hospital, 1)
+    close(hospital, other.hash, end="refused", reason="site 'north': its table does not fit.")
+    text = run(hospital, capsys, "studies", other.hash)
+    assert "ended: refused, site 'north': its table does not fit" in " ".join(text.split())
+
+
+def test_a_study_that_failed_runs_no_longer_and_goes_on_under_its_approval(hospital, capsys):
+    from fedcohort.protocol.wire import encode
+
+    made, _ = offered(hospital)
+    kit = ("--kit", str(hospital.steward))
+    run(hospital, capsys, "approve", made.hash, *kit)
+    hospital.offered(made)
+    assert hospital.call(made.hash)["kind"] == "reply"
+    end = {"kind": "end", "run": made.hash, "end": "failed", "reason": "south did not answer."}
+    hospital.ask(encode({}, end))
+    assert hospital.node.facts()["running"] == []
+    assert "; ended: failed, south did not answer" in run(hospital, capsys, "studies")
+    with pytest.raises(InputError, match="Its lead can resume it: the approval by steward-north"):
+        run(hospital, capsys, "approve", made.hash, *kit)
+    hospital.restart()
+    assert hospital.call(made.hash, call=1)["kind"] == "reply", "a resumed run is no new one"
+    assert len(hospital.node.facts()["running"]) == 1
+    assert "ended" not in run(hospital, capsys, "studies")
+
+
+def test_all_decisions_are_listed_with_signatures_verified(hospital, capsys, monkeypatch):
+    import json
+
+    kit = ("--kit", str(hospital.steward))
+    one, _ = offered(hospital)
+    two, _ = offered(hospital, 1)
+    assert "None was made." in run(hospital, capsys, "history")
+    run(hospital, capsys, "approve", one.hash, *kit, "--runs", "2")
+    hospital.offered(one)
+    hospital.call(one.hash)
+    run(hospital, capsys, "refuse", two.hash, "--reason", "No ethics vote.", *kit)
+    path = hospital.state / "desk" / one.hash / "decisions.jsonl"
+    forged = json.loads(path.read_text()) | {"number": 7, "runs": 1000}
+    with path.open("a") as file:
+        file.write(json.dumps(forged) + "\n")
+    text = " ".join(run(hospital, capsys, "history").split())
+    assert "signed by its data steward, and the signature is verified" in text
+    assert "Left out: 1 line without a signature that counts here" in text
+    assert "2 runs (1 used)" in text and "1000" not in text
+    assert "refused by steward-north" in text and ": No ethics vote." in text
+    alone = run(hospital, capsys, "history", two.hash[:8])
+    assert "No ethics vote" in alone and one.hash[:12] not in alone
+    # a certificate that has ended since takes nothing from the history
+    from datetime import timedelta
+
+    from fedcohort.network import trust
+    from fedcohort.network.certificates import now
+
+    later = lambda: now() + timedelta(days=500)  # noqa: E731
+    monkeypatch.setitem(trust.Trust.__init__.__kwdefaults__, "clock", later)
+    assert "refused by steward-north" in run(hospital, capsys, "history", two.hash[:8])

@@ -18,6 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from fedcohort.network.lead import Status
+from fedcohort.network.runs import lapse_of
 
 #: Seconds between two lines about rounds, where there is no terminal.
 EVERY = 10.0
@@ -121,6 +122,8 @@ def _standing(status: Status, name: str) -> str:
     word = _WORDS.get(str(site.get("state")), str(site.get("state")))
     if site.get("state") == "waiting":
         word = f"waiting for the steward at {name}"
+        if why := lapse_of(str(site.get("reason") or "")):
+            word += f" ({why})"
     if site.get("state") == "refused":
         word = f"refused: {site.get('reason')}"
     if not site.get("connected") and status.open and site.get("state") != "refused":

@@ -57,13 +57,23 @@ def approve(
     hash_: Hash,
     node: NodeKit = HERE,
     kit: StewardKit = None,
+    until: Annotated[
+        str | None,
+        typer.Option(metavar="DATE", help="The last day; by default approval_days from today."),
+    ] = None,
+    runs: Annotated[
+        int | None,
+        typer.Option(
+            min=1, max=1000, help="How often it may run; by default approval_runs of node.toml."
+        ),
+    ] = None,
     config: Config = None,
     debug: Debug = False,
 ) -> None:
-    """Let a study run at this site."""
+    """Let a study run at this site, until a day and for a number of runs."""
     from fedcohort.apps import steward
 
-    typer.echo(steward.approve(node, config, hash_, kit))
+    typer.echo(steward.approve(node, config, hash_, kit, until, runs))
 
 
 @app.command()
@@ -79,6 +89,22 @@ def refuse(
     from fedcohort.apps import steward
 
     typer.echo(steward.refuse(node, config, hash_, kit, reason))
+
+
+@app.command()
+def history(
+    hash_: Annotated[
+        str | None, typer.Argument(metavar="[HASH]", help="One study; all by default.")
+    ] = None,
+    node: NodeKit = HERE,
+    config: Config = None,
+    debug: Debug = False,
+) -> None:
+    """List all decisions of this site: what, by whom, when, why, until when, runs used."""
+    from fedcohort.apps import steward
+
+    for line in steward.history(node, config, hash_):
+        typer.echo(line)
 
 
 @app.command()

@@ -124,8 +124,11 @@ class Tidings:
         for name in facts["running"]:
             if name not in self._running:
                 self._say(f"{name} runs here")
-        for name in self._running:
-            if name not in facts["running"]:
+        ended = facts.get("ended", {})
+        for name in [*self._running, *self._waiting]:
+            if name in ended:
+                self._say(f"{name} ended: {ended[name]}")
+            elif name in self._running and name not in facts["running"]:
                 self._say(f"{name} is over here")
         if facts["error"] and facts["error"] != self._error:
             self._say(f"refused: {facts['error']}")

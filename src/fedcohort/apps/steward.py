@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from fedcohort.data import describe, preprocess
+from fedcohort.network import decisions, findings, node_ledger, stewards, words
 from fedcohort.network import desk as desks
-from fedcohort.network import findings, node_ledger, stewards, words
 from fedcohort.network.budget import Account, Amount, Budget
 from fedcohort.network.desk import Desk, Entry, short
 from fedcohort.network.kits import Kit
@@ -21,6 +21,7 @@ from fedcohort.network.policy import Config
 from fedcohort.protocol import registry
 from fedcohort.protocol.errors import FedcohortError, InputError, Refused
 from fedcohort.protocol.step import Step
+from fedcohort.report import words as plain
 from fedcohort.study.besides import asked_of
 from fedcohort.study.deployed import asking, counting, holding, judging
 from fedcohort.study.deployed.terms import Terms
@@ -65,15 +66,27 @@ def studies(node: Path, config: Path | None, text: str | None, *, check: bool) -
         yield from textwrap.wrap(f"Your table: {fit}", words.WIDTH)
     if (found_here := findings.path_of(kit.folder / "state", entry.study)).is_file():
         yield f"Feedback on your table: {found_here}"
-    if entry.state == desks.WAITING:
+    if entry.waits:
         at = _at(node, config) + " --kit STEWARD_KIT" * (found.policy.approval == "steward")
         yield f"To decide: fedcohort node approve {short(entry.study)}{at}"
         yield f"       or: fedcohort node refuse {short(entry.study)} --reason '…'{at}"
 
 
-def approve(node: Path, config: Path | None, text: str, steward: Path | None) -> str:
-    """Approve a study; return one line that says so."""
-    return _decide(node, config, text, steward, desks.APPROVED, "")
+def approve(
+    node: Path,
+    config: Path | None,
+    text: str,
+    steward: Path | None,
+    until: str | None = None,
+    runs: int | None = None,
+) -> str:
+    """Approve a study; return one line that says so.
+
+    Raises
+    ------
+    InputError : nobody may decide so, the study has ended, or `until` is no day from today on.
+    """
+    return _decide(node, config, text, steward, desks.APPROVED, "", until, runs)
 
 
 def refuse(node: Path, config: Path | None, text: str, steward: Path | None, reason: str) -> str:
@@ -86,6 +99,49 @@ def refuse(node: Path, config: Path | None, text: str, steward: Path | None, rea
     if not reason.strip():
         raise InputError("--reason: say in a few words why; the study's lead reads it.")
     return _decide(node, config, text, steward, desks.REFUSED, reason)
+
+
+def history(node: Path, config: Path | None, text: str | None) -> Iterator[str]:
+    """Yield all decisions of a site, or those on one study, the earliest first.
+
+    Where its steward signs, these are the decisions whose signature was verified, with a
+    certificate that was good when they were made.
+    """
+    kit = _site(node)
+    policy = _config(kit, config).policy
+    desk = stewards.desk(kit, policy, kit.folder / "state", then=True)
+    wanted = None if text is None else desk.find(text)
+    entries = [e for e in desk.entries() if wanted in (None, e.study)]
+    found: list[tuple[str, int, str, list[str]]] = []
+    left_out = 0
+    for e in entries:
+        made, rest = desk.history(e.study)
+        left_out += rest
+        for one in made:
+            used = len(desk.begun(e.study, one))
+            last = one is made[-1]
+            lines = [f"{one.at[:16].replace('T', ' ')}  {e.name} ({short(e.study)}), of {e.lead}"]
+            lines += _wrapped(f"  {_made(one, used)}")
+            lines += _wrapped(f"  ended: {desks.said_of(e.ended)}") if e.ended and last else []
+            found.append((one.at, one.number, e.study, lines))
+    yield f"Decisions at {kit.name}" + (" on all studies" if wanted is None else "")
+    if policy.approval == "steward":
+        yield "Each was signed by its data steward, and the signature is verified."
+        if left_out:
+            n = plain.of(left_out, "line")
+            yield f"Left out: {n} without a signature that counts here."
+    else:
+        yield "Its policy approves by itself, so that decisions here are not signed."
+    for *_, lines in sorted(found, key=lambda f: f[:3]):
+        yield ""
+        yield from lines
+    if not found:
+        yield ""
+        yield "None was made."
+
+
+def _wrapped(line: str) -> list[str]:
+    return textwrap.wrap(line, words.WIDTH, subsequent_indent="  ", break_on_hyphens=False)
 
 
 def budget(node: Path, config: Path | None) -> Iterator[str]:
@@ -155,24 +211,64 @@ def _config(kit: Kit, config: Path | None) -> Config:
 
 
 def _decide(
-    node: Path, config: Path | None, text: str, steward: Path | None, decision: str, reason: str
+    node: Path,
+    config: Path | None,
+    text: str,
+    steward: Path | None,
+    decision: str,
+    reason: str,
+    until: str | None = None,
+    runs: int | None = None,
 ) -> str:
     kit = _site(node)
     policy = _config(kit, config).policy
     desk = stewards.desk(kit, policy, kit.folder / "state")
     study = desk.find(text)
+    good: dict[str, Any] = {}
+    if decision == desks.APPROVED:
+        good["until"] = decisions.day(until) if until else decisions.until(policy.approval_days)
+        good["runs"] = policy.approval_runs if runs is None else runs
+        _check_open(desk, study)
     if steward is None:
         if policy.approval == "steward":
             raise InputError(
                 f"decisions at {kit.name} are signed by its data steward; give the kit of "
                 f"{stewards.name_of(kit.name)!r}: --kit STEWARD_KIT."
             )
-        made = desk.decide(study, decision, getpass.getuser(), reason)
+        made = desk.decide(study, decision, getpass.getuser(), reason, **good)
     else:
         own = Kit.read(steward)
         sign = stewards.signer(own, kit.name)
-        made = desk.decide(study, decision, own.name, reason, sign)
-    return f"{desk.entry(study).name} ({short(study)}) is {made.decision} by {made.by}."
+        made = desk.decide(study, decision, own.name, reason, sign, **good)
+    name = f"{desk.entry(study).name} ({short(study)})"
+    terms = ""
+    if made.decision == desks.APPROVED:
+        terms = f", until {made.until}, for {plain.of(made.runs, 'run')}"
+    return f"{name} is {made.decision} by {made.by}{terms}."
+
+
+def _check_open(desk: Desk, study: str) -> None:
+    """Refuse to approve what has ended, unless its lead can resume it and needs a new approval.
+
+    Raises
+    ------
+    InputError : there is nothing to decide.
+    """
+    entry = desk.entry(study)
+    if entry.ended is None:
+        return
+    made = entry.decision
+    approved = made is not None and made.decision == desks.APPROVED
+    what = "If its lead submits it again, it waits here again; approve it then."
+    if approved and entry.ended.how == desks.FAILED:
+        assert made is not None
+        if desk.lapse(study, made):
+            return
+        what = f"Its lead can resume it: the approval by {made.by} counts until {made.until}."
+    raise InputError(
+        f"{entry.name} ({short(study)}) ended: {desks.said_of(entry.ended)}. There is nothing to "
+        f"approve. {what}"
+    )
 
 
 def _at(node: Path, config: Path | None) -> str:
@@ -196,13 +292,26 @@ def _list(desk: Desk) -> list[str]:
 
 
 def _state(entry: Entry) -> str:
-    made = entry.decision
+    """Say where a study stands here: the decision on it, its run, its end."""
+    made, end = entry.decision, entry.ended
+    known = made is not None and end is not None and {made.decision, end.how} == {desks.REFUSED}
+    ended = "" if end is None or (known and end.here) else f"ended: {desks.said_of(end)}"
     if made is None:
-        return "waiting for a decision"
-    reason = f": {made.reason}" if made.reason else ""
-    at = made.at[:16].replace("T", " ")
-    running = ", its run is open" if entry.running and made.decision == desks.APPROVED else ""
-    return f"{made.decision} by {made.by}, {at}{reason}{running}"
+        return ended or "waiting for a decision"
+    if entry.lapsed:
+        return f"waiting for a decision again: {entry.lapsed}"
+    running = ", runs now" if entry.running else ""
+    return f"{_made(made, entry.used)}{running}" + f"; {ended}" * bool(ended)
+
+
+def _made(made: desks.Decision, used: int | None) -> str:
+    """Say what was decided, by whom, when, why and for how long."""
+    said = f"{made.decision} by {made.by}, {made.at[:16].replace('T', ' ')}"
+    said += f": {made.reason}" if made.reason else ""
+    if made.until:
+        said += f", until {made.until}, "
+        said += f"{plain.of(made.runs, 'run')}" + f" ({used} used)" * (used is not None)
+    return said
 
 
 def _fit(kit: Kit, config: Config, terms: Terms) -> str:

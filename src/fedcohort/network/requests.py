@@ -41,6 +41,13 @@ def offer(signed: bytes) -> bytes:
     return ask("offer", offer=signed.decode())
 
 
+def ended(run: str, state: str, reason: str, *, resumable: bool) -> bytes:
+    """Return what tells a site how a study ended; one that can be resumed is not closed."""
+    if resumable:
+        return ask("end", run=run, end=state, reason=reason[:LONGEST])
+    return ask("close", run=run, over=True, end=state, reason=reason[:LONGEST])
+
+
 def offered(meta: Mapping[str, Any]) -> bytes:
     """Return the signed study of a submission.
 

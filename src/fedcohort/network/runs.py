@@ -57,6 +57,7 @@ class Run:
     absent : by name, why a site takes no part although the study was offered to it.
     command : what the lead typed, for the results.
     ticket : of the submission, so that one that is repeated is the same one.
+    told : sites that know how it ended, or that it goes on without them.
     """
 
     folder: Path
@@ -75,6 +76,14 @@ class Run:
     absent: dict[str, str] = field(default_factory=dict[str, str])
     command: str = ""
     ticket: str = ""
+    told: list[str] = field(default_factory=list[str])
+
+    @property
+    def untold(self) -> tuple[str, ...]:
+        """The sites that have to learn that it ended, or that it goes on without them."""
+        if self.state == "waiting":
+            return ()
+        return tuple(n for n in (self.absent if self.open else self.sites) if n not in self.told)
 
     @property
     def out(self) -> Path:
@@ -164,7 +173,8 @@ def _refusal(site: str, reason: str) -> str:
 
 def _why(site: str, standing: Standing) -> str:
     if standing.state == "waiting":
-        return f"waiting for the steward at {site}"
+        why = lapse_of(standing.reason)
+        return f"waiting for the steward at {site}" + f" ({why})" * bool(why)
     return f"{site} was not reached" + (f" ({standing.reason})" if standing.reason else "")
 
 
@@ -207,8 +217,13 @@ def said(sites: Mapping[str, Standing]) -> Sequence[str]:
     return [line_of(n, s) for n, s in sorted(sites.items())]
 
 
+def lapse_of(reason: str) -> str:
+    """Return why an earlier approval counts no longer, of a site's reason to wait; "" without."""
+    return reason.partition(": ")[2]
+
+
 def line_of(site: str, standing: Standing) -> str:
     """Return where one site stands, as people say it."""
     words = {"approved": "approved", "waiting": "waiting for the steward", "away": "not reached"}
-    more = standing.reason if standing.state in ("refused", "away") else ""
+    more = standing.reason if standing.state in ("refused", "away") else lapse_of(standing.reason)
     return f"{site}: {words.get(standing.state, standing.state)}" + (f" ({more})" if more else "")

@@ -18,7 +18,7 @@ from fedcohort.data.sql import is_url, problem_of_query, problem_of_url
 from fedcohort.data.thirds import THIRDS, check_thirds
 from fedcohort.protocol import Dp, SettingError, StudyError, registry
 from fedcohort.runtime.absences import WAIT, Availability
-from fedcohort.study import clustering, horizon, latent, privacy
+from fedcohort.study import clustering, governance, horizon, latent, privacy
 from fedcohort.study.arms import PREPROCESS, Arm, arms_of, preprocess_value, tuning
 from fedcohort.study.carbon import COUNTRY
 from fedcohort.study.exclusion import REASONS
@@ -59,7 +59,7 @@ OF_COUNTS = ("poisson_deviance",)
 TOP = (
     "study", "question", "task", "seed", "data", "preprocess", "scenarios", "arms", "bounds",
     "evaluate", "final", "tune", "privacy", "quorum", "availability", "feedback", "shift",
-    "carbon", "units",
+    "carbon", "governance", "units",
 )  # fmt: skip
 EVALUATE = ("test_fraction", "repeats", "draws", "metrics", "horizon", "umap")
 DATA = ("source", "query", "dictionary", "outcome", "exclude", "sites")
@@ -115,6 +115,7 @@ class Plan:
     final: bool = False
     horizon: Horizon | None = None
     units: Accepted = NOTHING
+    governance: Mapping[str, str] = field(default_factory=dict[str, str])
 
     def space(self, arm: Arm) -> dict[str, Any]:
         """Return what Optuna may propose for an arm: the settings that its method has."""
@@ -213,6 +214,7 @@ def check(doc: Document, base: Path, *, network: bool = False) -> Plan:
         carbon=_carbon(reader, network=network),
         sites=_site_rule(reader, task, outcome, found.min_cell, column, network=network),
         horizon=horizon.read(reader, task),
+        governance=governance.read(reader),
         final=_final(reader, task, private=found.dp is not None),
         units=_units(reader),
     )

@@ -182,6 +182,7 @@ def write_all(shop: Shelf, about: About, out: Path, seconds: float, command: str
         "preprocess": dict(plan.content.get("preprocess") or {}),
         **_available(shop),
         "privacy": plan.privacy.content,
+        **({"governance": dict(plan.governance)} if plan.governance else {}),
         "releases": _released(plan),
         "noise": None if plan.privacy.dp is None else "seed",
         "command": command,
