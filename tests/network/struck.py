@@ -3,7 +3,8 @@
 A node stays away for longer than a call may take, so that the run ends; it is started again, and
 the lead resumes; the second time another node is killed. A coordinator is started again at once,
 and so is a lead's command. The moment is the first reply that left for a session of that kind since
-the run began or was resumed; of the report, that all pieces of the study are complete.
+the run began or was resumed; of the report, that all pieces of the study are complete: no call
+follows, so that both nodes are killed at once.
 
 What must hold: the lead's command ends with 0, or with 1 and one line, after which the same command
 with --resume ends with 0 in the end; every file equals, byte for byte, that of the study in one
@@ -108,6 +109,11 @@ def kind_of(session: str, step: str) -> str:
     return kinds.get(first, "judging")
 
 
+def says_connected(node: Party, since: int) -> bool:
+    """Return whether a node printed after so many letters that it is connected."""
+    return "connected" in node.text[since:]
+
+
 class Scene:
     """One strike in a network that runs, in which every study has a name of its own."""
 
@@ -128,8 +134,8 @@ class Scene:
         """
         try:
             lead = self._submit()
-            for i in range(self.strike.times):
-                lead = self._hit(lead, i)
+            while self.hits < self.strike.times:
+                lead = self._hit(lead)
             self._finish(lead)
             self._check()
         except (TimeoutError, RuntimeError, AssertionError) as error:
@@ -168,14 +174,15 @@ class Scene:
                 return len(pieces) >= 2 or record["state"] == "done"
         return False
 
-    def _hit(self, lead: Party, i: int) -> Party:
+    def _hit(self, lead: Party) -> Party:
         """Kill the party at its moment, start it again; return the lead's command."""
         net, party = self.net, self.strike.party
-        if party == "lead" and i:  # the run goes on meanwhile: any moment of the command
+        if party == "lead" and self.hits:  # the run goes on meanwhile: any moment of the command
             lead.says(r"approved|done|queue|running|fits done")
         else:
             lead = self._awaited(lead)
-        self.hits += 1
+        struck = [net.nodes[name] for name in VICTIMS[self.hits :][: self._at_once]]
+        self.hits += self._at_once
         if party == "lead":
             lead.kill()
             return self._submit("--resume")
@@ -185,16 +192,23 @@ class Scene:
             net.coordinator.start()
             net.coordinator.says("(?i)listening|ready")
             return lead
-        node = net.nodes[VICTIMS[i]]
-        node.kill()
+        for node in struck:
+            node.kill()
         code = lead.wait(90)
-        printed = len(node.text)
-        node.start()
-        until(lambda: "connected" in node.text[printed:], 60, f"{node.name} is back")
+        for node in struck:
+            printed = len(node.text)
+            node.start()
+            until(partial(says_connected, node, printed), 60, f"{node.name} is back")
         if code == 0:
             return lead
         self._aborted(lead, code)
         return self._submit("--resume")
+
+    @property
+    def _at_once(self) -> int:
+        """How many are killed at one moment: both nodes, where no call follows."""
+        both = (self.strike.party, self.strike.kind) == ("node", "report")
+        return self.strike.times if both else 1
 
     def _awaited(self, lead: Party) -> Party:
         """Wait for the moment, resuming a run that is aborted before; return the lead's command."""
