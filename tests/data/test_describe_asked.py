@@ -176,6 +176,7 @@ def test_where_no_sum_hides_a_site_what_it_hides_is_in_none(names, secure):
     fed = local(few, secure=secure)
     found = describe.describe(fed, GRADE)
     assert found.agreed is None
+    assert "fewer than three hospitals, or sums that are not masked" in found.note
     by = {s.site: s for s in found.summaries}
     for site in {*names} & {*"abc"}:
         assert by[site].counts[2] is None  # as by its own rule

@@ -144,6 +144,11 @@ def describe_quantiles(
     return SiteQuantiles(values.reshape(shape), shown.reshape(shape))
 
 
+#: Why the column of all sites lacks what they hide.
+UNSUMMED = (
+    "The column of all hospitals is made of what they show, and lacks what one of them hides: with "
+    "fewer than three hospitals, or sums that are not masked, whoever runs the study would see it."
+)
 #: Every step of a study's Table 1.
 STEPS = (tell_cells, describe_columns, sum_hidden)
 
@@ -202,10 +207,12 @@ class TableOne:
     ----------
     summaries : of each variable in order, over all sites first, then of each that is shown.
     agreed : who hides what beyond that; None where nobody does.
+    note : why the column of all sites lacks what they hide; "" where it does not.
     """
 
     summaries: list[Summary]
     agreed: Agreed | None = None
+    note: str = ""
 
     @property
     def asked(self) -> dict[str, Array]:
@@ -261,7 +268,8 @@ def describe(
         for name, sites in every.items()
     }
     if agreed is None:
-        return TableOne([s for name in every for s in (wholes[name], *every[name])])
+        note = UNSUMMED if min_cell > 1 and len(tables) > 1 else ""
+        return TableOne([s for name in every for s in (wholes[name], *every[name])], note=note)
     if set(tables) != set(told):
         raise SiteUnavailable(f"{', '.join(sorted(set(told) - set(tables)))} left meanwhile.")
     centre, spread = _scales(reading, every, min_cell)

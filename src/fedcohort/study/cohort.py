@@ -70,7 +70,7 @@ def cohort(
         "variables": [s.to_dict() for s in summaries],
         "suppressed": n_hidden,
         "min_cell": plan.min_cell,
-        "note": note,
+        "note": f"{note} {described.note}".strip(),
         "steps": step_words(describe.STEPS),
     }
     return found, ledger, described.agreed
