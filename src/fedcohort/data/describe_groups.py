@@ -25,8 +25,8 @@ from dataclasses import replace
 import numpy as np
 
 from fedcohort.arrays import Array
-from fedcohort.data.describe import NO_MARKS, NO_MORE, Reading, TableOne
-from fedcohort.data.describe_pooled import closed_at
+from fedcohort.data.describe import Reading, TableOne
+from fedcohort.data.describe_agreed import NO_MARKS, NO_MORE, closed_at
 from fedcohort.data.encode import Encoded
 from fedcohort.data.shown_number import HIDDEN, ShownNumber
 from fedcohort.data.summary import Summary, count_of, over_all

@@ -22,7 +22,7 @@ import pandas as pd
 
 from fedcohort.arrays import Array
 from fedcohort.data import describe
-from fedcohort.data.describe_pooled import Agreed
+from fedcohort.data.describe_agreed import Agreed
 from fedcohort.protocol.host import Host
 from fedcohort.protocol.ledger import Ledger
 from fedcohort.runtime.local import local
@@ -70,7 +70,7 @@ def cohort(
         "variables": [s.to_dict() for s in summaries],
         "suppressed": n_hidden,
         "min_cell": plan.min_cell,
-        "note": note,
+        "note": f"{note} {described.note}".strip(),
         "steps": step_words(describe.STEPS),
     }
     return found, ledger, described.agreed

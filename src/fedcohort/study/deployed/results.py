@@ -106,7 +106,7 @@ def meet(shop: Workshop, sites: Sites) -> dict[str, Any]:
         "variables": [s.to_dict() for s in summaries],
         "suppressed": sum(s.n_hidden for s in summaries) + sum(r["rows"] is None for r in flow),
         "min_cell": plan.min_cell,
-        "note": "All rows that are analysed, at the hospitals that hold them.",
+        "note": f"All rows that are analysed, at the hospitals that hold them. {one.note}".strip(),
         "steps": step_words((*describe.STEPS, *counting.STEPS)),
         "agreed": None if one.agreed is None else one.agreed.to_dict(),
         "halves": [[dict(half.rows), dict(half.events)] for half in (train, test)],
