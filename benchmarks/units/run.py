@@ -11,8 +11,8 @@ planted at a random site, and found where that site is named (either one of two)
 
 Real tables: by centre, and by every column of 2 to 12 values, which takes patients apart more than
 hospitals do; the MDS cohort also dealt to 40 hospitals of 4 to 969 patients, most of neighbouring
-submissions. Rates are of exact quartiles, as in a simulation; `over a network` of those that Table 1
-shows. Leaves with 1 where an accepted interval is missed.
+submissions. Rates are of exact quartiles, as in a simulation; `over a network` of those that
+Table 1 shows. Leaves with 1 where an accepted interval is missed.
 """
 
 from __future__ import annotations
