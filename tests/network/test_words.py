@@ -195,3 +195,10 @@ def test_every_method_with_a_private_fit_says_what_leaves_in_it(hospital):
         assert "sum over sites" in text, method.name
         assert text.endswith("."), method.name
         assert text != method.revealed(method.configure(given), None), method.name
+
+
+def test_accepted_units_are_told_so_that_a_steward_looks(hospital):
+    assert "units" not in told(hospital)
+    for units, which in (("accepted", "any column"), ("[time]", "'time'")):
+        text = told(hospital, f"{STUDY}\nunits: {units}\n")
+        assert f"units The study goes on where {which} looks like another unit at one" in text

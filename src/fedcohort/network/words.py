@@ -11,6 +11,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 
+from fedcohort.data.accepted import NOTHING
 from fedcohort.data.dictionary import Dictionary
 from fedcohort.data.outcome import Binary, Category, Count, Outcome, Survival
 from fedcohort.data.variable import Variable
@@ -59,9 +60,20 @@ def in_words(
         *_wrapped("how often", _rounds(plan)),
         *_wrapped("judged", _judged(plan)),
         *_wrapped("hidden", _hidden(cell)),
+        *(_wrapped("units", _units(plan)) if plan.units != NOTHING else ()),
         *_wrapped("noise", _noise(plan)),
         *_written(plan),
     ]
+
+
+def _units(plan: Plan) -> str:
+    """Say where the study goes on although a site seems to have another unit."""
+    named = words.listed([repr(name) for name in plan.units.columns])
+    which = "any column" if plan.units.every else named
+    return (
+        f"The study goes on where {which} looks like another unit at one site than at the others; "
+        f"its lead says that the numbers are right. Look whether yours are."
+    )
 
 
 def _sought(plan: Plan, outcome: Outcome | None, dictionary: Dictionary) -> Iterator[str]:
