@@ -36,8 +36,9 @@ from fedcohort.study.free_parameters import columns_of, free_parameters
 from fedcohort.study.plan import Plan
 from fedcohort.study.step_words import plain_words
 
-#: Columns, models and earlier studies that the page names one by one; the details name all.
-COLUMNS, MODELS, STUDIES = 30, 6, 4
+#: Columns, kinds of models, earlier studies, and models of a kind that the page names; it says how
+#: many more there are, and the details name them.
+COLUMNS, MODELS, STUDIES, NAMED = 30, 6, 3, 4
 #: Characters of what a model's training tells, on the page.
 CLAUSE = 200
 #: What is not stated is called so, where the heading is no noun of its own.
@@ -122,7 +123,8 @@ def _who(facts: Facts) -> Iterator[Row]:
     for key, label in words.GOVERNANCE.items():
         if key in plan.governance and key != "recipients":
             yield Row(label, (plan.governance[key],))
-    more = f"; {plan.governance['recipients']}" if "recipients" in plan.governance else ""
+    told = plan.governance.get("recipients", "").rstrip(".")
+    more = f"; {told}" if told else ""
     yield Row("Recipients", (f"{by} (through the coordinator){more}.",))
     named = {**{k: v.lower() for k, v in words.GOVERNANCE.items()}, **ELSE}
     if gone := [said for key, said in named.items() if key not in plan.governance]:
@@ -171,15 +173,17 @@ def _named(variables: Sequence[Variable]) -> str:
 
 
 def _methods(plan: Plan) -> Iterator[str]:
-    for arm in plan.arms[:MODELS]:
-        method = registry.find(arm.method)
+    alike: dict[str, list[str]] = {}
+    for arm in plan.arms:
         where = {
             "isolated": "your rows alone, at your site",
             "centralised": "left out: it would need all rows in one place",
         }.get(arm.scope, "all sites")
-        yield f"- {arm.title}: {method.title} ({where})."
-    if (more := len(plan.arms) - MODELS) > 0:
-        yield f"- {words.of(more, 'more model')}, which the details name."
+        alike.setdefault(f"{registry.find(arm.method).title} ({where})", []).append(arm.title)
+    for what, titles in list(alike.items())[:MODELS]:
+        yield f"- {words.some(titles, NAMED)}: {what}."
+    if (more := len(alike) - MODELS) > 0:
+        yield f"- {_others(more)}: see the details."
     for kind in asked_of(plan):
         yield f"- Besides: {registry.find(arm_of(kind).method).title}."
     again = ", and once on all rows" * plan.final
@@ -231,9 +235,13 @@ def _trained(plan: Plan) -> Iterator[tuple[str, str]]:
         text = details.reveals(arm, registry.find(arm.method), plan.privacy.dp)
         said.setdefault(_clauses(text), []).append(arm.title)
     for clause, titles in list(said.items())[:MODELS]:
-        yield words.some(titles), clause
+        yield words.some(titles, NAMED), clause
     if (more := len(said) - MODELS) > 0:
-        yield f"{words.of(more, 'other model')}", "see the details."
+        yield _others(more), "see the details."
+
+
+def _others(n: int) -> str:
+    return words.of(n, "other kind of model", "other kinds of models")
 
 
 def _clauses(text: str) -> str:
@@ -331,7 +339,7 @@ def _memory(facts: Facts) -> Iterator[str]:
     if table is None:
         most = max(sizes.values())
         yield (
-            f"{bears} Free parameters: {words.some(said)}. The largest needs "
+            f"{bears} Free parameters: {words.some(said, NAMED)}. The largest needs "
             f"{words.count(ROWS_EACH * most)} training rows at your site; --check counts yours."
         )
         return
@@ -340,7 +348,7 @@ def _memory(facts: Facts) -> Iterator[str]:
     if not beyond:
         yield (
             f"{bears} Here there are {words.count(rows)} training rows, enough for each model "
-            f"(free parameters: {words.some(said)})."
+            f"(free parameters: {words.some(said, NAMED)})."
         )
         return
     rule = (
@@ -349,7 +357,7 @@ def _memory(facts: Facts) -> Iterator[str]:
         else "Your node lets it pass"
     )
     yield (
-        f"MAY HOLD SINGLE ROWS: {words.some(beyond)} free parameters, on "
+        f"MAY HOLD SINGLE ROWS: {words.some(beyond, NAMED)} free parameters, on "
         f"{words.count(rows)} training rows here. {bears} {rule} (parameters_per_row)."
     )
 
@@ -378,7 +386,7 @@ def _earlier(facts: Facts) -> Iterator[str]:
         some = len(e.columns) < all_
         same = f"{len(e.columns)} of the" if some else "the same"
         rows = "" if e.rows is None else f", {words.count(e.rows)} patients"
-        rows += "" if e.shared is None else f", {words.count(e.shared)} of them in this study"
+        rows += "" if e.shared is None else f", {words.count(e.shared)} of them known again here"
         runs = words.of(e.runs, "run") if e.runs else "runs not counted"
         last = f", the last on {e.last[:10]}" if e.last else ""
         by = f"; {words.some(e.methods, 3)}" if e.methods else ""
@@ -391,6 +399,11 @@ def _earlier(facts: Facts) -> Iterator[str]:
         )
     if (more := len(found) - STUDIES) > 0:
         yield f"- {more} more; `fedcohort node ledger` says what left in each."
+    if any(e.shared == 0 for e in found):
+        yield (
+            "A patient whose row was changed since is not known again, unless your dictionary "
+            "names identifiers."
+        )
 
 
 def _until(facts: Facts) -> str:
