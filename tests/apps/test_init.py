@@ -307,9 +307,9 @@ def survival_table(n=200, **columns):
             "a level of 'arm' has no events",
         ),
         (
-            {"one": lambda r, n: r.normal(size=n).round(3),
-             "two": lambda r, n: np.arange(n) % 7, "three": lambda r, n: 2.0 * (np.arange(n) % 7)},
-            "'two' and 'three' say the same",
+            {"one": lambda r, n: 1.0 * (np.arange(n) % 5), "two": lambda r, n: np.arange(n) % 7,
+             "three": lambda r, n: 2.0 * (np.arange(n) % 7) + np.arange(n) % 5},
+            "'one' and 'two' and 'three' say the same",
         ),
     ],
 )  # fmt: skip
@@ -323,6 +323,42 @@ def test_a_draft_penalises_only_where_it_must_and_says_why(tmp_path, monkeypatch
         return
     assert "{method: cox, l2: 0.01, scale: standard}  # ridge: " + said in line
     assert line.endswith("; effects are shrunken")
+
+
+def test_a_near_copy_is_drafted_as_no_feature_and_asks_for_no_penalty(tmp_path, monkeypatch):
+    """Of height in two units with gaps the one with fewer values goes; ferritin stays."""
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(2)
+    cm = rng.normal(170, 9, 200)
+    table = survival_table(
+        height_m=lambda r, n: np.where(r.random(n) < 0.1, np.nan, (cm / 100).round(3)),
+        height=lambda r, n: cm.round(1),
+        weight=lambda r, n: np.where(np.arange(n) == 7, 9999, cm - 100 + r.normal(0, 9, n)),
+        ferritin=lambda r, n: np.where(np.arange(n) == 7, 9999, r.normal(300, 90, n)),
+    )
+    table.to_csv("t.csv", index=False)
+    study, dictionary = init.write("survival", "t.csv", tmp_path, outcome="time,event")
+    assert "  - {method: cox}\n" in study.read_text("utf-8")
+    text = dictionary.read_text("utf-8")
+    assert "height_m: {type: number, feature: false}  # check: says the same as 'height'" in text
+    checked = Dictionary.from_file(dictionary)
+    kept = [v.name for v in checked.features(Survival("time", "event"))]
+    assert kept == ["age", "height", "weight", "ferritin"]
+
+
+def test_a_column_that_only_a_site_too_small_to_take_part_lacks_stays_a_feature(here):
+    for i, name in enumerate("abc"):
+        part = table(60, i).drop(columns="centre").assign(hb=9.0 + i)
+        part = part[:3].drop(columns="hb") if name == "a" else part
+        part.to_csv(here / f"s-{name}.csv", index=False)
+    dictionary = init.write("survival", "s-{site}.csv", here, outcome="os_days,os_event")[1]
+    assert Dictionary.from_file(dictionary)["hb"].feature
+    part = table(60).drop(columns="centre")  # now it takes part
+    part.to_csv(here / "s-a.csv", index=False)
+    dictionary = init.write(
+        "survival", "s-{site}.csv", here, outcome="os_days,os_event", force=True
+    )[1]
+    assert not Dictionary.from_file(dictionary)["hb"].feature
 
 
 def test_where_single_sites_have_few_events_the_lower_bound_alone_is_penalised(

@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 from scipy.stats import norm
 
+from count_bounds import bounds
 from fedcohort.data.describe import STEPS, describe, variables_of
 from fedcohort.data.dictionary import Dictionary
 from fedcohort.data.outcome import Binary, Survival
 from fedcohort.data.shown_number import ShownNumber
 from fedcohort.data.summary import mixture_quantiles
 from fedcohort.privacy.disclosure.counts import hidden
-from fedcohort.privacy.disclosure.tables import bounds
 from fedcohort.protocol.host import Host
 from fedcohort.runtime.local import local
 

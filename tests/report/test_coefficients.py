@@ -114,3 +114,32 @@ def test_pooled_coefficients_say_how_sites_differ(tmp_path):
     assert "37 %" in page
     assert "HR at a new site" in page
     assert f"{math.exp(-0.5):.2f}–{math.exp(0.3):.2f}" in page
+
+
+def many(se):
+    """Return what makes 40 coefficients of one arm, the last two of which are the strongest."""
+
+    def change(content):
+        first = content["coefficients"][0]
+        content["coefficients"] = [
+            {**first, "covariate": f"x{i}", "coefficient": 0.01 * (i + 1), "hazard_ratio": 1.0,
+             "standard_error": se(i)}
+            for i in range(40)
+        ]  # fmt: skip
+
+    return change
+
+
+def test_of_more_coefficients_than_a_page_holds_the_strongest_stand_in_the_open_figure(tmp_path):
+    """The first 36 columns stood there, and the strongest effect behind a fold."""
+    page = changed(tmp_path / "z", many(lambda i: 0.1 if i < 39 else 4.0))
+    first, rest = page.split("part 2 of 2", 1)
+    assert "x38: hazard ratio" in first
+    assert first.index("x38: hazard ratio") < first.index("x37: hazard ratio")
+    assert "x39: hazard ratio" in rest and "x39: hazard ratio" not in first  # z = 0.1
+    assert "40 effects, the strongest first, by |z|, a coefficient over its standard error" in page
+    page = changed(tmp_path / "plain", many(lambda i: None))
+    first = page.split("part 2 of 2", 1)[0]
+    assert first.index("x39: hazard ratio") < first.index("x38: hazard ratio")
+    assert "x0: hazard ratio" not in first
+    assert "by the size of the effect for the step that is named" in page

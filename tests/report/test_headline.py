@@ -206,3 +206,30 @@ def test_two_runs_over_a_network_say_why_they_tell_too_little(tmp_path):
     assert answer(run).endswith(
         "too few runs to tell them apart, since patients cannot be drawn again over a network."
     )
+
+
+def test_a_final_fit_without_a_hospital_is_said_in_the_headline_as_in_the_card(tmp_path):
+    """The headline said that the model is of all rows, and the card whose rows its sums lack."""
+    final = {"arm": "exact", "scenario": "iid", "status": "done"}
+    lack = {"arm": "exact", "scenario": "iid", "site": "oslo", "repeat": "final", "calls": 3}
+    arms = {"isolated": ALONE, "exact": GOOD}
+    (tmp_path / "a").mkdir()
+    said = " ".join(caveats(run_of(tmp_path / "a", arms, final=[final], missing=[lack]), None))
+    assert "is not over all hospitals: some or all of its sums lack the rows of oslo" in said
+    (tmp_path / "b").mkdir()
+    other = {**lack, "repeat": 0}
+    said = " ".join(caveats(run_of(tmp_path / "b", arms, final=[final], missing=[other]), None))
+    assert "final fits to all rows" in said
+    assert "not over all hospitals" not in said
+
+
+def test_a_horizon_that_a_model_does_not_reach_is_said_with_the_time_that_it_reaches(tmp_path):
+    row = {"arm": "exact", "scenario": "iid", "repeat": 0, "known_until": 700.0, "stratum": None}
+    asked = {"evaluate": {"test_fraction": 0.25, "metrics": ["c_index"], "horizon": "2 years"}}
+    run = run_of(
+        tmp_path, {"isolated": ALONE, "exact": GOOD}, unknown_at_horizon=[row],
+        **asked,
+    )  # fmt: skip
+    (said,) = [c for c in caveats(run, None) if "asks for risks" in c]
+    assert "knows survival up to 700 only" in said
+    assert "its risk by 2 years stays empty" in said

@@ -128,6 +128,51 @@ def test_a_sum_that_waits_for_a_site_is_not_unmasked_without_it_and_is_asked_aga
     assert again.missing == []
 
 
+@pytest.mark.parametrize("kind", ["keys", "shares", "call"])
+def test_a_sum_below_the_quorum_is_not_unmasked_and_is_asked_again_of_all_sites(tmp_path, kind):
+    """It was unmasked first, so that the others were bound to one without the site for ever."""
+    ward = Ward(tmp_path)
+    ward.fault = lambda site, k: Fault.DOWN if (site, k) == ("b", kind) else None
+    for _ in range(2):  # also a resumed run lacks the site
+        with pytest.raises(QuorumLost, match=r"3 of 4 sites answered moments.*missing: b\."):
+            ask(ward.federation(journal=Journal(tmp_path / "journal")))
+    assert {meta_of(request)["kind"] for _, request, _ in ward.sent} <= {"keys", "shares", "call"}
+    for name in "bd":  # which were started again
+        ward.start(name)
+    ward.fault = lambda site, k: None
+    fed = ward.federation(journal=Journal(tmp_path / "journal"))
+    assert ask(fed) == expected(*NAMES)
+    assert fed.missing == []
+
+
+def test_where_fewer_than_three_are_left_no_other_quorum_is_advised(tmp_path):
+    ward = Ward(tmp_path, names=NAMES[:3])
+    ward.fault = lambda *asked: Fault.DOWN if asked == ("b", "call") else None
+    with pytest.raises(QuorumLost, match=r"missing: b\. .*; a masked sum takes 3 sites, whatever"):
+        ask(ward.federation())
+
+
+def test_a_sum_that_sites_signed_for_two_sets_is_told_of_that_which_all_its_sites_allow(tmp_path):
+    """Two coordinators were killed in turn: d signed for b, c, d; then a, b, c for themselves."""
+    ward = Ward(tmp_path)
+    heads: list[tuple[str, str, str]] = []
+
+    def attempt(*down: tuple[str, str], quorum: float = 0.75) -> tuple[bytes, ...]:
+        ward.fault = lambda *asked: Fault.DOWN if asked in down else None
+        fed = ward.federation(quorum=quorum)
+        heads.append(heads[0] if heads else fed._run.transport.head)
+        fed._run.transport.head = heads[0]  # one history, as with a journal
+        return ask(fed)
+
+    with pytest.raises(QuorumLost):
+        attempt(("a", "call"), ("b", "sign"), ("c", "sign"))
+    with pytest.raises(QuorumLost):
+        attempt(("d", "call"), ("b", "unmask"))
+    assert attempt() == expected("a", "b", "c")
+    with pytest.raises(QuorumLost, match="was revealed for a, b, c, and can be for them alone"):
+        attempt(("c", "call"), quorum=0.5)
+
+
 @pytest.mark.parametrize("kind", ["sign", "unmask"])
 def test_a_site_that_drops_out_after_its_part_is_in_the_sum(tmp_path, kind):
     ward = Ward(tmp_path)

@@ -53,11 +53,11 @@ def table(n: int = 240) -> pd.DataFrame:
     )  # fmt: skip
 
 
-def study(folder: Path, text: str = STUDY) -> fc.Study:
+def study(folder: Path, text: str = STUDY, frame: pd.DataFrame | None = None) -> fc.Study:
     folder.mkdir(exist_ok=True)
     (folder / "s.yaml").write_text(text)
     (folder / "d.yaml").write_text(DICTIONARY)
-    table().to_csv(folder / "t.csv", index=False)
+    (table() if frame is None else frame).to_csv(folder / "t.csv", index=False)
     return fc.Study.from_file(folder / "s.yaml")
 
 
@@ -256,6 +256,40 @@ def test_a_horizon_that_nobody_was_followed_to_is_refused(tmp_path, horizon, sai
     text = STUDY.replace("repeats: 2,", f"repeats: 2, horizon: {horizon},")
     with pytest.raises(DataError, match=said):
         study(tmp_path, text).run(tmp_path / "out")
+
+
+def test_a_horizon_that_fewer_than_min_cell_were_followed_beyond_is_refused(tmp_path):
+    """It was accepted, and `predict` had an empty column: a curve ends where five are left."""
+    frame = table()
+    frame["time"] = frame.time.clip(upper=3000)
+    frame.loc[:4, "time"] = [3001, 3002, 3003, 3004, 3005]
+    for horizon, fine in ((3001, False), (2600, True)):
+        folder = tmp_path / str(horizon)
+        text = STUDY.replace("repeats: 2,", f"repeats: 1, horizon: {horizon},")
+        if not fine:
+            with pytest.raises(DataError, match=r"fewer than 5 rows .* followed beyond it"):
+                study(folder, text, frame).run(folder / "out")
+            continue
+        study(folder, text, frame).run(folder / "out")
+        told = json.loads((folder / "out" / "results.json").read_text())
+        assert told["final"][0]["unknown_at_horizon"] == []
+
+
+def test_a_horizon_that_only_the_grid_does_not_reach_is_told_by_the_report(tmp_path):
+    """Five are followed beyond it, and the last interval of the default grid begins before it."""
+    frame = table()
+    frame["time"] = frame.time.clip(upper=2000)
+    frame.loc[:4, "time"] = [3100, 3200, 3300, 3400, 3500]
+    text = STUDY.replace("repeats: 2,", "repeats: 1, horizon: 3099,").replace("exact", "protected")
+    study(tmp_path, text, frame).run(tmp_path / "out")
+    told = json.loads((tmp_path / "out" / "results.json").read_text())
+    (row,) = told["final"][0]["unknown_at_horizon"]
+    model = fc.load(tmp_path / "out" / "models" / "cox").model
+    assert row == {"known_until": pytest.approx(model.known_until(np.zeros((1, 3)))[0]),
+                   "stratum": None}  # fmt: skip
+    assert row["known_until"] < 3099
+    said = " ".join(caveats(read(tmp_path / "out"), None))
+    assert "its risk by 3099 stays empty" in said
 
 
 def test_a_horizon_with_a_unit_needs_one_of_the_time(tmp_path):

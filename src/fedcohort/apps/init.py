@@ -10,14 +10,14 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
 from fedcohort.apps.one_source import check_is_one
-from fedcohort.apps.penalising import few_alone, why_penalised
+from fedcohort.apps.penalising import copies, few_alone, why_penalised
 from fedcohort.data import drafting, sources, yamldictionary
 from fedcohort.data.canonical import canonical
 from fedcohort.data.checks import check_column
@@ -29,6 +29,7 @@ from fedcohort.data.yamldictionary import flow
 from fedcohort.protocol.errors import DataError, StudyError
 from fedcohort.study.exclusion import REASONS, stays
 from fedcohort.study.plan import ASIDE, METRICS
+from fedcohort.study.site_rule import SiteRule, counts
 
 TASKS = tuple(METRICS)
 #: Tasks that need an outcome; the others may have one, that only judges.
@@ -158,8 +159,9 @@ def _draft(
     dictionary, notes = source.dictionary, dict[str, str]()
     if dictionary is None:
         guesses = drafting.guesses(
-            source.frames, found, [column] if column else [], everywhere=True
-        )
+            source.frames, found, [column] if column else [], everywhere=True,
+            away=_away(source.frames, found),
+        )  # fmt: skip
         variables = {g.variable.name: g.variable for g in guesses}
         if column:
             place = Variable(column, "text", description="the site", identifier=True)
@@ -167,6 +169,14 @@ def _draft(
         dictionary = Dictionary(variables)
         notes = {g.variable.name: g.comment for g in guesses}
     formed = [canonical(t, dictionary) for t in tables]
+    if source.dictionary is None and task in PREDICTED:
+        variables = dict(dictionary.variables)
+        for name, other in copies(formed, dictionary, found).items():
+            variables[name] = replace(variables[name], feature=False)
+            notes[name] = (
+                f"{f'{notes[name]};' if notes[name] else 'check:'} says the same as {other!r}"
+            )
+        dictionary = Dictionary(variables)
     return Draft(
         _name(data),
         _from(out, data),
@@ -179,6 +189,17 @@ def _draft(
         why_penalised(formed, dictionary, found) if found and task in PREDICTED else "",
         bool(found) and few_alone(formed, column, dictionary, found, N_SITES),
     )
+
+
+def _away(frames: drafting.Tables, outcome: Outcome | None) -> list[str]:
+    """Return the sites, of a file each, that the drafted study leaves out as too small."""
+    if not isinstance(frames, Mapping):
+        return []
+    rule = SiteRule(MIN_CELL, 1 if isinstance(outcome, Survival) else 0)
+    named = () if outcome is None else outcome.columns
+    whole = {s: t for s, t in frames.items() if set(named) <= set(t.columns)}
+    away = [str(s) for s, t in whole.items() if rule.why(*counts(t, outcome))]
+    return away if len(away) < len(frames) else []
 
 
 def _from(out: Path, data: str) -> str:

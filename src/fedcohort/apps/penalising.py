@@ -1,4 +1,7 @@
-"""Whether the first model of a drafted study needs a penalty, and why.
+"""Which columns a drafted study leaves out, and whether its first model needs a penalty, and why.
+
+A number that says the same as another one, such as height in other units, is no feature: together
+they have effects that mean nothing, or none.
 
 A penalty shrinks effects, and then nothing in the report estimates them. So the draft has one only
 where a fit without would not end, or would be of noise:
@@ -28,6 +31,8 @@ from fedcohort.numerics.blame import SINGULAR
 
 #: Events a coefficient, of all sites and at one.
 FEWEST, ALONE = 5, 10
+#: Types of numbers, and the correlation from which two of them say the same.
+NUMBERS, COPY = ("number", "integer"), 0.999
 #: Levels of fewer rows are joined before a fit.
 RARE = 5
 
@@ -55,6 +60,36 @@ def why_penalised(tables: Sequence[pd.DataFrame], dictionary: Dictionary, outcom
     numbers = {n: x for n, x in numbers.items() if x.notna().any()}
     alike = _alike(numbers, groups)
     return f"{' and '.join(map(repr, alike))} say the same" if alike else ""
+
+
+def copies(
+    tables: Sequence[pd.DataFrame], dictionary: Dictionary, outcome: Outcome | None
+) -> dict[str, str]:
+    """Return numbers that say the same as one before, by name, with that one's name.
+
+    Of a pair whose values and ranks both correlate by more than `COPY`, the one with fewer values
+    goes, or the later one.
+
+    Parameters
+    ----------
+    tables : in the form of the dictionary.
+    """
+    rows = pd.concat(tables, ignore_index=True)
+    named = [v.name for v in dictionary.features(outcome) if v.type in NUMBERS]
+    found = [pd.to_numeric(rows[n], errors="coerce").rename(n) for n in named if n in rows.columns]
+    if len(found) < 2:
+        return {}
+    table = pd.concat(found, axis=1).replace([np.inf, -np.inf], np.nan)
+    order = sorted(table.columns, key=lambda n: -table[n].count())
+    both = (table, table.rank())
+    size = np.min([np.abs(t.corr(min_periods=10).to_numpy()) for t in both], axis=0)
+    at = {n: i for i, n in enumerate(table.columns)}
+    gone: dict[str, str] = {}
+    for i, name in enumerate(order):
+        same = [n for n in order[:i] if n not in gone and size[at[n], at[name]] > COPY]
+        if same:
+            gone[name] = same[0]
+    return gone
 
 
 def few_alone(

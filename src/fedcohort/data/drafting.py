@@ -16,7 +16,7 @@ A draft shows the levels of its columns, so it is as public as these are; rare o
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -92,6 +92,7 @@ def guesses(
     skip: Iterable[str] = (),
     *,
     everywhere: bool = False,
+    away: Collection[str] = (),
 ) -> list[Guess]:
     """Infer the variables of tables, with what to check about each.
 
@@ -99,6 +100,7 @@ def guesses(
     ----------
     frames, outcome, skip : as for `Dictionary.draft`.
     everywhere : whether a column that some site lacks is no feature.
+    away : sites that may lack any column, as they take no part.
 
     Raises
     ------
@@ -107,6 +109,7 @@ def guesses(
     tables = as_tables(frames)
     sites = map(str, frames) if isinstance(frames, Mapping) else ()
     columns = {site: list(t.columns) for site, t in zip(sites, tables, strict=False)}
+    columns = {site: here for site, here in columns.items() if site not in away}
     left_out = set(skip)
     names = list(dict.fromkeys(str(c) for t in tables for c in t.columns if c not in left_out))
     found: list[Guess] = []

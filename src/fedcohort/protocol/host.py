@@ -38,7 +38,8 @@ class Call:
     them, which is masked where it leaves; none where the sum is of too few. `company` is what they
     signed that they take part with (`Host.size`), 0 where that is not known. `waited` counts the
     rounds that went by until sites were back, `awaits` says how many of them the call waits for,
-    and `whole` that nothing is told without all (`Federation.awaiting`).
+    `whole` that nothing is told without all (`Federation.awaiting`), and `least` how many must be
+    in the result, by the quorum.
     """
 
     number: int
@@ -54,6 +55,7 @@ class Call:
     waited: int = 0
     awaits: int = 0
     whole: bool = False
+    least: int = 0
 
 
 @dataclass(frozen=True)

@@ -240,6 +240,14 @@ def value(item: Any) -> str:
     return str(item)
 
 
+def absent_from_final(missing: Iterable[Mapping[str, Any]], arm: str) -> list[str]:
+    """Return the sites whose rows some or all sums of an arm's final fit lack, in order.
+
+    missing : of results.json: site, arm, and repeat, "final" of a final fit.
+    """
+    return sorted({str(m["site"]) for m in missing if (m["arm"], m["repeat"]) == (arm, "final")})
+
+
 def sites_left_out(rows: Iterable[Mapping[str, Any]]) -> str:
     """Return the sites that do not take part by themselves, by reason; "" for none.
 

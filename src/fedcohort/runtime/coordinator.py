@@ -299,7 +299,7 @@ class Coordinator:
         enough = 0 if self._optional and verb == "gather" else self._least
         call = Call(
             number, step, verb, self._view, given, run.round, share, among=among,
-            waited=run.waited, whole=self._awaits is None,
+            waited=run.waited, whole=self._awaits is None, least=enough,
             awaits=n if self._awaits is None else min(max(self._awaits, enough), n),
         )  # fmt: skip
         if call.awaits and isinstance(run.transport, Waiting):
@@ -410,10 +410,13 @@ class Coordinator:
     def _too_few(self, step: str, came: Collection[str], odd: Mapping[str, str]) -> QuorumLost:
         """Return the error of a call that fewer than the quorum answered."""
         missing = ", ".join(s for s in self._sites if s not in came)
+        other = ", or lower the quorum"
+        if self._exact and self._run.transport.masks and len(came) < FEWEST:
+            other = f"; a masked sum takes {FEWEST} sites, whatever the quorum"
         return (ReplyRejected if odd else QuorumLost)(
             f"{' '.join([*odd.values(), ''])}{len(came)} of {len(self._sites)} sites answered "
             f"{step}, quorum is {self._quorum:g}; missing: {missing}. Bring them back and "
-            f"--resume, or lower the quorum."
+            f"--resume{other}."
         )
 
     @property

@@ -66,6 +66,8 @@ class LocalMasks:
             del found[site]
         if call.whole and (gone := [s for s in to if s not in found and s not in odd]):
             raise away(gone)
+        if len(found) < call.least:
+            return Entry(tuple(s for s in to if s in found), (), odd, masked=True)
         if len(found) < FEWEST:
             raise QuorumLost(
                 f"{len(found)} of {len(roster)} sites answered {call.step.name}; a masked sum "

@@ -7,8 +7,10 @@
                     of share, after it has seen enough signatures of the same
 
 A site that is silent at a stage has dropped out there, and the others go on without it as far as
-their threshold allows; else the call ends with `QuorumLost`, and nothing of it is known. One that
-waits for all its sites ends with `SitesAway` before anything is unmasked. A site that was restarted
+their threshold allows; else the call ends with `QuorumLost`, and nothing of it is known. Where
+fewer are left than the quorum, or not all of a call that waits for them (`SitesAway`), nobody is
+asked to sign: sites that signed answer the call for the same sites alone, so that it could not be
+asked again of all. A site that was restarted
 says that it has lost its epoch: a new one is drawn, and the call is asked again on the same base. A
 call that was revealed already, before this coordinator was killed, is asked for the very sites it
 was revealed for.
@@ -83,14 +85,25 @@ class _Came:
     ----------
     summing : holds the parts of the layout that came first.
     layouts : by site.
-    settled : the sites for which this call was revealed before.
+    signed : by site, the sites for which it signed this call before.
     rejected : by site, why its own checks let no reply leave.
     """
 
     summing: Summing
     layouts: dict[str, Layout] = field(default_factory=dict[str, Layout])
-    settled: tuple[str, ...] | None = None
+    signed: dict[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
     rejected: dict[str, str] = field(default_factory=dict[str, str])
+
+    @property
+    def settled(self) -> tuple[str, ...] | None:
+        """The sites for which this call can be revealed alone; None: for any.
+
+        Coordinators that were killed in turn may each have got signatures for other sites; a later
+        set has no site that signed for an earlier one.
+        """
+        sets = sorted({*self.signed.values()})
+        sound = [s for s in sets if all(self.signed.get(name, s) == s for name in s)]
+        return next(iter([*sound, *sets]), None)
 
 
 class MaskedSums:
@@ -121,6 +134,8 @@ class MaskedSums:
                 members = tuple(s for s in members if s in epoch.gathering.ready)
                 if call.whole and (gone := sorted({*roster} - {*members} - {*odd})):
                     raise away(gone)
+                if len(members) < call.least:
+                    return Entry(members, (), odd, masked=True)
                 came = self._parts(call, epoch, members, weights, floats)
                 odd |= came.rejected
                 more, kept = _widened(came.layouts), _alike(came.layouts)
@@ -144,6 +159,8 @@ class MaskedSums:
                     continue
                 if call.whole and (gone := sorted({*roster} - {*came.layouts} - {*odd})):
                     raise away(gone)
+                if len(came.layouts) < call.least:
+                    return Entry(tuple(sorted(came.layouts)), (), odd, masked=True)
                 return self._revealed(call, roster, came, odd)
             except _Lost:
                 self._epochs.pop(roster, None)
@@ -230,7 +247,7 @@ class MaskedSums:
                 epoch.opened[site] = epoch.opened.get(site, frozenset()) | set(members)
                 came.layouts[site] = given.masked.layout
                 if given.settled is not None:
-                    came.settled = given.settled
+                    came.signed[site] = tuple(sorted(given.settled))
                 if summing.layout in (None, given.masked.layout):
                     summing.add(given.masked)
             elif isinstance(given, ReplyRejected):

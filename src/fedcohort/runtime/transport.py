@@ -37,6 +37,8 @@ class Transport(Protocol):
     def total(self, call: Call, to: Sequence[str], weights: Mapping[str, float]) -> Entry:
         """Return the sum of masked replies, and the sites that are in it in the order of `to`.
 
+        Where fewer than `call.least` would be in it, nothing is unmasked, and there is no sum.
+
         Parameters
         ----------
         weights : by site; 1 where there is none.

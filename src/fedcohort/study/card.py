@@ -111,14 +111,10 @@ def _rows_seen(plan: Plan, arm: Arm, results: Mapping[str, Any]) -> str:
 
 def _but(results: Mapping[str, Any], arm: Arm) -> str:
     """Return whose rows sums of the final fit lack; "" where they lack none."""
-    lacking = sorted(
-        str(row["site"])
-        for row in results.get("missing") or ()
-        if (row["arm"], row["repeat"]) == (arm.name, "final")
-    )
+    lacking = words.absent_from_final(results.get("missing") or (), arm.name)
     if not lacking:
         return ""
-    named = words.listed([_cell(site) for site in dict.fromkeys(lacking)])
+    named = words.listed([_cell(site) for site in lacking])
     return f", but that some or all of its sums lack those of {named}, away at the time"
 
 

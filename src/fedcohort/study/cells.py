@@ -318,7 +318,7 @@ class Workshop:
             rows += self._site_rows(run, judge, laid)
             found |= self._details(cell, run, judge, chosen)
             if first:
-                found |= left_out_of(run, arm, self.plan.min_cell)
+                found |= left_out_of(run, arm, self.plan.min_cell, self.horizon)
                 found["crowded"] = told_if_crowded(run, arm, chosen, rows_by_site)
                 found["drowned"] = noise
             if cell.repeat == 0:
@@ -368,7 +368,7 @@ class Workshop:
         kept = arm.scope == "sites"
         method = registry.find(arm.method)
         found |= model_facts(method, run, arm.configured(chosen), self._table.dictionary, kept)
-        found |= left_out_of(run, arm, self.plan.min_cell)
+        found |= left_out_of(run, arm, self.plan.min_cell, self.horizon)
         if kept:
             self._save(job, run, chosen, arm.name)
         return found

@@ -17,7 +17,9 @@ from fedcohort.study.plan import Plan
 #: The number that stands for all rows where repeats have theirs; no study has so many repeats.
 FINAL = 1_000_000
 #: What is told of the final model itself, as of that of a repeat.
-TOLD = ("coefficients", "parameters", "proportional_hazards", "pooled", "dropped")
+TOLD = (
+    "coefficients", "parameters", "proportional_hazards", "pooled", "dropped", "unknown_at_horizon",
+)  # fmt: skip
 #: What a fit took, and how it ended.
 SPENT = ("status", "rounds", "seconds", "bytes_up", "bytes_down", "epsilon")
 #: The folder, in that of a final model, of the first repeat's model: the one that was judged.

@@ -10,6 +10,9 @@ import math
 import re
 from dataclasses import dataclass
 
+import numpy as np
+
+from fedcohort.arrays import Array
 from fedcohort.data.dictionary import Dictionary
 from fedcohort.data.outcome import Outcome, Survival
 from fedcohort.protocol import DataError
@@ -86,19 +89,21 @@ def read(reader: Reader, task: str) -> Horizon | None:
     return Horizon(float(number), unit)
 
 
-def check(horizon: float, text: str, time: float, where: str) -> None:
-    """Refuse a horizon that nobody was followed to.
+def check(horizon: float, text: str, times: Array, min_cell: int, where: str) -> None:
+    """Refuse a horizon at which no fit can know survival.
 
     Parameters
     ----------
-    time : the last of all follow-up.
+    times : (n,) of follow-up of all rows; a curve ends where `min_cell` of them are left.
 
     Raises
     ------
-    DataError : it lies beyond.
+    DataError : fewer than that many were followed beyond it.
     """
-    if horizon >= time:
+    beyond = int(np.count_nonzero(times > horizon))
+    if beyond < max(min_cell, 1):
+        who = f"fewer than {min_cell} rows (min_cell) were" if beyond else "nobody was"
         raise DataError(
-            f"{where}: evaluate.horizon is {text}, and nobody was followed beyond it. Give an "
-            f"earlier one."
+            f"{where}: evaluate.horizon is {text}, and {who} followed beyond it, so that no model "
+            f"knows the risk by then. Give an earlier one."
         )

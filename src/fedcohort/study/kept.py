@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from fedcohort.data.columns import LevelColumn
 from fedcohort.data.dictionary import Dictionary
-from fedcohort.protocol import Method
+from fedcohort.protocol import Method, registry
 from fedcohort.study.arms import Arm
 from fedcohort.study.cautions import filled_rows
 from fedcohort.study.effects import coefficients, penalty_of
@@ -40,14 +42,38 @@ def notes_of(
     return notes | {"repeat": 0, "trained_on": f"{1 - plan.test_fraction:.0%} of the rows"}
 
 
-def left_out_of(run: Run, arm: Arm, min_cell: int) -> dict[str, list[dict[str, Any]]]:
-    """Return which levels a fit pooled, and which columns it dropped or filled in often."""
+def left_out_of(
+    run: Run, arm: Arm, min_cell: int, horizon: float | None = None
+) -> dict[str, list[dict[str, Any]]]:
+    """Return which levels a fit pooled, which columns it dropped or filled in often.
+
+    And, where the study has a `horizon` in the unit of the outcome that the model does not reach,
+    up to when it knows survival.
+    """
     dropped = [{"column": c, "reason": why} for c, why in run.design.dropped.items()]
     return {
         "pooled": pooled_levels(run, arm, min_cell),
         "dropped": dropped,
         "filled": filled_rows(run.design),
+        "unknown_at_horizon": _unknown_at(run, arm, horizon),
     }
+
+
+def _unknown_at(run: Run, arm: Arm, horizon: float | None) -> list[dict[str, Any]]:
+    """Return up to when survival is known, where that is before the horizon; of each stratum."""
+    if horizon is None or "predict_survival" not in registry.find(arm.method).gives:
+        return []
+    strata = run.design.strata_levels
+    x = np.zeros((max(1, len(strata)), len(run.design.features) + bool(strata)))
+    if strata:
+        x[:, -1] = np.arange(len(strata))
+    known = run.model.known_until(x).tolist()
+    names = strata or (None,)
+    return [
+        {"known_until": float(f"{t:.6g}"), "stratum": name}
+        for t, name in zip(known, names, strict=True)
+        if t < horizon
+    ]
 
 
 def model_facts(

@@ -105,10 +105,9 @@ def load(plan: Plan, data: Any = None) -> Table:
     n_sites = plan.n_sites or natural
     _enough(plan, frame, None if aside else outcome, n_sites)
     if plan.horizon is not None and isinstance(outcome, Survival):
-        last = float(np.asarray(frame[outcome.time], float).max())
-        horizon.check(
-            plan.horizon.within(dictionary, outcome), plan.horizon.text, last, plan.source
-        )
+        times = np.asarray(frame[outcome.time], float)
+        asked = plan.horizon.within(dictionary, outcome)
+        horizon.check(asked, plan.horizon.text, times, plan.min_cell, plan.source)
     return Table(
         frame, site, dictionary, outcome, n_sites, source.description, source.licence, flow,
         found.fates,

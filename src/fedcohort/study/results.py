@@ -59,7 +59,7 @@ PACKAGES = (
 LISTED = (
     "coefficients", "parameters", "others", "proportional_hazards", "calibration", "decision",
     "over_time", "risk_groups", "by_centre", "heterogeneity", "importance", "roc", "residuals",
-    "pooled", "dropped", "filled", "crowded", "drowned",
+    "pooled", "dropped", "filled", "crowded", "drowned", "unknown_at_horizon",
 )  # fmt: skip
 
 #: The same of single kinds of task.

@@ -6,11 +6,17 @@ small (`counts.hidden`). Whoever has all that is shown knows
 
     Σ_j x_ij = n_i,    Σ_i x_ij = t_j,    x ≥ 0                                               (1)
 
-so that a hidden cell lies between the least and the largest value that these allow: two linear
-programs (the attacker's audit of τ-Argus and sdcMicro). With m the `min_cell`, a count that is
-hidden for being 1 … m − 1 has m − 1 possible values, and (1) must leave it as many:
+so that a hidden cell lies between the least and the largest value that these allow (the attacker's
+audit of τ-Argus and sdcMicro). With m the `min_cell`, a count that is hidden for being 1 … m − 1
+has m − 1 possible values, and (1) must leave it as many:
 
     max x_ij − min x_ij ≥ m − 2                                                               (2)
+
+Each hidden cell stands in two equations of (1), so the tables that fit them are the flows of a
+network: rows and levels are its nodes, hidden cells its arcs. From any such flow a cell can rise by
+the largest flow that leads back from its head to its tail, and fall by the largest one that leads
+round it (Ahuja, Magnanti & Orlin, Network flows, 1993, ch. 6), which takes the place of two linear
+programs. A cell that (2) holds for keeps to it, as more cells are hidden.
 
 Where (2) fails, the corners of the cheapest rectangle through the cell are hidden with it, as the
 hypercube method does (Giessing & Repsilber, LNCS 2316, 2002): cells of sites before cells of the
@@ -20,17 +26,12 @@ little room. Nothing of this depends on a hidden value, so which cells are hidde
 
 from __future__ import annotations
 
-import math
-from typing import Any
-
 import numpy as np
 
 from fedcohort.arrays import Array
 
 #: A cell of all sites is worth so many cells of one.
 ALL = 30
-#: Directions in which the audit looks before it asks for each cell's own bounds.
-_DIRECTIONS = 6
 
 
 def protected(
@@ -48,100 +49,123 @@ def protected(
     hidden = np.isnan(table)
     if min_cell <= 1 or not hidden.any():
         return hidden[:-1], hidden[-1]
-    sums = np.append(np.asarray(rows, float), total)
+    audit = Audit(table, np.append(np.asarray(rows, float), total), min_cell - 2)
     tried: set[tuple[int, ...]] = set()
     while True:
-        weak = unsafe(table, hidden, sums, min_cell)
-        if not len(weak):
+        weak = audit.weak(hidden)
+        if weak is None:
             return hidden[:-1], hidden[-1]
-        corners = _cheapest(table, hidden, weak[0], min_cell, tried)
+        corners = _cheapest(table, hidden, weak, min_cell, tried)
         if corners is None:  # no rectangle is left that was not tried
             hidden[-1] |= hidden[:-1].any(axis=0)
-            hidden[weak[0, 0]] = True
-            if not len(unsafe(table, hidden, sums, min_cell)):
+            hidden[weak[0]] = True
+            if audit.weak(hidden) is None:
                 return hidden[:-1], hidden[-1]
             return hidden[:-1], np.ones(table.shape[1], bool)
         for i, j in corners:
             hidden[i, j] = True
 
 
-def unsafe(table: Array, hidden: Array, sums: Array, min_cell: int) -> Array:
-    """Return the hidden cells (u, 2) that eq. (1) leaves too few values, eq. (2)."""
-    cells = np.argwhere(hidden)
-    ends = bounds(table, hidden, sums, cells, min_cell - 2)
-    return cells[ends[:, 1] - ends[:, 0] < min_cell - 2 - 1e-6]
-
-
-def bounds(
-    table: Array, hidden: Array, sums: Array, cells: Array, enough: float = math.inf
-) -> Array:
-    """Return the least and the largest value that eq. (1) allows each of some hidden cells (u, 2).
+class Audit:
+    """Which hidden cells of a table have too few possible values, as more and more are hidden.
 
     Parameters
     ----------
-    table : (r + 1, k), the row of all last; what is hidden there is not looked at.
+    table : (r + 1, k) whole counts, the row of all last, NaN where a cell is hidden from the first.
     sums : (r + 1,) of rows, NaN where not known.
-    cells : (u, 2) places of hidden cells.
-    enough : where values this far apart are found, no further ones are looked for.
+    enough : how far apart the least and the largest value must be.
     """
-    place = np.full(table.shape, -1)
-    place[hidden] = np.arange(hidden.sum())
-    known = np.where(hidden, 0.0, table)
-    sign = np.ones(len(table))
-    sign[-1] = -1.0
-    lines: list[tuple[Array, Array, float]] = []
-    for i in np.flatnonzero(hidden.any(axis=1) & ~np.isnan(sums)):
-        at = place[i][hidden[i]]
-        lines.append((at, np.ones(len(at)), sums[i] - known[i].sum()))
-    for j in np.flatnonzero(hidden.any(axis=0)):
-        who = np.flatnonzero(hidden[:, j])
-        lines.append((place[who, j], sign[who], -float(sign @ known[:, j])))
-    n = int(hidden.sum())
-    row = np.repeat(np.arange(len(lines)), [len(at) for at, _, _ in lines])
-    from scipy.optimize import linprog  # slow to load, as all of scipy.optimize
-    from scipy.sparse import csr_matrix
 
-    a: Any = csr_matrix(
-        (np.concatenate([s for _, s, _ in lines]), (row, np.concatenate([p for p, _, _ in lines]))),
-        shape=(len(lines), n),
-    )
-    b = np.array([value for _, _, value in lines])
-    where = place[cells[:, 0], cells[:, 1]]
-    low, high = np.full(n, np.inf), np.full(n, -np.inf)
+    def __init__(self, table: Array, sums: Array, enough: int) -> None:
+        self.enough = enough
+        r, k = table.shape
+        row, level = np.indices((r, k))
+        row[np.isnan(sums)] = r + k  # one node for all rows of unknown sums
+        self.tail, self.head = row, r + level
+        self.tail[-1], self.head[-1] = r + level[-1], row[-1].copy()
+        self.fine = np.zeros((r, k), bool)
+        self.fit = self._fitted(table, sums)
 
-    def solved(direction: Array) -> Any:
-        return linprog(direction, A_eq=a, b_eq=b, method="highs")
+    def weak(self, hidden: Array) -> tuple[int, int] | None:
+        """Return the first hidden cell that eq. (1) leaves too few values, eq. (2), if any."""
+        if self.enough <= 0:
+            return None
+        for i, j in np.argwhere(hidden & ~self.fine).tolist():
+            if self.room(i, j, hidden) < self.enough:
+                return i, j
+            self.fine[i, j] = True
+        return None
 
-    def see(direction: Array) -> None:
-        found = solved(direction)
-        if found.x is not None:  # an unbounded one is followed below
-            np.minimum(low, found.x, out=low)
-            np.maximum(high, found.x, out=high)
+    def room(self, i: int, j: int, hidden: Array) -> int:
+        """Return how far apart the ends of a hidden cell are, or `enough` if that is less.
 
-    rng = np.random.default_rng(0)
-    for _ in range(_DIRECTIONS if math.isfinite(enough) else 0):
-        if (high[where] - low[where] >= enough).all():
-            break
-        direction = rng.normal(size=n)
-        see(direction)
-        see(-direction)
-    for at in where.tolist():
-        for way in (1.0, -1.0):
-            if not high[at] - low[at] >= enough:
-                one = np.zeros(n)
-                one[at] = way
-                if solved(one).status == 3:
-                    high[at] = np.inf
-                else:
-                    see(one)
-    return np.stack([low[where], high[where]], axis=1)
+        It is 0 where no table fits what is shown.
+        """
+        if self.fit is None:
+            return 0
+        x = np.where(hidden, np.minimum(self.fit, self.enough), 0).astype(np.int32)
+        if i < len(x) - 1:  # a rectangle is found fast, and mostly does
+            corner = (hidden & hidden[:, [j]] & hidden[i])[:-1]
+            corner[i] = corner[:, j] = False
+            up = np.minimum(x[:-1, [j]], x[i])[corner].max(initial=0)
+            down = x[:-1][corner].max(initial=0)
+            if up + min(down, x[i, j]) >= self.enough:
+                return self.enough
+        at = self.tail[hidden], self.head[hidden]
+        free = np.zeros((sum(x.shape) + 1,) * 2, np.int32)
+        np.add.at(free, at, self.enough)
+        np.add.at(free, at[::-1], x[hidden])
+        tail, head = self.tail[i, j], self.head[i, j]
+        free[tail, head] -= self.enough
+        free[head, tail] -= x[i, j]
+        up = _flow(free, head, tail)[0]
+        if up < self.enough:
+            up += min(_flow(free, tail, head)[0], x[i, j])
+        return min(int(up), self.enough)
+
+    def _fitted(self, table: Array, sums: Array) -> Array | None:
+        """Return one table that fits what is shown, None where there is none."""
+        hidden = np.isnan(table)
+        r, k = table.shape
+        known, last, source, sink = np.where(hidden, 0.0, table), r + k, r + k + 1, r + k + 2
+        out = np.zeros(last + 1)  # what flows out of each node, less what flows in
+        out[:r] = np.where(np.isnan(sums), 0.0, sums - known.sum(axis=1))
+        out[r - 1] *= -1
+        out[r:last] = known[:-1].sum(axis=0) - known[-1]
+        used = np.zeros(last + 1, bool)
+        used[self.tail[hidden]] = used[self.head[hidden]] = True
+        out[~used] = 0.0
+        out[last] = -out[:last].sum() if used[last] else 0.0
+        most = np.abs(out).sum()
+        if out.sum() != 0 or most >= np.iinfo(np.int32).max:
+            return None
+        arcs = np.zeros((sink + 1, sink + 1), np.int32)
+        arcs[self.tail[hidden], self.head[hidden]] = most
+        arcs[source, : last + 1] = np.maximum(out, 0)
+        arcs[: last + 1, sink] = np.maximum(-out, 0)
+        found, flow = _flow(arcs, source, sink)
+        if found < most / 2:
+            return None
+        for i, j in np.argwhere(hidden).tolist():  # of arcs between two nodes the first has all
+            arc = self.tail[i, j], self.head[i, j]
+            known[i, j], flow[arc] = max(flow[arc], 0), 0
+        return known
+
+
+def _flow(capacity: Array, source: int, sink: int) -> tuple[int, Array]:
+    """Return the largest flow between two nodes, and what flows from each to each."""
+    from scipy.sparse import csr_array  # slow to load
+    from scipy.sparse.csgraph import maximum_flow
+
+    found = maximum_flow(csr_array(capacity), int(source), int(sink))
+    return int(found.flow_value), found.flow.toarray()
 
 
 def _cheapest(
-    table: Array, hidden: Array, cell: Array, min_cell: int, tried: set[tuple[int, ...]]
+    table: Array, hidden: Array, cell: tuple[int, int], min_cell: int, tried: set[tuple[int, ...]]
 ) -> list[tuple[int, int]] | None:
     """Return the corners of the cheapest rectangle through a cell that was not tried."""
-    i, j = (int(v) for v in cell)
+    i, j = cell
     small = np.where(hidden, 0.0, 0.2 * (np.nan_to_num(table) < min_cell))
     price = np.where(hidden, 0.0, 1.0 + small + 1e-6 * np.nan_to_num(table))
     price[-1] *= ALL

@@ -125,6 +125,12 @@ def _block(run: Run, arm: Arm) -> Markup | None:
     log = kind != "coefficient"
     drawn = [c for c in first if c["covariate"] not in _CONSTANTS]
     domain = _domain(drawn, spread)
+    if len(drawn) > charts.MOST_ROWS:
+        drawn, by = _strongest(drawn)
+        note.append(
+            f"{len(drawn)} effects, the strongest first, by {by}; the {charts.MOST_ROWS} strongest "
+            f"in part 1"
+        )
     pages = [drawn[i : i + charts.MOST_ROWS] for i in range(0, len(drawn), charts.MOST_ROWS)]
     figures = [
         charts.figure(
@@ -150,6 +156,18 @@ def _block(run: Run, arm: Arm) -> Markup | None:
     if len(first) > charts.MOST_ROWS:
         numbers = [more(f"All {words.of(len(first), 'row')}, and the rest of the model", *numbers)]
     return h("div", figures[0], *numbers, class_="forest")
+
+
+def _strongest(drawn: Sequence[Row]) -> tuple[list[Row], str]:
+    """Return coefficients with the strongest first, and by what they are compared."""
+    z = [abs(number(c.get("coefficient")) / (number(c.get("standard_error")) or math.nan))
+         for c in drawn]  # fmt: skip
+    by = "|z|, a coefficient over its standard error"
+    if not any(map(math.isfinite, z)):
+        z = [abs(float(c.get("factor") or 1.0) * number(c.get("coefficient"))) for c in drawn]
+        by = "the size of the effect for the step that is named"
+    order = sorted(range(len(drawn)), key=lambda i: -z[i] if math.isfinite(z[i]) else math.inf)
+    return [drawn[i] for i in order], by
 
 
 def _kind(c: Row) -> str:

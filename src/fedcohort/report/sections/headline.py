@@ -164,8 +164,20 @@ def caveats(run: Run, arm: Arm | None) -> list[str]:
 def _horizon(run: Run) -> list[str]:
     """Return that nothing is shown at the study's horizon, where too few were followed so far."""
     asked = run.mapping("evaluate").get("horizon")
-    if not asked or run.rows("calibration") or run.rows("decision"):
+    if not asked:
         return []
+    late: list[str] = []
+    for arm in run.together:
+        for row in run.model_rows("unknown_at_horizon", arm.name):
+            who = f" in stratum {row['stratum']}" if row.get("stratum") else ""
+            late.append(
+                f"The study asks for risks by {asked}. The model of “{arm.title}” knows survival"
+                f"{who} up to {run.clock.say(words.number(row['known_until']))} only, as too few "
+                f"patients were followed longer: its risk by {asked} stays empty. Give an earlier "
+                f"evaluate.horizon."
+            )
+    if late or run.rows("calibration") or run.rows("decision"):
+        return late
     return [
         f"The study asks for risks by {asked}, and too few patients were followed so far: there "
         f"are no calibration and no decision curves. Give an earlier evaluate.horizon."
@@ -192,6 +204,13 @@ def _final(run: Run) -> list[str]:
     ]
     if len(failed) == len(titles):
         return out
+    for name in sorted(titles.keys() - failed.keys(), key=list(titles).index):
+        if gone := words.absent_from_final(run.rows("missing"), name):
+            out.append(
+                f"The final fit of “{titles[name]}” is not over all hospitals: some or all of its "
+                f"sums lack the rows of {words.listed(gone)}, away at the time. So does the model "
+                f"that is kept."
+            )
     return [
         "The models that are kept, and the coefficients, are of final fits to all rows. "
         "Performance is never of these: it is of fits that left the blind rows out, on those rows.",

@@ -322,7 +322,7 @@ class Workshop:
         if cell.repeat == 0:
             found["decision"] = judged.decision
             found |= self._centres(judged)
-            found |= left_out_of(run, arm, plan.min_cell)
+            found |= left_out_of(run, arm, plan.min_cell, terms.horizon)
             found["crowded"] = told_if_crowded(run, arm, chosen, rows_by_site)
             found["drowned"] = noise
             self._save(cell, run, chosen, arm.name)
@@ -359,7 +359,7 @@ class Workshop:
         found = row_of(run, None, {}, time.perf_counter() - began, up, down)
         method, settings = registry.find(arm.method), arm.configured(chosen)
         found |= model_facts(method, run, settings, self.terms.seen, kept=True)
-        found |= left_out_of(run, arm, self.plan.min_cell)
+        found |= left_out_of(run, arm, self.plan.min_cell, self.terms.horizon)
         self._save(cell, run, chosen, arm.name)
         return found
 
