@@ -54,7 +54,11 @@ def test_studies_are_listed_and_told_and_decided(hospital, capsys):
     assert text.startswith(f"small ({made.hash[:12]}) is approved by steward-north, until ")
     assert hospital.offered(made)["state"] == "approved"
     assert "approved by steward-north" in run(hospital, capsys, "studies")
-    assert "its run is open" in run(hospital, capsys, "studies")
+    assert "runs now" not in run(hospital, capsys, "studies"), "others may not have decided yet"
+    assert hospital.node.facts()["running"] == []
+    hospital.call(made.hash)
+    assert "1 run (1 used), runs now" in run(hospital, capsys, "studies")
+    assert len(hospital.node.facts()["running"]) == 1
 
 
 def test_a_refusal_needs_a_reason_which_the_lead_reads(hospital, capsys):
@@ -256,6 +260,21 @@ def test_a_study_that_ended_does_not_wait_and_cannot_be_approved(hospital, capsy
     assert "waiting for a decision" in run(hospital, capsys, "studies")
     run(hospital, capsys, "approve", made.hash, *kit)
     assert hospital.offered(made)["state"] == "approved"
+
+
+def test_a_study_that_this_site_refused_is_not_said_to_be_refused_elsewhere(hospital, capsys):
+    made, _ = offered(hospital)
+    kit = ("--kit", str(hospital.steward))
+    run(hospital, capsys, "refuse", made.hash, "--reason", "No ethics vote.", *kit)
+    why = "site 'north': the data steward refused the study: No ethics vote"
+    close(hospital, made.hash, end="refused", reason=why)
+    text = run(hospital, capsys, "studies")
+    assert text.count("No ethics vote") == 1
+    assert "elsewhere" not in text
+    other, _ = offered(hospital, 1)
+    close(hospital, other.hash, end="refused", reason="site 'north': its table does not fit.")
+    text = run(hospital, capsys, "studies", other.hash)
+    assert "ended: refused, site 'north': its table does not fit" in " ".join(text.split())
 
 
 def test_a_study_that_failed_runs_no_longer_and_goes_on_under_its_approval(hospital, capsys):

@@ -195,6 +195,10 @@ class Overheard:
     def sites(self):
         return self._fed.sites
 
+    @property
+    def hides(self):
+        return self._fed.hides
+
     def through(self, view):
         return Overheard(self._fed.through(view), self.replies)
 

@@ -255,8 +255,8 @@ def test_a_site_in_another_unit_is_named():
     frame = table(240)
     frame["hb"] *= np.where(site == "south", 10, 1)
     (finding,) = found(frame, site=site)
-    assert (finding.rule, finding.site, finding.rows) == ("mixed units", "south", ())
-    assert "a factor near 10" in finding.line
+    assert (finding.rule, finding.site, finding.rows) == ("site units", "south", ())
+    assert "'hb' at site 'south' looks like g/l where the other" in finding.line
 
 
 def test_rows_in_another_unit_are_said_with_their_site():

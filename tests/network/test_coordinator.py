@@ -11,7 +11,9 @@ import pytest
 
 from command_line import without_times
 from fedcohort.network import lead, runs
+from fedcohort.network.desk import APPROVED, said_of
 from fedcohort.network.lead import Status
+from fedcohort.network.stewards import signer
 from fedcohort.protocol import FedcohortError
 from fedcohort.protocol.errors import InputError, Refused
 from fedcohort.runtime.journal import Journal
@@ -79,10 +81,7 @@ def test_a_study_that_one_site_refuses_is_not_left_open_at_those_that_approved_i
         hall.start()
         office = hall.office()
         hall.until(office, submit(hall, office), "refused")
-        limit = time.monotonic() + 20
-        while any(hall.nodes[name].facts()["running"] for name in SITES):
-            assert time.monotonic() < limit
-            time.sleep(0.05)
+        ends(hall, hall.offer().hash, "north", "south")
         log = (hall.folder / "net" / "sites" / "north" / "state" / "log.txt").read_text()
         assert "approved" in log
         assert "closed" in log
@@ -136,6 +135,44 @@ def test_every_desk_learns_that_a_study_failed_and_that_it_goes_on(hall):
     hall.before = lambda site: None
     hall.until(office, submit(hall, office, resume=True, timeout=10.0), "done")
     assert ends(hall, first.run, *SITES) == [("done", "", False, False)] * 3
+
+
+def test_a_site_that_a_study_goes_on_without_is_told_so(tmp_path):
+    with Hall(tmp_path / "hall", approval={"south": "steward"}) as hall:
+        hall.start()
+        office = hall.office()
+        late = submit(hall, office, wait=0.5, **TWO)
+        assert ends(hall, late.run, "south") == [("without", "", False, False)]
+        hall.until(office, late, "done")
+        entry = hall.nodes["south"].desk.entry(late.run)
+        assert (said_of(entry.ended), entry.waits) == ("it went on without this site", False)
+        assert [e[0] for e in ends(hall, late.run, "north", "west")] == ["done", "done"]
+        hall.end("south")
+        hall.begin("south")
+        assert ends(hall, late.run, "south")[0][0] == "without", "also after a restart"
+
+
+def test_the_same_study_submitted_again_asks_the_steward_again(tmp_path):
+    with Hall(tmp_path / "hall", approval={"south": "steward"}) as hall:
+        hall.start()
+        office = hall.office()
+        desk = hall.nodes["south"].desk
+
+        first = submit(hall, office)
+        while not desk.entries():
+            time.sleep(0.02)
+        kit = hall.kit("steward-south")
+        desk.decide(first.run, APPROVED, kit.name, sign=signer(kit, "south"))
+        hall.until(office, first, "done")
+        again = submit(hall, office)
+        assert again.run == first.run
+        limit = time.monotonic() + 20
+        while not (entry := desk.entry(first.run)).waits:
+            assert time.monotonic() < limit, entry
+            time.sleep(0.02)
+        assert entry.lapsed.endswith("was for 1 run, which was made")
+        assert hall.nodes["south"].facts()["running"] == []
+        assert Status.of(office.ask("status", run=again.run)[1]).state == "waiting"
 
 
 def test_a_study_in_any_language_runs(hall, tmp_path):

@@ -16,6 +16,7 @@ from typing import Any
 
 from fedcohort.apps.fit_findings import told_of_fits
 from fedcohort.data import sources
+from fedcohort.data.accepted import NOTHING, Accepted
 from fedcohort.data.dictionary import Dictionary
 from fedcohort.data.frames import without
 from fedcohort.data.outcome import Binary, Category, Continuous, Outcome, Survival
@@ -73,9 +74,13 @@ class Report:
         base: Path,
         *,
         natural: bool = True,
+        accepted: Accepted = NOTHING,
     ) -> None:
-        """Check tables that could be read; relative paths of their names start at `base`."""
-        found = examine(sheets, dictionary, outcome, natural=natural)
+        """Check tables that could be read; relative paths of their names start at `base`.
+
+        natural, accepted : see `quality.examine`.
+        """
+        found = examine(sheets, dictionary, outcome, natural=natural, accepted=accepted)
         self.findings += found
         for sheet in sheets:
             self.tables[sheet.name] = len(sheet.frame) + sheet.left_out, sheet.width
@@ -306,7 +311,9 @@ def _of_study(path: Path) -> Report:
         return report
     known = with_outcome(found.dictionary, found.outcome)
     report.findings += _beside(plan.source, plan.base)
-    report.add(found.sheets, known, found.outcome, plan.base, natural=found.natural)
+    report.add(
+        found.sheets, known, found.outcome, plan.base, natural=found.natural, accepted=plan.units
+    )
     if found.fates:
         what = f"{_count(len(found.fates), 'site')} will not take part as they are: "
         report.findings.append(

@@ -293,13 +293,14 @@ def _list(desk: Desk) -> list[str]:
 
 def _state(entry: Entry) -> str:
     """Say where a study stands here: the decision on it, its run, its end."""
-    ended = f"ended: {desks.said_of(entry.ended)}" if entry.ended is not None else ""
-    made = entry.decision
+    made, end = entry.decision, entry.ended
+    known = made is not None and end is not None and {made.decision, end.how} == {desks.REFUSED}
+    ended = "" if end is None or (known and end.here) else f"ended: {desks.said_of(end)}"
     if made is None:
         return ended or "waiting for a decision"
     if entry.lapsed:
         return f"waiting for a decision again: {entry.lapsed}"
-    running = ", its run is open" if entry.running and made.decision == desks.APPROVED else ""
+    running = ", runs now" if entry.running else ""
     return f"{_made(made, entry.used)}{running}" + f"; {ended}" * bool(ended)
 
 

@@ -29,6 +29,7 @@ from fedcohort.data.describe_pooled import (
     OTHERS,
     Agreed,
     Pooled,
+    closed_at,
     secret,
     sum_hidden,
     tell_cells,
@@ -76,23 +77,25 @@ class SiteQuantiles:
 # beside a site's rows -------------------------------------------------------------------
 
 
-#: No cells that are hidden beyond a site's own rule.
-NO_MORE = np.zeros((0, 0), np.int64)
+#: No sites of which anything is said, and no cells that are hidden beyond a site's own rule.
+NO_MARKS, NO_MORE = np.zeros(0, np.int64), np.zeros((0, 0, 0), bool)
 
 
-@gathered(once=("n_levels", "also"))
+@gathered(once=("n_levels", "marks", "closed"))
 def describe_columns(
     site: Site[Encoded, None],
     *,
     n_levels: Array,
     min_cell: int,
     rounding: bool = True,
-    also: Array = NO_MORE,
+    marks: Array = NO_MARKS,
+    closed: Array = NO_MORE,
 ) -> SiteTable:
     """Describe the site's rows, with counts of few patients hidden.
 
-    n_levels : (k,), of each category; also : see `describe_pooled.Agreed`.
+    n_levels : (k,), of each category; marks, closed : see `describe_pooled.Agreed`.
     """
+    row = closed_at(site.name, marks, closed)
     numbers, codes = site.data
     columns = (*numbers, *codes)
     rows = n = len(columns[0]) if columns else 0
@@ -103,15 +106,14 @@ def describe_columns(
     found = [ShownNumber.of(x, min_cell, rounding=rounding) for x in numbers]
     for j, x in enumerate(numbers):
         cells = np.array([np.isnan(x).sum(), np.count_nonzero(~np.isnan(x))])
-        if secret(cells, n, also, j, min_cell).any():
+        if secret(cells, row, j, min_cell).any():
             found[j] = replace(found[j], missing=HIDDEN)
-        if len(also) and n <= also[j, -1]:
+        if row is not None and row[j, -1]:
             found[j] = replace(found[j], mean=None, sd=None)
     missing[: len(numbers)] = [f.missing for f in found]
     for j, (column, most) in enumerate(zip(codes, n_levels.tolist(), strict=True)):
         cells = np.bincount(column + 1, minlength=most + 1)
-        closed = secret(cells, n, also, len(numbers) + j, min_cell)
-        shown = np.where(closed, HIDDEN, cells)
+        shown = np.where(secret(cells, row, len(numbers) + j, min_cell), HIDDEN, cells)
         missing[len(numbers) + j] = shown[0]
         levels[j, :most] = shown[1:]
     shown = [(f.mean is not None, f.quartiles is not None) for f in found]
@@ -202,11 +204,16 @@ class TableOne:
     Attributes
     ----------
     summaries : of each variable in order, over all sites first, then of each that is shown.
-    also : see `describe_pooled.Agreed`.
+    agreed : who hides what beyond that; None where nobody does.
     """
 
     summaries: list[Summary]
-    also: Array
+    agreed: Agreed | None = None
+
+    @property
+    def asked(self) -> dict[str, Array]:
+        """What sites are told that show another table of the same rows."""
+        return {} if self.agreed is None else self.agreed.asked
 
 
 def describe(
@@ -234,13 +241,14 @@ def describe(
     reading = Reading(variables)
     inside, n = fed.through(reading.view), reading.n_levels
     agreed, told = None, {}
-    if min_cell > 1 and variables:
+    if min_cell > 1 and variables and inside.hides:
         told = inside.gather(tell_cells, n_levels=n, min_cell=min_cell)
-        agreed = Agreed.of(told, min_cell)
         if len(told) < len(inside.sites):
             inside = inside.only(tuple(told))
+    if told and inside.hides:
+        agreed = Agreed.of(told, min_cell)
         tables = inside.gather(
-            describe_columns, n_levels=n, min_cell=min_cell, rounding=rounding, also=agreed.also
+            describe_columns, n_levels=n, min_cell=min_cell, rounding=rounding, **agreed.asked
         )
     elif rounding:
         tables = inside.gather(describe_columns, n_levels=n, min_cell=min_cell)
@@ -255,15 +263,15 @@ def describe(
         name: over_all(sites, min_cell, shares=shares, rounding=rounding)
         for name, sites in every.items()
     }
-    if agreed is None or len(tables) < 2:
-        also = NO_MORE if agreed is None else agreed.also
-        return TableOne([s for name in every for s in (wholes[name], *every[name])], also)
+    if agreed is None:
+        return TableOne([s for name in every for s in (wholes[name], *every[name])])
     if set(tables) != set(told):
         raise SiteUnavailable(f"{', '.join(sorted(set(told) - set(tables)))} left meanwhile.")
     centre, spread = _scales(reading, every, min_cell)
     held = inside.awaiting().sum(
-        sum_hidden, n_levels=n, min_cell=min_cell, also=agreed.also, centre=centre, spread=spread
-    )
+        sum_hidden, n_levels=n, min_cell=min_cell, some=agreed.some, centre=centre, spread=spread,
+        **agreed.asked,
+    )  # fmt: skip
     if len(inside.answered) != len(told):
         raise SiteUnavailable("a site left while Table 1 was made; start again without it.")
     pooled = Pooled(agreed, held, centre, spread, shares)
@@ -271,14 +279,27 @@ def describe(
     for name, sites in every.items():
         j = reading.place[name]
         out += pooled.over(j, sites, min_cell, rounding=rounding, one=wholes[name])
-    return TableOne(out, agreed.also)
+    return TableOne(out, agreed)
 
 
-def by_site(fed: Federation, variables: Sequence[Variable], *, min_cell: int = 5) -> list[Summary]:
-    """Return what each site shows of variables by its own rule alone, by name."""
+def by_site(
+    fed: Federation,
+    variables: Sequence[Variable],
+    *,
+    min_cell: int = 5,
+    asked: Mapping[str, Array] | None = None,
+) -> list[Summary]:
+    """Return what each site shows of variables by name.
+
+    Parameters
+    ----------
+    asked : of Table 1 of the same rows (`TableOne.asked`); None: by the sites' own rule alone.
+    """
     reading = Reading(variables)
     n = reading.n_levels
-    tables = fed.through(reading.view).gather(describe_columns, n_levels=n, min_cell=min_cell)
+    tables = fed.through(reading.view).gather(
+        describe_columns, n_levels=n, min_cell=min_cell, rounding=True, **(asked or {})
+    )
     return [s for v in variables for s in _of_sites(v, reading, tables, {})]
 
 

@@ -25,7 +25,8 @@ from dataclasses import replace
 import numpy as np
 
 from fedcohort.arrays import Array
-from fedcohort.data.describe import NO_MORE, Reading, TableOne
+from fedcohort.data.describe import NO_MARKS, NO_MORE, Reading, TableOne
+from fedcohort.data.describe_pooled import closed_at
 from fedcohort.data.encode import Encoded
 from fedcohort.data.shown_number import HIDDEN, ShownNumber
 from fedcohort.data.summary import Summary, count_of, over_all
@@ -51,7 +52,7 @@ class GroupTables:
     shown: Array
 
 
-@gathered(once=("n_levels", "also"))
+@gathered(once=("n_levels", "marks", "closed"))
 def describe_by_group(
     site: Site[Encoded, None],
     *,
@@ -60,13 +61,15 @@ def describe_by_group(
     shares: Array,
     min_cell: int,
     rounding: bool,
-    also: Array = NO_MORE,
+    marks: Array = NO_MARKS,
+    closed: Array = NO_MORE,
 ) -> GroupTables:
     """Describe the site's rows in each group, with counts of few patients hidden.
 
     by : which of the codes divides the rows; n_levels (k,), of each; shares (q,) of quantiles;
-    also : what the site hides of Table 1 so that the column of all sites can be shown.
+    marks, closed : what sites hide of Table 1 so that the column of all sites can be shown.
     """
+    row = closed_at(site.name, marks, closed)
     numbers, codes = site.data
     g, most = int(n_levels[by]), int(n_levels.max())
     probabilities: list[float] = shares.tolist()
@@ -78,21 +81,20 @@ def describe_by_group(
     levels = np.zeros((len(codes), most, g), np.int64)
     found = np.zeros((len(numbers), 5 + len(probabilities), g + 1))
     shown = np.zeros(found.shape, bool)
-    n = len(group)
-    small = bool(len(also)) and n <= int(also.min())
-    apart = np.roll(n <= also[len(numbers) + by, : g + 1], -1) if len(also) else None
+    small = row is not None and bool(row.all())
+    apart = None if row is None else np.roll(row[len(numbers) + by, : g + 1], -1)
     secret = hidden_levels(rows[None, :], min_cell, None, apart)[1] | small
     for j, table in enumerate(tables):
-        more = n <= also[j, : len(table)] if len(also) else None
+        more = None if row is None else row[j, : len(table)]
         # of a number the cells are known values, then missing ones: both are hidden, or none
-        lines, closed = hidden_levels(table, min_cell, more, apart)
-        closed = closed | small
-        told = np.where(lines[:, None] | closed, HIDDEN, table)[:, :g]
+        lines, shut = hidden_levels(table, min_cell, more, apart)
+        shut = shut | small
+        told = np.where(lines[:, None] | shut, HIDDEN, table)[:, :g]
         missing[j] = told[0]
         if j >= len(numbers):
             levels[j - len(numbers), : len(table) - 1] = told[1:]
             continue
-        for i in np.flatnonzero(~closed).tolist():
+        for i in np.flatnonzero(~shut).tolist():
             one = ShownNumber.of(
                 numbers[j][group == i],
                 min_cell,
@@ -103,7 +105,7 @@ def describe_by_group(
             values = (one.mean, one.sd, *(one.quartiles or (None,) * 3), *one.quantiles)
             shown[j, :, i] = [v is not None for v in values]
             found[j, :, i] = [v or 0.0 for v in values]
-        if len(also) and n <= also[j, -1]:
+        if row is not None and row[j, -1]:
             shown[j, :2] = False
         shown[j, :2] &= ~_left_over(table[1], ~shown[j, 0], min_cell)
     found[~shown] = 0.0
@@ -166,7 +168,7 @@ def describe_groups(
         shares=np.array(shares, float),
         min_cell=min_cell,
         rounding=rounding,
-        also=NO_MORE if one is None else one.also,
+        **({} if one is None else one.asked),
     )
     known = {(s.variable.name, s.site): s for s in (one.summaries if one else ())}
     shut = {s: _shut(known.get((by, s)), one, len(reading.levels[by])) for s in replies}

@@ -3,12 +3,21 @@
 The pooled column is worth more than any site's, so it comes first: counts that sites hide are
 summed over them (`sum_hidden`), and with what the others show give the counts of all. Such a sum
 may not be of one site alone, whose count it would be. So sites first say which of their counts they
-hide, and not how large they are (`tell_cells`), and agree on the rest by the number of their rows
-(`Agreed`): what a site of few rows hides alone, the next larger one hides with it.
+hide, and not how large they are (`tell_cells`), and the coordinator says which further cells each
+of them hides (`Agreed`): what a site hides alone, another one with rows there hides with it.
 
-Sites with fewer than 2m rows show nothing of their own, m being the `min_cell`, if they are two or
-more of 2m rows together: they are one column, `OTHERS`. What may be shown of the whole table is
-then decided by `privacy.disclosure.tables`.
+The coordinator's word is not trusted. In the sum every site finds its own line of `Agreed`, and
+refuses where that is not what it hides; all sites are sent the same lines, or masks do not cancel
+(`secure`), and the lines are of the sites of the sum. So the sum is told where all lines are true,
+and each site can count who gives to a cell: to one to which one site alone would give, none does.
+What is hidden in a site's table is fixed with the lines (`Step.once`). A coordinator that names
+others can only hide more. Nothing is summed where fewer than three sites hide each other: then the
+column of all sites is of what they show.
+
+Sites with fewer than 2m rows show nothing of their own, m being the `min_cell`, nor which of their
+counts are 0: they are one column, `OTHERS`, with the next larger sites until they are two or more
+of 2m rows together. What may be shown of the whole table is then decided by
+`privacy.disclosure.tables`.
 
 Mean and standard deviation are of all rows, from those that sites show and from sums of n, d, d²
 and d⁴, d = (x − c)/s, of the others, c and s being public. These sums count where m values or more
@@ -22,10 +31,10 @@ Revealed: `CellStates` of each site, once; `Hidden`, once, as the sum over all s
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -37,8 +46,9 @@ from fedcohort.privacy.disclosure.counts import hidden
 from fedcohort.privacy.disclosure.numbers import counts_in_disguise, dominated, winsorised
 from fedcohort.privacy.disclosure.rounding import rounded, step
 from fedcohort.privacy.disclosure.tables import protected
+from fedcohort.protocol.errors import Refused
 from fedcohort.protocol.message import message
-from fedcohort.protocol.step import Site, gathered, summed
+from fedcohort.protocol.step import Site, gathered, mark_of, summed
 
 #: What sites are called that are shown, or take part, together.
 OTHERS = "other hospitals"
@@ -65,12 +75,14 @@ class Hidden:
     """Sums over sites of what each hides.
 
     ``counts`` (c + k, w); of numbers without a mean ``sums`` (c, 4):
-    n, Σ d, Σ d², Σ d⁴, and ``closed`` (c,), the sites of which it is a count in disguise.
+    n, Σ d, Σ d², Σ d⁴, and ``closed`` (c,), the sites of which it is a count in disguise; ``shut``
+    (), rows of the sites that hide everything.
     """
 
     counts: Array
     sums: Array
     closed: Array
+    shut: Array
 
 
 def cells_of(data: Encoded, n_levels: Array) -> list[Array]:
@@ -81,59 +93,118 @@ def cells_of(data: Encoded, n_levels: Array) -> list[Array]:
     return [*out, *(np.bincount(c + 1, minlength=n + 1) for c, n in pairs)]
 
 
-def secret(cells: Array, n: int, also: Array, j: int, min_cell: int) -> Array:
-    """Return which cells (k,) of variable j a site of n rows hides, by `also` of `Agreed`."""
-    own = hidden(cells, min_cell)
-    return own | (n <= also[j, : len(cells)]) if n and len(also) else own
-
-
-@gathered
-def tell_cells(site: Site[Encoded, None], *, n_levels: Array, min_cell: int) -> CellStates:
-    """Which counts of the site are 0, which it hides, and whether it shows a mean; no count."""
-    every = cells_of(site.data, n_levels)
+def states_of(data: Encoded, n_levels: Array, min_cell: int) -> tuple[int, Array]:
+    """Return a site's rows and `CellStates.state`, by its own rule alone."""
+    every = cells_of(data, n_levels)
     n = int(every[0].sum()) if every else 0
     state = np.zeros((len(every), max([2, *(len(c) for c in every)]) + 1), np.int64)
     for j, cells in enumerate(every):
         own = hidden(cells, min_cell)
         state[j, : len(cells)] = np.where(own, OWN, np.where(cells > 0, SHOWN, NONE))
-    for j, x in enumerate(site.data.numbers):
+    for j, x in enumerate(data.numbers):
         if not np.isnan(x).all():
             state[j, -1] = OWN if ShownNumber.of(x, min_cell).mean is None else SHOWN
+    if 0 < n < 2 * min_cell and min_cell > 1:
+        state[:] = OWN
+    return n, state
+
+
+def closed_at(name: str, marks: Array, closed: Array) -> Array | None:
+    """Return which cells (c + k, w + 1) the site of that name hides by `Agreed`; None without.
+
+    Raises
+    ------
+    Refused : the lines do not have the site.
+    """
+    if not len(marks):
+        return None
+    at = np.flatnonzero(marks == mark_of(name))
+    if len(at) != 1 or closed.ndim != 3 or len(closed) != len(marks):
+        raise Refused("agreed", f"site {name!r}: what sites hide of Table 1 has no line of it.")
+    return closed[at[0]].astype(bool)
+
+
+def secret(cells: Array, row: Array | None, j: int, min_cell: int) -> Array:
+    """Return which cells (k,) of variable j a site hides, `row` being that of `closed_at`."""
+    own = hidden(cells, min_cell)
+    if row is None:
+        return own
+    if row.shape[0] <= j or row.shape[1] <= len(cells):
+        raise Refused("agreed", "what sites hide of Table 1 is of other columns than are asked.")
+    return own | row[j, : len(cells)]
+
+
+@gathered
+def tell_cells(site: Site[Encoded, None], *, n_levels: Array, min_cell: int) -> CellStates:
+    """Which counts of the site are 0, which it hides, and whether it shows a mean; no count."""
+    n, state = states_of(site.data, n_levels, min_cell)
     return CellStates(np.array(HIDDEN if 0 < n < min_cell else n), state)
 
 
-@summed(once=("n_levels", "also", "centre", "spread"))
+@summed(once=("n_levels", "marks", "closed", "some", "centre", "spread"))
 def sum_hidden(
     site: Site[Encoded, None],
     *,
     n_levels: Array,
     min_cell: int,
-    also: Array,
+    marks: Array,
+    closed: Array,
+    some: Array,
     centre: Array,
     spread: Array,
 ) -> Hidden:
-    """Sum the counts that the site hides, and moments of numbers whose mean it hides.
+    """Sum the counts that sites hide, and moments of numbers whose mean they hide.
 
-    also : as `Agreed` has it; centre, spread (c,) of numbers, public.
+    marks, closed, some : as `Agreed` has them; centre, spread (c,) of numbers, public.
+
+    Raises
+    ------
+    Refused : the lines are of other sites than the sum, or that of this site is not what it hides.
     """
+    row, (n, state) = _own_line(site, n_levels, min_cell, marks, closed, some)
+    gives = (closed & some).sum(axis=0) > 1
+    mine = row & gives
     every = cells_of(site.data, n_levels)
-    n = int(every[0].sum()) if every else 0
-    counts = np.zeros((len(also), also.shape[1] - 1), np.int64)
+    counts = np.zeros((len(state), state.shape[1] - 1), np.int64)
     for j, cells in enumerate(every):
-        counts[j, : len(cells)] = np.where(secret(cells, n, also, j, min_cell), cells, 0)
-    sums, closed = np.zeros((len(centre), 4)), np.zeros(len(centre), np.int64)
+        counts[j, : len(cells)] = np.where(mine[j, : len(cells)], cells, 0)
+    sums, disguised = np.zeros((len(centre), 4)), np.zeros(len(centre), np.int64)
     for j, x in enumerate(site.data.numbers):
         known = np.sort(x[~np.isnan(x)])
-        shows = n > also[j, -1] and ShownNumber.of(x, min_cell).mean is not None
-        if shows or not len(known) or spread[j] <= 0:
+        if not mine[j, -1] or not len(known) or spread[j] <= 0:
             continue
         if len(known) >= 2 * min_cell:
-            closed[j] = counts_in_disguise(known, min_cell)
+            disguised[j] = counts_in_disguise(known, min_cell)
             known = winsorised(known, min_cell) if dominated(known, min_cell) else known
         with np.errstate(over="ignore", invalid="ignore"):
             d = np.clip((known - centre[j]) / spread[j], -FARTHEST, FARTHEST)
         sums[j] = len(d), d.sum(), (d**2).sum(), (d**4).sum()
-    return Hidden(counts, sums, closed)
+    apart = closed.all(axis=(1, 2))
+    rows = n if row.all() and apart.sum() > 1 else 0
+    return Hidden(counts, sums, disguised, np.array(rows))
+
+
+def _own_line(
+    site: Site[Encoded, None], n_levels: Array, min_cell: int, marks: Array, closed: Array,
+    some: Array,
+) -> tuple[Array, tuple[int, Array]]:  # fmt: skip
+    """Return what the site hides by its line of `Agreed`, and its own `states_of`."""
+    row = closed_at(site.name, marks, closed)
+    n, state = states_of(site.data, n_levels, min_cell)
+    fine = row is not None and closed.shape == some.shape and row.shape == state.shape
+    if site.among:
+        known = sorted(mark_of(s) for s in site.among)
+        fine = fine and sorted(int(v) for v in marks.tolist()) == known
+    if fine and row is not None:
+        here = some[marks == mark_of(site.name)][0]
+        fine = bool((row | (state != OWN)).all() and (here == (state != NONE)).all())
+    if not fine or row is None:
+        raise Refused(
+            "agreed",
+            f"site {site.name!r} is told that sites hide other cells of Table 1 than it does, or "
+            f"that others are in the sum: a hidden count could be alone in it.",
+        )
+    return row, (n, state)
 
 
 # at the coordinator ---------------------------------------------------------------------
@@ -141,54 +212,90 @@ def sum_hidden(
 
 @dataclass(frozen=True)
 class Agreed:
-    """Who hides what beyond the own rule.
+    """Who hides what of Table 1; S sites by name.
 
     Attributes
     ----------
-    small : sites that are shown together as `OTHERS`.
-    also : (c + k, w + 1); a site of no more rows hides the cell, or the mean.
+    sites : their names, sorted.
+    small : those that are shown together as `OTHERS`.
+    closed : (S, c + k, w + 1), bool: the site hides the cell, or the mean.
+    some : the same shape: the cell may be above 0.
     """
 
+    sites: tuple[str, ...]
     small: tuple[str, ...]
-    also: Array
+    closed: Array
+    some: Array
+
+    @property
+    def marks(self) -> Array:
+        """What stands for the sites' names (S,)."""
+        return np.array([mark_of(s) for s in self.sites], np.int64)
+
+    @property
+    def asked(self) -> dict[str, Array]:
+        """What sites are told that show a table."""
+        return {"marks": self.marks, "closed": self.closed}
+
+    def alone(self) -> Array:
+        """Return the cells (c + k, w + 1) to which one site alone would give, so that none does."""
+        return (self.closed & self.some).sum(axis=0) == 1
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what can be written as JSON."""
+        packed = [np.packbits(a).tobytes().hex() for a in (self.closed, self.some)]
+        shape = list(self.closed.shape)
+        return {"sites": [*self.sites], "small": [*self.small], "shape": shape, "cells": packed}
+
+    @classmethod
+    def from_dict(cls, plain: Mapping[str, Any]) -> Agreed:
+        """Return what `to_dict` wrote."""
+        shape = tuple(plain["shape"])
+        closed, some = (
+            np.unpackbits(np.frombuffer(bytes.fromhex(text), np.uint8), count=math.prod(shape))
+            for text in plain["cells"]
+        )
+        cells = closed.reshape(shape).astype(bool), some.reshape(shape).astype(bool)
+        return cls(tuple(plain["sites"]), tuple(plain["small"]), *cells)
 
     @classmethod
     def of(cls, told: Mapping[str, CellStates], min_cell: int) -> Agreed:
         """Return what all sites are to hide, so that no sum is of one of them."""
+        names = tuple(sorted(told))
+        state = np.array([told[s].state for s in names])
+        closed, some = state == OWN, state != NONE
         rows = {s: max(int(t.rows), 1) for s, t in told.items() if t.rows != 0}
         order = sorted(rows, key=lambda s: (rows[s], s))
-        shape = next(iter(told.values())).state.shape
-        if min_cell <= 1:
-            return cls((), np.full(shape, -1))
         small = [s for s in order if rows[s] < 2 * min_cell or s == OTHERS]
-        if len(small) == 1 and int(told[small[0]].rows) != HIDDEN and small[0] != OTHERS:
-            small = []
         for s in order:
-            if (
-                small
-                and s not in small
-                and (len(small) == 1 or sum(rows[x] for x in small) < 2 * min_cell)
-            ):
+            few = len(small) == 1 or sum(rows[x] for x in small) < 2 * min_cell
+            if small and s not in small and few:
                 small.append(s)
-        if len(small) < 2:
-            small = []
-        large = [s for s in order if s not in small]
-        also = np.full(shape, max((rows[s] for s in small), default=-1))
-        n = np.array([rows[s] for s in large])
-        count = np.arange(shape[1]) < shape[1] - 1
-        for j in range(shape[0] if len(large) > 1 else 0):
-            state = np.array([told[s].state[j] for s in large])
-            for i, of in itertools.product(range(len(large)), (count, ~count)):
-                closed = (state == OWN) | (n[:, None] <= also[j])
-                part = closed[i] & of
-                if (part & (closed.sum(axis=0) + bool(small) == 1)).any():
-                    open_ = [(state[t, part] == SHOWN).sum() for t in range(len(large))]
-                    able = [
-                        t for t in range(len(large)) if t != i and open_[t] >= min(2, part.sum())
-                    ]
-                    partner = (able or [t for t in range(len(large)) if t != i])[0]
-                    also[j, part] = np.maximum(also[j, part], n[partner])
-        return cls(tuple(small), also)
+        small = small if len(small) > 1 else []
+        closed[[names.index(s) for s in small]] = True
+        large = [names.index(s) for s in order if s not in small]
+        count = np.arange(state.shape[2]) < state.shape[2] - 1
+        for j in range(state.shape[1]):
+            for of in (count, ~count):
+                _with_partners(closed[:, j], some[:, j], of, large)
+        return cls(names, tuple(small), closed, some)
+
+
+def _with_partners(closed: Array, some: Array, of: Array, large: Sequence[int]) -> None:
+    """Let another site hide with each that would be alone in a sum; one variable, in place.
+
+    Parameters
+    ----------
+    closed, some : (S, w + 1). of : (w + 1,) of which columns. large : who can, fewest rows first.
+    """
+    for i in [*large, *(i for i in range(len(closed)) if i not in large)]:
+        gives = closed & some & of
+        if not (gives[i] & (gives.sum(axis=0) == 1)).any():
+            continue
+        part = closed[i] & of
+        able = [t for t in large if t != i and (some[t] & part).sum() >= min(2, part.sum())]
+        if able:
+            closed[able[0]] |= part
 
 
 @dataclass(frozen=True)
@@ -222,26 +329,37 @@ class Pooled:
         small = self.agreed.small
         large = [s for s in sites if s.site not in small]
         k = len(one.levels) + 1 if one.levels else 2
-        held = self.held.counts[j, :k].astype(float)
+        alone = self.agreed.alone()[j]
+        held = np.where(alone[:k], np.nan, self.held.counts[j, :k].astype(float))
         shown = np.array([_cells(s) for s in large]).reshape(-1, k)
         whole = np.nansum(shown, axis=0) + held
         rows = [float("nan") if s.rows is None else float(s.rows) for s in large]
+        shut = self._shut
+        twice = sum(n for s, n in zip(large, rows, strict=True) if s.site in shut)
+        rest = float(self.held.shut) - twice if small else 0.0
+        n = int(sum(rows) + rest)
         if small:
             last = np.where(np.isnan(shown).any(axis=0), np.nan, held)
             few = hidden(last, min_cell) if not np.isnan(last).any() else last < min_cell
             shown = np.vstack([shown, np.where(few & (last != 0), np.nan, last)])
-            rows.append(float(whole.sum() - sum(rows)))
+            rows.append(rest)
             blank = (None,) * len(one.quantiles)
             more = Summary(one.variable, one.levels, OTHERS, int(rows[-1]), None, quantiles=blank)
             large.append(more)
-        told = np.where(hidden(whole, min_cell), np.nan, whole)
-        secret, closed = protected(shown, np.array(rows), told, float(whole.sum()), min_cell)
+        few = whole < min_cell if np.isnan(whole).any() else hidden(whole, min_cell)
+        told = np.where(few & (whole != 0), np.nan, whole)
+        secret, closed = protected(shown, np.array(rows), told, float(n), min_cell)
         parts = [_with(s, c, h) for s, c, h in zip(large, shown, secret, strict=True)]
-        n = int(whole.sum())
         first = _with(replace(one, rows=n), np.where(closed, np.nan, whole), closed)
-        if not one.levels:
+        if not one.levels and not np.isnan(whole[1]):
             first = self._numbers(j, first, sites, int(whole[1]), min_cell, rounding)
         return [first, *parts]
+
+    @property
+    def _shut(self) -> set[str]:
+        """The sites that hide everything."""
+        a = self.agreed
+        return {s for s, own in zip(a.sites, a.closed, strict=True) if own.all()}
 
     def _numbers(
         self, j: int, one: Summary, sites: Sequence[Summary], known: int, m: int, rounding: bool
@@ -250,7 +368,8 @@ class Pooled:
         seen = [s for s in sites if s.mean is not None and s.site not in self.agreed.small]
         n, s1, s2, s4 = self.held.sums[j].tolist()
         out = replace(one, mean=None, sd=None)  # quartiles are there where all sites show theirs
-        if self.held.closed[j] or not seen or self.spread[j] <= 0:
+        alone = self.agreed.alone()[j, -1]  # the one site that hides its mean gives nothing
+        if alone or self.held.closed[j] or not seen or self.spread[j] <= 0:
             return out
         if n > 0 and (n < m or s2 * s2 < m * s4):
             return out

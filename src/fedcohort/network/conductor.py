@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from fedcohort.network import members, requests, runs
+from fedcohort.network.desk import WITHOUT
 from fedcohort.network.offer import Offer
 from fedcohort.network.remote_sites import Halt, RemoteSites, Traffic, Watched
 from fedcohort.network.runs import Run
@@ -177,9 +178,10 @@ class Conductor:
             self._see_who_is_here()
             for run in [r for r in list(self.runs.values()) if r.untold]:
                 with self.guard:
-                    end = None if run.open else (run.state, run.reason)
-                if end is not None and not self._halt.is_set():
-                    self._tell_end(run, *end)
+                    who = run.untold
+                    end = (WITHOUT, "") if run.open else (run.state, run.reason)
+                if who and not self._halt.is_set():
+                    self._tell_end(run, *end, who)
             for run in list(self.runs.values()):
                 fresh = time.time() - run.submitted < FRESH or i % SELDOM == 0
                 if run.state == "waiting" and fresh and not self._halt.is_set():
@@ -235,13 +237,14 @@ class Conductor:
         for _ in self._line.exchange(body, CLOSE) if body else ():
             pass
 
-    def _tell_end(self, run: Run, state: str, reason: str) -> None:
+    def _tell_end(self, run: Run, state: str, reason: str, sites: Iterable[str]) -> None:
         """Tell the sites that are there how a study ended; the others once they are back.
 
-        A study that was refused or did not come about elsewhere lies on their desks too.
+        A study that was refused or did not come about elsewhere lies on their desks too, and so
+        does one that goes on without them.
         """
         now = time.monotonic()
-        here = [n for n in run.sites if n in self._line.connected and n not in run.told]
+        here = [n for n in sites if n in self._line.connected and n not in run.told]
         who = [n for n in here if self._hushed.get(n, 0.0) <= now]
         resumable = state == "failed" and run.started is not None
         body = requests.ended(run.hash, state, reason, resumable=resumable)
@@ -258,7 +261,7 @@ class Conductor:
         if told:
             with self.guard:
                 run.told = sorted({*run.told, *told})
-                if not run.open:
+                if not run.open or state == WITHOUT:
                     with contextlib.suppress(OSError):
                         run.save()
 
@@ -301,7 +304,7 @@ class Conductor:
             log.exception("%s failed", run.hash)
             end = ("failed", f"an unexpected {type(error).__name__}; the coordinator's log has it.")
         if end[0] != "failed":  # before a lead reads it, who may submit the study again
-            self._tell_end(run, *end)
+            self._tell_end(run, *end, run.sites)
         with self.guard:
             run.change(*end)
         self._kick.set()

@@ -171,6 +171,19 @@ class Counted:
             )
             return tuple(str(run) for (run,) in rows)
 
+    def runs(self, study: str) -> frozenset[str]:
+        """Return the runs of a study that began, under whichever decision.
+
+        Raises
+        ------
+        InputError : the file of these runs is damaged.
+        """
+        if not self._path.exists():
+            return frozenset()
+        with self._opened() as db:
+            rows = db.execute("SELECT DISTINCT run FROM begun WHERE study = ?", (study,))
+            return frozenset(str(run) for (run,) in rows)
+
     def begin(self, study: str, number: int, run: str, most: int) -> bool:
         """Count a run under a decision, once; return whether it is one of the first `most`.
 

@@ -38,8 +38,8 @@ from fedcohort.protocol.errors import InputError, Refused
 __all__ = ["APPROVED", "POLICY", "REFUSED", "WAITING", "Decision", "Desk", "Entry", "now", "short"]
 
 #: How a study can have ended, as the coordinator tells it.
-DONE, FAILED, CANCELLED = "done", "failed", "cancelled"
-ENDS = (DONE, FAILED, CANCELLED, REFUSED)
+DONE, FAILED, CANCELLED, WITHOUT = "done", "failed", "cancelled", "without"
+ENDS = (DONE, FAILED, CANCELLED, REFUSED, WITHOUT)
 #: Who decides where no steward needs to.
 POLICY = "policy"
 #: More studies than this do not wait at one desk.
@@ -74,7 +74,9 @@ def said_of(end: End | None) -> str:
     if end is None:
         return ""
     reason = f", {end.reason.rstrip('.')}" if end.reason else ""
-    return f"refused elsewhere{reason}" if end.how == REFUSED else f"{end.how}{reason}"
+    if end.how == WITHOUT:
+        return f"it went on without this site{reason}"
+    return f"{end.how}{' elsewhere' * (end.how == REFUSED and not end.here)}{reason}"
 
 
 def is_hash(text: object) -> bool:
@@ -110,11 +112,17 @@ class Noted(NamedTuple):
 
 @dataclass(frozen=True)
 class End:
-    """How a study ended, in the coordinator's words: one of `ENDS`, why, and when this was told."""
+    """How a study ended, in the coordinator's words: one of `ENDS`, why, and when this was told.
+
+    Attributes
+    ----------
+    here : whether the reason names this site.
+    """
 
     how: str
     reason: str
     at: str
+    here: bool = False
 
 
 @dataclass(frozen=True)
@@ -126,7 +134,7 @@ class Entry:
     state : "waiting" also where an approval counts no longer; `lapsed` says why.
     used : runs that began under the decision.
     ended : how it ended; None while it goes on or waits.
-    running : whether its run is open, and has not ended.
+    running : whether a run has begun here, may go on, and has not ended.
     """
 
     study: str
@@ -219,15 +227,17 @@ class Desk:
         made, ended = self.decision(study), self.ended(study)
         approved = made is not None and made.decision == APPROVED
         lapsed = self.lapse(study, made) if made is not None and approved and not ended else ""
+        noted = self.run(study)
+        goes_on = approved and not lapsed and ended is None and noted.open
         return Entry(
             study,
             *(str(about.get(k, "")) for k in ("study", "lead", "organisation", "first")),
             state=WAITING if made is None or lapsed else made.decision,
             decision=made,
             unfit=tuple(map(str, _read(self._place(study) / "fit.json").get("unfit", ()))),
-            running=ended is None and self.run(study).open,
+            running=goes_on and noted.mark in self._counted.runs(study),
             lapsed=lapsed,
-            used=len(self.begun(study, made)) if made and approved and not ended else 0,
+            used=len(self.begun(study, made)) if made and approved else 0,
             ended=ended,
         )
 
@@ -319,6 +329,10 @@ class Desk:
     def begun(self, study: str, made: Decision) -> tuple[str, ...]:
         """Return the marks of the runs that began under a decision."""
         return self._counted.begun(study, made.number)
+
+    def runs(self, study: str) -> int:
+        """Return how many runs of a study began here, under all its decisions."""
+        return len(self._counted.runs(study))
 
     def begin(self, study: str, made: Decision) -> bool:
         """Count the open run under an approval; return whether it may begin or go on."""
@@ -425,7 +439,8 @@ class Desk:
         noted = _read(self._place(study) / "end.json")
         if noted.get("how") not in ENDS:
             return None
-        return End(*(str(noted.get(k, "")) for k in ("how", "reason", "at")))
+        how, reason, at = (str(noted.get(k, "")) for k in ("how", "reason", "at"))
+        return End(how, reason, at, here=f"site {self._site!r}" in reason)
 
     def _place(self, study: str) -> Path:
         if not is_hash(study):

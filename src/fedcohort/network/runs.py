@@ -57,7 +57,7 @@ class Run:
     absent : by name, why a site takes no part although the study was offered to it.
     command : what the lead typed, for the results.
     ticket : of the submission, so that one that is repeated is the same one.
-    told : sites that know how it ended.
+    told : sites that know how it ended, or that it goes on without them.
     """
 
     folder: Path
@@ -80,8 +80,10 @@ class Run:
 
     @property
     def untold(self) -> tuple[str, ...]:
-        """The sites that have to learn how it ended; none while it goes on."""
-        return () if self.open else tuple(n for n in self.sites if n not in self.told)
+        """The sites that have to learn that it ended, or that it goes on without them."""
+        if self.state == "waiting":
+            return ()
+        return tuple(n for n in (self.absent if self.open else self.sites) if n not in self.told)
 
     @property
     def out(self) -> Path:

@@ -60,6 +60,11 @@ class Federation(Protocol):
         """
         ...
 
+    @property
+    def hides(self) -> bool:
+        """Whether a sum over the sites of this view hides what each of them gives."""
+        ...
+
     def gather(self, step: Gathered[P, R], /, *args: P.args, **kwargs: P.kwargs) -> dict[str, R]:
         """Run `step` at every site; reveal each site's reply, by site name.
 

@@ -292,6 +292,13 @@ class Coordinator:
             )
         if verb == "sum":
             check_alike(step, arguments)
+            if step.once and not self._exact:
+                raise Refused(
+                    "secure",
+                    f"{step.name} would be summed over {len(self._sites)} sites, each of whose "
+                    f"parts would be seen, and tells what a site hides. It is summed under masks "
+                    f"alone, of {FEWEST} sites or more.",
+                )
         given = Arguments(arguments, self._sites)
         share = threshold(len(self._sites)) if step.private and verb == "sum" and self._exact else 1
         among = tuple(self._sites) if verb == "sum" and self._exact else ()
@@ -423,6 +430,11 @@ class Coordinator:
     def _least(self) -> int:
         """How many sites must answer."""
         return max(1, math.ceil(self._quorum * len(self._sites) - 1e-9))
+
+    @property
+    def hides(self) -> bool:
+        """See `Federation`; in a simulation also where nobody masks, as nobody would look."""
+        return self._exact
 
     @property
     def _exact(self) -> bool:

@@ -24,6 +24,7 @@ from typing import Any, cast
 from fedcohort.arrays import Array
 from fedcohort.protocol.errors import Refused
 from fedcohort.protocol.private import threshold
+from fedcohort.protocol.step import Step
 from fedcohort.runtime.answers import Answers
 from fedcohort.runtime.calls import Request
 from fedcohort.runtime.masked_calls import (
@@ -109,6 +110,21 @@ def check_sum(site: str, rule: SumRule | None, request: Request) -> Part | None:
         f"seen. It can be masked among {FEWEST} sites or more; let those take part, or have a "
         f"study approved that sets secure_aggregation to false.",
     )
+
+
+def check_hidden(site: str, rule: SumRule | None, step: Step[..., Any], part: Part | None) -> None:
+    """Refuse the unmasked sum of a step that tells what a site hides (`Step.once`).
+
+    Raises
+    ------
+    Refused : "secure".
+    """
+    if part is None and step.verb == "sum" and step.once and rule and not rule.rehearsed:
+        raise Refused(
+            "secure",
+            f"site {site!r} answers {step.name} under masks of {FEWEST} sites or more alone, "
+            f"whatever the study says: its part tells what it hides.",
+        )
 
 
 def share_of(site: str, rule: SumRule | None, request: Request, part: Part | None) -> int:

@@ -33,7 +33,7 @@ from fedcohort.runtime.answers import Answers, Kept
 from fedcohort.runtime.calls import NO_VIEW, Request, Seen, refusal_bytes, reply_bytes
 from fedcohort.runtime.limits import Limits
 from fedcohort.runtime.masked_calls import STAGES, Stage, part_bytes
-from fedcohort.runtime.masked_end import MaskedEnd, SumRule, check_sum, share_of
+from fedcohort.runtime.masked_end import MaskedEnd, SumRule, check_hidden, check_sum, share_of
 from fedcohort.runtime.refusals import Refusals, disk
 
 #: Sessions whose data is held ready, and views.
@@ -208,6 +208,7 @@ class SiteEnd:
         step = session.host.step(request.step)
         sums = step.verb == "sum"  # the host refuses another verb
         part = check_sum(self.site, rule, request) if sums else None
+        check_hidden(self.site, rule, step, part)
         share = share_of(self.site, rule, request, part) if step.private else 1
         masks = None if part is None else self._masks(session, request)
         if part is not None and masks is not None:

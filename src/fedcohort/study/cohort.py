@@ -22,6 +22,7 @@ import pandas as pd
 
 from fedcohort.arrays import Array
 from fedcohort.data import describe
+from fedcohort.data.describe_pooled import Agreed
 from fedcohort.protocol.host import Host
 from fedcohort.protocol.ledger import Ledger
 from fedcohort.runtime.local import local
@@ -35,7 +36,9 @@ from fedcohort.study.step_words import step_words
 TRAINING, TEST = "training (first repeat)", "test (first repeat)"
 
 
-def cohort(plan: Plan, table: Table, counts: Counts) -> tuple[dict[str, Any], list[str]]:
+def cohort(
+    plan: Plan, table: Table, counts: Counts
+) -> tuple[dict[str, Any], list[str], Agreed | None]:
     """Describe a study's patients.
 
     Parameters
@@ -47,6 +50,7 @@ def cohort(plan: Plan, table: Table, counts: Counts) -> tuple[dict[str, Any], li
     found : flow, variables, suppressed (how many counts are hidden), min_cell, note, and what each
         step does.
     ledger : the lines of what left the sites for it, with the study's names in front.
+    agreed : what sites hide of Table 1 beyond their own rules.
     """
     frames, scenario = described_rows(plan, table)
     note = "All rows that are analysed, at the sites of the data."
@@ -55,7 +59,8 @@ def cohort(plan: Plan, table: Table, counts: Counts) -> tuple[dict[str, Any], li
             f"Sites are simulated: the training rows of the first repeat, as scenario "
             f"{scenario!r} lays them out."
         )
-    summaries, ledger = _described(plan, table, frames, scenario)
+    described, ledger = _described(plan, table, frames, scenario)
+    summaries = described.summaries
     alone = frozenset(s.site for s in summaries if s.site)
     summaries = [_shown(s, table, counts.described, alone) for s in summaries]
     flow = shown_flow(_stages(plan, table), plan.min_cell, _hidden(counts))
@@ -68,7 +73,7 @@ def cohort(plan: Plan, table: Table, counts: Counts) -> tuple[dict[str, Any], li
         "note": note,
         "steps": step_words(describe.STEPS),
     }
-    return found, ledger
+    return found, ledger, described.agreed
 
 
 def described_rows(plan: Plan, table: Table) -> tuple[Mapping[str, pd.DataFrame], str | None]:
@@ -83,15 +88,15 @@ def described_rows(plan: Plan, table: Table) -> tuple[Mapping[str, pd.DataFrame]
 
 def _described(
     plan: Plan, table: Table, frames: Mapping[str, pd.DataFrame], scenario: str | None
-) -> tuple[list[describe.Summary], list[str]]:
+) -> tuple[describe.TableOne, list[str]]:
     """Ask the sites, and return what they show with the ledger's lines."""
     ledger = Ledger(plan.min_cell)
     hosts = [Host(name, frame, describe.STEPS, plan.seed) for name, frame in frames.items()]
     variables = describe.variables_of(table.dictionary, table.outcome)
     fed = local(hosts, ledger=ledger)
-    summaries = describe.describe(fed, variables, min_cell=plan.min_cell).summaries
+    found = describe.describe(fed, variables, min_cell=plan.min_cell)
     head = f'{{"arm":"","scenario":{json.dumps(scenario)},"repeat":0,"phase":"describe",'
-    return summaries, [f"{head}{line[1:]}\n" for line in ledger.lines]
+    return found, [f"{head}{line[1:]}\n" for line in ledger.lines]
 
 
 def _shown(

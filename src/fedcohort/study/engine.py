@@ -17,6 +17,7 @@ import numpy as np
 import pandas as pd
 
 from fedcohort.data import preprocess
+from fedcohort.data.describe_pooled import Agreed
 from fedcohort.data.design import Design
 from fedcohort.data.dictionary import Dictionary
 from fedcohort.data.outcome import Outcome, Survival
@@ -60,6 +61,7 @@ class Problem:
     task : the kind of task, where it does not follow from the outcome.
     workers : processes that the sites of one fit may be divided among; see `runtime.workers`.
     availability : how often sites are away from rounds of a fit; None: never.
+    agreed : what sites hide of Table 1 of these rows, beyond their own rules (`describe_pooled`).
     """
 
     frames: Frames
@@ -77,6 +79,7 @@ class Problem:
     task: str = ""
     workers: int = 1
     availability: Availability | None = None
+    agreed: Agreed | None = None
 
     @property
     def kind(self) -> str:
@@ -357,6 +360,7 @@ def fit_over(
         origin=design.origin,
         dictionary=problem.dictionary if method.raw else None,
         outcome_of=problem.outcome if method.raw else None,
+        agreed=problem.agreed if method.raw else None,
         dp=None if problem.dp is None else problem.dp.clipped(method.clips),
         reach=None if problem.dp is None else private.reach_of(problem.dictionary, problem.outcome),
     )

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
+from fedcohort.data.accepted import EVERY, NOTHING, Accepted
 from fedcohort.data.outcome import Binary, Category, Continuous, Count, Outcome, Survival
 from fedcohort.data.sql import is_url, problem_of_query, problem_of_url
 from fedcohort.data.thirds import THIRDS, check_thirds
@@ -58,7 +59,7 @@ OF_COUNTS = ("poisson_deviance",)
 TOP = (
     "study", "question", "task", "seed", "data", "preprocess", "scenarios", "arms", "bounds",
     "evaluate", "final", "tune", "privacy", "quorum", "availability", "feedback", "shift",
-    "carbon", "governance",
+    "carbon", "governance", "units",
 )  # fmt: skip
 EVALUATE = ("test_fraction", "repeats", "draws", "metrics", "horizon", "umap")
 DATA = ("source", "query", "dictionary", "outcome", "exclude", "sites")
@@ -113,6 +114,7 @@ class Plan:
     sites: SiteRule = field(default_factory=SiteRule)
     final: bool = False
     horizon: Horizon | None = None
+    units: Accepted = NOTHING
     governance: Mapping[str, str] = field(default_factory=dict[str, str])
 
     def space(self, arm: Arm) -> dict[str, Any]:
@@ -214,6 +216,7 @@ def check(doc: Document, base: Path, *, network: bool = False) -> Plan:
         horizon=horizon.read(reader, task),
         governance=governance.read(reader),
         final=_final(reader, task, private=found.dp is not None),
+        units=_units(reader),
     )
 
 
@@ -232,6 +235,27 @@ def _final(reader: Reader, task: str, *, private: bool) -> bool:
             f"that is kept; leave this key out.",
         )
     return asked
+
+
+#: What the key `units` says of all columns.
+ACCEPTED = "accepted"
+
+
+def _units(reader: Reader) -> Accepted:
+    """Return the columns of which sites may seem to have different units."""
+    asked = reader.get(("units",))
+    if asked is None:
+        return NOTHING
+    if asked == ACCEPTED:
+        return EVERY
+    if not isinstance(asked, list):
+        raise reader.doc.error(
+            ("units",),
+            f"expected {ACCEPTED!r}, where all sites' numbers are right as they are, or a list of "
+            f"the columns of which they are.",
+        )
+    names = cast("list[Any]", asked)
+    return Accepted(tuple(reader.text(("units", i)) for i in range(len(names))))
 
 
 def _carbon(reader: Reader, *, network: bool) -> str:

@@ -113,7 +113,7 @@ def write(
     """
     plan = shop.plan
     counts = count(plan, table)
-    patients, left = cohort(plan, table, counts)
+    patients, left, agreed = cohort(plan, table, counts)
     more: dict[str, Any] = {"measured": dict(spent)} if spent else {}
     seen = described_rows(plan, table) if plan.feedback or plan.shift else None
     if seen and plan.feedback:
@@ -121,7 +121,7 @@ def write(
         patients["steps"] |= more["feedback"].pop("steps")
         left += lines
     if seen and plan.shift:
-        more["shift"], lines = shift(plan, table, *seen, counts.described)
+        more["shift"], lines = shift(plan, table, *seen, counts.described, agreed)
         patients["steps"] |= more["shift"].pop("steps")
         left += lines
     about = About(
@@ -246,6 +246,7 @@ def _data(plan: Plan, table: Table, counts: Counts) -> dict[str, Any]:
         "description": table.description,
         "licence": table.licence,
         **({"sites_left_out": listed_fates(table.fates)} if table.fates else {}),
+        **({"units": list(table.units)} if table.units else {}),
     }
 
 

@@ -19,6 +19,7 @@ from typing import Any, Protocol, cast
 import pandas as pd
 
 from fedcohort.arrays import Array
+from fedcohort.data.describe_pooled import Agreed
 from fedcohort.protocol import FedcohortError, Row, registry
 from fedcohort.protocol.ledger import Ledger
 from fedcohort.study.counts import Shown
@@ -48,8 +49,9 @@ class _Shifts(Protocol):
 
 
 def shift(
-    plan: Plan, table: Table, frames: Mapping[str, pd.DataFrame], scenario: str | None, shown: Shown
-) -> tuple[dict[str, Any], list[str]]:
+    plan: Plan, table: Table, frames: Mapping[str, pd.DataFrame], scenario: str | None,
+    shown: Shown, agreed: Agreed | None = None,
+) -> tuple[dict[str, Any], list[str]]:  # fmt: skip
     """Compare all pairs of sites.
 
     Parameters
@@ -57,6 +59,7 @@ def shift(
     frames : by site, the rows that Table 1 describes.
     scenario : whose sites they are, where they are simulated.
     shown : what Table 1 shows of rows and events by site.
+    agreed : what sites hide of Table 1 beyond their own rules.
 
     Returns
     -------
@@ -74,7 +77,7 @@ def shift(
     try:
         problem = Problem(
             open_, table.dictionary, table.outcome, plan.min_cell, secure=plan.privacy.secure,
-            task=plan.task,
+            task=plan.task, agreed=agreed,
         )  # fmt: skip
         model = fit_once(problem, method, {}, {}, plan.seed, trail=trail).model
         found |= told_of(model, method.model, shown)

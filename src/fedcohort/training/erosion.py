@@ -43,7 +43,6 @@ Not looked at: sites that leave between the two calls of a round.
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -63,6 +62,7 @@ from fedcohort.protocol import (
     per_site,
     summed,
 )
+from fedcohort.protocol.step import mark_of
 from fedcohort.training.plan import Plan
 from fedcohort.training.reach import length
 from fedcohort.training.slopes import slope_of, spread_of
@@ -406,11 +406,6 @@ def check_number(sites: int) -> None:
 def hides(alphas: Array) -> bool:
     """Return whether at least `HIDDEN` of the weights (K,) are `HEAVY` beside the largest."""
     return bool((alphas > 0).any() and (alphas >= HEAVY * alphas.max()).sum() >= HIDDEN)
-
-
-def mark_of(site: str) -> int:
-    """Return a number below 2⁶³ for a site's name, by which it finds its place in an array."""
-    return int.from_bytes(hashlib.blake2b(site.encode(), digest_size=8).digest(), "big") >> 1
 
 
 def _shape_fault(gradient: Array, theta: Array, *numbers: Array) -> str:

@@ -45,6 +45,7 @@ from fedcohort.algorithms.shift.steps import Pull, SiteCells, check_edges, count
 from fedcohort.arrays import Array
 from fedcohort.data.describe import Reading, by_site, variables_of
 from fedcohort.data.describe_bins import edges_of
+from fedcohort.data.describe_pooled import Agreed
 from fedcohort.data.dictionary import Dictionary
 from fedcohort.data.outcome import Outcome, Survival
 from fedcohort.data.shown_number import HIDDEN
@@ -66,7 +67,8 @@ def fit(fed: Federation, config: ShiftSettings, task: Task) -> ShiftModel:
     """
     reading, outcome = reading_of(task), cast("Outcome | None", task.outcome_of)
     next(iter(fed.rounds(1)))
-    told = by_site(fed, reading.variables, min_cell=task.min_cell)
+    asked = {} if task.agreed is None else cast("Agreed", task.agreed).asked
+    told = by_site(fed, reading.variables, min_cell=task.min_cell, asked=asked)
     shown = {s.site: s.rows for s in told if s.site is not None}
     sites = tuple(sorted(s for s, rows in shown.items() if rows))
     if len(sites) < 2:
@@ -87,7 +89,7 @@ def fit(fed: Federation, config: ShiftSettings, task: Task) -> ShiftModel:
     cells = view.gather(
         count_cells, edges=edges, n_levels=reading.n_levels,
         label=crossed, cut=np.array([cut if crossed >= 0 else 0.0]), within=within,
-        min_cell=task.min_cell,
+        min_cell=task.min_cell, **asked,
     )  # fmt: skip
     sites = tuple(s for s in sites if s in cells)
     known = {site: _known(told, reading, site) for site in sites}
@@ -337,6 +339,7 @@ def _pulls(
         spread=np.array([s.sd if u else 0.0 for s, u in zip(numbers, used, strict=True)], float),
         n_levels=np.array(n_levels, np.int64), label=places[0], other=places[1],
         law=law_of(reading, outcome), null=null, min_cell=task.min_cell,
+        **({} if task.agreed is None else cast("Agreed", task.agreed).asked),
     )  # fmt: skip
     return {site: one for site, one in told.items() if int(one.reason) == own_rows.FINE}
 

@@ -18,6 +18,8 @@ from __future__ import annotations
 import numpy as np
 
 from fedcohort.arrays import Array
+from fedcohort.data.describe import NO_MARKS, NO_MORE
+from fedcohort.data.describe_pooled import closed_at
 from fedcohort.data.encode import Encoded
 from fedcohort.data.shown_number import HIDDEN
 from fedcohort.privacy.disclosure.counts import hidden
@@ -66,21 +68,24 @@ class Pull:
 Columns = Site[Encoded, None]
 
 
-@gathered
+@gathered(once=("n_levels", "marks", "closed"))
 def count_cells(
     site: Columns, *, edges: Array, n_levels: Array, label: int, cut: Array, within: Array,
-    min_cell: int,
+    min_cell: int, marks: Array = NO_MARKS, closed: Array = NO_MORE,
 ) -> SiteCells:  # fmt: skip
     """Count the site's rows by the cells of each variable, and by the outcome's groups.
 
     edges : (c, b) of numbers, padded with inf. n_levels : (k,) of what has levels. label : place of
     the outcome among numbers and codes, −1 without. cut : (1,), one of its edges, above which a
     number counts as the second of two groups. within : (v,) whether a variable is told by groups.
+    marks, closed : what sites hide of Table 1 of these rows (`data.describe_pooled.Agreed`); of a
+    number of which known or missing values are hidden there, all cells are.
 
     Raises
     ------
     Refused : edges that are not multiples of one round step, or a cut that is none of them.
     """
+    row = closed_at(site.name, marks, closed)
     numbers, codes = site.data
     bins = [own[np.isfinite(own)] for own in edges]
     for own in bins:
@@ -95,17 +100,23 @@ def count_cells(
     widest = max((k for _, k in placed), default=0)
     cells = np.zeros((len(placed), widest), np.int64)
     crossed = np.full((len(placed), widest, g), HIDDEN)
-    secret = 0 < n < min_cell
+    secret = 0 < n < min_cell or (row is not None and bool(row.all()))
+    apart = None
+    if row is not None and label >= len(numbers):
+        apart = np.roll(row[label, : g + 1], -1)
     for j, (place, k) in enumerate(placed):
         table = np.bincount(place * (g + 1) + group, minlength=k * (g + 1)).reshape(k, g + 1)
         counts, number = table.sum(axis=1), j < len(numbers)
         known = counts[1:] if number else counts
         below = int(np.searchsorted(bins[j], cut[0])) + 1 if divided and j == label else None
         told = hidden_cells(known, counts[0] if number else None, below, min_cell) | secret
+        if row is not None:
+            told |= row[j, :2].any() if number else row[j, :k]
         cells[j, : len(known)] = np.where(told, HIDDEN, known)
         if not within[j] or secret:
             continue
-        lines, columns = hidden_levels(table, min_cell)
+        more = None if number or row is None else row[j, :k]
+        lines, columns = hidden_levels(table, min_cell, more, apart)
         lines[int(number) :] |= hidden(known, min_cell)
         if number and (told.all() or hidden(known, min_cell).all()):
             lines[:] = True  # by groups they would tell more: how many are missing, or that all
@@ -173,18 +184,20 @@ def _placed(x: Array, edges: Array) -> tuple[Array, int]:
     return np.where(np.isnan(x), 0, cell), len(edges) + 2
 
 
-@gathered
+@gathered(once=("marks", "closed"))
 def pull_here(
     site: Columns, *, centre: Array, spread: Array, n_levels: Array, label: int, other: int,
-    law: str, null: Array, min_cell: int,
+    law: str, null: Array, min_cell: int, marks: Array = NO_MARKS, closed: Array = NO_MORE,
 ) -> Pull:  # fmt: skip
     """Tell the site's mean gradient of a common model without covariates.
 
     centre, spread : (c,) by which numbers are standardised; a spread of 0 leaves one out.
     n_levels : (k,) of codes; 0 leaves one out. label, other : places of the outcome, and of the
     time of an event. law : one of `LAWS`. null : the model: a share for each level, or mean and
-    standard deviation, or events per unit of time.
+    standard deviation, or events per unit of time. marks, closed : as `count_cells` has them; where
+    Table 1 hides the outcome, nothing is told.
     """
+    row = closed_at(site.name, marks, closed)
     numbers, codes = site.data
     columns = (*numbers, *codes)
     y = np.asarray(columns[label], float)
@@ -207,6 +220,9 @@ def pull_here(
     size = (x.shape[1] + 1) * rest.shape[1]
     none = np.zeros(size)
     reason = _against(np.zeros((len(rows), 0)), y[rows], law, kinds, min_cell)
+    taken = [label, other] if law == "survival" else [label]
+    if reason == own_rows.FINE and row is not None and row[taken].any():
+        reason = own_rows.FEW
     if reason != own_rows.FINE:
         return Pull(np.array(reason), none.astype(bool), none, none)
     fine = [True] + [

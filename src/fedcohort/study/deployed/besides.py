@@ -11,9 +11,11 @@ Revealed: what the two methods reveal, with the settings of `study.besides`, onc
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from fedcohort.data.describe_pooled import Agreed
 from fedcohort.data.outcome import Binary, Category, Survival
 from fedcohort.protocol import FedcohortError, registry
 from fedcohort.report.words import AWAY
@@ -45,11 +47,12 @@ def ask(shop: Workshop, sites: Sites, kind: str) -> None:
     plan, terms, arm = shop.plan, shop.terms, arm_of(kind)
     method, session = registry.find(arm.method), Session(kind)
     found: dict[str, Any] = {**BLANKS[kind], "left_out": {}, "note": ""}
+    hidden = (shop.note(COHORT) or {}).get("agreed")
+    agreed = None if hidden is None else Agreed.from_dict(hidden)
+    problem = dataclasses.replace(terms.whole, agreed=agreed)
     with shop.session(session) as open_:
         try:
-            run = fit_over(
-                open_.fed, terms.whole, method, arm.configured(), {}, plan.seed, open_.trail
-            )
+            run = fit_over(open_.fed, problem, method, arm.configured(), {}, plan.seed, open_.trail)
             found |= _shift(shop, run) if kind == "shift" else _feedback(run)
             known = {*found["sites"], *found["left_out"]}
             found["left_out"] |= {s: AWAY for s in sites.names if s not in known}

@@ -154,7 +154,9 @@ def open_session(
         consent = Consent(terms, asked.kind, arm, plan.seed, known)
         kept = _kept(terms, arm, table.site, heard)
         steps = asking.of_besides(asked.kind)
-        return Host(table.site, table.frame, steps, plan.seed, consent, kept=kept, once=known)
+        # what is hidden of Table 1 stays hidden where the same rows are compared
+        table_one = known if once is None else once("describe")
+        return Host(table.site, table.frame, steps, plan.seed, consent, kept=kept, once=table_one)
     final = asked.kind == "final"
     seed, arm = seed_of(plan, FINAL if final else asked.repeat), plan.arms[asked.arm]
     consent = Consent(terms, "fit" if final else asked.kind, arm, seed, known)
