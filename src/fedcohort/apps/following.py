@@ -124,6 +124,8 @@ def _standing(status: Status, name: str) -> str:
         word = f"waiting for the steward at {name}"
         if why := lapse_of(str(site.get("reason") or "")):
             word += f" ({why})"
+    if site.get("state") == "away" and site.get("reason"):
+        return f"cannot take part now: {site['reason']}"
     if site.get("state") == "refused":
         word = f"refused: {site.get('reason')}"
     if not site.get("connected") and status.open and site.get("state") != "refused":

@@ -175,7 +175,9 @@ def _why(site: str, standing: Standing) -> str:
     if standing.state == "waiting":
         why = lapse_of(standing.reason)
         return f"waiting for the steward at {site}" + f" ({why})" * bool(why)
-    return f"{site} was not reached" + (f" ({standing.reason})" if standing.reason else "")
+    if standing.reason:
+        return f"{site} could not take part ({standing.reason.rstrip('.')})"
+    return f"{site} was not reached"
 
 
 def read(folder: Path) -> Run | None:
@@ -224,6 +226,7 @@ def lapse_of(reason: str) -> str:
 
 def line_of(site: str, standing: Standing) -> str:
     """Return where one site stands, as people say it."""
-    words = {"approved": "approved", "waiting": "waiting for the steward", "away": "not reached"}
+    away = "cannot take part now" if standing.reason else "not reached"
+    words = {"approved": "approved", "waiting": "waiting for the steward", "away": away}
     more = standing.reason if standing.state in ("refused", "away") else lapse_of(standing.reason)
     return f"{site}: {words.get(standing.state, standing.state)}" + (f" ({more})" if more else "")
