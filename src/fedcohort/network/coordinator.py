@@ -274,6 +274,7 @@ class Coordinator:
                 under = self._studies.under
                 told |= {"piece": under.piece, "done": under.done, "total": under.total}
                 told["traffic"] = under.traffic.told()
+                told["left"] = None if under.left is None else round(under.left)
                 for name, site in told["sites"].items():
                     site["seconds"] = under.traffic.seconds.get(name)
                     site["silent"] = under.traffic.silent.get(name, "")

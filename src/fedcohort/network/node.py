@@ -455,8 +455,8 @@ def _unkept(why: str) -> Refused:
     return Refused(
         "disk",
         f"it cannot write its folder 'state' ({why}), and answers nothing that it cannot note "
-        f"down. Its IT has to make room there, or give the node's user the right to write; then "
-        f"the study goes on, one that failed with --resume.",
+        f"down. Its IT has to make room there, or give the node's user the right to write; a run "
+        f"that failed then goes on with --resume.",
     )
 
 

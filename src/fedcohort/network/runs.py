@@ -49,7 +49,8 @@ class Run:
     ----------
     hash, study, lead : what it is, its name, and who submitted it.
     quorum : share of the sites that is needed.
-    submitted, started, ended : Unix times.
+    submitted, started, ended : Unix times; it started when its first fit did, also where it was
+        interrupted and taken up since.
     wait : seconds that approvals may take; None for as long as it takes.
     timeout : seconds that a call may take.
     state, reason : see the module; the reason why it ended as it did.
@@ -131,7 +132,7 @@ class Run:
     def change(self, state: str, reason: str = "") -> None:
         """Pass into another state; a full disk cannot keep a study from ending."""
         self.state, self.reason = state, reason
-        if state == "running":
+        if state == "running" and self.started is None:
             self.started = time.time()
         if not self.open:
             self.ended = time.time()
