@@ -11,14 +11,16 @@ import pytest
 import fedcohort
 from fedcohort.algorithms.cox import METHOD as COX
 from fedcohort.data import preprocess
-from fedcohort.network import decisions, stewards
+from fedcohort.network import decisions, requests, stewards
 from fedcohort.network import desk as desks
 from fedcohort.network.budget import Budget
 from fedcohort.network.desk import MOST_UNFIT
 from fedcohort.network.kits import Kit
 from fedcohort.network.offer import Offer
+from fedcohort.network.runs import Standing
 from fedcohort.protocol.arguments import Parcel
 from fedcohort.protocol.wire import decode, encode
+from fedcohort.runtime.calls import refusal_bytes
 from fedcohort.runtime.remote import remote
 from fedcohort.study.deployed.counting import tell_counts
 from fedcohort.study.deployed.terms import Terms
@@ -737,3 +739,34 @@ def test_a_node_masks_no_weighted_sum_and_holds_to_its_own_fewest_sites(hospital
     setting(hospital, secure_sum_sites=7)
     rule = hospital.node._sum_rule(hospital.approved())
     assert (rule.plain, rule.least, rule.weights, rule.rehearsed) == ("few", 7, False, False)
+
+
+def test_a_node_whose_state_cannot_be_written_says_so_lives_and_goes_on_afterwards(hospital):
+    made = hospital.signed()
+    hospital.offered(made)
+    state, away = hospital.node.state, hospital.node.state.with_name("away")
+    state.rename(away)
+    for body in (requests.offer(made.to_bytes()), requests.ask("call", run=made.hash)):
+        told = hospital.ask(body)
+        assert (told["code"], told["reason"]) == ("Refused", "disk")
+        assert "site 'north': it cannot write its folder 'state' (No such file" in told["text"]
+        assert "Its IT has to make room" in told["text"]
+        assert str(away.parent) not in told["text"]
+    assert "cannot write" in hospital.node.facts()["error"]
+    away.rename(state)
+    assert hospital.offered(made)["state"] == "approved"
+
+
+def test_a_full_disk_at_a_site_decides_nothing_about_a_study():
+    refused = refusal_bytes("Refused", "site 'north': it cannot write its folder", "disk")
+    assert requests.standing(refused) == Standing(
+        "away", "site 'north': it cannot write its folder"
+    )
+    assert requests.standing(refusal_bytes("Refused", "no", "columns")).state == "refused"
+
+
+def test_the_store_of_answers_maps_no_file_into_memory(hospital):
+    # a page of a mapped file that cannot be written ends the process by SIGBUS
+    hospital.offered(hospital.signed())
+    assert (hospital.node.state / "answers.sqlite").is_file()
+    assert not list(hospital.node.state.glob("*-shm"))

@@ -41,7 +41,12 @@ Say = Callable[[str], None]
 
 @dataclass
 class Under:
-    """The run under way: its traffic, the piece that the study is at, and whether it shall end."""
+    """The run under way: its traffic, the piece that the study is at, and whether it shall end.
+
+    Attributes
+    ----------
+    first : when this process heard first of it, and how many fits were done then.
+    """
 
     run: Run
     traffic: Traffic = field(default_factory=Traffic)
@@ -49,6 +54,25 @@ class Under:
     done: int = 0
     total: int = 0
     cancelled: bool = False
+    first: tuple[float, int] | None = None
+
+    def at(self, event: Event) -> None:
+        """Note where the study is."""
+        self.piece, self.done, self.total = event.name, event.done, event.total
+        if self.first is None:
+            self.first = (time.monotonic(), event.done)
+
+    @property
+    def left(self) -> float | None:
+        """Seconds to go, were all fits as long as those since this process took the run up."""
+        if self.first is None or not self.total:
+            return None
+        part = self.traffic.round / self.traffic.rounds if self.traffic.rounds else 0.0
+        made = self.done - self.first[1] + min(part, 1.0) * (self.done < self.total)
+        if made < 0.1:
+            return None
+        pace = (time.monotonic() - self.first[0]) / made
+        return max(0.0, pace * (self.total - self.first[1] - made))
 
 
 class Conductor:
@@ -316,9 +340,6 @@ class Conductor:
     def _study(self, under: Under) -> None:
         run = under.run
 
-        def tell(event: Event) -> None:
-            under.piece, under.done, under.total = event.name, event.done, event.total
-
         def halted() -> bool:
             return under.cancelled or self._halt.is_set()
 
@@ -337,6 +358,6 @@ class Conductor:
             sites,
             run.out,
             resume=resume,
-            tell=tell,
+            tell=under.at,
             command=run.command,
         )

@@ -37,6 +37,7 @@ from fedcohort.network.node_ledger import NodeLedger
 from fedcohort.network.offer import Offer
 from fedcohort.network.once import OnDisk
 from fedcohort.network.policy import Config
+from fedcohort.network.service import unwritable
 from fedcohort.network.spending import Spending
 from fedcohort.network.studies import Studies, Study, by_steward, lapsed
 from fedcohort.network.trust import Peer, Trust
@@ -147,6 +148,8 @@ class Node:
             meta = head(body)
             kind, named = meta.get("kind"), meta.get("run")
             run = str(named) if desks.is_hash(named) else ""
+            if kind != "ping":
+                self._check_disk()
             if kind == "call" or kind in STAGES:
                 return self._call(run, body)
             if kind == "offer":
@@ -162,11 +165,24 @@ class Node:
             return self._refuse(run, error)
         except Malformed:
             return self._refuse(run, Refused("malformed", "a request is no record of arrays."))
+        except OSError as error:
+            self.log.error("disk %s study=%s", where(error), short(run))
+            return self._refuse(run, _unkept(error.strerror or type(error).__name__))
         except Exception as error:
             number, name = next(self._faults), type(error).__name__
             self.log.error("fault %d %s study=%s", number, where(error), short(run))
             text = f"the node failed ({name}); its own log has it as fault {number}."
             return refusal_bytes("SiteFailed", self._named(text))
+
+    def _check_disk(self) -> None:
+        """See that what must be kept of an answer can be, before a row is looked at.
+
+        Raises
+        ------
+        Refused : "disk".
+        """
+        if why := unwritable(self.state):
+            raise _unkept(why)
 
     # offers -------------------------------------------------------------------------------
 
@@ -432,6 +448,16 @@ class Node:
         self.log.warning("refused %s study=%s %s", error.code, short(run) or "-", text)
         with contextlib.suppress(OSError):
             self._ledger.told(run, "refused", error.code, text)
+
+
+def _unkept(why: str) -> Refused:
+    """Return the refusal of a node whose state cannot be written; `why` is the system's text."""
+    return Refused(
+        "disk",
+        f"it cannot write its folder 'state' ({why}), and answers nothing that it cannot note "
+        f"down. Its IT has to make room there, or give the node's user the right to write; a run "
+        f"that failed then goes on with --resume.",
+    )
 
 
 def _standing(state: str, reason: str, code: str) -> bytes:

@@ -49,7 +49,8 @@ class Run:
     ----------
     hash, study, lead : what it is, its name, and who submitted it.
     quorum : share of the sites that is needed.
-    submitted, started, ended : Unix times.
+    submitted, started, ended : Unix times; it started when its first fit did, also where it was
+        interrupted and taken up since.
     wait : seconds that approvals may take; None for as long as it takes.
     timeout : seconds that a call may take.
     state, reason : see the module; the reason why it ended as it did.
@@ -131,7 +132,7 @@ class Run:
     def change(self, state: str, reason: str = "") -> None:
         """Pass into another state; a full disk cannot keep a study from ending."""
         self.state, self.reason = state, reason
-        if state == "running":
+        if state == "running" and self.started is None:
             self.started = time.time()
         if not self.open:
             self.ended = time.time()
@@ -175,7 +176,9 @@ def _why(site: str, standing: Standing) -> str:
     if standing.state == "waiting":
         why = lapse_of(standing.reason)
         return f"waiting for the steward at {site}" + f" ({why})" * bool(why)
-    return f"{site} was not reached" + (f" ({standing.reason})" if standing.reason else "")
+    if standing.reason:
+        return f"{site} could not take part ({standing.reason.rstrip('.')})"
+    return f"{site} was not reached"
 
 
 def read(folder: Path) -> Run | None:
@@ -224,6 +227,7 @@ def lapse_of(reason: str) -> str:
 
 def line_of(site: str, standing: Standing) -> str:
     """Return where one site stands, as people say it."""
-    words = {"approved": "approved", "waiting": "waiting for the steward", "away": "not reached"}
+    away = "cannot take part now" if standing.reason else "not reached"
+    words = {"approved": "approved", "waiting": "waiting for the steward", "away": away}
     more = standing.reason if standing.state in ("refused", "away") else lapse_of(standing.reason)
     return f"{site}: {words.get(standing.state, standing.state)}" + (f" ({more})" if more else "")
