@@ -113,13 +113,18 @@ def test_a_site_that_was_away_answers_again_in_the_same_run(four, tmp_path):
     net.write("study.yaml", STUDY)
     lead = net.submit("study.yaml", "out", "--timeout", "3")
     ledger = net.kit("south") / "state" / "ledger.jsonl"
-    until(lambda: ledger.read_text().count("train_here") > 4, 60, f"it trains\n{net.report()}")
+
+    def trained() -> int:
+        return ledger.read_text().count("train_here")
+
+    until(lambda: trained() > 4, 60, f"it trains\n{net.report()}")
     net.wires["south"].cut()
     lead.says(r"south: silent")
     time.sleep(4.0)
+    before = trained()
     net.wires["south"].mend()
     lead.says(r"(?s)south: silent.*south: approved")
-    time.sleep(1.0)
+    until(lambda: trained() > before + 4, 60, f"it trains again\n{net.report()}")
     net.nodes["south"].stop()
     lead.says(r"(?s)south: silent.*south: approved.*south: silent")
     time.sleep(4.0)

@@ -6,13 +6,11 @@ import pytest
 
 from network.struck import Scene, Strike, network, strikes
 
-#: A node away in each kind of session that has sums of its own, with and without masks; the others.
+#: Each party, and the sessions that could not be resumed with masks. `test_masked_run.py` has all.
 SAMPLE = (
     Strike("node", "preprocessing", 2, True),
     Strike("node", "judging", 1, True),
-    Strike("node", "cohort", 1, True),
-    Strike("node", "tuning", 1, False),
-    Strike("coordinator", "fit", 2, True),
+    Strike("coordinator", "fit", 1, False),
     Strike("lead", "report", 1, True),
 )
 
