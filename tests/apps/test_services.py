@@ -5,16 +5,19 @@ from __future__ import annotations
 import json
 import logging
 import os
+import re
 import signal
 import socket
 import subprocess
 import sys
 import time
+from dataclasses import replace
 
 import pytest
+import typer
 
 from command_line import COMMAND
-from fedcohort.apps import node_service
+from fedcohort.apps import node_service, serving
 from fedcohort.apps.node_service import Watch
 from fedcohort.apps.serving import Aloud
 from fedcohort.network import service
@@ -275,13 +278,16 @@ class Desk:
         self.error = None
         self.hellos = 0
         self.preflight = lambda: None
+        self.ahead = 0.0
+        self.told = []
 
-    def ask(self, kind, patience):
+    def ask(self, kind, patience, **meta):
         assert kind == "hello"
         self.hellos += 1
+        self.told.append(meta)
         if self.error is not None:
             raise self.error
-        return {}, {"version": "0.1.0"}
+        return {}, {"version": "0.1.0", "clock": time.time() - self.ahead}
 
 
 @pytest.fixture
@@ -295,7 +301,7 @@ def watch(net, monkeypatch):
 
 
 def test_a_node_says_once_that_it_waits_then_that_it_is_connected_then_that_it_lost(watch):
-    found, engine, desk, said = watch
+    found, engine, _, said = watch
     for _ in range(5):
         found.look()
     assert len(said) == 1
@@ -304,14 +310,136 @@ def test_a_node_says_once_that_it_waits_then_that_it_is_connected_then_that_it_l
     engine.connected = True
     for _ in range(5):
         found.look()
-    assert desk.hellos == 1
+    assert len(said) == 2
     assert "connected to the coordinator of net" in said[1]
-    assert found.facts() == {"connected": True}
+    assert found.facts()["connected"] is True
+    assert "error" not in found.facts()
     engine.connected = False
     for _ in range(5):
         found.look()
     assert len(said) == 3
     assert "lost the coordinator" in said[2]
+
+
+def test_a_node_that_lost_the_coordinator_has_that_as_its_last_error(watch):
+    found, engine, _, _ = watch
+    engine.connected = True
+    found.look()
+    engine.connected = False
+    found.look()
+    assert re.search(r"lost the coordinator at \S+ at \d\d:\d\d:\d\d", found.facts()["error"])
+
+
+def test_a_node_that_never_reached_the_coordinator_notes_why(watch):
+    found, _, desk, _ = watch
+    answers = iter(["nothing listens there", None])
+    desk.preflight = lambda: next(answers)
+    noted = []
+    found.begin(lambda: False, lambda: noted.append(found.facts()))
+    assert [(n["connected"], "nothing listens there" in n["error"]) for n in noted] == [
+        (False, True)
+    ]
+
+
+def test_a_coordinator_that_does_not_answer_any_more_is_an_error_though_the_line_stands(
+    watch, monkeypatch
+):
+    monkeypatch.setattr(node_service, "PULSE", 0.0)
+    found, engine, desk, _ = watch
+    engine.connected = True
+    found.look()
+    assert found.facts()["connected"] is True
+    desk.error = Away("no answer within 10 s.")
+    beat(found)
+    assert (found.facts()["connected"], found.facts()["error"]) == (False, "no answer within 10 s")
+    desk.error = None
+    beat(found)
+    assert found.facts()["connected"] is True
+
+
+def beat(found):
+    """Let a node greet the coordinator once more."""
+    found.look()
+    found._pulse.join(5)
+
+
+@pytest.mark.parametrize(
+    ("ahead", "said"), [(3 * 3600, "3 h 0 min ahead of"), (-2 * 365 * 86400, "730 days behind")]
+)
+def test_a_clock_that_is_off_is_told_once_with_who_has_to_act(watch, monkeypatch, ahead, said):
+    monkeypatch.setattr(node_service, "PULSE", 0.0)
+    found, engine, desk, lines = watch
+    engine.connected, desk.ahead = True, ahead
+    found.look()
+    for _ in range(3):
+        beat(found)
+    told = [line for line in lines if "clock" in line]
+    assert len(told) == 1
+    assert f"this computer's clock is {said} the coordinator's" in told[0]
+    assert "IT of this computer" in told[0]
+    assert desk.told[0]["offset"] is None
+    assert abs(desk.told[-1]["offset"][0] - ahead) < 1
+    desk.ahead = 0.0
+    beat(found)
+    found.look()
+    assert "agrees with the coordinator's again" in lines[-1]
+
+
+def test_the_note_of_a_node_that_was_turned_away_says_why_it_ended(net, capsys):
+    kit = Kit.open(net.kit("north"))
+    with Service(kit.folder, "node") as one:
+        one.last("the coordinator at x refuses the certificate of 'north': it has expired.")
+    note = service.read(kit.folder)
+    assert note is not None
+    gone = replace(note, pid=2**22 + 1)
+    with pytest.raises(typer.Exit):
+        serving.running(kit, gone)
+    said = capsys.readouterr().out
+    assert "ended on" in said
+    assert "last error: the coordinator at x refuses the certificate of 'north'" in said
+    (kit.folder / "state" / "service.json").unlink()
+
+
+def test_status_says_where_a_service_cannot_note_anything(net, capsys):
+    kit = Kit.open(net.kit("north"))
+    serving.health(kit, service.Note(1, "", 0.0, {"offset": [10800.0, 0.01]}, age=120.0))
+    said = capsys.readouterr().out
+    assert "clock: 3 h 0 min ahead of the coordinator's (±0.01 s)" in said
+    assert "nothing was noted for 2 min" in said
+    assert "state cannot be written" in said
+
+
+def test_a_disk_fault_is_said_once_when_it_comes_and_when_it_goes(net):
+    said = []
+    disk = serving.Disk(Kit.open(net.kit("north")), "studies wait here", said.append)
+    for fault in ("", "No space left on device", "No space left on device", "", ""):
+        disk.look(fault)
+    assert len(said) == 2
+    assert "cannot be written (No space left on device): studies wait here until" in said[0]
+    assert "can be written again" in said[1]
+
+
+FULL = """
+import resource, sys, tempfile
+from pathlib import Path
+from fedcohort.network.service import Service, unwritable
+with Service(Path(sys.argv[1]), "node") as one:
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
+    one.tell(connected=True)
+    print(tempfile.gettempdir(), "|", one.fault, "|", unwritable(Path(sys.argv[1]) / "state"))
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="a limit of a file's size")
+def test_on_a_full_disk_a_service_lives_says_so_and_has_its_folder_for_temporary_files(tmp_path):
+    # PyTorch asks for that folder while it loads; a failure there poisoned the whole process
+    found = subprocess.run(
+        [sys.executable, "-c", FULL, str(tmp_path)], capture_output=True, text=True, timeout=60
+    )
+    assert found.returncode == 0, found.stderr
+    folder, fault, now = found.stdout.strip().split(" | ")
+    assert os.path.isdir(folder)
+    assert fault == now == "File too large"
 
 
 @pytest.mark.parametrize(
@@ -331,7 +459,7 @@ def test_a_node_tries_again_where_it_can_help(watch, error):
     found.look()
     desk.error = None
     found.look()
-    assert found.facts() == {"connected": True}
+    assert found.facts()["connected"] is True
 
 
 def test_a_node_starts_its_engine_only_when_the_coordinator_can_be_reached(watch):

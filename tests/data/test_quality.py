@@ -175,9 +175,19 @@ def test_headers_are_held_against_the_dictionary():
     said = [f.line for f in found(frame)]
     assert said[0] == "t.csv: there is no column 'age' among 11 columns. Did you mean 'aeg'?"
     assert "column 'gradee' is not in the dictionary. The nearest name there is 'grade'" in said[1]
-    assert "2 columns are not in the dictionary: those at position 10, 11." in said[2]
+    assert (
+        "2 columns are not in the dictionary: 'other' (at position 10), 'another' (at position 11)."
+    ) in said[2]
     twice = pd.concat([table(), table()[["age"]]], axis=1)
     assert rules(found(twice)) == [("repeated column", "age", (), ERROR)]
+
+
+def test_a_line_in_which_few_names_are_known_may_be_a_patient_and_is_told_by_positions():
+    frame = table()
+    frame.columns = ["age", *(f"Jane Doe {i}" for i in range(1, frame.shape[1]))]
+    said = [f.line for f in found(frame)]
+    assert not any("Jane" in line for line in said), said
+    assert any("not in the dictionary: at position 2, at position 3" in x for x in said), said
 
 
 def test_without_a_header_no_cell_is_taken_for_a_name():
@@ -194,7 +204,7 @@ def test_positions_and_rows_are_those_of_the_file():
     about = with_outcome(DICTIONARY, OUTCOME)
     sheet = Sheet.by_column(canonical(frame, about), "t.csv", "hospital", about.variables)
     (finding,) = examine([sheet], about, OUTCOME)
-    assert "column 10 is not in the dictionary" in finding.line
+    assert "column 'extra' (at position 10) is not in the dictionary" in finding.line
     late = sheet.only(np.arange(60) >= 20)
     late.frame.loc[4, "time"] = -1.0
     (_, wrong) = examine([late], about, OUTCOME)
@@ -255,8 +265,8 @@ def test_a_site_in_another_unit_is_named():
     frame = table(240)
     frame["hb"] *= np.where(site == "south", 10, 1)
     (finding,) = found(frame, site=site)
-    assert (finding.rule, finding.site, finding.rows) == ("mixed units", "south", ())
-    assert "a factor near 10" in finding.line
+    assert (finding.rule, finding.site, finding.rows) == ("site units", "south", ())
+    assert "'hb' at site 'south' looks like g/l where the other" in finding.line
 
 
 def test_rows_in_another_unit_are_said_with_their_site():

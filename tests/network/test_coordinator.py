@@ -11,7 +11,9 @@ import pytest
 
 from command_line import without_times
 from fedcohort.network import lead, runs
+from fedcohort.network.desk import APPROVED, said_of
 from fedcohort.network.lead import Status
+from fedcohort.network.stewards import signer
 from fedcohort.protocol import FedcohortError
 from fedcohort.protocol.errors import InputError, Refused
 from fedcohort.runtime.journal import Journal
@@ -79,13 +81,98 @@ def test_a_study_that_one_site_refuses_is_not_left_open_at_those_that_approved_i
         hall.start()
         office = hall.office()
         hall.until(office, submit(hall, office), "refused")
-        limit = time.monotonic() + 20
-        while any(hall.nodes[name].facts()["running"] for name in SITES):
-            assert time.monotonic() < limit
-            time.sleep(0.05)
+        ends(hall, hall.offer().hash, "north", "south")
         log = (hall.folder / "net" / "sites" / "north" / "state" / "log.txt").read_text()
         assert "approved" in log
         assert "closed" in log
+
+
+def ends(hall, run, *names):
+    """Return how the sites' desks say that a study ended, once each of them says so."""
+    limit = time.monotonic() + 20
+    while True:
+        found = [hall.nodes[name].desk.entry(run) for name in names]
+        if all(e.ended for e in found):
+            return [(e.ended.how, e.ended.reason, e.running, e.waits) for e in found]
+        assert time.monotonic() < limit, found
+        time.sleep(0.05)
+
+
+def test_every_desk_learns_that_a_study_was_refused_elsewhere_also_one_that_was_away(tmp_path):
+    refusing = {"west": {"methods": '["logistic"]'}}
+    with Hall(tmp_path / "hall", policy=refusing, approval={"south": "steward"}) as hall:
+        hall.start()
+        office = hall.office()
+        first = submit(hall, office)
+        answers = hall.up.pop("west")
+        while Status.of(office.ask("status", run=first.run)[1]).sites["south"]["state"] == "away":
+            time.sleep(0.02)
+        hall.end("south")
+        hall.up["west"] = answers
+        hall.until(office, first, "refused")
+        (north,) = ends(hall, first.run, "north")
+        assert north[0] == "refused"
+        assert "site 'west'" in north[1]
+        hall.begin("south")
+        assert ends(hall, first.run, "south") == [north]
+        assert hall.coordinator is not None
+
+
+def test_every_desk_learns_that_a_study_failed_and_that_it_goes_on(hall):
+    hall.start()
+    office = hall.office()
+    held, go = hold(hall, 40)
+    first = submit(hall, office, timeout=1.0)
+    assert held.wait(30)
+    hall.end("west")
+    go.set()
+    failed = hall.until(office, first, "failed")
+    told = ends(hall, first.run, "north", "south")
+    assert {t[0] for t in told} == {"failed"}
+    assert all("west" in t[1] and not t[2] for t in told), failed.reason
+    hall.begin("west")
+    assert ends(hall, first.run, "west")[0][0] == "failed"
+    hall.before = lambda site: None
+    hall.until(office, submit(hall, office, resume=True, timeout=10.0), "done")
+    assert ends(hall, first.run, *SITES) == [("done", "", False, False)] * 3
+
+
+def test_a_site_that_a_study_goes_on_without_is_told_so(tmp_path):
+    with Hall(tmp_path / "hall", approval={"south": "steward"}) as hall:
+        hall.start()
+        office = hall.office()
+        late = submit(hall, office, wait=0.5, **TWO)
+        assert ends(hall, late.run, "south") == [("without", "", False, False)]
+        hall.until(office, late, "done")
+        entry = hall.nodes["south"].desk.entry(late.run)
+        assert (said_of(entry.ended), entry.waits) == ("it went on without this site", False)
+        assert [e[0] for e in ends(hall, late.run, "north", "west")] == ["done", "done"]
+        hall.end("south")
+        hall.begin("south")
+        assert ends(hall, late.run, "south")[0][0] == "without", "also after a restart"
+
+
+def test_the_same_study_submitted_again_asks_the_steward_again(tmp_path):
+    with Hall(tmp_path / "hall", approval={"south": "steward"}) as hall:
+        hall.start()
+        office = hall.office()
+        desk = hall.nodes["south"].desk
+
+        first = submit(hall, office)
+        while not desk.entries():
+            time.sleep(0.02)
+        kit = hall.kit("steward-south")
+        desk.decide(first.run, APPROVED, kit.name, sign=signer(kit, "south"))
+        hall.until(office, first, "done")
+        again = submit(hall, office)
+        assert again.run == first.run
+        limit = time.monotonic() + 20
+        while not (entry := desk.entry(first.run)).waits:
+            assert time.monotonic() < limit, entry
+            time.sleep(0.02)
+        assert entry.lapsed.endswith("was for 1 run, which was made")
+        assert hall.nodes["south"].facts()["running"] == []
+        assert Status.of(office.ask("status", run=again.run)[1]).state == "waiting"
 
 
 def test_a_study_in_any_language_runs(hall, tmp_path):

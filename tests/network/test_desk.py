@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from fedcohort.network import desk as desks
-from fedcohort.network.desk import APPROVED, REFUSED, WAITING, Desk
+from fedcohort.network.desk import APPROVED, REFUSED, WAITING, Desk, Noted
 from fedcohort.protocol.errors import InputError, Refused
 
 ONE, TWO, THREE = ("ab" * 32, "ab" * 4 + "cd" * 28, "12" * 32)
@@ -138,7 +138,7 @@ def test_a_signature_is_asked_over_all_that_a_decision_says(tmp_path):
     assert made.decision(ONE) is None
     found = made.decide(ONE, REFUSED, "anna", "why", sign=lambda text: (b"s", b"c"))
     assert seen[-1] == [
-        "fedcohort decision 1", "net", "north", ONE, 1, "refused", "why", "anna", found.at,
+        "fedcohort decision 2", "net", "north", ONE, 1, "refused", "why", "anna", found.at, "", 0,
     ]  # fmt: skip
     path = tmp_path / "desk" / ONE / "decisions.jsonl"
     path.write_text(path.read_text().replace('"by": "anna"', '"by": "otto"'))
@@ -159,11 +159,11 @@ def test_a_reason_is_one_line_of_some_length(tmp_path):
 def test_a_run_is_noted_and_a_damaged_note_reads_as_closed(tmp_path):
     made = desk(tmp_path)
     put(made)
-    assert made.run(ONE) == (False, None)
-    made.note_run(ONE, open_=True, table="d1")
-    assert made.run(ONE) == (True, "d1")
+    assert made.run(ONE) == Noted()
+    made.note_run(ONE, Noted(open=True, table="d1", mark="m"))
+    assert made.run(ONE) == (True, "d1", "m")
     (tmp_path / "desk" / ONE / "run.json").write_text('{"open": tr')
-    assert made.run(ONE) == (False, None)
+    assert made.run(ONE) == (False, None, "")
 
 
 def signing(tmp_path):

@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 import threading
 import time
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,9 +16,12 @@ from command_line import without_times
 from fedcohort.apps import deploying, following
 from fedcohort.apps.deploying import Detached
 from fedcohort.network import engines, lead, requests
+from fedcohort.network.conductor import Under
 from fedcohort.network.lead import Away, Office, Status
+from fedcohort.network.runs import Run
 from fedcohort.protocol.errors import FedcohortError, InputError, Refused, StudyError
 from fedcohort.runtime.line import Silence
+from fedcohort.study.runner import Event
 from network.hall import Hall, Spoke
 from network.test_coordinator import hold, local
 
@@ -306,6 +311,86 @@ def test_lines_are_printed_once_each():
 
     text = shown(draw)
     assert len(text.splitlines()) == 5, text
+
+
+def test_the_time_left_is_shown_where_a_pace_is_known():
+    for left, said in ((None, "time left not known yet"), (190.0, "about 3 min 10 s left")):
+        status = replace(RUNNING, left=left)
+        assert said in shown(lambda console, s=status: console.print(following.picture(s)))
+        assert said in shown(lambda console, s=status: following.Lines(console)(s))
+    assert Status.of(META | {"left": 12}).left == 12.0
+    assert Status.of(META).left is None
+
+
+META = {
+    "run": "ab", "study": "s", "state": "running", "reason": "", "sites": {}, "absent": {},
+    "seconds": 1, "ahead": 0,
+}  # fmt: skip
+
+
+def test_the_pace_is_that_of_the_fits_since_the_run_was_taken_up(monkeypatch):
+    now = [100.0]
+    monkeypatch.setattr("fedcohort.network.conductor.time.monotonic", lambda: now[0])
+    under = Under(Run(Path(), "ab", "s", "lead", 1.0, {}))
+    assert under.left is None
+    under.at(Event(4, 10, "cox", None))  # four were done before
+    assert under.left is None
+    now[0] = 120.0
+    under.at(Event(6, 10, "cox", None))
+    assert under.left == pytest.approx(40.0)  # 10 s a fit, and 4 to go
+    under.traffic.round, under.traffic.rounds = 5, 10
+    assert under.left == pytest.approx(20.0 / 2.5 * 3.5)
+
+
+def test_a_run_that_is_taken_up_again_counts_from_its_first_start(tmp_path):
+    run = Run(tmp_path / "r", "ab", "s", "lead", 1.0, {})
+    run.change("running")
+    began = run.started = run.started - 100.0
+    for state in ("queued", "running", "failed", "queued", "running"):
+        run.change(state)
+    assert run.started == began
+
+
+def test_a_coordinator_that_is_gone_is_told_at_once_and_every_ten_seconds_in_lines():
+    def draw(console):
+        lines = following.Lines(console)
+        lines(RUNNING)
+        for seconds in (0.1, 4.0, 9.9, 10.1, 19.0, 21.0):
+            lines(replace(RUNNING, away=seconds))
+        lines(RUNNING)
+
+    text = shown(draw)
+    assert text.count("the coordinator has not answered for") == 3, text
+    assert "asked again for 9 min 49 s" in text
+    assert "its IT has to start it" in text
+    assert text.count("the coordinator is back") == 1
+    assert text.count("2 of 5 fits done") == 1
+
+
+def test_a_look_at_a_run_waits_a_few_seconds_before_the_silence_is_told(hall):
+    hall.begin("north")
+    hall.open()
+    asked = []
+
+    class Slow(Spoke):
+        def ask(self, blob, timeout):
+            asked.append(timeout)
+            return super().ask(blob, timeout)
+
+    office = Office(hall.kit("lead"), Slow(hall))
+    first = lead.submit(office, hall.offer(), wait=None, timeout=None, resume=False)
+    told = []
+
+    def tell(status):
+        told.append(status)
+        if len(told) == 2:
+            raise KeyboardInterrupt
+
+    asked.clear()
+    with pytest.raises(KeyboardInterrupt):
+        lead.follow(office, first, tell)
+    assert asked
+    assert max(asked) <= lead.GLANCE
 
 
 def test_text_of_a_coordinator_cannot_steer_a_terminal():

@@ -11,13 +11,16 @@ import pytest
 import fedcohort
 from fedcohort.algorithms.cox import METHOD as COX
 from fedcohort.data import preprocess
+from fedcohort.network import decisions, requests, stewards
 from fedcohort.network import desk as desks
-from fedcohort.network import stewards
+from fedcohort.network.budget import Budget
 from fedcohort.network.desk import MOST_UNFIT
 from fedcohort.network.kits import Kit
 from fedcohort.network.offer import Offer
+from fedcohort.network.runs import Standing
 from fedcohort.protocol.arguments import Parcel
 from fedcohort.protocol.wire import decode, encode
+from fedcohort.runtime.calls import refusal_bytes
 from fedcohort.runtime.remote import remote
 from fedcohort.study.deployed.counting import tell_counts
 from fedcohort.study.deployed.terms import Terms
@@ -37,11 +40,11 @@ def setting(made: Hospital, **policy) -> Hospital:
     return made
 
 
-def decide(made: Hospital, run: str, decision: str, reason: str = "") -> None:
+def decide(made: Hospital, run: str, decision: str, reason: str = "", **good) -> None:
     """Let the site's steward decide, as the command does."""
     kit = Kit.read(made.steward)
     desk = stewards.desk(made.kit, made.node.config.policy, made.state)
-    desk.decide(run, decision, kit.name, reason, stewards.signer(kit, "north"))
+    desk.decide(run, decision, kit.name, reason, stewards.signer(kit, "north"), **good)
 
 
 def refused(made: Hospital, told: dict, code: str, *said: str) -> str:
@@ -194,6 +197,148 @@ def test_an_approval_of_one_study_is_none_of_another(hospital):
     text = (desk / one.hash / "decisions.jsonl").read_text()
     (desk / other.hash / "decisions.jsonl").write_text(text)
     assert hospital.offered(other)["state"] == "waiting"
+
+
+def close(made: Hospital, run: str, **meta) -> None:
+    assert made.ask(encode({}, {"kind": "close", "run": run, **meta}))["kind"] == "closed"
+
+
+def on(monkeypatch, day: str) -> None:
+    """Let it be another day for those who look at decisions."""
+    monkeypatch.setattr(decisions, "now", lambda: f"{day}T12:00:00Z")
+
+
+def test_the_same_study_does_not_run_again_without_asking(hospital):
+    """One run, however often it is interrupted; the next one of the same hash waits again."""
+    setting(hospital, approval="steward")
+    made = hospital.signed()
+    hospital.offered(made)
+    decide(hospital, made.hash, desks.APPROVED)
+    for _ in range(2):  # offered twice, and not called: no run
+        assert hospital.offered(made)["state"] == "approved"
+        close(hospital, made.hash, over=True, end="refused", reason="site 'south': no")
+    hospital.offered(made)
+    assert hospital.call(made.hash)["kind"] == "reply"
+    hospital.restart()
+    assert hospital.offered(made)["state"] == "approved", "the same run goes on"
+    assert hospital.call(made.hash, call=1)["kind"] == "reply"
+    close(hospital, made.hash, over=True, end="done")
+    told = hospital.offered(made)
+    assert told["state"] == "waiting"
+    assert told["reason"].startswith("waiting for the data steward: the approval of ")
+    assert told["reason"].endswith(" was for 1 run, which was made")
+    text = hospital.call(made.hash)["text"]
+    assert "was for 1 run, which was made. The study" in text and "--resume goes on" in text
+    hospital.restart()
+    assert hospital.offered(made)["state"] == "waiting"
+    decide(hospital, made.hash, desks.APPROVED, runs=2)
+    for _ in range(2):
+        assert hospital.offered(made)["state"] == "approved"
+        assert hospital.call(made.hash)["kind"] == "reply"
+        close(hospital, made.hash, over=True, end="cancelled", reason="by lead")
+    assert "was for 2 runs, which were made" in hospital.offered(made)["reason"]
+
+
+def test_an_approval_ends_with_its_last_day_also_in_the_middle_of_a_run(hospital, monkeypatch):
+    setting(hospital, approval="steward")
+    made = hospital.signed()
+    hospital.offered(made)
+    decide(hospital, made.hash, desks.APPROVED, until="2030-03-31", runs=5)
+    on(monkeypatch, "2030-03-31")
+    assert hospital.offered(made)["state"] == "approved"
+    assert hospital.call(made.hash)["kind"] == "reply"
+    on(monkeypatch, "2030-04-01")
+    told = hospital.call(made.hash, call=1)
+    assert told["reason"] == "unapproved"
+    assert " ended on 2030-03-31. The study " in told["text"]
+    assert "\n" not in told["text"]
+    assert "ended on 2030-03-31" in hospital.offered(made)["reason"]
+    assert hospital.node.facts()["waiting"] == [f"small ({made.hash[:12]})"]
+    decide(hospital, made.hash, desks.APPROVED, until="2030-05-01")
+    assert hospital.call(made.hash, call=1)["kind"] == "reply", "the run goes on"
+
+
+def test_a_policys_approval_ends_too_and_the_policy_decides_anew(hospital, monkeypatch):
+    setting(hospital, approval_days=30, approval_runs=1)
+    run = hospital.approved()
+    made = hospital.node.desk.decision(run)
+    assert (made.by, made.until, made.runs) == ("policy", decisions.until(30), 1)
+    assert hospital.call(run)["kind"] == "reply"
+    close(hospital, run, over=True, end="done")
+    assert hospital.approved() == run
+    assert hospital.node.desk.decision(run).number == 2
+    assert hospital.call(run)["kind"] == "reply"
+    on(monkeypatch, "2090-01-01")
+    assert hospital.call(run, call=1)["kind"] == "reply"
+    assert hospital.node.desk.decision(run).number == 3
+    decide_by_hand = hospital.node.desk.decide
+    decide_by_hand(run, desks.APPROVED, "anna", until="2090-01-01")
+    on(monkeypatch, "2090-01-02")
+    assert "ended on 2090-01-01" in hospital.offered(hospital.signed())["reason"], "of a person"
+
+
+def test_an_approval_in_the_form_before_this_one_has_to_be_made_anew(hospital):
+    setting(hospital, approval="steward")
+    made = hospital.signed()
+    hospital.offered(made)
+    kit = Kit.read(hospital.steward)
+    path = hospital.state / "desk" / made.hash / "decisions.jsonl"
+
+    def former(decision, number, **more):
+        old = desks.Decision(number, decision, "", kit.name, "2026-01-01T00:00:00Z")
+        signature, certificate = stewards.signer(kit, "north")(
+            old.signed("net", "north", made.hash)
+        )
+        told = {k: v for k, v in dataclasses.asdict(old).items() if k not in NEW}
+        told |= {"signature": signature.hex(), "certificate": certificate.decode(), **more}
+        path.write_text(json.dumps(told) + "\n")
+
+    former("approved", 1)
+    told = hospital.offered(made)
+    assert told["state"] == "waiting"
+    assert "is of an earlier version's form, which says neither until when" in told["reason"]
+    former("approved", 1, until="2099-01-01", runs=9)  # what was not signed gives nothing
+    assert hospital.offered(made)["reason"] == "waiting for the data steward"
+    former("approved", 1, until="2099-01-01", runs=9, form=2)
+    assert hospital.offered(made)["reason"] == "waiting for the data steward"
+    former("refused", 2)
+    assert hospital.offered(made)["state"] == "refused"
+
+
+#: What decisions of form 1 did not say.
+NEW = ("until", "runs", "form")
+
+
+def test_no_message_of_a_coordinator_makes_a_node_forget_what_protects_patients(hospital):
+    setting(hospital, approval="steward", privacy_budget={"epsilon": 3.0, "delta": 1e-5})
+    made = hospital.signed()
+    hospital.offered(made)
+    decide(hospital, made.hash, desks.APPROVED)
+    hospital.offered(made)
+    hospital.call(made.hash)
+    store = Budget(hospital.state / "budget.sqlite", "patients", hospital.node.config.policy.budget)
+    store.reserve(made.hash, "fit", 0.5, 1e-6)
+    kept = ("decided.sqlite", "cohorts.sqlite", "budget.sqlite")
+    before = {name: (hospital.state / name).read_bytes() for name in kept}
+    ledger = (hospital.state / "ledger.jsonl").read_bytes()
+    decided = (hospital.state / "desk" / made.hash / "decisions.jsonl").read_bytes()
+    pinned = sorted(p.name for p in (hospital.state / "pinned").rglob("*"))
+    for kind in ("end", "close"):
+        for end in ("done", "failed", "cancelled", "refused", "waiting", "", 7, None, ["done"]):
+            for reason in ("x" * 10_000, None, 5, "\x1b[2J"):
+                hospital.ask(
+                    encode({}, {"kind": kind, "run": made.hash, "end": end, "reason": reason})
+                )
+    for name in kept:
+        assert (hospital.state / name).read_bytes() == before[name], name
+    assert (hospital.state / "ledger.jsonl").read_bytes().startswith(ledger)
+    assert (hospital.state / "desk" / made.hash / "decisions.jsonl").read_bytes() == decided
+    assert sorted(p.name for p in (hospital.state / "pinned").rglob("*")) == pinned
+    assert len(hospital.node.desk.entry(made.hash).ended.reason) <= desks.LONGEST_REASON
+    assert "was for 1 run" in hospital.offered(made)["reason"], "and the run stays counted"
+    other = "ab" * 32
+    close(hospital, other, over=True, end="done")
+    assert not (hospital.state / "desk" / other).exists()
 
 
 # what policies refuse -----------------------------------------------------------------------
@@ -594,3 +739,34 @@ def test_a_node_masks_no_weighted_sum_and_holds_to_its_own_fewest_sites(hospital
     setting(hospital, secure_sum_sites=7)
     rule = hospital.node._sum_rule(hospital.approved())
     assert (rule.plain, rule.least, rule.weights, rule.rehearsed) == ("few", 7, False, False)
+
+
+def test_a_node_whose_state_cannot_be_written_says_so_lives_and_goes_on_afterwards(hospital):
+    made = hospital.signed()
+    hospital.offered(made)
+    state, away = hospital.node.state, hospital.node.state.with_name("away")
+    state.rename(away)
+    for body in (requests.offer(made.to_bytes()), requests.ask("call", run=made.hash)):
+        told = hospital.ask(body)
+        assert (told["code"], told["reason"]) == ("Refused", "disk")
+        assert "site 'north': it cannot write its folder 'state' (No such file" in told["text"]
+        assert "Its IT has to make room" in told["text"]
+        assert str(away.parent) not in told["text"]
+    assert "cannot write" in hospital.node.facts()["error"]
+    away.rename(state)
+    assert hospital.offered(made)["state"] == "approved"
+
+
+def test_a_full_disk_at_a_site_decides_nothing_about_a_study():
+    refused = refusal_bytes("Refused", "site 'north': it cannot write its folder", "disk")
+    assert requests.standing(refused) == Standing(
+        "away", "site 'north': it cannot write its folder"
+    )
+    assert requests.standing(refusal_bytes("Refused", "no", "columns")).state == "refused"
+
+
+def test_the_store_of_answers_maps_no_file_into_memory(hospital):
+    # a page of a mapped file that cannot be written ends the process by SIGBUS
+    hospital.offered(hospital.signed())
+    assert (hospital.node.state / "answers.sqlite").is_file()
+    assert not list(hospital.node.state.glob("*-shm"))

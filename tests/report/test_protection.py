@@ -144,3 +144,17 @@ def test_a_damaged_file_of_audits_is_named_on_one_line(run, text):
     (run / "audit.json").write_text(text)
     with pytest.raises(DataError, match=r"audit\.json: this .*; move it away\.$"):
         write(run)
+
+
+def test_what_the_study_says_of_its_purpose_and_legal_basis_stands_in_the_report(run):
+    assert "In the study's words" not in text_of(section(page_of(run), "protections"))
+    said = {"purpose": "A <b>score</b>", "ethics": "EK 2026-114", "legal_basis": "Art. 9(2)(j)"}
+    root = page_of(changed(run, lambda line: {}, governance=said))
+    text = text_of(section(root, "protections"))
+    assert "Purpose A <b>score</b>" in text
+    assert "Ethics number EK 2026-114" in text
+    methods = text_of(section(root, "paper"))
+    assert "Ethics number: EK 2026-114. Legal basis: Art. 9(2)(j)." in methods
+    assert "Ethics number: EK 2026-114; legal basis: Art. 9(2)(j)" in text_of(
+        section(root, "tripod")
+    )

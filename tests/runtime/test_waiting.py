@@ -131,8 +131,11 @@ def test_a_sum_of_the_others_is_neither_unmasked_nor_told(secure, monkeypatch):
 def test_fewer_than_the_quorum_is_said_first(secure):
     fed = local(hosts("abcd"), absent=absent, secure=secure).awaiting()
     ask(fed)
-    with pytest.raises(QuorumLost, match="3 of 4 sites answered moments, quorum is 1; missing: c"):
+    said = "3 of 4 sites answered moments, quorum is 1; missing: c"
+    with pytest.raises(QuorumLost, match=said) as lost:
         ask(fed)
+    assert "with another hash" in str(lost.value)
+    assert "approve again" in str(lost.value)
 
 
 def test_a_reply_that_is_not_fit_is_left_out_as_ever():

@@ -265,3 +265,16 @@ def test_whatever_stands_at_any_place_is_taken_or_refused_on_one_line(where, jun
     except StudyError as error:
         assert str(error).startswith("s.yaml")
         assert len(str(error).splitlines()) == 1
+
+
+GOVERNED = GOOD + "governance: {purpose: a score, ethics: EK 2026-114, recipients: [Bern, Basel]}\n"
+
+
+def test_what_a_data_protection_officer_asks_is_read_as_lines_of_text():
+    assert check(GOOD).governance == {}
+    assert check(GOVERNED).governance == {
+        "purpose": "a score", "ethics": "EK 2026-114", "recipients": "Bern, Basel",
+    }  # fmt: skip
+    assert "'legal_basis'" in problem(GOVERNED.replace("purpose", "legal_basi"))
+    for bad in ('"\\e[2J"', "[]", "{a: 1}", "true", f"'{'x' * 401}'", "''"):
+        assert "governance.purpose" in problem(GOVERNED.replace("a score", bad))

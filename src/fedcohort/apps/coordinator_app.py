@@ -53,8 +53,10 @@ def start(
                 f"coordinator of {found.network}: listening on {_where(found, listen)} for "
                 f"{', '.join(found.sites)}; end it with Ctrl-C"
             )
+            disk = serving.Disk(found, "its runs cannot go on")
             while not service.wait(0.5):
                 service.tell(**coordinator.facts())
+                disk.look(service.fault)
         finally:
             coordinator.stop()
         serving.say("stopped")
@@ -73,6 +75,7 @@ def _where(kit: Kit, listen: str | None) -> str:
 def status(kit: KitFolder, debug: Debug = False) -> None:
     """Say whether it runs, who is connected, and what it does."""
     from fedcohort.apps import serving
+    from fedcohort.network.parties import in_words
     from fedcohort.network.service import read
 
     found = serving.kit(kit, "coordinator", check=False)
@@ -85,10 +88,13 @@ def status(kit: KitFolder, debug: Debug = False) -> None:
     typer.echo(f"connected: {', '.join(here) or 'no site'}")
     if away:
         typer.echo(f"not connected: {', '.join(away)}")
+    for name, known in facts.get("parties", {}).items():
+        if name in facts.get("sites", []):
+            typer.echo(f"  {in_words(name, known, name in here)}")
     typer.echo(f"study: {facts.get('study') or 'none under way'}")
     if facts.get("open"):
         typer.echo(f"open: {', '.join(facts['open'])}")
-    typer.echo(f"last error: {facts.get('error') or 'none'}")
+    serving.health(found, note)
     serving.certificate(found)
 
 

@@ -17,7 +17,8 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from fedcohort.network.lead import Status
+from fedcohort.network.lead import LOSS, Status
+from fedcohort.network.runs import lapse_of
 
 #: Seconds between two lines about rounds, where there is no terminal.
 EVERY = 10.0
@@ -78,9 +79,10 @@ class Lines:
                 standing = f"silent: {status.sites[name]['silent']}"
             self._say(f"site {name}", f"{name}: {standing}")
         self._say("state", f"{status.study} ({status.run[:12]}): {where(status)}", status.state)
-        if status.state == "running" and status.total:
+        if status.state == "running" and status.total and not status.away:
             due = time.monotonic() - self._when >= EVERY
-            self._say("piece", f"{_fit(status)}; {_carried(status)}", f"{status.done}", force=due)
+            text = f"{_fit(status)}; {_left(status)}; {_carried(status)}"
+            self._say("piece", text, f"{status.done}", force=due)
         if status.away:
             tens = int(status.away // EVERY)
             if tens > self._away:
@@ -109,7 +111,7 @@ def where(status: Status) -> str:
         ahead = status.ahead
         return "next in the queue" if not ahead else f"in the queue, {ahead} before it"
     if status.state == "running":
-        return f"running, {_time(status.seconds)}"
+        return f"running, {_time(status.seconds)}, {_left(status)}"
     return f"{status.state} after {_time(status.seconds)}"  # the command itself says why
 
 
@@ -121,6 +123,10 @@ def _standing(status: Status, name: str) -> str:
     word = _WORDS.get(str(site.get("state")), str(site.get("state")))
     if site.get("state") == "waiting":
         word = f"waiting for the steward at {name}"
+        if why := lapse_of(str(site.get("reason") or "")):
+            word += f" ({why})"
+    if site.get("state") == "away" and site.get("reason"):
+        return f"cannot take part now: {site['reason']}"
     if site.get("state") == "refused":
         word = f"refused: {site.get('reason')}"
     if not site.get("connected") and status.open and site.get("state") != "refused":
@@ -152,9 +158,15 @@ def _carried(status: Status) -> str:
 
 def _away(status: Status) -> str:
     return (
-        f"the coordinator has not answered for {_time(status.away)}; the run goes on where it can, "
-        f"trying again"
+        f"the coordinator has not answered for {_time(status.away)}; it is asked again for "
+        f"{_time(max(0.0, LOSS - status.away))}. The run goes on once it is back, also without "
+        f"this command (--resume follows it). If it stays away, its IT has to start it"
     )
+
+
+def _left(status: Status) -> str:
+    """Say how long a run may still take."""
+    return "time left not known yet" if status.left is None else f"about {_time(status.left)} left"
 
 
 def _bytes(n: float) -> str:

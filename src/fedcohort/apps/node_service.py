@@ -9,14 +9,18 @@ from __future__ import annotations
 
 import logging
 import shlex
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from fedcohort.apps.node_app import app
+from fedcohort.network import clocks
+from fedcohort.network.clocks import Offset
 from fedcohort.protocol.errors import FedcohortError, Refused
 
 if TYPE_CHECKING:
@@ -36,6 +40,13 @@ FINAL = (
 #: Seconds between two looks at the connection, two tries of it, two looks why it does not come
 #: about, and two lines that say so.
 LOOK, TRY, PROBE, REMIND = 0.3, 2.0, 5.0, 60.0
+#: Seconds between two greetings of a coordinator that is there, and that it may take to answer.
+PULSE, ANSWER = 20.0, 10.0
+#: Who has to do what where two clocks differ.
+SET_CLOCK = (
+    "IT of this computer: compare it with the time of day, and let it follow a time server "
+    "(timedatectl); if it is right, tell the coordinator's IT"
+)
 log = logging.getLogger(__name__)
 
 
@@ -64,23 +75,27 @@ def start(
         callee = Callee(found, found.trust(), ("coordinator",), node.handle)
         spoke = engines.spoke(found, callee.handle)
         watch = Watch(
-            found, spoke, Office(found, spoke), lambda: engines.preflight(found), serving.say
-        )
+            found, spoke, Office(found, spoke), lambda: engines.preflight(found), serving.say,
+            lambda: service.fault,
+        )  # fmt: skip
         tidings = Tidings(found, serving.say)
+        disk = serving.Disk(found, "studies wait or fail here")
         code = 0
         try:
             serving.say(
                 f"node {found.name} of {found.network}: calling the coordinator at "
                 f"{found.address}; end it with Ctrl-C"
             )
-            watch.begin(lambda: service.ended)
+            watch.begin(lambda: service.ended, lambda: service.tell(**watch.facts()))
             while not service.wait(LOOK):
                 watch.look()
                 facts = node.facts()
                 tidings.look(facts)
+                disk.look(service.fault)
                 service.tell(**{**facts, **watch.facts()})
         except Refused as error:
             typer.echo(f"fedcohort: {error}", err=True)
+            service.last(str(error))
             code = 1
         finally:
             within(0.7, spoke.stop)
@@ -124,8 +139,11 @@ class Tidings:
         for name in facts["running"]:
             if name not in self._running:
                 self._say(f"{name} runs here")
-        for name in self._running:
-            if name not in facts["running"]:
+        ended = facts.get("ended", {})
+        for name in [*self._running, *self._waiting]:
+            if name in ended:
+                self._say(f"{name} ended: {ended[name]}")
+            elif name in self._running and name not in facts["running"]:
                 self._say(f"{name} is over here")
         if facts["error"] and facts["error"] != self._error:
             self._say(f"refused: {facts['error']}")
@@ -141,6 +159,7 @@ class Watch:
     office : the coordinator, as the node asks it.
     preflight : tries once to connect; see `engines.preflight`.
     say : prints a line.
+    fault : says why the node cannot write its state; "" where it can. The coordinator is told.
     """
 
     def __init__(
@@ -150,18 +169,23 @@ class Watch:
         office: Office,
         preflight: Callable[[], str | None],
         say: Callable[[str], None],
+        fault: Callable[[], str] = str,
     ):
         self._kit = kit
         self._spoke = spoke
+        self._fault = fault
         self._office = office
         self._preflight = preflight
         self._say = say
         self._known = False
         self._tried = self._greeted = self._reminded = 0.0
         self._error = ""
+        self._pulse: threading.Thread | None = None
+        self._offset: Offset | None = None
+        self._silent, self._wrong = "", False
 
-    def begin(self, ended: Callable[[], bool]) -> None:
-        """Try until the coordinator is there, then let the engine connect.
+    def begin(self, ended: Callable[[], bool], note: Callable[[], object] = lambda: None) -> None:
+        """Try until the coordinator is there, then let the engine connect; `note` tells `facts`.
 
         Raises
         ------
@@ -169,6 +193,7 @@ class Watch:
         """
         while not ended() and (why := self._preflight()):
             self._remind(why)
+            note()
             until = time.monotonic() + TRY
             while not ended() and time.monotonic() < until:
                 time.sleep(0.1)
@@ -185,7 +210,10 @@ class Watch:
         """
         if not self._spoke.connected:
             if self._known:
-                self._known = False
+                self._known, self._silent = False, ""
+                self._error = (
+                    f"lost the coordinator at {self._kit.address} at {datetime.now():%H:%M:%S}"
+                )
                 self._say(f"lost the coordinator at {self._kit.address}; trying again")
                 self._reminded = self._tried = time.monotonic()  # the engine is given its time
             elif time.monotonic() - self._tried >= PROBE:
@@ -194,11 +222,14 @@ class Watch:
                 if not self._spoke.connected:
                     self._remind(why or "it cannot be reached")
             return
-        if self._known or time.monotonic() - self._greeted < TRY:
+        if self._known:
+            self._go_on()
+            return
+        if time.monotonic() - self._greeted < TRY:
             return
         self._greeted = time.monotonic()
         try:
-            _, meta = self._office.ask("hello", patience=10.0)
+            meta = self._greet()
         except Refused as error:
             if error.code in FINAL:
                 raise
@@ -208,10 +239,56 @@ class Watch:
             self._remind(str(error))
             return
         self._known = True
+        self._greeted -= PULSE - TRY  # soon again: the coordinator then learns of this clock
         self._reminded = 0.0
         self._say(
             f"connected to the coordinator of {self._kit.network} at {self._kit.address} "
             f"(fedcohort {meta.get('version')})"
+        )
+        self._tell_clock()
+
+    def _greet(self) -> Mapping[str, Any]:
+        """Greet the coordinator; say how this node is, and see how far the clocks are apart."""
+        found: list[Mapping[str, Any]] = []
+
+        def ask() -> object:
+            known = None if self._offset is None else [self._offset.seconds, self._offset.bound]
+            _, meta = self._office.ask("hello", patience=ANSWER, offset=known, fault=self._fault())
+            found.append(meta)
+            return meta.get("clock")
+
+        self._offset = clocks.asked(ask)
+        return found[0]
+
+    def _go_on(self) -> None:
+        """Greet a coordinator that is there now and then, in a thread of its own."""
+        if self._pulse is not None and self._pulse.is_alive():
+            return
+        self._tell_clock()
+        if time.monotonic() - self._greeted < PULSE:
+            return
+        self._greeted = time.monotonic()
+        self._pulse = threading.Thread(target=self._beat, daemon=True, name="pulse")
+        self._pulse.start()
+
+    def _beat(self) -> None:
+        try:
+            self._greet()
+            self._silent = ""
+        except FedcohortError as error:
+            self._silent = str(error).rstrip(".")
+        except Exception as error:
+            log.warning("a greeting failed (%s)", type(error).__name__)
+
+    def _tell_clock(self) -> None:
+        """Say once that the clocks are too far apart, and once that they are not any more."""
+        if self._offset is None or self._offset.wrong == self._wrong:
+            return
+        self._wrong = self._offset.wrong
+        self._say(
+            f"this computer's clock is {self._offset.words} the coordinator's. {SET_CLOCK}"
+            if self._wrong
+            else "this computer's clock agrees with the coordinator's again"
         )
 
     def _probe(self) -> str | None:
@@ -230,7 +307,10 @@ class Watch:
 
     def facts(self) -> dict[str, Any]:
         """Return what the node says of itself."""
-        return {"connected": self._known} | ({} if self._known else {"error": self._error})
+        here = self._known and not self._silent
+        offset = None if self._offset is None else [self._offset.seconds, self._offset.bound]
+        error = {} if here else {"error": self._silent or self._error}
+        return {"connected": here, "offset": offset} | error
 
     def _remind(self, why: str) -> None:
         """Say why there is no connection, once a minute."""
@@ -256,7 +336,7 @@ def status(kit: KitFolder, debug: Debug = False) -> None:
     typer.echo(f"connected: {state} (coordinator at {found.address})")
     for key, what in (("running", "running"), ("waiting", "waiting for the steward")):
         typer.echo(f"{what}: {', '.join(note.facts.get(key, [])) or 'no study'}")
-    typer.echo(f"last error: {note.facts.get('error') or 'none'}")
+    serving.health(found, note)
     serving.certificate(found)
 
 

@@ -85,6 +85,8 @@ def show(results: Results) -> None:
         console.print(f"left out by data.exclude: {escape(out)}", highlight=False, soft_wrap=True)
     if out := words.sites_left_out((results.content.get("data") or {}).get("sites_left_out") or ()):
         console.print(f"sites left out: {escape(out)}", highlight=False, soft_wrap=True)
+    for text in (results.content.get("data") or {}).get("units") or ():
+        console.print(f"units accepted: {escape(text)}", highlight=False, soft_wrap=True)
     if filled := _filled(results.content):
         console.print(f"filled in, of all rows: {escape(filled)}", highlight=False, soft_wrap=True)
     where = (results.folder / "report.html").resolve()

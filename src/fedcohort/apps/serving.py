@@ -12,12 +12,15 @@ from pathlib import Path
 
 import typer
 
+from fedcohort.network import clocks
 from fedcohort.network.certificates import Certificate
 from fedcohort.network.kits import Kit
 from fedcohort.network.service import Note
 from fedcohort.network.service import stop as end
-from fedcohort.protocol.errors import InputError
+from fedcohort.protocol.errors import FedcohortError, InputError
 
+#: Seconds after which a service that runs has noted something, unless it cannot.
+STALE = 15.0
 #: What each role's process is called.
 COMMANDS = {"coordinator": "coordinator", "site": "node"}
 
@@ -80,6 +83,30 @@ class Aloud(logging.Handler):
             self._tell("more of these lines in this minute are in the log alone.")
 
 
+class Disk:
+    """Says once that a service's state cannot be written, and once that it can again.
+
+    Parameters
+    ----------
+    means : what cannot be done in the meantime.
+    """
+
+    def __init__(self, found: Kit, means: str, tell: Callable[[str], None] = say):
+        self._state, self._means, self._say = found.folder / "state", means, tell
+        self._fault = ""
+
+    def look(self, fault: str) -> None:
+        """Say what is new; `fault` is the system's word for it, "" without one."""
+        if fault and not self._fault:
+            self._say(
+                f"{self._state} cannot be written ({fault}): {self._means} until there is room, "
+                f"or the right to write"
+            )
+        elif self._fault and not fault:
+            self._say(f"{self._state} can be written again")
+        self._fault = fault
+
+
 def running(found: Kit, note: Note | None) -> None:
     """Say that a service runs and since when; leave with 1 where it does not."""
     what = COMMANDS[found.role]
@@ -88,20 +115,44 @@ def running(found: Kit, note: Note | None) -> None:
         config = " --config node.toml" if found.role == "site" else ""
         kit = shlex.quote(str(found.folder))
         typer.echo(f"{what} of {who}: not running; start it: fedcohort {what} start {kit}{config}")
-        if note is not None:
+        if note is not None and (at := clocks.number(note.facts.get("ended"))) is not None:
+            when = datetime.fromtimestamp(at)
+            typer.echo(f"its last process ended on {when:%Y-%m-%d at %H:%M:%S} by itself")
+        elif note is not None:
             typer.echo("its last process ended without saying so (killed, or the machine stopped)")
+        if note is not None:
             typer.echo(f"last error: {note.facts.get('error') or 'none'}")
+        try:
+            found.check()
+        except FedcohortError as error:
+            typer.echo(f"it cannot start: {error}")
         raise typer.Exit(1)
     since = datetime.fromtimestamp(note.since).strftime("%Y-%m-%d %H:%M:%S")
     took = time.time() - note.since
     typer.echo(f"{what} of {who}: running since {since} ({took:.0f} s), process {note.pid}")
 
 
+def health(found: Kit, note: Note) -> None:
+    """Say what is wrong with a running service: its clock, its disk, its last error."""
+    offset = clocks.told(note.facts.get("offset"))
+    if offset is not None:
+        word = offset.words if offset.wrong else "agrees with"
+        typer.echo(f"clock: {word} the coordinator's (±{clocks.spell(offset.bound)})")
+    error = note.facts.get("error") or "none"
+    if note.age > STALE:
+        error = (
+            f"nothing was noted for {clocks.spell(note.age)}: {found.folder / 'state'} cannot be "
+            f"written (full, or no right to write), or the process is stopped"
+        )
+    typer.echo(f"last error: {error}")
+
+
 def certificate(found: Kit) -> None:
     """Say until when a kit's certificate is good."""
     until = Certificate.parse(found.certificate.read_bytes()).until
     days = (until - datetime.now(until.tzinfo)).days
-    typer.echo(f"certificate: until {until:%Y-%m-%d}, {days} days from now")
+    when = f"{days} days from now" if days >= 0 else "which is past by this computer's clock"
+    typer.echo(f"certificate: until {until:%Y-%m-%d}, {when}")
 
 
 def stop(found: Kit, what: str) -> None:

@@ -9,18 +9,31 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from fedcohort.apps import outfile
 from fedcohort.data import describe, preprocess
+from fedcohort.network import (
+    approval,
+    cohorts,
+    decisions,
+    findings,
+    node_ledger,
+    paper,
+    record,
+    stewards,
+    words,
+)
 from fedcohort.network import desk as desks
-from fedcohort.network import findings, node_ledger, stewards, words
 from fedcohort.network.budget import Account, Amount, Budget
-from fedcohort.network.desk import Desk, Entry, short
+from fedcohort.network.desk import Desk, short
+from fedcohort.network.earlier import earlier
 from fedcohort.network.kits import Kit
 from fedcohort.network.node_table import open_table
 from fedcohort.network.offer import Offer
-from fedcohort.network.policy import Config
+from fedcohort.network.policy import Asked, Config
 from fedcohort.protocol import registry
 from fedcohort.protocol.errors import FedcohortError, InputError, Refused
 from fedcohort.protocol.step import Step
+from fedcohort.report import words as plain
 from fedcohort.study.besides import asked_of
 from fedcohort.study.deployed import asking, counting, holding, judging
 from fedcohort.study.deployed.terms import Terms
@@ -32,8 +45,10 @@ OWN_STEPS: tuple[Step[..., Any], ...] = (
 )  # fmt: skip
 
 
-def studies(node: Path, config: Path | None, text: str | None, *, check: bool) -> Iterator[str]:
-    """Yield the list of studies, or what one asks.
+def studies(
+    node: Path, config: Path | None, text: str | None, *, check: bool, details: bool = False
+) -> Iterator[str]:
+    """Yield the list of studies, or the page on one, with its `details` below.
 
     Raises
     ------
@@ -48,32 +63,80 @@ def studies(node: Path, config: Path | None, text: str | None, *, check: bool) -
     if text is None:
         yield from _list(desk)
         return
-    entry = desk.entry(desk.find(text))
-    offer = Offer.from_bytes(desk.offer(entry.study))
-    lead = offer.verify(kit.trust())
-    terms = Terms.from_json(offer.terms)
-    yield from words.in_words(
-        terms,
-        lead.name,
-        lead.organisation,
-        found.policy.min_cell,
-    )
-    fit = _fit(kit, found, terms) if check else "; ".join(entry.unfit)
+    facts = _facts(kit, found, desk, desk.find(text), check=check)
+    name, study = facts.terms.plan.study, facts.entry.study
+    yield f"Study {name} at {kit.name}"
+    yield f"{study}"
     yield ""
-    yield f"State: {_state(entry)}."
-    if fit:
-        yield from textwrap.wrap(f"Your table: {fit}", words.WIDTH)
-    if (found_here := findings.path_of(kit.folder / "state", entry.study)).is_file():
+    yield from approval.in_lines(approval.page(facts))
+    at = _at(node, config)
+    if (found_here := findings.path_of(kit.folder / "state", study)).is_file():
         yield f"Feedback on your table: {found_here}"
-    if entry.state == desks.WAITING:
-        at = _at(node, config) + " --kit STEWARD_KIT" * (found.policy.approval == "steward")
-        yield f"To decide: fedcohort node approve {short(entry.study)}{at}"
-        yield f"       or: fedcohort node refuse {short(entry.study)} --reason '…'{at}"
+    if facts.entry.waits:
+        signed = " --kit STEWARD_KIT" * (found.policy.approval == "steward")
+        yield ""
+        yield f"To decide: fedcohort node approve {short(study)}{at}{signed}"
+        yield f"       or: fedcohort node refuse {short(study)} --reason '…'{at}{signed}"
+    if not details:
+        yield f"Details:   fedcohort node studies {short(study)} --details{at}"
+        yield f"To sign:   fedcohort node export {short(study)}{at}"
+        return
+    yield ""
+    yield "Details"
+    yield from words.in_words(facts.terms, found.policy.min_cell)
 
 
-def approve(node: Path, config: Path | None, text: str, steward: Path | None) -> str:
-    """Approve a study; return one line that says so."""
-    return _decide(node, config, text, steward, desks.APPROVED, "")
+def export(
+    node: Path, config: Path | None, text: str | None, out: Path | None, *, check: bool, force: bool
+) -> str:
+    """Write the page on a study, to print and sign, or that of the whole desk; return one line.
+
+    Raises
+    ------
+    InputError : no kit of a site, no configuration, or no such study.
+    StudyError : the page cannot be written there.
+    """
+    kit = _site(node)
+    found = _config(kit, config)
+    state = kit.folder / "state"
+    desk = stewards.desk(kit, found.policy, state, then=True)
+    signed = found.policy.approval == "steward"
+    if text is None:
+        made, left_out = record.records(desk)
+        account = Budget(state / "budget.sqlite", found.data.name, found.policy.budget).account()
+        page = paper.of_desk(
+            kit.network, kit.name, desk.entries(), made, left_out,
+            list(_account(account)), signed=signed,
+        )  # fmt: skip
+        out = out or Path(f"desk-{kit.name}.html")
+    else:
+        study = desk.find(text)
+        now = stewards.desk(kit, found.policy, state)
+        facts = _facts(kit, found, now, study, check=check)
+        made, left_out = record.records(desk, study)
+        rows = words.in_rows(facts.terms, found.policy.min_cell)
+        page = paper.of_study(kit.network, facts, made, left_out, rows, signed=signed)
+        out = out or Path(f"study-{short(study)}-{kit.name}.html")
+    outfile.check(out, [kit.folder], force=force, page=True)
+    outfile.write(out, page)
+    return f"written: {out}"
+
+
+def approve(
+    node: Path,
+    config: Path | None,
+    text: str,
+    steward: Path | None,
+    until: str | None = None,
+    runs: int | None = None,
+) -> str:
+    """Approve a study; return one line that says so.
+
+    Raises
+    ------
+    InputError : nobody may decide so, the study has ended, or `until` is no day from today on.
+    """
+    return _decide(node, config, text, steward, desks.APPROVED, "", until, runs)
 
 
 def refuse(node: Path, config: Path | None, text: str, steward: Path | None, reason: str) -> str:
@@ -86,6 +149,21 @@ def refuse(node: Path, config: Path | None, text: str, steward: Path | None, rea
     if not reason.strip():
         raise InputError("--reason: say in a few words why; the study's lead reads it.")
     return _decide(node, config, text, steward, desks.REFUSED, reason)
+
+
+def history(node: Path, config: Path | None, text: str | None) -> Iterator[str]:
+    """Yield all decisions of a site, or those on one study, the earliest first.
+
+    Where its steward signs, these are the decisions whose signature was verified, with a
+    certificate that was good when they were made.
+    """
+    kit = _site(node)
+    policy = _config(kit, config).policy
+    desk = stewards.desk(kit, policy, kit.folder / "state", then=True)
+    wanted = None if text is None else desk.find(text)
+    yield f"Decisions at {kit.name}" + (" on all studies" if wanted is None else "")
+    for line in record.lines(*record.records(desk, wanted), signed=policy.approval == "steward"):
+        yield from _folded(line)
 
 
 def budget(node: Path, config: Path | None) -> Iterator[str]:
@@ -155,24 +233,64 @@ def _config(kit: Kit, config: Path | None) -> Config:
 
 
 def _decide(
-    node: Path, config: Path | None, text: str, steward: Path | None, decision: str, reason: str
+    node: Path,
+    config: Path | None,
+    text: str,
+    steward: Path | None,
+    decision: str,
+    reason: str,
+    until: str | None = None,
+    runs: int | None = None,
 ) -> str:
     kit = _site(node)
     policy = _config(kit, config).policy
     desk = stewards.desk(kit, policy, kit.folder / "state")
     study = desk.find(text)
+    good: dict[str, Any] = {}
+    if decision == desks.APPROVED:
+        good["until"] = decisions.day(until) if until else decisions.until(policy.approval_days)
+        good["runs"] = policy.approval_runs if runs is None else runs
+        _check_open(desk, study)
     if steward is None:
         if policy.approval == "steward":
             raise InputError(
                 f"decisions at {kit.name} are signed by its data steward; give the kit of "
                 f"{stewards.name_of(kit.name)!r}: --kit STEWARD_KIT."
             )
-        made = desk.decide(study, decision, getpass.getuser(), reason)
+        made = desk.decide(study, decision, getpass.getuser(), reason, **good)
     else:
         own = Kit.read(steward)
         sign = stewards.signer(own, kit.name)
-        made = desk.decide(study, decision, own.name, reason, sign)
-    return f"{desk.entry(study).name} ({short(study)}) is {made.decision} by {made.by}."
+        made = desk.decide(study, decision, own.name, reason, sign, **good)
+    name = f"{desk.entry(study).name} ({short(study)})"
+    terms = ""
+    if made.decision == desks.APPROVED:
+        terms = f", until {made.until}, for {plain.of(made.runs, 'run')}"
+    return f"{name} is {made.decision} by {made.by}{terms}."
+
+
+def _check_open(desk: Desk, study: str) -> None:
+    """Refuse to approve what has ended, unless its lead can resume it and needs a new approval.
+
+    Raises
+    ------
+    InputError : there is nothing to decide.
+    """
+    entry = desk.entry(study)
+    if entry.ended is None:
+        return
+    made = entry.decision
+    approved = made is not None and made.decision == desks.APPROVED
+    what = "If its lead submits it again, it waits here again; approve it then."
+    if approved and entry.ended.how == desks.FAILED:
+        assert made is not None
+        if desk.lapse(study, made):
+            return
+        what = f"Its lead can resume it: the approval by {made.by} counts until {made.until}."
+    raise InputError(
+        f"{entry.name} ({short(study)}) ended: {desks.said_of(entry.ended)}. There is nothing to "
+        f"approve. {what}"
+    )
 
 
 def _at(node: Path, config: Path | None) -> str:
@@ -188,30 +306,35 @@ def _list(desk: Desk) -> list[str]:
             "name": e.name,
             "asked by": e.lead,
             "came": e.first[:16].replace("T", " "),
-            "state": _state(e),
+            "state": record.state(e),
         }
         for e in desk.entries()
     ]
     return words.summary(rows)
 
 
-def _state(entry: Entry) -> str:
-    made = entry.decision
-    if made is None:
-        return "waiting for a decision"
-    reason = f": {made.reason}" if made.reason else ""
-    at = made.at[:16].replace("T", " ")
-    running = ", its run is open" if entry.running and made.decision == desks.APPROVED else ""
-    return f"{made.decision} by {made.by}, {at}{reason}{running}"
-
-
-def _fit(kit: Kit, config: Config, terms: Terms) -> str:
-    """Say whether the site's table fits a study."""
-    try:
-        open_table(terms, kit.name, config.data, config.policy.min_rows)
-    except Refused as error:
-        return str(error)
-    return "it fits the study's dictionary, and has rows enough."
+def _facts(kit: Kit, config: Config, desk: Desk, study: str, *, check: bool) -> approval.Facts:
+    """Return what the page on a study is made of; the table is read for a `check` alone."""
+    state, data = kit.folder / "state", config.data
+    entry = desk.entry(study)
+    offer = Offer.from_bytes(desk.offer(study))
+    lead = offer.verify(kit.trust())
+    terms = Terms.from_json(offer.terms)
+    table, fit = None, "; ".join(entry.unfit)
+    if check:
+        try:
+            key = cohorts.known_key(state)
+            table = open_table(terms, kit.name, data, config.policy.min_rows, key)
+            fit = "It fits the study's dictionary, and has rows enough."
+        except Refused as error:
+            fit = str(error)
+    asked = Asked.of(terms.plan, terms.dictionary, terms.outcome)
+    marks = () if table is None else table.marks
+    return approval.Facts(
+        terms, lead.name, lead.organisation, kit.name, config.policy, data.name,
+        Budget(state / "budget.sqlite", data.name, config.policy.budget).account(), entry,
+        earlier(desk, state, data.name, study, asked.columns, marks), table, fit,
+    )  # fmt: skip
 
 
 def _account(account: Account) -> Iterator[str]:

@@ -9,13 +9,14 @@ from collections.abc import Mapping, Sequence
 
 import pandas as pd
 
+from fedcohort.data.accepted import NOTHING, Accepted
 from fedcohort.data.canonical import canonical
 from fedcohort.data.dictionary import Dictionary
 from fedcohort.data.encode import column_of
 from fedcohort.data.modalities import columns_by_view, lacking
 from fedcohort.data.outcome import Outcome
 from fedcohort.data.quality import ERROR, Sheet, examine, with_outcome
-from fedcohort.data.quality.sites import SITE_RULES
+from fedcohort.data.quality.sites import SITE_RULES, SITE_UNITS
 from fedcohort.protocol.errors import DataError
 
 
@@ -73,8 +74,13 @@ def check_sheets(
     *,
     natural: bool = True,
     eventless: bool = False,
-) -> None:
+    accepted: Accepted = NOTHING,
+) -> list[str]:
     """Check all tables of a study, in the form of their dictionary; see `quality.examine`.
+
+    Returns
+    -------
+    units : what is said of sites whose units seem to differ, and are accepted.
 
     Raises
     ------
@@ -82,12 +88,13 @@ def check_sheets(
         has.
     """
     found = examine(
-        sheets, dictionary, outcome, natural=natural, eventless=eventless, warnings=False
-    )
+        sheets, dictionary, outcome, natural=natural, eventless=eventless, warnings=False,
+        accepted=accepted,
+    )  # fmt: skip
     wrong = [f for f in found if f.severity == ERROR or f.rule in SITE_RULES]
     if not wrong:
         _check_views(sheets, dictionary)
-        return
+        return [f.what for f in found if f.rule == SITE_UNITS]
     more = f" (And {len(wrong) - 1} more: see `fedcohort data check`.)" if len(wrong) > 1 else ""
     raise DataError(wrong[0].line + more)
 

@@ -122,6 +122,13 @@ def files_of(source: str, base: Path) -> list[Path]:
     return list(_matching(before, after, folder)) if site else [base / source]
 
 
+def by_site(source: str, base: Path) -> dict[str, Path]:
+    """Return the files that a path with {site} stands for, by site."""
+    before, _, after = (base / source).as_posix().partition("{site}")
+    folder = Path(before) if before.endswith("/") else Path(before).parent
+    return {site: path for path, site in _matching(before, after, folder).items()}
+
+
 def name_of(source: str, base: Path, site: str) -> str:
     """Return the file of one site, as a source with {site} names it."""
     name = source.replace("{site}", site)

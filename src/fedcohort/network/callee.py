@@ -72,6 +72,10 @@ class Callee:
     inner : what answers a peer's body. What it refuses reaches the peer with code and text.
     cap : the largest body, in bytes, either way.
     log : what gets one line for each refusal.
+
+    Attributes
+    ----------
+    versions : of parties that have shown who they are, by name; also of those that do not fit.
     """
 
     def __init__(
@@ -95,6 +99,7 @@ class Callee:
         self._busy = threading.BoundedSemaphore(AT_ONCE)
         self._provisional: OrderedDict[bytes, _Session] = OrderedDict()
         self._sessions: OrderedDict[bytes, _Session] = OrderedDict()
+        self.versions: dict[str, str] = {}
 
     def handle(self, blob: bytes) -> bytes:
         """Answer one message, whatever it is."""
@@ -135,6 +140,7 @@ class Callee:
         self._check_revoked(peer)
         if not hello.by(peer.certificate, seal.HELLO_PURPOSE):
             raise Refused("forged", f"a hello that {peer.name!r} did not sign.")
+        self.versions[peer.name] = says["version"]
         if not seal.compatible(self._version, says["version"]):
             raise Refused(
                 "version",

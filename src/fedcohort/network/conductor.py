@@ -8,6 +8,7 @@ acted on; a study that was under way goes on from its journals at the next start
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import logging
 import os
@@ -19,26 +20,33 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from fedcohort.network import members, requests, runs
+from fedcohort.network.desk import WITHOUT
 from fedcohort.network.offer import Offer
 from fedcohort.network.remote_sites import Halt, RemoteSites, Traffic, Watched
 from fedcohort.network.runs import Run
 from fedcohort.protocol.errors import FedcohortError
-from fedcohort.runtime.line import Line
+from fedcohort.runtime.line import Line, Silence
 from fedcohort.study import deployed
 from fedcohort.study.runner import WORK, Event
 
 #: Seconds between two rounds of asking sites that have not decided; of a study that has waited for
 #: a while, only every so many rounds.
 ASK, FRESH, SELDOM = 1.0, 120.0, 5
-#: Seconds that a site may take to look at an offer, and to close a run.
-LOOK, CLOSE = 60.0, 5.0
+#: Seconds that a site may take to look at an offer, and to close a run; and after which one that
+#: did not answer is told again.
+LOOK, CLOSE, HUSH = 60.0, 5.0, 30.0
 log = logging.getLogger(__name__)
 Say = Callable[[str], None]
 
 
 @dataclass
 class Under:
-    """The run under way: its traffic, the piece that the study is at, and whether it shall end."""
+    """The run under way: its traffic, the piece that the study is at, and whether it shall end.
+
+    Attributes
+    ----------
+    first : when this process heard first of it, and how many fits were done then.
+    """
 
     run: Run
     traffic: Traffic = field(default_factory=Traffic)
@@ -46,6 +54,25 @@ class Under:
     done: int = 0
     total: int = 0
     cancelled: bool = False
+    first: tuple[float, int] | None = None
+
+    def at(self, event: Event) -> None:
+        """Note where the study is."""
+        self.piece, self.done, self.total = event.name, event.done, event.total
+        if self.first is None:
+            self.first = (time.monotonic(), event.done)
+
+    @property
+    def left(self) -> float | None:
+        """Seconds to go, were all fits as long as those since this process took the run up."""
+        if self.first is None or not self.total:
+            return None
+        part = self.traffic.round / self.traffic.rounds if self.traffic.rounds else 0.0
+        made = self.done - self.first[1] + min(part, 1.0) * (self.done < self.total)
+        if made < 0.1:
+            return None
+        pace = (time.monotonic() - self.first[0]) / made
+        return max(0.0, pace * (self.total - self.first[1] - made))
 
 
 class Conductor:
@@ -78,7 +105,7 @@ class Conductor:
         self._kick = threading.Event()
         self._connected: frozenset[str] = frozenset()
         self._cleared: set[tuple[str, str]] = set()
-        self._over: list[Run] = []
+        self._hushed: dict[str, float] = {}
         self._threads = [
             threading.Thread(target=self._canvass, daemon=True, name="offers"),
             threading.Thread(target=self._work_off, daemon=True, name="runs"),
@@ -136,7 +163,7 @@ class Conductor:
         The sites have closed a cancelled run, and keep none of its states.
         """
         with self.guard:
-            run.submitted, run.ended = time.time(), None
+            run.submitted, run.ended, run.told = time.time(), None, []
             if run.state == "cancelled":
                 shutil.rmtree(run.out, ignore_errors=True)
                 run.started = None
@@ -156,7 +183,6 @@ class Conductor:
                 self.under.cancelled = True
             elif run.open:
                 run.change("cancelled", f"by {run.lead}")
-                self._over.append(run)
                 self._kick.set()
 
     def note(self, text: str) -> None:
@@ -174,9 +200,12 @@ class Conductor:
             if self._halt.is_set():
                 return
             self._see_who_is_here()
-            while self._over:
-                over = self._over.pop()
-                self._close(over, [n for n in over.sites if n in self._line.connected], over=True)
+            for run in [r for r in list(self.runs.values()) if r.untold]:
+                with self.guard:
+                    who = run.untold
+                    end = (WITHOUT, "") if run.open else (run.state, run.reason)
+                if who and not self._halt.is_set():
+                    self._tell_end(run, *end, who)
             for run in list(self.runs.values()):
                 fresh = time.time() - run.submitted < FRESH or i % SELDOM == 0
                 if run.state == "waiting" and fresh and not self._halt.is_set():
@@ -206,8 +235,7 @@ class Conductor:
             run.decide(time.time())
             if run.state == "waiting":
                 return
-            if not run.open:  # those that approved it learn that it does not come about
-                self._over.append(run)
+            if not run.open:  # the sites learn that it does not come about
                 self._kick.set()
             self._say(f"{run.study} ({run.hash[:12]}): {run.state} {run.reason}".rstrip())
         self._work.set()
@@ -227,11 +255,39 @@ class Conductor:
         with self.guard:
             self._cleared |= {(run.hash, name) for name in new}
 
-    def _close(self, run: Run, who: Iterable[str], *, over: bool = False) -> None:
-        """Tell sites that a run is over; `over` if it ended before the first call."""
-        body = dict.fromkeys(who, requests.ask("close", run=run.hash, over=over))
+    def _close(self, run: Run, who: Iterable[str]) -> None:
+        """Let sites forget an earlier run."""
+        body = dict.fromkeys(who, requests.ask("close", run=run.hash, over=False))
         for _ in self._line.exchange(body, CLOSE) if body else ():
             pass
+
+    def _tell_end(self, run: Run, state: str, reason: str, sites: Iterable[str]) -> None:
+        """Tell the sites that are there how a study ended; the others once they are back.
+
+        A study that was refused or did not come about elsewhere lies on their desks too, and so
+        does one that goes on without them.
+        """
+        now = time.monotonic()
+        here = [n for n in sites if n in self._line.connected and n not in run.told]
+        who = [n for n in here if self._hushed.get(n, 0.0) <= now]
+        resumable = state == "failed" and run.started is not None
+        body = requests.ended(run.hash, state, reason, resumable=resumable)
+        told: list[str] = []
+        try:
+            for site, reply in self._line.exchange(dict.fromkeys(who, body), CLOSE) if who else ():
+                if isinstance(reply, Silence):
+                    self._hushed[site] = now + HUSH
+                else:
+                    told.append(site)
+        except Exception as error:
+            log.exception("telling the end of a study failed")
+            self.note(f"telling the end of {run.study} failed ({type(error).__name__})")
+        if told:
+            with self.guard:
+                run.told = sorted({*run.told, *told})
+                if not run.open or state == WITHOUT:
+                    with contextlib.suppress(OSError):
+                        run.save()
 
     # runs ---------------------------------------------------------------------------------
 
@@ -271,10 +327,11 @@ class Conductor:
         except Exception as error:
             log.exception("%s failed", run.hash)
             end = ("failed", f"an unexpected {type(error).__name__}; the coordinator's log has it.")
-        if end[0] != "failed":  # one that failed can be taken up again
-            self._close(run, [n for n in run.parties if n in self._line.connected])
+        if end[0] != "failed":  # before a lead reads it, who may submit the study again
+            self._tell_end(run, *end, run.sites)
         with self.guard:
             run.change(*end)
+        self._kick.set()
         text = f"{run.study} ({run.hash[:12]}) {' '.join(end)}".rstrip()
         if end[0] == "failed":
             self.last_error = text
@@ -282,9 +339,6 @@ class Conductor:
 
     def _study(self, under: Under) -> None:
         run = under.run
-
-        def tell(event: Event) -> None:
-            under.piece, under.done, under.total = event.name, event.done, event.total
 
         def halted() -> bool:
             return under.cancelled or self._halt.is_set()
@@ -304,6 +358,6 @@ class Conductor:
             sites,
             run.out,
             resume=resume,
-            tell=tell,
+            tell=under.at,
             command=run.command,
         )

@@ -6,7 +6,8 @@ A lead's requests, each over a sealed channel with a verified peer (`channel.Cal
     status   where a study is: what each site says, the round, who answered, seconds, bytes
     fetch    a piece of a finished file, with a checksum; only for the lead who submitted
     cancel   end a study; only for the lead who submitted
-    hello    a site says that it is there; a site that this kit does not list is told so
+    hello    a site says that it is there, and how it is; it is told this clock and version. A
+             site that this kit does not list is told so
 
 An offer is verified again here, and by every site for itself. What then becomes of it is
 `conductor`'s.
@@ -29,6 +30,7 @@ from fedcohort.network.conductor import Conductor
 from fedcohort.network.engines import Opened
 from fedcohort.network.kits import Kit
 from fedcohort.network.offer import Offer
+from fedcohort.network.parties import Parties
 from fedcohort.network.runs import Run, Standing
 from fedcohort.network.service import within
 from fedcohort.network.trust import Peer
@@ -58,6 +60,7 @@ class Coordinator:
         self._say = say
         self._trust = kit.trust()
         callee = Callee(kit, self._trust, ("lead", "site"), self._answer, log=self.wrong)
+        self._parties = Parties(callee.versions, self.wrong)
         self._hub = opened(callee.handle)
         self._line = Caller(kit, self._trust, self._hub.line, log=self.wrong)
         self._studies = Conductor(kit.folder, self._line, say)
@@ -91,6 +94,7 @@ class Coordinator:
                 "study": now,
                 "open": waiting,
                 "error": self._studies.last_error,
+                "parties": self._parties.facts(),
             }
 
     def wrong(self, text: str) -> None:
@@ -107,7 +111,7 @@ class Coordinator:
             if peer.role == "site":
                 if kind != "hello":
                     raise Refused("role", f"{peer.name} is a site; sites do not ask {kind!r}.")
-                return requests.reply(self._hello(peer))
+                return requests.reply(self._hello(peer, meta))
             serve = {
                 "submit": self._submit, "status": self._status, "fetch": self._fetch,
                 "cancel": self._cancel,
@@ -127,7 +131,7 @@ class Coordinator:
                 FedcohortError(f"the coordinator failed ({kind}); its log says why.")
             )
 
-    def _hello(self, peer: Peer) -> dict[str, Any]:
+    def _hello(self, peer: Peer, meta: Mapping[str, Any]) -> dict[str, Any]:
         if peer.name not in self._kit.sites:
             raise Refused(
                 "unknown site",
@@ -135,7 +139,8 @@ class Coordinator:
                 f"{', '.join(sorted(self._kit.sites))}. Its certificate is of this network, but "
                 f"the coordinator's kit does not list it.",
             )
-        return {"kind": "hello", "version": fedcohort.__version__}
+        self._parties.heard(peer.name, meta)
+        return {"kind": "hello", "version": fedcohort.__version__, "clock": time.time()}
 
     def _submit(self, peer: Peer, meta: Mapping[str, Any]) -> Any:
         """Take a study, or take an earlier run of it up again."""
@@ -269,6 +274,7 @@ class Coordinator:
                 under = self._studies.under
                 told |= {"piece": under.piece, "done": under.done, "total": under.total}
                 told["traffic"] = under.traffic.told()
+                told["left"] = None if under.left is None else round(under.left)
                 for name, site in told["sites"].items():
                     site["seconds"] = under.traffic.seconds.get(name)
                     site["silent"] = under.traffic.silent.get(name, "")

@@ -7,33 +7,40 @@ One folder a study, in files that the running node and the steward's commands re
     study.json       its name, its lead, and when it first came
     decisions.jsonl  one line a decision; the valid one with the highest number counts
     fit.json         what of the site's table does not fit: columns and rules
-    run.json         whether its run is open, and a digest of the table that it began with
+    run.json         whether its run is open, its mark, and a digest of the table it began with
+    end.json         how the coordinator says that it ended: shown, and nothing is decided by it
 
-and, beside the desk's folder, `decided.sqlite`: the highest number of each study's signed decisions
+and, beside the desk's folder, `decided.sqlite`: the highest number of each study's signed
+decisions, and the runs that began under each
 
 Where the policy asks for a steward, a decision counts only with the signature of a steward of this
-site over (network, site, study, number, decision, reason, time): who can write these files
-cannot approve a study. A decision of a lower number than the highest that was seen does not count:
-whoever cuts the last lines off brings no old approval back, unless they write `decided.sqlite` too.
-No file holds a cell of the table.
+site over (network, site, study, number, decision, reason, time, last day, number of runs): who can
+write these files cannot approve a study. A decision of a lower number than the highest that was
+seen does not count: whoever cuts the last lines off brings no old approval back, unless they write
+`decided.sqlite` too. No file holds a cell of the table.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
-import sqlite3
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
+from dataclasses import asdict, dataclass, replace
 from itertools import islice
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
+from fedcohort.network import decisions
+from fedcohort.network.decisions import APPROVED, REFUSED, WAITING, Counted, Decision, now
 from fedcohort.protocol.errors import InputError, Refused
 
-APPROVED, REFUSED, WAITING = "approved", "refused", "waiting"
+__all__ = ["APPROVED", "POLICY", "REFUSED", "WAITING", "Decision", "Desk", "Entry", "now", "short"]
+
+#: How a study can have ended, as the coordinator tells it.
+DONE, FAILED, CANCELLED, WITHOUT = "done", "failed", "cancelled", "without"
+ENDS = (DONE, FAILED, CANCELLED, REFUSED, WITHOUT)
 #: Who decides where no steward needs to.
 POLICY = "policy"
 #: More studies than this do not wait at one desk.
@@ -52,8 +59,6 @@ _HASH = re.compile(r"[0-9a-f]{64}")
 #: A longer file of decisions was not written by these commands.
 _MOST_BYTES = 1 << 22
 
-_DECIDED = "CREATE TABLE IF NOT EXISTS decided (study TEXT PRIMARY KEY, number INTEGER NOT NULL)"
-
 #: (text that was signed, signature, certificate, name of the signer) → whether it counts.
 Verify = Callable[[bytes, bytes, bytes, str], bool]
 #: Text to sign → signature and certificate.
@@ -65,9 +70,14 @@ def short(study: str) -> str:
     return study[:SHOWN]
 
 
-def now() -> str:
-    """Return the time as text, in UTC."""
-    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+def said_of(end: End | None) -> str:
+    """Say how a study ended: "failed, site 'south' did not answer"."""
+    if end is None:
+        return ""
+    reason = f", {end.reason.rstrip('.')}" if end.reason else ""
+    if end.how == WITHOUT:
+        return f"it went on without this site{reason}"
+    return f"{end.how}{' elsewhere' * (end.how == REFUSED and not end.here)}{reason}"
 
 
 def is_hash(text: object) -> bool:
@@ -86,30 +96,47 @@ def noted_config(state: Path) -> Path | None:
     return Path(path) if isinstance(path, str) else None
 
 
+class Noted(NamedTuple):
+    """What the node notes of a study's run.
+
+    Attributes
+    ----------
+    open : whether calls may come.
+    table : digest of the table that it began with.
+    mark : of this run; "" of none. A later run of the same study has another.
+    """
+
+    open: bool = False
+    table: str | None = None
+    mark: str = ""
+
+
 @dataclass(frozen=True)
-class Decision:
-    """One decision; `signature` and `certificate` are empty where the policy decides."""
+class End:
+    """How a study ended, in the coordinator's words: one of `ENDS`, why, and when this was told.
 
-    number: int
-    decision: str
+    Attributes
+    ----------
+    here : whether the reason names this site.
+    """
+
+    how: str
     reason: str
-    by: str
     at: str
-    signature: str = ""
-    certificate: str = ""
-
-    def signed(self, network: str, site: str, study: str) -> bytes:
-        """Return the text that a steward signs."""
-        parts = [
-            "fedcohort decision 1", network, site, study,
-            self.number, self.decision, self.reason, self.by, self.at,
-        ]  # fmt: skip
-        return json.dumps(parts, separators=(",", ":")).encode()
+    here: bool = False
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One study on the desk."""
+    """One study on the desk.
+
+    Attributes
+    ----------
+    state : "waiting" also where an approval counts no longer; `lapsed` says why.
+    used : runs that began under the decision.
+    ended : how it ended; None while it goes on or waits.
+    running : whether a run has begun here, may go on, and has not ended.
+    """
 
     study: str
     name: str
@@ -120,6 +147,14 @@ class Entry:
     decision: Decision | None
     unfit: tuple[str, ...]
     running: bool
+    lapsed: str = ""
+    used: int = 0
+    ended: End | None = None
+
+    @property
+    def waits(self) -> bool:
+        """Whether someone has to decide."""
+        return self.state == WAITING and self.ended is None
 
 
 class Desk:
@@ -134,7 +169,7 @@ class Desk:
     def __init__(self, folder: Path, network: str, site: str, verify: Verify | None):
         self._folder, self._network, self._site = folder, network, site
         self._verify = verify
-        self._highest = folder.with_name("decided.sqlite")
+        self._counted = Counted(folder.with_name("decided.sqlite"))
         self._read: dict[str, tuple[tuple[int, int, int], Decision | None]] = {}
 
     # studies ------------------------------------------------------------------------------
@@ -166,7 +201,7 @@ class Desk:
         return True
 
     def _n_waiting(self) -> int:
-        return sum(self.decision(study) is None for study in self._hashes())
+        return sum(self.entry(study).waits for study in self._hashes())
 
     def offer(self, study: str) -> bytes:
         """Return a study as its lead signed it."""
@@ -176,7 +211,7 @@ class Desk:
         """Return all studies: those that wait first, then the latest first."""
         found = [self.entry(study) for study in self._hashes()]
         found.sort(key=lambda e: e.first, reverse=True)
-        return sorted(found, key=lambda e: e.state != WAITING)
+        return sorted(found, key=lambda e: not e.waits)
 
     def tries(self, lead: str) -> bool:
         """Return whether so many studies of a lead did not fit that a person must see the next.
@@ -190,14 +225,21 @@ class Desk:
     def entry(self, study: str) -> Entry:
         """Return what is known of a study."""
         about = _read(self._place(study) / "study.json")
-        made = self.decision(study)
+        made, ended = self.decision(study), self.ended(study)
+        approved = made is not None and made.decision == APPROVED
+        lapsed = self.lapse(study, made) if made is not None and approved and not ended else ""
+        noted = self.run(study)
+        goes_on = approved and not lapsed and ended is None and noted.open
         return Entry(
             study,
             *(str(about.get(k, "")) for k in ("study", "lead", "organisation", "first")),
-            state=WAITING if made is None else made.decision,
+            state=WAITING if made is None or lapsed else made.decision,
             decision=made,
             unfit=tuple(map(str, _read(self._place(study) / "fit.json").get("unfit", ()))),
-            running=bool(_read(self._place(study) / "run.json").get("open", False)),
+            running=goes_on and noted.mark in self._counted.runs(study),
+            lapsed=lapsed,
+            used=len(self.begun(study, made)) if made and approved else 0,
+            ended=ended,
         )
 
     def find(self, text: str) -> str:
@@ -226,9 +268,22 @@ class Desk:
     # decisions ----------------------------------------------------------------------------
 
     def decide(
-        self, study: str, decision: str, by: str, reason: str = "", sign: Sign | None = None
+        self,
+        study: str,
+        decision: str,
+        by: str,
+        reason: str = "",
+        sign: Sign | None = None,
+        *,
+        until: str = "",
+        runs: int = decisions.RUNS,
     ) -> Decision:
         """Write a decision, so that the running node heeds it at the next call.
+
+        Parameters
+        ----------
+        until, runs : of an approval, its last day, and how many runs may begin; by default
+            `decisions.DAYS` from now, and one.
 
         Raises
         ------
@@ -242,13 +297,15 @@ class Desk:
         if len(reason) > LONGEST_REASON or not reason.isprintable():
             raise InputError(f"a reason is one line of at most {LONGEST_REASON} characters.")
         last = max((d.number for d in self._valid(study)), default=0)
-        last = max(last, self._decided(study))
-        made = Decision(last + 1, decision, reason, by, now())
+        last = max(last, self._counted.highest(study))
+        good = (until or decisions.until(decisions.DAYS), runs) if decision == APPROVED else ("", 0)
+        made = Decision(
+            last + 1, decision, reason, by, now(),
+            until=good[0], runs=good[1], form=decisions.FORM,
+        )  # fmt: skip
         if sign is not None:
             signature, certificate = sign(made.signed(self._network, self._site, study))
-            made = Decision(
-                made.number, decision, reason, by, made.at, signature.hex(), certificate.decode()
-            )
+            made = replace(made, signature=signature.hex(), certificate=certificate.decode())
         if not self._counts(study, made):
             raise InputError(
                 f"site {self._site!r} takes decisions that a steward of its own signs, and "
@@ -257,8 +314,30 @@ class Desk:
         path = place / "decisions.jsonl"
         _append(path, json.dumps(asdict(made)))
         if self._verify is not None:
-            self._decided(study, made.number)
+            self._counted.highest(study, made.number)
         return made
+
+    def lapse(self, study: str, made: Decision) -> str:
+        """Say why an approval lets no run begin or go on; "" where it does."""
+        if made.ended:
+            return made.ended
+        begun, noted = self.begun(study, made), self.run(study)
+        if len(begun) < made.runs or (noted.open and noted.mark in begun):
+            return ""
+        runs = "1 run, which was made" if made.runs == 1 else f"{made.runs} runs, which were made"
+        return f"the approval of {made.at[:10]} was for {runs}"
+
+    def begun(self, study: str, made: Decision) -> tuple[str, ...]:
+        """Return the marks of the runs that began under a decision."""
+        return self._counted.begun(study, made.number)
+
+    def runs(self, study: str) -> int:
+        """Return how many runs of a study began here, under all its decisions."""
+        return len(self._counted.runs(study))
+
+    def begin(self, study: str, made: Decision) -> bool:
+        """Count the open run under an approval; return whether it may begin or go on."""
+        return self._counted.begin(study, made.number, self.run(study).mark, made.runs)
 
     def decision(self, study: str) -> Decision | None:
         """Return the decision that counts now; None while the study waits.
@@ -280,7 +359,7 @@ class Desk:
         """Return the last decision on file, or a refusal where it is not the last that was seen."""
         if self._verify is None:
             return made
-        seen = self._decided(study, made.number)
+        seen = self._counted.highest(study, made.number)
         if made.number == seen:
             return made
         missing = (
@@ -289,46 +368,29 @@ class Desk:
         )
         return Decision(seen, REFUSED, missing, POLICY, now())
 
-    def _decided(self, study: str, number: int = 0) -> int:
-        """Note the number of a decision that counts; return the highest one of the study.
+    def mark(self, study: str, made: Decision) -> str:
+        """Return a decision's hash: the SHA-256 of the text that was signed, or would be."""
+        return hashlib.sha256(made.signed(self._network, self._site, study)).hexdigest()
 
-        Raises
-        ------
-        InputError : the file of these numbers is damaged.
-        """
-        if not self._highest.exists():
-            if not number:
-                return 0
-            self._highest.touch(mode=0o600)
-        db = sqlite3.connect(self._highest, timeout=30.0, isolation_level=None)
-        try:
-            db.execute("PRAGMA synchronous = EXTRA")
-            db.execute(_DECIDED)
-            if number:
-                db.execute(
-                    "INSERT INTO decided VALUES (?, ?) ON CONFLICT (study) DO UPDATE "
-                    "SET number = excluded.number WHERE excluded.number > number",
-                    (study, number),
-                )
-            found = db.execute("SELECT number FROM decided WHERE study = ?", (study,)).fetchone()
-        except sqlite3.DatabaseError as error:
-            raise InputError(
-                f"{self._highest} cannot be used ({type(error).__name__}): it says which decisions "
-                f"were seen. Bring back the one that the node had."
-            ) from None
-        finally:
-            db.close()
-        return 0 if found is None else int(found[0])
+    def history(self, study: str) -> tuple[list[Decision], int]:
+        """Return the decisions on file that count, in order, and how many lines do not."""
+        lines = self._lines(study)
+        found = sorted(self._valid(study), key=lambda d: d.number)
+        return found, len(lines) - len(found)
+
+    def _lines(self, study: str) -> list[str]:
+        path = self._place(study) / "decisions.jsonl"
+        if not path.is_file() or path.stat().st_size > _MOST_BYTES:
+            return []
+        return [s for s in path.read_text(encoding="utf-8", errors="replace").splitlines() if s]
 
     def _valid(self, study: str) -> list[Decision]:
         """Return the decisions on file that count, the first where a number stands twice."""
-        path = self._place(study) / "decisions.jsonl"
         found: dict[int, Decision] = {}
-        if path.is_file() and path.stat().st_size <= _MOST_BYTES:
-            for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
-                made = _parsed(line)
-                if made is not None and self._counts(study, made):
-                    found.setdefault(made.number, made)
+        for line in self._lines(study):
+            made = decisions.parsed(line)
+            if made is not None and self._counts(study, made):
+                found.setdefault(made.number, made)
         return list(found.values())
 
     def _counts(self, study: str, made: Decision) -> bool:
@@ -349,16 +411,41 @@ class Desk:
         """Note for the steward what of the table does not fit a study: columns and rules."""
         _write(self._place(study) / "fit.json", json.dumps({"unfit": list(unfit)}).encode())
 
-    def note_run(self, study: str, *, open_: bool, table: str | None) -> None:
-        """Note whether a study's run is open, and the digest of the table that it began with."""
-        noted = {"open": open_, "table": table}
-        _write(self._place(study) / "run.json", json.dumps(noted).encode())
+    def note_run(self, study: str, noted: Noted) -> None:
+        """Note a study's run."""
+        _write(self._place(study) / "run.json", json.dumps(noted._asdict()).encode())
 
-    def run(self, study: str) -> tuple[bool, str | None]:
-        """Return whether a study's run is open, and the digest of the table it began with."""
+    def run(self, study: str) -> Noted:
+        """Return what is noted of a study's run; a damaged note reads as closed."""
         noted = _read(self._place(study) / "run.json")
-        table = noted.get("table")
-        return bool(noted.get("open", False)), table if isinstance(table, str) else None
+        table, mark = noted.get("table"), noted.get("mark")
+        return Noted(
+            noted.get("open") is True,
+            table if isinstance(table, str) else None,
+            mark if isinstance(mark, str) else "",
+        )
+
+    def note_end(self, study: str, how: str, reason: str) -> bool:
+        """Note how a study ended, as the coordinator tells it; return whether it lies here."""
+        if how not in ENDS or not (self._place(study) / "study.json").is_file():
+            return False
+        told = " ".join(reason.split())[:LONGEST_REASON]
+        told = "".join(c if c.isprintable() else "?" for c in told)
+        noted = {"how": how, "reason": told, "at": now()}
+        _write(self._place(study) / "end.json", json.dumps(noted).encode())
+        return True
+
+    def reopen(self, study: str) -> None:
+        """Forget that a study ended: it is asked for again."""
+        (self._place(study) / "end.json").unlink(missing_ok=True)
+
+    def ended(self, study: str) -> End | None:
+        """Return how a study ended; None where nothing is noted."""
+        noted = _read(self._place(study) / "end.json")
+        if noted.get("how") not in ENDS:
+            return None
+        how, reason, at = (str(noted.get(k, "")) for k in ("how", "reason", "at"))
+        return End(how, reason, at, here=f"site {self._site!r}" in reason)
 
     def _place(self, study: str) -> Path:
         if not is_hash(study):
@@ -370,18 +457,6 @@ class Desk:
             for place in sorted(self._folder.iterdir()):
                 if is_hash(place.name) and (place / "study.json").is_file():
                     yield place.name
-
-
-def _parsed(line: str) -> Decision | None:
-    """Return the decision that a line holds; None for a line that is none, such as a torn one."""
-    try:
-        content: Any = json.loads(line)
-        made = Decision(**content)
-    except (ValueError, TypeError, RecursionError):
-        return None
-    texts: tuple[Any, ...] = (made.reason, made.by, made.at, made.signature, made.certificate)
-    known = made.decision in (APPROVED, REFUSED) and type(made.number) is int
-    return made if known and all(isinstance(t, str) for t in texts) else None
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -33,8 +33,9 @@ from fedcohort.runtime.line import Silence
 LOSS = 600.0
 #: Seconds between two looks at a run.
 PAUSE = 0.5
-#: Seconds for one request, and between two tries of one.
-PATIENCE, AGAIN = 30.0, 1.0
+#: Seconds for one request, between two tries of one, and for a look at a run, after which the lead
+#: is told that the coordinator is silent.
+PATIENCE, AGAIN, GLANCE = 30.0, 1.0, 5.0
 #: What a coordinator may send back: files, and bytes in all.
 MOST_FILES, MOST_BYTES = 20_000, 1 << 32
 #: Where a lead's unfinished run is noted in its folder.
@@ -57,6 +58,7 @@ class Status:
     ahead : how many studies stand before it.
     piece, done, total : the fit under way, and how many are done and asked for.
     traffic : calls, bytes and the round; see `remote_sites.Traffic`.
+    left : seconds that the run may still take, at its pace so far; None where nobody knows.
     away : seconds for which the coordinator has not answered; the rest is as it was before.
     """
 
@@ -72,6 +74,7 @@ class Status:
     done: int = 0
     total: int = 0
     traffic: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    left: float | None = None
     away: float = 0.0
 
     @property
@@ -105,6 +108,7 @@ class Status:
                 done=int(meta.get("done", 0)),
                 total=int(meta.get("total", 0)),
                 traffic={str(k): _shown(v) for k, v in dict(meta.get("traffic", {})).items()},
+                left=None if meta.get("left") is None else float(meta["left"]),
             )
         except (LookupError, TypeError, ValueError):
             raise Refused("malformed", "the coordinator's answer cannot be read.") from None
@@ -149,9 +153,14 @@ class Office:
         kind: str,
         tell: Callable[[float], None] = lambda seconds: None,
         loss: float = LOSS,
+        patience: float = PATIENCE,
         **meta: Any,
     ) -> requests.Body:
         """Ask until there is an answer, for `loss` seconds; `tell` hears how long there is none.
+
+        Parameters
+        ----------
+        patience : seconds for one try.
 
         Raises
         ------
@@ -161,12 +170,12 @@ class Office:
         began = time.monotonic()
         while True:
             try:
-                return self.ask(kind, **meta)
+                return self.ask(kind, patience, **meta)
             except Away as error:
                 away = time.monotonic() - began
                 if away >= loss:
                     raise Away(f"{error} It was tried for {away:.0f} s.") from None
-                tell(away)
+                tell(max(away, 0.1))
                 time.sleep(min(AGAIN, max(0.05, loss - away)))
 
 
@@ -220,7 +229,7 @@ def follow(
         def away(seconds: float, last: Status = last) -> None:
             tell(replace(last, away=seconds))
 
-        _, meta = office.insist("status", tell=away, loss=loss, run=first.run)
+        _, meta = office.insist("status", tell=away, loss=loss, patience=GLANCE, run=first.run)
         status = Status.of(meta)
 
 

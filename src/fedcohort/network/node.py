@@ -5,7 +5,9 @@
     keys, shares, sign, unmask    the stages of a masked sum (`runtime.masked_calls`), as calls
     call    one step of an approved study: policy, decision and run are checked again each time,
             then `runtime.site_end` decodes it strictly, runs it, stores it and answers
-    close   a session is over, or (without one) the whole run: its calls are refused from then on
+    close   a session is over, or (without one) the whole run: its calls are refused from then on;
+            with how the run ended, which the desk then shows
+    end     how a run ended that can be resumed, as after a failure: shown, and nothing is closed
     ping    whether the site is there, and of which version
 
 A refusal is one line, made of names and rules; the coordinator gets it, the site's log and ledger
@@ -18,24 +20,26 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import secrets
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import fedcohort
+from fedcohort.network import decisions, findings, node_log, stewards
 from fedcohort.network import desk as desks
-from fedcohort.network import findings, node_log, stewards
 from fedcohort.network.budget import Budget
 from fedcohort.network.cohorts import Cohorts
-from fedcohort.network.desk import short
+from fedcohort.network.desk import Noted, said_of, short
 from fedcohort.network.kits import Kit
 from fedcohort.network.node_ledger import NodeLedger
 from fedcohort.network.offer import Offer
 from fedcohort.network.once import OnDisk
 from fedcohort.network.policy import Config
+from fedcohort.network.service import unwritable
 from fedcohort.network.spending import Spending
-from fedcohort.network.studies import Studies, Study, by_steward
+from fedcohort.network.studies import Studies, Study, by_steward, lapsed
 from fedcohort.network.trust import Peer, Trust
 from fedcohort.protocol import Dp
 from fedcohort.protocol.errors import Refused
@@ -53,6 +57,11 @@ from fedcohort.runtime.whereabouts import where
 from fedcohort.secure.identity import Identity
 from fedcohort.study.deployed.few import is_few
 from fedcohort.study.deployed.sessions import open_session
+
+#: What the coordinator is told of a study that a person has to decide on.
+WAITS = "waiting for the data steward"
+#: Studies that ended, of which the node's operator is told.
+LATEST = 20
 
 
 class Node:
@@ -100,8 +109,10 @@ class Node:
             log=lambda line: self.log.warning("failed %s", line),
             sums=self._sum_rule,
         )
-        self._runs: dict[str, tuple[bool, str | None]] = {}
+        self._runs: dict[str, Noted] = {}
         self._fresh: set[str] = set()
+        self._begun: dict[str, tuple[int, str]] = {}
+        self._ended: set[str] = set()
         self._lock, self._reading = threading.Lock(), threading.RLock()
         self._faults = itertools.count(1)
         self.last_refusal = ""
@@ -118,9 +129,11 @@ class Node:
     def facts(self) -> dict[str, Any]:
         """Return what the node says of itself to its own operator."""
         entries = self.desk.entries()
+        ended = [e for e in entries if e.ended is not None][:LATEST]
         return {
-            "waiting": [f"{e.name} ({short(e.study)})" for e in entries if e.state == "waiting"],
+            "waiting": [f"{e.name} ({short(e.study)})" for e in entries if e.waits],
             "running": [f"{e.name} ({short(e.study)})" for e in entries if e.running],
+            "ended": {f"{e.name} ({short(e.study)})": said_of(e.ended) for e in ended},
             "error": self.last_refusal,
         }
 
@@ -135,24 +148,41 @@ class Node:
             meta = head(body)
             kind, named = meta.get("kind"), meta.get("run")
             run = str(named) if desks.is_hash(named) else ""
+            if kind != "ping":
+                self._check_disk()
             if kind == "call" or kind in STAGES:
                 return self._call(run, body)
             if kind == "offer":
                 return self._offered(*decode(body))
             if kind == "close":
-                return self._close(run, meta.get("session"), over=meta.get("over") is True)
+                return self._close(run, meta)
+            if kind == "end":
+                return self._end_of(run, meta)
             if kind == "ping":
                 return encode({}, {"kind": "pong", "version": fedcohort.__version__})
-            raise Refused("kind", "a request is none of offer, call, close and ping.")
+            raise Refused("kind", "a request is none of offer, call, close, end and ping.")
         except Refused as error:
             return self._refuse(run, error)
         except Malformed:
             return self._refuse(run, Refused("malformed", "a request is no record of arrays."))
+        except OSError as error:
+            self.log.error("disk %s study=%s", where(error), short(run))
+            return self._refuse(run, _unkept(error.strerror or type(error).__name__))
         except Exception as error:
             number, name = next(self._faults), type(error).__name__
             self.log.error("fault %d %s study=%s", number, where(error), short(run))
             text = f"the node failed ({name}); its own log has it as fault {number}."
             return refusal_bytes("SiteFailed", self._named(text))
+
+    def _check_disk(self) -> None:
+        """See that what must be kept of an answer can be, before a row is looked at.
+
+        Raises
+        ------
+        Refused : "disk".
+        """
+        if why := unwritable(self.state):
+            raise _unkept(why)
 
     # offers -------------------------------------------------------------------------------
 
@@ -182,34 +212,76 @@ class Node:
             raise Refused(
                 "lead", f"the same study was offered by {other!r} before; give yours another name."
             )
-        made = self.desk.decision(run)
-        automatic = made is None and self.config.policy.approval == "automatic"
-        if automatic and not self.desk.tries(lead.name):
-            made = self.desk.decide(run, desks.APPROVED, desks.POLICY)
-        if made is None:
-            return desks.WAITING, "waiting for the data steward", "unapproved"
+        self.desk.reopen(run)
+        made, why = self._decision(run, lead.name, offered=True)
+        if made is None or why:
+            return desks.WAITING, f"{WAITS}: {why}" if why else WAITS, "unapproved"
         if made.decision == desks.REFUSED:
             raise by_steward(made.reason)
         with self._reading:
             study.table = None
             self._studies.table(run, study)
-            open_, mark = self._run_of(run)
-            if mark not in (None, study.mark):
+            open_, table, mark = self._run_of(run)
+            if table not in (None, study.mark):
                 self._end.close(run)  # the table is another: what was remembered of it is no use
-            self._note_run(run, open_=True, table=study.mark)
+            mark = mark if open_ and mark else secrets.token_hex(8)
+            self._note_run(run, Noted(True, study.mark, mark))
             self._fresh.add(run)
+            self._ended.discard(run)
         if not open_:
             self.log.info("approved %s %s, of %s", short(run), plan.study, lead.name)
         return desks.APPROVED, "", ""
+
+    def _decision(
+        self, run: str, lead: str, *, offered: bool = False
+    ) -> tuple[desks.Decision | None, str]:
+        """Return the decision on a study, and why its approval counts no longer, if so.
+
+        Where the policy decides, it does so when a study is offered, and again when an approval of
+        its own has ended.
+        """
+        made = self.desk.decision(run)
+        why = self._lapse(run, made)
+        own = made is not None and made.by == desks.POLICY and not made.signature
+        decides = self.config.policy.approval == "automatic"
+        due = offered if made is None else own and bool(why)
+        if decides and due and not self.desk.tries(lead):
+            policy = self.config.policy
+            made = self.desk.decide(
+                run, desks.APPROVED, desks.POLICY,
+                until=decisions.until(policy.approval_days), runs=policy.approval_runs,
+            )  # fmt: skip
+            why = ""
+        return made, why
+
+    def _lapse(self, run: str, made: desks.Decision | None) -> str:
+        """Say why an approval counts no longer; the runs are looked up once a run and decision."""
+        if made is None or made.decision != desks.APPROVED:
+            return ""
+        if self._begun.get(run) == (made.number, self._run_of(run).mark):
+            return made.ended
+        return self.desk.lapse(run, made)
 
     # calls --------------------------------------------------------------------------------
 
     def _call(self, run: str, body: bytes) -> bytes:
         """Answer one call of an approved study."""
+        made, why = self._decision(run, self._lead(run)) if run else (None, "")
+        if why:
+            raise lapsed(run, why)
         study = self._studies.approved(run)
         self.config.policy.check(study.asked, study.lead.name)
-        if not self._run_of(run)[0]:
+        noted = self._run_of(run)
+        if not noted.open:
             raise Refused("closed", "the run of this study is over here; offer the study again.")
+        if made is not None and self._begun.get(run) != (made.number, noted.mark):
+            with self._reading:
+                if not self.desk.begin(run, made):
+                    raise lapsed(run, self.desk.lapse(run, made))
+                self._begun[run] = (made.number, noted.mark)
+        if run in self._ended:  # it goes on
+            self.desk.reopen(run)
+            self._ended.discard(run)
         self._fresh.discard(run)
         reply = self._end.handle(body)
         said = head(reply)
@@ -223,17 +295,24 @@ class Node:
                 )  # fmt: skip
         return reply
 
-    def _run_of(self, run: str) -> tuple[bool, str | None]:
-        """Return whether a run is open, and the digest of the table that it began with."""
+    def _lead(self, run: str) -> str:
+        """Return whose a study is, as far as this node holds it."""
+        known = self._studies.held.get(run)
+        return "" if known is None else known.lead.name
+
+    def _run_of(self, run: str) -> Noted:
+        """Return what is noted of a run."""
         with self._lock:
             if run not in self._runs:
                 self._runs[run] = self.desk.run(run)
+                if self.desk.ended(run) is not None:
+                    self._ended.add(run)
             return self._runs[run]
 
-    def _note_run(self, run: str, *, open_: bool, table: str | None) -> None:
+    def _note_run(self, run: str, noted: Noted) -> None:
         with self._lock:
-            self.desk.note_run(run, open_=open_, table=table)
-            self._runs[run] = (open_, table)
+            self.desk.note_run(run, noted)
+            self._runs[run] = noted
 
     def _open_session(self, run: str, session: str) -> Host:
         """Return the host of a session, for `SiteEnd`.
@@ -247,7 +326,7 @@ class Node:
         with self._reading:
             try:
                 table = self._studies.table(run, study)
-                if self._run_of(run)[1] != study.mark:
+                if self._run_of(run).table != study.mark:
                     raise Refused(
                         "changed",
                         "the site's table changed since this run began; submit the study anew.",
@@ -317,19 +396,40 @@ class Node:
                 ),
             )
 
-    def _close(self, run: str, session: object, *, over: bool = False) -> bytes:
-        """Forget a session, or end a run; one without a call yet only where it is surely `over`."""
+    def _close(self, run: str, meta: Mapping[str, Any]) -> bytes:
+        """Forget a session, or end a run; one without a call yet only where it is surely `over`.
+
+        What protects patients stays: decisions and runs counted, budget, ledger, cohorts, pins.
+        """
         if not desks.is_hash(run):
             raise Refused("run", "a request names no study by its whole hash.")
+        session, over = meta.get("session"), meta.get("over") is True
         with self._reading:
             name = session if isinstance(session, str) else None
             self._end.close(run, name)
-            if name is None and self._run_of(run)[0] and (over or run not in self._fresh):
+            if name is None and self._run_of(run).open and (over or run not in self._fresh):
                 self._studies.forget(run)
-                self._note_run(run, open_=False, table=None)
+                self._note_run(run, Noted())
                 self.log.info("closed %s", short(run))
+            if name is None and "end" in meta:
+                self._note_end(run, meta["end"], meta.get("reason"))
             self._ledger.sync()
         return encode({}, {"kind": "closed"})
+
+    def _end_of(self, run: str, meta: Mapping[str, Any]) -> bytes:
+        """Note how a run ended that can be resumed."""
+        if not desks.is_hash(run):
+            raise Refused("run", "a request names no study by its whole hash.")
+        with self._reading:
+            self._note_end(run, meta.get("end"), meta.get("reason"))
+        return encode({}, {"kind": "closed"})
+
+    def _note_end(self, run: str, how: object, reason: object) -> None:
+        """Let the desk show how a study ended."""
+        if self.desk.note_end(run, str(how), str(reason or "")):
+            self._run_of(run)
+            self._ended.add(run)
+            self.log.info("ended %s %s", short(run), how)
 
     # refusals -----------------------------------------------------------------------------
 
@@ -348,6 +448,16 @@ class Node:
         self.log.warning("refused %s study=%s %s", error.code, short(run) or "-", text)
         with contextlib.suppress(OSError):
             self._ledger.told(run, "refused", error.code, text)
+
+
+def _unkept(why: str) -> Refused:
+    """Return the refusal of a node whose state cannot be written; `why` is the system's text."""
+    return Refused(
+        "disk",
+        f"it cannot write its folder 'state' ({why}), and answers nothing that it cannot note "
+        f"down. Its IT has to make room there, or give the node's user the right to write; a run "
+        f"that failed then goes on with --resume.",
+    )
 
 
 def _standing(state: str, reason: str, code: str) -> bytes:

@@ -2,7 +2,8 @@
 
     [data]      source, query (of a database), dictionary (the site's own), name (of the data set)
     [policy]    methods, columns, min_cell, min_rows, max_parameters, parameters_per_row,
-                max_calls, differencing, secure_sum, secure_sum_sites, submitters, approval
+                max_calls, differencing, secure_sum, secure_sum_sites, submitters, approval,
+                approval_days, approval_runs
     [policy.privacy_budget]    epsilon, delta: what all studies together may spend on the data set
 
 An unknown key is an error that names the nearest known one. A study that asks for more than the
@@ -22,6 +23,7 @@ from typing import Any, cast
 from fedcohort.data.dictionary import Dictionary
 from fedcohort.data.outcome import Outcome
 from fedcohort.data.sql import is_url, problem_of_query, problem_of_url
+from fedcohort.network import decisions
 from fedcohort.privacy.disclosure.models import ACTIONS
 from fedcohort.protocol import registry
 from fedcohort.protocol.errors import InputError, Refused
@@ -34,7 +36,7 @@ DATA = ("source", "query", "dictionary", "name")
 POLICY = (
     "methods", "columns", "min_cell", "min_rows", "max_parameters", "max_calls", "secure_sum",
     "secure_sum_sites", "parameters_per_row", "differencing", "submitters", "approval",
-    "privacy_budget",
+    "approval_days", "approval_runs", "privacy_budget",
 )  # fmt: skip
 BUDGET = ("epsilon", "delta")
 SUMS, APPROVALS = ("optional", "required"), ("steward", "automatic")
@@ -112,6 +114,8 @@ class Policy:
     secure_sum_sites : the fewest sites of a masked sum, whatever roster a coordinator names.
     parameters_per_row : whether a model with more free parameters than a tenth of the site's rows
         is refused, or the run's report says so.
+    approval_days, approval_runs : for how many days an approval counts, and how many runs may begin
+        under it, where the steward says nothing else, and where the policy approves.
     differencing : what is done about patients who are nearly those of an earlier study (`cohorts`).
     """
 
@@ -128,6 +132,8 @@ class Policy:
     budget: Allowance | None = None
     parameters_per_row: str = ACTIONS[0]
     differencing: str = DIFFERENCING[0]
+    approval_days: int = decisions.DAYS
+    approval_runs: int = decisions.RUNS
 
     def check(self, asked: Asked, submitter: str) -> None:
         """Check what a study asks, and who asks it.
@@ -259,6 +265,8 @@ def _policy(table: _Table) -> Policy:
         budget=budget,
         parameters_per_row=table.choice("parameters_per_row", ACTIONS),
         differencing=table.choice("differencing", DIFFERENCING),
+        approval_days=table.whole("approval_days", decisions.DAYS, 1, decisions.MOST_DAYS),
+        approval_runs=table.whole("approval_runs", decisions.RUNS, 1, decisions.MOST_RUNS),
     )
 
 
@@ -307,11 +315,13 @@ class _Table:
             raise self.error(key, f'expected a list of names, or "{ALL}".')
         return tuple(dict.fromkeys(cast("list[str]", items)))
 
-    def whole(self, key: str, default: int, low: int) -> int:
-        """Return a whole number of at least `low`."""
+    def whole(self, key: str, default: int, low: int, high: int | None = None) -> int:
+        """Return a whole number of at least `low`, and up to `high`."""
         value = self.content.get(key, default)
         if not isinstance(value, int) or isinstance(value, bool) or value < low:
             raise self.error(key, f"expected a whole number of at least {low}.")
+        if high is not None and value > high:
+            raise self.error(key, f"expected a whole number from {low} to {high}.")
         return value
 
     def choice(self, key: str, known: tuple[str, ...]) -> str:

@@ -19,7 +19,7 @@ from fedcohort.network.runs import Standing
 from fedcohort.network.trust import CODES
 from fedcohort.protocol import errors
 from fedcohort.protocol.errors import FedcohortError, Refused
-from fedcohort.protocol.wire import Malformed, decode, encode
+from fedcohort.protocol.wire import Malformed, decode, encode, head
 from fedcohort.runtime.line import Silence
 
 #: The longest text of an error or a reason that is taken from a peer.
@@ -39,6 +39,13 @@ def ask(kind: str, arrays: Mapping[str, Array] | None = None, **meta: Any) -> by
 def offer(signed: bytes) -> bytes:
     """Return the request that puts a study to a site."""
     return ask("offer", offer=signed.decode())
+
+
+def ended(run: str, state: str, reason: str, *, resumable: bool) -> bytes:
+    """Return what tells a site how a study ended; one that can be resumed is not closed."""
+    if resumable:
+        return ask("end", run=run, end=state, reason=reason[:LONGEST])
+    return ask("close", run=run, over=True, end=state, reason=reason[:LONGEST])
 
 
 def offered(meta: Mapping[str, Any]) -> bytes:
@@ -113,7 +120,8 @@ def answer(body: bytes) -> Body:
 def standing(body: bytes | Silence) -> Standing | None:
     """Return where a site stands with a study, from its answer to an offer; None if silent.
 
-    A channel that is refused decides nothing: its reason is shown, and the site is asked again.
+    A channel that is refused, or a disk that is full, decides nothing: the reason is shown, and the
+    site is asked again.
     """
     if isinstance(body, Refusal) and body.code not in OF_CHANNEL:
         return Standing("refused", printable(body.text))
@@ -122,7 +130,8 @@ def standing(body: bytes | Silence) -> Standing | None:
     try:
         _, meta = answer(body)
     except FedcohortError as error:
-        return Standing("refused", printable(str(error)))
+        passing = head(body).get("reason") == "disk"
+        return Standing("away" if passing else "refused", printable(str(error)))
     state = meta.get("state")
     if state not in STATES:
         return Standing("refused", "its answer cannot be read")

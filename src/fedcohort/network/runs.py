@@ -49,7 +49,8 @@ class Run:
     ----------
     hash, study, lead : what it is, its name, and who submitted it.
     quorum : share of the sites that is needed.
-    submitted, started, ended : Unix times.
+    submitted, started, ended : Unix times; it started when its first fit did, also where it was
+        interrupted and taken up since.
     wait : seconds that approvals may take; None for as long as it takes.
     timeout : seconds that a call may take.
     state, reason : see the module; the reason why it ended as it did.
@@ -57,6 +58,7 @@ class Run:
     absent : by name, why a site takes no part although the study was offered to it.
     command : what the lead typed, for the results.
     ticket : of the submission, so that one that is repeated is the same one.
+    told : sites that know how it ended, or that it goes on without them.
     """
 
     folder: Path
@@ -75,6 +77,14 @@ class Run:
     absent: dict[str, str] = field(default_factory=dict[str, str])
     command: str = ""
     ticket: str = ""
+    told: list[str] = field(default_factory=list[str])
+
+    @property
+    def untold(self) -> tuple[str, ...]:
+        """The sites that have to learn that it ended, or that it goes on without them."""
+        if self.state == "waiting":
+            return ()
+        return tuple(n for n in (self.absent if self.open else self.sites) if n not in self.told)
 
     @property
     def out(self) -> Path:
@@ -122,7 +132,7 @@ class Run:
     def change(self, state: str, reason: str = "") -> None:
         """Pass into another state; a full disk cannot keep a study from ending."""
         self.state, self.reason = state, reason
-        if state == "running":
+        if state == "running" and self.started is None:
             self.started = time.time()
         if not self.open:
             self.ended = time.time()
@@ -164,8 +174,11 @@ def _refusal(site: str, reason: str) -> str:
 
 def _why(site: str, standing: Standing) -> str:
     if standing.state == "waiting":
-        return f"waiting for the steward at {site}"
-    return f"{site} was not reached" + (f" ({standing.reason})" if standing.reason else "")
+        why = lapse_of(standing.reason)
+        return f"waiting for the steward at {site}" + f" ({why})" * bool(why)
+    if standing.reason:
+        return f"{site} could not take part ({standing.reason.rstrip('.')})"
+    return f"{site} was not reached"
 
 
 def read(folder: Path) -> Run | None:
@@ -207,8 +220,14 @@ def said(sites: Mapping[str, Standing]) -> Sequence[str]:
     return [line_of(n, s) for n, s in sorted(sites.items())]
 
 
+def lapse_of(reason: str) -> str:
+    """Return why an earlier approval counts no longer, of a site's reason to wait; "" without."""
+    return reason.partition(": ")[2]
+
+
 def line_of(site: str, standing: Standing) -> str:
     """Return where one site stands, as people say it."""
-    words = {"approved": "approved", "waiting": "waiting for the steward", "away": "not reached"}
-    more = standing.reason if standing.state in ("refused", "away") else ""
+    away = "cannot take part now" if standing.reason else "not reached"
+    words = {"approved": "approved", "waiting": "waiting for the steward", "away": away}
+    more = standing.reason if standing.state in ("refused", "away") else lapse_of(standing.reason)
     return f"{site}: {words.get(standing.state, standing.state)}" + (f" ({more})" if more else "")

@@ -15,6 +15,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable
@@ -29,6 +30,7 @@ from fedcohort.protocol.errors import InputError, StudyError
 BEAT = 2.0
 #: Seconds that a service may take to end.
 GRACE = 1.5
+_UNWRITABLE = "{}: cannot be written ({}). Make room there, or give this user the right to write."
 
 
 def born(pid: int) -> str | None:
@@ -65,12 +67,14 @@ class Note:
     pid, began : its process, and when that began.
     since : Unix time at which the service was ready.
     facts : what else it tells: who is connected, the study under way, the last error.
+    age : seconds since the note was written.
     """
 
     pid: int
     began: str
     since: float
     facts: dict[str, Any]
+    age: float = 0.0
 
     @property
     def alive(self) -> bool:
@@ -78,14 +82,28 @@ class Note:
         return born(self.pid) == self.began
 
 
+def unwritable(state: Path) -> str:
+    """Return why a kit's state cannot be written, in the system's words; "" where it can."""
+    probe = state / f".probe-{os.getpid()}-{threading.get_ident()}"
+    try:
+        try:
+            probe.write_bytes(b"0")
+        finally:
+            probe.unlink(missing_ok=True)
+    except OSError as error:
+        return error.strerror or type(error).__name__
+    return ""
+
+
 def read(folder: Path) -> Note | None:
     """Return the note in a kit's folder, or None where there is none that can be read."""
     try:
-        text = (folder / "state" / "service.json").read_text(encoding="utf-8")
-        found = cast("dict[str, Any]", json.loads(text))
+        path = folder / "state" / "service.json"
+        found = cast("dict[str, Any]", json.loads(path.read_text(encoding="utf-8")))
         return Note(
-            int(found["pid"]), str(found["began"]), float(found["since"]), dict(found["facts"])
-        )
+            int(found["pid"]), str(found["began"]), float(found["since"]), dict(found["facts"]),
+            max(0.0, time.time() - path.stat().st_mtime),
+        )  # fmt: skip
     except (OSError, ValueError, LookupError, TypeError):
         return None
 
@@ -125,6 +143,10 @@ class Service:
     Raises
     ------
     InputError : another process serves this kit, or its folder cannot be written.
+
+    Attributes
+    ----------
+    fault : why its note cannot be written now; "" while it can.
     """
 
     def __init__(self, folder: Path, what: str):
@@ -136,6 +158,8 @@ class Service:
         self._written = 0.0
         self._since = time.time()
         self._lock: IO[str] | None = None
+        self._last = ""
+        self.fault = ""
 
     def __enter__(self) -> Self:
         """Take the lock, note who runs, and listen to SIGTERM and Ctrl-C."""
@@ -143,7 +167,11 @@ class Service:
             self._state.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._lock = (self._state / "lock").open("a")
         except OSError as error:
-            raise InputError(f"{self._state}: cannot be written ({error.strerror}).") from None
+            raise InputError(_UNWRITABLE.format(self._state, error.strerror)) from None
+        if why := unwritable(self._state):
+            self._lock.close()
+            raise InputError(_UNWRITABLE.format(self._state, why))
+        _remember_temporary()
         running = read(self._state.parent)
         if not _lock(self._lock) or (running is not None and running.alive):
             who = "" if running is None else f" (process {running.pid})"
@@ -164,9 +192,14 @@ class Service:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Remove the note and give the lock back."""
+        """Remove the note, unless it says why the service ended, and give the lock back."""
+        if self._last:
+            self._written = 0.0
+            self.tell(error=self._last, ended=time.time())
         with self._guard:
-            (self._state / "service.json").unlink(missing_ok=True)
+            if not self._last:
+                with contextlib.suppress(OSError):
+                    (self._state / "service.json").unlink(missing_ok=True)
             self._written = float("inf")
         if self._lock is not None:
             self._lock.close()
@@ -188,9 +221,12 @@ class Service:
                 "facts": self._facts,
             }
             fresh = self._state / "service.new"
-            with contextlib.suppress(OSError):  # a full disk must not end a service
+            try:  # a full disk must not end a service
                 fresh.write_text(json.dumps(note, indent=1), encoding="utf-8")
                 os.replace(fresh, self._state / "service.json")
+                self.fault = ""
+            except OSError as error:
+                self.fault = error.strerror or type(error).__name__
 
     @property
     def ended(self) -> bool:
@@ -201,6 +237,10 @@ class Service:
         """Ask the service to end."""
         self._ended = True
 
+    def last(self, why: str) -> None:
+        """Let the note stay behind, and say why the service ended."""
+        self._last = why
+
     def wait(self, seconds: float) -> bool:
         """Wait; return True at once when the service is asked to end."""
         limit = time.monotonic() + seconds
@@ -210,6 +250,25 @@ class Service:
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         self._ended = True
+
+
+def _remember_temporary() -> None:
+    """Choose the folder of temporary files while one can be written.
+
+    PyTorch asks for it in the middle of loading a part of itself, and what a failure there leaves
+    half loaded fails in other ways for as long as the process lives.
+
+    Raises
+    ------
+    InputError : none can be written.
+    """
+    try:
+        tempfile.gettempdir()
+    except OSError:
+        raise InputError(
+            "no folder for temporary files can be written (TMPDIR, /tmp, /var/tmp). Make room, or "
+            "set TMPDIR to a folder that this user may write."
+        ) from None
 
 
 def within(seconds: float, work: Callable[[], object]) -> None:

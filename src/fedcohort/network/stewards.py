@@ -7,6 +7,8 @@ nothing here. It lapses with the certificate.
 
 from __future__ import annotations
 
+import json
+from datetime import UTC, datetime
 from pathlib import Path
 
 from fedcohort.network.desk import Desk, Sign, Verify
@@ -21,17 +23,30 @@ def name_of(site: str) -> str:
     return f"steward-{site}"
 
 
-def verifier(trust: Trust, site: str) -> Verify:
-    """Return what says whether a signature is that of a site's own steward."""
+def verifier(trust: Trust, site: str, *, then: bool = False) -> Verify:
+    """Return what says whether a signature is that of a site's own steward.
+
+    Parameters
+    ----------
+    then : whether its certificate has to be good at the time of the decision, and not now: for a
+        history, in which an approval stays true when a certificate has lapsed.
+    """
 
     def counts(text: bytes, signature: bytes, certificate: bytes, by: str) -> bool:
         try:
-            peer = trust.verify(certificate, ("steward",), name_of(site))
-        except Refused:
+            believed = _at(trust, text) if then else trust
+            peer = believed.verify(certificate, ("steward",), name_of(site))
+        except (Refused, ValueError, LookupError):
             return False
         return peer.name == by and peer.certificate.signed(signature, text)
 
     return counts
+
+
+def _at(trust: Trust, text: bytes) -> Trust:
+    """Return the trust of the time that a decision's text names."""
+    at = datetime.strptime(json.loads(text)[8], "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC)
+    return Trust(trust.root.text, trust.revoked, clock=lambda: at)
 
 
 def signer(kit: Kit, site: str) -> Sign:
@@ -50,8 +65,15 @@ def signer(kit: Kit, site: str) -> Sign:
     return lambda text: (key.sign(text), certificate)
 
 
-def desk(kit: Kit, policy: Policy, state: Path, trust: Trust | None = None) -> Desk:
-    """Return the desk of a site's kit, where decisions count as its policy says."""
+def desk(
+    kit: Kit, policy: Policy, state: Path, trust: Trust | None = None, *, then: bool = False
+) -> Desk:
+    """Return the desk of a site's kit, where decisions count as its policy says.
+
+    Parameters
+    ----------
+    then : see `verifier`.
+    """
     by_steward = policy.approval == "steward"
-    verify = verifier(trust or kit.trust(), kit.name) if by_steward else None
+    verify = verifier(trust or kit.trust(), kit.name, then=then) if by_steward else None
     return Desk(state / "desk", kit.network, kit.name, verify)

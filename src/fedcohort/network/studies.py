@@ -101,7 +101,8 @@ class Studies:
 
         Raises
         ------
-        Refused : it was not offered, waits, or was refused; or its text on the desk was changed.
+        Refused : it was not offered, waits, was refused, or its approval has ended; or its text on
+            the desk was changed.
         """
         if not desks.is_hash(run):
             raise Refused("run", "a call names no study by its whole hash.")
@@ -110,6 +111,8 @@ class Studies:
             raise Refused("unapproved", f"the study {short(run)} is not approved at this site.")
         if made.decision == desks.REFUSED:
             raise by_steward(made.reason)
+        if made.ended:
+            raise lapsed(run, made.ended)
         with self._lock:
             known = self.held.get(run)
         if known is None:
@@ -185,3 +188,12 @@ def by_steward(reason: str) -> Refused:
     """Return the refusal that carries a steward's reason."""
     said = f": {reason}" if reason else "; no reason was given"
     return Refused("refused", f"the data steward refused the study{said}")
+
+
+def lapsed(run: str, why: str) -> Refused:
+    """Return the refusal of a study whose approval counts no longer."""
+    return Refused(
+        "unapproved",
+        f"{why}. The study {short(run)} waits for the data steward again; once it is approved, "
+        f"--resume goes on",
+    )

@@ -109,13 +109,15 @@ class Trust:
                 raise Refused(
                     "not yet valid",
                     f"{whose} is valid from {one.since:%Y-%m-%d %H:%M} UTC on, and it is "
-                    f"{at:%Y-%m-%d %H:%M} UTC here. Check the clock.",
+                    f"{at:%Y-%m-%d %H:%M} UTC by this computer's clock, which is behind: set it.",
                 )
             if at > one.until:
                 raise Refused(
                     "expired",
                     f"{whose} was valid until {one.until:%Y-%m-%d %H:%M} UTC, and it is "
-                    f"{at:%Y-%m-%d %H:%M} UTC here. Ask for a new one (fedcohort network renew).",
+                    f"{at:%Y-%m-%d %H:%M} UTC by this computer's clock. If that is not today's "
+                    f"date, set the clock; if it is, ask for a new certificate (fedcohort network "
+                    f"renew).",
                 )
 
 

@@ -30,6 +30,16 @@ TITLES: Mapping[str, str] = {
 }
 
 
+#: What a study file says under `governance`: key → what people call it.
+GOVERNANCE: Mapping[str, str] = {
+    "purpose": "Purpose",
+    "legal_basis": "Legal basis",
+    "ethics": "Ethics number",
+    "recipients": "Recipients",
+    "retention": "Kept for",
+}
+
+
 def title(name: str, given: Any = None, task: str = "survival") -> str:
     """Return how the page calls an arm or a scenario; a title that only spells its name is none."""
     own = str(given or "")

@@ -77,7 +77,8 @@ class Answers:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             self._db = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
-            self._db.execute("PRAGMA journal_mode = WAL")
+            self._db.execute("PRAGMA locking_mode = EXCLUSIVE")  # its index is in no mapped file,
+            self._db.execute("PRAGMA journal_mode = WAL")  # which a full disk would kill us for
             self._db.execute("PRAGMA synchronous = FULL")
             self._db.execute("PRAGMA secure_delete = FAST")
             self._db.execute(_TABLE)

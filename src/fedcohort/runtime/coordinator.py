@@ -417,7 +417,10 @@ class Coordinator:
     def _too_few(self, step: str, came: Collection[str], odd: Mapping[str, str]) -> QuorumLost:
         """Return the error of a call that fewer than the quorum answered."""
         missing = ", ".join(s for s in self._sites if s not in came)
-        other = ", or lower the quorum"
+        other = (
+            ", or lower the quorum: that makes it another study, with another hash, which begins "
+            "anew and which each site of a network has to approve again"
+        )
         if self._exact and self._run.transport.masks and len(came) < FEWEST:
             other = f"; a masked sum takes {FEWEST} sites, whatever the quorum"
         return (ReplyRejected if odd else QuorumLost)(

@@ -141,6 +141,7 @@ def _what(
             *([f"- In particular: {_cell('; '.join(particulars))}"] if particulars else []),
             f"- Trained on: {source}, {_rows_seen(plan, arm, results)}",
             *([f"- Sites left out: {_cell(out)}"] if (out := words.sites_left_out(left)) else []),
+            *(f"- Units accepted: {_cell(text)}" for text in data.get("units") or ()),
             f"- Outcome: {', '.join(_outcome(results)) or 'none'}"
             + (f" ({unit})" if (unit := results["outcome"].get("unit")) else "")
             + _judges(results),

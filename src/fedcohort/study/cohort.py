@@ -151,18 +151,19 @@ def shown_flow(
 ) -> list[dict[str, Any]]:
     """Return the flow's rows as they may be shown, with None for what is hidden.
 
+    How many rows all sites left out for a reason is shown where it leaves each hidden count all of
+    its possible values, if need be with one larger count hidden as well.
+
     Parameters
     ----------
     few : sites that hide how many rows are analysed.
     """
     stages = list(stages)
-    secret = {
-        (stage, site)
-        for stage, site, n, _ in stages
-        if stage.startswith("excluded") and 0 < n < min_cell
-    }
+    secret: set[tuple[str, str | None]] = set()
+    for stage in dict.fromkeys(s for s, *_ in stages if s.startswith("excluded")):
+        here = {site: n for s, site, n, _ in stages if s == stage}
+        secret |= {(stage, site) for site in _hidden_with(here, min_cell)}
     secret |= {("read", site) for _, site in secret}
-    secret |= {(stage, None) for stage, _ in secret}
     secret |= {(stage, site) for stage in ("read", "analysed") for site in few}
     if few:
         secret |= {(stage, s) for stage, s, _, _ in stages if s and stage in (TRAINING, TEST)}
@@ -175,3 +176,24 @@ def shown_flow(
         }
         for stage, site, n, note in stages
     ]
+
+
+def _hidden_with(here: Mapping[str | None, int], min_cell: int) -> set[str | None]:
+    """Return whose counts (None: of all) are hidden of those of one reason to leave rows out.
+
+    k counts of 1 to m − 1 with the sum s may each be any of these where k + m − 2 ≤ s and
+    s ≤ (k − 1) (m − 1) + 1; with a count c ≥ m hidden beside them, where s + c ≥ k + 2 m − 2.
+    """
+    small = {site: n for site, n in here.items() if 0 < n < min_cell}
+    named = [n for site, n in small.items() if site is not None]
+    if None in small or not named:
+        return {*small, None} if small else set()
+    k, total = len(named), sum(named)
+    if k + min_cell - 2 <= total <= (k - 1) * (min_cell - 1) + 1:
+        return {*small}
+    larger = sorted(
+        (n, site)
+        for site, n in here.items()
+        if site is not None and n >= max(min_cell, k + 2 * min_cell - 2 - total)
+    )
+    return {*small, larger[0][1] if larger else None}

@@ -22,6 +22,7 @@ import pandas as pd
 
 from fedcohort.arrays import Array
 from fedcohort.data import checks, sources
+from fedcohort.data.accepted import EVERY
 from fedcohort.data.canonical import canonical
 from fedcohort.data.dictionary import Dictionary
 from fedcohort.data.frames import as_pandas, by_column, site_names, without
@@ -125,7 +126,9 @@ def simulate(
     described = without(described, sites).with_views(views or {})
     about = with_outcome(described if known is not None else None, outcome)
     found = _large_enough(found, sites)
-    checks.check_sheets(_sheets(found, sites, about), outcome, about, eventless=True)
+    sheets = _sheets(found, sites, about)
+    for text in checks.check_sheets(sheets, outcome, about, eventless=True, accepted=EVERY):
+        warnings.warn(f"{text}. Convert it if it is so.", stacklevel=2)
     tables = found if sites is None else by_column(found[TABLE], sites, TABLE)
     return Cohort(tables, described, outcome, seed, drafted=known is None)
 

@@ -48,6 +48,7 @@ class Table:
     description, licence : of the source, for the report.
     flow : from rows read to rows analysed, over all sites and at each natural one.
     fates : natural sites that do not take part by themselves.
+    units : what is said of sites whose units seem to differ, and are accepted.
     """
 
     frame: pd.DataFrame
@@ -59,6 +60,7 @@ class Table:
     licence: str
     flow: tuple[Stage, ...] = ()
     fates: Mapping[str, Fate] = field(default_factory=dict[str, Fate])
+    units: tuple[str, ...] = ()
 
     @property
     def mark(self) -> int:
@@ -90,7 +92,10 @@ def load(plan: Plan, data: Any = None) -> Table:
     source, dictionary, outcome = found.source, found.dictionary, found.outcome
     known = with_outcome(dictionary, outcome)
     aside = plan.task in ASIDE
-    checks.check_sheets(found.sheets, outcome, known, natural=found.natural, eventless=aside)
+    plan.units.check(known.variables)
+    units = checks.check_sheets(
+        found.sheets, outcome, known, natural=found.natural, eventless=aside, accepted=plan.units
+    )
     if aside:
         dictionary = _without_marked(dictionary, found.marked, outcome)
     frame, site = _rows(plan, source)
@@ -110,7 +115,7 @@ def load(plan: Plan, data: Any = None) -> Table:
         horizon.check(asked, plan.horizon.text, times, plan.min_cell, plan.source)
     return Table(
         frame, site, dictionary, outcome, n_sites, source.description, source.licence, flow,
-        found.fates,
+        found.fates, tuple(units),
     )  # fmt: skip
 
 

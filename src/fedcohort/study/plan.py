@@ -12,12 +12,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
+from fedcohort.data.accepted import EVERY, NOTHING, Accepted
 from fedcohort.data.outcome import Binary, Category, Continuous, Count, Outcome, Survival
 from fedcohort.data.sql import is_url, problem_of_query, problem_of_url
 from fedcohort.data.thirds import THIRDS, check_thirds
 from fedcohort.protocol import Dp, SettingError, StudyError, registry
 from fedcohort.runtime.absences import WAIT, Availability
-from fedcohort.study import clustering, horizon, latent, privacy
+from fedcohort.study import clustering, governance, horizon, latent, privacy
 from fedcohort.study.arms import PREPROCESS, Arm, arms_of, preprocess_value, tuning
 from fedcohort.study.carbon import COUNTRY
 from fedcohort.study.exclusion import REASONS
@@ -58,7 +59,7 @@ OF_COUNTS = ("poisson_deviance",)
 TOP = (
     "study", "question", "task", "seed", "data", "preprocess", "scenarios", "arms", "bounds",
     "evaluate", "final", "tune", "privacy", "quorum", "availability", "feedback", "shift",
-    "carbon",
+    "carbon", "governance", "units",
 )  # fmt: skip
 EVALUATE = ("test_fraction", "repeats", "draws", "metrics", "horizon", "umap")
 DATA = ("source", "query", "dictionary", "outcome", "exclude", "sites")
@@ -113,6 +114,8 @@ class Plan:
     sites: SiteRule = field(default_factory=SiteRule)
     final: bool = False
     horizon: Horizon | None = None
+    units: Accepted = NOTHING
+    governance: Mapping[str, str] = field(default_factory=dict[str, str])
 
     def space(self, arm: Arm) -> dict[str, Any]:
         """Return what Optuna may propose for an arm: the settings that its method has."""
@@ -211,7 +214,9 @@ def check(doc: Document, base: Path, *, network: bool = False) -> Plan:
         carbon=_carbon(reader, network=network),
         sites=_site_rule(reader, task, outcome, found.min_cell, column, network=network),
         horizon=horizon.read(reader, task),
+        governance=governance.read(reader),
         final=_final(reader, task, private=found.dp is not None),
+        units=_units(reader),
     )
 
 
@@ -230,6 +235,27 @@ def _final(reader: Reader, task: str, *, private: bool) -> bool:
             f"that is kept; leave this key out.",
         )
     return asked
+
+
+#: What the key `units` says of all columns.
+ACCEPTED = "accepted"
+
+
+def _units(reader: Reader) -> Accepted:
+    """Return the columns of which sites may seem to have different units."""
+    asked = reader.get(("units",))
+    if asked is None:
+        return NOTHING
+    if asked == ACCEPTED:
+        return EVERY
+    if not isinstance(asked, list):
+        raise reader.doc.error(
+            ("units",),
+            f"expected {ACCEPTED!r}, where all sites' numbers are right as they are, or a list of "
+            f"the columns of which they are.",
+        )
+    names = cast("list[Any]", asked)
+    return Accepted(tuple(reader.text(("units", i)) for i in range(len(names))))
 
 
 def _carbon(reader: Reader, *, network: bool) -> str:

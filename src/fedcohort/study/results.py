@@ -182,6 +182,7 @@ def write_all(shop: Shelf, about: About, out: Path, seconds: float, command: str
         "preprocess": dict(plan.content.get("preprocess") or {}),
         **_available(shop),
         "privacy": plan.privacy.content,
+        **({"governance": dict(plan.governance)} if plan.governance else {}),
         "releases": _released(plan),
         "noise": None if plan.privacy.dp is None else "seed",
         "command": command,
@@ -245,6 +246,7 @@ def _data(plan: Plan, table: Table, counts: Counts) -> dict[str, Any]:
         "description": table.description,
         "licence": table.licence,
         **({"sites_left_out": listed_fates(table.fates)} if table.fates else {}),
+        **({"units": list(table.units)} if table.units else {}),
     }
 
 

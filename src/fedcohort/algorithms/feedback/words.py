@@ -8,7 +8,7 @@ from fedcohort.algorithms.feedback import rules
 from fedcohort.algorithms.feedback.model import Remark
 from fedcohort.data.describe import Reading
 from fedcohort.data.outcome import Binary, Outcome
-from fedcohort.data.quality.units import FACTORS
+from fedcohort.data.quality.conversions import COMMON
 
 #: The rules' names, by number.
 NAMES = (
@@ -26,10 +26,10 @@ class Unit:
     example: str
 
 
-#: What is tried: the factors of `data.quality.units` both ways, and scales with other zeros.
+#: What is tried: `data.quality.conversions` both ways, and scales with other zeros.
 UNITS = (
-    *(Unit((1 / f, 0.0), example) for f, example in FACTORS.items()),
-    *(Unit((f, 0.0), example) for f, example in FACTORS.items()),
+    *(Unit((1 / c.factor, 0.0), c.example) for c in COMMON),
+    *(Unit((c.factor, 0.0), c.example) for c in COMMON),
     Unit((5 / 9, -160 / 9), "°F where they have °C"),
     Unit((9 / 5, 32.0), "°C where they have °F"),
     Unit((0.09148, 2.152), "HbA1c in mmol/mol where they have %"),

@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 
+from fedcohort.data.accepted import NOTHING, Accepted
 from fedcohort.data.dictionary import Dictionary
 from fedcohort.data.encode import read_numbers
 from fedcohort.data.outcome import Binary, Category, Outcome, Survival
@@ -36,6 +37,7 @@ def examine(
     natural: bool = True,
     eventless: bool = False,
     warnings: bool = True,
+    accepted: Accepted = NOTHING,
 ) -> list[Finding]:
     """Return everything that is wrong with a study's tables, or strange.
 
@@ -45,6 +47,7 @@ def examine(
     natural : whether each site needs two rows and an event; sites that a split made are exempt.
     eventless : whether a site may be without an event all the same, as long as another has one.
     warnings : whether to look for what is strange, too.
+    accepted : columns whose units may differ between sites.
     """
     found: list[Finding] = []
     whole: list[Sheet] = []
@@ -65,10 +68,10 @@ def examine(
         with_event = [s for s in whole if outcome.event in s.frame.columns]
         if with_event:
             found += check_events(with_event, outcome, each=natural and not eventless)
+    found += check_units(whole, dictionary, outcome, accepted, rows=warnings)
     if warnings:
         found += check_between(whole, dictionary)
         found += check_levels(whole, dictionary, outcome)
-        found += check_units(whole, dictionary, outcome)
         found += check_leaks(whole, dictionary, outcome)
     return found
 

@@ -1,7 +1,8 @@
 """Whether a table's header names the columns of the dictionary, each once.
 
-Names that the dictionary does not know are not repeated, unless one is nearly right: where the
-header line is missing, the first patient stands in its place.
+Names that the dictionary does not know are told where at least half of its columns are found, so
+that the first line is a header, and one that is nearly right always. Else their positions alone are
+told: where the header line is missing, the first patient stands in its place.
 
 A view (`modalities`) may be absent as a whole, if another one is there: the site did not measure
 it. Then no column of the table is nearly called as one of the view's, and none of its dates counts
@@ -22,8 +23,8 @@ from fedcohort.data.quality.findings import WARNING, Finding
 from fedcohort.data.quality.sheets import Sheet
 from fedcohort.data.words import near_name
 
-#: So many positions of unknown columns are named.
-_POSITIONS = 5
+#: So many unknown columns are named, each by so many of its characters.
+_NAMED, _LETTERS = 5, 40
 
 
 def check_header(
@@ -147,13 +148,13 @@ def _unknown(
     suggested : remedies of missing columns, which name some of them already.
     """
     found: list[Finding] = []
-    others: list[int] = []
+    others: list[tuple[int, str]] = []
     for i, name in enumerate(names):
         if name in wanted or _meant(name) in suggested:
             continue
         near = None if near_name(name, [name]) is None else near_name(name, wanted)
         if near is None:
-            others.append(sheet.place(i))
+            others.append((sheet.place(i), name))
             continue
         found.append(
             sheet.finding(
@@ -165,12 +166,21 @@ def _unknown(
             )
         )
     if others:
-        shown = ", ".join(map(str, others[:_POSITIONS]))
-        shown += ", …" if len(others) > _POSITIONS else ""
+        header = 2 * len(set(wanted) & set(names)) >= len(wanted)
+        shown = [_named(name, place, header) for place, name in others[:_NAMED]]
+        said = ", ".join(shown) + ", …" * (len(others) > _NAMED)
+        one = len(others) == 1
         what = (
-            f"column {shown} is not in the dictionary" if len(others) == 1
-            else f"{len(others)} columns are not in the dictionary: those at position {shown}"
+            f"column {said} is not in the dictionary" if one
+            else f"{len(others)} columns are not in the dictionary: {said}"
         )  # fmt: skip
-        remedy = "What the dictionary does not know is left out."
+        remedy = f"As {'it is, it is' if one else 'they are, they are'} left out."
         found.append(sheet.finding("unknown column", what, remedy, severity=WARNING))
     return found
+
+
+def _named(name: str, place: int, header: bool) -> str:
+    """Return a column by name and position, or by its position alone."""
+    clean = "".join(c if c.isprintable() else "?" for c in " ".join(name.split()))
+    short = clean if len(clean) <= _LETTERS else clean[:_LETTERS] + "…"
+    return f"{short!r} (at position {place})" if header and short else f"at position {place}"

@@ -7,12 +7,15 @@ from collections.abc import Sequence
 import numpy as np
 
 from fedcohort.arrays import Array
+from fedcohort.data.accepted import NOTHING, Accepted
 from fedcohort.data.dictionary import Dictionary
 from fedcohort.data.outcome import Outcome, Survival
-from fedcohort.data.quality import units
+from fedcohort.data.quality.between import ACCEPTED, REMEDY, Middle, differing
+from fedcohort.data.quality.conversions import Conversion, conversions_of, factors_of
 from fedcohort.data.quality.findings import ERROR, WARNING, Finding
 from fedcohort.data.quality.rules import is_numeric, numbers
 from fedcohort.data.quality.sheets import Sheet, SitePart
+from fedcohort.data.quality.units import Factors, Suspicion, histogram, quartiles, suspect_rows
 from fedcohort.data.variable import Variable
 
 JOIN = "A study leaves it out, or joins it with other sites (data.sites)."
@@ -25,8 +28,10 @@ NAMED = 5
 #: Among fewer sites a level that one has alone is no surprise.
 FEWEST_SITES = 3
 
-#: What `units` needs of one site: its part of a table, median and spread of log x, and values.
-_Middle = tuple[SitePart, float, float, int]
+#: The rule that no whole site has a column in another unit than the others.
+SITE_UNITS = "site units"
+#: One site's part of a table, and its middle.
+_Of = tuple[SitePart, Middle]
 
 
 def check_sizes(sheet: Sheet) -> list[Finding]:
@@ -118,25 +123,49 @@ def check_levels(
 
 
 def check_units(
-    sheets: Sequence[Sheet], dictionary: Dictionary, outcome: Outcome | None
+    sheets: Sequence[Sheet],
+    dictionary: Dictionary,
+    outcome: Outcome | None,
+    accepted: Accepted = NOTHING,
+    *,
+    rows: bool = True,
 ) -> list[Finding]:
-    """Look for rows, and whole sites, that may be in another unit than the others."""
+    """Look for whole sites in another unit than the others, and for rows that may be.
+
+    accepted : columns of which the sites' units are right as they are.
+    rows : whether to look at rows, too.
+    """
     found: list[Finding] = []
+    if not rows and sum(len(s.parts) for s in sheets if s.site is not None) < 2:
+        return found
     for v in dictionary.variables.values():
-        if not is_numeric(v) or v.type in ("binary", "event"):
+        if not is_numeric(v) or v.type in ("binary", "event") or v.identifier:
             continue
         timed = isinstance(outcome, Survival) and v.name == outcome.time
-        factors = units.factors_of(v.name, v.unit, time=timed or v.type == "time")
-        middles: list[_Middle] = []
-        rows: list[Finding] = []
+        units = conversions_of(v.name, v.unit, time=timed or v.type == "time")
+        factors = factors_of(units)
+        middles: list[_Of] = []
+        mixed: list[Finding] = []
         for sheet in sheets:
             if v.name in sheet.frame.columns:
                 x = numbers(sheet.frame[v.name])
+                middles += _middles(sheet, x)
                 event = outcome.event if timed and isinstance(outcome, Survival) else ""
-                rows += _mixed_rows(sheet, v, x, factors, middles, event)
-        of_column = len(middles) > 2 and 2 * len(rows) > len(middles)
-        found += [] if of_column else rows
-        found += _mixed_sites(v, middles, factors)
+                mixed += _mixed_rows(sheet, v, x, factors, event) if rows else []
+        of_column = len(middles) > 2 and 2 * len(mixed) > len(middles)
+        found += [] if of_column else mixed
+        found += _of_sites(v, middles, units, accepted)
+    return found
+
+
+def _middles(sheet: Sheet, x: Array) -> list[_Of]:
+    """Return the quartiles of a column (n,) at each site."""
+    found: list[_Of] = []
+    for part in sheet.parts if sheet.site is not None else ():
+        here = x[part.rows]
+        if (three := quartiles(here)) is not None:
+            rows = int(np.count_nonzero(~np.isnan(here)))
+            found.append((part, Middle(part.known or part.called, three, rows)))
     return found
 
 
@@ -144,21 +173,16 @@ def _mixed_rows(
     sheet: Sheet,
     v: Variable,
     x: Array,
-    factors: units.Factors,
-    middles: list[_Middle],
+    factors: Factors,
     event: str,
 ) -> list[Finding]:
-    """Look at each site's rows by themselves, and note the sites' middles.
+    """Look at each site's rows by themselves.
 
     event : the column by which rows are judged apart, of a time of follow-up; "" of others.
     """
     found: list[Finding] = []
     seen = numbers(sheet.frame[event]) == 1 if event in sheet.frame.columns else None
     for part in sheet.parts:
-        counts = units.histogram(x[part.rows])
-        if counts is None:
-            continue
-        middles.append((part, *counts.middle, int(counts.total)))
         here = np.zeros(len(x), bool)
         here[part.rows] = True
         groups = [here] if seen is None else [here & seen, here & ~seen]
@@ -186,9 +210,9 @@ def _mixed_rows(
     return found
 
 
-def _suspected(x: Array, factors: units.Factors) -> units.Suspicion | None:
-    counts = units.histogram(x)
-    return None if counts is None else units.suspect_rows(counts, factors)
+def _suspected(x: Array, factors: Factors) -> Suspicion | None:
+    counts = histogram(x)
+    return None if counts is None else suspect_rows(counts, factors)
 
 
 def _at(part: SitePart) -> str:
@@ -196,20 +220,19 @@ def _at(part: SitePart) -> str:
     return "" if part.sheet.site is None else f" at {part.called}"
 
 
-def _mixed_sites(v: Variable, middles: list[_Middle], factors: units.Factors) -> list[Finding]:
-    if len(middles) < 2:
-        return []
-    medians, spreads, rows = (np.array([m[i] for m in middles]) for i in (1, 2, 3))
-    away = units.suspect_sites(medians, float(np.median(spreads)), rows, factors)
+def _of_sites(
+    v: Variable, middles: list[_Of], units: Sequence[Conversion], accepted: Accepted
+) -> list[Finding]:
+    parts = {middle.site: part for part, middle in middles}
+    right = v.name in accepted
     return [
-        middles[i][0].sheet.finding(
-            "mixed units",
-            f"column {v.name!r} may be in another unit than at other sites: {suspicion.text}, at "
-            f"{middles[i][0].called}",
-            "Convert it, or leave it if it is right.",
+        parts[one.site].sheet.finding(
+            SITE_UNITS,
+            one.text(v.name, parts[one.site].called),
+            ACCEPTED if right else REMEDY.format(v.name),
             column=v.name,
-            severity=WARNING,
-            site=middles[i][0].known,
+            severity=WARNING if right else ERROR,
+            site=parts[one.site].known,
         )
-        for i, suspicion in away.items()
+        for one in differing([middle for _, middle in middles], units)
     ]

@@ -49,10 +49,19 @@ def section(run: Run) -> Section | None:
             "div",
             _flow(flow),
             p(f"Hospitals that do not take part by themselves: {left}.") if left else None,
+            _units(run.mapping("data").get("units") or ()),
             _table_one(variables),
             p(str(cohort["note"]), class_="quiet") if cohort.get("note") else None,
         ),
     )  # fmt: skip
+
+
+def _units(accepted: Sequence[str]) -> Markup | None:
+    """Return which units seem to differ between hospitals, and were accepted by the study file."""
+    if not accepted:
+        return None
+    said = p("Units that seem to differ between hospitals. The study file accepts them (units):")
+    return join(said, h("ul", *(h("li", f"{text[:1].upper()}{text[1:]}.") for text in accepted)))
 
 
 def _columns(rows: Sequence[Mapping[str, Any]]) -> list[str | None]:

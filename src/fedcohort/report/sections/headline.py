@@ -156,9 +156,15 @@ def caveats(run: Run, arm: Arm | None) -> list[str]:
                 "model."
                 if len(alone) == 1
                 else f"In “{a.title}”, {words.some(alone)} count as chance: their own rows give "
-                "no model, in one fit at least."
+                f"no model, in one fit at least.{_of_all(run, len(alone))}"
             )
     return out
+
+
+def _of_all(run: Run, n: int) -> str:
+    """Return how many of how many hospitals these are, where settings have as many."""
+    sizes = {len(run.sites(scenario)) for scenario in run.scenarios}
+    return f" These are {n} of {max(sizes)} hospitals." if len(sizes) == 1 and max(sizes) else ""
 
 
 def _horizon(run: Run) -> list[str]:

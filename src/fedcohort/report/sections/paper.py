@@ -70,7 +70,8 @@ def section(run: Run) -> Section | None:
     if not run.arms:
         return None
     cited: list[str] = []
-    text = " ".join(s for s in (_data(run), _fits(run, cited), _judged(run, cited)) if s)
+    parts = (_data(run), _fits(run, cited), _judged(run, cited), _allowed(run))
+    text = " ".join(s for s in parts if s)
     if run.task not in ("clustering", "latent"):
         cited.append(_GUIDELINE)
         text = f"{text} Reporting follows TRIPOD+AI [{len(cited)}]."
@@ -84,6 +85,14 @@ def section(run: Run) -> Section | None:
         "paper", "Methods text", "How would a paper put it?",
         "A draft of the methods paragraph, from what was run; read it before you use it.", body,
     )  # fmt: skip
+
+
+def _allowed(run: Run) -> str:
+    """Return under which ethics number and legal basis the data were used, where this is known."""
+    told = run.mapping("governance")
+    ethics, basis = told.get("ethics"), told.get("legal_basis")
+    said = f"Ethics number: {ethics}." if ethics else ""
+    return f"{said} Legal basis: {basis}.".strip() if basis else said
 
 
 def _cite(cited: list[str], work: str) -> str:

@@ -53,10 +53,26 @@ def section(run: Run) -> Section | None:
         "is for agreements between hospitals to settle.",
         h(
             "div",
-            table(head, body, spoken="Protections of the study", class_="wide"),
+            table(head, body, spoken="Protections of the study", class_="wide even"),
+            _governed(run),
             _tested(run),
         ),
     )
+
+
+def _governed(run: Run) -> Markup | None:
+    """Return what the study says of its purpose and legal basis; None where it says nothing."""
+    said = governed(run)
+    if not said:
+        return None
+    caption = "What the study says of its purpose, and of what becomes of its results"
+    return table(["", "In the study's words"], said, caption=caption)
+
+
+def governed(run: Run) -> list[list[str | Markup]]:
+    """Return each thing that a study says under `governance`, by its label."""
+    told = run.mapping("governance")
+    return [[label, str(told[key])] for key, label in words.GOVERNANCE.items() if key in told]
 
 
 def _tested(run: Run) -> Markup:

@@ -245,6 +245,13 @@ def same(run: Run) -> str | None:
     return "None: both are random parts of the same tables. This is internal evaluation."
 
 
+def ethics(run: Run) -> str | None:
+    """Item 17, ethics: what the study file says of it; consent is for a person to add."""
+    told = run.mapping("governance")
+    said = [("Ethics number", told.get("ethics")), ("legal basis", told.get("legal_basis"))]
+    return "; ".join(f"{name}: {text}" for name, text in said if text) or None
+
+
 def code(run: Run) -> str | None:
     """Item 18f, open science."""
     version = run.mapping("versions").get("fedcohort")

@@ -126,7 +126,7 @@ ITEMS: Sequence[Item] = (
         answers.same,
         True,
     ),
-    Item("17", "Ethics", "Approval, consent or waiver."),
+    Item("17", "Ethics", "Approval, consent or waiver.", answers.ethics),
     Item("18a", "Open science", "Funding."),
     Item("18b", "Open science", "Conflicts of interest."),
     Item("18c", "Open science", "Where the protocol is."),

@@ -8,7 +8,7 @@ Revealed: see `data.describe` and `counting`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,14 +17,18 @@ import yaml
 
 from fedcohort.data import describe, preprocess
 from fedcohort.data.outcome import Survival
-from fedcohort.protocol import SiteUnavailable, registry
+from fedcohort.data.quality.between import Middle, differing
+from fedcohort.data.quality.conversions import conversions_of
+from fedcohort.data.quality.units import FEWEST
+from fedcohort.data.summary import Summary
+from fedcohort.protocol import DataError, SiteUnavailable, registry
 from fedcohort.study.cells import tagged, write_text
 from fedcohort.study.counts import Shown
 from fedcohort.study.deployed import asking, besides, counting, evaluation, judging
 from fedcohort.study.deployed.cells import COHORT, Workshop
 from fedcohort.study.deployed.sessions import Session
 from fedcohort.study.deployed.sites import Sites, noise_of
-from fedcohort.study.deployed.terms import CLUSTERING, LATENT
+from fedcohort.study.deployed.terms import CLUSTERING, LATENT, Terms
 from fedcohort.study.plan import ASIDE
 from fedcohort.study.results import About, mark_of, outcome_told, scenario_told, write_all
 from fedcohort.study.step_words import step_words
@@ -53,6 +57,12 @@ CODED = (
     "Its errors are of blind rows, by sums over hospitals; columns that few of these have are left "
     "out. Classes are not told from its coordinates: a discriminant takes training rows."
 )
+#: What to do where sites seem to have different units.
+CONVERT = (
+    "Nothing was fitted. Let the site convert it, give the study another name and submit it. Or, "
+    "if the numbers are right, say so in the study file (units: [{}]) and submit it: sites approve "
+    "it again."
+)
 #: By task, what is said of the lower bound and of the other arms.
 NOTES: Mapping[str, tuple[str, str]] = {
     CLUSTERING: (ALONE_GROUPED, GROUPED), LATENT: (ALONE_CODED, CODED),
@@ -65,7 +75,7 @@ def meet(shop: Workshop, sites: Sites) -> dict[str, Any]:
     Raises
     ------
     SiteUnavailable : a site is away.
-    DataError : a site's table does not fit the study.
+    DataError : a site's table does not fit the study, or seems to have other units than the others.
     """
     kept = shop.note(COHORT)
     if kept is not None:
@@ -82,6 +92,7 @@ def meet(shop: Workshop, sites: Sites) -> dict[str, Any]:
         summaries = one.summaries
         _all(sites, dict.fromkeys(fed.answered))
         lines += open_.trail.ledger.lines
+    accepted = _units(terms, summaries)
     train, test = counting.shown_halves(told)
     told_of = () if terms.outcome is None else terms.outcome.columns
     secret = set(told_of) if train.closed else set[str]()
@@ -99,11 +110,49 @@ def meet(shop: Workshop, sites: Sites) -> dict[str, Any]:
         "steps": step_words((*describe.STEPS, *counting.STEPS)),
         "agreed": None if one.agreed is None else one.agreed.to_dict(),
         "halves": [[dict(half.rows), dict(half.events)] for half in (train, test)],
+        **({"units": accepted} if accepted else {}),
     }
     shop.keep(COHORT, found, tagged(lines, "", plan.scenarios[0].name, 0, {0: "describe"}))
     for kind in ("count", "describe"):
         shop.forget(Session(kind))
     return found
+
+
+def _units(terms: Terms, shown: Sequence[Summary]) -> list[str]:
+    """Compare the units of sites by the quartiles that Table 1 shows of each, before any fit.
+
+    Returns
+    -------
+    accepted : what is said of columns that the study accepts.
+
+    Raises
+    ------
+    DataError : a column seems to be in another unit at a site, and the study does not accept it.
+    """
+    outcome = terms.outcome
+    columns: dict[str, list[Summary]] = {}
+    for one in shown:
+        if one.site and one.site != describe.OTHERS and one.quartiles is not None:
+            columns.setdefault(one.variable.name, []).append(one)
+    accepted: list[str] = []
+    wrong: list[tuple[str, str]] = []
+    for name, sites in columns.items():
+        v = sites[0].variable
+        timed = isinstance(outcome, Survival) and name == outcome.time
+        middles = [
+            Middle(s.site or "", s.quartiles, max((s.rows or 0) - (s.missing or 0), FEWEST))
+            for s in sites
+            if s.quartiles
+        ]
+        for one in differing(middles, conversions_of(name, v.unit, time=timed or v.type == "time")):
+            if name in terms.plan.units:
+                accepted.append(one.text(name))
+            else:
+                wrong.append((name, one.text(name)))
+    if wrong:
+        names = ", ".join(dict.fromkeys(name for name, _ in wrong))
+        raise DataError(f"{'; '.join(text for _, text in wrong)}. {CONVERT.format(names)}")
+    return accepted
 
 
 def _all(sites: Sites, told: Mapping[str, Any]) -> None:
@@ -145,6 +194,7 @@ def write(shop: Workshop, sites: Sites, out: Path, seconds: float, command: str)
             "features": [v.name for v in terms.dictionary.features(terms.outcome)],
             "description": terms.dictionary.description or terms.dictionary.title,
             "licence": terms.dictionary.licence,
+            **({"units": units} if (units := met.pop("units", [])) else {}),
         },
         scenarios=[scenario],
         cohort=met,

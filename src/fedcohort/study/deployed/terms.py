@@ -264,6 +264,7 @@ class Terms:
         evaluate.check(self.outcome, task)
         _ = self.horizon
         _check_outcome(self.dictionary, self.outcome)
+        self.plan.units.check(self.dictionary.variables)
         marked = self.dictionary.outcome()
         named = _without_marked(self.dictionary, marked, self.outcome)
         if task in ASIDE and len(named.variables) < len(self.dictionary.variables):

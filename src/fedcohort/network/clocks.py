@@ -1,0 +1,83 @@
+"""How far two parties' clocks are apart, by one question and its answer.
+
+Who asks notes its clock w when it sends, and with a clock that nobody sets the time d until the
+answer, which holds the other's clock t. The other wrote t between w and w + d, so that
+
+    offset = w + d/2 − t,   wrong by at most d/2
+
+(Cristian, 1989). A positive offset says that the asker's clock is ahead. It is nobody's verdict on
+which of the two is right.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+#: Seconds that clocks may be apart before people are told.
+ALLOWED = 60.0
+#: No clock is farther off than this, in seconds.
+_MOST = 1e11
+
+
+@dataclass(frozen=True)
+class Offset:
+    """How far a clock is ahead of another's, in seconds, and by how much that may be wrong."""
+
+    seconds: float
+    bound: float
+
+    @property
+    def wrong(self) -> bool:
+        """Whether the two are farther apart than is allowed, whatever the way took."""
+        return abs(self.seconds) - self.bound > ALLOWED
+
+    @property
+    def words(self) -> str:
+        """Say it: "3 h 0 min ahead of"."""
+        return f"{spell(abs(self.seconds))} {'ahead of' if self.seconds > 0 else 'behind'}"
+
+
+def asked(ask: Callable[[], object], wall: Callable[[], float] = time.time) -> Offset | None:
+    """Ask for another party's clock; return how far this one is ahead of it.
+
+    Parameters
+    ----------
+    ask : returns the other's clock in seconds since 1970; anything else is no answer.
+    """
+    sent, began = wall(), time.monotonic()
+    theirs = number(ask())
+    half = (time.monotonic() - began) / 2
+    return None if theirs is None else Offset(sent + half - theirs, half)
+
+
+def number(value: object) -> float | None:
+    """Return a peer's number of seconds, if it is one that a clock can have."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return None
+    return float(value) if math.isfinite(value) and abs(value) <= _MOST else None
+
+
+def told(values: Any) -> Offset | None:
+    """Return the offset that a peer tells as [seconds, bound]; None for anything else."""
+    if not isinstance(values, list) or len(values) != 2:  # pyright: ignore[reportUnknownArgumentType]
+        return None
+    seconds, bound = map(number, values)  # pyright: ignore[reportUnknownArgumentType]
+    return None if seconds is None or bound is None or bound < 0 else Offset(seconds, bound)
+
+
+def spell(seconds: float) -> str:
+    """Return a span of time as people say it: "41 s", "3 h 0 min", "730 days"."""
+    if seconds < 10:
+        return f"{seconds:.2g} s"
+    if seconds < 60:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    if minutes < 60:
+        return f"{minutes} min"
+    if minutes < 48 * 60:
+        return f"{minutes // 60} h {minutes % 60} min"
+    return f"{round(minutes / 1440)} days"

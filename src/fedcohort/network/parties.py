@@ -1,0 +1,117 @@
+"""How the sites of a network are, as each tells the coordinator when it greets it.
+
+A node greets the coordinator when it connects and every so often from then on. It tells how far
+its clock is ahead of the coordinator's (`clocks`), by the answer to its last greeting, and whether
+it can write its state. The version is that of its hello, which its key has signed; of a version
+that does not fit it is known too. What a node tells is shown to people, and decides nothing.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import fedcohort
+from fedcohort.network import clocks, requests, seal
+from fedcohort.network.clocks import Offset
+
+#: Characters of what a node tells that are shown.
+LONGEST = 200
+
+
+@dataclass(frozen=True)
+class _Heard:
+    """What a node told last, and when."""
+
+    at: float
+    offset: Offset | None
+    fault: str
+
+
+class Parties:
+    """What the coordinator knows of the sites beside their studies.
+
+    Parameters
+    ----------
+    versions : by name, as `Callee` keeps them.
+    say : prints a line of something wrong.
+    """
+
+    def __init__(self, versions: Mapping[str, str], say: Callable[[str], None]):
+        self._versions, self._say = versions, say
+        self._heard: dict[str, _Heard] = {}
+        self._wrong: dict[str, str] = {}
+
+    def heard(self, site: str, meta: Mapping[str, Any]) -> None:
+        """Note what a site's greeting tells; say once what is wrong with its clock or disk."""
+        fault = requests.printable(meta.get("fault"))[:LONGEST]
+        known = self._heard[site] = _Heard(time.time(), clocks.told(meta.get("offset")), fault)
+        wrong = "; ".join(_wrong(known.offset, known.fault))
+        kind = f"{known.offset is not None and known.offset.wrong} {bool(known.fault)}"
+        if wrong and self._wrong.get(site) != kind:
+            self._say(f"{site}: {wrong}. IT of {site} has to mend it")
+        self._wrong[site] = kind if wrong else ""
+
+    def facts(self) -> dict[str, dict[str, Any]]:
+        """Return what is known of each site, for the service's note."""
+        return {
+            name: {
+                "version": self._versions.get(name, ""),
+                "at": None if (known := self._heard.get(name)) is None else round(known.at),
+                "offset": None
+                if known is None or known.offset is None
+                else [round(known.offset.seconds, 3), round(known.offset.bound, 3)],
+                "fault": "" if known is None else known.fault,
+            }
+            for name in sorted({*self._heard, *self._versions})
+        }
+
+
+def _wrong(offset: Offset | None, fault: str) -> list[str]:
+    """Say what is wrong with a site's clock and disk."""
+    found = []
+    if offset is not None and offset.wrong:
+        found.append(f"its clock is {offset.words} the coordinator's")
+    if fault:
+        found.append(f"it cannot write its state ({fault})")
+    return found
+
+
+def in_words(name: str, known: Mapping[str, Any], connected: bool) -> str:
+    """Return one line of a site for the coordinator's IT: version, clock, and who has to act.
+
+    Parameters
+    ----------
+    known : an entry of `Parties.facts`.
+    """
+    version = str(known.get("version") or "")
+    said = ["connected" if connected else "not connected"]
+    said.append(f"fedcohort {version}" if version else "version not known")
+    if version and not seal.compatible(version, fedcohort.__version__):
+        said.append(
+            f"REFUSED: the coordinator runs {fedcohort.__version__}, and the first two numbers "
+            f"must agree; IT of {older(name, version)} upgrades"
+        )
+    offset = clocks.told(known.get("offset"))
+    if offset is None:
+        said.append("clock not known")
+    elif offset.wrong:
+        said.append(f"CLOCK {offset.words} the coordinator's; IT of {name} sets it")
+    else:
+        said.append(f"clock within {clocks.spell(abs(offset.seconds) + offset.bound)}")
+    if fault := str(known.get("fault") or ""):
+        said.append(f"CANNOT WRITE ITS STATE ({fault}); IT of {name} makes room")
+    return f"{name}: {', '.join(said)}"
+
+
+def older(name: str, version: str, here: str = fedcohort.__version__) -> str:
+    """Return who of a party and the coordinator has to upgrade: the one of the older version."""
+    return name if _numbers(version) < _numbers(here) else "the coordinator"
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    """Return the first two numbers of a version."""
+    digits = "".join(c if c.isdigit() else " " for c in version).split()
+    return tuple(map(int, digits[:2]))
