@@ -67,6 +67,7 @@ class Facts:
     dataset : the name of the site's data set.
     table : the site's rows for the study, where the steward has them checked.
     fit : what the check found; "" where there was none.
+    as_of : the day on which the lead's certificate was good, where it is so no longer.
     """
 
     terms: Terms
@@ -80,6 +81,7 @@ class Facts:
     earlier: Sequence[Earlier] = ()
     table: SiteTable | None = None
     fit: str = ""
+    as_of: str = ""
 
 
 def page(facts: Facts) -> list[Row]:
@@ -119,7 +121,8 @@ def _sentence(text: str) -> str:
 def _who(facts: Facts) -> Iterator[Row]:
     plan = facts.terms.plan
     by = facts.lead + f", {facts.organisation}" * bool(facts.organisation)
-    yield Row("Asked by", (f"{by}; the signature is verified.",))
+    verified = f"; the signature is verified{f' as of {facts.as_of}' if facts.as_of else ''}."
+    yield Row("Asked by", (by + verified,))
     yield Row("Question", (plan.question or "The study gives none.",))
     for key, label in words.GOVERNANCE.items():
         if key in plan.governance and key != "recipients":
@@ -214,7 +217,7 @@ def _leaves(facts: Facts) -> Iterator[str]:
     yield f"- Readable as your site's own: {words.listed(said)}."
     for step in (s for s in own if s.run not in runs):
         about = plain_words((step.run.__doc__ or "").strip().partition("\n")[0])
-        yield f"- READABLE AS YOUR SITE'S OWN, for training: {about}"
+        yield f"- READABLE AS YOUR SITE'S OWN: {about}"
     masked = plan.privacy.secure != "false"
     yield (
         "- Sums over sites, to prepare columns, to train and to judge. "
