@@ -389,7 +389,7 @@ def test_the_page_to_sign_names_study_decision_its_hash_and_who_signs(hospital, 
     hospital.offered(made)
     text, page = exported(hospital, capsys, made.hash[:8])
     assert made.hash in text
-    assert "No decision has been made at the node" in text
+    assert "No decision has been made at the node yet." in text
     assert "☐ approved, until" in text
     assert "Does <b>the</b> marker" in text and "<b>" not in page
     assert "<script" not in page and "http" not in page.replace("http-equiv", "")
