@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 
 import pandas as pd
 
@@ -87,7 +88,7 @@ class Facts:
 def page(facts: Facts) -> list[Row]:
     """Return the page, from top to bottom."""
     plan = facts.terms.plan
-    return [
+    rows = [
         *_who(facts),
         *_what(facts),
         Row("Methods", tuple(_methods(plan))),
@@ -99,6 +100,7 @@ def page(facts: Facts) -> list[Row]:
         Row("Until", (_until(facts),)),
         Row("State", (_sentence(record.state(facts.entry)),)),
     ]
+    return [Row(r.head, tuple(map(details.printable, r.lines)), r.risk) for r in rows]
 
 
 def in_lines(rows: Sequence[Row]) -> list[str]:
@@ -279,7 +281,8 @@ def _privacy(plan: Plan, account: Account, dataset: str) -> Iterator[str]:
             f"{words.of(n, 'fit')}, so ε {dp.epsilon * n:g}, δ {dp.delta * n:g} in all, and again "
             f"for a fit that is begun anew. Table 1 and how good a model is have no noise."
         )
-        if left is not None and float(left.epsilon) < dp.epsilon * n:
+        asked = Decimal(repr(dp.epsilon)) * n, Decimal(repr(dp.delta)) * n
+        if left is not None and (left.epsilon < asked[0] or left.delta < asked[1]):
             yield "THE BUDGET THAT IS LEFT IS LESS: fits will be refused once it is spent."
     if left is None or account.allowed is None:
         yield f"Budget of data set {dataset!r}: your site has set none" + (
