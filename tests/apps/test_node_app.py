@@ -300,6 +300,17 @@ def test_a_study_that_failed_runs_no_longer_and_goes_on_under_its_approval(hospi
     assert "ended" not in run(hospital, capsys, "studies")
 
 
+def a_year_and_a_half_later(monkeypatch):
+    """Let it be a day on which no certificate of the network is good."""
+    from datetime import timedelta
+
+    from fedcohort.network import kit
+    from fedcohort.network.certificates import now
+
+    later = lambda: now() + timedelta(days=500)  # noqa: E731
+    monkeypatch.setitem(kit.Kit.trust.__kwdefaults__, "clock", later)
+
+
 def test_all_decisions_are_listed_with_signatures_verified(hospital, capsys, monkeypatch):
     kit = ("--kit", str(hospital.steward))
     one, _ = offered(hospital)
@@ -321,14 +332,10 @@ def test_all_decisions_are_listed_with_signatures_verified(hospital, capsys, mon
     alone = run(hospital, capsys, "history", two.hash[:8])
     assert "No ethics vote" in alone and one.hash[:12] not in alone
     # a certificate that has ended since takes nothing from the history
-    from datetime import timedelta
-
-    from fedcohort.network import trust
-    from fedcohort.network.certificates import now
-
-    later = lambda: now() + timedelta(days=500)  # noqa: E731
-    monkeypatch.setitem(trust.Trust.__init__.__kwdefaults__, "clock", later)
-    assert "refused by steward-north" in run(hospital, capsys, "history", two.hash[:8])
+    a_year_and_a_half_later(monkeypatch)
+    told = run(hospital, capsys, "history", two.hash[:8])
+    assert "refused by steward-north" in told
+    assert "no longer in force: the steward's certificate has ended" in told
 
 
 def test_the_history_says_what_was_revoked_replaced_used_up_and_ended(hospital, capsys):
@@ -382,7 +389,7 @@ def test_the_page_to_sign_names_study_decision_its_hash_and_who_signs(hospital, 
     hospital.offered(made)
     text, page = exported(hospital, capsys, made.hash[:8])
     assert made.hash in text
-    assert "No decision has been made at the node" in text
+    assert "No decision has been made at the node yet." in text
     assert "☐ approved, until" in text
     assert "Does <b>the</b> marker" in text and "<b>" not in page
     assert "<script" not in page and "http" not in page.replace("http-equiv", "")
@@ -434,3 +441,19 @@ def test_a_page_is_not_written_over_a_file_that_is_none(hospital, capsys):
     with pytest.raises(FedcohortError, match="it is an input"):
         run(hospital, capsys, "export", made.hash, "--out", str(hospital.state / "log.txt"))
     assert out.read_text() == "mine"
+
+
+def test_a_decided_study_has_its_page_after_the_leads_certificate_has_ended(
+    hospital, capsys, monkeypatch
+):
+    made, _ = offered(hospital)
+    waiting, _ = offered(hospital, 1)
+    run(hospital, capsys, "approve", made.hash, "--kit", str(hospital.steward))
+    today = decisions.now()[:10]
+    a_year_and_a_half_later(monkeypatch)
+    text, _ = exported(hospital, capsys, made.hash)
+    assert f"the signature is verified as of {today}." in text
+    assert "approved by steward-north" in text
+    assert "no longer in force: the steward's certificate has ended" in text
+    with pytest.raises(Refused, match="was valid until"):
+        run(hospital, capsys, "studies", waiting.hash)

@@ -6,7 +6,7 @@ from decimal import Decimal
 
 import pytest
 
-from fedcohort.network import approval, cohorts, decisions
+from fedcohort.network import approval, cohorts, decisions, words
 from fedcohort.network.approval import Facts
 from fedcohort.network.budget import Account, Amount
 from fedcohort.network.desk import WAITING, Entry
@@ -207,6 +207,22 @@ def test_studies_of_other_tasks_have_a_page_too(hospital, name):
         "Columns"
     ]
     assert method.title in said["Methods"]
+
+
+def test_no_word_of_a_study_moves_the_cursor_of_whoever_reads_it(hospital):
+    """A lead could else write over the lines that warn, or turn the order of letters."""
+    study = ARMS.replace("Does the marker", '"Does\\e[2J the\\u202e\\x07 marker').replace(
+        "relapses?", 'relapses?"'
+    )
+    study = study.replace("title: Net", 'title: "Net\\e[9A"')
+    dictionary = DICTIONARY.replace("age at surgery", '"age\\e[2J at surgery"')
+    terms = hospital.terms(study, dictionary)
+    assert not terms.plan.question.isprintable()
+    said = rows(hospital, study, dictionary)
+    assert said["Question"] == "Does?[2J the?? marker tell who relapses?"
+    assert "Net?[9A" in said["Risks"]
+    for line in (*said.values(), *words.in_words(terms)):
+        assert line.isprintable(), line
 
 
 # earlier studies -----------------------------------------------------------------------------

@@ -24,12 +24,13 @@ from fedcohort.network import (
 )
 from fedcohort.network import desk as desks
 from fedcohort.network.budget import Account, Amount, Budget
-from fedcohort.network.desk import Desk, short
+from fedcohort.network.desk import Desk, Entry, short
 from fedcohort.network.earlier import earlier
 from fedcohort.network.kits import Kit
 from fedcohort.network.node_table import open_table
 from fedcohort.network.offer import Offer
 from fedcohort.network.policy import Asked, Config
+from fedcohort.network.trust import Peer
 from fedcohort.protocol import registry
 from fedcohort.protocol.errors import FedcohortError, InputError, Refused
 from fedcohort.protocol.step import Step
@@ -99,21 +100,20 @@ def export(
     kit = _site(node)
     found = _config(kit, config)
     state = kit.folder / "state"
-    desk = stewards.desk(kit, found.policy, state, then=True)
+    desk, today = (stewards.desk(kit, found.policy, state, then=then) for then in (True, False))
     signed = found.policy.approval == "steward"
     if text is None:
-        made, left_out = record.records(desk)
+        made, left_out = record.records(desk, today)
         account = Budget(state / "budget.sqlite", found.data.name, found.policy.budget).account()
         page = paper.of_desk(
-            kit.network, kit.name, desk.entries(), made, left_out,
+            kit.network, kit.name, today.entries(), made, left_out,
             list(_account(account)), signed=signed,
         )  # fmt: skip
         out = out or Path(f"desk-{kit.name}.html")
     else:
         study = desk.find(text)
-        now = stewards.desk(kit, found.policy, state)
-        facts = _facts(kit, found, now, study, check=check)
-        made, left_out = record.records(desk, study)
+        made, left_out = record.records(desk, today, study)
+        facts = _facts(kit, found, today, study, check=check, decided=bool(made))
         rows = words.in_rows(facts.terms, found.policy.min_cell)
         page = paper.of_study(kit.network, facts, made, left_out, rows, signed=signed)
         out = out or Path(f"study-{short(study)}-{kit.name}.html")
@@ -159,10 +159,13 @@ def history(node: Path, config: Path | None, text: str | None) -> Iterator[str]:
     """
     kit = _site(node)
     policy = _config(kit, config).policy
-    desk = stewards.desk(kit, policy, kit.folder / "state", then=True)
+    state = kit.folder / "state"
+    desk, today = (stewards.desk(kit, policy, state, then=then) for then in (True, False))
     wanted = None if text is None else desk.find(text)
     yield f"Decisions at {kit.name}" + (" on all studies" if wanted is None else "")
-    for line in record.lines(*record.records(desk, wanted), signed=policy.approval == "steward"):
+    for line in record.lines(
+        *record.records(desk, today, wanted), signed=policy.approval == "steward"
+    ):
         yield from _folded(line)
 
 
@@ -313,12 +316,19 @@ def _list(desk: Desk) -> list[str]:
     return words.summary(rows)
 
 
-def _facts(kit: Kit, config: Config, desk: Desk, study: str, *, check: bool) -> approval.Facts:
-    """Return what the page on a study is made of; the table is read for a `check` alone."""
+def _facts(
+    kit: Kit, config: Config, desk: Desk, study: str, *, check: bool, decided: bool = False
+) -> approval.Facts:
+    """Return what the page on a study is made of; the table is read for a `check` alone.
+
+    Parameters
+    ----------
+    decided : whether a decision was made on it, also one that counts no longer.
+    """
     state, data = kit.folder / "state", config.data
     entry = desk.entry(study)
     offer = Offer.from_bytes(desk.offer(study))
-    lead = offer.verify(kit.trust())
+    lead, as_of = _lead(offer, kit, entry, decided=decided or entry.decision is not None)
     terms = Terms.from_json(offer.terms)
     table, fit = None, "; ".join(entry.unfit)
     if check:
@@ -333,8 +343,24 @@ def _facts(kit: Kit, config: Config, desk: Desk, study: str, *, check: bool) -> 
     return approval.Facts(
         terms, lead.name, lead.organisation, kit.name, config.policy, data.name,
         Budget(state / "budget.sqlite", data.name, config.policy.budget).account(), entry,
-        earlier(desk, state, data.name, study, asked.columns, marks), table, fit,
+        earlier(desk, state, data.name, study, asked.columns, marks), table, fit, as_of,
     )  # fmt: skip
+
+
+def _lead(offer: Offer, kit: Kit, entry: Entry, *, decided: bool) -> tuple[Peer, str]:
+    """Return who signed a study; of one that was decided, as of the day it came if need be.
+
+    Raises
+    ------
+    Refused : the signature does not count, or counts no longer and nobody has decided.
+    """
+    try:
+        return offer.verify(kit.trust()), ""
+    except Refused as error:
+        if error.code not in ("expired", "version") or not decided:
+            raise
+        then = stewards.trust_at(kit.trust(), entry.first)
+        return offer.verify(then, version=offer.version), entry.first[:10]
 
 
 def _account(account: Account) -> Iterator[str]:

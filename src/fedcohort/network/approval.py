@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 
 import pandas as pd
 
@@ -67,6 +68,7 @@ class Facts:
     dataset : the name of the site's data set.
     table : the site's rows for the study, where the steward has them checked.
     fit : what the check found; "" where there was none.
+    as_of : the day on which the lead's certificate was good, where it is so no longer.
     """
 
     terms: Terms
@@ -80,12 +82,13 @@ class Facts:
     earlier: Sequence[Earlier] = ()
     table: SiteTable | None = None
     fit: str = ""
+    as_of: str = ""
 
 
 def page(facts: Facts) -> list[Row]:
     """Return the page, from top to bottom."""
     plan = facts.terms.plan
-    return [
+    rows = [
         *_who(facts),
         *_what(facts),
         Row("Methods", tuple(_methods(plan))),
@@ -97,6 +100,7 @@ def page(facts: Facts) -> list[Row]:
         Row("Until", (_until(facts),)),
         Row("State", (_sentence(record.state(facts.entry)),)),
     ]
+    return [Row(r.head, tuple(map(details.printable, r.lines)), r.risk) for r in rows]
 
 
 def in_lines(rows: Sequence[Row]) -> list[str]:
@@ -119,7 +123,8 @@ def _sentence(text: str) -> str:
 def _who(facts: Facts) -> Iterator[Row]:
     plan = facts.terms.plan
     by = facts.lead + f", {facts.organisation}" * bool(facts.organisation)
-    yield Row("Asked by", (f"{by}; the signature is verified.",))
+    verified = f"; the signature is verified{f' as of {facts.as_of}' if facts.as_of else ''}."
+    yield Row("Asked by", (by + verified,))
     yield Row("Question", (plan.question or "The study gives none.",))
     for key, label in words.GOVERNANCE.items():
         if key in plan.governance and key != "recipients":
@@ -214,7 +219,7 @@ def _leaves(facts: Facts) -> Iterator[str]:
     yield f"- Readable as your site's own: {words.listed(said)}."
     for step in (s for s in own if s.run not in runs):
         about = plain_words((step.run.__doc__ or "").strip().partition("\n")[0])
-        yield f"- READABLE AS YOUR SITE'S OWN, for training: {about}"
+        yield f"- READABLE AS YOUR SITE'S OWN: {about}"
     masked = plan.privacy.secure != "false"
     yield (
         "- Sums over sites, to prepare columns, to train and to judge. "
@@ -276,7 +281,8 @@ def _privacy(plan: Plan, account: Account, dataset: str) -> Iterator[str]:
             f"{words.of(n, 'fit')}, so ε {dp.epsilon * n:g}, δ {dp.delta * n:g} in all, and again "
             f"for a fit that is begun anew. Table 1 and how good a model is have no noise."
         )
-        if left is not None and float(left.epsilon) < dp.epsilon * n:
+        asked = Decimal(repr(dp.epsilon)) * n, Decimal(repr(dp.delta)) * n
+        if left is not None and (left.epsilon < asked[0] or left.delta < asked[1]):
             yield "THE BUDGET THAT IS LEFT IS LESS: fits will be refused once it is spent."
     if left is None or account.allowed is None:
         yield f"Budget of data set {dataset!r}: your site has set none" + (

@@ -130,12 +130,9 @@ def _decision(facts: Facts, last: Record | None, *, signed: bool) -> Markup:
     """Return the decision, and where it is signed on paper."""
     if last is None:
         said = [
-            p("No decision has been made at the node. This page is signed before it."),
-            p(
-                "☐ approved, until ____________________ for ______ runs   "
-                "☐ refused, because ______________________________",
-                class_="boxes",
-            ),
+            p("No decision has been made at the node yet."),
+            p("☐ approved, until ____________________ for ______ runs", class_="boxes"),
+            p("☐ refused, because ________________________________", class_="boxes"),
         ]
     else:
         by = "Signed with the steward's key" if signed else "Not signed: the policy approves here"

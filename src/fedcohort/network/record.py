@@ -47,8 +47,15 @@ class Record:
         return minute(self.made.at)
 
 
-def records(desk: Desk, study: str | None = None) -> tuple[list[Record], int]:
-    """Return the decisions that count or counted, the earliest first, and how many lines do not."""
+def records(desk: Desk, today: Desk, study: str | None = None) -> tuple[list[Record], int]:
+    """Return the decisions that count or counted, the earliest first, and how many lines do not.
+
+    Parameters
+    ----------
+    desk : by certificates that were good when a decision was made (`stewards.verifier`).
+    today : the same, by certificates that are good now.
+    study : its decisions alone.
+    """
     found: list[Record] = []
     left_out = 0
     for entry in desk.entries():
@@ -61,23 +68,25 @@ def records(desk: Desk, study: str | None = None) -> tuple[list[Record], int]:
             found.append(
                 Record(
                     entry, one, len(desk.begun(entry.study, one)),
-                    _standing(desk, entry, one, later), desk.mark(entry.study, one),
+                    _standing(today, entry, one, later), desk.mark(entry.study, one),
                 )
             )  # fmt: skip
     return sorted(found, key=lambda r: (r.made.at, r.made.number, r.entry.study)), left_out
 
 
-def _standing(desk: Desk, entry: Entry, one: Decision, later: Decision | None) -> str:
+def _standing(today: Desk, entry: Entry, one: Decision, later: Decision | None) -> str:
     """Say whether a decision counts."""
     if later is not None:
         revoked = (one.decision, later.decision) == (desks.APPROVED, desks.REFUSED)
         verb = "revoked" if revoked else "replaced"
         return f"{verb} on {minute(later.at)} by decision {later.number}"
+    if today.decision(entry.study) is None:
+        return "no longer in force: the steward's certificate has ended"
     if one.decision == desks.REFUSED:
         return IN_FORCE
     if entry.ended is not None:
         return f"the study ended: {desks.said_of(entry.ended)}"
-    why = desk.lapse(entry.study, one)
+    why = today.lapse(entry.study, one)
     return f"no longer in force: {why}" if why else IN_FORCE
 
 

@@ -49,7 +49,7 @@ def in_rows(terms: Terms, min_cell: int | None = None) -> list[Row]:
     """
     plan, outcome, dictionary = terms.plan, terms.outcome, terms.dictionary
     cell = max(plan.min_cell, min_cell or 0)
-    return [
+    rows: list[Row] = [
         *_sought(plan, outcome, dictionary),
         *_columns(plan, dictionary, outcome),
         *_methods(plan),
@@ -61,6 +61,15 @@ def in_rows(terms: Terms, min_cell: int | None = None) -> list[Row]:
         ("noise", _noise(plan)),
         *_written(plan),
     ]
+    return [(head, printable(text)) for head, text in rows]
+
+
+def printable(text: str) -> str:
+    """Return a text in which nothing moves a terminal's cursor, or turns the order of letters.
+
+    A study's own words stand between lines that a steward relies on.
+    """
+    return "".join(c if c.isprintable() else "?" for c in " ".join(text.split("\n")))
 
 
 def _sought(plan: Plan, outcome: Outcome | None, dictionary: Dictionary) -> Iterator[Row]:
