@@ -66,7 +66,7 @@ def _merged(task: str, drafts: str, outcome: str | None) -> tuple[Draft, tuple[s
     if len(files) < 2:
         n = "one dictionary" if files else "no dictionary"
         raise DataError(f"--drafts {drafts}: {n}; two sites or more have to draft one.")
-    known = {site: Dictionary.from_file(path) for site, path in sorted(files.items())}
+    known = {site: Dictionary.from_file(path) for site, path in files.items()}
     names = list(dict.fromkeys(name for d in known.values() for name in d.variables))
     about = _outcome_of_drafts(task, outcome, list(known.values()), names)
     merged = merging.merge(known, about)

@@ -18,7 +18,7 @@ import yaml
 from fedcohort.data import describe, preprocess
 from fedcohort.data.outcome import Survival
 from fedcohort.data.quality.between import Middle, differing
-from fedcohort.data.quality.conversions import conversions_of
+from fedcohort.data.quality.conversions import conversions_for
 from fedcohort.data.quality.units import FEWEST
 from fedcohort.data.summary import Summary
 from fedcohort.protocol import DataError, SiteUnavailable, registry
@@ -129,7 +129,6 @@ def _units(terms: Terms, shown: Sequence[Summary]) -> list[str]:
     ------
     DataError : a column seems to be in another unit at a site, and the study does not accept it.
     """
-    outcome = terms.outcome
     columns: dict[str, list[Summary]] = {}
     for one in shown:
         if one.site and one.site != describe.OTHERS and one.quartiles is not None:
@@ -137,14 +136,12 @@ def _units(terms: Terms, shown: Sequence[Summary]) -> list[str]:
     accepted: list[str] = []
     wrong: list[tuple[str, str]] = []
     for name, sites in columns.items():
-        v = sites[0].variable
-        timed = isinstance(outcome, Survival) and name == outcome.time
         middles = [
             Middle(s.site or "", s.quartiles, max((s.rows or 0) - (s.missing or 0), FEWEST))
             for s in sites
             if s.quartiles
         ]
-        for one in differing(middles, conversions_of(name, v.unit, time=timed or v.type == "time")):
+        for one in differing(middles, conversions_for(sites[0].variable, terms.outcome)):
             if name in terms.plan.units:
                 accepted.append(one.text(name))
             else:
