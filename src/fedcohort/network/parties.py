@@ -92,7 +92,7 @@ def in_words(name: str, known: Mapping[str, Any], connected: bool) -> str:
     if version and not seal.compatible(version, fedcohort.__version__):
         said.append(
             f"REFUSED: the coordinator runs {fedcohort.__version__}, and the first two numbers "
-            f"must agree; IT of {older(name, version)} upgrades"
+            f"must agree: {seal.upgrade(fedcohort.__version__, 'the coordinator', version, name)}"
         )
     offset = clocks.told(known.get("offset"))
     if offset is None:
@@ -105,13 +105,3 @@ def in_words(name: str, known: Mapping[str, Any], connected: bool) -> str:
         said.append(f"CANNOT WRITE ITS STATE ({fault}); IT of {name} makes room")
     return f"{name}: {', '.join(said)}"
 
-
-def older(name: str, version: str, here: str = fedcohort.__version__) -> str:
-    """Return who of a party and the coordinator has to upgrade: the one of the older version."""
-    return name if _numbers(version) < _numbers(here) else "the coordinator"
-
-
-def _numbers(version: str) -> tuple[int, ...]:
-    """Return the first two numbers of a version."""
-    digits = "".join(c if c.isdigit() else " " for c in version).split()
-    return tuple(map(int, digits[:2]))
