@@ -78,9 +78,9 @@ def test_the_coordinator_says_once_that_a_sites_clock_or_disk_is_wrong():
 )
 def test_of_two_versions_that_do_not_fit_the_older_ones_it_is_named(version, who):
     line = in_words("north", {"version": version}, connected=False)
-    assert f"REFUSED: the coordinator runs {fedcohort.__version__}" in line
+    assert f"REFUSED, as the coordinator runs {fedcohort.__version__}" in line
     assert f"IT of {who}" in line
-    assert line.endswith("upgrades, clock not known")
+    assert line.endswith("has to upgrade")
 
 
 def test_a_site_that_is_well_is_one_short_line():

@@ -293,6 +293,25 @@ def predict(
     typer.echo(out)
 
 
+@app.command()
+def doctor(
+    kit: Annotated[Path, typer.Argument(metavar="KIT", help="A party's kit.")],
+    config: Annotated[
+        Path | None,
+        typer.Option(help="A site's node.toml; by default the one its node started with."),
+    ] = None,
+    debug: Debug = False,
+) -> None:
+    """Check certificate, clock, ports, disk, versions, table and policy; say who has to act.
+
+    Leaves with 1 where something is wrong.
+    """
+    from fedcohort.apps import doctor as examination
+
+    if not examination.run(kit, config, typer.echo):
+        raise typer.Exit(1)
+
+
 def _cores() -> int:
     """Return how many cores this process may use."""
     if hasattr(os, "sched_getaffinity"):

@@ -145,7 +145,8 @@ class Callee:
             raise Refused(
                 "version",
                 f"{peer.name} runs fedcohort {says['version']}, and this is {self._version}; the "
-                "first two numbers must agree.",
+                f"first two numbers must agree: "
+                f"{seal.upgrade(self._version, self._name, says['version'], peer.name)}.",
             )
         private, session = X25519PrivateKey.generate(), os.urandom(seal.SESSION)
         welcome = seal.signed(

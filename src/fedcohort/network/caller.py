@@ -140,7 +140,8 @@ class Caller(Line):
             raise Refused(
                 "version",
                 f"it runs fedcohort {says['version']}, and this is {self._version}; the first two "
-                "numbers must agree.",
+                f"numbers must agree: "
+                f"{seal.upgrade(self._version, self._name, says['version'], site)}.",
             )
         session, public = bytes.fromhex(says["session"]), bytes.fromhex(says["key"])
         sealing = Sealing.derive(session, sent.private, public, sent.signed.blob, welcome.blob)
@@ -187,7 +188,8 @@ class Caller(Line):
         if code == "version":
             says = (
                 f"refuses {self._name}: fedcohort {version} runs there, and {self._version} here; "
-                "the first two numbers must agree."
+                f"the first two numbers must agree: "
+                f"{seal.upgrade(self._version, self._name, version, site)}."
             )
         else:
             says = _SAYS.get(code, "refuses, for a reason that is not known here.").format(

@@ -6,8 +6,8 @@ A lead's requests, each over a sealed channel with a verified peer (`channel.Cal
     status   where a study is: what each site says, the round, who answered, seconds, bytes
     fetch    a piece of a finished file, with a checksum; only for the lead who submitted
     cancel   end a study; only for the lead who submitted
-    hello    a site says that it is there, and how it is; it is told this clock and version. A
-             site that this kit does not list is told so
+    hello    this version and clock. A site says that it is there, and how it is; one that this kit
+             does not list is told so
 
 An offer is verified again here, and by every site for itself. What then becomes of it is
 `conductor`'s.
@@ -114,7 +114,7 @@ class Coordinator:
                 return requests.reply(self._hello(peer, meta))
             serve = {
                 "submit": self._submit, "status": self._status, "fetch": self._fetch,
-                "cancel": self._cancel,
+                "cancel": self._cancel, "hello": self._here,
             }.get(kind)  # fmt: skip
             if serve is None:
                 raise Refused("request", f"{kind!r:.40} is not something that a lead can ask.")
@@ -140,6 +140,10 @@ class Coordinator:
                 f"the coordinator's kit does not list it.",
             )
         self._parties.heard(peer.name, meta)
+        return self._here(peer, meta)
+
+    def _here(self, peer: Peer, meta: Mapping[str, Any]) -> dict[str, Any]:
+        """Say which version this is, and what the time is here."""
         return {"kind": "hello", "version": fedcohort.__version__, "clock": time.time()}
 
     def _submit(self, peer: Peer, meta: Mapping[str, Any]) -> Any:

@@ -82,15 +82,30 @@ def spoke(kit: Kit, on_request: Answering | None = None) -> Spoke:
     return _adapter(kit.engine).Spoke(kit, on_request, log)
 
 
-def preflight(kit: Kit, timeout: float = 5.0) -> str | None:
+def preflight(kit: Kit, timeout: float = 5.0, *, dates: bool = True) -> str | None:
     """Try once to reach the coordinator; return why that may succeed later, or None.
+
+    Parameters
+    ----------
+    dates : whether the coordinator's certificate must be good by this computer's clock; see
+        `runtime.tls.context`.
 
     Raises
     ------
     Refused : it will not succeed later: a certificate is expired, or of another network.
     """
     try_ = getattr(_adapter(kit.engine), "preflight", None)
-    return None if try_ is None else try_(kit, timeout)
+    return None if try_ is None else try_(kit, timeout, dates=dates)
+
+
+def check_installed(engine: str) -> None:
+    """See that an engine can be used here.
+
+    Raises
+    ------
+    InputError : it is unknown, or its package is not installed.
+    """
+    _adapter(engine)
 
 
 def _adapter(engine: str) -> Any:

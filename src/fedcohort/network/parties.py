@@ -79,6 +79,28 @@ def _wrong(offset: Offset | None, fault: str) -> list[str]:
     return found
 
 
+def trouble(name: str, known: Mapping[str, Any]) -> list[str]:
+    """Return what is wrong at a site, as far as the coordinator knows, each with who has to act.
+
+    Parameters
+    ----------
+    known : an entry of `Parties.facts`.
+    """
+    found: list[str] = []
+    here, version = fedcohort.__version__, str(known.get("version") or "")
+    if version and not seal.compatible(version, here):
+        found.append(
+            f"REFUSED, as the coordinator runs {here} and the first two numbers must agree: "
+            f"{seal.upgrade(here, 'the coordinator', version, name)}"
+        )
+    offset = clocks.told(known.get("offset"))
+    if offset is not None and offset.wrong:
+        found.append(f"CLOCK {offset.words} the coordinator's: IT of {name} has to compare it")
+    if fault := str(known.get("fault") or ""):
+        found.append(f"CANNOT WRITE its state ({fault}): IT of {name} has to make room")
+    return found
+
+
 def in_words(name: str, known: Mapping[str, Any], connected: bool) -> str:
     """Return one line of a site for the coordinator's IT: version, clock, and who has to act.
 
@@ -86,32 +108,11 @@ def in_words(name: str, known: Mapping[str, Any], connected: bool) -> str:
     ----------
     known : an entry of `Parties.facts`.
     """
-    version = str(known.get("version") or "")
+    version, offset = str(known.get("version") or ""), clocks.told(known.get("offset"))
     said = ["connected" if connected else "not connected"]
     said.append(f"fedcohort {version}" if version else "version not known")
-    if version and not seal.compatible(version, fedcohort.__version__):
-        said.append(
-            f"REFUSED: the coordinator runs {fedcohort.__version__}, and the first two numbers "
-            f"must agree; IT of {older(name, version)} upgrades"
-        )
-    offset = clocks.told(known.get("offset"))
     if offset is None:
         said.append("clock not known")
-    elif offset.wrong:
-        said.append(f"CLOCK {offset.words} the coordinator's; IT of {name} sets it")
-    else:
+    elif not offset.wrong:
         said.append(f"clock within {clocks.spell(abs(offset.seconds) + offset.bound)}")
-    if fault := str(known.get("fault") or ""):
-        said.append(f"CANNOT WRITE ITS STATE ({fault}); IT of {name} makes room")
-    return f"{name}: {', '.join(said)}"
-
-
-def older(name: str, version: str, here: str = fedcohort.__version__) -> str:
-    """Return who of a party and the coordinator has to upgrade: the one of the older version."""
-    return name if _numbers(version) < _numbers(here) else "the coordinator"
-
-
-def _numbers(version: str) -> tuple[int, ...]:
-    """Return the first two numbers of a version."""
-    digits = "".join(c if c.isdigit() else " " for c in version).split()
-    return tuple(map(int, digits[:2]))
+    return f"{name}: {', '.join([*said, *trouble(name, known)])}"

@@ -170,6 +170,15 @@ def compatible(ours: str, theirs: str) -> bool:
     return re.split(r"[^0-9]", ours)[:2] == re.split(r"[^0-9]", theirs)[:2]
 
 
+def upgrade(ours: str, us: str, theirs: str, them: str) -> str:
+    """Say who has to upgrade where two versions do not fit: the party of the older one."""
+    return f"IT of {us if _first_two(ours) < _first_two(theirs) else them} has to upgrade"
+
+
+def _first_two(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in re.split(r"[^0-9]", version)[:2])
+
+
 @dataclass(frozen=True)
 class Sealing:
     """The two keys of a session."""

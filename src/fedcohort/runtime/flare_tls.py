@@ -143,8 +143,12 @@ def _read_greeting(sock: ssl.SSLSocket, kit: Credentials) -> None:
         raise Refused(word if word in _TURNED_AWAY else "refused", text.format(name=kit.name))
 
 
-def preflight(kit: Credentials, timeout: float = 5.0) -> str | None:
+def preflight(kit: Credentials, timeout: float = 5.0, *, dates: bool = True) -> str | None:
     """Connect to the coordinator once; return why that may succeed later, or None.
+
+    Parameters
+    ----------
+    dates : see `tls.context`.
 
     Raises
     ------
@@ -152,7 +156,7 @@ def preflight(kit: Credentials, timeout: float = 5.0) -> str | None:
         "revoked", "taken", "version" or "not TLS".
     """
     try:
-        dial(kit, tls.context(kit, server=False), timeout).close()
+        dial(kit, tls.context(kit, server=False, dates=dates), timeout).close()
     except SiteUnavailable as error:
         return str(error)
     return None

@@ -21,7 +21,7 @@ from fedcohort.runtime.tls import Credentials
 OK, UNAUTHORIZED, FORBIDDEN, TOO_LONG = 200, 401, 403, 413
 
 
-def client(kit: Credentials, timeout: float) -> httpx.Client:
+def client(kit: Credentials, timeout: float, *, dates: bool = True) -> httpx.Client:
     """Return a client for the coordinator, whose requests say whom they want (`named`).
 
     A coordinator on this computer is reached without the proxy that the environment may name.
@@ -30,7 +30,7 @@ def client(kit: Credentials, timeout: float) -> httpx.Client:
     ------
     InputError : a file of the kit cannot be used.
     """
-    rules = tls.context(kit, server=False)
+    rules = tls.context(kit, server=False, dates=dates)
     rules.check_hostname = True  # the coordinator's name, see `named`
     host, _ = tls.host_port(kit.address)
     near = host in ("127.0.0.1", "localhost", "::1")
@@ -44,15 +44,19 @@ def named(kit: Credentials) -> dict[str, str]:
     return {"sni_hostname": kit.coordinator}
 
 
-def preflight(kit: Credentials, timeout: float = 5.0) -> str | None:
+def preflight(kit: Credentials, timeout: float = 5.0, *, dates: bool = True) -> str | None:
     """Try once to reach the coordinator; return why that may succeed later, or None.
+
+    Parameters
+    ----------
+    dates : see `tls.context`.
 
     Raises
     ------
     Refused : it will not succeed later: a certificate is expired, or of another network.
     """
     try:
-        with client(kit, timeout) as http:
+        with client(kit, timeout, dates=dates) as http:
             http.get("/people", extensions=named(kit))
     except httpx.HTTPError as error:
         found = why(error, kit)

@@ -22,7 +22,7 @@ from fedcohort.protocol.errors import InputError, Refused, SiteUnavailable
 #: OpenSSL's X509_V_ERR_… → (code, what is wrong with a certificate).
 _VERIFY = {
     9: ("not yet valid", "is not valid yet: compare the clocks of both computers"),
-    10: ("expired", "has expired"),
+    10: ("expired", "has expired by this computer's clock"),
     **dict.fromkeys((2, 7, 18, 19, 20, 21, 24), ("untrusted", "is not of this network")),
     26: ("role", "is not for this use"),
     62: ("name", "is not the coordinator's. Compare 'address' in kit.toml"),
@@ -30,7 +30,7 @@ _VERIFY = {
 
 #: Alert that a peer sent → (code, what it says of the certificate it was shown).
 _ALERTS = {
-    "CERTIFICATE_EXPIRED": ("expired", "has expired"),
+    "CERTIFICATE_EXPIRED": ("expired", "has expired by the clock there"),
     "CERTIFICATE_REVOKED": ("revoked", "is revoked"),
     "UNKNOWN_CA": ("untrusted", "is not of its network"),
     "DECRYPT_ERROR": ("untrusted", "is not of its network"),
@@ -40,6 +40,8 @@ _ALERTS = {
     "CERTIFICATE_REQUIRED": ("untrusted", "is missing"),
 }
 _UNKNOWN = ("untrusted", "is not accepted")
+#: OpenSSL's X509_V_FLAG_NO_CHECK_TIME.
+_NO_DATES = 0x200000
 
 
 class Credentials(Protocol):
@@ -134,10 +136,15 @@ def host_port(address: str) -> tuple[str, int]:
     return host.strip("[]"), int(port)
 
 
-def context(kit: Credentials, *, server: bool) -> ssl.SSLContext:
+def context(kit: Credentials, *, server: bool, dates: bool = True) -> ssl.SSLContext:
     """Return the rules of a TLS connection: 1.3, both certificates of the network's authority.
 
     The coordinator's name is left to who connects: it counts wherever it is reached.
+
+    Parameters
+    ----------
+    dates : whether a certificate must be good by this computer's clock; False in order to find out
+        whether the clock is wrong, and for nothing else.
 
     Raises
     ------
@@ -147,6 +154,8 @@ def context(kit: Credentials, *, server: bool) -> ssl.SSLContext:
     made.check_hostname = False
     made.verify_mode = ssl.CERT_REQUIRED
     made.minimum_version = ssl.TLSVersion.TLSv1_3
+    if not dates:
+        made.verify_flags = ssl.VerifyFlags(made.verify_flags | _NO_DATES)
     if server:
         made.num_tickets = 0
     try:
