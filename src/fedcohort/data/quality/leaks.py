@@ -174,7 +174,9 @@ def _concordance(x: Array, time: Array, event: Array) -> float:
 
 def _shares(cells: pd.Series, event: Array) -> Array:
     """Return each row's share of events among the rows of its level (n,), NaN of rare levels."""
-    codes, distinct = pd.factorize(cells.map(level_text, na_action="ignore"))
+    found, values = pd.factorize(cells)
+    texts, distinct = pd.factorize(np.array([level_text(v) for v in values], object))
+    codes = np.append(texts, -1)[found]
     n = np.bincount(codes[codes >= 0], minlength=len(distinct))
     ones = np.bincount(codes[codes >= 0], event[codes >= 0], minlength=len(distinct))
     share = np.where(n >= LEVEL, ones / np.maximum(n, 1), np.nan)
