@@ -178,7 +178,6 @@ def write(shop: Workshop, sites: Sites, out: Path, seconds: float, command: str)
     events = None
     if isinstance(terms.outcome, Survival) and not train.closed:
         events = sum(n for half in (train, test) for n in half.events.values() if n is not None)
-    by_site = [v for v in met["variables"] if v["site"] is not None]
     scenario = scenario_told(plan.scenarios[0], train)
     first = shop.lines(COHORT).read_text(encoding="utf-8").splitlines(keepends=True)
     more: dict[str, Any] = {}
@@ -198,7 +197,7 @@ def write(shop: Workshop, sites: Sites, out: Path, seconds: float, command: str)
         },
         scenarios=[scenario],
         cohort=met,
-        test_mark=mark_of(plan, rows, events, outcome, by_site),
+        test_mark=mark_of(plan, rows, events, outcome, met["variables"]),
         test=test,
         first=first,
         declared=_declared(shop),
