@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from numpy.testing import assert_array_equal
 
 import fedcohort as fc
 from deployed_cases import frames_of, results_of, run_local
+from fedcohort import report
 from fedcohort.data import sources
 from fedcohort.study import runner
 from fedcohort.study.deployed import SiteTable, Terms
@@ -226,3 +228,16 @@ def test_settings_are_chosen_by_the_same_scores(tmp_path, task, arm, grid, by):
     tried = [[row["score"] for row in found["tuning"][0]["tried"]] for found in (here, there)]
     assert tried[0] == pytest.approx(tried[1], rel=1e-12) and len({*tried[0]}) > 1
     assert models_of(tmp_path / "here") == models_of(tmp_path / "there") != {}
+
+
+def test_what_the_network_lacks_is_listed_with_its_reason_in_results_and_report(runs):
+    here, there, folder, _ = runs
+    apart = {"network", "left_out", "summary"}
+    absent = [key for key in here if here[key] and not there.get(key) and key not in apart]
+    parts = {row["part"]: row for row in there["left_out"]}
+    assert {*absent} <= {*parts} and "draws" in parts
+    page = html.unescape(report.write(folder / "there").read_text())
+    for row in parts.values():
+        assert row["title"] in page and row["reason"] in page
+    assert "importance" in absent
+    assert "left_out" not in here

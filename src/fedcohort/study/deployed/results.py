@@ -24,7 +24,7 @@ from fedcohort.data.summary import Summary
 from fedcohort.protocol import DataError, SiteUnavailable, registry
 from fedcohort.study.cells import tagged, write_text
 from fedcohort.study.counts import Shown
-from fedcohort.study.deployed import asking, besides, counting, evaluation, judging
+from fedcohort.study.deployed import asking, besides, counting, evaluation, judging, lacking
 from fedcohort.study.deployed.cells import COHORT, Workshop
 from fedcohort.study.deployed.sessions import Session
 from fedcohort.study.deployed.sites import Sites, noise_of
@@ -207,7 +207,7 @@ def write(shop: Workshop, sites: Sites, out: Path, seconds: float, command: str)
                 "sites": list(sites.names),
                 "absent": dict(sites.absent),
             },
-            "left_out": [vars(arm) for arm in terms.left_out],
+            "left_out": lacking.left_out(terms),
             "noise": None if plan.privacy.dp is None else noise_of(sites),
             **more,
         },
