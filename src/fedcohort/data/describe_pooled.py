@@ -36,7 +36,7 @@ from fedcohort.data.describe_agreed import OTHERS, Agreed, cells_of, own_line, t
 from fedcohort.data.encode import Encoded
 from fedcohort.data.shown_number import QUARTILES
 from fedcohort.data.summary import NORMAL_IQR, Summary, curve, mixture_quantiles
-from fedcohort.privacy.disclosure.counts import hidden
+from fedcohort.privacy.disclosure.counts import hidden_variable
 from fedcohort.privacy.disclosure.numbers import differing, dominated
 from fedcohort.privacy.disclosure.rounding import rounded, step
 from fedcohort.privacy.disclosure.tables import protected
@@ -154,13 +154,13 @@ class Pooled:
         n = int(sum(rows) + rest)
         if small:
             last = np.where(np.isnan(shown).any(axis=0), np.nan, held)
-            few = hidden(last, min_cell) if not np.isnan(last).any() else last < min_cell
+            few = hidden_variable(last, min_cell) if not np.isnan(last).any() else last < min_cell
             shown = np.vstack([shown, np.where(few & (last != 0), np.nan, last)])
             rows.append(rest)
             blank = (None,) * len(one.quantiles)
             more = Summary(one.variable, one.levels, OTHERS, int(rows[-1]), None, quantiles=blank)
             large.append(more)
-        few = whole < min_cell if np.isnan(whole).any() else hidden(whole, min_cell)
+        few = whole < min_cell if np.isnan(whole).any() else hidden_variable(whole, min_cell)
         told = np.where(few & (whole != 0), np.nan, whole)
         secret, closed = protected(shown, np.array(rows), told, float(n), min_cell)
         parts = [_with(s, c, h) for s, c, h in zip(large, shown, secret, strict=True)]
