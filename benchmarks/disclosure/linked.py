@@ -4,7 +4,7 @@
 
 Four to eight hospitals of 6 to 160 patients who lack whole panels of columns. The attacker has all
 of Table 1, and each hidden count of missing values that is the commonest one its hospital tells.
-Leaves with 1 where more than 1 % of the counts of 1 to 4 is recovered.
+Leaves with 1 where a count of 1 to 4 is recovered.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def main():
         found += attack(frames, variables, table_one(frames, variables))
     for kind, n, told in zip(("levels", "missing values"), *found.tolist(), strict=True):
         print(f"{kind}: {n} counts of 1 to 4, {told} recovered")
-    return int(found[1].sum() > 0.01 * found[0].sum())
+    return int(found[1].sum() > 0)
 
 
 if __name__ == "__main__":
