@@ -215,6 +215,7 @@ STUDY = {
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("engine", ["flare", "flower"])
 def test_backup_restore_and_upgrade_of_one_party_at_a_time_with_real_processes(tmp_path, engine):
     with Network(tmp_path / "n", engine=engine) as net:
@@ -255,10 +256,11 @@ def test_backup_restore_and_upgrade_of_one_party_at_a_time_with_real_processes(t
         assert waiting.wait(120) == 0, waiting.text
 
         # one site at a time gets a version that fits
-        for i, name in enumerate(net.names):
+        for name in net.names:
             restart(net.nodes[name], FEDCOHORT_TEST_VERSION="0.1.9")
             net.ready([name])
-            net.run(study(3 + i), tmp_path / f"three-{name}")
+            if name == net.names[0]:
+                net.run(study(3), tmp_path / "three")
         assert "north: connected, fedcohort 0.1.9" in net.do(
             "coordinator", "status", net.kit("coordinator")
         )
