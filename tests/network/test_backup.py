@@ -86,6 +86,9 @@ def test_a_node_that_was_restored_from_an_older_backup_waits_for_its_people(hall
     app(["node", "restored", kit, "--reason", "the disk broke"], standalone_mode=False)
     assert "north goes on" in capsys.readouterr().out
     hall.until(office, status, "done")
+    told = (state / "ledger.jsonl").read_text()
+    assert LINE not in told  # it is asked again and again, and writes nothing each time
+    assert (state / "log.txt").read_text().count(LINE) == 1
     watch, said = watched(hall)
     watch.look()
     assert not any("RESTORED" in line for line in said)
@@ -129,6 +132,7 @@ def test_a_count_that_is_lost_is_booked_and_stops_nobody_twice(tmp_path):
     with pytest.raises(Refused, match=LINE):
         counter.check()
     length[0] = 200  # what is written meanwhile does not hide it
+    assert counter.seen(100)
     with pytest.raises(Refused, match=LINE):
         counter.check()
     length[0] = 40
