@@ -68,6 +68,7 @@ bench: .venv/.stamp  ## measure speed, against pooled fits and plain PyTorch
 chaos: .venv/.stamp  ## kill, stop, cut and starve a network's processes; compare every result
 	@$(bin)/python -m pytest -m slow -n $(WORKERS)
 	@$(bin)/python benchmarks/network/chaos.py
+	@$(bin)/python benchmarks/network/sessions.py
 
 ROWS :=
 

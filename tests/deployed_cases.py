@@ -76,9 +76,10 @@ class MaskedSites:
     """Sites with keys at the other end of a line, that answer no sum plainly or weighted.
 
     once : site → what `open_session` takes of that name.
+    fault : as `LoopbackLine` takes it. timeout : seconds that a call may take.
     """
 
-    def __init__(self, terms, tables, folder, once=lambda site: None):
+    def __init__(self, terms, tables, folder, once=lambda site: None, fault=None, timeout=20.0):
         own = {t.site: Identity.new() for t in tables}
         pinned = {name: key.public for name, key in own.items()}
 
@@ -90,18 +91,30 @@ class MaskedSites:
                 Answers(folder / f"{table.site}.sqlite"),
                 limits=Limits(min_cell=5),
                 sums=lambda _: rule,
-            ).handle
+            )
+
+        def handled(name):
+            return lambda request: self._ends[name].handle(request)
 
         self.absent = {}
-        self._pinned, self._hash = pinned, terms.hash
-        self._line = LoopbackLine({t.site: end(t) for t in tables})
+        self._pinned, self._hash, self._timeout = pinned, terms.hash, timeout
+        self._made = {t.site: lambda t=t: end(t) for t in tables}
+        self._ends = {name: made() for name, made in self._made.items()}
+        self._line = LoopbackLine({name: handled(name) for name in self._ends}, fault)
 
     @property
     def names(self):
         return tuple(self._line.sites)
 
+    def restart(self, name):
+        """Start a node again: what it held in memory is gone."""
+        self._ends[name] = self._made[name]()
+
     def federation(self, session, **options):
-        return remote(self._line, self._hash, session, timeout=20.0, masks=self._pinned, **options)
+        return remote(
+            self._line, self._hash, session, timeout=self._timeout, patience=0.01,
+            masks=self._pinned, **options,
+        )  # fmt: skip
 
     def close(self, session):
         pass

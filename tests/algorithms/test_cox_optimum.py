@@ -10,7 +10,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 
-from algorithms.cox_cases import fit, simulated, split
+from algorithms.cox_cases import Overheard, federation, fit, simulated, split
 from fedcohort.data.tables import SurvivalTable
 from fedcohort.protocol import NotConverged, SingularInformation
 
@@ -142,3 +142,26 @@ def test_a_hazard_ratio_that_overflows_is_infinite_and_a_doomed_patient_dies_at_
         warnings.simplefilter("error")
         curve = model.predict_survival(np.array([[1.0], [-1.0]]), np.array([first / 2, first]))
     assert_allclose(curve, [[1.0, 0.0], [1.0, 1.0]])
+
+
+@pytest.mark.parametrize("patients", [6, 12, 24, 31])
+@pytest.mark.parametrize("time_grid", ["exact", "protected"])
+def test_a_ridge_fit_of_more_covariates_than_patients_ends_at_its_optimum(patients, time_grid):
+    """A small hospital alone: the penalised optimum is unique, so it is found in 60 rounds."""
+    table = simulated(patients, 60, seed=patients, tied=False)
+    model = fit([table], l2=0.01, time_grid=time_grid)
+    if time_grid == "exact":
+        score = textbook(table, model.coefficients, "efron")[1]
+        assert_allclose(score, patients * 0.01 * model.coefficients, atol=1e-6)
+
+
+def test_covariate_sums_on_the_way_stay_within_what_may_be_told_of_patients():
+    """Over sites every one counts as p sums; where these would be too many none is asked for."""
+    parts = split(simulated(60, 30, seed=1, tied=False), np.arange(60) % 3)
+    for grid, cell in (("protected", 5), ("exact", 1)):
+        told: dict[str, list[object]] = {}
+        fed = Overheard(federation(parts), told)
+        fit(parts, fed=fed, l2=1e-4, time_grid=grid)
+        weights, sums = len(told["risk_weights"]), len(told["risk_moments"])
+        assert sums > 1
+        assert grid == "exact" or weights + 30 * sums < cell * 30

@@ -23,8 +23,9 @@ from fedcohort.data.encode import Encoded
 from fedcohort.data.shown_number import HIDDEN
 from fedcohort.privacy.disclosure.counts import hidden
 from fedcohort.protocol import DataError, Refused, Site
-from fedcohort.protocol.step import entropy
+from fedcohort.protocol.step import entropy, mark_of
 from fedcohort.study.face import Cohort
+from fedcohort.training import own_rows
 
 LEVELS = ["I", "II", "III"]
 DISEASE = fc.Binary("y")
@@ -217,7 +218,7 @@ def test_a_saved_model_says_the_same(tmp_path):
 # what leaves a site ---------------------------------------------------------------------
 
 
-def asked(numbers, codes, edges, n_levels, label, cut=0.0, least=5):
+def asked(numbers, codes, edges, n_levels, label, cut=0.0, least=5, **more):
     data = Encoded(
         tuple(np.asarray(x, float) for x in numbers), tuple(np.asarray(c) for c in codes)
     )
@@ -226,8 +227,49 @@ def asked(numbers, codes, edges, n_levels, label, cut=0.0, least=5):
     within = np.array([j != label for j in range(v)]) & (label >= 0)
     return steps.count_cells.run(
         site, edges=np.array(edges, float).reshape(len(numbers), -1), cut=np.array([cut]),
-        n_levels=np.array(n_levels, int), label=label, within=within, min_cell=least,
+        n_levels=np.array(n_levels, int), label=label, within=within, min_cell=least, **more,
     )  # fmt: skip
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_what_a_site_hides_of_table_1_beside_another_is_in_no_cell(seed):
+    rng = np.random.default_rng(seed)
+    x, code = rng.normal(3, 2, 90), rng.integers(0, 3, 90)
+    y = rng.integers(0, 2, 90)
+    closed = rng.random((1, 3, 5)) < 0.2  # of missing values and levels, then of a mean
+    closed[0, 0, 2:4] = closed[0, 1:, 4] = False
+    told = asked(
+        [x], [code, y], [2, 3, 4], [3, 2], label=2, marks=np.array([mark_of("a")]), closed=closed
+    )
+    of_x, of_code, of_y = closed[0]
+    assert (told.cells[0][:4] == HIDDEN).all() == of_x.any()
+    assert (told.crossed[0][1:5] == HIDDEN).all() or not of_x.any()
+    for cells, table, line in zip(told.cells[1:], told.crossed[1:], (of_code, of_y), strict=True):
+        k = 4 if line is of_code else 3
+        assert (cells[:k][line[:k]] == HIDDEN).all()
+        assert (table[:k][line[:k]] == HIDDEN).all()
+    assert (told.crossed[:2][..., of_y[1:3]] == HIDDEN).all()  # the outcome's groups
+
+
+def test_no_gradient_is_told_of_an_outcome_or_level_that_table_1_hides():
+    rng = np.random.default_rng(4)
+    data = Encoded((rng.normal(size=90),), (rng.integers(0, 3, 90), rng.integers(0, 2, 90)))
+
+    def told(closed):
+        return steps.pull_here.run(
+            Site("a", data, None, entropy(0, "a", 0)), centre=np.zeros(1), spread=np.ones(1),
+            n_levels=np.array([3, 0]), label=2, other=0, law="levels", null=np.array([0.5, 0.5]),
+            min_cell=5, marks=np.array([mark_of("a")]), closed=closed,
+        )  # fmt: skip
+
+    none = np.zeros((1, 3, 5), bool)
+    every = told(none).shown
+    assert every.tolist() == [True] * 4  # the outcome, the number, two levels
+    level, mean, outcome = none.copy(), none.copy(), none.copy()
+    level[0, 1, 1:3] = mean[0, 0, 4] = outcome[0, 2, 1:3] = True
+    assert told(level).shown.tolist() == [True, True, False, True]  # of I the rest tells
+    assert told(mean).shown.tolist() == [True, False, True, True]
+    assert told(outcome).reason != own_rows.FINE
 
 
 @settings(max_examples=150)

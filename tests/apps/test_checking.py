@@ -204,7 +204,7 @@ def test_the_report_can_be_written_to_a_file():
         (("t.csv",), "name the data dictionary by --dictionary. `fedcohort init --data FILE`"),
         (("t.csv", "--dictionary", "x.yaml"), "there is no dictionary file x.yaml."),
         (("s.yaml", "--sites", "a"), "a study file names its own tables; leave out --sites."),
-        (("s.yaml", "t.csv"), "a study file names its own tables; leave out a second file."),
+        (("s.yaml", "s.yaml"), "a study file names its own tables; leave out a second one."),
         (("t.csv", "--dictionary", "d.yaml", "--outcome", "a,b,c"), "expected TIME,EVENT or"),
         (("t.csv", "--dictionary", "d.yaml", "--out", "no/r"), "--out no/r: cannot write there"),
     ],
@@ -321,3 +321,61 @@ def test_a_table_beside_the_sites_that_the_path_leaves_out_is_told():
     faulty(2).to_csv("exports/south.tsv", index=False, sep="\t")
     (fault,) = findings("exports/{site}.*", "--dictionary", "d.yaml")
     assert (fault["file"], fault["rows"], fault["lines"]) == ("exports/south.tsv", [2], [3])
+
+
+AT_SITES = """\
+study: s
+data: {dictionary: d.yaml%s}
+arms: [{method: cox}]
+"""
+
+
+@pytest.mark.parametrize("source", ["", ", source: network"])
+def test_a_network_study_is_checked_without_a_table_by_its_file_and_its_dictionary(source):
+    more = DICTIONARY + "  hsct_day: {type: integer, unit: days}\n  crp: number\n"
+    Path("d.yaml").write_text(more)
+    Path("s.yaml").write_text(AT_SITES % source)
+    code, text, _ = check("s.yaml")
+    text = " ".join(text.split())
+    assert code == 0
+    assert text.startswith("the dictionary: 2 warnings warning column 'hsct_day' is called like")
+    assert "is it the time of something later" in text
+    assert "column 'crp' has no unit in the dictionary, and sites may differ in it" in text
+    assert text.endswith("Each checks its own: fedcohort data check STUDY.yaml TABLE.")
+    Path("s.yaml").write_text(AT_SITES % f"{source}, outcome: {{time: day, event: death}}")
+    text = " ".join(check("s.yaml")[1].split())
+    assert "column 'day' is not in the dictionary. Did you mean 'days'?" in text
+    Path("s.yaml").write_text(AT_SITES % f"{source}, outcomes: {{time: days, event: death}}")
+    assert check("s.yaml")[0] == 2
+
+
+def test_a_site_checks_its_table_against_a_network_study_as_its_node_would():
+    Path("s.yaml").write_text(AT_SITES % "")
+    table().to_csv("t.csv", index=False)
+    assert check("s.yaml", "t.csv")[:2] == (
+        0, "t.csv (40 rows, 5 columns): nothing found\n\nnothing found in 1 table.\n",
+    )  # fmt: skip
+    faulty(3, 8).to_csv("t.csv", index=False)
+    (fault,) = findings("s.yaml", "t.csv")
+    assert (fault["rule"], fault["rows"], fault["severity"]) == ("range", [3, 8], "error")
+    Path("s.yaml").write_text(AT_SITES % ", sites: {min_rows: 50}")
+    table().to_csv("t.csv", index=False)
+    (fault,) = findings("s.yaml", "t.csv")
+    assert fault["severity"] == "error"
+    assert "too few rows or events for this study" in fault["message"]
+    Path("s.yaml").write_text(AT_SITES % ', exclude: ["time not above 0"]')
+    table().assign(days=lambda t: t["days"].where(t.index > 4, 0)).to_csv("t.csv", index=False)
+    assert check("s.yaml", "t.csv")[1].startswith(
+        "t.csv (40 rows, 5 columns; 5 rows left out by exclude): nothing found"
+    )
+
+
+def test_tables_of_several_sites_of_a_network_study_are_compared():
+    Path("s.yaml").write_text(AT_SITES % "")
+    for i, unit in enumerate((1, 1, 1, 30.4375)):
+        frame = table(seed=i, n=150)
+        frame.assign(days=frame["days"] / unit).to_csv(f"h{i}.csv", index=False)
+    (fault,) = findings("s.yaml", "h{site}.csv")
+    assert (fault["rule"], fault["site"]) == ("site units", "3")
+    Path("s.yaml").write_text(AT_SITES % "" + "units: [days]\n")
+    assert check("s.yaml", "h{site}.csv")[0] == 0

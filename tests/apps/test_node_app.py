@@ -1,6 +1,10 @@
 """The data steward's commands: what they show, and that a running node heeds what they decide."""
 
+import hashlib
+import html
+import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -8,8 +12,9 @@ import time
 import pytest
 
 from fedcohort.apps.cli import app
+from fedcohort.network import decisions
 from fedcohort.network.kits import Kit
-from fedcohort.protocol.errors import InputError, Refused
+from fedcohort.protocol.errors import FedcohortError, InputError, Refused
 from hospital import STUDY, Hospital
 
 
@@ -57,7 +62,7 @@ def test_studies_are_listed_and_told_and_decided(hospital, capsys):
     assert "runs now" not in run(hospital, capsys, "studies"), "others may not have decided yet"
     assert hospital.node.facts()["running"] == []
     hospital.call(made.hash)
-    assert "1 run (1 used), runs now" in run(hospital, capsys, "studies")
+    assert "1 run (1 used, 0 left), runs now" in run(hospital, capsys, "studies")
     assert len(hospital.node.facts()["running"]) == 1
 
 
@@ -68,7 +73,7 @@ def test_a_refusal_needs_a_reason_which_the_lead_reads(hospital, capsys):
         run(hospital, capsys, "refuse", made.hash, "--reason", "  ", *kit)
     run(hospital, capsys, "refuse", made.hash, "--reason", "No ethics vote.", *kit)
     assert hospital.offered(made)["reason"].endswith("refused the study: No ethics vote.")
-    assert "No ethics vote." in run(hospital, capsys, "studies")
+    assert "No ethics vote" in run(hospital, capsys, "studies")
 
 
 def test_only_this_sites_steward_decides(hospital, capsys):
@@ -151,7 +156,7 @@ def test_the_ledger_says_what_left_by_study(hospital, capsys):
 def test_whether_the_table_fits_is_seen_before_a_decision(hospital, capsys):
     made, _ = offered(hospital)
     text = run(hospital, capsys, "studies", made.hash, "--check")
-    assert "it fits the study's dictionary" in text
+    assert "It fits the study's dictionary" in text
     hospital.table.write_text(hospital.table.read_text().replace(",II,", ",IX,"))
     text = " ".join(run(hospital, capsys, "studies", made.hash, "--check").split())
     assert "column 'grade' breaks the rule 'levels'" in text
@@ -224,8 +229,6 @@ def close(hospital, study, **meta):
 def test_an_approval_says_until_when_and_for_how_many_runs_and_the_site_sets_the_default(
     hospital, capsys
 ):
-    from fedcohort.network import decisions
-
     kit = ("--kit", str(hospital.steward))
     made, _ = offered(hospital)
     for day in ("soon", "2020-01-01", "2099-01-01", "2027-02-30"):
@@ -234,7 +237,7 @@ def test_an_approval_says_until_when_and_for_how_many_runs_and_the_site_sets_the
     last = decisions.until(7)
     text = run(hospital, capsys, "approve", made.hash, *kit, "--until", last, "--runs", "3")
     assert text.endswith(f"is approved by steward-north, until {last}, for 3 runs.\n")
-    assert f"until {last}, 3 runs (0 used)" in run(hospital, capsys, "studies")
+    assert f"until {last}, 3 runs (0 used, 3 left)" in run(hospital, capsys, "studies")
     text = run(hospital, capsys, "approve", made.hash, *kit)
     assert text.endswith(f"until {decisions.until(90)}, for 1 run.\n")
     hospital.policy |= {"approval_days": 14, "approval_runs": 2}
@@ -274,7 +277,7 @@ def test_a_study_that_this_site_refused_is_not_said_to_be_refused_elsewhere(hosp
     other, _ = offered(hospital, 1)
     close(hospital, other.hash, end="refused", reason="site 'north': its table does not fit.")
     text = run(hospital, capsys, "studies", other.hash)
-    assert "ended: refused, site 'north': its table does not fit" in " ".join(text.split())
+    assert "Ended: refused, site 'north': its table does not fit" in " ".join(text.split())
 
 
 def test_a_study_that_failed_runs_no_longer_and_goes_on_under_its_approval(hospital, capsys):
@@ -297,9 +300,18 @@ def test_a_study_that_failed_runs_no_longer_and_goes_on_under_its_approval(hospi
     assert "ended" not in run(hospital, capsys, "studies")
 
 
-def test_all_decisions_are_listed_with_signatures_verified(hospital, capsys, monkeypatch):
-    import json
+def a_year_and_a_half_later(monkeypatch):
+    """Let it be a day on which no certificate of the network is good."""
+    from datetime import timedelta
 
+    from fedcohort.network import kit
+    from fedcohort.network.certificates import now
+
+    later = lambda: now() + timedelta(days=500)  # noqa: E731
+    monkeypatch.setitem(kit.Kit.trust.__kwdefaults__, "clock", later)
+
+
+def test_all_decisions_are_listed_with_signatures_verified(hospital, capsys, monkeypatch):
     kit = ("--kit", str(hospital.steward))
     one, _ = offered(hospital)
     two, _ = offered(hospital, 1)
@@ -315,16 +327,133 @@ def test_all_decisions_are_listed_with_signatures_verified(hospital, capsys, mon
     text = " ".join(run(hospital, capsys, "history").split())
     assert "signed by its data steward, and the signature is verified" in text
     assert "Left out: 1 line without a signature that counts here" in text
-    assert "2 runs (1 used)" in text and "1000" not in text
-    assert "refused by steward-north" in text and ": No ethics vote." in text
+    assert "2 runs (1 used, 1 left)" in text and "1000" not in text
+    assert "refused by steward-north" in text and ": No ethics vote decision 1: in force" in text
     alone = run(hospital, capsys, "history", two.hash[:8])
     assert "No ethics vote" in alone and one.hash[:12] not in alone
     # a certificate that has ended since takes nothing from the history
-    from datetime import timedelta
+    a_year_and_a_half_later(monkeypatch)
+    told = run(hospital, capsys, "history", two.hash[:8])
+    assert "refused by steward-north" in told
+    assert "no longer in force: the steward's certificate has ended" in told
 
-    from fedcohort.network import trust
-    from fedcohort.network.certificates import now
 
-    later = lambda: now() + timedelta(days=500)  # noqa: E731
-    monkeypatch.setitem(trust.Trust.__init__.__kwdefaults__, "clock", later)
-    assert "refused by steward-north" in run(hospital, capsys, "history", two.hash[:8])
+def test_the_history_says_what_was_revoked_replaced_used_up_and_ended(hospital, capsys):
+    kit = ("--kit", str(hospital.steward))
+    revoked, _ = offered(hospital)
+    run(hospital, capsys, "approve", revoked.hash, *kit)
+    run(hospital, capsys, "approve", revoked.hash, *kit, "--runs", "2")
+    run(hospital, capsys, "refuse", revoked.hash, "--reason", "Stop.", *kit)
+    used, _ = offered(hospital, 1)
+    run(hospital, capsys, "approve", used.hash, *kit)
+    hospital.offered(used)
+    hospital.call(used.hash)
+    close(hospital, used.hash)
+    hospital.offered(used)
+    ended, _ = offered(hospital, 2)
+    run(hospital, capsys, "approve", ended.hash, *kit)
+    close(hospital, ended.hash, end="failed", reason="south did not answer.")
+    said = {
+        made.hash: [
+            line.strip()
+            for line in run(hospital, capsys, "history", made.hash).splitlines()
+            if line.startswith("  decision")
+        ]
+        for made in (revoked, used, ended)
+    }
+    one, two, three = said[revoked.hash]
+    assert one.startswith("decision 1: replaced on ") and one.endswith(" by decision 2")
+    assert two.startswith("decision 2: revoked on ") and two.endswith(" by decision 3")
+    assert three == "decision 3: in force"
+    assert said[used.hash][0].startswith("decision 1: no longer in force: the approval of ")
+    assert said[used.hash][0].endswith(" was for 1 run, which was made")
+    assert said[ended.hash] == ["decision 1: the study ended: failed, south did not answer"]
+
+
+# the page on paper ---------------------------------------------------------------------------
+
+
+def exported(hospital, capsys, *words):
+    """Write a page; return its text, and its HTML."""
+    out = hospital.folder / "page.html"
+    assert run(hospital, capsys, "export", *words, "--out", str(out)) == f"written: {out}\n"
+    page = out.read_text()
+    body = page[page.index("<body>") :]
+    return " ".join(html.unescape(re.sub("<[^>]*>", " ", body)).split()), page
+
+
+def test_the_page_to_sign_names_study_decision_its_hash_and_who_signs(hospital, capsys):
+    made = hospital.signed(
+        hospital.terms(STUDY.replace("Does the marker", "Does <b>the</b> marker"))
+    )
+    hospital.offered(made)
+    text, page = exported(hospital, capsys, made.hash[:8])
+    assert made.hash in text
+    assert "No decision has been made at the node yet." in text
+    assert "☐ approved, until" in text
+    assert "Does <b>the</b> marker" in text and "<b>" not in page
+    assert "<script" not in page and "http" not in page.replace("http-equiv", "")
+    kit = ("--kit", str(hospital.steward))
+    run(hospital, capsys, "approve", made.hash, *kit, "--until", decisions.until(9), "--runs", "3")
+    text, page = exported(hospital, capsys, made.hash[:8], "--check")
+    line = json.loads((hospital.state / "desk" / made.hash / "decisions.jsonl").read_text())
+    signed = [
+        "fedcohort decision 2", "net", "north", made.hash, 1, "approved", "", "steward-north",
+        line["at"], decisions.until(9), 3,
+    ]  # fmt: skip
+    digest = hashlib.sha256(json.dumps(signed, separators=(",", ":")).encode()).hexdigest()
+    assert text.count(digest) == 2, "under the page, and among all decisions"
+    assert digest in run(hospital, capsys, "history", made.hash)
+    assert f"until {decisions.until(9)}, 3 runs (0 used, 3 left)" in text
+    for who in ("Data steward, north", "Data protection officer, north"):
+        assert f"{who} Name Place and date Signature" in text
+    assert "160 of your table" in text, "checked"
+    assert "tell counts (read, excluded" in text, "the details are below"
+    for cell in ("P00001", "note 7"):
+        assert cell not in page
+
+
+def test_the_page_of_the_desk_has_every_study_and_every_decision(hospital, capsys):
+    kit = ("--kit", str(hospital.steward))
+    one, _ = offered(hospital)
+    two, _ = offered(hospital, 1)
+    three, _ = offered(hospital, 2)
+    run(hospital, capsys, "approve", one.hash, *kit)
+    run(hospital, capsys, "refuse", one.hash, "--reason", "No ethics vote.", *kit)
+    close(hospital, two.hash, end="cancelled", reason="by lead")
+    text, _ = exported(hospital, capsys)
+    studies, _, rest = text.partition("All decisions")
+    for made in (one, two, three):
+        assert made.hash[:12] in studies
+    assert "waiting for a decision" in studies
+    assert "ended: cancelled, by lead" in studies
+    assert "1 run (0 used, 1 left). Decision 1: revoked on" in rest
+    assert "refused by steward-north: No ethics vote" in rest
+    assert "left ε 3, δ 0.00001" in rest
+
+
+def test_a_page_is_not_written_over_a_file_that_is_none(hospital, capsys):
+    made, _ = offered(hospital)
+    out = hospital.folder / "page.html"
+    out.write_text("mine")
+    with pytest.raises(FedcohortError, match="it exists"):
+        run(hospital, capsys, "export", made.hash, "--out", str(out))
+    with pytest.raises(FedcohortError, match="it is an input"):
+        run(hospital, capsys, "export", made.hash, "--out", str(hospital.state / "log.txt"))
+    assert out.read_text() == "mine"
+
+
+def test_a_decided_study_has_its_page_after_the_leads_certificate_has_ended(
+    hospital, capsys, monkeypatch
+):
+    made, _ = offered(hospital)
+    waiting, _ = offered(hospital, 1)
+    run(hospital, capsys, "approve", made.hash, "--kit", str(hospital.steward))
+    today = decisions.now()[:10]
+    a_year_and_a_half_later(monkeypatch)
+    text, _ = exported(hospital, capsys, made.hash)
+    assert f"the signature is verified as of {today}." in text
+    assert "approved by steward-north" in text
+    assert "no longer in force: the steward's certificate has ended" in text
+    with pytest.raises(Refused, match="was valid until"):
+        run(hospital, capsys, "studies", waiting.hash)

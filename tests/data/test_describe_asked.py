@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pandas as pd
 import pytest
 
 from fedcohort.data import describe
+from fedcohort.data.describe_agreed import Agreed, tell_cells, told_cells
 from fedcohort.data.describe_groups import describe_by_group
-from fedcohort.data.describe_pooled import Agreed, sum_hidden, tell_cells
+from fedcohort.data.describe_pooled import sum_hidden
+from fedcohort.data.encode import Encoded
 from fedcohort.data.shown_number import HIDDEN
 from fedcohort.data.variable import Variable
 from fedcohort.privacy.disclosure.counts import hidden
-from fedcohort.protocol import Refused
+from fedcohort.protocol import Refused, Site
 from fedcohort.protocol.host import Host
 from fedcohort.runtime.local import local
 from fedcohort.runtime.masked_end import ANY, FEW, SumRule, check_hidden
@@ -66,7 +70,7 @@ def asked_of(fed):
     told = inside.gather(tell_cells, n_levels=n, min_cell=5)
     agreed = Agreed.of(told, 5)
     none = np.zeros(0)
-    more = {"some": agreed.some, "centre": none, "spread": none}
+    more = {"own": agreed.own, "some": agreed.some, "centre": none, "spread": none}
     return inside, {"n_levels": n, "min_cell": 5, **agreed.asked}, more
 
 
@@ -109,35 +113,45 @@ def test_a_coordinator_that_lies_of_what_the_others_hide_gets_no_sum(site):
         fed.sum(sum_hidden, **asked | {"closed": closed}, **more | {"some": some})
 
 
-@pytest.mark.parametrize("lie", ["closed", "some", "names", "few"])
+@pytest.mark.parametrize("lie", ["closed", "own", "some", "names", "few"])
 def test_no_lie_of_the_coordinator_gives_the_count_that_one_site_hides(lie):
     """c alone has fewer than five III. Whatever is said of a, b and d, its 4 is in no sum alone."""
     frames = {s: pd.DataFrame({"grade": np.repeat(LEVELS, n)}) for s, n in COUNTS.items()}
-    for s in "ab":
-        frames[s] = pd.DataFrame({"grade": np.repeat(LEVELS, (30, 20, 0))})
-    frames["d"] = pd.DataFrame({"grade": np.repeat(LEVELS, (50, 40, 0))})
+    for s in "abd":
+        frames[s] = pd.DataFrame({"grade": np.repeat(LEVELS, (30, 20, 10))})
     steps = describe.STEPS
-    fed = local([Host(s, f, steps) for s, f in frames.items()], secure="true")
-    fed, asked, more = asked_of(fed)
-    honest = fed.sum(sum_hidden, **asked, **more).counts[0]
-    assert honest[3] == 0  # nobody else has one: even honest coordinators are not told
-    fed = local([Host(s, f, steps) for s, f in frames.items()], secure="true")
-    fed = fed.through(describe.Reading(GRADE).view)
-    closed, some = asked["closed"].copy(), more["some"].copy()
-    if lie == "closed":
-        closed[SITES.index("d"), 0, :4] = True  # d hides what it has: none of III
-        got = fed.sum(sum_hidden, **asked | {"closed": closed}, **more).counts[0]
-        assert got[3] == 0
+
+    def ask(closed=None, **changed):
+        fed = local([Host(s, f, steps) for s, f in frames.items()], secure="true")
+        fed, asked, more = asked_of(fed)
+        asked |= {} if closed is None else {"closed": closed}
+        return fed.sum(sum_hidden, **asked, **(more | changed)).counts[0].tolist()
+
+    _, asked, more = asked_of(local([Host(s, f, steps) for s, f in frames.items()], secure="true"))
+    assert ask() == [0, 0, 51, 14]  # of c and of the one that hides II and III with it
+    closed = more["own"].copy()
+    if lie == "closed":  # d hides III alone: that follows from its rows, and c's from the sum
+        closed[SITES.index("d"), 0, 3] = True
+        assert ask(closed) == [0, 0, 0, 0]
+        closed[SITES.index("a"), 0, [0, 3]] = True  # as a does not say that nobody is missing
+        assert ask(closed) == [0, 0, 0, 14 + 10]
         return
+    own, some = more["own"].copy(), more["some"].copy()
+    if lie == "own":  # that c's is no count to be hidden
+        own[SITES.index("c")] = False
     if lie == "some":
-        closed[SITES.index("d"), 0, :4] = some[SITES.index("d"), 0, :4] = True
-    if lie == "names":  # a site that is not in the sum is said to hide with it
-        asked["marks"] = np.append(asked["marks"], 7)
-        closed, some = (np.concatenate([x, x[[2]]]) for x in (closed, some))
+        some[SITES.index("c")] = False
     if lie == "few":
         closed[SITES.index("c")] = False
     with pytest.raises(Refused, match="could be alone in it"):
-        fed.sum(sum_hidden, **asked | {"closed": closed}, **more | {"some": some})
+        if lie == "names":  # a site that is not in the sum is said to hide with it
+            fed = local([Host(s, f, steps) for s, f in frames.items()], secure="true")
+            inside = fed.through(describe.Reading(GRADE).view)
+            lines = (np.concatenate([x, x[[2]]]) for x in (closed, own, some))
+            false = dict(zip(("closed", "own", "some"), lines, strict=True))
+            inside.sum(sum_hidden, **asked | {"marks": np.append(asked["marks"], 7)} | more | false)
+        else:
+            ask(closed, own=own, some=some)
 
 
 def test_a_false_line_hides_more_of_a_site_and_never_less():
@@ -162,6 +176,7 @@ def test_where_no_sum_hides_a_site_what_it_hides_is_in_none(names, secure):
     fed = local(few, secure=secure)
     found = describe.describe(fed, GRADE)
     assert found.agreed is None
+    assert "fewer than three hospitals, or sums that are not masked" in found.note
     by = {s.site: s for s in found.summaries}
     for site in {*names} & {*"abc"}:
         assert by[site].counts[2] is None  # as by its own rule
@@ -185,3 +200,126 @@ def test_a_node_refuses_it_without_masks_whatever_the_study_says():
             check_hidden("a", rule, sum_hidden, None)
     check_hidden("a", rule, describe.describe_columns, None)
     check_hidden("a", SumRule(ANY, lambda: None, rehearsed=True), sum_hidden, None)
+
+
+# what the sums tell ---------------------------------------------------------------------------
+
+
+def pinned(closed, own, some, told):
+    """Return how many counts that sites hide by their rule follow from the sums; one variable.
+
+    Unknown is what each site hides above 0. Known are its rows and what it shows, so the sum of
+    its unknowns, and of each told cell the sum over sites. A count follows where it adds nothing
+    to the rank of these equations.
+    """
+    arcs = np.argwhere((closed & some)[:, :-1])
+    lines = [arcs[:, 0] == s for s in range(len(closed))]
+    lines += [arcs[:, 1] == i for i in np.flatnonzero(told[:-1])]
+    if told[-1]:  # how many values are known where the mean is hidden
+        inside = (closed & some)[:, -1]
+        lines.append((arcs[:, 1] == 1) & inside[arcs[:, 0]])
+    known = np.array(lines, float)
+    rank = np.linalg.matrix_rank(known)
+    unit = np.eye(len(arcs))
+    return sum(
+        np.linalg.matrix_rank(np.vstack([known, unit[a]])) == rank
+        for a, (s, i) in enumerate(arcs.tolist())
+        if own[s, i] and told[i]
+    )
+
+
+def random_states(seed, cells=4):
+    """Return what each site would say of one variable, and its rows."""
+    rng = np.random.default_rng(seed)
+    told, number = {}, bool(seed % 2)
+    for s in range(rng.integers(3, 9)):
+        n = int(rng.choice([rng.integers(1, 12), rng.integers(12, 90)]))
+        w = 1 if number else cells
+        p = rng.dirichlet(np.full(w + 1, rng.choice([0.4, 3.0])))
+        codes = rng.choice(w + 1, n, p=p) - 1
+        x = np.where(codes < 0, np.nan, rng.normal(size=n) * rng.choice([1, 30], n, p=[0.9, 0.1]))
+        data = Encoded((x,), ()) if number else Encoded((), (codes,))
+        told[f"s{s}"] = tell_cells.run(
+            Site("", data, None, ()), n_levels=np.array([w] * (not number)),
+            min_cell=5,
+        )  # fmt: skip
+    return told
+
+
+@pytest.mark.parametrize("first", range(0, 300, 100))
+def test_no_hidden_count_follows_from_the_sums_that_an_honest_coordinator_asks_for(first):
+    told_at_all = 0
+    for seed in range(first, first + 100):
+        agreed = Agreed.of(random_states(seed), 5)
+        told = agreed.told()[0]
+        told_at_all += int(told.sum())
+        assert not pinned(agreed.closed[:, 0], agreed.own[:, 0], agreed.some[:, 0], told)
+    assert told_at_all > 100
+
+
+@pytest.mark.parametrize("first", range(0, 300, 100))
+def test_nor_from_those_where_a_hostile_one_says_what_others_hide(first):
+    """It may have any site hide any further cells: those of one, so that another's follow."""
+    weak = 0
+    for seed in range(first, first + 100):
+        honest, rng = Agreed.of(random_states(seed), 5), np.random.default_rng(seed)
+        own, some = honest.own, honest.some
+        closed = own | (rng.random(own.shape) < rng.choice([0.1, 0.4, 0.8]))
+        told = told_cells(closed, own, some)[0]
+        assert not pinned(closed[:, 0], own[:, 0], some[:, 0], told)
+        summed = (closed & some).sum(axis=0)[0] > 1  # two sites give: not enough
+        weak += pinned(closed[:, 0], own[:, 0], some[:, 0], summed)
+    assert weak > 2
+
+
+def test_what_was_agreed_is_read_as_it_was_written():
+    agreed = Agreed.of(random_states(4), 5)
+    again = Agreed.from_dict(json.loads(json.dumps(agreed.to_dict())))
+    assert (again.sites, again.small) == (agreed.sites, agreed.small)
+    for name in ("closed", "own", "some"):
+        np.testing.assert_array_equal(getattr(again, name), getattr(agreed, name))
+
+
+# means over all sites ---------------------------------------------------------------------------
+
+
+def many_hospitals(seed, values):
+    """Return 36 hospitals of 1 to some 400 rows with one column of numbers."""
+    rng = np.random.default_rng(seed)
+    share = rng.lognormal(0, 1.3, 36)
+    x, at = values(rng, 2400), rng.choice(36, 2400, p=share / share.sum())
+    return {f"h{i:02}": pd.DataFrame({"x": x[at == i]}) for i in range(36) if (at == i).any()}
+
+
+COLUMNS = {
+    "mostly zeros": lambda r, n: np.where(r.random(n) < 0.8, 0.0, np.ceil(r.exponential(4, n))),
+    "whole numbers": lambda r, n: r.poisson(2.0, n).astype(float),
+    "long tails": lambda r, n: r.lognormal(0, 1.5, n),
+    "often missing": lambda r, n: np.where(r.random(n) < 0.7, np.nan, r.normal(50, 9, n)),
+}
+
+
+@pytest.mark.parametrize("kind", COLUMNS)
+def test_means_over_36_hospitals_are_shown_and_are_those_of_all_patients(kind):
+    """They were hidden where one hospital has few values other than 0, and low with long tails."""
+    for seed in range(2):
+        frames = many_hospitals(seed, COLUMNS[kind])
+        fed = local([Host(s, f, describe.STEPS) for s, f in frames.items()])
+        pooled = pd.concat(frames.values())["x"].dropna()
+        (one,) = [
+            s for s in describe.describe(fed, (Variable("x", "number"),)).summaries if not s.site
+        ]
+        assert one.mean is not None
+        error = pooled.std() / np.sqrt(len(pooled))
+        assert abs(one.mean - pooled.mean()) < 0.75 * error
+
+
+def test_a_mean_that_would_tell_how_often_a_rare_value_is_at_few_sites_stays_hidden():
+    """Of two sites nothing but three ones of 120 values is not shown: their sum would be these."""
+    frames = {s: np.r_[np.ones(k), np.zeros(60 - k)] for s, k in (("a", 1), ("b", 2))}
+    frames |= {s: np.r_[np.ones(30), np.zeros(30)] for s in "cd"}
+    hosts = [Host(s, pd.DataFrame({"x": x}), describe.STEPS) for s, x in frames.items()]
+    found = describe.describe(local(hosts, secure="true"), (Variable("x", "number"),)).summaries
+    assert {s.site: s.mean is not None for s in found} == {
+        None: False, "a": False, "b": False, "c": True, "d": True,
+    }  # fmt: skip

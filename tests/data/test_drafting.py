@@ -227,3 +227,40 @@ def test_numbers_with_commas_limits_or_infinities_are_no_free_text():
         "some cells hold no number; fedcohort data check names their rows"
     )
     assert guess(["1A", "2B", "3"] * 20).variable.type == "category"
+
+
+NAMES = ("os_days", "dead", "hsct_day", "hsct", "cr_day", "cr", "crp_day", "crp", "transplant",
+         "time_to_transplant_days")  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        *((n, "is it the time of something later") for n in (
+            "hsct_day", "cr_day", "crp_day", "day_of_hsct", "hsctDate", "relapse months", "crDate",
+        )),
+        ("hsct", "is it known only later, as 'hsct_day' is"),
+        ("cr", "is it known only later, as 'cr_day' is"),
+        ("transplant", "is it known only later, as 'time_to_transplant_days' is"),
+        *((n, "") for n in (
+            "crp", "age_years", "symptom_days", "birth_day", "dose_mg_day", "packs_per_day",
+            "day_of_week", "day", "date", "hb_day_1", "time_since_hsct", "prior_hsct_date",
+            "admission_day", "date_of_admission", "cr_level", "transplant_age", "response",
+        )),
+    ],
+)  # fmt: skip
+def test_the_time_of_what_happens_later_is_asked_about_and_so_is_whether_it_did(name, said):
+    for outcome in (Survival("os_days", "dead"), Binary("y")):
+        assert hints.late(name, outcome, NAMES) == said
+
+
+def test_a_draft_takes_no_feature_from_after_the_start():
+    rng = np.random.default_rng(3)
+    hsct = rng.random(N) < 0.4
+    table = pd.DataFrame({"age": ages(), "hsct": hsct * 1.0, "os_days": rng.integers(9, 999, N),
+                          "hsct_day": np.where(hsct, rng.integers(1, 99, N), np.nan),
+                          "dead": rng.random(N) < 0.5})  # fmt: skip
+    table["dead"] *= 1
+    found = {g.variable.name: g for g in drafting.guesses(table, Survival("os_days", "dead"))}
+    assert [n for n, g in found.items() if g.variable.usable] == ["age"]
+    assert "the time of something later?" in found["hsct_day"].comment

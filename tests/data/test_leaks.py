@@ -131,3 +131,10 @@ def test_auc_and_c_are_those_of_the_libraries(seed):
     time = frame["days"].to_numpy() + np.arange(300) * 1e-6  # without ties of time
     c = concordance_index_censored(event, time, x)[0]
     assert leaks._concordance(x, time, event) == pytest.approx(max(c, 1 - c), abs=1e-12)
+
+
+def test_the_day_of_what_happens_later_is_told_by_its_name():
+    frame = table().assign(hsct_day=np.where(np.arange(N) % 3 == 0, 30.0, 60.0), hsct=1.0)
+    said = found(frame, hsct_day="number", hsct="binary")
+    assert {*said} == {"hsct_day", "hsct"}
+    assert "known late: is it the time of something later. Is it known only" in said["hsct_day"]

@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedcohort.data.accepted import EVERY, NOTHING, Accepted
-from fedcohort.data.dictionary import Dictionary
-from fedcohort.data.outcome import Survival
+from fedcohort.data.dictionary import Dictionary, Variable
+from fedcohort.data.outcome import Binary, Survival
 from fedcohort.data.quality import ERROR, WARNING, Sheet, examine
 from fedcohort.data.quality.between import Middle, differing
-from fedcohort.data.quality.conversions import DECIMAL, TIMES, conversions_of
+from fedcohort.data.quality.conversions import DECIMAL, TIMES, conversions_for, conversions_of
 from fedcohort.protocol import DataError
 
 SITES = ("north", "south", "west", "east")
@@ -143,6 +143,14 @@ def test_most_sites_have_to_agree():
     apart = [Middle(str(m), (m * 0.9, m, m * 1.1), 100) for m in (1.0, 10.0, 100.0)]
     assert not differing(apart, DECIMAL)
     assert len(differing([*apart, apart[0]], DECIMAL)) == 2
+
+
+def test_times_of_a_survival_outcome_are_tried_as_times_whatever_they_are_called():
+    outcome = Survival("os", "dead", "late")
+    for name in ("os", "late"):
+        assert conversions_for(Variable(name), outcome) == TIMES
+    assert conversions_for(Variable("os"), None) == conversions_for(Variable("os"), Binary("y"))
+    assert conversions_for(Variable("os"), None) == DECIMAL
 
 
 def test_only_conversions_of_the_columns_own_unit_are_tried():

@@ -113,8 +113,10 @@ def test_every_desk_learns_that_a_study_was_refused_elsewhere_also_one_that_was_
         (north,) = ends(hall, first.run, "north")
         assert north[0] == "refused"
         assert "site 'west'" in north[1]
+        hall.kill()
+        hall.open()
         hall.begin("south")
-        assert ends(hall, first.run, "south") == [north]
+        assert ends(hall, first.run, "south") == [north], "and a coordinator that was killed since"
         assert hall.coordinator is not None
 
 

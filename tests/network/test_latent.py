@@ -63,7 +63,7 @@ def test_a_network_gives_the_files_of_one_process_where_a_hospital_lacks_a_view(
 
 
 def test_a_steward_reads_what_the_coordinates_are_for_and_how_they_are_judged(hall):
-    text = " ".join(" ".join(in_words(hall.terms(**STUDY), "lead")).split())
+    text = " ".join(" ".join(in_words(hall.terms(**STUDY))).split())
     assert "a few numbers (latent coordinates) that stand for all columns of a patient" in text
     assert "'time' and 'cens' are left aside: no model sees them" in text
     assert "8 columns to describe a patient by" in text

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pytest
 
 from deployed_cases import MaskedSites, frames_of, tables_of, terms_of
 from fedcohort.protocol import FedcohortError, Refused
@@ -221,12 +222,28 @@ def test_weights_of_sites_that_do_not_exist_hide_nobody(tmp_path, monkeypatch):
 
         marks = np.array([mark_of("oslo"), mark_of("nowhere")])
         asked = {**given, "marks": marks, "alphas": np.ones(2), "longest": np.full(2, 1e9)}
-        return ask(fed, **{**asked, "draw": given["draw"] + 1})
+        return ask(fed, **{**asked, "theta": given["theta"] + 0.5, "draw": given["draw"] + 1})
 
     arm = "{method: weight_erosion, user: bergen, rounds: 3}"
     found = told(tmp_path, monkeypatch, arm, {"weigh_slope": ghost})
     assert "Refused" in str(found["weigh_slope"])
     assert "\n" not in str(found["weigh_slope"])
+
+
+@pytest.mark.parametrize("changed", ["alphas", "rate"])
+def test_a_model_of_weight_erosion_is_summed_once_in_whatever_round(tmp_path, monkeypatch, changed):
+    """In another round other weights were answered at the same model: the two separated two sites.
+
+    The studies that this module runs as they are need it never."""
+
+    def later(fed: Coordinator, ask: Callable[..., Any], given: dict[str, Any]) -> Any:
+        ask(fed, **given)  # the same is answered again
+        other = given["alphas"] * np.array([1.0, 0.5]) if changed == "alphas" else 0.5
+        return ask(fed, **{**given, changed: other, "draw": given["draw"] + 1})
+
+    arm = "{method: weight_erosion, user: bergen, rounds: 3, visit: full}"
+    found = told(tmp_path, monkeypatch, arm, {"weigh_slope": later})
+    refused(found["weigh_slope"], "what is summed at one model")
 
 
 def test_a_round_of_weight_erosion_is_asked_under_one_set_of_weights(tmp_path, monkeypatch):

@@ -111,18 +111,29 @@ def test_a_site_that_was_away_answers_again_in_the_same_run(four, tmp_path):
     """Of four sites three hide one another in a masked sum; of three, none may be away."""
     net = four
     net.write("study.yaml", STUDY)
-    lead = net.submit("study.yaml", "out", "--timeout", "3")
-    ledger = net.kit("south") / "state" / "ledger.jsonl"
-    until(lambda: ledger.read_text().count("train_here") > 4, 60, f"it trains\n{net.report()}")
+    lead = net.submit("study.yaml", "out", "--timeout", "10")
+
+    def trains(site: str) -> None:
+        ledger = net.kit(site) / "state" / "ledger.jsonl"
+        before = ledger.read_text().count("train_here") if ledger.exists() else 0
+
+        def grown() -> bool:
+            now = ledger.read_text().count("train_here") if ledger.exists() else 0
+            return now > before + 2 or not lead.alive
+
+        until(grown, 90, f"{site} trains")
+        assert lead.alive, net.report()
+
+    trains("south")
     net.wires["south"].cut()
     lead.says(r"south: silent")
-    time.sleep(4.0)
+    trains("north")  # without the other
     net.wires["south"].mend()
     lead.says(r"(?s)south: silent.*south: approved")
-    time.sleep(1.0)
+    trains("south")
     net.nodes["south"].stop()
     lead.says(r"(?s)south: silent.*south: approved.*south: silent")
-    time.sleep(4.0)
+    trains("north")
     net.nodes["south"].go_on()
     found = ends_well(net, lead)
     missing = json.loads(found["results.json"])["missing"]

@@ -154,6 +154,10 @@ def test_hospitals_that_count_as_chance_are_named(tmp_path):
     run.results["arms"].append({**note, "site": "south"})
     (line,) = [c for c in caveats(run, leading(run)) if "chance:" in c]
     assert line.startswith(f"In “{title}”, north and south count as chance: their own rows")
+    sites = [{"site": s} for s in ("north", "south", "west")]
+    run.results["scenarios"] = [{"scenario": "iid", "title": "alike", "sites": sites}]
+    (line,) = [c for c in caveats(run, leading(run)) if "chance:" in c]
+    assert line.endswith(" These are 2 of 3 hospitals.")
 
 
 def test_a_reason_that_ends_with_a_full_stop_gets_no_second_one(tmp_path):

@@ -51,6 +51,16 @@ def test_the_step_is_what_the_dictionary_asks_for_or_a_round_number_near_the_sd(
     assert found["coefficient"] == 0.02  # with the constant it writes the model down
 
 
+def test_a_number_whose_sd_is_hidden_has_the_step_that_its_standard_error_suggests():
+    """Standard errors of a fit are about in proportion to 1 / sd: 0.001 is as of an sd of 121."""
+    rows = [row("age", scale=1.0, standard_error=0.01), row("hidden", scale=1.0)]
+    assert stepped(rows, "none", TABLE_ONE)[1]["step"] == "per 1"
+    rows[1]["standard_error"] = 0.001
+    rows.append(rows[1] | {"standard_error": 0.1})  # of a further fit: the first tells the step
+    found = stepped(rows, "none", TABLE_ONE)
+    assert [r["step"] for r in found] == ["per 10", "per 100", "per 100"]
+
+
 def test_levels_and_coefficients_that_are_no_ratios_stay_as_they_are():
     level = row("sex=m")
     assert stepped([level], "none", TABLE_ONE) == [level]

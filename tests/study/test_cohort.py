@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 import fedcohort as fc
@@ -177,6 +178,33 @@ def test_a_site_of_few_rows_is_hidden_at_every_stage_with_another_and_not_their_
         ("read", "b"), ("read", "c"), ("analysed", "b"), ("analysed", "c"),
         *((half, s) for half in (TRAINING, TEST) for s in rows),
     }  # fmt: skip
+
+
+@given(counts=st.lists(st.integers(0, 9), min_size=1, max_size=5))
+@example(counts=[1, 3, 4, 6])  # three hospitals of few patients, one without events
+def test_a_sum_of_rows_left_out_leaves_each_hidden_count_all_its_possible_values(counts):
+    """Whoever knows which hidden counts are of 1 to 4 tries all that fit what is shown."""
+    stage = "excluded: small sites"
+    stages = [(stage, None, sum(counts), "")]
+    stages += [(stage, f"s{i}", n, "") for i, n in enumerate(counts)]
+    shown = {r["site"]: r["rows"] for r in shown_flow(stages, 5, ())}
+    at = [i for i in range(len(counts)) if shown[f"s{i}"] is None]
+    if shown[None] is None or not at:
+        assert at or not any(0 < n < 5 for n in counts)
+        return
+    left = shown[None] - sum(n for s, n in shown.items() if s and n)
+    ranges = [range(1, 5) if counts[i] < 5 else range(5, left + 1) for i in at]
+    fits = [x for x in itertools.product(*ranges) if sum(x) == left]
+    for k, i in enumerate(at):
+        assert counts[i] >= 5 or {x[k] for x in fits} == {1, 2, 3, 4}
+    assert sum(counts[i] >= 5 for i in at) <= 1
+
+
+def test_of_three_small_hospitals_and_one_without_events_how_many_rows_were_left_out_is_shown():
+    stages = [("read", None, 114, ""), ("excluded: small sites", None, 14, "")]
+    stages += [("excluded: small sites", f"s{i}", n, "") for i, n in enumerate((1, 3, 4, 6))]
+    shown = {(r["stage"], r["site"]): r["rows"] for r in shown_flow(stages, 5, ())}
+    assert list(shown.values()) == [114, 14, None, None, None, 6]
 
 
 @given(

@@ -11,10 +11,12 @@ import pytest
 import yaml
 
 from fedcohort.algorithms.shift import ShiftModel
+from fedcohort.data.shown_number import HIDDEN
 from fedcohort.protocol import StudyError
 from fedcohort.report import page
 from fedcohort.report import run as report_run
 from fedcohort.report.sections import shift as section
+from fedcohort.runtime.coordinator import Coordinator
 from fedcohort.study.counts import Shown
 from fedcohort.study.shift import told_of as told
 from fedcohort.study.study import Study
@@ -96,6 +98,37 @@ def test_what_table_1_hides_is_not_told_by_what_it_differs_from(tmp_path):
             assert np.isnan(off).all()
     html = page.render(report_run.read(tmp_path / "out"))
     assert "Not compared by outcome, whose counts are hidden there: s0" in html
+
+
+def test_a_count_that_a_site_hides_beside_another_is_told_by_neither(tmp_path, monkeypatch):
+    """Of one site's 3 IV the sum with another's was told, and `shift` told the other's alone."""
+    frame = table()
+    rng = np.random.default_rng(3)
+    frame["grade"] = rng.choice(np.array(["I", "II", "III", "IV"], object), len(frame))
+    first = frame["site"] == "s0"
+    frame.loc[first, "grade"] = np.repeat(["I", "II", "III", "IV"], [40, 40, 37, 3])
+    said = {}
+    gather = Coordinator.gather
+
+    def heard(self, step, /, *args, **asked):
+        replies = gather(self, step, *args, **asked)
+        said.setdefault(step.name, []).append(replies)
+        return replies
+
+    monkeypatch.setattr(Coordinator, "gather", heard)
+    results(tmp_path, frame)
+    one, again = said["describe_columns"]
+    assert one.keys() == again.keys()
+    beside = 0
+    for site, cells in said["count_cells"][0].items():
+        np.testing.assert_array_equal(one[site].levels, again[site].levels)
+        secret = np.c_[one[site].missing[2:], one[site].levels] == HIDDEN
+        for j, line in enumerate(secret):  # the codes come after the two numbers
+            at = np.flatnonzero(line)
+            assert (cells.cells[2 + j][at] == HIDDEN).all()
+            assert (cells.crossed[2 + j][at] == HIDDEN).all()
+            beside += int(site != "s0") * len(at)
+    assert beside  # another site hides with s0
 
 
 def test_p_values_are_adjusted_for_what_is_published_alone():

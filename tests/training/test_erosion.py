@@ -293,6 +293,19 @@ def test_at_the_users_optimum_nothing_is_divided_by_0_and_weights_stay():
     assert max(row["gradient"] for row in fed.history) < 1e-15
 
 
+def test_no_model_is_summed_twice_where_steps_are_too_small_to_change_it():
+    """Weights fall on meanwhile: a second sum there would tell two sites' gradients apart."""
+    fed = federation(tables("abd"))
+    theta = np.ones(4)
+    found = train_eroding(
+        fed, "a", theta, FULL, ROUNDS, 1e-30, visit="full", by=BY, min_cell=5
+    )  # fmt: skip
+    sums = [line for line in map(json.loads, fed.ledger.lines) if line["step"] == "weigh_slope"]
+    assert {line["round"] for line in sums} == {0}
+    assert found.flat == ROUNDS - 1
+    assert_array_equal(found.theta, theta)
+
+
 def test_a_site_of_few_rows_takes_no_part():
     data = tables("abd") | {"few": LabelledTable(np.eye(3), np.array([0.0, 1.0, 1.0]))}
     found, fed = trained(data)

@@ -22,10 +22,14 @@ from fedcohort.data.frames import without
 from fedcohort.data.outcome import Binary, Category, Continuous, Outcome, Survival
 from fedcohort.data.quality import ERROR, WARNING, Finding, Sheet, errors, examine, with_outcome
 from fedcohort.data.sql import is_url, masked
-from fedcohort.data.words import first_of
+from fedcohort.data.words import first_of, nearest
 from fedcohort.protocol.errors import DataError, InputError, StudyError
 from fedcohort.study import yamlfile
+from fedcohort.study.deployed import Terms
+from fedcohort.study.deployed.table import SiteTable, Unfit
+from fedcohort.study.exclusion import stays
 from fedcohort.study.opening import opened
+from fedcohort.study.plan import ASIDE, NETWORK
 from fedcohort.study.plan import check as checked_plan
 from fedcohort.study.rehearsal import rehearsed
 from fedcohort.study.site_rule import told
@@ -41,6 +45,12 @@ MOST_ALIKE = 4
 STUDIES = (".yaml", ".yml")
 #: What is said where there is no outcome.
 NO_OUTCOME = "no outcome was checked: mark time and event in the dictionary, or give --outcome"
+#: What is said of a study whose tables are at the sites of a network.
+AT_SITES = (
+    "The tables are at the sites. Each checks its own: fedcohort data check STUDY.yaml TABLE."
+)
+#: What can be done about a column without a unit.
+UNIT = "Agree on one and write it there, such as unit: g/dL. A score has none."
 #: What can be done about sites that are too small.
 SMALL_SITES = "See data.sites: min_rows, min_events, and small: drop or join."
 
@@ -57,6 +67,7 @@ class Report:
     left_out : name → rows that the study's `data.exclude` leaves out, which are not judged.
     judged : whether there is an outcome, which was checked too.
     untried : arms of a study that were not fitted to their end, see `study.rehearsal`.
+    at_sites : whether the tables are at the sites of a network, and none of them was at hand.
     """
 
     tables: dict[str, tuple[int, int] | None] = field(default_factory=dict[str, Any])
@@ -65,6 +76,7 @@ class Report:
     left_out: dict[str, int] = field(default_factory=dict[str, int])
     judged: bool = True
     untried: list[str] = field(default_factory=list[str])
+    at_sites: bool = False
 
     def add(
         self,
@@ -155,17 +167,20 @@ class Report:
             size = (
                 f" ({_count(shape[0], 'row')}, {_count(shape[1], 'column')}{but})" if shape else ""
             )
-            lines.append(f"{name or 'all tables'}{size}: {_said(here)}")
+            where = "the dictionary" if self.at_sites else "all tables"
+            lines.append(f"{name or where}{size}: {_said(here)}")
             for f in sorted(_together(here), key=lambda f: f.severity):
                 lines += _wrapped(f, self.offsets.get(name))
             lines.append("")
         verdict = (
-            "An arm that cannot be fitted fails in the study." if {"fit"} == self._wrong
+            AT_SITES if self.at_sites
+            else "An arm that cannot be fitted fails in the study." if {"fit"} == self._wrong
             else "A study does not run on tables with errors." if self.counts[0]
             else "Warnings do not stop a study." if self.findings
             else ""
         )  # fmt: skip
-        total = f"{_said(self.findings)} in {_count(len(self.tables), 'table')}. {verdict}"
+        where = "" if self.at_sites else f" in {_count(len(self.tables), 'table')}"
+        total = f"{_said(self.findings)}{where}. {verdict}"
         lines += textwrap.wrap(total, WIDTH)
         if self.untried:
             said = f"Not fitted to the end, as it takes long: {', '.join(self.untried)}."
@@ -186,8 +201,10 @@ def inputs(files: Sequence[str], dictionary: Path | None) -> list[Path]:
     for file in files:
         found += sources.files_of(file, Path())
         if Path(file).suffix.lower() in STUDIES and not is_url(file):
-            plan = checked_plan(yamlfile.read(Path(file)), Path(file).parent)
-            found += sources.files_of(plan.source, plan.base)
+            doc = yamlfile.read(Path(file))
+            remote = _is_remote(doc, files)
+            plan = checked_plan(doc, Path(file).parent, network=remote)
+            found += [] if remote else sources.files_of(plan.source, plan.base)
             found += [plan.base / plan.dictionary] if plan.dictionary else []
     return found
 
@@ -204,7 +221,8 @@ def check(
 
     Parameters
     ----------
-    files : CSV and Parquet files, paths with {site}, URLs of a database; or one study file.
+    files : CSV and Parquet files, paths with {site}, URLs of a database; or one study file, and
+        behind it the tables of sites that would take part in it over a network.
     dictionary : the data dictionary; a study file names its own.
     outcome : "TIME,EVENT" or "Y"; None for what the dictionary marks.
     sites : the column of the sites, where one table holds several.
@@ -218,11 +236,15 @@ def check(
     studies = [f for f in files if Path(f).suffix.lower() in STUDIES and not is_url(f)]
     if studies:
         given = {"--dictionary": dictionary, "--outcome": outcome, "--sites": sites}
-        extra = [k for k, v in {**given, "--query": query}.items() if v]
-        if len(files) > 1 or extra:
-            what = extra[0] if extra else "a second file"
+        given |= {"--query": query} if len(files) == 1 else {}
+        extra = [k for k, v in given.items() if v]
+        if len(studies) > 1 or extra:
+            what = extra[0] if extra else "a second one"
             raise StudyError(f"{studies[0]}: a study file names its own tables; leave out {what}.")
-        return _of_study(Path(studies[0]))
+        study = Path(studies[0])
+        if len(files) == 1 and not _is_remote(yamlfile.read(study), files):
+            return _of_study(study)
+        return _of_network(study, [f for f in files if f not in studies], query)
     if dictionary is None:
         raise StudyError(
             "name the data dictionary by --dictionary. `fedcohort init --data FILE` drafts one."
@@ -231,6 +253,14 @@ def check(
     about = outcome_of(outcome, known) if outcome else known.outcome()
     known = with_outcome(without(known, sites), about)
     report = Report(judged=about is not None)
+    report.add(_read(report, files, sites, query, known), known, about, Path())
+    return report
+
+
+def _read(
+    report: Report, files: Sequence[str], sites: str | None, query: str, known: Dictionary
+) -> list[Sheet]:
+    """Return the tables of some files; a report takes note of those that cannot be read."""
     sheets: list[Sheet] = []
     for file in files:
         alone = None if len(files) == 1 or sites else site_of(file, files)
@@ -246,8 +276,7 @@ def check(
             report.tables[name] = None
             report.findings.append(_plainly(name, "file", error))
     report.findings += [f for file in files for f in _beside(file, Path())]
-    report.add(sheets, known, about, Path())
-    return report
+    return sheets
 
 
 def _beside(source: str, base: Path) -> list[Finding]:
@@ -331,6 +360,55 @@ def _of_study(path: Path) -> Report:
                 dict.fromkeys(t.arm.name for t in tried if t.run is None and not t.refused)
             )
     return report
+
+
+def _is_remote(doc: yamlfile.Document, files: Sequence[str]) -> bool:
+    """Return whether a study is checked as sites of a network see it.
+
+    It is where its file names no table, or where tables of sites are given beside it.
+    """
+    data = doc.content.get("data")
+    source = data.get("source") if isinstance(data, dict) else None
+    return len(files) > 1 or (isinstance(data, dict) and source in (None, NETWORK))
+
+
+def _of_network(path: Path, files: Sequence[str], query: str) -> Report:
+    """Check a study that runs over a network, and tables of its sites, each as its node would.
+
+    files : the tables at hand; none where all are at the sites.
+    """
+    terms = Terms.of(path)
+    outcome, plan = terms.outcome, terms.plan
+    known = with_outcome(terms.dictionary, outcome)
+    report = Report(judged=outcome is not None or plan.task in ASIDE, at_sites=not files)
+    sheets = [
+        sheet.only(stays(sheet.frame, outcome, plan.exclude))
+        for sheet in _read(report, files, None, query, known)
+    ]
+    report.add(sheets, known, outcome, Path(), natural=False, accepted=plan.units)
+    if not files:
+        report.findings += _of_dictionary(terms.dictionary, outcome)
+    wrong = {f.file for f in errors(report.findings)}
+    for sheet in (s for s in sheets if s.name not in wrong):
+        try:
+            SiteTable.of(terms, str(sheet.site or sheet.name), sheet.frame)
+        except Unfit as error:
+            report.findings.append(_plainly(sheet.name, "site rows", error))
+    return report
+
+
+def _of_dictionary(dictionary: Dictionary, outcome: Outcome | None) -> list[Finding]:
+    """Return what sites have not agreed on: columns of the outcome, and units."""
+    found: list[Finding] = []
+    for name in (n for n in (outcome.columns if outcome else ()) if n not in dictionary):
+        what = f"the outcome's column {name!r} is not in the dictionary"
+        near = nearest(name, dictionary.variables).strip() or "Add it."
+        found.append(Finding("", "missing column", WARNING, what, near, column=name))
+    for v in dictionary.variables.values():
+        if v.type in ("number", "time") and not v.unit and not v.identifier:
+            what = f"column {v.name!r} has no unit in the dictionary, and sites may differ in it"
+            found.append(Finding("", "unit", WARNING, what, UNIT, column=v.name))
+    return found
 
 
 def outcome_of(text: str, dictionary: Dictionary) -> Outcome:

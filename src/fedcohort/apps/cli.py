@@ -24,7 +24,7 @@ from fedcohort.apps import (
     node_service,
     plain_help,
 )
-from fedcohort.protocol.errors import DataError, FedcohortError, InputError
+from fedcohort.protocol.errors import DataError, FedcohortError, InputError, StudyError
 from fedcohort.runtime import interrupts
 
 app = typer.Typer(
@@ -217,18 +217,37 @@ def init(
         str | None, typer.Option(help="The outcome's columns: TIME,EVENT or Y.")
     ] = None,
     query: Annotated[str, typer.Option(help="What to ask a database: one SELECT.")] = "",
+    drafts: Annotated[
+        str, typer.Option(help="The sites' own drafts to merge, such as drafts/{site}.yaml.")
+    ] = "",
     force: Annotated[bool, typer.Option("--force", help="Replace files that exist.")] = False,
     more: Annotated[list[str] | None, typer.Argument(hidden=True)] = None,
     debug: Debug = False,
 ) -> None:
     """Write a commented study.yaml and a draft dictionary.yaml."""
-    from fedcohort.apps import init as drafts
+    from fedcohort.apps import init as starts
+    from fedcohort.apps import init_consortium
 
-    study, dictionary = drafts.write(
-        task, data, out, sites=sites, outcome=outcome, query=query, force=force, more=more or ()
-    )
+    conflicts: tuple[str, ...] = ()
+    if drafts:
+        for option, value in (("--data", data), ("--sites", sites), ("--query", query)):
+            if value:
+                raise StudyError(f"{option}: leave it out beside --drafts.")
+        if more:
+            raise StudyError(f"{more[0]}: give --drafts one path with {{site}}, in quotes.")
+        study, dictionary, conflicts = init_consortium.write(
+            task, drafts, out, outcome=outcome, force=force
+        )
+    else:
+        study, dictionary = starts.write(
+            task, data, out, sites=sites, outcome=outcome, query=query, force=force, more=more or ()
+        )
     typer.echo(study)
     typer.echo(dictionary)
+    if conflicts:
+        typer.echo("The sites' drafts differ. Settle this with the sites:")
+    for text in conflicts:
+        typer.echo(f"  {text}")
     name = shlex.quote(str(study))
     typer.echo(f"Read both, above all the comments 'check'. Then: fedcohort data check {name}")
 

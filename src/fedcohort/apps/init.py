@@ -28,7 +28,7 @@ from fedcohort.data.words import known_name
 from fedcohort.data.yamldictionary import flow
 from fedcohort.protocol.errors import DataError, StudyError
 from fedcohort.study.exclusion import REASONS, stays
-from fedcohort.study.plan import ASIDE, METRICS
+from fedcohort.study.plan import ASIDE, METRICS, NETWORK
 from fedcohort.study.site_rule import SiteRule, counts
 
 TASKS = tuple(METRICS)
@@ -50,7 +50,7 @@ _QUESTIONS = {
     "clustering": "Which groups of patients are there?",
     "latent": "Which few numbers say what the measurements of a patient have in common?",
 }
-_ABOUT = """\
+ABOUT = """\
 The data dictionary: what each column means, the same at every site. Types, levels and units were
 guessed; where a line says "check", they may well be wrong. What also helps:
   range: [18, 110]     values outside are faults that `fedcohort data check` names
@@ -58,6 +58,14 @@ guessed; where a line says "check", they may well be wrong. What also helps:
   feature: false       no model may use the column, such as what is known only later
   per: 10              the report shows effects for 10 units of a number
   description: text    for the report"""
+
+
+#: How a study over a network is checked and run.
+_RUN_NETWORK = (
+    "#   fedcohort data check study.yaml",
+    "#   fedcohort data check study.yaml TABLE (each site its own)",
+    "#   fedcohort run study.yaml --runtime flare --network KIT",
+)
 
 
 @dataclass(frozen=True)
@@ -115,13 +123,9 @@ def write(
         or an outcome that cannot be told.
     DataError : no such table or column.
     """
-    if task not in TASKS:
-        raise StudyError(f"--task {task}: there is {known_name('task', task, TASKS)}")
+    check_task(task)
     check_is_one(data, more)
-    study, dictionary = out / "study.yaml", out / "dictionary.yaml"
-    for path in (study, dictionary):
-        if path.exists() and not force:
-            raise StudyError(f"{path} exists. Name another folder by --out, or replace by --force.")
+    check_new(out, force=force)
     if data is None:
         for option, value in (("--sites", sites), ("--outcome", outcome), ("--query", query)):
             if value:
@@ -129,10 +133,46 @@ def write(
         draft = _template(task)
     else:
         draft = _draft(task, data, out, sites, outcome, query)
+    return save(task, draft, out, ABOUT)
+
+
+def check_task(task: str) -> None:
+    """Check that there is such a task.
+
+    Raises
+    ------
+    StudyError : there is none; the nearest is named.
+    """
+    if task not in TASKS:
+        raise StudyError(f"--task {task}: there is {known_name('task', task, TASKS)}")
+
+
+def check_new(out: Path, *, force: bool) -> None:
+    """Check that neither of the two files would be replaced.
+
+    Raises
+    ------
+    StudyError : one of them exists already, and must not be replaced.
+    """
+    for path in (out / "study.yaml", out / "dictionary.yaml"):
+        if path.exists() and not force:
+            raise StudyError(f"{path} exists. Name another folder by --out, or replace by --force.")
+
+
+def save(task: str, draft: Draft, out: Path, about: str) -> tuple[Path, Path]:
+    """Write both files; return their paths.
+
+    about : what stands above the dictionary.
+
+    Raises
+    ------
+    StudyError : the folder cannot be written.
+    """
+    study, dictionary = out / "study.yaml", out / "dictionary.yaml"
     try:
         out.mkdir(parents=True, exist_ok=True)
         study.write_text(_study(task, draft), encoding="utf-8")
-        text = yamldictionary.text(draft.dictionary, draft.notes, _ABOUT)
+        text = yamldictionary.text(draft.dictionary, draft.notes, about)
         dictionary.write_text(text, encoding="utf-8")
     except OSError as error:
         raise StudyError(f"--out {out}: cannot write there ({error.strerror}).") from None
@@ -181,7 +221,11 @@ def _draft(
         _name(data),
         _from(out, data),
         query,
-        found and (_columns(found), _about(task, found, dictionary, sure=bool(outcome or about))),
+        found
+        and (
+            columns_of(found),
+            about_outcome(task, found, dictionary, sure=bool(outcome or about)),
+        ),
         None if by_file else _sites(column, sure=sites is not None),
         _exclude(formed, found),
         dictionary,
@@ -258,7 +302,7 @@ def _guessed(task: str, tables: list[pd.DataFrame], data: str) -> Outcome | None
     raise StudyError(f"{data}: no column looks like {what} to predict. Name it by --outcome Y.")
 
 
-def _columns(outcome: Outcome) -> dict[str, str]:
+def columns_of(outcome: Outcome) -> dict[str, str]:
     """Return the outcome as a study file has it."""
     if isinstance(outcome, Survival):
         return {"time": outcome.time, "event": outcome.event}
@@ -266,7 +310,7 @@ def _columns(outcome: Outcome) -> dict[str, str]:
     return {"y": outcome.columns[0], **kind}
 
 
-def _about(task: str, outcome: Outcome, dictionary: Dictionary, *, sure: bool) -> str:
+def about_outcome(task: str, outcome: Outcome, dictionary: Dictionary, *, sure: bool) -> str:
     """Return the comment behind the outcome."""
     guessed = [] if sure else ["guessed from names"]
     if task in ASIDE:
@@ -356,7 +400,9 @@ def _study(task: str, draft: Draft) -> str:
             f"{{method: ridge{own or ', penalty: 0'}}}{why or '  # least squares'}",
             "{method: lasso, scale: standard}  # chooses its penalty, and leaves columns out",
         ]
+    remote = draft.source == NETWORK
     bounds = "[isolated, centralised]  # each site alone, and all rows in one table"
+    bounds = "[isolated]  # each site alone" if remote else bounds
     if task in PREDICTED and draft.alone and not draft.penalised:
         few = "rows" if task == "regression" else "events"
         bounds = f"{{isolated: {{{ridge}}}, centralised: {{}}}}  # ridge: few {few} at a site"
@@ -366,14 +412,18 @@ def _study(task: str, draft: Draft) -> str:
     made_up = ["iid", "unbalanced", *(["by-outcome"] if draft.outcome else [])]
     lines = [
         "# A study to start from. Lines that say \"check\" were guessed. Then, in this folder:",
-        "#   fedcohort data check study.yaml && fedcohort run study.yaml",
+        *(
+            _RUN_NETWORK
+            if remote
+            else ["#   fedcohort data check study.yaml && fedcohort run study.yaml"]
+        ),
         f"study: {flow(draft.study)}",
         f"# question: {flow(question)}  # heads the report",
         f"task: {task}",
         "seed: 1  # every random draw derives from it",
         "",
         "data:",
-        f"  source: {flow(draft.source)}",
+        f"  source: {flow(draft.source)}" + "  # rows stay at the sites" * remote,
         *([f"  query: {flow(draft.query)}"] if draft.query else []),
         "  dictionary: dictionary.yaml",
         *([_key("outcome", draft.outcome)] if draft.outcome else []),

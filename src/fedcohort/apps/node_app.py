@@ -43,13 +43,39 @@ def studies(
     check: Annotated[
         bool, typer.Option("--check", help="Also see whether this site's table fits the study.")
     ] = False,
+    details: Annotated[
+        bool, typer.Option("--details", help="Below the page, all that is asked and what leaves.")
+    ] = False,
     debug: Debug = False,
 ) -> None:
-    """List the studies that came to this site, or tell what one of them asks."""
+    """List the studies that came to this site, or show the page on which one is decided."""
     from fedcohort.apps import steward
 
-    for line in steward.studies(node, config, hash_, check=check):
+    for line in steward.studies(node, config, hash_, check=check, details=details):
         typer.echo(line)
+
+
+@app.command()
+def export(
+    hash_: Annotated[
+        str | None, typer.Argument(metavar="[HASH]", help="One study; the whole desk by default.")
+    ] = None,
+    node: NodeKit = HERE,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="The page; by default study-HASH-SITE.html or desk-SITE.html, here."),
+    ] = None,
+    check: Annotated[
+        bool, typer.Option("--check", help="Also see whether this site's table fits the study.")
+    ] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace a file that exists.")] = False,
+    config: Config = None,
+    debug: Debug = False,
+) -> None:
+    """Write one page to print and sign: what a study asks, and the decision with its hash."""
+    from fedcohort.apps import steward
+
+    typer.echo(steward.export(node, config, hash_, out, check=check, force=force))
 
 
 @app.command()
@@ -100,7 +126,7 @@ def history(
     config: Config = None,
     debug: Debug = False,
 ) -> None:
-    """List all decisions of this site: what, by whom, when, why, until when, runs used."""
+    """List all decisions: what, by whom, when, why, until when, runs left, revoked or not."""
     from fedcohort.apps import steward
 
     for line in steward.history(node, config, hash_):

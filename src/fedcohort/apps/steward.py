@@ -9,15 +9,28 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from fedcohort.apps import outfile
 from fedcohort.data import describe, preprocess
-from fedcohort.network import decisions, findings, node_ledger, stewards, words
+from fedcohort.network import (
+    approval,
+    cohorts,
+    decisions,
+    findings,
+    node_ledger,
+    paper,
+    record,
+    stewards,
+    words,
+)
 from fedcohort.network import desk as desks
 from fedcohort.network.budget import Account, Amount, Budget
 from fedcohort.network.desk import Desk, Entry, short
+from fedcohort.network.earlier import earlier
 from fedcohort.network.kits import Kit
 from fedcohort.network.node_table import open_table
 from fedcohort.network.offer import Offer
-from fedcohort.network.policy import Config
+from fedcohort.network.policy import Asked, Config
+from fedcohort.network.trust import Peer
 from fedcohort.protocol import registry
 from fedcohort.protocol.errors import FedcohortError, InputError, Refused
 from fedcohort.protocol.step import Step
@@ -33,8 +46,10 @@ OWN_STEPS: tuple[Step[..., Any], ...] = (
 )  # fmt: skip
 
 
-def studies(node: Path, config: Path | None, text: str | None, *, check: bool) -> Iterator[str]:
-    """Yield the list of studies, or what one asks.
+def studies(
+    node: Path, config: Path | None, text: str | None, *, check: bool, details: bool = False
+) -> Iterator[str]:
+    """Yield the list of studies, or the page on one, with its `details` below.
 
     Raises
     ------
@@ -49,27 +64,62 @@ def studies(node: Path, config: Path | None, text: str | None, *, check: bool) -
     if text is None:
         yield from _list(desk)
         return
-    entry = desk.entry(desk.find(text))
-    offer = Offer.from_bytes(desk.offer(entry.study))
-    lead = offer.verify(kit.trust())
-    terms = Terms.from_json(offer.terms)
-    yield from words.in_words(
-        terms,
-        lead.name,
-        lead.organisation,
-        found.policy.min_cell,
-    )
-    fit = _fit(kit, found, terms) if check else "; ".join(entry.unfit)
+    facts = _facts(kit, found, desk, desk.find(text), check=check)
+    name, study = facts.terms.plan.study, facts.entry.study
+    yield f"Study {name} at {kit.name}"
+    yield f"{study}"
     yield ""
-    yield f"State: {_state(entry)}."
-    if fit:
-        yield from textwrap.wrap(f"Your table: {fit}", words.WIDTH)
-    if (found_here := findings.path_of(kit.folder / "state", entry.study)).is_file():
+    yield from approval.in_lines(approval.page(facts))
+    at = _at(node, config)
+    if (found_here := findings.path_of(kit.folder / "state", study)).is_file():
         yield f"Feedback on your table: {found_here}"
-    if entry.waits:
-        at = _at(node, config) + " --kit STEWARD_KIT" * (found.policy.approval == "steward")
-        yield f"To decide: fedcohort node approve {short(entry.study)}{at}"
-        yield f"       or: fedcohort node refuse {short(entry.study)} --reason '…'{at}"
+    if facts.entry.waits:
+        signed = " --kit STEWARD_KIT" * (found.policy.approval == "steward")
+        yield ""
+        yield f"To decide: fedcohort node approve {short(study)}{at}{signed}"
+        yield f"       or: fedcohort node refuse {short(study)} --reason '…'{at}{signed}"
+    if not details:
+        yield f"Details:   fedcohort node studies {short(study)} --details{at}"
+        yield f"To sign:   fedcohort node export {short(study)}{at}"
+        return
+    yield ""
+    yield "Details"
+    yield from words.in_words(facts.terms, found.policy.min_cell)
+
+
+def export(
+    node: Path, config: Path | None, text: str | None, out: Path | None, *, check: bool, force: bool
+) -> str:
+    """Write the page on a study, to print and sign, or that of the whole desk; return one line.
+
+    Raises
+    ------
+    InputError : no kit of a site, no configuration, or no such study.
+    StudyError : the page cannot be written there.
+    """
+    kit = _site(node)
+    found = _config(kit, config)
+    state = kit.folder / "state"
+    desk, today = (stewards.desk(kit, found.policy, state, then=then) for then in (True, False))
+    signed = found.policy.approval == "steward"
+    if text is None:
+        made, left_out = record.records(desk, today)
+        account = Budget(state / "budget.sqlite", found.data.name, found.policy.budget).account()
+        page = paper.of_desk(
+            kit.network, kit.name, today.entries(), made, left_out,
+            list(_account(account)), signed=signed,
+        )  # fmt: skip
+        out = out or Path(f"desk-{kit.name}.html")
+    else:
+        study = desk.find(text)
+        made, left_out = record.records(desk, today, study)
+        facts = _facts(kit, found, today, study, check=check, decided=bool(made))
+        rows = words.in_rows(facts.terms, found.policy.min_cell)
+        page = paper.of_study(kit.network, facts, made, left_out, rows, signed=signed)
+        out = out or Path(f"study-{short(study)}-{kit.name}.html")
+    outfile.check(out, [kit.folder], force=force, page=True)
+    outfile.write(out, page)
+    return f"written: {out}"
 
 
 def approve(
@@ -109,39 +159,14 @@ def history(node: Path, config: Path | None, text: str | None) -> Iterator[str]:
     """
     kit = _site(node)
     policy = _config(kit, config).policy
-    desk = stewards.desk(kit, policy, kit.folder / "state", then=True)
+    state = kit.folder / "state"
+    desk, today = (stewards.desk(kit, policy, state, then=then) for then in (True, False))
     wanted = None if text is None else desk.find(text)
-    entries = [e for e in desk.entries() if wanted in (None, e.study)]
-    found: list[tuple[str, int, str, list[str]]] = []
-    left_out = 0
-    for e in entries:
-        made, rest = desk.history(e.study)
-        left_out += rest
-        for one in made:
-            used = len(desk.begun(e.study, one))
-            last = one is made[-1]
-            lines = [f"{one.at[:16].replace('T', ' ')}  {e.name} ({short(e.study)}), of {e.lead}"]
-            lines += _wrapped(f"  {_made(one, used)}")
-            lines += _wrapped(f"  ended: {desks.said_of(e.ended)}") if e.ended and last else []
-            found.append((one.at, one.number, e.study, lines))
     yield f"Decisions at {kit.name}" + (" on all studies" if wanted is None else "")
-    if policy.approval == "steward":
-        yield "Each was signed by its data steward, and the signature is verified."
-        if left_out:
-            n = plain.of(left_out, "line")
-            yield f"Left out: {n} without a signature that counts here."
-    else:
-        yield "Its policy approves by itself, so that decisions here are not signed."
-    for *_, lines in sorted(found, key=lambda f: f[:3]):
-        yield ""
-        yield from lines
-    if not found:
-        yield ""
-        yield "None was made."
-
-
-def _wrapped(line: str) -> list[str]:
-    return textwrap.wrap(line, words.WIDTH, subsequent_indent="  ", break_on_hyphens=False)
+    for line in record.lines(
+        *record.records(desk, today, wanted), signed=policy.approval == "steward"
+    ):
+        yield from _folded(line)
 
 
 def budget(node: Path, config: Path | None) -> Iterator[str]:
@@ -284,43 +309,58 @@ def _list(desk: Desk) -> list[str]:
             "name": e.name,
             "asked by": e.lead,
             "came": e.first[:16].replace("T", " "),
-            "state": _state(e),
+            "state": record.state(e),
         }
         for e in desk.entries()
     ]
     return words.summary(rows)
 
 
-def _state(entry: Entry) -> str:
-    """Say where a study stands here: the decision on it, its run, its end."""
-    made, end = entry.decision, entry.ended
-    known = made is not None and end is not None and {made.decision, end.how} == {desks.REFUSED}
-    ended = "" if end is None or (known and end.here) else f"ended: {desks.said_of(end)}"
-    if made is None:
-        return ended or "waiting for a decision"
-    if entry.lapsed:
-        return f"waiting for a decision again: {entry.lapsed}"
-    running = ", runs now" if entry.running else ""
-    return f"{_made(made, entry.used)}{running}" + f"; {ended}" * bool(ended)
+def _facts(
+    kit: Kit, config: Config, desk: Desk, study: str, *, check: bool, decided: bool = False
+) -> approval.Facts:
+    """Return what the page on a study is made of; the table is read for a `check` alone.
+
+    Parameters
+    ----------
+    decided : whether a decision was made on it, also one that counts no longer.
+    """
+    state, data = kit.folder / "state", config.data
+    entry = desk.entry(study)
+    offer = Offer.from_bytes(desk.offer(study))
+    lead, as_of = _lead(offer, kit, entry, decided=decided or entry.decision is not None)
+    terms = Terms.from_json(offer.terms)
+    table, fit = None, "; ".join(entry.unfit)
+    if check:
+        try:
+            key = cohorts.known_key(state)
+            table = open_table(terms, kit.name, data, config.policy.min_rows, key)
+            fit = "It fits the study's dictionary, and has rows enough."
+        except Refused as error:
+            fit = str(error)
+    asked = Asked.of(terms.plan, terms.dictionary, terms.outcome)
+    marks = () if table is None else table.marks
+    return approval.Facts(
+        terms, lead.name, lead.organisation, kit.name, config.policy, data.name,
+        Budget(state / "budget.sqlite", data.name, config.policy.budget).account(), entry,
+        earlier(desk, state, data.name, study, asked.columns, marks), table, fit, as_of,
+    )  # fmt: skip
 
 
-def _made(made: desks.Decision, used: int | None) -> str:
-    """Say what was decided, by whom, when, why and for how long."""
-    said = f"{made.decision} by {made.by}, {made.at[:16].replace('T', ' ')}"
-    said += f": {made.reason}" if made.reason else ""
-    if made.until:
-        said += f", until {made.until}, "
-        said += f"{plain.of(made.runs, 'run')}" + f" ({used} used)" * (used is not None)
-    return said
+def _lead(offer: Offer, kit: Kit, entry: Entry, *, decided: bool) -> tuple[Peer, str]:
+    """Return who signed a study; of one that was decided, as of the day it came if need be.
 
-
-def _fit(kit: Kit, config: Config, terms: Terms) -> str:
-    """Say whether the site's table fits a study."""
+    Raises
+    ------
+    Refused : the signature does not count, or counts no longer and nobody has decided.
+    """
     try:
-        open_table(terms, kit.name, config.data, config.policy.min_rows)
+        return offer.verify(kit.trust()), ""
     except Refused as error:
-        return str(error)
-    return "it fits the study's dictionary, and has rows enough."
+        if error.code not in ("expired", "version") or not decided:
+            raise
+        then = stewards.trust_at(kit.trust(), entry.first)
+        return offer.verify(then, version=offer.version), entry.first[:10]
 
 
 def _account(account: Account) -> Iterator[str]:

@@ -6,7 +6,7 @@ number: of known and missing ones), which add up to the site's rows; and by thos
 for mean, standard deviation and quartiles. A level that everyone at a site has is shown.
 
 The column of all sites comes first: what sites hide so that it can be shown, and how it is made,
-stands in `describe_pooled`.
+stands in `describe_pooled` and `describe_agreed`.
 
 A site gives its part for the first set of sites and partners alone, over this table: a sum over
 another set of sites would tell by the difference what one site hides (`protocol.once`).
@@ -19,21 +19,23 @@ protect.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from fedcohort.arrays import Array
-from fedcohort.data.describe_pooled import (
+from fedcohort.data.describe_agreed import (
+    NO_MARKS,
+    NO_MORE,
     OTHERS,
     Agreed,
-    Pooled,
     closed_at,
     secret,
-    sum_hidden,
     tell_cells,
 )
+from fedcohort.data.describe_pooled import Pooled, sum_hidden
 from fedcohort.data.dictionary import Dictionary
 from fedcohort.data.encode import Encoded, Encoding
 from fedcohort.data.outcome import Binary, Category, Outcome, Survival
@@ -77,10 +79,6 @@ class SiteQuantiles:
 # beside a site's rows -------------------------------------------------------------------
 
 
-#: No sites of which anything is said, and no cells that are hidden beyond a site's own rule.
-NO_MARKS, NO_MORE = np.zeros(0, np.int64), np.zeros((0, 0, 0), bool)
-
-
 @gathered(once=("n_levels", "marks", "closed"))
 def describe_columns(
     site: Site[Encoded, None],
@@ -93,7 +91,7 @@ def describe_columns(
 ) -> SiteTable:
     """Describe the site's rows, with counts of few patients hidden.
 
-    n_levels : (k,), of each category; marks, closed : see `describe_pooled.Agreed`.
+    n_levels : (k,), of each category; marks, closed : see `describe_agreed.Agreed`.
     """
     row = closed_at(site.name, marks, closed)
     numbers, codes = site.data
@@ -147,6 +145,11 @@ def describe_quantiles(
     return SiteQuantiles(values.reshape(shape), shown.reshape(shape))
 
 
+#: Why the column of all sites lacks what they hide.
+UNSUMMED = (
+    "The column of all hospitals is made of what they show, and lacks what one of them hides: with "
+    "fewer than three hospitals, or sums that are not masked, whoever runs the study would see it."
+)
 #: Every step of a study's Table 1.
 STEPS = (tell_cells, describe_columns, sum_hidden)
 
@@ -205,10 +208,12 @@ class TableOne:
     ----------
     summaries : of each variable in order, over all sites first, then of each that is shown.
     agreed : who hides what beyond that; None where nobody does.
+    note : why the column of all sites lacks what they hide; "" where it does not.
     """
 
     summaries: list[Summary]
     agreed: Agreed | None = None
+    note: str = ""
 
     @property
     def asked(self) -> dict[str, Array]:
@@ -264,17 +269,18 @@ def describe(
         for name, sites in every.items()
     }
     if agreed is None:
-        return TableOne([s for name in every for s in (wholes[name], *every[name])])
+        note = UNSUMMED if min_cell > 1 and len(tables) > 1 else ""
+        return TableOne([s for name in every for s in (wholes[name], *every[name])], note=note)
     if set(tables) != set(told):
         raise SiteUnavailable(f"{', '.join(sorted(set(told) - set(tables)))} left meanwhile.")
     centre, spread = _scales(reading, every, min_cell)
     held = inside.awaiting().sum(
-        sum_hidden, n_levels=n, min_cell=min_cell, some=agreed.some, centre=centre, spread=spread,
-        **agreed.asked,
+        sum_hidden, n_levels=n, min_cell=min_cell, centre=centre, spread=spread, **agreed.summed
     )  # fmt: skip
     if len(inside.answered) != len(told):
         raise SiteUnavailable("a site left while Table 1 was made; start again without it.")
-    pooled = Pooled(agreed, held, centre, spread, shares)
+    common = _commonest([*wholes.values(), *(s for sites in every.values() for s in sites)])
+    pooled = Pooled(agreed, held, centre, spread, shares, common)
     out: list[Summary] = []
     for name, sites in every.items():
         j = reading.place[name]
@@ -315,6 +321,15 @@ def _of_sites(
     if more and not levels:
         return [replace(s, quantiles=_known(more[s.site or ""], j)) for s in sites]
     return sites
+
+
+def _commonest(found: Sequence[Summary]) -> dict[str | None, int]:
+    """Return how many missing values most columns show, by site."""
+    seen: dict[str | None, Counter[int]] = {}
+    for s in found:
+        if s.missing is not None:
+            seen.setdefault(s.site, Counter())[s.missing] += 1
+    return {site: counts.most_common(1)[0][0] for site, counts in seen.items()}
 
 
 def _scales(

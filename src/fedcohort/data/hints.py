@@ -53,6 +53,22 @@ _AFTER = (
     "charge", "cost", "totcst", "discharge", "length of stay", "autopsy",
     "cause of death",
 )  # fmt: skip
+#: What names of events after the start of follow-up begin with.
+_LATER = (
+    "hsct", "sct", "hct", "transplant", "remission", "relapse", "recurr", "progress", "respon",
+    "engraft", "gvhd", "dli", "metast", "readmi", "discharge", "reoperation", "reintervention",
+)  # fmt: skip
+#: The same, as whole words.
+_LATER_WHOLE = {"cr", "cri", "pr", "bmt", "tx", "aml"}
+#: What a name ends with that says when something was.
+_WHEN = {"day", "days", "weeks", "months", "years", "date", "time"}
+#: Before "day" these are no event after the start: days of the start itself, and amounts a day.
+_NO_EVENT = {
+    "birth", "week", "work", "admission", "diagnosis", "diag", "dx", "index", "baseline", "visit",
+    "study", "symptom", "symptoms", "onset", "per", "a", "mg", "g", "kg", "ml", "l", "kcal",
+    "units", "packs", "drinks", "cigarettes", "hours", "times", "one", "first", "since", "prior",
+    "previous", "prev", "before", "last",
+}  # fmt: skip
 #: Sites that a comment names; more are counted.
 _SITES_NAMED = 3
 
@@ -146,9 +162,44 @@ def late(name: str, outcome: Outcome, names: Collection[str]) -> str:
 
     names : of all columns; see `too_late`.
     """
-    if isinstance(outcome, Survival):
-        return too_late(name, outcome, names) or _after(name)
-    return _after(name)
+    said = too_late(name, outcome, names) if isinstance(outcome, Survival) else ""
+    return said or _after(name) or _later(name, names)
+
+
+def _later(name: str, names: Collection[str]) -> str:
+    """Return why a name sounds like when, or whether, something happened after the start.
+
+    names : of all columns; `hsct` beside `hsct_day` says whether there was one.
+    """
+    if _event_of(name):
+        return "is it the time of something later"
+    parts = words(name)
+    when = (other for other in names if _event_of(other) == parts and _is_later(parts))
+    if other := next(when, ""):
+        return f"is it known only later, as {other!r} is"
+    return ""
+
+
+def _event_of(name: str) -> list[str]:
+    """Return the words of the event after the start whose time a name tells; [] of other names.
+
+    They are [hsct] of hsct_day, day_of_hsct, hsctDate and time_to_hsct_days; and any other words
+    before "day", which counts from some start.
+    """
+    event = parts = words(name)
+    if len(event) > 1 and event[-1] in _WHEN:
+        event = event[:-1]
+    if len(event) > 1 and event[0] in _WHEN:
+        event = event[2:] if event[1] in ("of", "to") else event[1:]
+    if event == parts or {*event} & _NO_EVENT or any(word.isdigit() for word in event):
+        return []
+    counted = parts[-1] == "day" and event == parts[:-1]
+    return event if counted or _is_later(event) else []
+
+
+def _is_later(event: list[str]) -> bool:
+    """Return whether words name what happens after the start of follow-up."""
+    return any(word in _LATER_WHOLE or word.startswith(_LATER) for word in event)
 
 
 def _after(name: str) -> str:

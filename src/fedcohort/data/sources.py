@@ -122,6 +122,24 @@ def files_of(source: str, base: Path) -> list[Path]:
     return list(_matching(before, after, folder)) if site else [base / source]
 
 
+def by_site(source: str, base: Path) -> dict[str, Path]:
+    """Return the files that a path with {site} stands for, by site.
+
+    Raises
+    ------
+    DataError : two files are of one site.
+    """
+    text = (base / source).as_posix()
+    before, _, after = text.partition("{site}")
+    folder = Path(before) if before.endswith("/") else Path(before).parent
+    found: dict[str, Path] = {}
+    for path, site in _matching(before, after, folder).items():
+        if site in found:
+            raise DataError(f"{text}: two files match for site {site!r}.")
+        found[site] = path
+    return dict(sorted(found.items()))
+
+
 def name_of(source: str, base: Path, site: str) -> str:
     """Return the file of one site, as a source with {site} names it."""
     name = source.replace("{site}", site)
@@ -203,17 +221,12 @@ def _by_site(
     pattern: Path, dictionary: Dictionary | None, texts: Collection[str]
 ) -> dict[str, pd.DataFrame]:
     """Read the files that match a path with {site} in it, in the order of the sites' names."""
-    text = pattern.as_posix()
-    before, _, after = text.partition("{site}")
-    folder = Path(before).parent if not before.endswith("/") else Path(before)
-    found: dict[str, Path] = {}
-    for path, site in _matching(before, after, folder).items():
-        if site in found:
-            raise DataError(f"{text}: two files match for site {site!r}.")
-        found[site] = path
+    found = by_site(pattern.as_posix(), Path())
     if not found:
-        raise DataError(f"{text}: no file matches, so there are no sites. Check folder and name.")
-    return {site: _read(path, dictionary, texts) for site, path in sorted(found.items())}
+        raise DataError(
+            f"{pattern.as_posix()}: no file matches, so there are no sites. Check folder and name."
+        )
+    return {site: _read(path, dictionary, texts) for site, path in found.items()}
 
 
 def _matching(before: str, after: str, folder: Path) -> dict[Path, str]:

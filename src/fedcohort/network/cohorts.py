@@ -89,6 +89,45 @@ def _texts(column: pd.Series) -> list[str]:
     return ["" if gone else str(v) for v, gone in zip(cells, cells.isna(), strict=True)]
 
 
+def seen(folder: Path, dataset: str, marks: Sequence[bytes] = ()) -> dict[str, tuple[int, int]]:
+    """Return by study how many patients it was over, and how many of them are those of `marks`.
+
+    For people at the site; of a study over several exports, all its patients.
+
+    Raises
+    ------
+    InputError : the file cannot be read.
+    """
+    path = folder / "cohorts.sqlite"
+    try:
+        return _seen(path, dataset, marks) if path.exists() else {}
+    except sqlite3.DatabaseError as error:
+        raise InputError(
+            f"{path} cannot be read ({type(error).__name__}): it says whom earlier studies were "
+            f"over. Bring back the one that the node had."
+        ) from None
+
+
+def _seen(path: Path, dataset: str, marks: Sequence[bytes]) -> dict[str, tuple[int, int]]:
+    with contextlib.closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)) as db:
+        wanted, one = set(marks), "SELECT digest, id FROM patients WHERE dataset = ?"
+        own = [i for mark, i in db.execute(one, (dataset,)) if mark in wanted] if wanted else []
+        mine = np.frombuffer(_bits(np.array(own, np.int64)), np.uint8)
+        every: dict[str, Array] = {}
+        for study, bits in db.execute(
+            "SELECT study, bits FROM cohorts WHERE dataset = ? AND substr(part, 1, 8) = 'analysed'",
+            (dataset,),
+        ):
+            every[study] = _joined(every.get(study, mine[:0]), np.frombuffer(bits, np.uint8))
+    return {
+        study: (
+            int(np.unpackbits(bits).sum()),
+            int(np.unpackbits(bits[: len(mine)] & mine[: len(bits)]).sum()),
+        )
+        for study, bits in every.items()
+    }
+
+
 def parts(table: SiteTable) -> dict[str, Array]:
     """Return the sets of rows (k,) that a study's results are over, as the header names them."""
     every = np.arange(len(table.frame))
@@ -261,12 +300,26 @@ def _bits(ids: Array) -> bytes:
     return np.packbits(flags).tobytes()
 
 
+def _joined(a: Array, b: Array) -> Array:
+    """Return the numbers that are in one of two sets of bits."""
+    longer, shorter = (a, b) if len(a) >= len(b) else (b, a)
+    both = longer.copy()
+    both[: len(shorter)] |= shorter
+    return both
+
+
 def _differ(a: Array, b: Array) -> int:
     """Return how many numbers are in one of two sets of bits, and not in the other."""
     longer, shorter = (a, b) if len(a) >= len(b) else (b, a)
     apart = longer.copy()
     apart[: len(shorter)] ^= shorter
     return int(np.unpackbits(apart).sum())
+
+
+def known_key(folder: Path) -> bytes:
+    """Return the secret with which a node knows patients again; b"" where it made none so far."""
+    path = folder / "cohorts.key"
+    return _secret(path, new=False) if path.is_file() else b""
 
 
 def _secret(path: Path, *, new: bool) -> bytes:

@@ -136,6 +136,7 @@ class Counted:
 
     def __init__(self, path: Path):
         self._path = path
+        self._known: tuple[tuple[int, int, int], dict[str, list[tuple[int, str]]]] | None = None
 
     def highest(self, study: str, number: int = 0) -> int:
         """Note the number of a decision that counts; return the highest one of the study.
@@ -163,13 +164,7 @@ class Counted:
         ------
         InputError : the file of these runs is damaged.
         """
-        if not self._path.exists():
-            return ()
-        with self._opened() as db:
-            rows = db.execute(
-                "SELECT run FROM begun WHERE study = ? AND number = ?", (study, number)
-            )
-            return tuple(str(run) for (run,) in rows)
+        return tuple(run for n, run in self._runs().get(study, ()) if n == number)
 
     def runs(self, study: str) -> frozenset[str]:
         """Return the runs of a study that began, under whichever decision.
@@ -178,11 +173,22 @@ class Counted:
         ------
         InputError : the file of these runs is damaged.
         """
-        if not self._path.exists():
-            return frozenset()
-        with self._opened() as db:
-            rows = db.execute("SELECT DISTINCT run FROM begun WHERE study = ?", (study,))
-            return frozenset(str(run) for (run,) in rows)
+        return frozenset(run for _, run in self._runs().get(study, ()))
+
+    def _runs(self) -> dict[str, list[tuple[int, str]]]:
+        """Return decision and run of all that began, by study; the file is read when it changed."""
+        try:
+            stat = self._path.stat()
+        except FileNotFoundError:
+            return {}
+        mark = (stat.st_mtime_ns, stat.st_size, stat.st_ino)
+        if self._known is None or self._known[0] != mark:
+            found: dict[str, list[tuple[int, str]]] = {}
+            with self._opened() as db:
+                for study, number, run in db.execute("SELECT study, number, run FROM begun"):
+                    found.setdefault(str(study), []).append((int(number), str(run)))
+            self._known = (mark, found)
+        return self._known[1]
 
     def begin(self, study: str, number: int, run: str, most: int) -> bool:
         """Count a run under a decision, once; return whether it is one of the first `most`.
@@ -203,6 +209,7 @@ class Counted:
             if fine:
                 db.execute("INSERT OR IGNORE INTO begun VALUES (?, ?, ?)", (study, number, run))
             db.execute("COMMIT")
+        self._known = None
         return fine
 
     @contextlib.contextmanager

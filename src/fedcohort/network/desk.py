@@ -22,6 +22,7 @@ seen does not count: whoever cuts the last lines off brings no old approval back
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
@@ -366,6 +367,10 @@ class Desk:
             f"counts in its decisions.jsonl. Bring the file back, or decide anew."
         )
         return Decision(seen, REFUSED, missing, POLICY, now())
+
+    def mark(self, study: str, made: Decision) -> str:
+        """Return a decision's hash: the SHA-256 of the text that was signed, or would be."""
+        return hashlib.sha256(made.signed(self._network, self._site, study)).hexdigest()
 
     def history(self, study: str) -> tuple[list[Decision], int]:
         """Return the decisions on file that count, in order, and how many lines do not."""

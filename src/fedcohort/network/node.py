@@ -111,7 +111,7 @@ class Node:
         )
         answers = self.state / "answers.sqlite"
         answers.touch(mode=0o600)
-        self._answers = Answers(answers)
+        self._answers = Answers(answers, alone=True)
         self._end = SiteEnd(
             kit.name,
             self._open_session,

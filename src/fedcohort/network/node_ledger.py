@@ -158,6 +158,35 @@ def read(path: Path, run: str | None = None) -> Iterator[dict[str, Any]]:
 
 
 @dataclass
+class Total:
+    """What left in one study: all replies, those that told this site's own numbers, and when."""
+
+    replies: int = 0
+    own: int = 0
+    last: str = ""
+
+
+#: Of a study in which nothing left.
+NOTHING = Total()
+#: A reply's line, as `NodeLedger` writes it; a ledger may have a million.
+_REPLY = re.compile(r'^{"at":"([^"]*)","run":"([0-9a-f]{64})",.*"verb":"(\w+)",')
+
+
+def totals(path: Path) -> dict[str, Total]:
+    """Return how much left in each study, by its hash."""
+    found: dict[str, Total] = {}
+    if path.is_file():
+        with path.open(encoding="utf-8", errors="replace") as file:
+            for text in file:
+                if line := _REPLY.match(text):
+                    total = found.setdefault(line[2], Total())
+                    total.replies += 1
+                    total.own += line[3] != "sum"
+                    total.last = line[1]
+    return found
+
+
+@dataclass
 class _Step:
     """What left by one step."""
 

@@ -69,6 +69,8 @@ Decide
   fedcohort node studies HASH --node SITE-KIT --check
   fedcohort node approve HASH --node SITE-KIT --kit THIS-FOLDER
   fedcohort node refuse HASH --reason "WHY" --node SITE-KIT --kit THIS-FOLDER
+  fedcohort node export HASH --node SITE-KIT      (a page to print and sign)
+  fedcohort node history --node SITE-KIT          (all decisions)
 SITE-KIT is the folder with which the site's node was started.
 """,
 }

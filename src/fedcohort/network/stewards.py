@@ -34,7 +34,7 @@ def verifier(trust: Trust, site: str, *, then: bool = False) -> Verify:
 
     def counts(text: bytes, signature: bytes, certificate: bytes, by: str) -> bool:
         try:
-            believed = _at(trust, text) if then else trust
+            believed = trust_at(trust, json.loads(text)[8]) if then else trust
             peer = believed.verify(certificate, ("steward",), name_of(site))
         except (Refused, ValueError, LookupError):
             return False
@@ -43,9 +43,9 @@ def verifier(trust: Trust, site: str, *, then: bool = False) -> Verify:
     return counts
 
 
-def _at(trust: Trust, text: bytes) -> Trust:
-    """Return the trust of the time that a decision's text names."""
-    at = datetime.strptime(json.loads(text)[8], "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC)
+def trust_at(trust: Trust, time: str) -> Trust:
+    """Return the trust of a time, as `desk.now` writes it; what was revoked since counts."""
+    at = datetime.strptime(time, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC)
     return Trust(trust.root.text, trust.revoked, clock=lambda: at)
 
 

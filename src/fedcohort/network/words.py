@@ -1,9 +1,9 @@
-"""A study in plain words, for the data steward who decides whether a hospital takes part.
+"""The details of a study in plain words, below the page on which a data steward decides.
 
-Who asks what; which columns are read, and what for; what is computed, and what each method reveals
-with these settings; what leaves in each step, and who sees it; how often; what is judged; which
-counts are hidden; what is written, and where. It is made from the study's text alone: no row of
-the table is looked at.
+Which columns are read, and what for; what is computed, and what each method reveals with these
+settings; what leaves in each step, by the names that the ledger uses too, and who sees it; how
+often; what is judged; which counts are hidden; what is written, and where. It is made from the
+study's text alone: no row of the table is looked at. `approval` is the page.
 """
 
 from __future__ import annotations
@@ -31,54 +31,62 @@ WIDTH, MARGIN = 96, 12
 ROUNDS = ("rounds", "steps", "max_iter", "iterations")
 
 
-def in_words(
-    terms: Terms,
-    lead: str,
-    organisation: str = "",
-    min_cell: int | None = None,
-) -> list[str]:
-    """Return a study in plain words, as lines.
+#: A heading, "" where the one before goes on, and a paragraph; indented ones belong to the last.
+Row = tuple[str, str]
+
+
+def in_words(terms: Terms, min_cell: int | None = None) -> list[str]:
+    """Return a study's details in plain words, as lines of `WIDTH`; see `in_rows`."""
+    return [line for head, text in in_rows(terms, min_cell) for line in wrapped(head, text)]
+
+
+def in_rows(terms: Terms, min_cell: int | None = None) -> list[Row]:
+    """Return a study's details in plain words, as paragraphs with their headings.
 
     Parameters
     ----------
-    lead, organisation : who signed it.
     min_cell : the site's own, where it is stricter.
     """
     plan, outcome, dictionary = terms.plan, terms.outcome, terms.dictionary
     cell = max(plan.min_cell, min_cell or 0)
-    return [
-        *_wrapped("", f"Study {plan.study}", 0),
-        *_wrapped("hash", terms.hash),
-        *_wrapped("asked by", lead + f", {organisation}" * bool(organisation)),
-        *_wrapped("question", plan.question or "the study gives none"),
+    rows: list[Row] = [
         *_sought(plan, outcome, dictionary),
         *_columns(plan, dictionary, outcome),
         *_methods(plan),
         *_besides(plan),
         *_steps(plan, outcome),
-        *_wrapped("how often", _rounds(plan)),
-        *_wrapped("judged", _judged(plan)),
-        *_wrapped("hidden", _hidden(cell)),
-        *_wrapped("noise", _noise(plan)),
+        ("how often", _rounds(plan)),
+        ("judged", _judged(plan)),
+        ("hidden", _hidden(cell)),
+        ("noise", _noise(plan)),
         *_written(plan),
     ]
+    return [(head, printable(text)) for head, text in rows]
 
 
-def _sought(plan: Plan, outcome: Outcome | None, dictionary: Dictionary) -> Iterator[str]:
+def printable(text: str) -> str:
+    """Return a text in which nothing moves a terminal's cursor, or turns the order of letters.
+
+    A study's own words stand between lines that a steward relies on.
+    """
+    return "".join(c if c.isprintable() else "?" for c in " ".join(text.split("\n")))
+
+
+def _sought(plan: Plan, outcome: Outcome | None, dictionary: Dictionary) -> Iterator[Row]:
     """Say what is predicted; what groups are judged by; or what stands for a patient."""
     if plan.task == LATENT:
-        yield from _wrapped("sought", _coordinates(outcome))
+        yield ("sought", _coordinates(outcome))
         return
     if plan.task != CLUSTERING:
-        yield from _wrapped("predicted", _outcome(outcome, dictionary))
+        yield ("predicted", outcome_of(outcome, dictionary))
         return
     said = "groups of patients who are alike; nothing is predicted."
     if outcome is not None:
         said += (
-            f" Groups are judged by {_outcome(outcome, dictionary)}; that is looked at once they "
+            f" Groups are judged by {outcome_of(outcome, dictionary)}; that is looked at once they "
             f"are found, and has no part in them."
         )
-    yield from _wrapped("sought", said)
+    yield ("sought", said)
 
 
 def _coordinates(outcome: Outcome | None) -> str:
@@ -99,7 +107,7 @@ def _coordinates(outcome: Outcome | None) -> str:
     return said
 
 
-def _outcome(outcome: Outcome | None, dictionary: Dictionary) -> str:
+def outcome_of(outcome: Outcome | None, dictionary: Dictionary) -> str:
     """Say what is predicted."""
     if outcome is None:
         return "nothing; the study describes"
@@ -118,7 +126,7 @@ def _outcome(outcome: Outcome | None, dictionary: Dictionary) -> str:
     return f"{outcome.y!r}: {kind.get(type(outcome), 'a number')}"
 
 
-def _columns(plan: Plan, dictionary: Dictionary, outcome: Outcome | None) -> Iterator[str]:
+def _columns(plan: Plan, dictionary: Dictionary, outcome: Outcome | None) -> Iterator[Row]:
     """Say which columns are read, and what for."""
     special = {
         str(value): key
@@ -133,21 +141,19 @@ def _columns(plan: Plan, dictionary: Dictionary, outcome: Outcome | None) -> Ite
         if v not in used and v.name not in taken and v.name not in special
     ]  # fmt: skip
     use = {CLUSTERING: "group by", LATENT: "describe a patient by"}.get(plan.task, "predict from")
-    yield from _wrapped("columns", f"{words.of(len(used), 'column')} to {use}:")
-    yield from _wrapped("", "; ".join(_variable(v) for v in used) + "." if used else "none.")
+    yield ("columns", f"{words.of(len(used), 'column')} to {use}:")
+    yield ("", "; ".join(_variable(v) for v in used) + "." if used else "none.")
     if views := list(dict.fromkeys(v.view for v in used if v.view)):
-        yield from _wrapped(
+        yield (
             "", f"They are of {words.of(len(views), 'view')} ({words.listed(views)}); a hospital's "
             f"table may lack all columns of one.",
         )  # fmt: skip
     for name, role in special.items():
-        yield from _wrapped("", f"{name!r} is used as the {role}.")
+        yield ("", f"{name!r} is used as the {role}.")
     if rest:
         listed = "; ".join(_variable(v) for v in rest)
-        yield from _wrapped("", f"Only checked, or counted from, in no model: {listed}.")
-    yield from _wrapped(
-        "", "Other columns of your table are dropped when it is opened for the study."
-    )
+        yield ("", f"Only checked, or counted from, in no model: {listed}.")
+    yield ("", "Other columns of your table are dropped when it is opened for the study.")
 
 
 def _variable(v: Variable) -> str:
@@ -156,32 +162,30 @@ def _variable(v: Variable) -> str:
     return f"{v.name} ({about})" if about else v.name
 
 
-def _methods(plan: Plan) -> Iterator[str]:
+def _methods(plan: Plan) -> Iterator[Row]:
     """Say what is computed, and what each method reveals with its settings."""
-    yield from _wrapped("computed", f"{words.of(len(plan.arms), 'model')}, each compared:")
+    yield ("computed", f"{words.of(len(plan.arms), 'model')}, each compared:")
     for i, arm in enumerate(plan.arms, 1):
         method = registry.find(arm.method)
         given = {k: v for k, v in {**arm.settings, **arm.preprocess}.items() if k != "name"}
-        yield from _wrapped("", f"{i}. {arm.title}: {method.title} ({method.name}).")
+        yield ("", f"{i}. {arm.title}: {method.title} ({method.name}).")
         if given:
-            yield from _wrapped("", f"   Settings: {words.value(given)}.")
+            yield ("", f"   Settings: {words.value(given)}.")
         if arm.grid or plan.is_tuned(arm):
-            yield from _wrapped(
-                "", f"   Chosen by trying: {words.value(dict(arm.grid) | plan.space(arm))}."
-            )
-        yield from _wrapped("", f"   What leaves: {_reveals(arm, method, plan.privacy.dp)}")
+            yield ("", f"   Chosen by trying: {words.value(dict(arm.grid) | plan.space(arm))}.")
+        yield ("", f"   What leaves: {reveals(arm, method, plan.privacy.dp)}")
 
 
-def _besides(plan: Plan) -> Iterator[str]:
+def _besides(plan: Plan) -> Iterator[Row]:
     """Say what is asked besides models: how sites differ, and what is off at each."""
     for i, kind in enumerate(asked_of(plan)):
         arm = arm_of(kind)
         method = registry.find(arm.method)
-        yield from _wrapped("besides" * (not i), f"{method.title} ({method.name}).")
-        yield from _wrapped("", f"   What leaves: {_reveals(arm, method, plan.privacy.dp)}")
+        yield ("besides" * (not i), f"{method.title} ({method.name}).")
+        yield ("", f"   What leaves: {reveals(arm, method, plan.privacy.dp)}")
 
 
-def _reveals(arm: Arm, method: Method, dp: Dp | None) -> str:
+def reveals(arm: Arm, method: Method, dp: Dp | None) -> str:
     """Say in the method's words what leaves a site for one arm, with noise where it has any."""
     if arm.scope == "isolated":
         return (
@@ -193,10 +197,10 @@ def _reveals(arm: Arm, method: Method, dp: Dp | None) -> str:
     return method.revealed(method.configure(arm.configured()), dp)
 
 
-def _steps(plan: Plan, outcome: Outcome | None) -> Iterator[str]:
+def _steps(plan: Plan, outcome: Outcome | None) -> Iterator[Row]:
     """Say what may leave in each step, and who sees it."""
     found = asking.of_study(plan, outcome)
-    yield from _wrapped(
+    yield (
         "replies",
         "The coordinator may ask for what stands here, which is what these methods need with these "
         "settings; your node refuses all else. No reply holds a row of your table.",
@@ -205,15 +209,15 @@ def _steps(plan: Plan, outcome: Outcome | None) -> Iterator[str]:
         ("gather", "SHOWN FOR YOUR SITE ALONE:"),
         ("sum", "Shown as a sum over all sites:"),
     ):
-        yield from _wrapped("", head)
+        yield ("", head)
         for step in found:
             if step.verb == verb:
                 about = plain_words((step.run.__doc__ or "").strip().partition("\n")[0])
                 fields = [words.spaced(f) for f in step.reply.__dataclass_fields__]
                 name = f"- {words.spaced(step.name)} ({words.listed(fields)})"
-                yield from _wrapped("", f"{name}: {about}")
+                yield ("", f"{name}: {about}")
     seen = "the coordinator's computer can read your part of each sum."
-    yield from _wrapped(
+    yield (
         "",
         f"The study switches masks off (secure_aggregation: false): {seen}"
         if plan.privacy.secure == "false"
@@ -280,26 +284,26 @@ def _hidden(cell: int) -> str:
     )
 
 
-def _written(plan: Plan) -> Iterator[str]:
+def _written(plan: Plan) -> Iterator[Row]:
     """Say what is written, and where."""
-    yield from _wrapped(
+    yield (
         "written",
         "Here, in the node's folder 'state': the study, your decision, a ledger of what left, a "
         "log without values, and, while the study runs, the replies and what models remember here.",
     )
     if plan.feedback:
-        yield from _wrapped(
+        yield (
             "", "Also here, in 'state/feedback': what is off in your columns, in words. It is for "
             "the people at your site, and is told to nobody else.",
         )  # fmt: skip
-    yield from _wrapped(
+    yield (
         "",
         "At the coordinator and the lead: the models, the metrics, the course of training, and a "
         "ledger of all replies by shape and size.",
     )
 
 
-def _wrapped(head: str, text: str, margin: int = MARGIN) -> list[str]:
+def wrapped(head: str, text: str, margin: int = MARGIN) -> list[str]:
     """Return text in lines, beside its heading."""
     lead = len(text) - len(text.lstrip())
     indent = " " * (margin + lead + 2 * text.startswith("- "))

@@ -8,6 +8,8 @@ step of a number is
     else one standard deviation, where numbers were scaled by it,
     else the round number 1, 2 or 5 times a power of ten that is nearest to the standard deviation
     of Table 1 (of an integer at least 1),
+    else, where Table 1 hides that, the same of c scale / s, with s the coefficient's standard error
+    and c the median of sd s / scale over the fit's numbers whose standard deviation is shown,
     else one unit of the covariate as the fit saw it.
 
 Coefficients themselves stay as the fit has them, so that with the rest of a model they write it
@@ -17,7 +19,8 @@ down; where they are no logarithms of ratios, the step is one unit as the fit sa
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from statistics import median
 from typing import Any
 
 from fedcohort.report.words import number
@@ -30,7 +33,8 @@ def stepped(rows: Iterable[Row], scale: str, variables: Sequence[Row]) -> list[d
 
     Parameters
     ----------
-    rows : of results.json, of one arm; one without ``scale``, as of a level, stays as it is.
+    rows : of results.json, of one arm; one without ``scale``, as of a level, stays as it is. Of
+        several fits the first tells the steps that Table 1 does not.
     scale : how the arm scales numbers, such as "standard".
     variables : Table 1, as results.json has it.
     """
@@ -39,7 +43,20 @@ def stepped(rows: Iterable[Row], scale: str, variables: Sequence[Row]) -> list[d
         for v in variables
         if v.get("site") is None and number(v.get("sd")) > 0
     }
+    rows = list(rows)
+    known = [1 / (w * spreads[n]) for n, w in _widths(rows) if n in spreads]
+    if known:  # errors of one fit are about in proportion to 1 / sd
+        for name, width in _widths(rows):
+            spreads.setdefault(name, 1 / (width * median(known)))
     return [_stepped(dict(row), scale, spreads) for row in rows]
+
+
+def _widths(rows: Iterable[Row]) -> Iterator[tuple[str, float]]:
+    """Yield each number's name, and its coefficient's standard error for one unit of the column."""
+    for row in rows:
+        width = number(row.get("standard_error")) / (number(row.get("scale")) or math.nan)
+        if 0 < width < math.inf:
+            yield str(row["covariate"]), width
 
 
 def _stepped(row: dict[str, Any], scale: str, spreads: Mapping[str, float]) -> dict[str, Any]:

@@ -67,18 +67,24 @@ class Kept:
 class Answers:
     """A node's kept answers, in one file. Threads may share it.
 
+    Parameters
+    ----------
+    alone : no other connection is open to the file. Its index is then in no mapped file, for which
+        a full disk would kill the process.
+
     Raises
     ------
     InputError : the file is no such store, or cannot be opened.
     """
 
-    def __init__(self, path: Path):
+    def __init__(self, path: Path, *, alone: bool = False):
         self._lock = threading.Lock()
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             self._db = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
-            self._db.execute("PRAGMA locking_mode = EXCLUSIVE")  # its index is in no mapped file,
-            self._db.execute("PRAGMA journal_mode = WAL")  # which a full disk would kill us for
+            if alone:
+                self._db.execute("PRAGMA locking_mode = EXCLUSIVE")
+            self._db.execute("PRAGMA journal_mode = WAL")
             self._db.execute("PRAGMA synchronous = FULL")
             self._db.execute("PRAGMA secure_delete = FAST")
             self._db.execute(_TABLE)

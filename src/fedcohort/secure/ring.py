@@ -223,11 +223,14 @@ def fewest(most: float, kind: str, n: int) -> tuple[int, int] | None:
 
 def _negate(block: Array, where: Array) -> None:
     """Negate numbers (words, m) of a ring: all bits turned, and one added."""
-    np.invert(block, out=block, where=where)
-    carry = where
-    for row in block:
-        row += carry
-        carry = carry & (row == 0)
+    turn = where.astype(_WORD)
+    block ^= -turn  # all bits where `where` is, and none elsewhere
+    block[0] += turn
+    carry = where & (block[0] == 0)
+    if carry.any():  # of numbers that are all but uniform, hardly ever
+        for row in block[1:]:
+            row += carry
+            carry = carry & (row == 0)
 
 
 def zeros(layout: Layout) -> Array:

@@ -22,7 +22,7 @@ import pandas as pd
 
 from fedcohort.arrays import Array
 from fedcohort.data import describe
-from fedcohort.data.describe_pooled import Agreed
+from fedcohort.data.describe_agreed import Agreed
 from fedcohort.protocol.host import Host
 from fedcohort.protocol.ledger import Ledger
 from fedcohort.runtime.local import local
@@ -70,7 +70,7 @@ def cohort(
         "variables": [s.to_dict() for s in summaries],
         "suppressed": n_hidden,
         "min_cell": plan.min_cell,
-        "note": note,
+        "note": f"{note} {described.note}".strip(),
         "steps": step_words(describe.STEPS),
     }
     return found, ledger, described.agreed
@@ -80,7 +80,7 @@ def described_rows(plan: Plan, table: Table) -> tuple[Mapping[str, pd.DataFrame]
     """Return the rows of Table 1 by site, and the scenario of simulated sites; None of others."""
     if table.site is not None:
         names = np.unique(table.site)
-        frames = {str(s): table.frame[table.site == s].reset_index(drop=True) for s in names}
+        frames = {str(s): table.of_site(str(s)) for s in names}
         return frames, None
     first = plan.scenarios[0]
     return lay_out(plan, table, first, 0).problem.frames, first.name
@@ -151,18 +151,19 @@ def shown_flow(
 ) -> list[dict[str, Any]]:
     """Return the flow's rows as they may be shown, with None for what is hidden.
 
+    How many rows all sites left out for a reason is shown where it leaves each hidden count all of
+    its possible values, if need be with one larger count hidden as well.
+
     Parameters
     ----------
     few : sites that hide how many rows are analysed.
     """
     stages = list(stages)
-    secret = {
-        (stage, site)
-        for stage, site, n, _ in stages
-        if stage.startswith("excluded") and 0 < n < min_cell
-    }
+    secret: set[tuple[str, str | None]] = set()
+    for stage in dict.fromkeys(s for s, *_ in stages if s.startswith("excluded")):
+        here = {site: n for s, site, n, _ in stages if s == stage}
+        secret |= {(stage, site) for site in _hidden_with(here, min_cell)}
     secret |= {("read", site) for _, site in secret}
-    secret |= {(stage, None) for stage, _ in secret}
     secret |= {(stage, site) for stage in ("read", "analysed") for site in few}
     if few:
         secret |= {(stage, s) for stage, s, _, _ in stages if s and stage in (TRAINING, TEST)}
@@ -175,3 +176,24 @@ def shown_flow(
         }
         for stage, site, n, note in stages
     ]
+
+
+def _hidden_with(here: Mapping[str | None, int], min_cell: int) -> set[str | None]:
+    """Return whose counts (None: of all) are hidden of those of one reason to leave rows out.
+
+    k counts of 1 to m − 1 with the sum s may each be any of these where k + m − 2 ≤ s and
+    s ≤ (k − 1) (m − 1) + 1; with a count c ≥ m hidden beside them, where s + c ≥ k + 2 m − 2.
+    """
+    small = {site: n for site, n in here.items() if 0 < n < min_cell}
+    named = [n for site, n in small.items() if site is not None]
+    if None in small or not named:
+        return {*small, None} if small else set()
+    k, total = len(named), sum(named)
+    if k + min_cell - 2 <= total <= (k - 1) * (min_cell - 1) + 1:
+        return {*small}
+    larger = sorted(
+        (n, site)
+        for site, n in here.items()
+        if site is not None and n >= max(min_cell, k + 2 * min_cell - 2 - total)
+    )
+    return {*small, larger[0][1] if larger else None}

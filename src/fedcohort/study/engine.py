@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 
 from fedcohort.data import preprocess
-from fedcohort.data.describe_pooled import Agreed
+from fedcohort.data.describe_agreed import Agreed
 from fedcohort.data.design import Design
 from fedcohort.data.dictionary import Dictionary
 from fedcohort.data.outcome import Outcome, Survival
@@ -61,7 +61,7 @@ class Problem:
     task : the kind of task, where it does not follow from the outcome.
     workers : processes that the sites of one fit may be divided among; see `runtime.workers`.
     availability : how often sites are away from rounds of a fit; None: never.
-    agreed : what sites hide of Table 1 of these rows, beyond their own rules (`describe_pooled`).
+    agreed : what sites hide of Table 1 of these rows, beyond their own rules (`describe_agreed`).
     """
 
     frames: Frames

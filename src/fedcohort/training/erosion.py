@@ -37,7 +37,10 @@ A sum over the user and one other site would tell that site's gradient, the user
 of three sites or more, the last one that has a weight is left out of (3); two sites are refused.
 Weights are told to all with the sum that they are for, and a site gives nothing where no other has
 at least a quarter of the largest. Of two sites that are left, each can work out the other's part
-from the next θ: from three up, that takes two in league. Only weights of sites in the sum count.
+from the next θ: from three up, that takes two in league. Two sums at one θ under other weights
+would separate two sites, so each θ is summed at once alone: a node refuses a second
+(`study.deployed.pins`), and a round that comes back to a θ teaches nothing. As θ settles, sums at
+nearly one θ tell nearly the same. Only weights of sites in the sum count.
 Not looked at: sites that leave between the two calls of a round.
 """
 
@@ -280,7 +283,7 @@ class Eroded:
     ----------
     theta : θ (P,).
     alpha : of each site that took part, the user's 1.
-    flat : rounds that taught nothing, as the user's gradient was 0.
+    flat : rounds that taught nothing, as the user's gradient was 0, or θ one that had been summed.
     alone : site → rounds in which it was left out as the last that had a weight.
     """
 
@@ -320,7 +323,7 @@ def train_eroding(
     """
     own = owner(fed, user)
     others = fed.only([s for s in fed.sites if s != own])
-    held, steepest, flat = Weights(), 0.0, 0
+    held, steepest, flat, summed_at = Weights(), 0.0, 0, set[bytes]()
     alone: dict[str, int] = {}
     for r in fed.rounds(rounds):
         told = fed.only([own]).gather(
@@ -331,7 +334,7 @@ def train_eroding(
         steepest = max(steepest, norm)
         noise = max(float(told.noise), SILENT * norm**2) if by.noisy else 0.0
         seen = {"loss": float(told.loss), "gradient": norm} | ({"noise": noise} if noise else {})
-        if norm <= max(FLAT * steepest, ROUNDING):
+        if norm <= max(FLAT * steepest, ROUNDING) or theta.tobytes() in summed_at:
             flat += 1
             fed.record(**seen)
             continue
@@ -350,6 +353,7 @@ def train_eroding(
         heavy = {site: alpha for site, alpha in weights.items() if alpha}
         gradient, weight = told.gradient, 1.0
         if hides(alphas := np.array([*heavy.values()])):
+            summed_at.add(theta.tobytes())
             total = fed.sum(
                 weigh_slope, theta=theta, alphas=alphas,
                 longest=np.array([norm * (1.0 + float(found[s].distance)) for s in heavy]),

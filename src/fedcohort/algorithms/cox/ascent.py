@@ -12,6 +12,10 @@ tolerance, the exact information is asked for, once: it gives the last step, whi
 (its error is of the order of the tolerance squared), and the standard errors. If P is exact, M is
 left at 0 and every step is Newton's.
 
+What (1) learns is little where a ridge penalty alone gives the coefficients, as of more covariates
+than patients. There the exact information is asked for on the way as well, from round `SLOW` on, as
+often as the sums that are allowed bear: it tells p sums over risk sets where ℓ tells one.
+
 With a lasso penalty a step goes to the top of the quadratic model less the penalty (proximal
 Newton: Lee, Sun & Saunders, SIAM J. Optim. 24(3), 2014), found at the coordinator by coordinate
 descent; there are no standard errors, so the exact information is never asked for.
@@ -36,6 +40,8 @@ from fedcohort.protocol import Federation, NotConverged, SingularInformation
 HALVINGS = 30
 #: The last step is about as long as `tol`, unless P hid that the likelihood is flat.
 LAST_STEP = 0.02
+#: A ridge fit that takes so many rounds asks for the exact information, and each so many later.
+SLOW, LATER = 12, 6
 
 
 class Position(Protocol):
@@ -180,7 +186,7 @@ class Climb(Generic[Here]):
         tol = max(tol, self._tol)
         size = math.inf
         value = self.here.log_likelihood - penalty.of(self.here.gamma)
-        for round_ in islice(self.rounds, self._max_rounds):
+        for taken, round_ in enumerate(islice(self.rounds, self._max_rounds), 1):
             step = self._step(penalty)
             size = float(np.abs(step).max())
             gain = float((self.score - penalty.ridge * self.here.gamma) @ step)
@@ -191,6 +197,8 @@ class Climb(Generic[Here]):
             if round_ and size > 0.1 and gain < 1e-6 and not penalty.l1:
                 raise _runs_away(self.names, step)
             value = self._go(penalty, step, value, round_)
+            if taken >= SLOW and (taken - SLOW) % LATER == 0:
+                self._learn(penalty)
         raise NotConverged(
             f"the longest step is still {size:.1e} standard deviations after {self._max_rounds} "
             f"rounds (tol {tol:g}). Raise max_rounds, or refit with a ridge penalty (l2 > 0)."
@@ -246,6 +254,19 @@ class Climb(Generic[Here]):
         if not self._likelihood.exact:
             self._missed = _secant(self.part, self._missed, step, before - self.score)
         return reached
+
+    def _learn(self, penalty: Penalty) -> None:
+        """Ask for all of the information here, if a ridge penalty bounds the fit and sums are left.
+
+        So many are kept as the end may need.
+        """
+        p = len(self.names)
+        if self._likelihood.exact or penalty.l1 or not penalty.l2:
+            return
+        if self._asked + 2 * p + 2 * LATER > self._max_sums:
+            return
+        self._asked += p
+        self._missed = self._likelihood.information(self.here) - self.part
 
     def _inverse(self, information: Array) -> Array:
         """Return the inverse of a positive matrix (p, p)."""

@@ -100,9 +100,10 @@ def fit(fed: Federation, config: DescribeSettings, task: Task) -> Description:
     without: list[str] = []
     pairs: Correlation | None = None
     found: list[Summary] = []
+    note = ""
     for _ in fed.rounds(1):
         one = describe(fed, reading.variables, shares=shares, min_cell=m, rounding=config.rounding)
-        found = one.summaries
+        found, note = one.summaries, one.note
         fed = fed.only(fed.answered)
         whole = [s for s in found if s.site is None]
         if config.by:
@@ -134,7 +135,7 @@ def fit(fed: Federation, config: DescribeSettings, task: Task) -> Description:
         suppressed=sum(s.n_hidden for s in every),
         refusals=(
             *of_sites(left_out, config.by, m),
-            *of_summaries(every, m),
+            *of_summaries(every, m, note),
             *of_bars(without, m),
             *of_pairs(pairs, m),
         ),

@@ -23,12 +23,17 @@ def of_sites(left_out: Iterable[str], by: str, min_cell: int) -> list[Row]:
     return [_row(by, site, None, "groups over all sites", rule) for site in left_out]
 
 
-def of_summaries(summaries: Iterable[Summary], min_cell: int) -> list[Row]:
-    """Return what is hidden in Table 1."""
+def of_summaries(summaries: Iterable[Summary], min_cell: int, note: str) -> list[Row]:
+    """Return what is hidden in Table 1.
+
+    Parameters
+    ----------
+    note : of `data.describe.TableOne`.
+    """
     return [
         _row(s.variable.name, s.site, s.group, what, rule)
         for s in summaries
-        for what, rule in (_over_sites(s) if s.site is None else _at_site(s, min_cell))
+        for what, rule in (_over_sites(s, note) if s.site is None else _at_site(s, min_cell))
     ]
 
 
@@ -91,9 +96,9 @@ def _row(variable: str, site: str | None, group: str | None, what: str, rule: st
     return {"variable": variable, "site": site, "group": group, "what": what, "rule": rule}
 
 
-def _over_sites(s: Summary) -> list[tuple[str, str]]:
+def _over_sites(s: Summary, note: str) -> list[tuple[str, str]]:
     """Return what is hidden over all sites."""
-    rule = (
+    rule = note or (
         "over all sites, a count of few patients, what taking the shown sites off would tell, and "
         "numbers that few make or no site shows"
     )

@@ -44,8 +44,8 @@ from fedcohort.algorithms.shift.settings import ShiftSettings
 from fedcohort.algorithms.shift.steps import Pull, SiteCells, check_edges, count_cells, pull_here
 from fedcohort.arrays import Array
 from fedcohort.data.describe import Reading, by_site, variables_of
+from fedcohort.data.describe_agreed import Agreed
 from fedcohort.data.describe_bins import edges_of
-from fedcohort.data.describe_pooled import Agreed
 from fedcohort.data.dictionary import Dictionary
 from fedcohort.data.outcome import Outcome, Survival
 from fedcohort.data.shown_number import HIDDEN

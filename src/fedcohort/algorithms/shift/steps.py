@@ -18,8 +18,7 @@ from __future__ import annotations
 import numpy as np
 
 from fedcohort.arrays import Array
-from fedcohort.data.describe import NO_MARKS, NO_MORE
-from fedcohort.data.describe_pooled import closed_at
+from fedcohort.data.describe_agreed import NO_MARKS, NO_MORE, closed_at, secret
 from fedcohort.data.encode import Encoded
 from fedcohort.data.shown_number import HIDDEN
 from fedcohort.privacy.disclosure.counts import hidden
@@ -78,8 +77,8 @@ def count_cells(
     edges : (c, b) of numbers, padded with inf. n_levels : (k,) of what has levels. label : place of
     the outcome among numbers and codes, −1 without. cut : (1,), one of its edges, above which a
     number counts as the second of two groups. within : (v,) whether a variable is told by groups.
-    marks, closed : what sites hide of Table 1 of these rows (`data.describe_pooled.Agreed`); of a
-    number of which known or missing values are hidden there, all cells are.
+    marks, closed : what sites hide of Table 1 of these rows (`data.describe_agreed.Agreed`); of a
+    number of which anything is hidden there, all cells are: its mean follows from them.
 
     Raises
     ------
@@ -100,22 +99,25 @@ def count_cells(
     widest = max((k for _, k in placed), default=0)
     cells = np.zeros((len(placed), widest), np.int64)
     crossed = np.full((len(placed), widest, g), HIDDEN)
-    secret = 0 < n < min_cell or (row is not None and bool(row.all()))
+    silent = 0 < n < min_cell or (row is not None and bool(row.all()))
     apart = None
-    if row is not None and label >= len(numbers):
-        apart = np.roll(row[label, : g + 1], -1)
+    if label >= len(numbers):
+        every = np.bincount(codes[label - len(numbers)] + 1, minlength=g + 1)
+        apart = np.roll(secret(every, row, label, min_cell), -1)
     for j, (place, k) in enumerate(placed):
         table = np.bincount(place * (g + 1) + group, minlength=k * (g + 1)).reshape(k, g + 1)
         counts, number = table.sum(axis=1), j < len(numbers)
         known = counts[1:] if number else counts
         below = int(np.searchsorted(bins[j], cut[0])) + 1 if divided and j == label else None
-        told = hidden_cells(known, counts[0] if number else None, below, min_cell) | secret
-        if row is not None:
-            told |= row[j, :2].any() if number else row[j, :k]
+        told = hidden_cells(known, counts[0] if number else None, below, min_cell) | silent
+        if number:
+            told |= row is not None and bool(row[j].any())
+        else:
+            told |= secret(counts, row, j, min_cell)
         cells[j, : len(known)] = np.where(told, HIDDEN, known)
-        if not within[j] or secret:
+        if not within[j] or silent:
             continue
-        more = None if number or row is None else row[j, :k]
+        more = None if number else secret(counts, row, j, min_cell)
         lines, columns = hidden_levels(table, min_cell, more, apart)
         lines[int(number) :] |= hidden(known, min_cell)
         if number and (told.all() or hidden(known, min_cell).all()):
@@ -123,7 +125,7 @@ def count_cells(
             # cells are alike
         mask = (lines[:, None] | columns[None, :])[:, :g]
         crossed[j, :k] = np.where(mask, HIDDEN, table[:, :g])
-    return SiteCells(np.array(HIDDEN if secret else n), cells, crossed)
+    return SiteCells(np.array(HIDDEN if silent else n), cells, crossed)
 
 
 def hidden_cells(known: Array, missing: int | None, below: int | None, min_cell: int) -> Array:
@@ -195,7 +197,7 @@ def pull_here(
     n_levels : (k,) of codes; 0 leaves one out. label, other : places of the outcome, and of the
     time of an event. law : one of `LAWS`. null : the model: a share for each level, or mean and
     standard deviation, or events per unit of time. marks, closed : as `count_cells` has them; where
-    Table 1 hides the outcome, nothing is told.
+    Table 1 hides of the outcome, nothing is told, and nothing of a level that it hides.
     """
     row = closed_at(site.name, marks, closed)
     numbers, codes = site.data
@@ -229,6 +231,11 @@ def pull_here(
         _against(x[:, [j]], y[rows], law, kinds, min_cell) == own_rows.FINE
         for j in range(x.shape[1])
     ]
+    if row is not None:
+        kept = [not row[i].any() for i, s in enumerate(spread.tolist()) if s > 0]
+        for line, k in zip(row[len(numbers) :], n_levels.tolist(), strict=True):
+            kept += (~line[2 : k + 1]).tolist()
+        fine = [a and b for a, b in zip(fine, [True, *kept], strict=True)]
     z = np.column_stack([np.ones(len(rows)), x])[:, :, None] * rest[:, None, :]
     z = z.reshape(len(rows), size)
     by_few = [dominated(z[:, j], max(min_cell, 1)) for j in range(size)]

@@ -21,7 +21,7 @@ class ErosionModel(Predictor):
     ----------
     user : the site that the model is for.
     alpha : of each site that took part, its weight at the end; the user's is 1.
-    rounds : of the fit. flat : those of them in which the user's gradient was 0.
+    rounds : of the fit. flat : those of them that taught nothing (`erosion.Eroded`).
     alone : site → rounds in which it was left out as the last with a weight.
     """
 
@@ -57,8 +57,8 @@ class ErosionModel(Predictor):
         ]
         if self.flat:
             said.append(
-                f"in {self.flat} of {self.rounds} rounds the user's gradient was 0, and nothing "
-                f"was learnt"
+                f"in {self.flat} of {self.rounds} rounds the user's gradient was 0, or steps led "
+                f"back to an earlier model, and nothing was learnt"
             )
         return tuple(said)
 

@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from fedcohort.data.hints import words
+from fedcohort.data.outcome import Outcome, Survival
+from fedcohort.data.variable import Variable
 
 
 @dataclass(frozen=True)
@@ -151,6 +153,12 @@ def conversions_of(name: str, unit: str, *, time: bool = False) -> tuple[Convers
         return TIMES
     taken = {c.factor for c in own}
     return (*own, *(c for c in DECIMAL if c.factor not in taken))
+
+
+def conversions_for(v: Variable, outcome: Outcome | None) -> tuple[Conversion, ...]:
+    """Return the conversions that a variable can need; a survival outcome's are of time."""
+    of_outcome = isinstance(outcome, Survival) and v.name in (outcome.time, outcome.entry)
+    return conversions_of(v.name, v.unit, time=of_outcome or v.type == "time")
 
 
 def factors_of(conversions: tuple[Conversion, ...]) -> Mapping[float, str]:

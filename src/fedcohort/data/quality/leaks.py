@@ -48,13 +48,16 @@ _REMEDY = (
 def check_leaks(
     sheets: Sequence[Sheet], dictionary: Dictionary, outcome: Outcome | None
 ) -> list[Finding]:
-    """Return a warning for each covariate that tells the outcome too well, or is called so."""
-    if outcome is None or not sheets:
+    """Return a warning for each covariate that tells the outcome too well, or is called so.
+
+    sheets : none where the tables are elsewhere; then only names are judged.
+    """
+    if outcome is None:
         return []
     found: list[Finding] = []
     file = sheets[0].name if len(sheets) == 1 else ""
     names = list(dictionary.variables)
-    whole = _outcome(sheets, outcome)
+    whole = _outcome(sheets, outcome) if sheets else None
     for v in dictionary.features(outcome):
         having = [s for s in sheets if v.name in s.frame.columns]
         y = whole if len(having) == len(sheets) else _outcome(having, outcome) if having else None
@@ -171,7 +174,9 @@ def _concordance(x: Array, time: Array, event: Array) -> float:
 
 def _shares(cells: pd.Series, event: Array) -> Array:
     """Return each row's share of events among the rows of its level (n,), NaN of rare levels."""
-    codes, distinct = pd.factorize(cells.map(level_text, na_action="ignore"))
+    found, values = pd.factorize(cells)
+    texts, distinct = pd.factorize(np.array([level_text(v) for v in values], object))
+    codes = np.append(texts, -1)[found]
     n = np.bincount(codes[codes >= 0], minlength=len(distinct))
     ones = np.bincount(codes[codes >= 0], event[codes >= 0], minlength=len(distinct))
     share = np.where(n >= LEVEL, ones / np.maximum(n, 1), np.nan)

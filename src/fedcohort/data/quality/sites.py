@@ -11,7 +11,7 @@ from fedcohort.data.accepted import NOTHING, Accepted
 from fedcohort.data.dictionary import Dictionary
 from fedcohort.data.outcome import Outcome, Survival
 from fedcohort.data.quality.between import ACCEPTED, REMEDY, Middle, differing
-from fedcohort.data.quality.conversions import Conversion, conversions_of, factors_of
+from fedcohort.data.quality.conversions import Conversion, conversions_for, factors_of
 from fedcohort.data.quality.findings import ERROR, WARNING, Finding
 from fedcohort.data.quality.rules import is_numeric, numbers
 from fedcohort.data.quality.sheets import Sheet, SitePart
@@ -142,7 +142,7 @@ def check_units(
         if not is_numeric(v) or v.type in ("binary", "event") or v.identifier:
             continue
         timed = isinstance(outcome, Survival) and v.name == outcome.time
-        units = conversions_of(v.name, v.unit, time=timed or v.type == "time")
+        units = conversions_for(v, outcome)
         factors = factors_of(units)
         middles: list[_Of] = []
         mixed: list[Finding] = []

@@ -39,9 +39,14 @@ def counts_in_disguise(ordered: Array, m: int) -> bool:
     if m == 1:
         return False
     counts = np.unique(ordered, return_counts=True)[1]
-    if len(ordered) - counts.max() < m:
+    if differing(ordered) < m:
         return True
     return len(counts) <= max(FEW, m) and bool(hidden(counts, m).any())
+
+
+def differing(values: Array) -> int:
+    """Return how many values (n,) differ from the most frequent one."""
+    return len(values) - int(np.unique(values, return_counts=True)[1].max(initial=0))
 
 
 def dominated(ordered: Array, m: int) -> bool:

@@ -74,8 +74,11 @@ def _forest(run: Run, arm: Arm, scenario: str) -> Markup | None:
     every = (
         figure(page, f"-{i + 1}", f", part {i + 1} of {len(pages)}") for i, page in enumerate(pages)
     )
+    judged = sum(number(r.get("value")) == number(r.get("value")) for r in mine)
+    few = f" with patients enough to judge, of {len(mine)} in all" if judged < len(mine) else ""
+    least = f": the {min(WORST, judged)} worst of {words.of(judged, 'hospital')}{few}"
     return join(
-        figure(ordered[:WORST], "", f": the {WORST} worst of {words.of(len(mine), 'hospital')}"),
+        figure(ordered[: min(WORST, judged) or WORST], "", least if judged else ""),
         more(f"All {words.of(len(mine), 'hospital')}", *every),
     )
 

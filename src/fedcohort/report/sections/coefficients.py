@@ -49,6 +49,8 @@ SHRUNKEN = (
     "penalised fit, no confidence intervals."
 )
 _SHORT = {"hazard ratio": "HR", "odds ratio": "OR", "rate ratio": "RR", "mean ratio": "MR"}
+#: From so many intervals on, how many would miss no effect by chance is said.
+MANY = 20
 #: What a fit calls the constant, whose size tells nothing beside the others.
 _CONSTANTS = ("intercept", "(intercept)", "(Intercept)")
 
@@ -70,12 +72,25 @@ def section(run: Run) -> Section | None:
     what_bars = f"{words.listed(list(levels))} intervals"
     are = f"Bars are {what_bars}" if every else f"Bars, of arms that have them, are {what_bars}"
     bars = f" {are}; where a bar crosses {ends}, the data leave the direction open." * bool(whole)
+    bars += _by_chance(run, whole, ends)
     bars += SHRUNKEN * shrunken
     goes = "outcome" if run.task == "regression" else "risk"
     return Section(
         "coefficients", "Coefficients", f"Which covariates go with the {goes}?",
         f"{what}{bars} An association is not yet a cause.", h("div", leading_open(run, blocks)),
     )  # fmt: skip
+
+
+def _by_chance(run: Run, arms: Sequence[Arm], ends: str) -> str:
+    """Return how many of many intervals would miss no effect by chance."""
+    told: list[str] = []
+    for arm in arms:
+        n = sum(map(_has_interval, run.model_rows("coefficients", arm.name)))
+        missed = round(n * (1 - float(level_of(arm).removesuffix(" %")) / 100))
+        told += [f" Of {n} such bars about {missed} would miss {ends} by chance alone."] * (
+            n >= MANY and missed > 0
+        )
+    return told[0] if told else ""
 
 
 def _has_interval(c: Row) -> bool:
@@ -87,13 +102,15 @@ def _block(run: Run, arm: Arm) -> Markup | None:
     """Return one arm's picture and table, of its model."""
     scale = scale_of(arm.settings, run.mapping("preprocess"))
     table_one = run.mapping("cohort").get("variables") or ()
-    first = stepped(run.model_rows("coefficients", arm.name), scale, table_one)
-    if not first:
+    mine = run.model_rows("coefficients", arm.name)
+    if not mine:
         return None
     every = [c for c in run.rows("coefficients") if c["arm"] == arm.name]
+    steps = stepped([*mine, *every], scale, table_one)
+    first = steps[: len(mine)]
     fits = {(str(c["scenario"]), int(c.get("repeat") or 0)) for c in every}
     final = run.final(arm.name) is not None
-    spread = _spread(stepped(every, scale, table_one)) if len(fits) > 1 else {}
+    spread = _spread(steps[len(mine) :]) if len(fits) > 1 else {}
     penalty = penalty_of(first)
     unit = "" if any(c.get("step") for c in first) else _UNITS.get(scale, "")
     note = [unit] if unit else ["levels against the first"]

@@ -156,9 +156,15 @@ def caveats(run: Run, arm: Arm | None) -> list[str]:
                 "model."
                 if len(alone) == 1
                 else f"In “{a.title}”, {words.some(alone)} count as chance: their own rows give "
-                "no model, in one fit at least."
+                f"no model, in one fit at least.{_of_all(run, len(alone))}"
             )
     return out
+
+
+def _of_all(run: Run, n: int) -> str:
+    """Return how many of how many hospitals these are, where settings have as many."""
+    sizes = {len(run.sites(scenario)) for scenario in run.scenarios}
+    return f" These are {n} of {max(sizes)} hospitals." if len(sizes) == 1 and max(sizes) else ""
 
 
 def _horizon(run: Run) -> list[str]:
@@ -240,7 +246,14 @@ def _deployed(run: Run) -> list[str]:
         "is stands under “All metrics as tables”."
     ]
     out += [f"“{words.title(str(x['arm']), x.get('title'))}” was left out. {x['reason']}"
-            for x in run.rows("left_out")]  # fmt: skip
+            for x in run.rows("left_out") if x.get("arm")]  # fmt: skip
+    if parts := [str(x["title"]) for x in run.rows("left_out") if x.get("part")]:
+        few = words.listed([f"“{title}”" for title in parts[:3]])
+        out.append(
+            f"{words.of(len(parts), 'part')} of a study on one computer "
+            f"{'is' if len(parts) == 1 else 'are'} not computed here, such as {few}: see “Not "
+            "computed”."
+        )
     if run.lower is not None:
         notes = {str(d["arm"]): d.get("note") for d in run.rows("declared")}
         if note := notes.get(run.lower.name):

@@ -53,7 +53,7 @@ def section(run: Run) -> Section | None:
         "is for agreements between hospitals to settle.",
         h(
             "div",
-            table(head, body, spoken="Protections of the study", class_="wide"),
+            table(head, body, spoken="Protections of the study", class_="wide even"),
             _governed(run),
             _tested(run),
         ),

@@ -77,6 +77,8 @@ def _data(run: Run) -> Mapping[str, Any]:
     if data and run.task == "survival":
         events = run.mapping("data").get("events")
         data["events"] = "hidden, since some site has few" if events is None else events
+    if data.get("sites_left_out"):
+        data["sites_left_out"] = words.sites_left_out(data["sites_left_out"])
     return data
 
 

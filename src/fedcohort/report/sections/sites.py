@@ -131,12 +131,14 @@ def _figure(
     sign = words.metric(judged_by(run)).sign or 1
     known = run.known(judged_by(run))
     better = sum(sign * _gained(g, first, known.digits) > 0 for g in found)
+    others = len(run.sites(scenario)) - len(found)
     lower = [(run.lower.look, run.lower.title)] if run.lower else []
     said = "; ".join(f"{g.site}: {_change(g, first, known.digits)}" for g in page)
     return figure(
         f"sites-{scenario}{part}",
         run.scenarios[scenario] + named,
-        f"{better} of {words.of(len(found), 'hospital')} better with {first.title}",
+        f"{better} of {words.of(len(found), 'hospital')} better with {first.title}"
+        + (f"; the other {others} have too few patients to judge" if others > 0 else ""),
         interval_rows(
             [_row(run, arms, scenario, g) for g in page],
             known.axis,

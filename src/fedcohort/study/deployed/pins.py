@@ -7,6 +7,8 @@ how many there are follows from its settings:
     grids of time, edges, centres, scales, origins, frames    the same in each call of a step; times
         of risk sets in each step of a session. `MORE` has the steps that ask twice, and why
     a preprocessing, a model that is judged                    one a session
+    all else that is asked at one model, where sums of it
+        under other weights would separate sites (`AT_ONE`)    the same, however often it begins
     lengths    intervals of time, clusters, centroids, bins    at most those that the settings give;
         of intervals under masks also no more than hold `min_cell` records each, by what all sites
         of the sum signed that they have (`Call.company`)
@@ -36,7 +38,7 @@ from fedcohort.metrics.decision import survival_edges
 from fedcohort.protocol.errors import Refused
 from fedcohort.protocol.federation import View
 from fedcohort.protocol.host import Call
-from fedcohort.protocol.once import InMemory, Once
+from fedcohort.protocol.once import InMemory, Once, digest_of
 from fedcohort.study.deployed.bounds import Bounds, beyond
 from fedcohort.study.deployed.coding import Coded
 from fedcohort.study.deployed.evaluation import BINS
@@ -85,6 +87,8 @@ MORE: Mapping[tuple[str, str], int] = {
 FREE = frozenset({("weigh_candidates", "sizes"), ("criterion", "shared")})
 #: Steps that are asked once a round, ``draw``: of one model, under one set of weights.
 DRAWN = frozenset({"tell_slope", "tell_distance", "weigh_slope"})
+#: Step → what it is asked at once alone: two of its sums there are two equations of two sites.
+AT_ONE: Mapping[str, str] = {"weigh_slope": "theta"}
 #: Steps by which sites choose among models.
 SIDES = frozenset({"tell_takes", "train_taken", "tell_side"})
 #: Steps whose edges are refined, where quantiles are looked for.
@@ -122,6 +126,10 @@ class Pins:
             most = 1 if call.view.times else 0
             self._size("times of predicted survival", len(call.view.times), most * TIMES)
         step = call.step.name
+        if (at := AT_ONE.get(step)) is not None:
+            rest = {k: digest_of(v) for k, v in sorted(arguments.items()) if k != at}
+            mark = f"what is summed at one model ({digest_of(arguments[at])[:16]})"
+            self._one(call, mark, repr(rest).encode(), 1, attempts=1)
         for name, value in arguments.items():
             if isinstance(value, np.ndarray):
                 self._check_size(step, name, cast(Array, value), call.company)

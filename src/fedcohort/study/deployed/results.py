@@ -18,13 +18,13 @@ import yaml
 from fedcohort.data import describe, preprocess
 from fedcohort.data.outcome import Survival
 from fedcohort.data.quality.between import Middle, differing
-from fedcohort.data.quality.conversions import conversions_of
+from fedcohort.data.quality.conversions import conversions_for
 from fedcohort.data.quality.units import FEWEST
 from fedcohort.data.summary import Summary
 from fedcohort.protocol import DataError, SiteUnavailable, registry
 from fedcohort.study.cells import tagged, write_text
 from fedcohort.study.counts import Shown
-from fedcohort.study.deployed import asking, besides, counting, evaluation, judging
+from fedcohort.study.deployed import asking, besides, counting, evaluation, judging, lacking
 from fedcohort.study.deployed.cells import COHORT, Workshop
 from fedcohort.study.deployed.sessions import Session
 from fedcohort.study.deployed.sites import Sites, noise_of
@@ -106,7 +106,7 @@ def meet(shop: Workshop, sites: Sites) -> dict[str, Any]:
         "variables": [s.to_dict() for s in summaries],
         "suppressed": sum(s.n_hidden for s in summaries) + sum(r["rows"] is None for r in flow),
         "min_cell": plan.min_cell,
-        "note": "All rows that are analysed, at the hospitals that hold them.",
+        "note": f"All rows that are analysed, at the hospitals that hold them. {one.note}".strip(),
         "steps": step_words((*describe.STEPS, *counting.STEPS)),
         "agreed": None if one.agreed is None else one.agreed.to_dict(),
         "halves": [[dict(half.rows), dict(half.events)] for half in (train, test)],
@@ -129,7 +129,6 @@ def _units(terms: Terms, shown: Sequence[Summary]) -> list[str]:
     ------
     DataError : a column seems to be in another unit at a site, and the study does not accept it.
     """
-    outcome = terms.outcome
     columns: dict[str, list[Summary]] = {}
     for one in shown:
         if one.site and one.site != describe.OTHERS and one.quartiles is not None:
@@ -137,14 +136,12 @@ def _units(terms: Terms, shown: Sequence[Summary]) -> list[str]:
     accepted: list[str] = []
     wrong: list[tuple[str, str]] = []
     for name, sites in columns.items():
-        v = sites[0].variable
-        timed = isinstance(outcome, Survival) and name == outcome.time
         middles = [
             Middle(s.site or "", s.quartiles, max((s.rows or 0) - (s.missing or 0), FEWEST))
             for s in sites
             if s.quartiles
         ]
-        for one in differing(middles, conversions_of(name, v.unit, time=timed or v.type == "time")):
+        for one in differing(middles, conversions_for(sites[0].variable, terms.outcome)):
             if name in terms.plan.units:
                 accepted.append(one.text(name))
             else:
@@ -178,7 +175,6 @@ def write(shop: Workshop, sites: Sites, out: Path, seconds: float, command: str)
     events = None
     if isinstance(terms.outcome, Survival) and not train.closed:
         events = sum(n for half in (train, test) for n in half.events.values() if n is not None)
-    by_site = [v for v in met["variables"] if v["site"] is not None]
     scenario = scenario_told(plan.scenarios[0], train)
     first = shop.lines(COHORT).read_text(encoding="utf-8").splitlines(keepends=True)
     more: dict[str, Any] = {}
@@ -198,7 +194,7 @@ def write(shop: Workshop, sites: Sites, out: Path, seconds: float, command: str)
         },
         scenarios=[scenario],
         cohort=met,
-        test_mark=mark_of(plan, rows, events, outcome, by_site),
+        test_mark=mark_of(plan, rows, events, outcome, met["variables"]),
         test=test,
         first=first,
         declared=_declared(shop),
@@ -208,7 +204,7 @@ def write(shop: Workshop, sites: Sites, out: Path, seconds: float, command: str)
                 "sites": list(sites.names),
                 "absent": dict(sites.absent),
             },
-            "left_out": [vars(arm) for arm in terms.left_out],
+            "left_out": lacking.left_out(terms),
             "noise": None if plan.privacy.dp is None else noise_of(sites),
             **more,
         },
