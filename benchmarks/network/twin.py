@@ -2,8 +2,8 @@
 
     OMP_NUM_THREADS=1 python benchmarks/network/twin.py [--repeats 40]
 
-A packaged sample is dealt to four hospitals, a file each, and a study with many repeats is run twice:
-with `source: data/{site}.csv`, and over `LocalSites`, whose files every engine's network equals.
+A packaged sample is dealt to four hospitals, a file each, and a study with many repeats is run
+twice: with `source: data/{site}.csv`, and over `LocalSites`, whose files those of a network equal.
 Accepted: the same models byte for byte; of metrics that both compute, the mean difference at most a
 twentieth of the standard deviation over repeats, the largest at most `LARGEST` or 1e-9.
 """
@@ -62,10 +62,11 @@ def twins(study: Path) -> tuple[dict, dict]:
     found, out = fc.Study.from_file(study), study.parent
     runner.run(found.plan, found.table, out / "here", resume=False, workers=1, tell=str, command="")
     terms = Terms.of(study)
-    tables = [
-        SiteTable.of(terms, p.stem, sources.load(p.name, p.parent, dictionary=terms.dictionary).frames)
+    read = {
+        p.stem: sources.load(p.name, p.parent, dictionary=terms.dictionary).frames
         for p in sorted((out / "data").iterdir())
-    ]  # fmt: skip
+    }
+    tables = [SiteTable.of(terms, site, frame) for site, frame in read.items()]
     run(terms, LocalSites(terms, tables), out / "there")
     return tuple(json.loads((out / n / "results.json").read_text()) for n in ("here", "there"))
 
