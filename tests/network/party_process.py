@@ -3,7 +3,8 @@
     python party_process.py WORD...        the same as: fedcohort WORD...
 
 On Linux the kernel kills it with the process that started it, so that a test run that is killed
-leaves nothing behind; elsewhere, the harness ends it. Where FEDCOHORT_TEST_WIRE names a folder, the
+leaves nothing behind; elsewhere, the harness ends it. FEDCOHORT_TEST_VERSION is the version that
+the process takes itself for. Where FEDCOHORT_TEST_WIRE names a folder, the
 bodies of all messages that the process seals are kept in a file there, as they are before.
 """
 
@@ -41,6 +42,10 @@ def _keep_bodies(folder: str) -> None:
 
 if __name__ == "__main__":
     _die_with_parent()
+    if "FEDCOHORT_TEST_VERSION" in os.environ:
+        import fedcohort
+
+        fedcohort.__version__ = os.environ["FEDCOHORT_TEST_VERSION"]
     if "FEDCOHORT_TEST_WIRE" in os.environ:
         _keep_bodies(os.environ["FEDCOHORT_TEST_WIRE"])
     from fedcohort.apps.cli import main

@@ -106,6 +106,9 @@ def test_a_model_that_may_hold_single_rows_is_said_where_the_steward_decides(hos
     assert "Your node lets it pass" in said
     strict = replace(hospital.node.config.policy, parameters_per_row="refuse")
     assert "Your node refuses such" in rows(hospital, ARMS, table=True, policy=strict)["Risks"]
+    tuned = ARMS + "tune: {by: centre-kfold, grid: {learning_rate: [0.01, 0.1]}}\n"
+    assert "chosen by trying may give larger models" in rows(hospital, tuned)["Risks"]
+    assert "chosen by trying" not in rows(hospital, ARMS)["Risks"]
     said = rows(hospital, table=True)["Risks"]
     assert "MAY HOLD" not in said
     assert "120 training rows, enough for each model" in said

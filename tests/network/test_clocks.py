@@ -59,9 +59,9 @@ def test_spans_are_spelt_for_people(seconds, words):
     assert clocks.spell(seconds) == words
 
 
-def test_the_coordinator_says_once_that_a_sites_clock_or_disk_is_wrong():
+def test_the_coordinator_says_once_that_a_sites_clock_or_disk_is_wrong(tmp_path):
     said = []
-    parties = Parties({"north": fedcohort.__version__}, said.append)
+    parties = Parties({"north": fedcohort.__version__}, said.append, tmp_path / "sites.json")
     parties.heard("north", {})
     for i in range(3):
         parties.heard("north", {"offset": [10_800.0 + i, 0.01]})
@@ -90,8 +90,8 @@ def test_a_site_that_is_well_is_one_short_line():
     )
 
 
-def test_text_of_a_site_is_made_safe_to_show():
-    parties = Parties({}, lambda line: None)
+def test_text_of_a_site_is_made_safe_to_show(tmp_path):
+    parties = Parties({}, lambda line: None, tmp_path / "sites.json")
     parties.heard("north", {"fault": "\x1b[31mred\nline" + "x" * 500, "offset": "soon"})
     fault = parties.facts()["north"]["fault"]
     assert fault.isprintable()

@@ -34,7 +34,7 @@ def test_months_at_one_site_stop_a_study_before_a_fit_and_an_accepted_column_doe
         assert "Nothing was fitted. Let the site convert it" in reason
         assert "units: [time]" in reason
         assert steps(hall, "south") <= DESCRIBED
-        accepted = hall.offer(study="accepted", units=["time"])
+        accepted = hall.offer(units=["time"])
         _, meta = office.insist("submit", offer=accepted.to_bytes().decode())
         hall.until(office, Status.of(meta), "done")
         (out,) = (hall.home / "runs").glob("*/out/results.json")

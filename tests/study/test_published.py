@@ -88,7 +88,7 @@ def mark(tmp_path):
         path.write_text(STUDY.format(**BASE | change))
         study = fc.Study.from_file(path, data=frame)
         counts = count(study.plan, study.table)
-        patients, _ = cohort(study.plan, study.table, counts)
+        patients, *_ = cohort(study.plan, study.table, counts)
         return _test_mark(study.plan, study.table, counts, patients)
 
     return of

@@ -94,14 +94,14 @@ def test_row_folds_hold_out_every_row_once_and_some_of_each_site(problem, tmp_pa
     by_rows = replace(arm("cox"), folds="row-kfold")
     ((*made,),) = tune._groups(problem, by_rows, seed=3)
     assert len(made) == tune.ROW_FOLDS
-    held = pd.concat([rows for _, rows in made])
+    held = pd.concat([rows for _, left in made for rows in left.values()])
     whole = pd.concat(problem.frames.values())
     assert sorted(map(tuple, held.to_numpy().tolist())) == sorted(
         map(tuple, whole.to_numpy().tolist())
     )
-    for part, rows in made:
-        assert set(part.frames) == set(problem.frames)
-        assert len(rows) + sum(map(len, part.frames.values())) == len(whole)
+    for part, left in made:
+        assert set(part.frames) == set(left) == set(problem.frames)
+        assert sum(map(len, left.values())) + sum(map(len, part.frames.values())) == len(whole)
         for site, frame in part.frames.items():
             assert 0.7 < len(frame) / len(problem.frames[site]) < 0.9
 
@@ -110,7 +110,8 @@ def test_row_folds_are_the_same_however_rows_lie_over_sites(problem):
     by_rows = replace(arm("cox"), folds="row-kfold")
     ((*over_sites,),) = tune._groups(problem, by_rows, seed=3)
     ((*pooled,),) = tune._groups(problem, arm("cox", "centralised"), seed=3)
-    for (_, a), (_, b) in zip(over_sites, pooled, strict=True):
+    for (_, ours), (_, theirs) in zip(over_sites, pooled, strict=True):
+        a, b = pd.concat(list(ours.values())), pd.concat(list(theirs.values()))
         assert sorted(map(tuple, a.to_numpy().tolist())) == sorted(
             map(tuple, b.to_numpy().tolist())
         )

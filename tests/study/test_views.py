@@ -218,7 +218,8 @@ def test_folds_of_rows_are_the_same_whether_a_view_is_lacking_or_empty():
     by_rows = Arm("a", "a", "gappy", {}, {}, "sites", {}, "row-kfold")
     ((*over_sites,),) = tune._groups(problem, by_rows, 3)
     ((*pooled,),) = tune._groups(problem, replace(by_rows, scope="centralised"), 3)
-    for (_, a), (_, b) in zip(over_sites, pooled, strict=True):
+    for (_, ours), (_, theirs) in zip(over_sites, pooled, strict=True):
+        a, b = pd.concat(list(ours.values())), pd.concat(list(theirs.values()))
         assert sorted(a["v1_01"]) == sorted(b["v1_01"])
 
 

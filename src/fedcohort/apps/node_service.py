@@ -19,15 +19,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fedcohort.apps.node_app import app
-from fedcohort.network import clocks
+from fedcohort.network import clocks, rollback
 from fedcohort.network.clocks import Offset
-from fedcohort.protocol.errors import FedcohortError, Refused
+from fedcohort.protocol.errors import FedcohortError, InputError, Refused
 
 if TYPE_CHECKING:
     from fedcohort.network.engines import Spoke
     from fedcohort.network.kits import Kit
     from fedcohort.network.lead import Office
     from fedcohort.network.policy import Config
+    from fedcohort.network.rollback import Rollback
 
 KitFolder = Annotated[Path, typer.Argument(metavar="KIT", help="The site's kit.")]
 Debug = Annotated[bool, typer.Option("--debug", help="Show tracebacks.")]
@@ -76,8 +77,9 @@ def start(
         spoke = engines.spoke(found, callee.handle)
         watch = Watch(
             found, spoke, Office(found, spoke), lambda: engines.preflight(found), serving.say,
-            lambda: service.fault,
+            lambda: service.fault, node.rollback,
         )  # fmt: skip
+        node.greeted = watch.greeted
         tidings = Tidings(found, serving.say)
         disk = serving.Disk(found, "studies wait or fail here")
         code = 0
@@ -160,6 +162,11 @@ class Watch:
     preflight : tries once to connect; see `engines.preflight`.
     say : prints a line.
     fault : says why the node cannot write its state; "" where it can. The coordinator is told.
+    rollback : counts what the node has told.
+
+    Attributes
+    ----------
+    greeted : set once the coordinator has answered a greeting.
     """
 
     def __init__(
@@ -170,10 +177,12 @@ class Watch:
         preflight: Callable[[], str | None],
         say: Callable[[str], None],
         fault: Callable[[], str] = str,
+        rollback: Rollback | None = None,
     ):
         self._kit = kit
         self._spoke = spoke
-        self._fault = fault
+        self._fault, self._rollback, self._older = fault, rollback, False
+        self.greeted = threading.Event()
         self._office = office
         self._preflight = preflight
         self._say = say
@@ -253,11 +262,20 @@ class Watch:
 
         def ask() -> object:
             known = None if self._offset is None else [self._offset.seconds, self._offset.bound]
-            _, meta = self._office.ask("hello", patience=ANSWER, offset=known, fault=self._fault())
+            count = None if self._rollback is None else self._rollback.count()
+            _, meta = self._office.ask(
+                "hello", patience=ANSWER, offset=known, fault=self._fault(), count=count
+            )
             found.append(meta)
             return meta.get("clock")
 
         self._offset = clocks.asked(ask)
+        if self._rollback is not None:
+            older = self._rollback.seen(found[0].get("seen"))
+            if older and not self._older:
+                self._say(f"RESTORED? {rollback.OLDER}")
+            self._older = older
+        self.greeted.set()
         return found[0]
 
     def _go_on(self) -> None:
@@ -310,6 +328,8 @@ class Watch:
         here = self._known and not self._silent
         offset = None if self._offset is None else [self._offset.seconds, self._offset.bound]
         error = {} if here else {"error": self._silent or self._error}
+        if here and self._older:
+            error = {"error": rollback.OLDER}
         return {"connected": here, "offset": offset} | error
 
     def _remind(self, why: str) -> None:
@@ -346,3 +366,48 @@ def stop(kit: KitFolder, debug: Debug = False) -> None:
     from fedcohort.apps import serving
 
     serving.stop(serving.kit(kit, "site", check=False), "node")
+
+
+@app.command()
+def restored(
+    kit: KitFolder,
+    reason: Annotated[str, typer.Option("--reason", help="What happened, for the record.")],
+    epsilon: Annotated[
+        float, typer.Option(min=0.0, help="Book as spent: what studies since the backup spent.")
+    ] = 0.0,
+    delta: Annotated[float, typer.Option(min=0.0, help="The same of delta.")] = 0.0,
+    debug: Debug = False,
+) -> None:
+    """Let a node go on whose state was restored from an older backup."""
+    from fedcohort.apps import serving
+
+    found = serving.kit(kit, "site", check=False)
+    state = found.folder / "state"
+    if rollback.pending(state) is not None and (epsilon or delta):
+        _book(state, epsilon, delta)
+    lost = rollback.accept(state, reason)
+    typer.echo(f"{found.name} goes on; {lost} bytes of its ledger are lost, and noted as such.")
+    booked = f"Booked as spent: epsilon {epsilon:g}, delta {delta:g}."
+    typer.echo(booked if epsilon or delta else "No privacy budget was booked as spent.")
+
+
+def _book(state: Path, epsilon: float, delta: float) -> None:
+    """Count what a lost part of the state had spent of the privacy budget.
+
+    Raises
+    ------
+    InputError : the node never started, so that its node.toml is not known.
+    Refused : the site has no budget, or less is left.
+    """
+    from fedcohort.network.budget import Budget
+    from fedcohort.network.desk import noted_config
+    from fedcohort.network.policy import Config
+
+    path = noted_config(state)
+    if path is None:
+        raise InputError(f"{state}: no node.toml is known; start the node once, then try again.")
+    read = Config.read(path)
+    budget = Budget(state / "budget.sqlite", read.data.name, read.policy.budget)
+    part = f"lost, booked {datetime.now():%Y-%m-%d %H:%M:%S}"
+    budget.reserve("restored", part, epsilon, delta)
+    budget.commit("restored", part)

@@ -349,10 +349,12 @@ def _memory(facts: Facts) -> Iterator[str]:
     sizes = {title: n for title, n in sizes.items() if n}
     if not sizes:
         return
-    noise = " The noise bounds what it holds of one." if plan.privacy.dp is not None else ""
+    more = " The noise bounds what it holds of one." if plan.privacy.dp is not None else ""
+    if any(plan.is_tuned(arm) for arm in plan.arms):
+        more += " Settings that are chosen by trying may give larger models than said here."
     bears = (
         f"A model with fewer than {ROWS_EACH} training rows for each free parameter may memorise "
-        f"single patients, whose data someone who has it could then read out of it.{noise}"
+        f"single patients, whose data someone who has it could then read out of it.{more}"
     )
     said = [f"{title} about {words.count(n)}" for title, n in sizes.items()]
     if table is None:

@@ -60,7 +60,7 @@ class Coordinator:
         self._say = say
         self._trust = kit.trust()
         callee = Callee(kit, self._trust, ("lead", "site"), self._answer, log=self.wrong)
-        self._parties = Parties(callee.versions, self.wrong)
+        self._parties = Parties(callee.versions, self.wrong, kit.folder / "state" / "sites.json")
         self._hub = opened(callee.handle)
         self._line = Caller(kit, self._trust, self._hub.line, log=self.wrong)
         self._studies = Conductor(kit.folder, self._line, say)
@@ -139,8 +139,7 @@ class Coordinator:
                 f"{', '.join(sorted(self._kit.sites))}. Its certificate is of this network, but "
                 f"the coordinator's kit does not list it.",
             )
-        self._parties.heard(peer.name, meta)
-        return self._here(peer, meta)
+        return self._here(peer, meta) | {"seen": self._parties.heard(peer.name, meta)}
 
     def _here(self, peer: Peer, meta: Mapping[str, Any]) -> dict[str, Any]:
         """Say which version this is, and what the time is here."""

@@ -37,6 +37,7 @@ from fedcohort.network.node_ledger import NodeLedger
 from fedcohort.network.offer import Offer
 from fedcohort.network.once import OnDisk
 from fedcohort.network.policy import Config
+from fedcohort.network.rollback import Rollback
 from fedcohort.network.service import unwritable
 from fedcohort.network.spending import Spending
 from fedcohort.network.studies import Studies, Study, by_steward, lapsed
@@ -60,6 +61,8 @@ from fedcohort.study.deployed.sessions import open_session
 
 #: What the coordinator is told of a study that a person has to decide on.
 WAITS = "waiting for the data steward"
+#: Seconds for which a study waits for the greeting.
+GREETING = 10.0
 #: Studies that ended, of which the node's operator is told.
 LATEST = 20
 
@@ -74,6 +77,12 @@ class Node:
         change of the file counts from the node's next start on.
     trust : whom it believes; the kit's own by default.
     state : the folder for what it keeps; `state` in the kit by default.
+
+    Attributes
+    ----------
+    rollback : knows whether its state was restored from an older one.
+    greeted : set once the coordinator has said what it has seen of this node; studies wait for it.
+        None where nobody greets.
     """
 
     def __init__(
@@ -91,6 +100,8 @@ class Node:
             desks.note_config(self.state, config)
         self.desk = stewards.desk(kit, policy, self.state, self._trust)
         self._ledger = NodeLedger(self.state / "ledger.jsonl")
+        self.rollback = Rollback(self.state, self._ledger.length)
+        self.greeted: threading.Event | None = None
         self._cohorts = Cohorts(
             self.state, self.config.data.name, policy.min_cell, policy.differencing
         )
@@ -150,6 +161,8 @@ class Node:
             run = str(named) if desks.is_hash(named) else ""
             if kind != "ping":
                 self._check_disk()
+            if kind not in ("ping", "close", "end"):
+                self._check_restored()
             if kind == "call" or kind in STAGES:
                 return self._call(run, body)
             if kind == "offer":
@@ -183,6 +196,17 @@ class Node:
         """
         if why := unwritable(self.state):
             raise _unkept(why)
+
+    def _check_restored(self) -> None:
+        """See that this state is not one from before what this node has told.
+
+        Raises
+        ------
+        Refused : "older", as well where the coordinator has not yet said what it has seen.
+        """
+        if self.greeted is not None and not self.greeted.wait(GREETING):
+            raise Refused("older", "its greeting was not answered yet; it is asked again.")
+        self.rollback.check()
 
     # offers -------------------------------------------------------------------------------
 

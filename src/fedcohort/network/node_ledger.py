@@ -99,6 +99,12 @@ class NodeLedger:
         with self._lock:
             self._sync()
 
+    def length(self) -> int:
+        """Return how many bytes are on the disk: they only become more."""
+        with self._lock:
+            self._sync()
+            return os.fstat(self._handle).st_size
+
     def close(self) -> None:
         """Put all lines on the disk and close the file."""
         with self._lock, contextlib.suppress(OSError):

@@ -3,20 +3,28 @@
 A node greets the coordinator when it connects and every so often from then on. It tells how far
 its clock is ahead of the coordinator's (`clocks`), by the answer to its last greeting, and whether
 it can write its state. The version is that of its hello, which its key has signed; of a version
-that does not fit it is known too. What a node tells is shown to people, and decides nothing.
+that does not fit it is known too. What a node tells is shown to people, and decides nothing here.
+It also tells its count, and hears the highest that it ever told: see `rollback`.
 """
 
 from __future__ import annotations
 
+import contextlib
+import json
+import os
+import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import fedcohort
 from fedcohort.network import clocks, requests, seal
 from fedcohort.network.clocks import Offset
+from fedcohort.network.rollback import MOST
 
+_RESTORED = "It was restored from a backup; its IT has to run 'fedcohort node restored'"
 #: Characters of what a node tells that are shown.
 LONGEST = 200
 
@@ -37,15 +45,46 @@ class Parties:
     ----------
     versions : by name, as `Callee` keeps them.
     say : prints a line of something wrong.
+    path : keeps the highest count that each site told (`rollback`), over restarts.
     """
 
-    def __init__(self, versions: Mapping[str, str], say: Callable[[str], None]):
-        self._versions, self._say = versions, say
+    def __init__(self, versions: Mapping[str, str], say: Callable[[str], None], path: Path):
+        self._versions, self._say, self._path = versions, say, path
+        self._highest = _read(path)
+        self._older: set[str] = set()
+        self._lock = threading.Lock()
         self._heard: dict[str, _Heard] = {}
         self._wrong: dict[str, str] = {}
 
-    def heard(self, site: str, meta: Mapping[str, Any]) -> None:
-        """Note what a site's greeting tells; say once what is wrong with its clock or disk."""
+    def heard(self, site: str, meta: Mapping[str, Any]) -> int | None:
+        """Note what a site's greeting tells; say once what is wrong there.
+
+        Returns
+        -------
+        highest : the highest count that the site ever told; None if it never told one.
+        """
+        self._note_health(site, meta)
+        count = meta.get("count")
+        with self._lock:
+            highest = self._highest.get(site)
+            if type(count) is not int or not 0 <= count <= MOST:
+                return highest
+            if highest is None or count > highest:
+                self._highest[site] = count
+                self._save()
+        older = highest is not None and count < highest
+        if older and site not in self._older:
+            self._say(f"{site}: its state is older than what it told before. {_RESTORED}")
+        (self._older.add if older else self._older.discard)(site)
+        return highest
+
+    def _save(self) -> None:
+        fresh = self._path.with_name(f".{self._path.name}.new")
+        with contextlib.suppress(OSError):  # a full disk must not end a service
+            fresh.write_text(json.dumps(self._highest), encoding="utf-8")
+            os.replace(fresh, self._path)
+
+    def _note_health(self, site: str, meta: Mapping[str, Any]) -> None:
         fault = requests.printable(meta.get("fault"))[:LONGEST]
         known = self._heard[site] = _Heard(time.time(), clocks.told(meta.get("offset")), fault)
         wrong = "; ".join(_wrong(known.offset, known.fault))
@@ -64,9 +103,19 @@ class Parties:
                 if known is None or known.offset is None
                 else [round(known.offset.seconds, 3), round(known.offset.bound, 3)],
                 "fault": "" if known is None else known.fault,
+                "older": name in self._older,
             }
             for name in sorted({*self._heard, *self._versions})
         }
+
+
+def _read(path: Path) -> dict[str, int]:
+    """Return the counts of an earlier process; none where the file cannot be read."""
+    try:
+        found: Any = json.loads(path.read_text(encoding="utf-8"))
+        return {str(k): v for k, v in found.items() if type(v) is int and 0 <= v <= MOST}
+    except (OSError, ValueError, AttributeError, RecursionError):
+        return {}
 
 
 def _wrong(offset: Offset | None, fault: str) -> list[str]:
@@ -98,6 +147,8 @@ def trouble(name: str, known: Mapping[str, Any]) -> list[str]:
         found.append(f"CLOCK {offset.words} the coordinator's: IT of {name} has to compare it")
     if fault := str(known.get("fault") or ""):
         found.append(f"CANNOT WRITE its state ({fault}): IT of {name} has to make room")
+    if known.get("older") is True:
+        found.append(f"STATE IS OLDER than what it told: IT of {name} runs fedcohort node restored")
     return found
 
 

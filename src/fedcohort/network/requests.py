@@ -25,6 +25,8 @@ from fedcohort.runtime.line import Silence
 #: The longest text of an error or a reason that is taken from a peer.
 LONGEST = 2_000
 STATES = ("approved", "waiting", "refused")
+#: Codes of a site that cannot answer until its people have acted; a study is not what is refused.
+PASSING = ("disk", "older")
 #: Codes of a channel that does not come about; a study is not what is refused.
 OF_CHANNEL = (*CODES, "network", "forged", "malformed", "replayed", "no key", "busy", "failed",
               "version", "refused")  # fmt: skip
@@ -120,8 +122,8 @@ def answer(body: bytes) -> Body:
 def standing(body: bytes | Silence) -> Standing | None:
     """Return where a site stands with a study, from its answer to an offer; None if silent.
 
-    A channel that is refused, or a disk that is full, decides nothing: the reason is shown, and the
-    site is asked again.
+    A channel that is refused, a disk that is full or a state that was restored decides nothing: the
+    reason is shown, and the site is asked again.
     """
     if isinstance(body, Refusal) and body.code not in OF_CHANNEL:
         return Standing("refused", printable(body.text))
@@ -130,7 +132,7 @@ def standing(body: bytes | Silence) -> Standing | None:
     try:
         _, meta = answer(body)
     except FedcohortError as error:
-        passing = head(body).get("reason") == "disk"
+        passing = head(body).get("reason") in PASSING
         return Standing("away" if passing else "refused", printable(str(error)))
     state = meta.get("state")
     if state not in STATES:

@@ -17,7 +17,7 @@ import math
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, cast
 
@@ -187,7 +187,8 @@ def read(folder: Path) -> Run | None:
         text = (folder / "run.json").read_text(encoding="utf-8")
         told = cast("dict[str, Any]", json.loads(text))
         told["sites"] = {name: Standing(**s) for name, s in told["sites"].items()}
-        return Run(folder=folder, **told)
+        known = {f.name for f in fields(Run)}  # a later version's record may have more
+        return Run(folder=folder, **{k: v for k, v in told.items() if k in known})
     except (OSError, ValueError, LookupError, TypeError, AttributeError):
         return None
 

@@ -14,6 +14,7 @@ from fedcohort.report.charts.thin import LIMIT, thinned
 from fedcohort.report.markup import Markup, h, join, p
 from fedcohort.report.run import Run
 from fedcohort.report.sections import (
+    absent,
     accuracy,
     bounds,
     budget,
@@ -88,6 +89,7 @@ SECTIONS: Sequence[Callable[[Run], Section | None]] = (
     importance.section,
     curves.section,
     mixing.section,
+    absent.section,
     left.section,
     budget.section,
     protections.section,

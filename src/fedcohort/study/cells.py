@@ -238,8 +238,9 @@ class Workshop:
     def _tune(self, job: _Job) -> dict[str, Any]:
         cell, arm = job.cell, job.arm
         tuner = tune.Tuner(
-            job.laid.problem, arm, seed_of(self.plan, cell.repeat), job.scratch, job.tell
-        )
+            job.laid.problem, arm, seed_of(self.plan, cell.repeat), job.scratch, job.tell,
+            natural=job.laid.test_site is not None,
+        )  # fmt: skip
         try:
             best = tune.search(tuner, arm, self.plan)
         finally:

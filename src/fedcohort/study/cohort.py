@@ -80,7 +80,7 @@ def described_rows(plan: Plan, table: Table) -> tuple[Mapping[str, pd.DataFrame]
     """Return the rows of Table 1 by site, and the scenario of simulated sites; None of others."""
     if table.site is not None:
         names = np.unique(table.site)
-        frames = {str(s): table.frame[table.site == s].reset_index(drop=True) for s in names}
+        frames = {str(s): table.of_site(str(s)) for s in names}
         return frames, None
     first = plan.scenarios[0]
     return lay_out(plan, table, first, 0).problem.frames, first.name

@@ -20,9 +20,9 @@ for which (2) gives this K:
 All these publish the same, since nothing else is asked: the K sites alone are hidden if (3) leaves
 each of them two numbers of events or more, and otherwise all sites are.
 
-Rows for training and test follow from the study's seed and the rows of all sites, both shown:
-hiding them would hide nothing. Where (1) hides some, they would tell of those, and are hidden at
-all sites.
+Rows for training and test follow within one row from the rows of all sites and the share that is
+held back, both shown: hiding them would hide nothing. Where (1) hides some, they would tell of
+those, and are hidden at all sites.
 
 Revealed: nothing; the coordinator counts what the files are about to say.
 """

@@ -15,7 +15,7 @@ from fedcohort.study.cautions import filled_rows
 from fedcohort.study.effects import coefficients, penalty_of
 from fedcohort.study.engine import Run
 from fedcohort.study.parameters import parameters
-from fedcohort.study.plan import Plan
+from fedcohort.study.plan import NETWORK, Plan
 from fedcohort.study.rows import plain
 
 if TYPE_CHECKING:
@@ -31,8 +31,10 @@ def notes_of(
     ----------
     chosen : what tuning chose. horizon : of `plan`, in the unit of the outcome.
     """
-    arm, scenario = plan.arms[cell.arm], plan.scenarios[cell.scenario].name
-    notes: dict[str, Any] = {"study": plan.study, "arm": arm.name, "scenario": scenario}
+    arm, scenario = plan.arms[cell.arm], plan.scenarios[cell.scenario]
+    # over a network the one scenario has another name, and the model is the same
+    name = scenario.rule if scenario.name == NETWORK else scenario.name
+    notes: dict[str, Any] = {"study": plan.study, "arm": arm.name, "scenario": name}
     if penalty := penalty_of(arm.method, arm.configured(chosen)):
         notes["shrunken"] = penalty
     if plan.horizon is not None:

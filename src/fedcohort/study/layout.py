@@ -1,10 +1,14 @@
-"""From a study's table to the sites and the blind test rows of one repeat and scenario."""
+"""From a study's table to the sites and the blind test rows of one repeat and scenario.
+
+Rows of natural sites are ordered and drawn as a network does it (`splits`), so that both fit the
+same models; those of sites that a split makes are drawn from one table.
+"""
 
 from __future__ import annotations
 
 import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -32,7 +36,7 @@ from fedcohort.study.plan import ASIDE, Plan, Scenario
 from fedcohort.study.privacy import check_visible, checked_secure
 from fedcohort.study.reader import LONGEST_NAME
 from fedcohort.study.site_rule import Fate
-from fedcohort.study.splits import strata, stratified
+from fedcohort.study.splits import digest, own_blind, own_order, strata, stratified
 
 
 @dataclass(frozen=True)
@@ -41,7 +45,8 @@ class Table:
 
     Attributes
     ----------
-    frame : all rows, without the site column.
+    frame : all rows, without the site column; those of natural sites in the study's order, with
+        the columns of the dictionary and the outcome.
     site : each row's natural site, or None where sites are made by a split.
     dictionary, outcome : what is known about the columns.
     n_sites : into how many sites a split divides the rows.
@@ -49,6 +54,8 @@ class Table:
     flow : from rows read to rows analysed, over all sites and at each natural one.
     fates : natural sites that do not take part by themselves.
     units : what is said of sites whose units seem to differ, and are accepted.
+    digests : of the rows of each natural site, a part in the draw of its blind rows.
+    lacks : columns that the table of a natural site does not have.
     """
 
     frame: pd.DataFrame
@@ -61,6 +68,14 @@ class Table:
     flow: tuple[Stage, ...] = ()
     fates: Mapping[str, Fate] = field(default_factory=dict[str, Fate])
     units: tuple[str, ...] = ()
+    digests: Mapping[str, bytes] = field(default_factory=dict[str, bytes])
+    lacks: Mapping[str, frozenset[str]] = field(default_factory=dict[str, frozenset[str]])
+
+    def of_site(self, site: str) -> pd.DataFrame:
+        """Return the rows of a natural site, as it has them."""
+        assert self.site is not None
+        rows = self.frame[self.site == site].reset_index(drop=True)
+        return rows.drop(columns=list(self.lacks.get(site, ())))
 
     @property
     def mark(self) -> int:
@@ -113,10 +128,40 @@ def load(plan: Plan, data: Any = None) -> Table:
         times = np.asarray(frame[outcome.time], float)
         asked = plan.horizon.within(dictionary, outcome)
         horizon.check(asked, plan.horizon.text, times, plan.min_cell, plan.source)
-    return Table(
+    table = Table(
         frame, site, dictionary, outcome, n_sites, source.description, source.licence, flow,
         found.fates, tuple(units),
     )  # fmt: skip
+    return table if site is None else _by_site(plan, table, source, found.fates)
+
+
+def _by_site(plan: Plan, table: Table, source: sources.Source, fates: Mapping[str, Fate]) -> Table:
+    """Return a table of natural sites with each one's rows in the study's order, site by site."""
+    site = table.site
+    assert site is not None
+    known = with_outcome(table.dictionary, table.outcome).variables
+    names = [str(s) for s in np.unique(site)]
+    had = {s: set(table.frame.columns) for s in names}
+    if isinstance(source.frames, dict):
+        became = {s: fate.to for s, fate in fates.items()}
+        had = {
+            s: set().union(*(f.columns for t, f in source.frames.items() if became.get(t, t) == s))
+            for s in names
+        }
+    frame = table.frame[[c for c in known if c in table.frame.columns]]
+    table = replace(
+        table, frame=frame, lacks={s: frozenset({*frame.columns} - had[s]) for s in names}
+    )
+    order: list[Array] = []
+    digests: dict[str, bytes] = {}
+    for name in names:
+        own = table.of_site(name)
+        at = own_order(own, plan.seed)
+        order.append(np.flatnonzero(site == name)[at])
+        digests[name] = digest(own.iloc[at], plan.seed)
+    rows = np.concatenate(order)
+    ordered = table.frame.iloc[rows].reset_index(drop=True)
+    return replace(table, frame=ordered, site=site[rows], digests=digests)
 
 
 def _without_marked(
@@ -251,9 +296,22 @@ def test_rows(plan: Plan, table: Table, repeat: int) -> Array:
     """Return which rows of the table (n,) are the blind ones of one repeat; none of `FINAL`."""
     if repeat == FINAL:
         return np.zeros(len(table.frame), bool)
-    rng = np.random.default_rng((plan.seed, repeat, 0x7465))
     by = None if plan.task in ASIDE else table.outcome  # no part of a fit depends on it
-    return stratified(strata(table.frame, by, table.site), plan.test_fraction, rng)
+    if table.site is None:
+        rng = np.random.default_rng((plan.seed, repeat, 0x7465))
+        return stratified(strata(table.frame, by), plan.test_fraction, rng)
+    mask = np.zeros(len(table.frame), bool)
+    for name, rows in table.digests.items():
+        mask[table.site == name] = own_blind(
+            table.of_site(name),
+            by,
+            site=name,
+            digest=rows,
+            seed=plan.seed,
+            repeat=plan.drawn_of(repeat),
+            fraction=plan.test_fraction,
+        )
+    return mask
 
 
 def drawn(plan: Plan, table: Table) -> Array:
@@ -279,7 +337,10 @@ def lay_out(plan: Plan, table: Table, scenario: Scenario, repeat: int) -> Laid:
     if scenario.rule == "natural":
         assert table.site is not None
         site = table.site[~mask]
-        frames = {str(s): train[site == s].reset_index(drop=True) for s in np.unique(site)}
+        frames = {
+            str(s): train[site == s].reset_index(drop=True).drop(columns=list(table.lacks[str(s)]))
+            for s in np.unique(site)
+        }
         patients = {str(s): int((table.site == s).sum()) for s in np.unique(site)}
     else:
         patients = {}  # the blind rows are no site's

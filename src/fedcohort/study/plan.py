@@ -122,6 +122,13 @@ class Plan:
         known = registry.find(arm.method).settings.__dataclass_fields__
         return {k: v for k, v in self.tune.get("space", {}).items() if k in known}
 
+    def drawn_of(self, repeat: int) -> int:
+        """Return the repeat whose draw gives a natural site's blind rows: with noise the first.
+
+        A row that is judged exactly in one repeat is so trained on with noise in none.
+        """
+        return 0 if self.privacy.dp is not None else repeat
+
     def is_tuned(self, arm: Arm) -> bool:
         """Return whether an arm has settings to choose."""
         return bool(arm.grid or self.space(arm))

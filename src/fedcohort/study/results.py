@@ -255,9 +255,12 @@ def _test_mark(plan: Plan, table: Table, counts: Counts, patients: Mapping[str, 
 
     It is one of numbers that stand in the results, so it tells nothing more, and nothing of a row.
     """
-    natural = patients["variables"] if counts.natural else ()
     outcome = outcome_told(table.outcome, table.dictionary)
-    return mark_of(plan, len(table.frame), counts.events, outcome, natural)
+    if not counts.natural:
+        return mark_of(plan, len(table.frame), counts.events, outcome, ())
+    shown = isinstance(table.outcome, Survival) and not counts.test.closed
+    events = counts.events if shown else None  # as a network has them
+    return mark_of(plan, len(table.frame), events, outcome, patients["variables"])
 
 
 def mark_of(
@@ -267,12 +270,15 @@ def mark_of(
     outcome: Mapping[str, Any],
     natural: Iterable[Mapping[str, Any]],
 ) -> int:
-    """Return the checksum of numbers of the results: `natural` are Table 1's lines by site."""
+    """Return the checksum of numbers of the results; `natural` are the lines of Table 1.
+
+    Of these it takes those of single sites, so that a network's mark is that of its twin.
+    """
     numbers = ("name", "site", "n", "missing", "mean", "sd", "quartiles", "counts")
     known = [
         [plan.seed, plan.test_fraction, plan.repeats],
         [rows, events, outcome],
-        [[v[k] for k in numbers] for v in natural if v["name"] in outcome["columns"]],
+        [[v[k] for k in numbers] for v in natural if v["site"] and v["name"] in outcome["columns"]],
     ]
     return zlib.crc32(json.dumps(known).encode())
 

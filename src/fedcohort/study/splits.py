@@ -1,6 +1,13 @@
-"""Training and test rows: drawn once per repeat, the same for every arm and scenario."""
+"""Training and test rows: drawn once per repeat, the same for every arm and scenario.
+
+Rows of a hospital's own, a natural site, are put in an order that depends on what they hold and on
+the study's seed, and the site's blind rows are drawn from (seed, repeat, site, all its rows). A
+network and a study of the same tables in one process so train and judge on the same rows.
+"""
 
 from __future__ import annotations
+
+import hashlib
 
 import numpy as np
 import pandas as pd
@@ -28,8 +35,8 @@ def stratified(strata: Array, fraction: float, rng: np.random.Generator) -> Arra
     return mask
 
 
-def strata(frame: pd.DataFrame, outcome: Outcome | None, site: Array | None) -> Array:
-    """Return a stratum number for each row: by event, class or fifth, and by natural site."""
+def strata(frame: pd.DataFrame, outcome: Outcome | None) -> Array:
+    """Return a stratum number for each row (n,): by event, class or fifth."""
     if isinstance(outcome, Survival):
         label = np.asarray(frame[outcome.event], float)
     elif outcome is not None and outcome.kind == "classification":
@@ -39,5 +46,43 @@ def strata(frame: pd.DataFrame, outcome: Outcome | None, site: Array | None) -> 
         label = np.searchsorted(np.quantile(y, FIFTHS), y)
     else:
         label = np.zeros(len(frame))
-    parts = [label] if site is None else [pd.factorize(site, sort=True)[0], label]
-    return np.unique(np.column_stack(parts), axis=0, return_inverse=True)[1].ravel()
+    return np.unique(label, return_inverse=True)[1].ravel()
+
+
+def hashed(frame: pd.DataFrame, seed: int) -> Array:
+    """Return a number for each row (n,) that depends on its values and the seed alone."""
+    key = f"{seed:016x}"[-16:]
+    return pd.util.hash_pandas_object(frame, index=False, hash_key=key).to_numpy()
+
+
+def own_order(frame: pd.DataFrame, seed: int) -> Array:
+    """Return a natural site's rows (n,) in the study's order, whatever that of an export."""
+    return np.argsort(hashed(frame, seed), kind="stable")
+
+
+def digest(frame: pd.DataFrame, seed: int) -> bytes:
+    """Return what all rows of a natural site have a part in; they are in the study's order."""
+    return hashlib.sha256(hashed(frame, seed).tobytes()).digest()
+
+
+def own_blind(
+    frame: pd.DataFrame,
+    outcome: Outcome | None,
+    *,
+    site: str,
+    digest: bytes,
+    seed: int,
+    repeat: int,
+    fraction: float,
+) -> Array:
+    """Return which rows (n,) of a natural site are the blind ones of one repeat.
+
+    Parameters
+    ----------
+    frame : the site's rows, in the study's order.
+    outcome : what fits learn, in proportion of which rows are drawn; None without.
+    digest : of the site's rows.
+    """
+    own = (int.from_bytes(part, "big") for part in (site.encode(), digest))
+    rng = np.random.default_rng((seed, repeat, 0x7465, *own))
+    return stratified(strata(frame, outcome), fraction, rng)

@@ -4,7 +4,8 @@ D6.2, section 8.2.5: centre-based K-fold. Each fold leaves one site out, the arm
 others, and the left-out rows are predicted; the C-index (of classes the AUC, of values R²) is
 computed once over the predictions of all folds. Where sites differ in their outcome, a site that
 is left out is unlike all that train, and its choice can be poor; row-based K-fold leaves out some
-rows of every site instead. The bounds have no centres to leave out and use it: pooled data as one
+rows of every site instead. At natural sites pairs are of rows of one site and fold, as over a
+network (`within`). The bounds have no centres to leave out and use it: pooled data as one
 table, an isolated site on its own, averaged over sites; the upper bound is so tuned as carefully as
 any arm.
 
@@ -14,6 +15,7 @@ any arm.
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,10 +26,14 @@ import pandas as pd
 
 from fedcohort.arrays import Array
 from fedcohort.data.canonical import canonical
+from fedcohort.data.dictionary import Dictionary
+from fedcohort.data.outcome import Binary, Survival
+from fedcohort.data.targets import survival_of, target_of
 from fedcohort.protocol import (
     FedcohortError,
     Fitted,
     Method,
+    NothingToLearn,
     ReplyRejected,
     SettingError,
     SiteUnavailable,
@@ -35,17 +41,21 @@ from fedcohort.protocol import (
 )
 from fedcohort.protocol.errors import WorkerLost
 from fedcohort.protocol.ledger import Ledger
-from fedcohort.study import evaluate
+from fedcohort.study import evaluate, within
 from fedcohort.study.arms import Arm
 from fedcohort.study.engine import Problem, Run, Trail, fit_once
+from fedcohort.study.judges.classification import Labels
 from fedcohort.study.missing import stretches
 from fedcohort.study.plan import Plan
+from fedcohort.study.privacy import FEWEST
 from fedcohort.study.space import Choice, space_of
+from fedcohort.study.splits import hashed
 
 ROW_FOLDS = 5
 
 Settings = dict[str, Any]
-Fold = tuple[Problem, pd.DataFrame]
+#: What is fitted, and by site the rows that are left out.
+Fold = tuple[Problem, Mapping[str, pd.DataFrame]]
 Tell = Callable[[int, int], None]
 
 
@@ -86,6 +96,7 @@ class Tuner:
     ----------
     work : folder for journals, so that a killed tuning goes on where it was.
     tell : called with (fits done, fits in all).
+    natural : whether sites have rows of their own, which are then compared within a site alone.
 
     Attributes
     ----------
@@ -93,13 +104,23 @@ class Tuner:
     waited : for how many rounds calls waited for sites so far.
     """
 
-    def __init__(self, problem: Problem, arm: Arm, seed: int, work: Path, tell: Tell):
+    def __init__(
+        self,
+        problem: Problem,
+        arm: Arm,
+        seed: int,
+        work: Path,
+        tell: Tell,
+        *,
+        natural: bool = False,
+    ):
         self._arm = arm
         self._method: Method = registry.find(arm.method)
         self._seed = seed
         self._work = work
         self._tell = tell
         self._fits = 0
+        self._natural = natural and arm.scope == "sites"
         self._groups = list(_groups(problem, arm, seed))
         self.ledger: list[str] = []
         self.missing: list[dict[str, Any]] = []
@@ -118,31 +139,68 @@ class Tuner:
         A score is None where the method could not be fitted with these settings.
         """
         given = candidate(self._arm, settings, rounds)
-        totals = np.zeros(max(1, len(rounds)))
-        weights = 0
+        totals: list[Array] = []
         for group in self._groups:
-            risks: list[list[Array]] = []
-            held: list[pd.DataFrame] = []
-            for problem, rows in group:
-                try:
-                    run = self._fit(problem, given)
-                except (SettingError, WorkerLost):
-                    raise
-                except SiteUnavailable as error:
-                    if problem.runtime != "local" and not isinstance(error, ReplyRejected):
-                        raise  # no fault of these settings: the tuning can go on later
-                    return [None] * len(totals)
-                except FedcohortError:
-                    return [None] * len(totals)
+            try:
+                score = self._within if self._natural else self._pooled
+                totals.append(score(group, given, rounds))
+            except (SettingError, WorkerLost):
+                raise
+            except SiteUnavailable as error:
+                if group[0][0].runtime != "local" and not isinstance(error, ReplyRejected):
+                    raise  # no fault of these settings: the tuning can go on later
+                return [None] * max(1, len(rounds))
+            except FedcohortError:
+                return [None] * max(1, len(rounds))
+        mean = np.sum(totals, axis=0) / len(totals)
+        return [float(t) if np.isfinite(t) else None for t in mean]
+
+    def _pooled(self, group: list[Fold], given: Settings, rounds: tuple[int, ...]) -> Array:
+        """Return the score of each model (r,) over the predictions of all folds together."""
+        said: list[list[Array]] = []
+        held: list[pd.DataFrame] = []
+        for problem, left in group:
+            run = self._fit(problem, given)
+            rows = pd.concat(list(left.values()), ignore_index=True)
+            x = run.design.matrix(rows)
+            said.append([m.predict(x) for m in _at(run.model, rounds)])
+            held.append(rows)
+        truth = pd.concat(held, ignore_index=True)
+        models = (np.concatenate(parts) for parts in zip(*said, strict=True))
+        return np.array([evaluate.score(group[0][0], truth, risk) for risk in models])
+
+    def _within(self, group: list[Fold], given: Settings, rounds: tuple[int, ...]) -> Array:
+        """Return the score of each model (r,), of pairs of one site and fold."""
+        sites = {site for _, left in group for site in left}
+        parts: dict[str, Array] = {}
+        about: dict[str, Array] = {}
+        lost = np.zeros(max(1, len(rounds)), bool)
+        for problem, left in group:
+            try:
+                run = self._fit(problem, given)
+            except NothingToLearn:
+                continue
+            for site, rows in left.items():
+                time, event, y = _truth(problem, rows)
                 x = run.design.matrix(rows)
-                risks.append([m.predict(x) for m in _at(run.model, rounds)])
-                held.append(rows)
-            truth = pd.concat(held, ignore_index=True)
-            for i in range(len(totals)):
-                said = np.concatenate([r[i] for r in risks])
-                totals[i] += evaluate.score(group[0][0], truth, said)
-            weights += 1
-        return [float(t / weights) if np.isfinite(t) else None for t in totals]
+                said = [np.asarray(m.predict(x), float) for m in _at(run.model, rounds)]
+                lost |= [not np.isfinite(risk).all() for risk in said]
+                found = [
+                    within.sums(problem.kind, np.nan_to_num(risk), time, event, y) for risk in said
+                ]
+                parts[site] = parts.get(site, 0.0) + np.array(found)
+                about[site] = about.get(site, 0.0) + np.array([len(y), y.sum(), y @ y])
+        if len(parts) < min(FEWEST, len(sites)):  # a network would not tell so few sites' sums
+            return np.full(len(lost), np.nan)
+        rows_of = [math.fsum(column) for column in np.array(list(about.values())).T]
+        sums = np.array(list(parts.values()))
+        scores = [
+            within.score(
+                group[0][0].kind, *(math.fsum(column) for column in sums[:, i].T), *rows_of
+            )
+            for i in range(len(lost))
+        ]
+        return np.where(lost, -np.inf, scores)
 
     def _fit(self, problem: Problem, given: Settings) -> Run:
         path = self._work / f"tune-{self._fits:05d}.journal"
@@ -160,6 +218,21 @@ class Tuner:
             self.waited += trail.waited
 
 
+def _truth(problem: Problem, rows: pd.DataFrame) -> tuple[Array, Array, Array]:
+    """Return time, event and y (n,) of rows; zeros where the outcome has none."""
+    outcome, nothing = problem.outcome, np.zeros(len(rows))
+    if isinstance(outcome, Survival):
+        time, event = survival_of(rows, outcome)
+        return time, np.asarray(event, bool), nothing
+    evaluate.check(outcome)
+    if isinstance(outcome, Binary):
+        y = Labels.of(rows, outcome, problem.dictionary, problem.min_cell).y
+    else:
+        assert outcome is not None
+        y = target_of(rows, outcome, ())
+    return nothing, nothing > 0, y
+
+
 def _at(model: Fitted, rounds: tuple[int, ...]) -> Iterable[Fitted]:
     """Return the model after each number of rounds, or the model itself."""
     return [model.at_round(r) for r in rounds] if rounds else [model]
@@ -169,7 +242,7 @@ def _groups(problem: Problem, arm: Arm, seed: int) -> Iterator[list[Fold]]:
     """Yield groups of folds; predictions are pooled within a group, scores averaged over groups."""
     if arm.folds == "centre-kfold" and len(problem.frames) > 1:
         yield [
-            (problem.on({n: f for n, f in problem.frames.items() if n != left}), rows)
+            (problem.on({n: f for n, f in problem.frames.items() if n != left}), {left: rows})
             for left, rows in sorted(problem.frames.items())
         ]
         return
@@ -184,37 +257,33 @@ def _groups(problem: Problem, arm: Arm, seed: int) -> Iterator[list[Fold]]:
 def _row_folds(problem: Problem, seed: int) -> list[Fold]:
     """Return folds of rows, at every site at once; those with no event to learn from are left out.
 
-    A row's fold is a hash of its values, which each site can compute: it is the same for every
-    arm, scenario and bound, so that their choices differ by what they do and not by luck, and
-    equal rows are never on both sides. A view that a site lacks counts as missing, as it is among
-    pooled rows.
+    They are the same for every arm, scenario and bound, so that their choices differ by what they
+    do and not by luck.
     """
     frames = problem.frames
-    fold = {n: _hashed(_whole(f, problem), seed) % ROW_FOLDS for n, f in frames.items()}
+    fold = {n: folds_of(f, problem.dictionary, seed) for n, f in frames.items()}
 
     def part(i: int) -> Fold:
         kept = {n: f[fold[n] != i].reset_index(drop=True) for n, f in frames.items()}
-        held = [frames[n][fold[n] == i] for n in sorted(frames)]
-        rows = pd.concat(held).reset_index(drop=True)
-        return problem.on({n: f for n, f in kept.items() if len(f)}), rows
+        held = {n: frames[n][fold[n] == i].reset_index(drop=True) for n in sorted(frames)}
+        left = {n: f for n, f in held.items() if len(f)}
+        return problem.on({n: f for n, f in kept.items() if len(f)}), left
 
     made = [part(i) for i in range(ROW_FOLDS)]
-    return [(kept, held) for kept, held in made if len(held) and kept.can_teach]
+    return [(kept, held) for kept, held in made if held and kept.can_teach]
 
 
-def _whole(frame: pd.DataFrame, problem: Problem) -> pd.DataFrame:
-    """Return a table with all columns of the dictionary, where that has views; else as it is."""
-    known = problem.dictionary.variables
-    if not any(v.view for v in known.values()):
-        return frame
-    others = [c for c in frame.columns if c not in known]
-    return canonical(frame.reindex(columns=[*known, *others]), problem.dictionary)
+def folds_of(frame: pd.DataFrame, dictionary: Dictionary, seed: int) -> Array:
+    """Return the fold (n,) of each row: a hash of its values, which each site can compute.
 
-
-def _hashed(frame: pd.DataFrame, seed: int) -> Array:
-    """Return a number for each row that depends on its values and the seed alone."""
-    key = f"{seed:016x}"[-16:]
-    return pd.util.hash_pandas_object(frame, index=False, hash_key=key).to_numpy()
+    Equal rows are never on both sides. A view that a site lacks counts as missing, as it is among
+    pooled rows.
+    """
+    known = dictionary.variables
+    if any(v.view for v in known.values()):
+        others = [c for c in frame.columns if c not in known]
+        frame = canonical(frame.reindex(columns=[*known, *others]), dictionary)
+    return (hashed(frame, seed) % ROW_FOLDS).astype(np.int64)
 
 
 class Scores(Protocol):

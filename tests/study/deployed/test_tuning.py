@@ -9,9 +9,9 @@ from sksurv.metrics import concordance_index_censored
 
 from deployed_cases import files_of, frames_of, results_of, run_local, tables_of, terms_of
 from fedcohort.protocol import registry
-from fedcohort.study.deployed.table import hashed
 from fedcohort.study.engine import Problem, fit_once
 from fedcohort.study.layout import seed_of
+from fedcohort.study.splits import hashed
 from fedcohort.study.tune import ROW_FOLDS
 
 GRID = "{by: %s, grid: {l2: [0.0, 30.0]}}"

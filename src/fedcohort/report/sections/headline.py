@@ -246,7 +246,14 @@ def _deployed(run: Run) -> list[str]:
         "is stands under “All metrics as tables”."
     ]
     out += [f"“{words.title(str(x['arm']), x.get('title'))}” was left out. {x['reason']}"
-            for x in run.rows("left_out")]  # fmt: skip
+            for x in run.rows("left_out") if x.get("arm")]  # fmt: skip
+    if parts := [str(x["title"]) for x in run.rows("left_out") if x.get("part")]:
+        few = words.listed([f"“{title}”" for title in parts[:3]])
+        out.append(
+            f"{words.of(len(parts), 'part')} of a study on one computer "
+            f"{'is' if len(parts) == 1 else 'are'} not computed here, such as {few}: see “Not "
+            "computed”."
+        )
     if run.lower is not None:
         notes = {str(d["arm"]): d.get("note") for d in run.rows("declared")}
         if note := notes.get(run.lower.name):

@@ -13,12 +13,10 @@ import math
 import numpy as np
 
 from fedcohort.arrays import Array
-from fedcohort.data.outcome import Binary, Survival
-from fedcohort.metrics import classification
-from fedcohort.metrics.concordance import comparable_pairs
 from fedcohort.protocol.errors import ReplyRejected
 from fedcohort.protocol.message import message
 from fedcohort.protocol.step import Keep, Site, summed
+from fedcohort.study import within
 from fedcohort.study.deployed.judging import Judged, Rows
 
 #: Stands for all rows, where a whole site is left out.
@@ -61,7 +59,8 @@ def hold(
     """Keep how one model does on the rows of a fold."""
     d, held = site.data, site.state or nothing(models)
     mine = np.ones(len(d.risk), bool) if fold == WHOLE else d.fold == fold
-    right, pairs, squares = _sums(d, mine)
+    time, event = d.time[mine], np.asarray(d.event[mine], bool)
+    right, pairs, squares = within.sums(d.kind, d.risk[mine], time, event, d.y[mine])
     at = np.arange(models) == model
     first = float(model == 0)
     y = d.y[mine]
@@ -100,26 +99,8 @@ STEPS = (hold, tell_held)
 
 
 def scores(kind: str, held: Held) -> list[float]:
-    """Return C-index, AUC or R² of each model; chance where no pair tells, −inf where one fails."""
-    if kind in (Survival.kind, Binary.kind):
-        parts = zip(held.right.tolist(), held.pairs.tolist(), strict=True)
-        found = [right / pairs if pairs else 0.5 for right, pairs in parts]
-    else:
-        rows = max(1.0, float(held.rows))
-        spread = float(held.yy) - float(held.y) ** 2 / rows
-        found = [1.0 - s / spread if spread > 0 else 0.0 for s in held.squares.tolist()]
+    """Return C-index, AUC or R² of each model; −inf where one fails."""
+    about = (float(held.rows), float(held.y), float(held.yy))
+    each = zip(held.right.tolist(), held.pairs.tolist(), held.squares.tolist(), strict=True)
+    found = [within.score(kind, *parts, *about) for parts in each]
     return [-math.inf if lost else s for s, lost in zip(found, held.lost.tolist(), strict=True)]
-
-
-def _sums(d: Judged, mine: Array) -> tuple[float, float, float]:
-    """Return right pairs, pairs and squared errors among some rows."""
-    if not mine.any():
-        return 0.0, 0.0, 0.0
-    if d.kind == Survival.kind:
-        found = comparable_pairs(d.risk[mine], d.time[mine], np.asarray(d.event[mine], bool))
-        return float(np.sum(found.lower + 0.5 * found.tied)), float(found.comparable.sum()), 0.0
-    y, f = d.y[mine], d.f[mine]
-    if d.kind == Binary.kind:
-        pairs = float(y.sum() * (len(y) - y.sum()))
-        return (float(classification.auc(y, f)) * pairs if pairs else 0.0), pairs, 0.0
-    return 0.0, 0.0, float(np.sum((y - f) ** 2))

@@ -24,7 +24,7 @@ from fedcohort.data.summary import Summary
 from fedcohort.protocol import DataError, SiteUnavailable, registry
 from fedcohort.study.cells import tagged, write_text
 from fedcohort.study.counts import Shown
-from fedcohort.study.deployed import asking, besides, counting, evaluation, judging
+from fedcohort.study.deployed import asking, besides, counting, evaluation, judging, lacking
 from fedcohort.study.deployed.cells import COHORT, Workshop
 from fedcohort.study.deployed.sessions import Session
 from fedcohort.study.deployed.sites import Sites, noise_of
@@ -175,7 +175,6 @@ def write(shop: Workshop, sites: Sites, out: Path, seconds: float, command: str)
     events = None
     if isinstance(terms.outcome, Survival) and not train.closed:
         events = sum(n for half in (train, test) for n in half.events.values() if n is not None)
-    by_site = [v for v in met["variables"] if v["site"] is not None]
     scenario = scenario_told(plan.scenarios[0], train)
     first = shop.lines(COHORT).read_text(encoding="utf-8").splitlines(keepends=True)
     more: dict[str, Any] = {}
@@ -195,7 +194,7 @@ def write(shop: Workshop, sites: Sites, out: Path, seconds: float, command: str)
         },
         scenarios=[scenario],
         cohort=met,
-        test_mark=mark_of(plan, rows, events, outcome, by_site),
+        test_mark=mark_of(plan, rows, events, outcome, met["variables"]),
         test=test,
         first=first,
         declared=_declared(shop),
@@ -205,7 +204,7 @@ def write(shop: Workshop, sites: Sites, out: Path, seconds: float, command: str)
                 "sites": list(sites.names),
                 "absent": dict(sites.absent),
             },
-            "left_out": [vars(arm) for arm in terms.left_out],
+            "left_out": lacking.left_out(terms),
             "noise": None if plan.privacy.dp is None else noise_of(sites),
             **more,
         },

@@ -26,7 +26,6 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-import numpy as np
 import pandas as pd
 
 from fedcohort.arrays import Array
@@ -41,11 +40,11 @@ from fedcohort.study.besides import KINDS, arm_of, asked_of
 from fedcohort.study.deployed import asking, counting, holding, judging
 from fedcohort.study.deployed.alone import Alone
 from fedcohort.study.deployed.consent import Consent, most_numbers
-from fedcohort.study.deployed.table import Halves, SiteTable, hashed
+from fedcohort.study.deployed.table import Halves, SiteTable
 from fedcohort.study.deployed.terms import Terms
 from fedcohort.study.final import FINAL, has_final
 from fedcohort.study.layout import seed_of
-from fedcohort.study.tune import ROW_FOLDS
+from fedcohort.study.tune import ROW_FOLDS, folds_of
 
 #: Those in which settings are tried, on training rows alone.
 TRIED = ("tune", "score")
@@ -168,7 +167,7 @@ def open_session(
     train = table.frame if final else halves.train
     if asked.kind in ("fit", "final", "tune"):
         if asked.kind == "tune" and arm.folds == "row-kfold":
-            fold = hashed(train, seed) % ROW_FOLDS
+            fold = folds_of(train, terms.dictionary, seed)
             train = train[fold != asked.number % ROW_FOLDS].reset_index(drop=True)
         train = terms.aside(train)
         guard = _guard(terms, arm, table, len(train), session, spending, seed)
@@ -176,7 +175,7 @@ def open_session(
         return Host(table.site, train, asking.of_fit(plan, arm), seed, consent, guard, size=size)
     known = (terms.outcome, terms.dictionary, arm.method, least)
     if asked.kind == "score":
-        fold = (hashed(train, seed) % ROW_FOLDS).astype(np.int64)
+        fold = folds_of(train, terms.dictionary, seed)
         rows = judging.Rows(Halves(train, train), *known, fold)
         return Host(table.site, rows, holding.STEPS, seed, consent)
     rows = judging.Rows(halves, *known)

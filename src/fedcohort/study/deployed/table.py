@@ -16,7 +16,6 @@ Revealed: the faults, if there are any.
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -35,7 +34,7 @@ from fedcohort.protocol import DataError
 from fedcohort.study.deployed.terms import Terms
 from fedcohort.study.exclusion import Stage, exclude, stays
 from fedcohort.study.site_rule import counts
-from fedcohort.study.splits import strata, stratified
+from fedcohort.study.splits import digest, own_blind, own_order
 
 #: The rule that a site has rows enough, in training and among the blind ones.
 ROWS = "rows"
@@ -131,7 +130,7 @@ class SiteTable:
             table, _, flow = exclude(table, None, outcome, plan.exclude, f"site {site!r}")
         except DataError:
             raise Unfit(site, [("", ROWS)]) from None
-        order = np.argsort(hashed(table, plan.seed), kind="stable")
+        order = own_order(table, plan.seed)
         made = cls(terms, site, table.iloc[order].reset_index(drop=True), flow, kept[order])
         least = max(plan.min_cell, 2)
         share = min(plan.test_fraction, 1 - plan.test_fraction)
@@ -144,13 +143,15 @@ class SiteTable:
     def blind(self, repeat: int) -> Array:
         """Return which rows (n,) are the blind ones of one repeat; with noise, of all repeats."""
         plan = self.terms.plan
-        rows = hashlib.sha256(hashed(self.frame, plan.seed).tobytes()).digest()
-        own = (int.from_bytes(part, "big") for part in (self.site.encode(), rows))
-        # a row that is judged exactly in one repeat is trained on with noise in none
-        drawn = (plan.seed, 0 if plan.privacy.dp is not None else repeat, 0x7465, *own)
-        rng = np.random.default_rng(drawn)
-        by = self.terms.learnt  # no part of groups depends on an outcome that judges them
-        return stratified(strata(self.frame, by, None), plan.test_fraction, rng)
+        return own_blind(
+            self.frame,
+            self.terms.learnt,  # no part of groups depends on an outcome that judges them
+            site=self.site,
+            digest=digest(self.frame, plan.seed),
+            seed=plan.seed,
+            repeat=plan.drawn_of(repeat),
+            fraction=plan.test_fraction,
+        )
 
     def halves(self, repeat: int) -> Halves:
         """Return one repeat's training and blind rows."""
@@ -185,9 +186,3 @@ def _raise(site: str, frame: pd.DataFrame, known: Dictionary) -> pd.DataFrame:
         except (DataError, LookupError):
             bad.append((name if name in known else "", CELLS))
     raise Unfit(site, bad or [("", CELLS)])
-
-
-def hashed(frame: pd.DataFrame, seed: int) -> Array:
-    """Return a number for each row (n,) that depends on its values and the seed alone."""
-    key = f"{seed:016x}"[-16:]
-    return pd.util.hash_pandas_object(frame, index=False, hash_key=key).to_numpy()

@@ -163,7 +163,8 @@ class Terms:
         return hash(self.hash)
 
     @cached_property
-    def _checked(self) -> Plan:
+    def asked(self) -> Plan:
+        """The study, checked, as its file has it."""
         doc = yamlfile.Document(dict(self.content), "study")
         return plan.check(doc, Path(), network=True)
 
@@ -174,16 +175,16 @@ class Terms:
         Classes are told from latent coordinates by a discriminant of training rows, which would be
         a second set of sums over these, by class, beside those of the fit: nobody asks for them.
         """
-        arms = tuple(a for a in self._checked.arms if a.scope != "centralised")
-        metrics = self._checked.metrics
-        if self._checked.task == LATENT:
+        arms = tuple(a for a in self.asked.arms if a.scope != "centralised")
+        metrics = self.asked.metrics
+        if self.asked.task == LATENT:
             metrics = tuple(m for m in metrics if m not in OF_CLASSES)
-        return replace(self._checked, arms=arms, metrics=metrics)
+        return replace(self.asked, arms=arms, metrics=metrics)
 
     @property
     def left_out(self) -> tuple[LeftOut, ...]:
         """What the file asks for and a network cannot run."""
-        arms = (a for a in self._checked.arms if a.scope == "centralised")
+        arms = (a for a in self.asked.arms if a.scope == "centralised")
         return tuple(LeftOut(a.name, a.title, CENTRALISED) for a in arms)
 
     @cached_property
@@ -253,8 +254,8 @@ class Terms:
         ------
         StudyError, DataError, SettingError : they do not, or something is not possible.
         """
-        task = self._checked.task
-        if self._checked.outcome is None and task not in ASIDE:
+        task = self.asked.task
+        if self.asked.outcome is None and task not in ASIDE:
             raise StudyError("the study that was sent names no outcome.")
         if not self.plan.metrics:
             raise StudyError(
