@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedcohort.privacy.disclosure.counts import hidden
+from fedcohort.privacy.disclosure.counts import hidden, hidden_variable
 from fedcohort.privacy.disclosure.rounding import origins, rounded, step, unit
 
 
@@ -21,9 +21,9 @@ def compositions(n, k):
     return np.diff(edges, axis=1) - 1
 
 
-def published(cells, min_cell):
+def published(cells, min_cell, rule=hidden):
     """Return what an attacker sees of one variable at one site."""
-    secret = hidden(cells, min_cell)
+    secret = rule(cells, min_cell)
     n = sum(cells)
     return (
         n if not 0 < n < min_cell else None,
@@ -44,6 +44,26 @@ def test_every_hidden_count_has_two_values_that_would_have_looked_the_same(min_c
         for j, value in enumerate(seen):
             possible = {t[j] for t in tables}
             assert value is not None or len(possible) > 1, (seen, tables)
+
+
+@pytest.mark.parametrize(
+    ("min_cell", "k", "largest"), [(5, 2, 30), (5, 3, 18), (4, 2, 18), (3, 3, 13)]
+)
+def test_so_has_each_of_missing_values_and_levels_where_others_tell_how_many_are_missing(
+    min_cell, k, largest
+):
+    """A count of missing values that another column with as many shows is known."""
+    worlds = defaultdict(list)
+    for n in range(1, largest + 1):
+        for cells in compositions(n, k + 1):
+            worlds[published(cells, min_cell, hidden_variable)].append(cells)
+    for (_, seen), tables in worlds.items():
+        for j, value in enumerate(seen):
+            small = {t[j] for t in tables if 0 < t[j] < min_cell}
+            assert value is not None or not small or len({t[j] for t in tables}) > 1, (seen, tables)
+        for t in tables:  # it is never hidden where a column with as many would show it
+            few = any(0 < c < min_cell for c in (t[0], sum(t[1:])))
+            assert seen[0] is not None or few or sum(t) <= k + 1
 
 
 @given(cells=st.lists(st.integers(0, 40), min_size=2, max_size=8), min_cell=st.integers(1, 7))

@@ -185,3 +185,40 @@ def test_only_a_page_of_ours_is_replaced_unasked(runs, tmp_path, monkeypatch):
     code, _, err = command(*asked, "--out", runs["first"] / "results.json", "--force")
     assert code == 2
     assert "it is an input" in err
+
+
+def test_models_of_the_same_patients_that_differ_have_a_reason(tmp_path):
+    folders = [made(tmp_path / "one"), made(tmp_path / "other")]
+    for i, folder in enumerate(folders):
+        for arm, differs in (("cox", False), ("net", True)):
+            place = folder / "models" / arm
+            place.mkdir(parents=True)
+            (place / "model.json").write_text("{}")
+            (place / "model.safetensors").write_bytes(b"1" if not differs else bytes([i]))
+    change(folders[1], lambda content: content.update(seed=99))
+    (folders[1] / "more.csv").write_text("")
+    found = {x.name: x for x in Comparison.of(folders).files()["other"]}
+    assert found["models/cox"].state == "equal"
+    assert found["models/net"].why == "the study files ask for other models"
+    assert (found["results.json"].state, found["more.csv"].state) == ("differs", "in one run")
+
+
+def change(folder, how):
+    path = folder / "results.json"
+    content = json.loads(path.read_text())
+    how(content)
+    path.write_text(json.dumps(content))
+
+
+def test_runs_that_differ_in_times_alone_are_equal_and_other_patients_are_not_compared(
+    runs, tmp_path
+):
+    again = made(tmp_path / "again")
+    change(again, lambda content: content.update(seconds=5.0, command="other"))
+    (line,) = (
+        x
+        for x in Comparison.of([runs["first"], again]).files()["again"]
+        if x.name == "results.json"
+    )
+    assert (line.state, line.why) == ("equal", "but for times and the command")
+    assert Comparison.of([runs["first"], runs["others"]]).files() == {}

@@ -19,11 +19,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fedcohort.apps.node_app import app
-from fedcohort.network import clocks, rollback
-from fedcohort.network.clocks import Offset
 from fedcohort.protocol.errors import FedcohortError, InputError, Refused
 
 if TYPE_CHECKING:
+    from fedcohort.network.clocks import Offset
     from fedcohort.network.engines import Spoke
     from fedcohort.network.kits import Kit
     from fedcohort.network.lead import Office
@@ -181,7 +180,7 @@ class Watch:
     ):
         self._kit = kit
         self._spoke = spoke
-        self._fault, self._rollback, self._older = fault, rollback, False
+        self._fault, self._rollback, self._older = fault, rollback, ""
         self.greeted = threading.Event()
         self._office = office
         self._preflight = preflight
@@ -258,6 +257,8 @@ class Watch:
 
     def _greet(self) -> Mapping[str, Any]:
         """Greet the coordinator; say how this node is, and see how far the clocks are apart."""
+        from fedcohort.network import clocks, rollback
+
         found: list[Mapping[str, Any]] = []
 
         def ask() -> object:
@@ -274,7 +275,7 @@ class Watch:
             older = self._rollback.seen(found[0].get("seen"))
             if older and not self._older:
                 self._say(f"RESTORED? {rollback.OLDER}")
-            self._older = older
+            self._older = rollback.OLDER if older else ""
         self.greeted.set()
         return found[0]
 
@@ -329,7 +330,7 @@ class Watch:
         offset = None if self._offset is None else [self._offset.seconds, self._offset.bound]
         error = {} if here else {"error": self._silent or self._error}
         if here and self._older:
-            error = {"error": rollback.OLDER}
+            error = {"error": self._older}
         return {"connected": here, "offset": offset} | error
 
     def _remind(self, why: str) -> None:
@@ -380,6 +381,7 @@ def restored(
 ) -> None:
     """Let a node go on whose state was restored from an older backup."""
     from fedcohort.apps import serving
+    from fedcohort.network import rollback
 
     found = serving.kit(kit, "site", check=False)
     state = found.folder / "state"

@@ -16,6 +16,7 @@ from rich.table import Table
 from fedcohort.data.words import first_of
 from fedcohort.report import summary_table, words
 from fedcohort.report.comparison import Comparison, text_table
+from fedcohort.report.same_files import said
 from fedcohort.study.cautions import FILLED_NAMED
 from fedcohort.study.exclusion import SITES
 from fedcohort.study.runner import Event
@@ -138,3 +139,10 @@ def show_comparison(comparison: Comparison) -> None:
         for row in rows:
             table.add_row(*map(escape, row))
         console.print(table)
+    lines = comparison.lines()
+    for note in comparison.notes(lines[0].metric) if lines else ():
+        console.print(escape(note), highlight=False, soft_wrap=True)
+    for name, files in comparison.files().items():
+        console.print(f"Files of {escape(name)} beside those of {escape(comparison.names[0])}:")
+        for line in said(files):
+            console.print(f"  {escape(line)}", highlight=False, soft_wrap=True)

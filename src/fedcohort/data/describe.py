@@ -19,6 +19,7 @@ protect.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -278,7 +279,8 @@ def describe(
     )  # fmt: skip
     if len(inside.answered) != len(told):
         raise SiteUnavailable("a site left while Table 1 was made; start again without it.")
-    pooled = Pooled(agreed, held, centre, spread, shares)
+    common = _commonest([*wholes.values(), *(s for sites in every.values() for s in sites)])
+    pooled = Pooled(agreed, held, centre, spread, shares, common)
     out: list[Summary] = []
     for name, sites in every.items():
         j = reading.place[name]
@@ -319,6 +321,15 @@ def _of_sites(
     if more and not levels:
         return [replace(s, quantiles=_known(more[s.site or ""], j)) for s in sites]
     return sites
+
+
+def _commonest(found: Sequence[Summary]) -> dict[str | None, int]:
+    """Return how many missing values most columns show, by site."""
+    seen: dict[str | None, Counter[int]] = {}
+    for s in found:
+        if s.missing is not None:
+            seen.setdefault(s.site, Counter())[s.missing] += 1
+    return {site: counts.most_common(1)[0][0] for site, counts in seen.items()}
 
 
 def _scales(

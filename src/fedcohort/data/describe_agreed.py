@@ -40,7 +40,7 @@ import numpy as np
 from fedcohort.arrays import Array
 from fedcohort.data.encode import Encoded
 from fedcohort.data.shown_number import HIDDEN, ShownNumber
-from fedcohort.privacy.disclosure.counts import hidden
+from fedcohort.privacy.disclosure.counts import hidden_variable
 from fedcohort.protocol.errors import Refused
 from fedcohort.protocol.message import message
 from fedcohort.protocol.step import Site, gathered, mark_of
@@ -81,7 +81,7 @@ def states_of(data: Encoded, n_levels: Array, min_cell: int) -> tuple[int, Array
     n = int(every[0].sum()) if every else 0
     state = np.zeros((len(every), max([2, *(len(c) for c in every)]) + 1), np.int64)
     for j, cells in enumerate(every):
-        own = hidden(cells, min_cell)
+        own = hidden_variable(cells, min_cell)
         state[j, : len(cells)] = np.where(own, OWN, SHOWN if n else NONE)
     for j, x in enumerate(data.numbers):
         if not np.isnan(x).all():
@@ -110,7 +110,7 @@ def closed_at(name: str, marks: Array, closed: Array) -> Array | None:
 
 def secret(cells: Array, row: Array | None, j: int, min_cell: int) -> Array:
     """Return which cells (k,) of variable j a site hides, `row` being that of `closed_at`."""
-    own = hidden(cells, min_cell)
+    own = hidden_variable(cells, min_cell)
     if row is None:
         return own
     if row.shape[0] <= j or row.shape[1] <= len(cells):

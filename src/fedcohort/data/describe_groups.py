@@ -26,7 +26,7 @@ import numpy as np
 
 from fedcohort.arrays import Array
 from fedcohort.data.describe import Reading, TableOne
-from fedcohort.data.describe_agreed import NO_MARKS, NO_MORE, closed_at
+from fedcohort.data.describe_agreed import NO_MARKS, NO_MORE, closed_at, secret
 from fedcohort.data.encode import Encoded
 from fedcohort.data.shown_number import HIDDEN, ShownNumber
 from fedcohort.data.summary import Summary, count_of, over_all
@@ -82,10 +82,11 @@ def describe_by_group(
     found = np.zeros((len(numbers), 5 + len(probabilities), g + 1))
     shown = np.zeros(found.shape, bool)
     small = row is not None and bool(row.all())
-    apart = None if row is None else np.roll(row[len(numbers) + by, : g + 1], -1)
-    secret = hidden_levels(rows[None, :], min_cell, None, apart)[1] | small
+    whole = np.bincount(codes[by] + 1, minlength=g + 1)
+    apart = np.roll(secret(whole, row, len(numbers) + by, min_cell), -1)
+    gone = hidden_levels(rows[None, :], min_cell, None, apart)[1] | small
     for j, table in enumerate(tables):
-        more = None if row is None else row[j, : len(table)]
+        more = secret(table.sum(axis=1), row, j, min_cell)
         # of a number the cells are known values, then missing ones: both are hidden, or none
         lines, shut = hidden_levels(table, min_cell, more, apart)
         shut = shut | small
@@ -110,7 +111,7 @@ def describe_by_group(
         shown[j, :2] &= ~_left_over(table[1], ~shown[j, 0], min_cell)
     found[~shown] = 0.0
     return GroupTables(
-        np.where(secret, HIDDEN, rows)[:g], missing, levels, found[..., :g], shown[..., :g]
+        np.where(gone, HIDDEN, rows)[:g], missing, levels, found[..., :g], shown[..., :g]
     )
 
 

@@ -8,7 +8,8 @@ fewer than three sites hide each other: then the column of all sites is of what 
 Sites with fewer than 2m rows show nothing of their own, m being the `min_cell`, nor which of their
 counts are 0: they are one column, `OTHERS`, with the next larger sites until they are two or more
 of 2m rows together. What may be shown of the whole table is then decided by
-`privacy.disclosure.tables`.
+`privacy.disclosure.tables`; twice, as columns that are missing together tell each other's missing
+values: then what may be the commonest count of them at a site is taken as known.
 
 Mean and standard deviation are of all rows, from those that sites show and from sums of n, d, d²
 and d⁴, d = (x − c)/s, of the others, c and s being public. A site of which few values make the
@@ -26,7 +27,7 @@ Revealed: `CellStates` of each site, once; `Hidden`, once, as the sum over all s
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -36,10 +37,10 @@ from fedcohort.data.describe_agreed import OTHERS, Agreed, cells_of, own_line, t
 from fedcohort.data.encode import Encoded
 from fedcohort.data.shown_number import QUARTILES
 from fedcohort.data.summary import NORMAL_IQR, Summary, curve, mixture_quantiles
-from fedcohort.privacy.disclosure.counts import hidden
+from fedcohort.privacy.disclosure.counts import hidden_variable
 from fedcohort.privacy.disclosure.numbers import differing, dominated
 from fedcohort.privacy.disclosure.rounding import rounded, step
-from fedcohort.privacy.disclosure.tables import protected
+from fedcohort.privacy.disclosure.tables import Audit, protected
 from fedcohort.protocol.message import message
 from fedcohort.protocol.step import Site, summed
 
@@ -122,6 +123,7 @@ class Pooled:
     held : the sums of what they hide.
     centre, spread : (c,) as asked with.
     shares : (q,) of quantiles besides the quartiles.
+    common : how many missing values a site tells most often, by name, None for all sites.
     """
 
     agreed: Agreed
@@ -129,6 +131,7 @@ class Pooled:
     centre: Array
     spread: Array
     shares: Sequence[float]
+    common: Mapping[str | None, int]
 
     def over(
         self, j: int, sites: Sequence[Summary], min_cell: int, *, rounding: bool, one: Summary
@@ -154,20 +157,52 @@ class Pooled:
         n = int(sum(rows) + rest)
         if small:
             last = np.where(np.isnan(shown).any(axis=0), np.nan, held)
-            few = hidden(last, min_cell) if not np.isnan(last).any() else last < min_cell
+            few = hidden_variable(last, min_cell) if not np.isnan(last).any() else last < min_cell
             shown = np.vstack([shown, np.where(few & (last != 0), np.nan, last)])
             rows.append(rest)
             blank = (None,) * len(one.quantiles)
             more = Summary(one.variable, one.levels, OTHERS, int(rows[-1]), None, quantiles=blank)
             large.append(more)
-        few = whole < min_cell if np.isnan(whole).any() else hidden(whole, min_cell)
+        few = whole < min_cell if np.isnan(whole).any() else hidden_variable(whole, min_cell)
         told = np.where(few & (whole != 0), np.nan, whole)
         secret, closed = protected(shown, np.array(rows), told, float(n), min_cell)
+        if one.levels:
+            for _ in range(2):  # what is hidden then may be known as well
+                guessed = self._guessed(j, large, np.vstack([shown, whole]))
+                now = np.where(np.vstack([secret, closed]), np.nan, np.vstack([shown, told]))
+                now[guessed, 0] = [self._guess(large, i) for i in np.flatnonzero(guessed).tolist()]
+                known = np.zeros(now.shape, bool)
+                known[guessed, 0] = True
+                sums = np.append(np.array(rows), n)
+                if Audit(now, sums, min_cell).fit is None:  # a guess is wrong
+                    break
+                more, over = protected(now[:-1], sums[:-1], now[-1], float(n), min_cell, known)
+                secret, closed = secret | more, closed | over
         parts = [_with(s, c, h) for s, c, h in zip(large, shown, secret, strict=True)]
         first = _with(replace(one, rows=n), np.where(closed, np.nan, whole), closed)
         if not one.levels and not np.isnan(whole[1]):
             first = self._numbers(j, first, sites, int(whole[1]), min_cell, rounding)
         return [first, *parts]
+
+    def _guess(self, large: Sequence[Summary], i: int) -> float:
+        """Return the commonest count of missing values of row i, the last of all sites, or NaN."""
+        found = self.common.get(large[i].site if i < len(large) else None)
+        return float("nan") if found is None else float(found)
+
+    def _guessed(self, j: int, large: Sequence[Summary], true: Array) -> Array:
+        """Return whose missing values (r + 1,) others know, as many as most columns have there.
+
+        true : (r + 1, k), NaN where the coordinator does not know it: of a site that hides with
+        another it is taken to be so, and of one that hides its own it is not.
+        """
+        out = np.zeros(len(true), bool)
+        for i in range(len(true)):
+            site = large[i].site if i < len(large) else None
+            own = site in self.agreed.sites and self.agreed.own[self.agreed.sites.index(site), j, 0]
+            guess = self._guess(large, i)
+            partner = np.isnan(true[i, 0]) and site in self.agreed.sites and not own
+            out[i] = not np.isnan(guess) and (partner or true[i, 0] == guess)
+        return out
 
     @property
     def _shut(self) -> set[str]:

@@ -37,6 +37,7 @@ from fedcohort.network.node_ledger import NodeLedger
 from fedcohort.network.offer import Offer
 from fedcohort.network.once import OnDisk
 from fedcohort.network.policy import Config
+from fedcohort.network.requests import PASSING
 from fedcohort.network.rollback import Rollback
 from fedcohort.network.service import unwritable
 from fedcohort.network.spending import Spending
@@ -467,8 +468,12 @@ class Node:
         return refusal_bytes("Refused", self._named(str(error)), error.code)
 
     def _note_refusal(self, run: str, error: Refused) -> None:
-        text = str(error)
+        text, before = str(error), self.last_refusal
         self.last_refusal = f"{short(run)}: {text}" if run else text
+        if error.code in PASSING:  # asked again and again until people have acted: said once
+            if self.last_refusal != before:
+                self.log.warning("cannot %s study=%s %s", error.code, short(run) or "-", text)
+            return
         self.log.warning("refused %s study=%s %s", error.code, short(run) or "-", text)
         with contextlib.suppress(OSError):
             self._ledger.told(run, "refused", error.code, text)

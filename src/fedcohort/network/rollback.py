@@ -47,9 +47,10 @@ class Rollback:
         return self._length() + base(self._state)
 
     def seen(self, highest: object) -> bool:
-        """Take what the coordinator has seen; return whether this state is older than that."""
-        if type(highest) is not int or not 0 <= highest <= MOST:
-            return False
+        """Take what the coordinator has seen; return whether people have to look at this state."""
+        known = pending(self._state) is not None
+        if known or type(highest) is not int or not 0 <= highest <= MOST:
+            return known
         if (mine := self.count()) >= highest:
             return False
         _write(self._state / "older.json", {"seen": highest, "count": mine, "at": now()})
@@ -62,7 +63,7 @@ class Rollback:
         ------
         Refused : "older".
         """
-        if (self._state / "older.json").exists():
+        if pending(self._state) is not None:
             raise Refused("older", OLDER)
 
 

@@ -16,7 +16,7 @@ _MOST = charts.MOST_ROWS
 
 def render(comparison: Comparison) -> str:
     """Return the page's HTML."""
-    sections = [_asked(comparison), *_metrics(comparison)]
+    sections = [_asked(comparison), *_files(comparison), *_metrics(comparison)]
     top = h(
         "header",
         h("h1", f"{words.listed(comparison.names)} compared"),
@@ -59,6 +59,27 @@ def _asked(comparison: Comparison) -> Section:
     )  # fmt: skip
 
 
+def _files(comparison: Comparison) -> list[Section]:
+    """Return which files are equal to those of the first run, and why others differ."""
+    tables = [
+        table(
+            ["File", "State", "Why"], [[x.name, x.state, x.why] for x in lines],
+            caption=f"Files of {name} beside those of {comparison.names[0]}",
+        )
+        for name, lines in comparison.files().items()
+    ]  # fmt: skip
+    if not tables:
+        return []
+    return [
+        Section(
+            "files", "Files", "Which files are equal?",
+            "Of runs that judged the same patients. A model is its arrays and how a table becomes "
+            "its input; a card, metrics and results say how good it is.",
+            h("div", tables),
+        )
+    ]  # fmt: skip
+
+
 def _metrics(comparison: Comparison) -> list[Section]:
     """Return a section a metric."""
     lines = comparison.lines()
@@ -87,7 +108,7 @@ def _metric(comparison: Comparison, name: str, lines: Sequence[Line]) -> Section
         caption += f"; below, the difference to {comparison.names[0]}: above 0 is {side}"
     return Section(
         f"metric-{name.replace('_', '-')}", metric.label, metric.label, metric.plain,
-        h("div", figures, table(head, rows, caption=caption)),
+        h("div", figures, table(head, rows, caption=caption), map(p, comparison.notes(name))),
     )  # fmt: skip
 
 

@@ -2,7 +2,8 @@
 
 Where two runs judged on the same patients in every repeat (the same `test_mark`), arms of the same
 name are compared pair by pair, eq. (2) of `share`; otherwise only their intervals stand beside
-each other, because the difference of means of other test sets says little.
+each other, because the difference of means of other test sets says little. The setting of a network
+is that of the natural sites of one process, whatever they are called.
 """
 
 from __future__ import annotations
@@ -18,8 +19,15 @@ import yaml
 from fedcohort.protocol.errors import DataError
 from fedcohort.report import words
 from fedcohort.report.run import Run, Summary, read
+from fedcohort.report.same_files import FileLine, compared
 from fedcohort.report.share import Mean, paired
 
+#: What is said of runs of which some are a network's.
+LOWER = (
+    "A hospital alone is judged on its own blind patients over a network, and on those of all "
+    "hospitals in one process: no difference is given."
+)
+INTERVALS = "Intervals of a network are over the repeats, those of one process over its patients."
 #: Parts of a study file whose difference is no news.
 _IGNORED = ("study", "question")
 
@@ -84,7 +92,7 @@ class Comparison:
     def lines(self) -> list[Line]:
         """Return every arm, setting and metric that some run has, the leading metric first."""
         wanted = dict.fromkeys(
-            (metric, scenario, arm.name)
+            (metric, self._common(run, scenario), arm.name)
             for run in self.runs
             for metric in run.metrics
             for scenario in run.scenarios
@@ -103,7 +111,49 @@ class Comparison:
 
     def scenario_title(self, scenario: str) -> str:
         """Return a setting's title, from the first run that has it."""
-        return next(r.scenarios[scenario] for r in self.runs if scenario in r.scenarios)
+        named = ((r, self._own(r, scenario)) for r in self.runs)
+        return next(r.scenarios[own] for r, own in named if own in r.scenarios)
+
+    def files(self) -> dict[str, list[FileLine]]:
+        """Return by the name of each other run that judged the same patients how its files differ.
+
+        They are compared with those of the first run.
+        """
+        others = list(zip(self.names, self.runs, self.same_patients, strict=True))[1:]
+        return {name: compared(self.runs[0], run) for name, run, same in others if same}
+
+    def notes(self, metric: str) -> list[str]:
+        """Return how a network computed a metric, where another run had the rows in one place."""
+        if len({run.deployed for run in self.runs}) == 1:
+            return []
+        found: list[str] = []
+        for name, run in zip(self.names, self.runs, strict=True):
+            how = (run.mapping("evaluate").get("exactness") or {}).get(metric)
+            if how:
+                found.append(f"{name}: {how}.")
+        if any(run.lower is not None for run in self.runs):
+            found.append(LOWER)
+        if len({str(r.mapping("evaluate").get("intervals") or "draws") for r in self.runs}) > 1:
+            found.append(INTERVALS)
+        return found
+
+    def _natural(self, run: Run) -> str | None:
+        """Return the one setting of a run whose hospitals are those of the data."""
+        found = [c for c in run.scenarios if c in run.natural]
+        return found[0] if len(found) == 1 else None
+
+    def _common(self, run: Run, scenario: str) -> str:
+        """Return what a run's setting is called here: as in the first run that has it."""
+        if scenario != self._natural(run):
+            return scenario
+        return next(own for r in self.runs if (own := self._natural(r)) is not None)
+
+    def _own(self, run: Run, scenario: str) -> str:
+        """Return what a setting is called in a run."""
+        natural = self._natural(run)
+        if natural is not None and self._common(run, natural) == scenario:
+            return natural
+        return scenario
 
     def _line(self, metric: str, scenario: str, arm: str) -> Line:
         first = self.runs[0]
@@ -111,11 +161,15 @@ class Comparison:
         against: list[Mean | None] = [None]
         for run, same in list(zip(self.runs, self.same_patients, strict=True))[1:]:
             sign = words.metric(metric).sign or 1
-            ours, theirs = (r.values(arm, scenario, metric) for r in (run, first))
-            may = same and not words.metric(metric).is_p
+            ours, theirs = (r.values(arm, self._own(r, scenario), metric) for r in (run, first))
+            # over a network a hospital's own model is judged on other patients
+            alone = run.deployed != first.deployed and any(
+                r.lower is not None and r.lower.name == arm for r in (run, first)
+            )
+            may = same and not alone and not words.metric(metric).is_p
             d = paired(ours, theirs, run.test_fraction, sign) if may else None
             against.append(d if d is not None and math.isfinite(d.value) else None)
-        found = tuple(run.summary(arm, scenario, metric) for run in self.runs)
+        found = tuple(run.summary(arm, self._own(run, scenario), metric) for run in self.runs)
         return Line(scenario, arm, title, metric, found, tuple(against))
 
 

@@ -16,6 +16,7 @@ import fedcohort as fc
 from deployed_cases import frames_of, results_of, run_local
 from fedcohort import report
 from fedcohort.data import sources
+from fedcohort.report.comparison import Comparison
 from fedcohort.study import runner
 from fedcohort.study.deployed import SiteTable, Terms
 from fedcohort.study.layout import lay_out
@@ -241,3 +242,29 @@ def test_what_the_network_lacks_is_listed_with_its_reason_in_results_and_report(
         assert row["title"] in page and row["reason"] in page
     assert "importance" in absent
     assert "left_out" not in here
+
+
+def test_compare_pairs_both_and_says_which_files_are_equal_and_why_others_differ(runs):
+    _, _, folder, off = runs
+    found = Comparison.of([folder / "here", folder / "there"])
+    assert found.same_patients == (True, True)
+    lines = {(x.arm, x.metric): x for x in found.lines()}
+    arms = [run.together[0].name for run in found.runs]
+    assert arms[0] == arms[1]
+    for metric in found.runs[0].metrics:
+        line = lines[arms[0], metric]
+        assert None not in line.summaries
+        if line.against[1] is not None:
+            assert abs(line.against[1].value) <= off.get(metric, 1e-9)
+        notes = found.notes(metric)
+        assert any(note.startswith("there: ") for note in notes)
+        assert lines["isolated", metric].against == (None, None)
+    files = {line.name: line for line in found.files()["there"]}
+    models = [name for name in files if name.startswith("models/") and not name.endswith(".md")]
+    assert models and {files[name].state for name in models} == {"equal"}
+    assert files["history.csv"].state == "equal"
+    assert (
+        files["metrics.csv"].state == "differs"
+        and "sums over hospitals" in files["metrics.csv"].why
+    )
+    assert all(line.why for line in files.values() if line.state != "equal")

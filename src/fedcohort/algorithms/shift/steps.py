@@ -18,7 +18,7 @@ from __future__ import annotations
 import numpy as np
 
 from fedcohort.arrays import Array
-from fedcohort.data.describe_agreed import NO_MARKS, NO_MORE, closed_at
+from fedcohort.data.describe_agreed import NO_MARKS, NO_MORE, closed_at, secret
 from fedcohort.data.encode import Encoded
 from fedcohort.data.shown_number import HIDDEN
 from fedcohort.privacy.disclosure.counts import hidden
@@ -99,22 +99,25 @@ def count_cells(
     widest = max((k for _, k in placed), default=0)
     cells = np.zeros((len(placed), widest), np.int64)
     crossed = np.full((len(placed), widest, g), HIDDEN)
-    secret = 0 < n < min_cell or (row is not None and bool(row.all()))
+    silent = 0 < n < min_cell or (row is not None and bool(row.all()))
     apart = None
-    if row is not None and label >= len(numbers):
-        apart = np.roll(row[label, : g + 1], -1)
+    if label >= len(numbers):
+        every = np.bincount(codes[label - len(numbers)] + 1, minlength=g + 1)
+        apart = np.roll(secret(every, row, label, min_cell), -1)
     for j, (place, k) in enumerate(placed):
         table = np.bincount(place * (g + 1) + group, minlength=k * (g + 1)).reshape(k, g + 1)
         counts, number = table.sum(axis=1), j < len(numbers)
         known = counts[1:] if number else counts
         below = int(np.searchsorted(bins[j], cut[0])) + 1 if divided and j == label else None
-        told = hidden_cells(known, counts[0] if number else None, below, min_cell) | secret
-        if row is not None:
-            told |= row[j].any() if number else row[j, :k]
+        told = hidden_cells(known, counts[0] if number else None, below, min_cell) | silent
+        if number:
+            told |= row is not None and bool(row[j].any())
+        else:
+            told |= secret(counts, row, j, min_cell)
         cells[j, : len(known)] = np.where(told, HIDDEN, known)
-        if not within[j] or secret:
+        if not within[j] or silent:
             continue
-        more = None if number or row is None else row[j, :k]
+        more = None if number else secret(counts, row, j, min_cell)
         lines, columns = hidden_levels(table, min_cell, more, apart)
         lines[int(number) :] |= hidden(known, min_cell)
         if number and (told.all() or hidden(known, min_cell).all()):
@@ -122,7 +125,7 @@ def count_cells(
             # cells are alike
         mask = (lines[:, None] | columns[None, :])[:, :g]
         crossed[j, :k] = np.where(mask, HIDDEN, table[:, :g])
-    return SiteCells(np.array(HIDDEN if secret else n), cells, crossed)
+    return SiteCells(np.array(HIDDEN if silent else n), cells, crossed)
 
 
 def hidden_cells(known: Array, missing: int | None, below: int | None, min_cell: int) -> Array:

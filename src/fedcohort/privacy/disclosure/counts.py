@@ -13,6 +13,11 @@ would have seen the same: each has two possible values or more. (With all of the
 c = n/k ≥ 2, counts with a c − 1 and a c + 1, or with k − 1 times c − 1 and a larger one, would have
 shown the same.)
 
+Of a variable with levels the first count is of missing values (`hidden_variable`). Others may know
+it: columns of a panel are missing together, so that it is told of another one. So it is shown, and
+levels are hidden as counts of what is known, but where one of the two is of 1 … m − 1, which no
+column with as many missing tells; there it is one of k + 1 counts.
+
 A report leaves the coordinator as well. There, counts of a total that is known (`shown_parts`) are
 hidden, the smallest first and equal ones together, until two that differ are of m people in all.
 """
@@ -45,6 +50,20 @@ def hidden(cells: Array, min_cell: int) -> Array:
         return np.ones(len(cells), bool)
     held = np.array([cells[cells <= v].sum() for v in counts])
     return (cells > 0) & (cells <= max(small.max(), counts[1], counts[held >= min_cell][0]))
+
+
+def hidden_variable(cells: Array, min_cell: int) -> Array:
+    """Return which counts (1 + k,) of missing values and of k levels are hidden: bool (1 + k,)."""
+    cells = np.asarray(cells)
+    levels, out = cells[1:], hidden(cells, min_cell)
+    if min_cell < 3 or len(levels) < 2 or cells.sum() <= len(cells) or few(levels.sum(), min_cell):
+        return out
+    if not few(cells[0], min_cell):
+        return np.append(False, hidden(levels, min_cell))
+    for count in np.unique(levels):  # it would be, were fewer missing and more of a hidden level
+        if out.any() and (min_cell < 4 or count < cells[out].sum() + min_cell):
+            out[1:] |= (levels > 0) & (levels <= count)
+    return out
 
 
 def few(counts: Array, at_least: int) -> Array:

@@ -35,7 +35,7 @@ ALL = 30
 
 
 def protected(
-    shown: Array, rows: Array, whole: Array, total: float, min_cell: int
+    shown: Array, rows: Array, whole: Array, total: float, min_cell: int, known: Array | None = None
 ) -> tuple[Array, Array]:
     """Return which cells of sites (r, k), and of all sites (k,), are hidden in the end: bool.
 
@@ -44,6 +44,7 @@ def protected(
     shown : (r, k) counts, NaN where they are hidden already.
     rows : (r,) Σ of each row, NaN where it is not known.
     whole : (k,) over all sites, NaN where they are hidden already; they add up to `total`.
+    known : (r + 1, k) bool, cells that hiding does not hide, as others tell them; None: none.
     """
     table = np.vstack([shown, whole]).astype(float)
     hidden = np.isnan(table)
@@ -55,7 +56,7 @@ def protected(
         weak = audit.weak(hidden)
         if weak is None:
             return hidden[:-1], hidden[-1]
-        corners = _cheapest(table, hidden, weak, min_cell, tried)
+        corners = _cheapest(table, hidden, weak, min_cell, tried, known)
         if corners is None:  # no rectangle is left that was not tried
             hidden[-1] |= hidden[:-1].any(axis=0)
             hidden[weak[0]] = True
@@ -162,13 +163,16 @@ def _flow(capacity: Array, source: int, sink: int) -> tuple[int, Array]:
 
 
 def _cheapest(
-    table: Array, hidden: Array, cell: tuple[int, int], min_cell: int, tried: set[tuple[int, ...]]
-) -> list[tuple[int, int]] | None:
+    table: Array, hidden: Array, cell: tuple[int, int], min_cell: int, tried: set[tuple[int, ...]],
+    known: Array | None = None,
+) -> list[tuple[int, int]] | None:  # fmt: skip
     """Return the corners of the cheapest rectangle through a cell that was not tried."""
     i, j = cell
     small = np.where(hidden, 0.0, 0.2 * (np.nan_to_num(table) < min_cell))
     price = np.where(hidden, 0.0, 1.0 + small + 1e-6 * np.nan_to_num(table))
     price[-1] *= ALL
+    if known is not None:
+        price[known] = np.inf
     r, k = table.shape
     best: tuple[float, list[tuple[int, int]]] | None = None
     for a in range(r):
@@ -177,7 +181,7 @@ def _cheapest(
                 continue
             corners = [(i, b), (a, j), (a, b)]
             cost = float(sum(price[c] for c in corners))
-            if cost > 0 and (best is None or cost < best[0]):
+            if 0 < cost < np.inf and (best is None or cost < best[0]):
                 best = cost, corners
     if best is not None:
         a, b = best[1][2]
