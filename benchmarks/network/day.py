@@ -49,6 +49,7 @@ import numpy as np
 import pandas as pd
 from chaos import DAY, Clock, library
 
+import linked
 import published
 from fedcohort.study.deployed import SiteTable, Terms
 from network import struck
@@ -533,31 +534,38 @@ def cells(day: Day) -> str:
             day.folder / "attack", SimpleNamespace(plan=terms.plan, table=table)
         )
     solved = found.recovered()
-    right, guesses = guessed(json.loads((out / "results.json").read_text()), found)
+    table_one = [
+        SimpleNamespace(
+            **{**v, "variable": SimpleNamespace(**v), "counts": (*v["counts"].values(),)}
+        )
+        for v in json.loads((out / "results.json").read_text())["cohort"]["variables"]
+    ]
+    together, right = panels(parts, table_one)
     said = (
-        f"{len(found.cells)} hidden or small cells, {len(solved)} follow from all that is told; "
-        f"{guesses} guesses by columns missing together fall in 1 to 4, {right} are right"
+        f"{len(found.cells)} cells hidden or small, {len(solved)} follow from all that is told; "
+        f"of {together} counts of 1 to 4, {right} follow with columns that are missing together"
     )
-    if solved:
+    if solved or right:
         raise Broken(f"{said}: {solved[:5]}")
     return said
 
 
-def guessed(results: dict[str, Any], found: published.Attack) -> tuple[int, int]:
-    """Return how many guesses of hidden missing counts are right, and how many fall in 1 to 4.
-
-    A guess takes the commonest missing count that other columns of the same site tell.
-    """
-    rows = [v for v in results["cohort"]["variables"] if v["site"]]
-    right = guesses = 0
-    for row in rows:
-        told = [v["missing"] for v in rows if v["site"] == row["site"] and v["missing"]]
-        names = found.cells.get(("missing", row["name"], row["site"]))
-        if row["missing"] is None and names and told:
-            guess = max(set(told), key=told.count)
-            guesses += 0 < guess < 5
-            right += 0 < guess < 5 and guess == found.value(names)
-    return right, guesses
+def panels(parts: Sequence[SiteTable], table_one: Sequence[Any]) -> tuple[int, int]:
+    """Return how many counts of 1 to 4 there are, and how many columns missing together tell."""
+    variables = {v.name: v.variable for v in table_one if v.site is None}
+    frames: dict[str, pd.DataFrame] = {}
+    for part in parts:
+        frame = pd.DataFrame(index=part.frame.index)
+        for name, v in variables.items():
+            column = part.frame[name]
+            known = column.map(lambda x: x if isinstance(x, str) else f"{x:g}")
+            frame[name] = known if v.levels else "known"
+            frame.loc[column.isna(), name] = None
+        frames[part.site] = frame
+    for v in variables.values():
+        v.levels = (*v.levels,) or ("known",)
+    n, told = linked.attack(frames, [*variables.values()], table_one)
+    return int(n.sum()), int(told.sum())
 
 
 SCENES: tuple[Callable[[Day], str], ...] = (

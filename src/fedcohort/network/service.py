@@ -100,9 +100,10 @@ def read(folder: Path) -> Note | None:
     try:
         path = folder / "state" / "service.json"
         found = cast("dict[str, Any]", json.loads(path.read_text(encoding="utf-8")))
+        at = float(found.get("at") or path.stat().st_mtime)  # a file server has a clock of its own
         return Note(
             int(found["pid"]), str(found["began"]), float(found["since"]), dict(found["facts"]),
-            max(0.0, time.time() - path.stat().st_mtime),
+            max(0.0, time.time() - at),
         )  # fmt: skip
     except (OSError, ValueError, LookupError, TypeError):
         return None
@@ -218,6 +219,7 @@ class Service:
                 "pid": os.getpid(),
                 "began": born(os.getpid()),
                 "since": self._since,
+                "at": time.time(),
                 "facts": self._facts,
             }
             fresh = self._state / "service.new"
