@@ -67,7 +67,7 @@ class Note:
     pid, began : its process, and when that began.
     since : Unix time at which the service was ready.
     facts : what else it tells: who is connected, the study under way, the last error.
-    age : seconds since the note was written.
+    age : seconds since the note was written, by its process: a file server's clock may differ.
     """
 
     pid: int
@@ -100,7 +100,7 @@ def read(folder: Path) -> Note | None:
     try:
         path = folder / "state" / "service.json"
         found = cast("dict[str, Any]", json.loads(path.read_text(encoding="utf-8")))
-        at = float(found.get("at") or path.stat().st_mtime)  # a file server has a clock of its own
+        at = float(found["at"]) if "at" in found else path.stat().st_mtime
         return Note(
             int(found["pid"]), str(found["began"]), float(found["since"]), dict(found["facts"]),
             max(0.0, time.time() - at),
