@@ -69,6 +69,7 @@ chaos: .venv/.stamp  ## kill, stop, cut and starve a network's processes; compar
 	@$(bin)/python -m pytest -m slow -n $(WORKERS)
 	@$(bin)/python benchmarks/network/chaos.py
 	@$(bin)/python benchmarks/network/sessions.py
+	@$(bin)/python benchmarks/network/day.py
 
 ROWS :=
 

@@ -12,8 +12,9 @@ import pytest
 
 from fedcohort.apps import doctor
 from fedcohort.apps.cli import app
-from fedcohort.network import certificates, engines, service
+from fedcohort.network import certificates, engines, rollback, service
 from fedcohort.network.kits import Network
+from fedcohort.network.rollback import Rollback
 from fedcohort.network.service import Note
 from fedcohort.protocol.errors import InputError, Refused
 from network.hall import Hall, Spoke
@@ -56,6 +57,18 @@ def test_nothing_is_wrong_with_sound_kits_of_all_roles(hall):
     for what in ("kit", "certificate", "disk", "ports", "version", "clock", "policy", "table"):
         assert f"ok     {what} " in text, text
     assert "229 rows, 10 columns" in text
+
+
+def test_a_state_that_was_restored_is_for_it_and_steward_to_look_at(hall):
+    folder = hall.network.kit("north")
+    (folder / "state").mkdir(exist_ok=True)
+    assert Rollback(folder / "state", lambda: 40).seen(100)
+    good, text = of_north(hall)
+    assert not good
+    assert "WRONG  state        its state is older than what it has told already" in text
+    assert "-> IT of north and the data steward of north: bring a newer backup back; or" in text
+    rollback.accept(folder / "state", "the disk broke")
+    assert "older than" not in of_north(hall)[1]
 
 
 def test_the_command_leaves_with_0_or_1_and_2_for_what_is_no_kit(net, capsys):

@@ -409,6 +409,25 @@ def test_status_says_where_a_service_cannot_note_anything(net, capsys):
     assert "state cannot be written" in said
 
 
+def test_status_says_why_a_note_is_late_where_it_cannot_be_written_by_anyone(
+    net, capsys, monkeypatch
+):
+    kit = Kit.open(net.kit("north"))
+    monkeypatch.setattr(serving, "unwritable", lambda state: "No space left on device")
+    serving.health(kit, service.Note(1, "", 0.0, {}, age=5.0))
+    assert "state cannot be written (No space left on device)" in capsys.readouterr().out
+    serving.health(kit, service.Note(1, "", 0.0, {}, age=1.0))
+    assert "last error: none" in capsys.readouterr().out
+
+
+def test_the_age_of_a_note_is_by_the_clock_of_its_process_and_not_of_a_file_server(tmp_path):
+    with Service(tmp_path, "node"):
+        note = tmp_path / "state" / "service.json"
+        os.utime(note, (time.time() - 10_800, time.time() - 10_800))
+        found = service.read(tmp_path)
+        assert found is not None and found.age < 60
+
+
 def test_a_disk_fault_is_said_once_when_it_comes_and_when_it_goes(net):
     said = []
     disk = serving.Disk(Kit.open(net.kit("north")), "studies wait here", said.append)

@@ -153,6 +153,14 @@ def test_times_of_a_survival_outcome_are_tried_as_times_whatever_they_are_called
     assert conversions_for(Variable("os"), None) == DECIMAL
 
 
+def test_a_length_at_one_site_is_named_by_units_of_length():
+    sites = [Middle(s, (20.0, 25.0, 35.0), 170) for s in "abc"]
+    sites.append(Middle("d", (2.0, 3.0, 4.0), 170))
+    (found,) = differing(sites, conversions_of("tsize", "mm"))
+    said = "a unit 10 times larger than the others have (such as millimetres and centimetres)"
+    assert said in found.text("tsize")
+
+
 def test_only_conversions_of_the_columns_own_unit_are_tried():
     assert {c.large for c in conversions_of("wait", "days")} == {"years", "months", "weeks"}
     assert {c.example for c in conversions_of("hba1c", "%")} == {

@@ -83,6 +83,12 @@ def test_it_says_who_asks_for_what_purpose_on_what_basis_and_until_when(hospital
         assert what in none
 
 
+def test_a_model_of_the_site_alone_is_not_said_to_be_that_of_the_pooled_table(hospital):
+    said = rows(hospital, STUDY + "bounds: [isolated]\n")["Methods"]
+    assert "isolated: Cox proportional hazards (your rows alone, at your site)." in said
+    assert "Cox proportional hazards, exactly as on the pooled table (all sites)." in said
+
+
 def test_it_names_the_columns_and_those_that_identify_a_person(hospital):
     said = rows(hospital, STUDY.replace("{method: cox,", "{method: cox, strata: grade,"))["Columns"]
     assert "Predict the time until an event: 'time' in days" in said

@@ -90,6 +90,8 @@ def test_words_say_how_often_how_much_and_who_saw_it():
     assert "small, t0 to t1: 3 replies of numbers, 144 bytes." in text
     head = "totals: 3 times, 6 numbers each (total); told as a sum over sites"
     assert f"{head}, masked: Sum covariates" in text
+    wide = {**lines[0], "fields": {"total": {"shape": [7]}}}
+    assert "4 times, about 6 numbers each" in "\n".join(in_words([*lines[:3], wide], {}, {}))
     lines[0]["masked"] = False
     assert f"{head}, 1 of them NOT MASKED" in "\n".join(in_words(lines, {}, {}))
     assert "in words, 1 time: not cox" in text

@@ -29,7 +29,9 @@ def test_months_at_one_site_stop_a_study_before_a_fit_and_an_accepted_column_doe
         hall.start()
         office = hall.office()
         _, meta = office.insist("submit", offer=hall.offer().to_bytes().decode())
-        reason = hall.until(office, Status.of(meta), "failed").reason
+        ended = hall.until(office, Status.of(meta), "failed")
+        reason = ended.reason
+        assert ended.final  # --resume would read the same answers again
         assert "column 'time' at site 'south' looks like months where the others have" in reason
         assert "Nothing was fitted. Let the site convert it" in reason
         assert "units: [time]" in reason

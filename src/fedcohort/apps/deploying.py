@@ -146,7 +146,7 @@ def _check_end(status: Status, folder: Path) -> None:
         raise Refused("study", f"{status.study} was refused: {status.reason.rstrip('.')}.")
     if status.state == "cancelled":
         raise FedcohortError(f"{status.study} was cancelled {status.reason}".rstrip() + ".")
+    kept = " What was computed is kept: the same command with --resume goes on."
     raise FedcohortError(
-        f"{status.study} failed: {status.reason.rstrip('.')}. What was computed is kept: the same "
-        f"command with --resume goes on."
+        f"{status.study} failed: {status.reason.rstrip('.')}." + kept * (not status.final)
     )

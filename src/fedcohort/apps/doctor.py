@@ -21,7 +21,7 @@ from typing import Any
 
 import fedcohort
 from fedcohort.apps.network_app import SOON
-from fedcohort.network import clocks, engines, parties, runs
+from fedcohort.network import clocks, engines, parties, rollback, runs
 from fedcohort.network.budget import Budget
 from fedcohort.network.certificates import Certificate, now
 from fedcohort.network.clocks import Offset
@@ -306,6 +306,11 @@ class Doctor:
     def _site(self) -> Iterator[Finding]:
         """See that policy and table are there, and fit each other."""
         steward = f"the data steward of {self.kit.name}"
+        if rollback.pending(self._state) is not None:
+            text, _, _ = rollback.OLDER.partition(". ")
+            yield Finding(WRONG, "state", text, f"{self._it} and {steward}",
+                          'bring a newer backup back; or, once you know what is lost: fedcohort '
+                          'node restored KIT --reason "…"')  # fmt: skip
         path = self._config or noted_config(self._state)
         if path is None:
             yield Finding(WRONG, "policy", "no node.toml is known: it never started", self._it,

@@ -15,12 +15,13 @@ import typer
 from fedcohort.network import clocks
 from fedcohort.network.certificates import Certificate
 from fedcohort.network.kits import Kit
-from fedcohort.network.service import Note
+from fedcohort.network.service import BEAT, Note, unwritable
 from fedcohort.network.service import stop as end
 from fedcohort.protocol.errors import FedcohortError, InputError
 
-#: Seconds after which a service that runs has noted something, unless it cannot.
-STALE = 15.0
+#: Seconds after which a service that runs has noted something, unless it cannot; and after which it
+#: mostly has, so that it is seen whether it can.
+STALE, LATE = 15.0, 2 * BEAT
 #: What each role's process is called.
 COMMANDS = {"coordinator": "coordinator", "site": "node"}
 
@@ -138,10 +139,12 @@ def health(found: Kit, note: Note) -> None:
     if offset is not None:
         word = offset.words if offset.wrong else "agrees with"
         typer.echo(f"clock: {word} the coordinator's (±{clocks.spell(offset.bound)})")
-    error = note.facts.get("error") or "none"
-    if note.age > STALE:
+    error, state = note.facts.get("error") or "none", found.folder / "state"
+    if note.age > LATE and (why := unwritable(state)):
+        error = f"nothing was noted for {clocks.spell(note.age)}: {state} cannot be written ({why})"
+    elif note.age > STALE:
         error = (
-            f"nothing was noted for {clocks.spell(note.age)}: {found.folder / 'state'} cannot be "
+            f"nothing was noted for {clocks.spell(note.age)}: {state} cannot be "
             f"written (full, or no right to write), or the process is stopped"
         )
     typer.echo(f"last error: {error}")

@@ -185,7 +185,10 @@ def _methods(plan: Plan) -> Iterator[str]:
             "isolated": "your rows alone, at your site",
             "centralised": "left out: it would need all rows in one place",
         }.get(arm.scope, "all sites")
-        alike.setdefault(f"{registry.find(arm.method).title} ({where})", []).append(arm.title)
+        title = registry.find(arm.method).title
+        if arm.scope == "isolated":  # which is pooled with nothing
+            title = title.partition(", exactly")[0]
+        alike.setdefault(f"{title} ({where})", []).append(arm.title)
     for what, titles in list(alike.items())[:MODELS]:
         yield f"- {words.some(titles, NAMED)}: {what}."
     if (more := len(alike) - MODELS) > 0:

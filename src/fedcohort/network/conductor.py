@@ -24,7 +24,7 @@ from fedcohort.network.desk import WITHOUT
 from fedcohort.network.offer import Offer
 from fedcohort.network.remote_sites import Halt, RemoteSites, Traffic, Watched
 from fedcohort.network.runs import Run
-from fedcohort.protocol.errors import FedcohortError
+from fedcohort.protocol.errors import DataError, FedcohortError
 from fedcohort.runtime.line import Line, Silence
 from fedcohort.study import deployed
 from fedcohort.study.runner import WORK, Event
@@ -270,7 +270,7 @@ class Conductor:
         now = time.monotonic()
         here = [n for n in sites if n in self._line.connected and n not in run.told]
         who = [n for n in here if self._hushed.get(n, 0.0) <= now]
-        resumable = state == "failed" and run.started is not None
+        resumable = state == "failed" and run.started is not None and not run.final
         body = requests.ended(run.hash, state, reason, resumable=resumable)
         told: list[str] = []
         try:
@@ -312,7 +312,7 @@ class Conductor:
     def _conduct(self, under: Under) -> None:
         """Run one study to its end, whatever the end is."""
         run = under.run
-        began = time.monotonic()
+        began, final = time.monotonic(), False
         self._say(f"running {run.study} ({run.hash[:12]}) over {', '.join(run.parties)}")
         try:
             self._study(under)
@@ -324,13 +324,14 @@ class Conductor:
         except FedcohortError as error:
             text = " ".join(str(error).split())  # a lead is told of no folder of this machine
             end = ("failed", text.replace(f"{run.folder}{os.sep}", "the coordinator's "))
+            final = isinstance(error, DataError)  # answers that are replayed give it again
         except Exception as error:
             log.exception("%s failed", run.hash)
             end = ("failed", f"an unexpected {type(error).__name__}; the coordinator's log has it.")
         if end[0] != "failed":  # before a lead reads it, who may submit the study again
             self._tell_end(run, *end, run.sites)
         with self.guard:
-            run.change(*end)
+            run.change(*end, final=final)
         self._kick.set()
         text = f"{run.study} ({run.hash[:12]}) {' '.join(end)}".rstrip()
         if end[0] == "failed":

@@ -266,7 +266,8 @@ class Coordinator:
             now = time.time()
             told: dict[str, Any] = {
                 "kind": "status", "run": run.hash, "study": run.study, "state": run.state,
-                "reason": run.reason, "absent": run.absent, "ahead": len(ahead),
+                "reason": run.reason, "final": run.final, "absent": run.absent,
+                "ahead": len(ahead),
                 "seconds": round((run.ended or now) - (run.started or run.submitted), 1),
                 "sites": {
                     n: {"state": s.state, "reason": s.reason, "connected": n in here}

@@ -58,6 +58,7 @@ class Status:
     ahead : how many studies stand before it.
     piece, done, total : the fit under way, and how many are done and asked for.
     traffic : calls, bytes and the round; see `remote_sites.Traffic`.
+    final : whether a run that failed would fail again for the same reason if it were resumed.
     left : seconds that the run may still take, at its pace so far; None where nobody knows.
     away : seconds for which the coordinator has not answered; the rest is as it was before.
     """
@@ -74,6 +75,7 @@ class Status:
     done: int = 0
     total: int = 0
     traffic: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    final: bool = False
     left: float | None = None
     away: float = 0.0
 
@@ -108,6 +110,7 @@ class Status:
                 done=int(meta.get("done", 0)),
                 total=int(meta.get("total", 0)),
                 traffic={str(k): _shown(v) for k, v in dict(meta.get("traffic", {})).items()},
+                final=meta.get("final") is True,
                 left=None if meta.get("left") is None else float(meta["left"]),
             )
         except (LookupError, TypeError, ValueError):

@@ -250,8 +250,9 @@ def _of_run(name: str, lines: list[Mapping[str, Any]], does: Mapping[str, str]) 
         who = _who(step)
         about = does.get(key, "").rstrip(".")
         mean = step.numbers / step.calls
+        size_each = f"{'about ' * (mean % 1 > 0)}{words.of(round(mean), 'number')}"
         out.append(
-            f"  {words.spaced(key)}: {words.of(step.calls, 'time')}, {words.of(mean, 'number')} "
+            f"  {words.spaced(key)}: {words.of(step.calls, 'time')}, {size_each} "
             f"each ({words.listed([words.spaced(f) for f in step.fields])}); {who}"
             + f": {about}"
             * bool(about)

@@ -54,6 +54,7 @@ class Run:
     wait : seconds that approvals may take; None for as long as it takes.
     timeout : seconds that a call may take.
     state, reason : see the module; the reason why it ended as it did.
+    final : of a failed one, whether it would fail again for the same reason if it were resumed.
     sites : by name, where each stands.
     absent : by name, why a site takes no part although the study was offered to it.
     command : what the lead typed, for the results.
@@ -74,6 +75,7 @@ class Run:
     ended: float | None = None
     state: str = "waiting"
     reason: str = ""
+    final: bool = False
     absent: dict[str, str] = field(default_factory=dict[str, str])
     command: str = ""
     ticket: str = ""
@@ -129,9 +131,9 @@ class Run:
             os.fsync(file.fileno())
         os.replace(fresh, self.folder / "run.json")
 
-    def change(self, state: str, reason: str = "") -> None:
+    def change(self, state: str, reason: str = "", *, final: bool = False) -> None:
         """Pass into another state; a full disk cannot keep a study from ending."""
-        self.state, self.reason = state, reason
+        self.state, self.reason, self.final = state, reason, final
         if state == "running" and self.started is None:
             self.started = time.time()
         if not self.open:

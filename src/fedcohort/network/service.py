@@ -67,7 +67,7 @@ class Note:
     pid, began : its process, and when that began.
     since : Unix time at which the service was ready.
     facts : what else it tells: who is connected, the study under way, the last error.
-    age : seconds since the note was written.
+    age : seconds since the note was written, by its process: a file server's clock may differ.
     """
 
     pid: int
@@ -100,9 +100,10 @@ def read(folder: Path) -> Note | None:
     try:
         path = folder / "state" / "service.json"
         found = cast("dict[str, Any]", json.loads(path.read_text(encoding="utf-8")))
+        at = float(found["at"]) if "at" in found else path.stat().st_mtime
         return Note(
             int(found["pid"]), str(found["began"]), float(found["since"]), dict(found["facts"]),
-            max(0.0, time.time() - path.stat().st_mtime),
+            max(0.0, time.time() - at),
         )  # fmt: skip
     except (OSError, ValueError, LookupError, TypeError):
         return None
@@ -218,6 +219,7 @@ class Service:
                 "pid": os.getpid(),
                 "began": born(os.getpid()),
                 "since": self._since,
+                "at": time.time(),
                 "facts": self._facts,
             }
             fresh = self._state / "service.new"

@@ -57,6 +57,12 @@ DECIMAL = (
     Conversion(100.0, "centimetres", "metres", decimal=True),
     Conversion(10.0, "g/l", "g/dl", decimal=True),
 )
+#: The same of a length, by its units' names.
+LENGTHS = (
+    Conversion(1000.0, "millimetres", "metres", decimal=True),
+    Conversion(100.0, "centimetres", "metres", decimal=True),
+    Conversion(10.0, "millimetres", "centimetres", decimal=True),
+)
 #: Units of time, the longest first.
 TIMES = (
     Conversion(365.25, "days", "years"),
@@ -152,7 +158,8 @@ def conversions_of(name: str, unit: str, *, time: bool = False) -> tuple[Convers
     if time or (not unit and _TIMED & set(parts)):
         return TIMES
     taken = {c.factor for c in own}
-    return (*own, *(c for c in DECIMAL if c.factor not in taken))
+    decimal = LENGTHS if known in ("mm", "cm", "m") else DECIMAL
+    return (*own, *(c for c in decimal if c.factor not in taken))
 
 
 def conversions_for(v: Variable, outcome: Outcome | None) -> tuple[Conversion, ...]:
