@@ -92,3 +92,16 @@ def test_what_computes_is_told_by_what_decides_last_digits(monkeypatch, tmp_path
     assert not arithmetic.note(tmp_path, here)
     assert arithmetic.note(tmp_path, {**here, "blas": ["another"]})
     assert len(arithmetic.seen(tmp_path)) == 2
+
+
+def test_libraries_that_are_loaded_later_do_not_change_what_computes(monkeypatch):
+    """SciPy's own OpenBLAS may know a processor by another name than that of NumPy."""
+    found = arithmetic.threadpool_info()
+    here = arithmetic.here({})
+    assert len(here["blas"]) <= 1
+    later = {
+        "internal_api": "openblas", "architecture": "Zen",
+        "filepath": "/site-packages/scipy.libs/libscipy_openblas.so",
+    }  # fmt: skip
+    monkeypatch.setattr(arithmetic, "threadpool_info", lambda: [later, *found])
+    assert arithmetic.here({}) == here

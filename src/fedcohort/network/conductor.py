@@ -202,10 +202,12 @@ class Conductor:
             self._see_who_is_here()
             for run in [r for r in list(self.runs.values()) if r.untold]:
                 with self.guard:
-                    who = run.untold
-                    end = (WITHOUT, "") if run.open else (run.state, run.reason)
-                if who and not self._halt.is_set():
-                    self._tell_end(run, *end, who)
+                    untold, end = run.untold, (run.state, run.reason)
+                    went_on = run.open or run.state == "done"
+                lacking = [n for n in untold if went_on and n in run.absent]
+                for how, who in (((WITHOUT, ""), lacking), (end, {*untold} - {*lacking})):
+                    if who and not self._halt.is_set():
+                        self._tell_end(run, *how, who)
             for run in list(self.runs.values()):
                 fresh = time.time() - run.submitted < FRESH or i % SELDOM == 0
                 if run.state == "waiting" and fresh and not self._halt.is_set():
@@ -329,7 +331,7 @@ class Conductor:
             log.exception("%s failed", run.hash)
             end = ("failed", f"an unexpected {type(error).__name__}; the coordinator's log has it.")
         if end[0] != "failed":  # before a lead reads it, who may submit the study again
-            self._tell_end(run, *end, run.sites)
+            self._tell_end(run, *end, run.parties)
         with self.guard:
             run.change(*end, final=final)
         self._kick.set()

@@ -24,7 +24,10 @@ from fedcohort.study.cells import write_text
 #: Where a run's folder for unfinished business has what computed in it.
 NOTE = "arithmetic.json"
 #: What a user may set to take other kernels.
-CHOICES = ("ATEN_CPU_CAPABILITY", "MKL_CBWR", "MKL_ENABLE_INSTRUCTIONS", "NPY_DISABLE_CPU_FEATURES")
+CHOICES = (
+    "ATEN_CPU_CAPABILITY", "MKL_CBWR", "MKL_ENABLE_INSTRUCTIONS", "NPY_DISABLE_CPU_FEATURES",
+    "OPENBLAS_CORETYPE",
+)  # fmt: skip
 
 _log = logging.getLogger(__name__)
 
@@ -32,16 +35,20 @@ _log = logging.getLogger(__name__)
 def here(versions: Mapping[str, str]) -> dict[str, Any]:
     """Return what the last digits of this process's results depend on.
 
+    Of several OpenBLAS that of NumPy is named: others are loaded sooner or later, and may call the
+    same processor by another name.
+
     Parameters
     ----------
     versions : of the libraries.
     """
     built = cast("dict[str, Any]", np.show_config(mode="dicts"))
-    blas = (i for i in threadpool_info() if i["internal_api"] == "openblas")
+    blas = [i for i in threadpool_info() if i["internal_api"] == "openblas"]
+    own = [i for i in blas if Path(i["filepath"]).parent.name.startswith("numpy")] or blas
     return {
         "processor": f"{platform.machine()} {_maker()}".strip(),
         "instructions": built.get("SIMD Extensions", {}).get("found", []),
-        "blas": sorted({str(i.get("architecture")) for i in blas}),
+        "blas": sorted({str(i.get("architecture")) for i in own}),
         "chosen": {name: os.environ[name] for name in CHOICES if name in os.environ},
         "versions": dict(versions),
     }
