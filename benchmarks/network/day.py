@@ -213,6 +213,7 @@ class Day:
 
     def begin(self, party: Party, **more: str) -> None:
         """Start a party and wait until it is ready."""
+        until(lambda: not party.alive, 10, f"{party.name} has ended")
         since = len(party.text)
         party.start(**more)
         until(lambda: re.search("connected|listening", party.text[since:]), 60, party.name)
@@ -625,7 +626,7 @@ def restored(day: Day) -> str:
     since = len(node.text)
     node.start(FEDCOHORT_TEST_VERSION="0.2.0").wait(60)
     day.reads(it, node.text[since:])
-    day.holds("IT of coordinator has to upgrade", text=node.text[since:])
+    day.holds("IT of the coordinator has to upgrade", text=node.text[since:])
     day.status("geneva: not connected, fedcohort 0.2.0.*IT of the coordinator has to upgrade")
     day.begin(node)
     return "noticed and booked; runs are there; 0.1.9 takes part, 0.2.0 is refused"
