@@ -20,7 +20,10 @@ from network.hall import Hall
 from network.parties import shares
 from network.reference import differing, plain
 
-STUDY = {"shift": True, "feedback": True, "bounds": [], "evaluate": {"repeats": 1}}
+STUDY = {
+    "shift": True, "feedback": True, "bounds": [], "evaluate": {"repeats": 1},
+    "units": "accepted",  # else the study stops before feedback can tell of them
+}  # fmt: skip
 
 
 @pytest.fixture

@@ -15,9 +15,11 @@ import fedcohort as fc
 from fedcohort.data import sources
 from fedcohort.data.dictionary import Dictionary
 from fedcohort.protocol import SettingError, StudyError, registry
-from fedcohort.study import evaluate, plan, tune, yamlfile
+from fedcohort.study import evaluate, plan, saved, tune, yamlfile
 from fedcohort.study.arms import Arm
 from fedcohort.study.engine import Problem, fit_once
+from fedcohort.study.final import JUDGED
+from fedcohort.study.layout import lay_out
 
 METRICS = {"auc", "accuracy", "brier", "calibration_slope", "log_loss"}
 STUDY = """\
@@ -125,11 +127,19 @@ def test_natural_sites_are_judged_by_the_auc_of_their_own_patients(tmp_path):
         "preprocess: {scale: standard}\narms: [{method: logistic}]\n"
         "evaluate: {repeats: 1, draws: 5, metrics: [auc]}\n"
     )
-    done = fc.Study.from_file(tmp_path / "study.yaml").run(tmp_path / "out")
+    study = fc.Study.from_file(tmp_path / "study.yaml")
+    done = study.run(tmp_path / "out")
     assert done.failures == []
-    own = {r["site"]: r["metrics"] for r in done.content["arms"] if r["site"]}
-    assert set(own) == {"0", "1"}
-    assert all(0.9 < m["auc_own"] <= 1 for m in own.values())
+    logistic = [r for r in done.content["arms"] if r["arm"] == "logistic" and r["site"]]
+    own = {r["site"]: r["metrics"]["auc_own"] for r in logistic}
+    laid = lay_out(study.plan, study.table, study.plan.scenarios[0], 0)
+    judged = saved.read(done.folder / "models" / "logistic" / JUDGED)
+    p = judged.model.predict(judged.design.matrix(laid.test))
+    for ward in ("0", "1"):
+        mine = laid.test_site == ward
+        want = roc_auc_score(laid.test["target"][mine] == "malignant", p[mine])
+        assert own.pop(ward) == pytest.approx(want, abs=1e-12)
+    assert own == {}
     # the level that sorts last, malignant, counts as 1: a larger area raises its odds
     rows = {r["covariate"]: r for r in done.content["coefficients"]}
     assert rows["mean area"]["odds_ratio"] > 1

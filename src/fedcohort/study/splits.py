@@ -50,9 +50,15 @@ def strata(frame: pd.DataFrame, outcome: Outcome | None) -> Array:
 
 
 def hashed(frame: pd.DataFrame, seed: int) -> Array:
-    """Return a number for each row (n,) that depends on its values and the seed alone."""
+    """Return a number for each row (n,) that depends on its values and the seed alone.
+
+    Columns of one value have no part: a table of one site that names it is that without the name.
+    """
     key = f"{seed:016x}"[-16:]
-    return pd.util.hash_pandas_object(frame, index=False, hash_key=key).to_numpy()
+    varied = frame.loc[:, frame.nunique(dropna=False) > 1]
+    if not varied.shape[1]:
+        return np.zeros(len(frame), np.uint64)
+    return pd.util.hash_pandas_object(varied, index=False, hash_key=key).to_numpy()
 
 
 def own_order(frame: pd.DataFrame, seed: int) -> Array:

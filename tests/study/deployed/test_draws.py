@@ -38,7 +38,7 @@ def test_sums_over_known_rows_of_many_repeats_would_tell_them_all(site):
 
 
 def test_the_seed_of_a_study_does_not_tell_which_rows_are_blind(site):
-    plan, by = site.terms.plan, strata(site.frame, site.terms.outcome, None)
+    plan, by = site.terms.plan, strata(site.frame, site.terms.outcome)
     name = int.from_bytes(site.site.encode(), "big")
     sets = np.array([
         stratified(by, plan.test_fraction, np.random.default_rng((plan.seed, r, 0x7465, name)))

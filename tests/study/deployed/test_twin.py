@@ -127,9 +127,10 @@ def test_both_know_that_they_judge_the_same_patients(runs):
     assert here["evaluate"]["test_mark"] == there["evaluate"]["test_mark"]
 
 
-@pytest.mark.parametrize("more", ["", "privacy: {min_cell: 1}\n"])
+@pytest.mark.parametrize("more", ["", "privacy: {min_cell: 1}\n", "privacy: {dp: {epsilon: 9}}\n"])
 def test_blind_and_training_rows_are_those_that_each_site_draws(tmp_path, more):
-    study = written(tmp_path, "survival", 3, more)
+    arms = "[{method: deepcox, rounds: 2, internal_epochs: 1}]"
+    study = written(tmp_path, "survival", 3, more, arms=arms)
     nodes = {t.site: t for t in at_nodes(study, shuffle=True)}
     found = fc.Study.from_file(study)
     for repeat in range(3):

@@ -173,16 +173,18 @@ def _horizon(run: Run) -> list[str]:
     if not asked:
         return []
     late: list[str] = []
+    shown = bool(run.rows("calibration") or run.rows("decision"))
+    none = "" if shown else ", and there are no calibration and no decision curves"
     for arm in run.together:
         for row in run.model_rows("unknown_at_horizon", arm.name):
             who = f" in stratum {row['stratum']}" if row.get("stratum") else ""
             late.append(
                 f"The study asks for risks by {asked}. The model of “{arm.title}” knows survival"
                 f"{who} up to {run.clock.say(words.number(row['known_until']))} only, as too few "
-                f"patients were followed longer: its risk by {asked} stays empty. Give an earlier "
-                f"evaluate.horizon."
+                f"patients were followed longer: its risk by {asked} stays empty{none}. Give an "
+                f"earlier evaluate.horizon."
             )
-    if late or run.rows("calibration") or run.rows("decision"):
+    if late or shown:
         return late
     return [
         f"The study asks for risks by {asked}, and too few patients were followed so far: there "
