@@ -525,8 +525,6 @@ def gone(day: Day) -> str:
 def cells(day: Day) -> str:
     """An attacker reads all of the first study's Table 1, models and flow, and solves for cells."""
     out = day.net.folder / "out-score"
-    if not (out / "results.json").exists():
-        decide(day)
     terms = Terms.of(day.net.folder / "score.yaml")
     parts = [
         SiteTable.of(terms, s, pd.read_csv(day.net.config(s).with_name("exports") / "patients.csv"))
@@ -664,7 +662,9 @@ def main() -> int:
     rows: list[tuple[str, float, str]] = []
     broken = 0
     try:
-        for scene in [s for s in SCENES if any(text in s.__name__ for text in only)]:
+        chosen = {s for s in SCENES if any(text in s.__name__ for text in only)}
+        chosen |= {decide} if cells in chosen else set()  # what the attack reads
+        for scene in [s for s in SCENES if s in chosen]:
             print(f"\n=== {scene.__name__}: {(scene.__doc__ or '').strip()}", flush=True)
             began = time.monotonic()
             try:
