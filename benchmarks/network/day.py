@@ -213,6 +213,7 @@ class Day:
 
     def begin(self, party: Party, **more: str) -> None:
         """Start a party and wait until it is ready."""
+        until(lambda: not party.alive, 10, f"{party.name} has ended")
         since = len(party.text)
         party.start(**more)
         until(lambda: re.search("connected|listening", party.text[since:]), 60, party.name)
@@ -524,8 +525,6 @@ def gone(day: Day) -> str:
 def cells(day: Day) -> str:
     """An attacker reads all of the first study's Table 1, models and flow, and solves for cells."""
     out = day.net.folder / "out-score"
-    if not (out / "results.json").exists():
-        decide(day)
     terms = Terms.of(day.net.folder / "score.yaml")
     parts = [
         SiteTable.of(terms, s, pd.read_csv(day.net.config(s).with_name("exports") / "patients.csv"))
@@ -625,7 +624,7 @@ def restored(day: Day) -> str:
     since = len(node.text)
     node.start(FEDCOHORT_TEST_VERSION="0.2.0").wait(60)
     day.reads(it, node.text[since:])
-    day.holds("IT of coordinator has to upgrade", text=node.text[since:])
+    day.holds("IT of the coordinator has to upgrade", text=node.text[since:])
     day.status("geneva: not connected, fedcohort 0.2.0.*IT of the coordinator has to upgrade")
     day.begin(node)
     return "noticed and booked; runs are there; 0.1.9 takes part, 0.2.0 is refused"
@@ -663,7 +662,9 @@ def main() -> int:
     rows: list[tuple[str, float, str]] = []
     broken = 0
     try:
-        for scene in [s for s in SCENES if any(text in s.__name__ for text in only)]:
+        chosen = {s for s in SCENES if any(text in s.__name__ for text in only)}
+        chosen |= {decide} if cells in chosen else set()  # what the attack reads
+        for scene in [s for s in SCENES if s in chosen]:
             print(f"\n=== {scene.__name__}: {(scene.__doc__ or '').strip()}", flush=True)
             began = time.monotonic()
             try:

@@ -273,7 +273,7 @@ def test_backup_restore_and_upgrade_of_one_party_at_a_time_with_real_processes(t
         restart(north, FEDCOHORT_TEST_VERSION="0.2.0")
         assert north.wait(60) == 1
         assert "fedcohort 0.1.0 runs there, and 0.2.0 here" in north.text
-        assert "IT of coordinator has to upgrade" in north.text
+        assert "IT of the coordinator has to upgrade" in north.text
         status = net.do("coordinator", "status", net.kit("coordinator"))
         assert "north: not connected, fedcohort 0.2.0" in status
         assert "IT of the coordinator has to upgrade" in status

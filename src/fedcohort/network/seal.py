@@ -172,7 +172,8 @@ def compatible(ours: str, theirs: str) -> bool:
 
 def upgrade(ours: str, us: str, theirs: str, them: str) -> str:
     """Say who has to upgrade where two versions do not fit: the party of the older one."""
-    return f"IT of {us if _first_two(ours) < _first_two(theirs) else them} has to upgrade"
+    older = us if _first_two(ours) < _first_two(theirs) else them
+    return f"IT of {'the ' * (older == 'coordinator')}{older} has to upgrade"
 
 
 def _first_two(version: str) -> tuple[int, ...]:
