@@ -22,7 +22,7 @@ from published import attack, publish
 def test_no_hidden_count_of_a_site_can_be_recovered_from_a_run(tmp_path, task, seed):
     study = publish(tmp_path, seed, task)
     found = attack(tmp_path, study)
-    assert len(found.cells) > 15
+    assert len(found.cells) > 10  # there is something to attack
     assert found.recovered() == []
 
 
