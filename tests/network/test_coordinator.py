@@ -10,7 +10,7 @@ import time
 import pytest
 
 from command_line import without_times
-from fedcohort.network import lead, runs
+from fedcohort.network import conductor, lead, node, runs
 from fedcohort.network.desk import APPROVED, said_of
 from fedcohort.network.lead import Status
 from fedcohort.network.stewards import signer
@@ -118,6 +118,30 @@ def test_every_desk_learns_that_a_study_was_refused_elsewhere_also_one_that_was_
         hall.begin("south")
         assert ends(hall, first.run, "south") == [north], "and a coordinator that was killed since"
         assert hall.coordinator is not None
+
+
+def test_a_desk_that_could_not_note_the_end_of_a_study_is_told_again(tmp_path, monkeypatch):
+    full = threading.Event()
+    monkeypatch.setattr(conductor, "HUSH", 0.1)
+    monkeypatch.setattr(
+        node, "unwritable", lambda state: "full" if full.is_set() and "south" in str(state) else ""
+    )
+    refusing = {"west": {"methods": '["logistic"]'}}
+    with Hall(tmp_path / "hall", policy=refusing, approval={"south": "steward"}) as hall:
+        hall.start()
+        answers = hall.up.pop("west")
+        office = hall.office()
+        first = submit(hall, office)
+        while not hall.nodes["south"].desk.entries():
+            time.sleep(0.02)
+        full.set()
+        hall.up["west"] = answers
+        hall.until(office, first, "refused")
+        assert ends(hall, first.run, "north")[0][0] == "refused"
+        time.sleep(0.3)
+        assert hall.nodes["south"].desk.entry(first.run).ended is None
+        full.clear()
+        assert ends(hall, first.run, "south")[0][0] == "refused"
 
 
 def test_every_desk_learns_that_a_study_failed_and_that_it_goes_on(hall):

@@ -33,7 +33,7 @@ from fedcohort.study.runner import WORK, Event
 #: a while, only every so many rounds.
 ASK, FRESH, SELDOM = 1.0, 120.0, 5
 #: Seconds that a site may take to look at an offer, and to close a run; and after which one that
-#: did not answer is told again.
+#: did not answer, or could not note it, is told again.
 LOOK, CLOSE, HUSH = 60.0, 5.0, 30.0
 log = logging.getLogger(__name__)
 Say = Callable[[str], None]
@@ -277,7 +277,7 @@ class Conductor:
         told: list[str] = []
         try:
             for site, reply in self._line.exchange(dict.fromkeys(who, body), CLOSE) if who else ():
-                if isinstance(reply, Silence):
+                if isinstance(reply, Silence) or requests.passes(reply):
                     self._hushed[site] = now + HUSH
                 else:
                     told.append(site)

@@ -132,12 +132,16 @@ def standing(body: bytes | Silence) -> Standing | None:
     try:
         _, meta = answer(body)
     except FedcohortError as error:
-        passing = head(body).get("reason") in PASSING
-        return Standing("away" if passing else "refused", printable(str(error)))
+        return Standing("away" if passes(body) else "refused", printable(str(error)))
     state = meta.get("state")
     if state not in STATES:
         return Standing("refused", "its answer cannot be read")
     return Standing(str(state), printable(meta.get("reason")))
+
+
+def passes(body: bytes) -> bool:
+    """Return whether an answer is that of a site whose people have to act before it can answer."""
+    return head(body).get("reason") in PASSING
 
 
 def printable(text: object) -> str:
