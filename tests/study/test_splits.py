@@ -44,3 +44,14 @@ def test_a_site_draws_the_same_rows_whatever_the_order_of_its_export(seed, order
         )  # fmt: skip
         drawn.append({*mine.x[mask]})
     assert drawn[0] == drawn[1] and len(drawn[0]) == 5
+
+
+def test_a_column_of_one_value_at_a_site_has_no_part_in_its_order():
+    rng = np.random.default_rng(5)
+    rows = pd.DataFrame({"x": rng.normal(size=30), "g": rng.integers(0, 3, 30)})
+    named = rows.assign(hospital="north")[["hospital", "x", "g"]]
+    assert list(own_order(rows, 7)) == list(own_order(named, 7))
+    assert digest(rows, 7) == digest(named, 7)
+    same = named[["hospital"]]  # nothing tells its rows apart
+    assert list(own_order(same, 7)) == list(range(30))
+    assert digest(same, 7) == digest(same, 8)

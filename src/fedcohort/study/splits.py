@@ -50,25 +50,28 @@ def strata(frame: pd.DataFrame, outcome: Outcome | None) -> Array:
 
 
 def hashed(frame: pd.DataFrame, seed: int) -> Array:
-    """Return a number for each row (n,) that depends on its values and the seed alone.
-
-    Columns of one value have no part: a table of one site that names it is that without the name.
-    """
+    """Return a number for each row (n,) that depends on its values and the seed alone."""
     key = f"{seed:016x}"[-16:]
+    return pd.util.hash_pandas_object(frame, index=False, hash_key=key).to_numpy()
+
+
+def _own_hashed(frame: pd.DataFrame, seed: int) -> Array:
+    """Return `hashed` of a natural site's rows, without columns of one value.
+
+    So a file of one site that names it gives what rows of one file for all sites give.
+    """
     varied = frame.loc[:, frame.nunique(dropna=False) > 1]
-    if not varied.shape[1]:
-        return np.zeros(len(frame), np.uint64)
-    return pd.util.hash_pandas_object(varied, index=False, hash_key=key).to_numpy()
+    return hashed(varied, seed) if varied.shape[1] else np.zeros(len(frame), np.uint64)
 
 
 def own_order(frame: pd.DataFrame, seed: int) -> Array:
     """Return a natural site's rows (n,) in the study's order, whatever that of an export."""
-    return np.argsort(hashed(frame, seed), kind="stable")
+    return np.argsort(_own_hashed(frame, seed), kind="stable")
 
 
 def digest(frame: pd.DataFrame, seed: int) -> bytes:
     """Return what all rows of a natural site have a part in; they are in the study's order."""
-    return hashlib.sha256(hashed(frame, seed).tobytes()).digest()
+    return hashlib.sha256(_own_hashed(frame, seed).tobytes()).digest()
 
 
 def own_blind(
