@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fedcohort.network import budget, cohorts, decisions, durable, spending
 from fedcohort.network.cohorts import Cohorts, digests, parts
 from fedcohort.network.node_table import open_table
 from fedcohort.network.policy import Config
@@ -166,8 +167,11 @@ def test_a_ledger_that_is_no_data_base_is_said_in_one_line(tmp_path):
 
 
 def test_what_is_noted_outlasts_a_loss_of_power(tmp_path):
-    with Cohorts(tmp_path, "patients", 5)._opened() as db:
-        assert db.execute("PRAGMA synchronous").fetchone() == (3,)  # EXTRA
+    for of in (budget, cohorts, decisions, spending):
+        assert of.opened is durable.opened
+        with of.opened(tmp_path / "any.sqlite") as db:
+            assert db.execute("PRAGMA synchronous").fetchone() == (3,)  # EXTRA
+    assert (tmp_path / "any.sqlite").stat().st_mode & 0o777 == 0o600
 
 
 # who a patient is -----------------------------------------------------------------------

@@ -25,7 +25,7 @@ from fedcohort.network import words as details
 from fedcohort.network.budget import Account, Amount
 from fedcohort.network.desk import Entry
 from fedcohort.network.earlier import Earlier
-from fedcohort.network.policy import COLUMN_SETTINGS, Asked, Policy
+from fedcohort.network.policy import Asked, Policy
 from fedcohort.privacy.disclosure.models import ROWS_EACH, most_parameters
 from fedcohort.protocol import registry
 from fedcohort.report import words
@@ -140,22 +140,11 @@ def _who(facts: Facts) -> Iterator[Row]:
 def _what(facts: Facts) -> Iterator[Row]:
     terms, plan = facts.terms, facts.terms.plan
     outcome, dictionary = terms.outcome, terms.dictionary
-    aside = {
-        str(value): key
-        for arm in plan.arms
-        for key, value in arm.configured().items()
-        if key in COLUMN_SETTINGS and value
-    }
-    taken = set(outcome.columns if outcome is not None else ())
-    used = [v for v in dictionary.features(outcome) if v.name not in aside]
-    rest = [
-        v for v in dictionary.variables.values()
-        if v not in used and v.name not in taken and v.name not in aside
-    ]  # fmt: skip
+    used, rest, aside = details.uses(plan, dictionary, outcome)
     use = {CLUSTERING: "Group by", LATENT: "Describe by"}.get(plan.task, "Predict from")
     lines = [f"{use} {words.of(len(used), 'column')}: {_named(used)}."]
     if outcome is not None and plan.task == LATENT:
-        lines.append(f"Left aside: {words.listed(sorted(taken))}.")
+        lines.append(f"Left aside: {words.listed(sorted(set(outcome.columns)))}.")
     elif outcome is not None:
         verb = "Judge groups by" if plan.task == CLUSTERING else "Predict"
         lines.insert(0, f"{verb} {details.outcome_of(outcome, dictionary)}.")

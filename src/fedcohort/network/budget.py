@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from pathlib import Path
 
+from fedcohort.network.durable import opened
 from fedcohort.network.policy import Allowance
 from fedcohort.protocol.errors import Refused
 
@@ -144,7 +145,7 @@ class Budget:
         """Return where the budget stands."""
         sums: dict[str, dict[str, tuple[int, int]]] = {}
         if self._path.is_file():
-            with self._opened() as db:
+            with opened(self._path, _TABLE) as db:
                 for study, state, epsilon, delta in db.execute(
                     "SELECT study, state, SUM(epsilon), SUM(delta) FROM spends WHERE dataset = ? "
                     "AND state != 'released' GROUP BY study, state ORDER BY study",
@@ -165,23 +166,11 @@ class Budget:
         return Account(self._allowed, reserved, spent, left, studies)
 
     @contextlib.contextmanager
-    def _opened(self) -> Generator[sqlite3.Connection]:
-        """Yield a connection that is closed afterwards."""
-        db = sqlite3.connect(self._path, timeout=30.0, isolation_level=None)
-        try:
-            # EXTRA: the removal of the journal, which is the commit, outlasts a loss of power too
-            db.execute("PRAGMA synchronous = EXTRA")
-            db.execute(_TABLE)
-            yield db
-        finally:
-            db.close()
-
-    @contextlib.contextmanager
     def _changing(self) -> Generator[sqlite3.Connection]:
         """Yield a connection within a transaction that no other can overlap."""
         if not self._path.exists():
             self._path.touch(mode=0o600)
-        with self._opened() as db:
+        with opened(self._path, _TABLE) as db:
             db.execute("BEGIN IMMEDIATE")
             try:
                 yield db

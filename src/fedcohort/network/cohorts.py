@@ -40,13 +40,14 @@ import hmac
 import os
 import secrets
 import sqlite3
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
 from fedcohort.arrays import Array
+from fedcohort.network.durable import opened
 from fedcohort.privacy.disclosure.cohorts import nearly_same
 from fedcohort.protocol.errors import InputError, Refused
 from fedcohort.study.deployed.table import SiteTable
@@ -172,7 +173,7 @@ class Cohorts:
         Refused : "cohort", eq. (1).
         """
         if self._path.exists():
-            with self._opened() as db:
+            with opened(self._path, *_TABLES) as db:
                 self._compare(db, study, marks, sets, least)
 
     def note(
@@ -185,7 +186,7 @@ class Cohorts:
         ------
         Refused : "cohort", eq. (1); nothing is noted.
         """
-        with self._opened() as db:
+        with opened(self._path, *_TABLES) as db:
             db.execute("BEGIN IMMEDIATE")
             try:
                 self._compare(db, study, marks, sets, least)
@@ -211,7 +212,7 @@ class Cohorts:
         """Return the names of the studies that are noted, in order of their hashes."""
         if not self._path.exists():
             return []
-        with self._opened() as db:
+        with opened(self._path, *_TABLES) as db:
             rows = db.execute(
                 "SELECT DISTINCT study, name FROM cohorts WHERE dataset = ? ORDER BY study",
                 (self._dataset,),
@@ -264,28 +265,13 @@ class Cohorts:
         if not self._path.exists():
             return False
         try:
-            with self._opened() as db:
+            with opened(self._path, *_TABLES) as db:
                 return db.execute("SELECT 1 FROM cohorts LIMIT 1").fetchone() is not None
         except sqlite3.DatabaseError as error:
             raise InputError(
                 f"{self._path} cannot be used as the cohort ledger ({type(error).__name__}). Bring "
                 f"back the one that the node had; without it no earlier study can be compared."
             ) from None
-
-    @contextlib.contextmanager
-    def _opened(self) -> Generator[sqlite3.Connection]:
-        """Yield a connection that is closed afterwards."""
-        if not self._path.exists():
-            self._path.touch(mode=0o600)
-        db = sqlite3.connect(self._path, timeout=30.0, isolation_level=None)
-        try:
-            # EXTRA: the removal of the journal, which is the commit, outlasts a loss of power too
-            db.execute("PRAGMA synchronous = EXTRA")
-            for table in _TABLES:
-                db.execute(table)
-            yield db
-        finally:
-            db.close()
 
 
 def _kept_as(part: str, bits: bytes) -> str:

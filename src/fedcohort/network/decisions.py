@@ -21,6 +21,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from fedcohort.network.durable import opened
 from fedcohort.protocol.errors import InputError
 
 APPROVED, REFUSED, WAITING = "approved", "refused", "waiting"
@@ -214,18 +215,11 @@ class Counted:
 
     @contextlib.contextmanager
     def _opened(self) -> Generator[sqlite3.Connection]:
-        if not self._path.exists():
-            self._path.touch(mode=0o600)
-        db = sqlite3.connect(self._path, timeout=30.0, isolation_level=None)
         try:
-            db.execute("PRAGMA synchronous = EXTRA")
-            for table in _TABLES:
-                db.execute(table)
-            yield db
+            with opened(self._path, *_TABLES) as db:
+                yield db
         except sqlite3.DatabaseError as error:
             raise InputError(
                 f"{self._path} cannot be used ({type(error).__name__}): it says which decisions "
                 f"were seen. Bring back the one that the node had."
             ) from None
-        finally:
-            db.close()

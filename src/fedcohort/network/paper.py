@@ -18,9 +18,8 @@ from fedcohort.network.desk import Entry, short
 from fedcohort.network.record import Record
 from fedcohort.network.words import Row as Detail
 from fedcohort.report import words
-from fedcohort.report.markup import Markup, h, join, p
+from fedcohort.report.markup import Markup, h, join, p, page_head
 
-_POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
 #: Who signs on paper.
 SIGNERS = ("Data steward", "Data protection officer")
 
@@ -170,19 +169,10 @@ def _decisions(made: Sequence[Record], left_out: int) -> Markup:
 
 
 def _page(title: str, body: Markup) -> str:
-    report = resources.files("fedcohort.report").joinpath("report.css").read_text("utf-8")
-    own = resources.files("fedcohort.network").joinpath("paper.css").read_text("utf-8")
-    head = h(
-        "head",
-        h("meta", charset="utf-8"),
-        Markup(f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}"/>'),
-        h("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        h("meta", name="color-scheme", content="light dark"),
-        h("meta", name="generator", content="fedcohort"),
-        h("title", title),
-        h("style", Markup(report + own)),
-    )
+    css = resources.files("fedcohort.network").joinpath("paper.css").read_text("utf-8")
     foot = h("footer", p(f"Written by fedcohort {fedcohort.__version__}, "
                          f"{record.minute(decisions.now())} UTC."))  # fmt: skip
-    page = h("html", head, h("body", h("main", body, foot, class_="sheet")), lang="en")
+    page = h(
+        "html", page_head(title, css), h("body", h("main", body, foot, class_="sheet")), lang="en"
+    )
     return f"<!DOCTYPE html>\n{page}\n"

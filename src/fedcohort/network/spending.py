@@ -16,13 +16,12 @@ the fit then ends one reply short, and has to be started again.
 
 from __future__ import annotations
 
-import contextlib
-import sqlite3
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from fedcohort.network.budget import Budget
+from fedcohort.network.durable import opened
 from fedcohort.privacy.guard import beyond
 from fedcohort.protocol import Dp
 
@@ -60,7 +59,7 @@ class Spending:
 
     def taken(self, history: str, step: str) -> int:
         """See `Tally`."""
-        with self._opened() as db:
+        with opened(self.path, _TABLE) as db:
             row = db.execute(
                 "SELECT n FROM releases WHERE study = ? AND part = ? AND step = ?",
                 (self.study, self._part(history), step),
@@ -70,7 +69,7 @@ class Spending:
     def take(self, history: str, step: str, n: int, most: int) -> None:
         """See `Tally`."""
         self.budget.commit(self.study, self._part(history))
-        with self._opened() as db:
+        with opened(self.path, _TABLE) as db:
             counted = db.execute(  # one statement: no other process counts between look and write
                 "INSERT INTO releases SELECT ?1, ?2, ?3, ?4 WHERE ?4 <= ?5 "
                 "ON CONFLICT (study, part, step) DO UPDATE SET n = n + excluded.n "
@@ -82,14 +81,3 @@ class Spending:
 
     def _part(self, history: str) -> str:
         return f"{self.session} {history}"
-
-    @contextlib.contextmanager
-    def _opened(self) -> Generator[sqlite3.Connection]:
-        """Yield a connection, each of whose statements is on the disk when it returns."""
-        db = sqlite3.connect(self.path, timeout=30.0, isolation_level=None)
-        try:
-            db.execute("PRAGMA synchronous = EXTRA")
-            db.execute(_TABLE)
-            yield db
-        finally:
-            db.close()

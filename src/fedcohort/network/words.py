@@ -126,20 +126,28 @@ def outcome_of(outcome: Outcome | None, dictionary: Dictionary) -> str:
     return f"{outcome.y!r}: {kind.get(type(outcome), 'a number')}"
 
 
-def _columns(plan: Plan, dictionary: Dictionary, outcome: Outcome | None) -> Iterator[Row]:
-    """Say which columns are read, and what for."""
-    special = {
+def uses(
+    plan: Plan, dictionary: Dictionary, outcome: Outcome | None
+) -> tuple[list[Variable], list[Variable], dict[str, str]]:
+    """Return columns to learn from, those only read, and by name those that settings use."""
+    aside = {
         str(value): key
         for arm in plan.arms
         for key, value in arm.configured().items()
         if key in COLUMN_SETTINGS and value
     }
     taken = set(outcome.columns if outcome is not None else ())
-    used = [v for v in dictionary.features(outcome) if v.name not in special]
+    used = [v for v in dictionary.features(outcome) if v.name not in aside]
     rest = [
         v for v in dictionary.variables.values()
-        if v not in used and v.name not in taken and v.name not in special
+        if v not in used and v.name not in taken and v.name not in aside
     ]  # fmt: skip
+    return used, rest, aside
+
+
+def _columns(plan: Plan, dictionary: Dictionary, outcome: Outcome | None) -> Iterator[Row]:
+    """Say which columns are read, and what for."""
+    used, rest, special = uses(plan, dictionary, outcome)
     use = {CLUSTERING: "group by", LATENT: "describe a patient by"}.get(plan.task, "predict from")
     yield ("columns", f"{words.of(len(used), 'column')} to {use}:")
     yield ("", "; ".join(_variable(v) for v in used) + "." if used else "none.")

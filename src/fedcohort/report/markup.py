@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 from collections.abc import Iterable
+from importlib import resources
 
 
 class Markup(str):
@@ -15,6 +16,7 @@ class Markup(str):
 #: What an element may hold: text (escaped), elements, or nothing.
 Child = str | Markup | None | Iterable["str | Markup | None"]
 
+_POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
 _VOID = frozenset({"meta", "br", "rect", "line", "circle", "path", "col", "input"})
 
 
@@ -102,3 +104,21 @@ def table(
 def p(*children: Child, class_: str | None = None) -> Markup:
     """Return a paragraph."""
     return h("p", *children, class_=class_)
+
+
+def page_head(title: str, css: str) -> Markup:
+    """Return the head of a page that loads nothing and runs nothing, and says so to the browser.
+
+    css : styles that come after those of all pages.
+    """
+    style = resources.files("fedcohort.report").joinpath("report.css").read_text("utf-8")
+    return h(
+        "head",
+        h("meta", charset="utf-8"),
+        Markup(f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}"/>'),
+        h("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        h("meta", name="color-scheme", content="light dark"),
+        h("meta", name="generator", content="fedcohort"),
+        h("title", title),
+        h("style", Markup(style + css)),
+    )

@@ -7,11 +7,10 @@ script, so that it cannot change after it was written, and nobody learns that it
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from importlib import resources
 
 from fedcohort.report import words
 from fedcohort.report.charts.thin import LIMIT, thinned
-from fedcohort.report.markup import Markup, h, join, p
+from fedcohort.report.markup import Markup, h, join, p, page_head
 from fedcohort.report.run import Run
 from fedcohort.report.sections import (
     absent,
@@ -101,8 +100,6 @@ SECTIONS: Sequence[Callable[[Run], Section | None]] = (
     settings.reproduce,
 )
 
-_POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
-
 
 def render(run: Run) -> str:
     """Return the page of a run as HTML."""
@@ -129,17 +126,6 @@ def document(
     words_used : what the foot explains.
     version : of the software that wrote it.
     """
-    css = resources.files("fedcohort.report").joinpath("report.css").read_text("utf-8")
-    head = h(
-        "head",
-        h("meta", charset="utf-8"),
-        Markup(f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}"/>'),
-        h("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        h("meta", name="color-scheme", content="light dark"),
-        h("meta", name="generator", content="fedcohort"),
-        h("title", f"{name} – fedcohort report"),
-        h("style", Markup(css + _running_head(name))),
-    )
     contents = h(
         "nav",
         (h("a", s.short, href=f"#{s.key}") for s in sections),
@@ -147,6 +133,7 @@ def document(
     )
     foot = h("footer", words_used, _made(version))
     body = h("body", h("main", top, contents, (_section(s) for s in sections), foot))
+    head = page_head(f"{name} – fedcohort report", _running_head(name))
     return _small(f"<!DOCTYPE html>\n{h('html', head, body, lang='en')}\n")
 
 

@@ -1,0 +1,32 @@
+"""Small databases of a node, each of whose changes is on the disk when it returns.
+
+Revealed: nothing; the files stay at the node.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+from collections.abc import Generator
+from pathlib import Path
+
+
+@contextlib.contextmanager
+def opened(path: Path, *tables: str) -> Generator[sqlite3.Connection]:
+    """Yield a connection that is closed afterwards, to a file that only its owner can read.
+
+    Parameters
+    ----------
+    tables : statements that make what is not there yet.
+    """
+    if not path.exists():
+        path.touch(mode=0o600)
+    db = sqlite3.connect(path, timeout=30.0, isolation_level=None)
+    try:
+        # EXTRA: the removal of the journal, which is the commit, outlasts a loss of power too
+        db.execute("PRAGMA synchronous = EXTRA")
+        for table in tables:
+            db.execute(table)
+        yield db
+    finally:
+        db.close()
