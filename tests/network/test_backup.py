@@ -21,6 +21,7 @@ from fedcohort.network.runs import Run, Standing
 from fedcohort.protocol.errors import InputError, Refused
 from network.hall import Hall, Spoke
 from network.parties import Parties as Network
+from network.wires import until
 
 LINE = "its state is older than what it has told already"
 
@@ -274,9 +275,13 @@ def test_backup_restore_and_upgrade_of_one_party_at_a_time_with_real_processes(t
         assert north.wait(60) == 1
         assert "fedcohort 0.1.0 runs there, and 0.2.0 here" in north.text
         assert "IT of the coordinator has to upgrade" in north.text
-        status = net.do("coordinator", "status", net.kit("coordinator"))
-        assert "north: not connected, fedcohort 0.2.0" in status
-        assert "IT of the coordinator has to upgrade" in status
+
+        def status():
+            return net.do("coordinator", "status", net.kit("coordinator"))
+
+        # an engine notices after some seconds that a site is gone
+        until(lambda: "north: not connected, fedcohort 0.2.0" in status(), 60, "a site that left")
+        assert "IT of the coordinator has to upgrade" in status()
         north.lines.clear()
         north.start()
         net.ready(["north"])

@@ -17,6 +17,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
 
 from fedcohort.network import members, requests, runs
@@ -89,7 +90,7 @@ class Conductor:
     guard : held while the studies or one of their records are changed.
     runs : all studies, by hash.
     under : the one under way.
-    last_error : the latest line that told of something wrong.
+    last_error : when, and the latest line that told of something wrong; empty for none.
     """
 
     def __init__(self, folder: Path, line: Line, say: Say):
@@ -187,7 +188,7 @@ class Conductor:
 
     def note(self, text: str) -> None:
         """Say a line that tells of something wrong, and remember it."""
-        self.last_error = text
+        self.last_error = f"{datetime.now():%Y-%m-%d %H:%M:%S}, {text}"
         self._say(text)
 
     # approvals ----------------------------------------------------------------------------
@@ -336,9 +337,8 @@ class Conductor:
             run.change(*end, final=final)
         self._kick.set()
         text = f"{run.study} ({run.hash[:12]}) {' '.join(end)}".rstrip()
-        if end[0] == "failed":
-            self.last_error = text
-        self._say(f"{text}; {time.monotonic() - began:.1f} s, {under.traffic.calls} exchanges")
+        tell = self.note if end[0] == "failed" else self._say
+        tell(f"{text}; {time.monotonic() - began:.1f} s, {under.traffic.calls} exchanges")
 
     def _study(self, under: Under) -> None:
         run = under.run
