@@ -103,13 +103,13 @@ def page(facts: Facts) -> list[Row]:
     return [Row(r.head, tuple(map(details.printable, r.lines)), r.risk) for r in rows]
 
 
-def in_lines(rows: Sequence[Row]) -> list[str]:
-    """Return the page as lines for a terminal."""
+def in_lines(rows: Sequence[Row], width: int = details.WIDTH) -> list[str]:
+    """Return the page as lines for a terminal of a width."""
     return [
         line
         for row in rows
         for i, text in enumerate(row.lines)
-        for line in details.wrapped(row.head * (not i), text, MARGIN)
+        for line in details.wrapped(row.head * (not i), text, MARGIN, width)
     ]
 
 
