@@ -288,7 +288,7 @@ class Desk:
         Raises
         ------
         InputError : the desk asks for a steward's signature and there is none that counts; no
-            such study; or the reason is too long.
+            such study; the reason is too long; or another decision was made meanwhile.
         """
         place = self._place(study)
         if not (place / "study.json").is_file():
@@ -315,6 +315,11 @@ class Desk:
         _append(path, json.dumps(asdict(made)))
         if self._verify is not None:
             self._counted.highest(study, made.number)
+        if made not in self._valid(study):
+            raise InputError(
+                f"someone else decided on study {short(study)} at the same moment, and that "
+                f"counts. See `fedcohort node history`, and decide again if it is still needed."
+            )
         return made
 
     def lapse(self, study: str, made: Decision) -> str:
@@ -385,12 +390,19 @@ class Desk:
         return [s for s in path.read_text(encoding="utf-8", errors="replace").splitlines() if s]
 
     def _valid(self, study: str) -> list[Decision]:
-        """Return the decisions on file that count, the first where a number stands twice."""
+        """Return the decisions on file that count.
+
+        A number stands twice where two were made at the same moment: then a refusal counts, and
+        otherwise the first.
+        """
         found: dict[int, Decision] = {}
         for line in self._lines(study):
             made = decisions.parsed(line)
-            if made is not None and self._counts(study, made):
-                found.setdefault(made.number, made)
+            if made is None or not self._counts(study, made):
+                continue
+            known = found.setdefault(made.number, made)
+            if made.decision == REFUSED and known.decision != REFUSED:
+                found[made.number] = made
         return list(found.values())
 
     def _counts(self, study: str, made: Decision) -> bool:
