@@ -95,11 +95,19 @@ def test_it_names_the_columns_and_those_that_identify_a_person(hospital):
     assert "Predict the time until an event: 'time' in days" in said
     assert "Predict from 2 columns: age, marker." in said
     assert "grade is used as the strata." in said
-    assert "note, pid (IDENTIFIES A PERSON)." in said
+    assert "from: pid (IDENTIFIES A PERSON), seen, note." in said
     wide = DICTIONARY + "".join(f"  c{i}: {{type: number}}\n" for i in range(60))
     said = rows(hospital, STUDY, wide)["Columns"]
     assert "Predict from 63 columns" in said
     assert "33 more, which the details name" in said
+
+
+def test_a_column_that_identifies_a_person_is_not_among_those_that_the_page_leaves_out(hospital):
+    texts = "".join(f"  note{i}: {{type: text}}\n" for i in range(40))
+    dictionary = DICTIONARY.replace("  note: {type: text}\n", texts)
+    said = rows(hospital, STUDY, dictionary)["Columns"]
+    assert "more, which the details name" in said
+    assert "from: pid (IDENTIFIES A PERSON), seen, note0" in said
 
 
 def test_a_model_that_may_hold_single_rows_is_said_where_the_steward_decides(hospital):

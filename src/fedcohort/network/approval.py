@@ -160,8 +160,9 @@ def _what(facts: Facts) -> Iterator[Row]:
 
 
 def _named(variables: Sequence[Variable]) -> str:
-    """Return columns by name, those that identify a person marked; the first of many."""
-    names = [v.name + " (IDENTIFIES A PERSON)" * v.identifier for v in variables]
+    """Return columns by name, those that identify a person first and marked; some of many."""
+    first = sorted(variables, key=lambda v: not v.identifier)  # none of them is left out
+    names = [v.name + " (IDENTIFIES A PERSON)" * v.identifier for v in first]
     if len(names) > COLUMNS:
         names = [*names[:COLUMNS], f"{len(names) - COLUMNS} more, which the details name"]
     return ", ".join(names) or "none"
