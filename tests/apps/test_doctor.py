@@ -195,10 +195,11 @@ def test_faults_of_policy_and_table_name_it_or_the_steward(hall):
 def test_a_record_of_a_study_that_cannot_be_read_is_named(net):
     run = net.kit("coordinator") / "runs" / ("ab" * 32)
     run.mkdir(parents=True)
-    (run / "run.json").write_text("{")
-    good, text = examined(net.kit("coordinator"))
-    assert not good
-    assert "1 of 1 records cannot be read: abababababab" in text
+    for damaged in ("{", "[" * 100_000):
+        (run / "run.json").write_text(damaged)
+        good, text = examined(net.kit("coordinator"))
+        assert not good
+        assert "1 of 1 records cannot be read: abababababab" in text
 
 
 def test_of_a_coordinator_that_runs_each_site_is_told(net, monkeypatch):

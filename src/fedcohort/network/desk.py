@@ -34,6 +34,7 @@ from typing import Any, NamedTuple, cast
 
 from fedcohort.network import decisions
 from fedcohort.network.decisions import APPROVED, REFUSED, WAITING, Counted, Decision, now
+from fedcohort.network.durable import write
 from fedcohort.protocol.errors import InputError, Refused
 
 __all__ = ["APPROVED", "POLICY", "REFUSED", "WAITING", "Decision", "Desk", "Entry", "now", "short"]
@@ -87,7 +88,7 @@ def is_hash(text: object) -> bool:
 
 def note_config(state: Path, config: Path) -> None:
     """Note in a node's state which configuration it started with, for the steward's commands."""
-    _write(state / "config.json", json.dumps({"path": str(config.resolve())}).encode())
+    write(state / "config.json", json.dumps({"path": str(config.resolve())}).encode())
 
 
 def noted_config(state: Path) -> Path | None:
@@ -195,9 +196,9 @@ class Desk:
             raise Refused("desk", f"{MOST_WAITING} studies wait at this site already.")
         self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         place.mkdir(exist_ok=True, mode=0o700)
-        _write(place / "offer", offer)
+        write(place / "offer", offer)
         about = {"study": name, "lead": lead, "organisation": organisation, "first": now()}
-        _write(place / "study.json", json.dumps(about).encode())
+        write(place / "study.json", json.dumps(about).encode())
         return True
 
     def _n_waiting(self) -> int:
@@ -421,11 +422,11 @@ class Desk:
 
     def note_fit(self, study: str, unfit: tuple[str, ...]) -> None:
         """Note for the steward what of the table does not fit a study: columns and rules."""
-        _write(self._place(study) / "fit.json", json.dumps({"unfit": list(unfit)}).encode())
+        write(self._place(study) / "fit.json", json.dumps({"unfit": list(unfit)}).encode())
 
     def note_run(self, study: str, noted: Noted) -> None:
         """Note a study's run."""
-        _write(self._place(study) / "run.json", json.dumps(noted._asdict()).encode())
+        write(self._place(study) / "run.json", json.dumps(noted._asdict()).encode())
 
     def run(self, study: str) -> Noted:
         """Return what is noted of a study's run; a damaged note reads as closed."""
@@ -444,7 +445,7 @@ class Desk:
         told = " ".join(reason.split())[:LONGEST_REASON]
         told = "".join(c if c.isprintable() else "?" for c in told)
         noted = {"how": how, "reason": told, "at": now()}
-        _write(self._place(study) / "end.json", json.dumps(noted).encode())
+        write(self._place(study) / "end.json", json.dumps(noted).encode())
         return True
 
     def reopen(self, study: str) -> None:
@@ -478,17 +479,6 @@ def _read(path: Path) -> dict[str, Any]:
     except (OSError, ValueError, RecursionError):
         return {}
     return cast("dict[str, Any]", content) if isinstance(content, dict) else {}
-
-
-def _write(path: Path, content: bytes) -> None:
-    """Write a file so that it is there whole or not at all, for its owner alone."""
-    part = path.with_name(f".{path.name}.{os.getpid()}")
-    handle = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(handle, "wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    part.replace(path)
 
 
 def _append(path: Path, line: str) -> None:
