@@ -13,6 +13,7 @@ from fedcohort.network.kits import Kit, Network
 from fedcohort.network.node import Node
 from fedcohort.network.offer import Offer, offer
 from fedcohort.network.trust import Trust
+from fedcohort.protocol import registry
 from fedcohort.protocol.arguments import Parcel
 from fedcohort.protocol.wire import decode, encode
 from fedcohort.runtime.calls import Request
@@ -43,6 +44,8 @@ arms:
 evaluate: {test_fraction: 0.25, repeats: 1, metrics: [c_index]}
 privacy: {min_cell: 5}
 """
+#: Methods of other tasks than survival, of every kind.
+OTHERS = ("ridge", "logistic", "glm", "svm", "mixed", "meta_analysis")
 POLICY = {
     "methods": ["cox", "deepcox"],
     "columns": "all",
@@ -72,6 +75,22 @@ def patients(n: int = 160, seed: int = 0) -> pd.DataFrame:
             "cens": (rng.random(n) < 0.6).astype(int),
         }
     )
+
+
+def other_task(method: str) -> tuple[str, str, str]:
+    """Return a study by one method that predicts no survival, its dictionary, and its outcome."""
+    if "regression" in registry.find(method).tasks:
+        task, y, said = "regression", "marker, type: continuous", "'marker': a number"
+    else:
+        task, y, said = "classification", "cens, type: binary", "'cens': yes or no"
+    study = (
+        f"study: s\ntask: {task}\ndata: {{source: n.csv, dictionary: dictionary.yaml, "
+        f"outcome: {{y: {y}}}, sites: {{column: h}}}}\narms:\n- {{method: {method}}}\n"
+    )
+    dictionary = DICTIONARY.replace("{type: event}", "{type: binary}").replace(
+        "{type: time, unit: days}", "{type: number, unit: days}"
+    )
+    return study, dictionary, said
 
 
 @dataclass

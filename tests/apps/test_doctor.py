@@ -195,10 +195,11 @@ def test_faults_of_policy_and_table_name_it_or_the_steward(hall):
 def test_a_record_of_a_study_that_cannot_be_read_is_named(net):
     run = net.kit("coordinator") / "runs" / ("ab" * 32)
     run.mkdir(parents=True)
-    (run / "run.json").write_text("{")
-    good, text = examined(net.kit("coordinator"))
-    assert not good
-    assert "1 of 1 records cannot be read: abababababab" in text
+    for damaged in ("{", "[" * 100_000):
+        (run / "run.json").write_text(damaged)
+        good, text = examined(net.kit("coordinator"))
+        assert not good
+        assert "1 of 1 records cannot be read: abababababab" in text
 
 
 def test_of_a_coordinator_that_runs_each_site_is_told(net, monkeypatch):
@@ -229,3 +230,57 @@ def test_a_node_that_runs_is_asked_by_its_note_and_not_over_a_second_connection(
     assert good, text
     assert "the node that runs is connected" in text
     (state / "service.json").unlink()
+
+
+DAMAGE = {
+    "empty": b"",
+    "binary": b"\0\xff" * 100,
+    "list": b"[1]",
+    "numbers": b'{"at": NaN, "pid": 1e999, "began": 1, "since": NaN, "facts": {"offset": [NaN]}}',
+    "deep": b"[" * 100_000,
+    "cut": None,
+}
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["root.pem", "cert.pem", "key.pem", "identity.pem", "members.json", "state/service.json",
+     "state/older.json", "state/budget.sqlite"],
+)  # fmt: skip
+def test_a_damaged_file_is_one_line_and_the_other_checks_go_on(hall, name):
+    path = hall.network.kit("north") / name
+    path.parent.mkdir(exist_ok=True)
+    sound = path.read_bytes() if path.is_file() else b"{}"
+    for content in DAMAGE.values():
+        path.write_bytes(sound[: len(sound) // 2] if content is None else content)
+        path.chmod(0o600)
+        good, text = of_north(hall)
+        assert "ok     table " in text
+        if path.suffix == ".pem":
+            assert not good
+            assert "WRONG  kit " in text
+            assert "connection   not tried: the kit has to be right first" in text
+
+
+def test_a_damaged_budget_is_named_with_who_brings_it_back(hall):
+    (hall.network.kit("north") / "state").mkdir(exist_ok=True)
+    (hall.network.kit("north") / "state" / "budget.sqlite").write_bytes(b"no database " * 50)
+    good, text = of_north(hall)
+    assert not good
+    assert "budget.sqlite is damaged (file is not a database)" in text
+    assert "-> IT of north: bring state/ back" in text
+
+
+def test_a_key_that_this_user_cannot_read_is_named(net, monkeypatch):
+    read = Path.read_bytes
+
+    def denied(path):
+        if path.name == "key.pem":
+            raise PermissionError(13, "Permission denied", str(path))
+        return read(path)
+
+    monkeypatch.setattr(Path, "read_bytes", denied)
+    good, text = examined(net.kit("north"))
+    assert not good
+    assert "key.pem cannot be read (permission denied)" in text
+    assert "-> IT of north: run doctor as the user of the service" in text

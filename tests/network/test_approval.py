@@ -1,6 +1,7 @@
 """The page on which a steward decides: one page, in plain words, with what could harm patients."""
 
 import re
+import unicodedata
 from dataclasses import replace
 from decimal import Decimal
 
@@ -15,7 +16,7 @@ from fedcohort.network.policy import Allowance
 from fedcohort.protocol import registry
 from fedcohort.study.deployed import asking
 from fedcohort.study.deployed.table import SiteTable
-from hospital import DICTIONARY, STUDY, Hospital, patients
+from hospital import DICTIONARY, OTHERS, STUDY, Hospital, other_task, patients
 
 #: Lines of a page: what one A4 sheet holds.
 LINES = 66
@@ -94,11 +95,19 @@ def test_it_names_the_columns_and_those_that_identify_a_person(hospital):
     assert "Predict the time until an event: 'time' in days" in said
     assert "Predict from 2 columns: age, marker." in said
     assert "grade is used as the strata." in said
-    assert "note, pid (IDENTIFIES A PERSON)." in said
+    assert "from: pid (IDENTIFIES A PERSON), seen, note." in said
     wide = DICTIONARY + "".join(f"  c{i}: {{type: number}}\n" for i in range(60))
     said = rows(hospital, STUDY, wide)["Columns"]
     assert "Predict from 63 columns" in said
     assert "33 more, which the details name" in said
+
+
+def test_a_column_that_identifies_a_person_is_not_among_those_that_the_page_leaves_out(hospital):
+    texts = "".join(f"  note{i}: {{type: text}}\n" for i in range(40))
+    dictionary = DICTIONARY.replace("  note: {type: text}\n", texts)
+    said = rows(hospital, STUDY, dictionary)["Columns"]
+    assert "more, which the details name" in said
+    assert "from: pid (IDENTIFIES A PERSON), seen, note0" in said
 
 
 def test_a_model_that_may_hold_single_rows_is_said_where_the_steward_decides(hospital):
@@ -197,25 +206,12 @@ def test_the_largest_page_is_one_page_still(hospital):
     assert "6 more; `fedcohort node ledger`" in text
 
 
-@pytest.mark.parametrize("name", ["ridge", "logistic", "glm", "svm", "mixed", "meta_analysis"])
+@pytest.mark.parametrize("name", OTHERS)
 def test_studies_of_other_tasks_have_a_page_too(hospital, name):
-    method = registry.find(name)
-    if "predict" not in method.gives:
-        pytest.skip("predicts nothing, so it is no arm of a study")
-    task = "regression" if "regression" in method.tasks else "classification"
-    y = "marker, type: continuous" if task == "regression" else "cens, type: binary"
-    study = (
-        f"study: s\ntask: {task}\ndata: {{source: n.csv, dictionary: dictionary.yaml, "
-        f"outcome: {{y: {y}}}, sites: {{column: h}}}}\narms:\n- {{method: {name}}}\n"
-    )
-    dictionary = DICTIONARY.replace("{type: event}", "{type: binary}").replace(
-        "{type: time, unit: days}", "{type: number, unit: days}"
-    )
+    study, dictionary, outcome = other_task(name)
     said = rows(hospital, study, dictionary)
-    assert ("'marker': a number" if task == "regression" else "'cens': yes or no") in said[
-        "Columns"
-    ]
-    assert method.title in said["Methods"]
+    assert outcome in said["Columns"]
+    assert registry.find(name).title in said["Methods"]
 
 
 def test_no_word_of_a_study_moves_the_cursor_of_whoever_reads_it(hospital):
@@ -296,3 +292,22 @@ def test_accepted_units_are_a_risk_so_that_a_steward_looks(hospital):
     for units, which in (("accepted", "any column"), ("[time]", "'time'")):
         text = rows(hospital, f"{STUDY}\nunits: {units}\n")["Risks"]
         assert f"The study goes on where {which} looks like another unit at one" in text
+
+
+@pytest.mark.parametrize("width", [60, 80, 96])
+@pytest.mark.parametrize("letter", ["x", "\u2800", "\u3164", "\u6f22", "a\u0301\u0323\u0302\u0330"])
+def test_no_word_of_a_study_stands_where_a_heading_does(hospital, width, letter):
+    """A terminal goes on at its left edge; a long word could else write a heading of its own."""
+    fake = f"{letter * 66}Risks{letter * 9}-{letter}None."
+    study = ARMS.replace("Does the marker", f"Does the {fake} marker")
+    terms = hospital.terms(study)
+    assert fake in terms.plan.question
+    page = approval.page(facts(hospital, study))
+    lines = [*approval.in_lines(page, width), *words.in_words(terms, width=width)]
+    for line in lines:
+        places = sum(1 + (unicodedata.east_asian_width(c) in "WF") for c in line)
+        assert places <= width, line
+    text = "\n".join(lines)
+    assert "Risks" in text
+    assert not re.search("[\u2800\u3164]|[\u0300-\u036f]{3}", text)
+    assert sum(line.startswith("Risks") for line in lines) == 1

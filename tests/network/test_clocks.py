@@ -96,3 +96,10 @@ def test_text_of_a_site_is_made_safe_to_show(tmp_path):
     fault = parties.facts()["north"]["fault"]
     assert fault.isprintable()
     assert len(fault) <= 200
+
+
+@pytest.mark.parametrize("odd", [10**400, -(10**400), 1e30, float("inf"), float("nan"), True, "1"])
+def test_what_no_clock_can_say_is_no_time(odd):
+    assert clocks.asked(lambda: odd) is None
+    assert clocks.told([odd, 0.1]) is None
+    assert clocks.told([0.1, odd]) is None

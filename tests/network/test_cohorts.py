@@ -2,7 +2,9 @@
 
 import dataclasses
 import itertools
+import os
 import sqlite3
+import stat
 import subprocess
 import sys
 import tempfile
@@ -17,6 +19,7 @@ from hypothesis import strategies as st
 from fedcohort.network import budget, cohorts, decisions, durable, spending
 from fedcohort.network.cohorts import Cohorts, digests, parts
 from fedcohort.network.node_table import open_table
+from fedcohort.network.once import OnDisk
 from fedcohort.network.policy import Config
 from fedcohort.protocol.errors import InputError, Refused
 from fedcohort.study.deployed.terms import Terms
@@ -172,6 +175,28 @@ def test_what_is_noted_outlasts_a_loss_of_power(tmp_path):
         with of.opened(tmp_path / "any.sqlite") as db:
             assert db.execute("PRAGMA synchronous").fetchone() == (3,)  # EXTRA
     assert (tmp_path / "any.sqlite").stat().st_mode & 0o777 == 0o600
+
+
+def test_what_a_session_was_asked_first_outlasts_a_loss_of_power(tmp_path, monkeypatch):
+    """It is on the disk, with its name, before the node answers."""
+    on_disk, replaced = [], []
+    sync, replace_ = os.fsync, Path.replace
+
+    def synced(handle):
+        on_disk.append(os.fstat(handle).st_mode)
+        sync(handle)
+
+    def renamed(path, to):
+        replaced.append(len(on_disk))
+        return replace_(path, to)
+
+    monkeypatch.setattr(os, "fsync", synced)
+    monkeypatch.setattr(Path, "replace", renamed)
+    once = OnDisk(tmp_path, "ab" * 32, "mark", "describe")
+    assert once("sites", "one", 1)
+    assert replaced == [1]
+    assert [stat.S_ISDIR(mode) for mode in on_disk] == [False, True]
+    assert not OnDisk(tmp_path, "ab" * 32, "mark", "describe")("sites", "two", 1)
 
 
 # who a patient is -----------------------------------------------------------------------

@@ -214,3 +214,28 @@ def test_a_line_without_a_signature_that_counts_raises_no_number(tmp_path):
     with pytest.raises(InputError, match=r"decided.sqlite cannot be used") as error:
         signing(tmp_path)[0].decision(ONE)
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("last", [APPROVED, REFUSED])
+def test_of_two_decisions_at_the_same_moment_a_refusal_counts(tmp_path, monkeypatch, last):
+    """Two people read the same last number, and write their lines one after the other."""
+    made, other = desk(tmp_path), desk(tmp_path)
+    put(made)
+    made.decide(ONE, APPROVED, "anna")
+    first = {APPROVED: REFUSED, REFUSED: APPROVED}[last]
+    written = desks._append
+
+    def both(path, line):
+        monkeypatch.setattr(desks, "_append", written)
+        other.decide(ONE, first, "otto")
+        written(path, line)
+
+    monkeypatch.setattr(desks, "_append", both)
+    if last == REFUSED:
+        assert made.decide(ONE, last, "anna").number == 2
+    else:
+        with pytest.raises(InputError, match="someone else decided on study abab"):
+            made.decide(ONE, last, "anna")
+    assert made.decision(ONE).decision == REFUSED
+    assert made.decide(ONE, APPROVED, "anna").number == 3
+    assert desk(tmp_path).decision(ONE).decision == APPROVED

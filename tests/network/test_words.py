@@ -13,7 +13,7 @@ from fedcohort.protocol import Dp, registry
 from fedcohort.study.deployed import asking
 from fedcohort.study.plan import Plan
 from fedcohort.study.privacy import Privacy
-from hospital import DICTIONARY, STUDY, Hospital
+from hospital import DICTIONARY, OTHERS, STUDY, Hospital, other_task
 
 
 @pytest.fixture(scope="module")
@@ -108,22 +108,11 @@ def test_no_word_of_programmers_is_in_what_is_asked_and_revealed(hospital, word)
     assert not re.search(rf"(?<![a-z]){word}(?![a-z])", text.lower())
 
 
-@pytest.mark.parametrize("name", ["ridge", "logistic", "glm", "svm", "mixed", "meta_analysis"])
+@pytest.mark.parametrize("name", OTHERS)
 def test_studies_of_other_tasks_are_told_too(hospital, name):
-    method = registry.find(name)
-    task = "regression" if "regression" in method.tasks else "classification"
-    if "predict" not in method.gives:
-        pytest.skip("predicts nothing, so it is no arm of a study")
-    y = "marker, type: continuous" if task == "regression" else "cens, type: binary"
-    study = (
-        f"study: s\ntask: {task}\ndata: {{source: n.csv, dictionary: dictionary.yaml, "
-        f"outcome: {{y: {y}}}, sites: {{column: h}}}}\narms:\n- {{method: {name}}}\n"
-    )
-    dictionary = DICTIONARY.replace("{type: event}", "{type: binary}").replace(
-        "{type: time, unit: days}", "{type: number, unit: days}"
-    )
+    study, dictionary, said = other_task(name)
     text = told(hospital, study, dictionary)
-    assert ("'marker': a number" if task == "regression" else "'cens': yes or no") in text
+    assert said in text
     assert "What leaves:" in text
 
 

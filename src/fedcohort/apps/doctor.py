@@ -30,7 +30,7 @@ from fedcohort.network.kits import Kit
 from fedcohort.network.lead import Office
 from fedcohort.network.policy import Config
 from fedcohort.network.service import Note, read, unwritable
-from fedcohort.protocol.errors import FedcohortError, Refused
+from fedcohort.protocol.errors import FedcohortError, InputError, Refused
 from fedcohort.runtime import tls
 
 GOOD, NOTE, WRONG = "ok", "note", "WRONG"
@@ -76,6 +76,7 @@ class Doctor:
             "steward": f"IT of {kit.organisation}",
         }.get(kit.role, f"{kit.name} or their IT")
         self._dates = True
+        self._sound = False
         self._note: Note | None = None
 
     def findings(self) -> Iterator[Finding]:
@@ -110,7 +111,8 @@ class Doctor:
     def _kit(self) -> Iterator[Finding]:
         """See that the files belong together, whatever the date is."""
         try:
-            found = Certificate.parse(self.kit.certificate.read_bytes())
+            _certificate(self.kit.root)
+            found = _certificate(self.kit.certificate)
             self.kit.check(clock=lambda: found.since + timedelta(seconds=1))
             if self.kit.role == "site":
                 self.kit.membership()
@@ -119,12 +121,21 @@ class Doctor:
             do = "do what the line says" if error.code == "mode" else "send the right files again"
             yield Finding(WRONG, "kit", str(error), who, do)
             return
+        except OSError as error:
+            text = f"{error.filename or self.kit.folder} cannot be read ({tls.reason(error)})"
+            do = "run doctor as the user of the service, and let that user read the kit"
+            yield Finding(WRONG, "kit", text, self._it, do)
+            return
+        self._sound = True
         whole = f"{self.kit.name}, {self.kit.role} in {self.kit.network}; files and keys fit"
         yield Finding(GOOD, "kit", whole)
 
     def _certificate(self) -> Iterator[Finding]:
         """See whether the certificate is good today; where it is not, whether the clock is."""
-        found = Certificate.parse(self.kit.certificate.read_bytes())
+        try:
+            found = _certificate(self.kit.certificate)
+        except (Refused, OSError):  # the line of the kit says it
+            return
         at, text = now(), f"until {found.until:%Y-%m-%d}"
         days = (found.until - at).days
         renew = f"fedcohort network renew NETWORK {self.kit.name}"
@@ -154,7 +165,7 @@ class Doctor:
 
     def _taken_elsewhere(self) -> tuple[bool, str]:
         """Return whether the coordinator takes this certificate by its own clock, or why not."""
-        if self.kit.role not in ("site", "lead"):
+        if self.kit.role not in ("site", "lead") or not self._sound:
             return False, ""
         try:
             return engines.preflight(self.kit, REACH, dates=False) is None, ""
@@ -193,6 +204,9 @@ class Doctor:
         note = self._note
         if note is not None and note.alive:
             yield from self._running(note)
+            return
+        if not self._sound:
+            yield Finding(NOTE, "connection", "not tried: the kit has to be right first")
             return
         if self.kit.role == "site":
             yield Finding(NOTE, "node", "not running", self._it,
@@ -329,9 +343,11 @@ class Doctor:
         yield from self._table(config, steward)
 
     def _budget(self, config: Config, steward: str) -> Finding:
-        account = Budget(
-            self._state / "budget.sqlite", config.data.name, config.policy.budget
-        ).account()
+        path = self._state / "budget.sqlite"
+        try:
+            account = Budget(path, config.data.name, config.policy.budget).account()
+        except InputError as error:
+            return Finding(WRONG, "budget", str(error), self._it, "bring state/ back")
         if account.allowed is None or account.left is None:
             return Finding(NOTE, "budget", "none: private studies (dp) are refused here", steward,
                            "set policy.privacy_budget in node.toml, if they shall run")  # fmt: skip
@@ -435,6 +451,19 @@ class Doctor:
                 yield Finding(GOOD, name, text)
             else:
                 yield Finding(NOTE, name, text, f"IT of {name}", "fedcohort doctor KIT there")
+
+
+def _certificate(path: Path) -> Certificate:
+    """Return the certificate in a file.
+
+    Raises
+    ------
+    Refused : there is none; the file is named.
+    """
+    try:
+        return Certificate.parse(path.read_bytes())
+    except Refused as error:
+        raise Refused(error.code, f"{path}: {error}") from None
 
 
 def _some(names: tuple[str, ...] | None) -> str:

@@ -255,15 +255,26 @@ def _from(out: Path, data: str) -> str:
     return data[:start] + Path(os.path.relpath(name, out)).as_posix() + data[start + len(name) :]
 
 
-def _named(task: str, outcome: str | None, tables: list[pd.DataFrame], data: str) -> Outcome | None:
-    """Return the outcome that the user names, if so."""
-    if outcome is None:
-        return None
+def asked_columns(task: str, outcome: str) -> tuple[list[str], bool]:
+    """Return the columns of an outcome as it is written, and whether they are time and event.
+
+    Raises
+    ------
+    StudyError : too many for the task, or too few.
+    """
     names = [name.strip() for name in outcome.split(",")]
     timed = task == "survival" or (task in ASIDE and len(names) == 2)
     if len(names) != (2 if timed else 1):
         wanted = "time,event" if timed else "y, one column"
         raise StudyError(f"--outcome {outcome}: expected {wanted}.")
+    return names, timed
+
+
+def _named(task: str, outcome: str | None, tables: list[pd.DataFrame], data: str) -> Outcome | None:
+    """Return the outcome that the user names, if so."""
+    if outcome is None:
+        return None
+    names, timed = asked_columns(task, outcome)
     for name in names:
         check_column(tables[0], name, data)
     if timed:

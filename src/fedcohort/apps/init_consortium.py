@@ -12,6 +12,7 @@ from pathlib import Path
 from fedcohort.apps.init import (
     Draft,
     about_outcome,
+    asked_columns,
     check_new,
     check_task,
     columns_of,
@@ -106,11 +107,7 @@ def _outcome_of_drafts(
         if task in ASIDE or task == "survival":
             return pair
         raise StudyError(f"--task {task}: name the column to predict by --outcome Y.")
-    columns = [name.strip() for name in outcome.split(",")]
-    timed = task == "survival" or (task in ASIDE and len(columns) == 2)
-    if len(columns) != (2 if timed else 1):
-        wanted = "time,event" if timed else "y, one column"
-        raise StudyError(f"--outcome {outcome}: expected {wanted}.")
+    columns, timed = asked_columns(task, outcome)
     for name in columns:
         if name not in names:
             raise StudyError(f"--outcome {outcome}: there is {known_name('column', name, names)}")

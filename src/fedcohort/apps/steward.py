@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import getpass
 import shlex
+import shutil
 import textwrap
 from collections.abc import Iterator
 from pathlib import Path
@@ -69,7 +70,8 @@ def studies(
     yield f"Study {name} at {kit.name}"
     yield f"{study}"
     yield ""
-    yield from approval.in_lines(approval.page(facts))
+    width = min(words.WIDTH, shutil.get_terminal_size((words.WIDTH, 24)).columns)
+    yield from approval.in_lines(approval.page(facts), width)
     at = _at(node, config)
     if (found_here := findings.path_of(kit.folder / "state", study)).is_file():
         yield f"Feedback on your table: {found_here}"
@@ -84,7 +86,7 @@ def studies(
         return
     yield ""
     yield "Details"
-    yield from words.in_words(facts.terms, found.policy.min_cell)
+    yield from words.in_words(facts.terms, found.policy.min_cell, width)
 
 
 def export(

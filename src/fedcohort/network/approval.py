@@ -103,13 +103,13 @@ def page(facts: Facts) -> list[Row]:
     return [Row(r.head, tuple(map(details.printable, r.lines)), r.risk) for r in rows]
 
 
-def in_lines(rows: Sequence[Row]) -> list[str]:
-    """Return the page as lines for a terminal."""
+def in_lines(rows: Sequence[Row], width: int = details.WIDTH) -> list[str]:
+    """Return the page as lines for a terminal of a width."""
     return [
         line
         for row in rows
         for i, text in enumerate(row.lines)
-        for line in details.wrapped(row.head * (not i), text, MARGIN)
+        for line in details.wrapped(row.head * (not i), text, MARGIN, width)
     ]
 
 
@@ -160,8 +160,9 @@ def _what(facts: Facts) -> Iterator[Row]:
 
 
 def _named(variables: Sequence[Variable]) -> str:
-    """Return columns by name, those that identify a person marked; the first of many."""
-    names = [v.name + " (IDENTIFIES A PERSON)" * v.identifier for v in variables]
+    """Return columns by name, those that identify a person first and marked; some of many."""
+    first = sorted(variables, key=lambda v: not v.identifier)  # none of them is left out
+    names = [v.name + " (IDENTIFIES A PERSON)" * v.identifier for v in first]
     if len(names) > COLUMNS:
         names = [*names[:COLUMNS], f"{len(names) - COLUMNS} more, which the details name"]
     return ", ".join(names) or "none"

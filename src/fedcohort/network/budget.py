@@ -22,7 +22,7 @@ from pathlib import Path
 
 from fedcohort.network.durable import opened
 from fedcohort.network.policy import Allowance
-from fedcohort.protocol.errors import Refused
+from fedcohort.protocol.errors import InputError, Refused
 
 RESERVED, SPENT, RELEASED = "reserved", "spent", "released"
 
@@ -145,7 +145,7 @@ class Budget:
         """Return where the budget stands."""
         sums: dict[str, dict[str, tuple[int, int]]] = {}
         if self._path.is_file():
-            with opened(self._path, _TABLE) as db:
+            with self._opened() as db:
                 for study, state, epsilon, delta in db.execute(
                     "SELECT study, state, SUM(epsilon), SUM(delta) FROM spends WHERE dataset = ? "
                     "AND state != 'released' GROUP BY study, state ORDER BY study",
@@ -166,11 +166,30 @@ class Budget:
         return Account(self._allowed, reserved, spent, left, studies)
 
     @contextlib.contextmanager
+    def _opened(self) -> Generator[sqlite3.Connection]:
+        """Yield a connection.
+
+        Raises
+        ------
+        InputError : the file is damaged.
+        """
+        try:
+            with opened(self._path, _TABLE) as db:
+                yield db
+        except sqlite3.DatabaseError as error:
+            if type(error) is not sqlite3.DatabaseError:  # such as a full disk
+                raise
+            raise InputError(
+                f"{self._path} is damaged ({error}): it says how much privacy budget is spent. "
+                f"Bring back the one that the node had."
+            ) from None
+
+    @contextlib.contextmanager
     def _changing(self) -> Generator[sqlite3.Connection]:
         """Yield a connection within a transaction that no other can overlap."""
         if not self._path.exists():
             self._path.touch(mode=0o600)
-        with opened(self._path, _TABLE) as db:
+        with self._opened() as db:
             db.execute("BEGIN IMMEDIATE")
             try:
                 yield db

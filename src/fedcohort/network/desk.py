@@ -34,6 +34,7 @@ from typing import Any, NamedTuple, cast
 
 from fedcohort.network import decisions
 from fedcohort.network.decisions import APPROVED, REFUSED, WAITING, Counted, Decision, now
+from fedcohort.network.durable import write
 from fedcohort.protocol.errors import InputError, Refused
 
 __all__ = ["APPROVED", "POLICY", "REFUSED", "WAITING", "Decision", "Desk", "Entry", "now", "short"]
@@ -87,7 +88,7 @@ def is_hash(text: object) -> bool:
 
 def note_config(state: Path, config: Path) -> None:
     """Note in a node's state which configuration it started with, for the steward's commands."""
-    _write(state / "config.json", json.dumps({"path": str(config.resolve())}).encode())
+    write(state / "config.json", json.dumps({"path": str(config.resolve())}).encode())
 
 
 def noted_config(state: Path) -> Path | None:
@@ -195,9 +196,9 @@ class Desk:
             raise Refused("desk", f"{MOST_WAITING} studies wait at this site already.")
         self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         place.mkdir(exist_ok=True, mode=0o700)
-        _write(place / "offer", offer)
+        write(place / "offer", offer)
         about = {"study": name, "lead": lead, "organisation": organisation, "first": now()}
-        _write(place / "study.json", json.dumps(about).encode())
+        write(place / "study.json", json.dumps(about).encode())
         return True
 
     def _n_waiting(self) -> int:
@@ -288,7 +289,7 @@ class Desk:
         Raises
         ------
         InputError : the desk asks for a steward's signature and there is none that counts; no
-            such study; or the reason is too long.
+            such study; the reason is too long; or another decision was made meanwhile.
         """
         place = self._place(study)
         if not (place / "study.json").is_file():
@@ -315,6 +316,11 @@ class Desk:
         _append(path, json.dumps(asdict(made)))
         if self._verify is not None:
             self._counted.highest(study, made.number)
+        if made not in self._valid(study):
+            raise InputError(
+                f"someone else decided on study {short(study)} at the same moment, and that "
+                f"counts. See `fedcohort node history`, and decide again if it is still needed."
+            )
         return made
 
     def lapse(self, study: str, made: Decision) -> str:
@@ -385,12 +391,19 @@ class Desk:
         return [s for s in path.read_text(encoding="utf-8", errors="replace").splitlines() if s]
 
     def _valid(self, study: str) -> list[Decision]:
-        """Return the decisions on file that count, the first where a number stands twice."""
+        """Return the decisions on file that count.
+
+        A number stands twice where two were made at the same moment: then a refusal counts, and
+        otherwise the first.
+        """
         found: dict[int, Decision] = {}
         for line in self._lines(study):
             made = decisions.parsed(line)
-            if made is not None and self._counts(study, made):
-                found.setdefault(made.number, made)
+            if made is None or not self._counts(study, made):
+                continue
+            known = found.setdefault(made.number, made)
+            if made.decision == REFUSED and known.decision != REFUSED:
+                found[made.number] = made
         return list(found.values())
 
     def _counts(self, study: str, made: Decision) -> bool:
@@ -409,11 +422,11 @@ class Desk:
 
     def note_fit(self, study: str, unfit: tuple[str, ...]) -> None:
         """Note for the steward what of the table does not fit a study: columns and rules."""
-        _write(self._place(study) / "fit.json", json.dumps({"unfit": list(unfit)}).encode())
+        write(self._place(study) / "fit.json", json.dumps({"unfit": list(unfit)}).encode())
 
     def note_run(self, study: str, noted: Noted) -> None:
         """Note a study's run."""
-        _write(self._place(study) / "run.json", json.dumps(noted._asdict()).encode())
+        write(self._place(study) / "run.json", json.dumps(noted._asdict()).encode())
 
     def run(self, study: str) -> Noted:
         """Return what is noted of a study's run; a damaged note reads as closed."""
@@ -432,7 +445,7 @@ class Desk:
         told = " ".join(reason.split())[:LONGEST_REASON]
         told = "".join(c if c.isprintable() else "?" for c in told)
         noted = {"how": how, "reason": told, "at": now()}
-        _write(self._place(study) / "end.json", json.dumps(noted).encode())
+        write(self._place(study) / "end.json", json.dumps(noted).encode())
         return True
 
     def reopen(self, study: str) -> None:
@@ -466,17 +479,6 @@ def _read(path: Path) -> dict[str, Any]:
     except (OSError, ValueError, RecursionError):
         return {}
     return cast("dict[str, Any]", content) if isinstance(content, dict) else {}
-
-
-def _write(path: Path, content: bytes) -> None:
-    """Write a file so that it is there whole or not at all, for its owner alone."""
-    part = path.with_name(f".{path.name}.{os.getpid()}")
-    handle = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(handle, "wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    part.replace(path)
 
 
 def _append(path: Path, line: str) -> None:

@@ -1,4 +1,4 @@
-"""Small databases of a node, each of whose changes is on the disk when it returns.
+"""Small files and databases of a node, each of whose changes is on the disk when it returns.
 
 Revealed: nothing; the files stay at the node.
 """
@@ -6,6 +6,7 @@ Revealed: nothing; the files stay at the node.
 from __future__ import annotations
 
 import contextlib
+import os
 import sqlite3
 from collections.abc import Generator
 from pathlib import Path
@@ -30,3 +31,20 @@ def opened(path: Path, *tables: str) -> Generator[sqlite3.Connection]:
         yield db
     finally:
         db.close()
+
+
+def write(path: Path, content: bytes) -> None:
+    """Write a file so that it is there whole or not at all, for its owner alone."""
+    part = path.with_name(f".{path.name}.{os.getpid()}")
+    handle = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(handle, "wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    part.replace(path)
+    if os.name == "posix":  # the new name, too
+        folder = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)

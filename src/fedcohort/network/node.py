@@ -272,10 +272,13 @@ class Node:
         due = offered if made is None else own and bool(why)
         if decides and due and not self.desk.tries(lead):
             policy = self.config.policy
-            made = self.desk.decide(
-                run, desks.APPROVED, desks.POLICY,
-                until=decisions.until(policy.approval_days), runs=policy.approval_runs,
-            )  # fmt: skip
+            with self._reading:
+                if (meanwhile := self.desk.decision(run)) != made:
+                    return meanwhile, self._lapse(run, meanwhile)
+                made = self.desk.decide(
+                    run, desks.APPROVED, desks.POLICY,
+                    until=decisions.until(policy.approval_days), runs=policy.approval_runs,
+                )  # fmt: skip
             why = ""
         return made, why
 

@@ -9,10 +9,10 @@ coordinator asks the same each time: it follows from the sums before.
 from __future__ import annotations
 
 import json
-import os
 import threading
 from pathlib import Path
 
+from fedcohort.network.durable import write
 from fedcohort.protocol.once import among_first
 from fedcohort.runtime.refusals import disk
 
@@ -46,7 +46,5 @@ class OnDisk:
             fine = among_first(values, digest, most)
             if len(values) > before:
                 self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-                fresh = self._path.with_suffix(".new")
-                fresh.write_text(json.dumps(known), "utf-8")
-                os.replace(fresh, self._path)
+                write(self._path, json.dumps(known).encode())
         return fine

@@ -18,12 +18,12 @@ nothing. One that forgot, or was restored as well, sees no difference: then nobo
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
 from fedcohort.network.decisions import now
+from fedcohort.network.durable import write
 from fedcohort.protocol.errors import InputError, Refused
 
 #: No ledger is longer than this, in bytes.
@@ -53,7 +53,8 @@ class Rollback:
             return known
         if (mine := self.count()) >= highest:
             return False
-        _write(self._state / "older.json", {"seen": highest, "count": mine, "at": now()})
+        told = {"seen": highest, "count": mine, "at": now()}
+        write(self._state / "older.json", json.dumps(told).encode())
         return True
 
     def check(self) -> None:
@@ -101,7 +102,8 @@ def accept(state: Path, reason: str) -> int:
     said = _read(state / "restored.json").get("said")
     known = cast("list[Any]", said) if isinstance(said, list) else []
     told = {"at": now(), "lost": lost, "reason": " ".join(reason.split())}
-    _write(state / "restored.json", {"base": base(state) + lost, "said": [*known, told]})
+    content = {"base": base(state) + lost, "said": [*known, told]}
+    write(state / "restored.json", json.dumps(content).encode())
     (state / "older.json").unlink()
     return lost
 
@@ -112,12 +114,3 @@ def _read(path: Path) -> dict[str, Any]:
     except (OSError, ValueError, RecursionError):
         return {}
     return cast("dict[str, Any]", found) if isinstance(found, dict) else {}
-
-
-def _write(path: Path, content: dict[str, Any]) -> None:
-    part = path.with_name(f".{path.name}.{os.getpid()}")
-    with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
-        json.dump(content, file)
-        file.flush()
-        os.fsync(file.fileno())
-    part.replace(path)

@@ -191,7 +191,7 @@ def read(folder: Path) -> Run | None:
         told["sites"] = {name: Standing(**s) for name, s in told["sites"].items()}
         known = {f.name for f in fields(Run)}  # a later version's record may have more
         return Run(folder=folder, **{k: v for k, v in told.items() if k in known})
-    except (OSError, ValueError, LookupError, TypeError, AttributeError):
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
         return None
 
 

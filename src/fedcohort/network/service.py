@@ -105,7 +105,7 @@ def read(folder: Path) -> Note | None:
             int(found["pid"]), str(found["began"]), float(found["since"]), dict(found["facts"]),
             max(0.0, time.time() - at),
         )  # fmt: skip
-    except (OSError, ValueError, LookupError, TypeError):
+    except (OSError, ValueError, LookupError, TypeError, OverflowError, RecursionError):
         return None
 
 

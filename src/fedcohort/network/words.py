@@ -9,6 +9,7 @@ study's text alone: no row of the table is looked at. `approval` is the page.
 from __future__ import annotations
 
 import textwrap
+import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
 
 from fedcohort.data.dictionary import Dictionary
@@ -27,6 +28,10 @@ from fedcohort.study.step_words import plain_words
 
 #: Characters in a line, and where the text beside a heading begins.
 WIDTH, MARGIN = 96, 12
+#: Beside a heading there are so many characters at least.
+NARROWEST = 20
+#: Letters that look like space, and marks that a letter can have.
+BLANK, MARKS = frozenset("\u115f\u1160\u2800\u3164\uffa0"), 2
 #: Settings that say how often a method goes round, or how often at most.
 ROUNDS = ("rounds", "steps", "max_iter", "iterations")
 
@@ -35,9 +40,10 @@ ROUNDS = ("rounds", "steps", "max_iter", "iterations")
 Row = tuple[str, str]
 
 
-def in_words(terms: Terms, min_cell: int | None = None) -> list[str]:
-    """Return a study's details in plain words, as lines of `WIDTH`; see `in_rows`."""
-    return [line for head, text in in_rows(terms, min_cell) for line in wrapped(head, text)]
+def in_words(terms: Terms, min_cell: int | None = None, width: int = WIDTH) -> list[str]:
+    """Return a study's details in plain words, as lines of a width; see `in_rows`."""
+    rows = in_rows(terms, min_cell)
+    return [line for head, text in rows for line in wrapped(head, text, MARGIN, width)]
 
 
 def in_rows(terms: Terms, min_cell: int | None = None) -> list[Row]:
@@ -67,9 +73,16 @@ def in_rows(terms: Terms, min_cell: int | None = None) -> list[Row]:
 def printable(text: str) -> str:
     """Return a text in which nothing moves a terminal's cursor, or turns the order of letters.
 
-    A study's own words stand between lines that a steward relies on.
+    A study's own words stand between lines that a steward relies on. So no letter looks like
+    space either, with which words could be set where such a line begins, and none has more than
+    two marks above and below it, which would reach into other lines.
     """
-    return "".join(c if c.isprintable() else "?" for c in " ".join(text.split("\n")))
+    out: list[str] = []
+    marks = 0
+    for c in " ".join(text.split("\n")):
+        marks = marks + 1 if unicodedata.category(c) in ("Mn", "Me") else 0
+        out.append(c if c.isprintable() and c not in BLANK and marks <= MARKS else "?")
+    return "".join(out)
 
 
 def _sought(plan: Plan, outcome: Outcome | None, dictionary: Dictionary) -> Iterator[Row]:
@@ -311,18 +324,25 @@ def _written(plan: Plan) -> Iterator[Row]:
     )
 
 
-def wrapped(head: str, text: str, margin: int = MARGIN) -> list[str]:
-    """Return text in lines, beside its heading."""
+def wrapped(head: str, text: str, margin: int = MARGIN, width: int = WIDTH) -> list[str]:
+    """Return text in lines, beside its heading.
+
+    None is wider than `width`: a terminal would go on below the headings, as if it were one.
+    """
     lead = len(text) - len(text.lstrip())
     indent = " " * (margin + lead + 2 * text.startswith("- "))
-    return textwrap.wrap(
-        text.lstrip(),
-        WIDTH,
+    # letters that take two places are counted as two
+    counted = "".join(
+        c + "\0" * (unicodedata.east_asian_width(c) in ("W", "F")) for c in text.lstrip()
+    )
+    lines = textwrap.wrap(
+        counted,
+        max(width - ("\0" in counted), len(indent) + NARROWEST),  # a pair may be cut apart
         initial_indent=f"{head:<{margin}}" + " " * lead if margin else "",
         subsequent_indent=indent,
         break_on_hyphens=False,
-        break_long_words=False,
     )
+    return [line.replace("\0", "") for line in lines]
 
 
 def summary(entries: Sequence[Mapping[str, str]]) -> list[str]:
