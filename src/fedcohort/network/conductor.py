@@ -335,7 +335,8 @@ class Conductor:
         with self.guard:
             run.change(*end, final=final)
         self._kick.set()
-        text = f"{run.study} ({run.hash[:12]}) {' '.join(end)}".rstrip()
+        text = f"{run.study} ({run.hash[:12]}) {': '.join(part for part in end if part)}"
+        text = text.rstrip(".")
         if end[0] == "failed":
             self.last_error = text
         self._say(f"{text}; {time.monotonic() - began:.1f} s, {under.traffic.calls} exchanges")
