@@ -375,3 +375,17 @@ def test_a_table_without_the_offset_is_told_what_the_column_is(tmp_path):
     rows[["falls"]].to_csv(tmp_path / "none.csv", index=False)
     with pytest.raises(fc.FedcohortError, match=r"It is the offset, .* Missing too: 'age'\."):
         predict(tmp_path / "model", str(tmp_path / "none.csv"))
+
+
+def test_without_a_unit_of_time_the_headers_are_numbers_of_the_tables_own_clock(tmp_path):
+    frame = SAMPLE.frames[["age", "pnodes", "time", "cens"]].assign(h=np.arange(686) % 3)
+    kinds = {"age": "integer", "pnodes": "integer", "time": "time", "cens": "event"}
+    dictionary = {"variables": {name: {"type": kind} for name, kind in kinds.items()}}
+    fed = fc.simulate(frame, sites="h", dictionary=dictionary)
+    fc.fit("cox", fed).save(tmp_path / "model")
+    frame.head(3).to_csv(tmp_path / "t.csv", index=False)
+    found = predict(tmp_path / "model", str(tmp_path / "t.csv"), times="1000,5000")
+    assert list(found.table)[2:] == [
+        "median survival time", "survival at time 1000", "survival at time 5000",
+    ]  # fmt: skip
+    assert "survival at time 5000 is empty" in found.warnings[-1]

@@ -117,7 +117,9 @@ def test_a_model_that_may_hold_single_rows_is_said_where_the_steward_decides(hos
     assert "Net about 145" in said
     assert "The largest needs 1,450 training rows at your site; --check counts yours" in said
     said = rows(hospital, ARMS, table=True)["Risks"]
-    assert said.startswith("- MAY HOLD SINGLE ROWS: Net about 145 free parameters, on 120 training")
+    assert said.startswith(
+        "- MAY HOLD SINGLE ROWS: Net about 145 free parameters; here there are 120 t"
+    )
     assert "Your node lets it pass" in said
     strict = replace(hospital.node.config.policy, parameters_per_row="refuse")
     assert "Your node refuses such" in rows(hospital, ARMS, table=True, policy=strict)["Risks"]
@@ -311,3 +313,14 @@ def test_no_word_of_a_study_stands_where_a_heading_does(hospital, width, letter)
     assert "Risks" in text
     assert not re.search("[\u2800\u3164]|[\u0300-\u036f]{3}", text)
     assert sum(line.startswith("Risks") for line in lines) == 1
+
+
+def test_a_table_that_was_checked_and_does_not_fit_is_not_told_to_be_checked(hospital):
+    """A lead reads "its table"; the steward of that table reads "your table"."""
+    fault = "its table does not fit the study: column 'hb' breaks the rule 'missing column'."
+    said = rows(hospital, ARMS, checked=True, fit=fault)
+    assert said["Your table"] == f"Your{fault[3:]}"
+    assert said["Patients"].endswith("fit the study: not counted, as your table was not taken.")
+    assert said["Risks"].count("yours were not counted") == 1
+    assert "--check" not in said["Patients"] + said["Risks"]
+    assert "--check counts them" in rows(hospital, ARMS, fit=fault)["Patients"]

@@ -313,6 +313,21 @@ def test_lines_are_printed_once_each():
     assert len(text.splitlines()) == 5, text
 
 
+def test_a_site_that_was_silent_to_the_end_is_not_called_approved_then():
+    silent = {"state": "approved", "reason": "", "connected": False, "silent": "not connected"}
+    gone = replace(RUNNING, sites={"north": silent})
+    ended = replace(gone, state="failed", sites={"north": silent | {"silent": ""}})
+
+    def draw(console):
+        lines = following.Lines(console)
+        lines(gone)
+        lines(ended)
+
+    text = shown(draw)
+    assert "north: silent: not connected" in text
+    assert "approved" not in text
+
+
 def test_the_time_left_is_shown_where_a_pace_is_known():
     for left, said in ((None, "time left not known yet"), (190.0, "about 3 min 10 s left")):
         status = replace(RUNNING, left=left)

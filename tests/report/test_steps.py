@@ -37,6 +37,7 @@ def row(name, b=0.02, **more):
         (row("age", scale=12.0, unit="years"), "standard", "per SD (12 years)", 1.0),
         (row("age", scale=60.0, unit="years"), "minmax", "per 10 years", 1 / 6),
         (row("children", scale=1.0), "none", "per 1", 1.0),
+        (row("wbc", scale=1.0, unit="10^9/L", per=10), "none", "per 10 × 10^9/L", 10.0),
         (row("marker", scale=1.0, unit="g/l"), "none", "per 0.05 g/l", 0.05),
         (row("hidden", scale=4.0, unit="g/l"), "minmax", "per 4 g/l", 1.0),
     ],

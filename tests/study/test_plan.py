@@ -184,6 +184,16 @@ def test_an_impossible_override_is_named(bad):
         doc.with_override(bad)
 
 
+def test_a_path_that_begins_with_the_site_needs_no_inner_quotes():
+    """A shell takes the quotes away; in a file the error says which to write."""
+    doc = yamlfile.parse(GOOD, "s.yaml").with_override("data.source={site}/table.csv")
+    assert doc.content["data"]["source"] == "{site}/table.csv"
+    quoted = yamlfile.parse(GOOD, "s.yaml").with_override('data.source="{site}/table.csv"')
+    assert quoted.content == doc.content
+    with pytest.raises(StudyError, match=r"line 2: .* in quotes: '\{site\}/table\.csv'"):
+        yamlfile.parse("data:\n  source: {site}/table.csv\n", "s.yaml")
+
+
 def test_a_missing_study_file_is_one_line(tmp_path):
     with pytest.raises(StudyError, match="cannot read the file"):
         yamlfile.read(tmp_path / "nowhere.yaml")

@@ -31,6 +31,7 @@ from fedcohort.network.lead import Office
 from fedcohort.network.policy import Config
 from fedcohort.network.service import Note, read, unwritable
 from fedcohort.protocol.errors import FedcohortError, InputError, Refused
+from fedcohort.report import words
 from fedcohort.runtime import tls
 
 GOOD, NOTE, WRONG = "ok", "note", "WRONG"
@@ -336,9 +337,10 @@ class Doctor:
             yield Finding(WRONG, "policy", str(error), self._it, "correct it with the data steward")
             return
         policy = config.policy
+        kinds = {"method": policy.methods, "column": policy.columns, "lead": policy.submitters}
+        allowed = ", ".join(_some(names, what) for what, names in kinds.items())
         yield Finding(GOOD, "policy", f"{path}: approval by {policy.approval}, "
-                      f"{_some(policy.methods)} methods, {_some(policy.columns)} columns, "
-                      f"{_some(policy.submitters)} leads, min_cell {policy.min_cell}")  # fmt: skip
+                      f"{allowed}, min_cell {policy.min_cell}")  # fmt: skip
         yield self._budget(config, steward)
         yield from self._table(config, steward)
 
@@ -466,8 +468,8 @@ def _certificate(path: Path) -> Certificate:
         raise Refused(error.code, f"{path}: {error}") from None
 
 
-def _some(names: tuple[str, ...] | None) -> str:
-    return "all" if names is None else str(len(names))
+def _some(names: tuple[str, ...] | None, what: str) -> str:
+    return f"all {what}s" if names is None else words.of(len(names), what)
 
 
 def run(folder: Path, config: Path | None, say: Callable[[str], None]) -> bool:

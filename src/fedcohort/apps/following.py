@@ -77,7 +77,8 @@ class Lines:
             standing = _standing(status, name)
             if status.state == "running" and status.sites[name].get("silent"):
                 standing = f"silent: {status.sites[name]['silent']}"
-            self._say(f"site {name}", f"{name}: {standing}")
+            if status.open or status.sites[name].get("state") != "approved":
+                self._say(f"site {name}", f"{name}: {standing}")
         self._say("state", f"{status.study} ({status.run[:12]}): {where(status)}", status.state)
         if status.state == "running" and status.total and not status.away:
             due = time.monotonic() - self._when >= EVERY

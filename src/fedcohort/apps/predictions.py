@@ -250,7 +250,7 @@ def _predicted(fit: Fit, frame: pd.DataFrame, times: Array) -> tuple[dict[str, A
                 f"because times of death are few, or were joined so that none stands for few "
                 f"patients (time_grid)."
             )
-        known = said(float(curve.max(initial=0.0)), unit)
+        known = _time(float(curve.max(initial=0.0)), unit)
         end = f"{known}, the last time up to which the sites' sums tell it"
         medians = _medians(fit, frame, curve)
         found["median survival time" + f" ({unit})" * bool(unit)] = medians
@@ -261,13 +261,18 @@ def _predicted(fit: Fit, frame: pd.DataFrame, times: Array) -> tuple[dict[str, A
                 f"rows: their survival stays above 1/2 up to {end}."
             )
         late = [name for name, v in found.items() if v is not medians and np.isnan(v).any()]
-        if at := [said(t, unit) for t in times[np.isnan(survival).any(axis=0)].tolist()]:
+        if at := [_time(t, unit) for t in times[np.isnan(survival).any(axis=0)].tolist()]:
             late.append(f"survival at {', '.join(at)}")
         warnings += [f"{what} is empty: it is known up to {end}." for what in late]
     else:
         survival = fit.predict_survival(frame, times, warn=False)
-    named = {f"survival at {said(t, unit)}": survival[:, i] for i, t in enumerate(times.tolist())}
+    named = {f"survival at {_time(t, unit)}": survival[:, i] for i, t in enumerate(times.tolist())}
     return found | named, warnings
+
+
+def _time(time: float, unit: str) -> str:
+    """Return a time with its unit; without one ``time 1000``, a number on the table's own clock."""
+    return said(time, unit) if unit else f"time {time:.6g}"
 
 
 def _unit(fit: Fit) -> str:
@@ -285,7 +290,7 @@ def _risk_by(fit: Fit, frame: pd.DataFrame) -> dict[str, Array]:
     if not isinstance(time, (int, float)) or not time > 0:
         return {}
     alive = fit.predict_survival(frame, np.array([float(time)]), warn=False)[:, 0]
-    return {f"risk by {asked.get('text') or said(float(time), _unit(fit))}": 1.0 - alive}
+    return {f"risk by {asked.get('text') or _time(float(time), _unit(fit))}": 1.0 - alive}
 
 
 def _medians(fit: Fit, frame: pd.DataFrame, curve: Array) -> Array:

@@ -345,7 +345,7 @@ def _facts(
     return approval.Facts(
         terms, lead.name, lead.organisation, kit.name, config.policy, data.name,
         Budget(state / "budget.sqlite", data.name, config.policy.budget).account(), entry,
-        earlier(desk, state, data.name, study, asked.columns, marks), table, fit, as_of,
+        earlier(desk, state, data.name, study, asked.columns, marks), table, fit, check, as_of,
     )  # fmt: skip
 
 

@@ -68,6 +68,7 @@ class Facts:
     dataset : the name of the site's data set.
     table : the site's rows for the study, where the steward has them checked.
     fit : what the check found; "" where there was none.
+    checked : whether the steward has the table checked now.
     as_of : the day on which the lead's certificate was good, where it is so no longer.
     """
 
@@ -82,6 +83,7 @@ class Facts:
     earlier: Sequence[Earlier] = ()
     table: SiteTable | None = None
     fit: str = ""
+    checked: bool = False
     as_of: str = ""
 
 
@@ -96,7 +98,7 @@ def page(facts: Facts) -> list[Row]:
         Row("Privacy", tuple(_privacy(plan, facts.account, facts.dataset))),
         Row("Risks", tuple(_risks(facts)), risk=True),
         Row("Earlier", tuple(_earlier(facts)), risk=bool(facts.earlier)),
-        *([Row("Your table", (facts.fit,))] if facts.fit else []),
+        *([Row("Your table", (_yours(facts.fit),))] if facts.fit else []),
         Row("Until", (_until(facts),)),
         Row("State", (_sentence(record.state(facts.entry)),)),
     ]
@@ -115,6 +117,11 @@ def in_lines(rows: Sequence[Row], width: int = details.WIDTH) -> list[str]:
 
 def _sentence(text: str) -> str:
     return f"{text[:1].upper()}{text[1:].rstrip('.')}."
+
+
+def _yours(text: str) -> str:
+    """Return what a lead reads of the site's table as its steward reads it."""
+    return _sentence(f"your {text[4:]}" if text.startswith("its ") else text)
 
 
 # who asks what -------------------------------------------------------------------------------
@@ -152,11 +159,10 @@ def _what(facts: Facts) -> Iterator[Row]:
     if rest:
         lines.append(f"Only read, checked or counted from: {_named(rest)}.")
     yield Row("Columns", (*lines, "All other columns of your table are dropped."))
-    n = f"{words.count(len(facts.table.frame))} of your table" if facts.table is not None else ""
-    yield Row(
-        "Patients",
-        (f"Rows of data set {facts.dataset!r} that fit the study: {n or '--check counts them'}.",),
-    )
+    n = "not counted, as your table was not taken" if facts.checked else "--check counts them"
+    if facts.table is not None:
+        n = f"{words.count(len(facts.table.frame))} of your table"
+    yield Row("Patients", (f"Rows of data set {facts.dataset!r} that fit the study: {n}.",))
 
 
 def _named(variables: Sequence[Variable]) -> str:
@@ -352,9 +358,10 @@ def _memory(facts: Facts) -> Iterator[str]:
     said = [f"{title} about {words.count(n)}" for title, n in sizes.items()]
     if table is None:
         most = max(sizes.values())
+        yours = "yours were not counted" if facts.checked else "--check counts yours"
         yield (
             f"{bears} Free parameters: {words.some(said, NAMED)}. The largest needs "
-            f"{words.count(ROWS_EACH * most)} training rows at your site; --check counts yours."
+            f"{words.count(ROWS_EACH * most)} training rows at your site; {yours}."
         )
         return
     rows = round((1 - plan.test_fraction) * len(table.frame))
@@ -371,8 +378,8 @@ def _memory(facts: Facts) -> Iterator[str]:
         else "Your node lets it pass"
     )
     yield (
-        f"MAY HOLD SINGLE ROWS: {words.some(beyond, NAMED)} free parameters, on "
-        f"{words.count(rows)} training rows here. {bears} {rule} (parameters_per_row)."
+        f"MAY HOLD SINGLE ROWS: {words.some(beyond, NAMED)} free parameters; here there are "
+        f"{words.count(rows)} training rows. {bears} {rule} (parameters_per_row)."
     )
 
 

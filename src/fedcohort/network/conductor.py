@@ -336,9 +336,10 @@ class Conductor:
         with self.guard:
             run.change(*end, final=final)
         self._kick.set()
-        text = f"{run.study} ({run.hash[:12]}) {' '.join(end)}".rstrip()
+        text = f"{run.study} ({run.hash[:12]}) {': '.join(part for part in end if part)}"
         tell = self.note if end[0] == "failed" else self._say
-        tell(f"{text}; {time.monotonic() - began:.1f} s, {under.traffic.calls} exchanges")
+        took = f"{time.monotonic() - began:.1f} s, {under.traffic.calls} exchanges"
+        tell(f"{text.rstrip('.')}; {took}")
 
     def _study(self, under: Under) -> None:
         run = under.run

@@ -63,7 +63,8 @@ def _stepped(row: dict[str, Any], scale: str, spreads: Mapping[str, float]) -> d
     one = number(row.get("scale"))
     if not one > 0:
         return row
-    unit = f" {row['unit']}" if row.get("unit") else ""
+    unit = str(row.get("unit") or "")
+    unit = f" × {unit}" if unit[:1].isdigit() else f" {unit}" if unit else ""
     ratios = [key for key in row if key.endswith("_ratio")]
     step = number(row.get("per")) if ratios else one
     if scale == "standard" and not (step > 0 and ratios):

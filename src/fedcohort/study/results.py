@@ -24,7 +24,7 @@ from fedcohort.arrays import Array
 from fedcohort.data import preprocess
 from fedcohort.data.csvcells import harmless
 from fedcohort.data.dictionary import Dictionary
-from fedcohort.data.outcome import Continuous, Count, Outcome, Survival
+from fedcohort.data.outcome import Binary, Continuous, Count, Outcome, Survival
 from fedcohort.protocol import Method, registry
 from fedcohort.study import arithmetic, clusters, latent_rows, private
 from fedcohort.study.agreement import with_agreement
@@ -258,9 +258,9 @@ def _test_mark(plan: Plan, table: Table, counts: Counts, patients: Mapping[str, 
     outcome = outcome_told(table.outcome, table.dictionary)
     if not counts.natural:
         return mark_of(plan, len(table.frame), counts.events, outcome, ())
-    shown = isinstance(table.outcome, Survival) and not counts.test.closed
-    events = counts.events if shown else None  # as a network has them
-    return mark_of(plan, len(table.frame), events, outcome, patients["variables"])
+    shown = isinstance(table.outcome, (Survival, Binary)) and not counts.test.closed
+    events = counts.events if isinstance(table.outcome, Survival) else None
+    return mark_of(plan, len(table.frame), events, outcome, patients["variables"], shown=shown)
 
 
 def mark_of(
@@ -269,15 +269,20 @@ def mark_of(
     events: int | None,
     outcome: Mapping[str, Any],
     natural: Iterable[Mapping[str, Any]],
+    *,
+    shown: bool = True,
 ) -> int:
     """Return the checksum of numbers of the results; `natural` are the lines of Table 1.
 
     Of these it takes those of single sites, so that a network's mark is that of its twin.
+
+    shown : whether no site hides its events or classes; otherwise none of them count, as a network
+        then hides them at all sites, and one process at fewer.
     """
-    numbers = ("name", "site", "n", "missing", "mean", "sd", "quartiles", "counts")
+    numbers = ("name", "site", "n", "missing", "mean", "sd", "quartiles", *["counts"] * shown)
     known = [
         [plan.seed, plan.test_fraction, plan.repeats],
-        [rows, events, outcome],
+        [rows, events if shown else None, outcome],
         [[v[k] for k in numbers] for v in natural if v["site"] and v["name"] in outcome["columns"]],
     ]
     return zlib.crc32(json.dumps(known).encode())

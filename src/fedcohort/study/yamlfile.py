@@ -27,6 +27,10 @@ _TEXT, _MERGE, _DATE = f"{_TAG}str", f"{_TAG}merge", f"{_TAG}timestamp"
 _PLAIN = (None, *(_TAG + kind for kind in ("null", "bool", "int", "float", "str", "seq", "map")))
 
 
+#: Stands in a path for the name of a site.
+PLACE = "{site}"
+
+
 class _Loader(yaml.SafeLoader):
     """Reads plain data only."""
 
@@ -79,6 +83,9 @@ class Document:
     def with_override(self, assignment: str) -> Document:
         """Return the document after one ``key.path=value``, whose value is YAML.
 
+        A value that begins with ``{site}`` is text: no study has such a mapping, and a shell takes
+        the quotes away that YAML would need.
+
         Raises
         ------
         StudyError : no "=", no plain YAML, or a path through what is no mapping or list.
@@ -87,7 +94,7 @@ class Document:
         told = "--set " + " ".join(assignment.split())
         if not equals or not all(path.split(".")):
             raise StudyError(f"{told}: expected key.path=value.")
-        value, below = _parsed(text, told)
+        value, below = (text, {}) if text.startswith(PLACE) else _parsed(text, told)
         content = copy.deepcopy(self.content)
         try:
             here = _put(content, path.split("."), value)
@@ -171,7 +178,10 @@ def _parsed(text: str, name: str) -> tuple[Any, dict[Where, int]]:
         mark = error.problem_mark
         line = f", line {mark.line + 1}" if mark else ""
         reason = " ".join(str(error.problem).split())
-        raise StudyError(f"{name}{line}: this is no plain YAML ({reason}).") from None
+        at = text.splitlines()[mark.line : mark.line + 1] if mark else []
+        quotes = f" Put a path with {PLACE} in quotes: '{PLACE}/table.csv'."
+        hint = quotes if any(PLACE in part for part in at) else ""
+        raise StudyError(f"{name}{line}: this is no plain YAML ({reason}).{hint}") from None
     except yaml.YAMLError:
         raise StudyError(f"{name}: this is no YAML (a character that may not occur).") from None
     except RecursionError:

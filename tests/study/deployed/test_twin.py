@@ -127,6 +127,24 @@ def test_both_know_that_they_judge_the_same_patients(runs):
     assert here["evaluate"]["test_mark"] == there["evaluate"]["test_mark"]
 
 
+def test_both_know_so_where_a_site_hides_its_events_and_tell_the_events_of_all(tmp_path):
+    """A site of 36 women keeps few back with and without the event: a network hides every site's.
+
+    One process hides fewer, so that what both hide must not count for who is judged. The events of
+    all sites stand in Table 1 of both, and so in what is said of the data.
+    """
+    study = written(tmp_path, "survival", arms="[{method: cox, scale: none}]", bounds="[]")
+    small = sorted((tmp_path / "data").iterdir())[-1]
+    frame = pd.read_csv(small)
+    frame.head(36).to_csv(small, index=False)
+    events = sum(int(pd.read_csv(p)["cens"].sum()) for p in (tmp_path / "data").iterdir())
+    here, there = both(study)
+    hidden = [s["events"] for s in there["scenarios"][0]["sites"]]
+    assert hidden == [None] * len(hidden)
+    assert here["evaluate"]["test_mark"] == there["evaluate"]["test_mark"]
+    assert here["data"]["events"] == there["data"]["events"] == events
+
+
 @pytest.mark.parametrize("more", ["", "privacy: {min_cell: 1}\n", "privacy: {dp: {epsilon: 9}}\n"])
 def test_blind_and_training_rows_are_those_that_each_site_draws(tmp_path, more):
     arms = "[{method: deepcox, rounds: 2, internal_epochs: 1}]"

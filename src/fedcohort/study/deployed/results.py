@@ -8,7 +8,7 @@ Revealed: see `data.describe` and `counting`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -161,6 +161,14 @@ def _all(sites: Sites, told: Mapping[str, Any]) -> None:
         )
 
 
+def _events(variables: Iterable[Mapping[str, Any]], event: str) -> int | None:
+    """Return the events of all sites as Table 1 tells them; None where it hides them."""
+    for line in variables:
+        if line["name"] == event and line["site"] is None:
+            return line["counts"].get("1")
+    return None
+
+
 def write(shop: Workshop, sites: Sites, out: Path, seconds: float, command: str) -> dict[str, Any]:
     """Write every file of a finished study but the report; return what is in results.json."""
     plan, terms = shop.plan, shop.terms
@@ -175,6 +183,8 @@ def write(shop: Workshop, sites: Sites, out: Path, seconds: float, command: str)
     events = None
     if isinstance(terms.outcome, Survival) and not train.closed:
         events = sum(n for half in (train, test) for n in half.events.values() if n is not None)
+    elif isinstance(terms.outcome, Survival):
+        events = _events(met["variables"], terms.outcome.event)
     scenario = scenario_told(plan.scenarios[0], train)
     first = shop.lines(COHORT).read_text(encoding="utf-8").splitlines(keepends=True)
     more: dict[str, Any] = {}
@@ -194,7 +204,7 @@ def write(shop: Workshop, sites: Sites, out: Path, seconds: float, command: str)
         },
         scenarios=[scenario],
         cohort=met,
-        test_mark=mark_of(plan, rows, events, outcome, met["variables"]),
+        test_mark=mark_of(plan, rows, events, outcome, met["variables"], shown=not train.closed),
         test=test,
         first=first,
         declared=_declared(shop),
