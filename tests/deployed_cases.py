@@ -13,12 +13,12 @@ import pandas as pd
 from fedcohort.data import sources
 from fedcohort.runtime.answers import Answers
 from fedcohort.runtime.limits import Limits
-from fedcohort.runtime.loopback import LoopbackLine
 from fedcohort.runtime.masked_end import NEVER, Keys, SumRule
 from fedcohort.runtime.remote import remote
 from fedcohort.runtime.site_end import SiteEnd
 from fedcohort.secure.identity import Identity
 from fedcohort.study.deployed import LocalSites, SiteTable, Terms, open_session, run
+from loopback import LoopbackLine
 
 NAMES = ("bergen", "oslo", "tromsø")
 STUDY = """\

@@ -26,7 +26,6 @@ from fedcohort.runtime.coordinator import Coordinator
 from fedcohort.runtime.journal import Journal
 from fedcohort.runtime.line import Answering
 from fedcohort.runtime.local import local
-from fedcohort.runtime.loopback import LoopbackLine
 from fedcohort.runtime.masked_end import FEW, Keys, SumRule
 from fedcohort.runtime.remote import remote
 from fedcohort.runtime.site_end import SiteEnd
@@ -34,6 +33,7 @@ from fedcohort.runtime.store import StateStore
 from fedcohort.runtime.workers import DividedTransport
 from fedcohort.secure.identity import Identity
 from fedcohort.study import private
+from loopback import LoopbackLine
 
 
 def in_process(hosts: Sequence[Host], folder: Path | None, **options: Any) -> Coordinator:
