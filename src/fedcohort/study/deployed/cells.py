@@ -247,7 +247,7 @@ class Workshop(Fits):
                 found = evaluation.judge(open_.fed, plan, terms.outcome, said, terms.horizon)
         more["calibration"] = found.groups
         if cell.repeat == 0:
-            more |= {"decision": found.decision, **self._centres(found)}
+            more |= {"decision": found.decision, **self._centres(found), **found.more}
         own = [{"site": s, "metrics": m} for s, m in self._own_metrics(found).items()]
         return Judged({"metrics": dict(found.metrics), "within": dict(found.within)}, own, more)
 
