@@ -284,3 +284,17 @@ def test_beside_a_number_counts_of_few_are_a_warning_and_cells_of_none_or_many_n
         said = [str(one.message) for one in recwarn if "level=c" in str(one.message)]
         assert bool(said) == warned
         recwarn.clear()
+
+
+def test_kinds_of_outcome_switch_off_no_other_check():
+    """Only `cells` waits for them: residuals, counts and powers are told of any outcome."""
+    rng = np.random.default_rng(0)
+    data = LabelledTable(rng.normal(size=(40, 2)), (rng.random(40) < 0.5).astype(float))
+    asked = {"origin": np.r_[np.zeros(3), 1.0], "link": "", "offset": False}
+    with_kinds, without = (
+        isolation.run(Site("s", data, None, (0,)), kinds=kinds, **asked) for kinds in (True, False)
+    )
+    assert with_kinds.cells.any()
+    assert not without.cells.any()
+    for name in type(without).__dataclass_fields__:
+        assert name == "cells" or (getattr(with_kinds, name) == getattr(without, name)).all()
