@@ -17,7 +17,7 @@ from fedcohort.data.targets import levels_of, target_of
 from fedcohort.metrics import classification, decision
 from fedcohort.privacy.disclosure.counts import can_rank
 from fedcohort.protocol import Row
-from fedcohort.study.engine import Problem, Run
+from fedcohort.study.engine import Run
 from fedcohort.study.judges.base import Metrics, constant, decision_rows, observed
 
 #: Groups of similar predictions.
@@ -75,10 +75,6 @@ class Labels:
             for name, metric in classification.METRICS.items()
             if name in wanted
         }
-
-    def can_learn(self, problem: Problem) -> bool:
-        """Whether a model of these rows alone can be judged: always."""
-        return True
 
     def unlearnt(self, weights: Array, wanted: tuple[str, ...]) -> Mapping[str, Array]:
         """Return the draws (B,) of one who answers one half to every question."""

@@ -202,10 +202,6 @@ class Clusters:
         rng = np.random.default_rng((self.seed, 0x73696C68))
         return np.sort(rng.choice(n, MOST, replace=False))
 
-    def can_learn(self, problem: Problem) -> bool:
-        """Whether there are 2 `min_cell` rows: clusters of fewer are of few patients each."""
-        return sum(map(len, problem.frames.values())) >= 2 * self.min_cell
-
     def unlearnt(self, weights: Array, wanted: tuple[str, ...]) -> Mapping[str, Array]:
         """Return the draws (B,) of one who sees a single group; tightness has no value for it."""
         return {k: v for k, v in constant(CHANCE, weights).items() if k in wanted}

@@ -177,10 +177,6 @@ class Latent:
         nothing = np.full(len(weights), np.nan)
         return {m: found.get(m, nothing) for m in wanted}
 
-    def can_learn(self, problem: Problem) -> bool:
-        """Whether there are 2 `min_cell` rows: errors of a model of fewer tell their values."""
-        return sum(map(len, problem.frames.values())) >= 2 * self.min_cell
-
     def unlearnt(self, weights: Array, wanted: tuple[str, ...]) -> Mapping[str, Array]:
         """Return the draws (B,) of one who says each column's mean, and the most frequent class."""
         strange = self._strangers(frozenset())
