@@ -15,7 +15,6 @@ from fedcohort.protocol import registry
 from fedcohort.protocol.ledger import Ledger
 from fedcohort.runtime.answers import Answers
 from fedcohort.runtime.limits import Limits
-from fedcohort.runtime.loopback import LoopbackLine
 from fedcohort.runtime.masked_end import NEVER, Keys, SumRule
 from fedcohort.runtime.remote import remote
 from fedcohort.runtime.site_end import SiteEnd
@@ -32,6 +31,7 @@ from fedcohort.study.deployed.evaluation import Found
 from fedcohort.study.deployed.judging import Said
 from fedcohort.study.engine import Problem, Run, fit_once
 from fedcohort.study.layout import seed_of
+from loopback import LoopbackLine
 
 NAMES = ("bergen", "oslo", "tromsø")
 STUDY = """\

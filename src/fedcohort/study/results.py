@@ -53,7 +53,7 @@ from fedcohort.study.step_words import step_words
 ROLE = {"sites": "arm", "isolated": "lower bound", "centralised": "upper bound"}
 PACKAGES = (
     "numpy", "scipy", "pandas", "scikit-learn", "torch", "safetensors", "optuna", "altair",
-    "pandera", "sqlalchemy", "umap-learn",
+    "sqlalchemy", "umap-learn",
 )  # fmt: skip
 #: What the first repeat's fits give besides metrics, each with the names of arm, scenario, repeat.
 LISTED = (
