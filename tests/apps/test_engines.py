@@ -105,13 +105,6 @@ def test_a_runtime_whose_engine_is_not_installed_is_one_line(folder, runtime, go
     assert sorted(p.name for p in folder.iterdir()) == ["study.yaml", "tuned.yaml"]
 
 
-def test_a_runtime_of_another_version_is_one_line(folder):
-    code, _, err = command(folder, "run", "study.yaml", "--runtime", "vectorised")
-    assert (code, err) == (
-        2, "fedcohort: --runtime vectorised: not part of this version; use local.\n"
-    )  # fmt: skip
-
-
 @pytest.mark.parametrize(("engine", "gone"), [("flare", "nvflare"), ("flower", "flwr")])
 def test_kits_of_one_engine_meet_one_line_with_the_other(tmp_path, engine, gone):
     from fedcohort.network.kits import Network
@@ -152,7 +145,7 @@ def same(one: Path, other: Path) -> None:
         assert files[1][name] == body, name
 
 
-@pytest.mark.parametrize("study", ["tuned", pytest.param("study", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("study", ["tuned", "study"])
 def test_a_simulated_study_over_flowers_messages_leaves_the_files_of_the_local_run(folder, study):
     pytest.importorskip("flwr")
     words = ["run", f"{study}.yaml", "--workers", "1"]

@@ -7,7 +7,6 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +25,6 @@ from fedcohort.runtime.coordinator import Coordinator
 from fedcohort.runtime.journal import Journal
 from fedcohort.runtime.line import Answering
 from fedcohort.runtime.local import local
-from fedcohort.runtime.loopback import LoopbackLine
 from fedcohort.runtime.masked_end import FEW, Keys, SumRule
 from fedcohort.runtime.remote import remote
 from fedcohort.runtime.site_end import SiteEnd
@@ -34,6 +32,7 @@ from fedcohort.runtime.store import StateStore
 from fedcohort.runtime.workers import DividedTransport
 from fedcohort.secure.identity import Identity
 from fedcohort.study import private
+from loopback import LoopbackLine
 
 
 def in_process(hosts: Sequence[Host], folder: Path | None, **options: Any) -> Coordinator:
@@ -149,9 +148,6 @@ VARIANTS: dict[str, Sequence[tuple[tuple[str, Any], ...]]] = {
     ],
 }
 
-#: Methods that need a package of an extra.
-EXTRAS = {"hdp": "tomotopy"}
-
 #: Families of `glm` with a private fit, by kind of task: they are named there.
 FAMILIES = {"regression": ("gaussian",), "classification": ("binomial",)}
 
@@ -222,7 +218,7 @@ def cases(kind: str) -> list[Case]:
         entry = registry.find(name)
         if kind not in entry.tasks:
             continue
-        if name in EXTRAS and find_spec(EXTRAS[name]) is None:
+        if entry.lacking:
             continue
         found.append(Case(name, kind, ()))
         if name in VARIANTS:

@@ -17,11 +17,11 @@ from fedcohort.protocol.private import threshold
 from fedcohort.runtime.answers import Answers
 from fedcohort.runtime.flower_local import flower_local
 from fedcohort.runtime.local import local
-from fedcohort.runtime.loopback import Fault, LoopbackLine
 from fedcohort.runtime.masked_end import NEVER, Keys, SumRule
 from fedcohort.runtime.remote import remote
 from fedcohort.runtime.site_end import SiteEnd
 from fedcohort.secure.identity import Identity
+from loopback import Fault, LoopbackLine
 from wired import meta_of
 
 NAMES = ("a", "b", "c", "d")

@@ -12,7 +12,6 @@ party. See `benchmarks/network/flower_floor.py`.
     flower_spoke       a node; people
     flower_http        their way to the coordinator, and what is said when they are not let in
     flower_local       sites in one process, which `--runtime flower-sim` uses
-    flower_simulation  sites on Flower's simulation (Ray)
 
 The extra `fedcohort[flower]` pins flwr's minor version: these classes are Flower's inside. A site
 loads none of the coordinator's part, which is half of the memory.

@@ -4,7 +4,7 @@
 taken apart into Flower's objects (SHA-256 of content as name), serialised, parsed and put together
 again at either end, exactly as on Flower's wire; what is left out is the wire. Flower's own
 simulation runs nodes on Ray, in processes of this computer: 8 to 10 s before the first answer,
-700 MB for 8 nodes, 90 ms a call (a few here), and a package of its own; see `flower_simulation`.
+700 MB for 8 nodes, 90 ms a call (a few here), and a package of its own.
 
 A site that breaks is heard of as on a network: by code, step and kind, without the error's text.
 
