@@ -240,8 +240,7 @@ def test_there_are_private_fits_to_check():
 @every_private_case
 @pytest.mark.parametrize("runtime", ["local, masked", "remote, masked"])
 def test_masks_change_no_bit_of_a_private_fit_of_the_same_seed(case: Case, runtime):
-    """Each site adds its share of the noise, as in the exact sum of one process; see
-    `privacy.distributed`."""
+    """Each site adds its share of the noise, as in the exact sum of one process."""
     found, plain = run(case, runtime), reference(case)
     assert all_of(found) == all_of(plain)
     assert found.history == plain.history
