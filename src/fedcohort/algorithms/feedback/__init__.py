@@ -66,7 +66,6 @@ METHOD = Method(
     asks=asks,
     for_site=lines_for,
     over=over,
-    gives=frozenset({"summary"}),
     raw=True,
 )
 
