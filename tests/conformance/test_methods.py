@@ -261,7 +261,7 @@ def test_in_an_exact_sum_a_site_adds_a_share_of_the_noise_and_in_a_plain_one_all
     """Else equal arrays under masks could be those of a fit without noise."""
     plain, exact = run(case, secure="false"), reference(case)
     assert case.entry.private is not None
-    trains = case.entry.private(case.config, case.dp)[0]
+    trains = case.entry.private.releases(case.config, case.dp)[0]
     steps = {step.name: step for step in case.entry.steps}
     if steps[trains.step].verb == "sum" and trains.draws == 1:
         assert all_of(plain) != all_of(exact)
