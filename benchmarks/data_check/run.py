@@ -92,9 +92,7 @@ def with_pandas(folder):
 
 
 def with_fedcohort(folder):
-    import pandera.pandas  # noqa: F401 - imports are not what is measured
-
-    import fedcohort.study.layout  # noqa: F401
+    import fedcohort.study.layout  # noqa: F401 - imports are not what is measured
     from fedcohort.data import preprocess, quality, sources
     from fedcohort.data.dictionary import Dictionary
     from fedcohort.data.frames import site_names

@@ -130,7 +130,7 @@ def under_way(work: Path, pieces: int) -> bool:
     return len(list((work / "cells").glob("*.json"))) >= pieces and any(sizes)
 
 
-@pytest.mark.parametrize("pieces", [3, *(pytest.param(n, marks=pytest.mark.slow) for n in (0, 8))])
+@pytest.mark.parametrize("pieces", [3, 0, 8])
 def test_a_run_killed_at_any_moment_resumes_to_the_same_files(finished, tmp_path, pieces):
     (tmp_path / "s.yaml").write_text(STUDY)
     process = subprocess.Popen(

@@ -145,7 +145,7 @@ def same(one: Path, other: Path) -> None:
         assert files[1][name] == body, name
 
 
-@pytest.mark.parametrize("study", ["tuned", pytest.param("study", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("study", ["tuned", "study"])
 def test_a_simulated_study_over_flowers_messages_leaves_the_files_of_the_local_run(folder, study):
     pytest.importorskip("flwr")
     words = ["run", f"{study}.yaml", "--workers", "1"]

@@ -63,7 +63,7 @@ def test_every_arm_is_tuned_with_what_its_method_has(tuned):
     assert tried["cox"] == tried["isolated"] == [{"l2"}] * 3
 
 
-@pytest.mark.parametrize("arm", [3, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("arm", [3, 1])
 def test_a_run_killed_in_the_middle_of_tuning_resumes_to_the_same_files(tuned, tmp_path, arm):
     (tmp_path / "s.yaml").write_text(TUNED)
     scratch = tmp_path / "out" / ".work" / "scratch" / f"tune-s00-r0000-a{arm:02d}"

@@ -8,7 +8,6 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -149,9 +148,6 @@ VARIANTS: dict[str, Sequence[tuple[tuple[str, Any], ...]]] = {
     ],
 }
 
-#: Methods that need a package of an extra.
-EXTRAS = {"hdp": "tomotopy"}
-
 #: Families of `glm` with a private fit, by kind of task: they are named there.
 FAMILIES = {"regression": ("gaussian",), "classification": ("binomial",)}
 
@@ -222,7 +218,7 @@ def cases(kind: str) -> list[Case]:
         entry = registry.find(name)
         if kind not in entry.tasks:
             continue
-        if name in EXTRAS and find_spec(EXTRAS[name]) is None:
+        if entry.lacking:
             continue
         found.append(Case(name, kind, ()))
         if name in VARIANTS:

@@ -27,6 +27,7 @@ from conformance.cases import (
     run,
     tables,
 )
+from conformance.core import OF_EVERY_SHAPE, core
 from fedcohort.protocol import (
     FedcohortError,
     NotSupported,
@@ -48,8 +49,6 @@ every_private_case = pytest.mark.parametrize("case", NOISY, ids=str)
 every_case = pytest.mark.parametrize("case", CASES, ids=str)
 RISKS = [case for case in SURVIVAL if "predict_survival" in case.entry.given(case.kind)]
 every_survival_case = pytest.mark.parametrize("case", RISKS, ids=str)
-#: What a message may hold: vectors and matrices, networks, rows of text, lists that grow, folds.
-OF_EVERY_SHAPE = ("cox", "deepcox", "describe", "kaplan_meier", "kmeans", "svm")
 
 
 def by_engine(*names: str) -> list[Any]:
@@ -94,6 +93,11 @@ def test_there_are_methods_to_check():
     assert {"cox", "deepcox", "logistic", "kmeans", "deep_clustering", "vae", "mcvae"} <= {
         case.method for case in CASES
     }
+
+
+def test_make_test_has_every_method_and_every_private_method():
+    assert {case.method for case in CASES if core(case)} == {case.method for case in CASES}
+    assert {case.method for case in NOISY if core(case)} == {case.method for case in NOISY}
 
 
 @pytest.mark.parametrize("name", registry.names())

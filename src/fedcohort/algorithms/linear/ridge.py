@@ -1,6 +1,6 @@
 """Ridge and ordinary least squares over sites, exactly those of the pooled table, in one round.
 
-D6.2, eq. 3.4, with the intercept unpenalised. With S, s of `moments` and n rows,
+D6.2, eq. 3.4, with the intercept unpenalised. With S, s of `training.cross_products` and n rows,
 
     (1/n) Σ (y − b₀ − xᵀβ)² + λ/2 ‖β‖²    has    β = A⁻¹ s,   A = S + nλ/2 I                 (1)
 
@@ -23,11 +23,11 @@ import numpy as np
 from fedcohort.algorithms.linear import private
 from fedcohort.algorithms.linear.admm import by_admm
 from fedcohort.algorithms.linear.model import LinearModel
-from fedcohort.algorithms.linear.moments import Moments, collect
 from fedcohort.algorithms.linear.settings import RidgeSettings
 from fedcohort.arrays import Array
 from fedcohort.numerics.blame import SINGULAR, collinear
 from fedcohort.protocol import Dp, Federation, SingularInformation, Task
+from fedcohort.training.cross_products import Moments, collect
 
 
 def fit(fed: Federation, config: RidgeSettings, task: Task) -> LinearModel:
@@ -35,7 +35,7 @@ def fit(fed: Federation, config: RidgeSettings, task: Task) -> LinearModel:
 
     Raises
     ------
-    DataError : as `moments.collect`.
+    DataError : as `training.cross_products.collect`.
     SingularInformation : without a penalty, some covariates are collinear or constant (they are
         named), or there are too few records.
     """
@@ -103,7 +103,8 @@ def inverted(m: Moments, penalty: float, names: Sequence[str]) -> Array:
     flat = values <= SINGULAR * values[-1]
     if flat.any():
         ratio = float(values[0] / values[-1]) if values[-1] > 0 else 0.0
-        raise SingularInformation(collinear(names, vectors[:, flat], ratio, ridge="penalty"))
+        remedy = "refit with a ridge penalty (penalty > 0)"
+        raise SingularInformation(collinear(names, vectors[:, flat], ratio, remedy=remedy))
     root = vectors / unit[:, None]
     return (root / values) @ root.T
 

@@ -29,6 +29,7 @@ from fedcohort.data.dictionary import Dictionary, sorted_levels
 from fedcohort.data.outcome import Binary, Category, Outcome
 from fedcohort.metrics import federated_clusters as sums_of
 from fedcohort.metrics.censoring import Leavers
+from fedcohort.metrics.log_rank import in_intervals
 from fedcohort.metrics.power_sums import Moments
 from fedcohort.metrics.shown_curves import shown_counts
 from fedcohort.privacy.disclosure.counts import hidden
@@ -39,7 +40,7 @@ from fedcohort.study import cluster_umap
 from fedcohort.study.cluster_features import ODDS, Told, adjusted, apart, level_rows
 from fedcohort.study.cluster_map import explained, image_rows, main_axes, placed
 from fedcohort.study.clusters import KEYS
-from fedcohort.study.deployed.cluster_judging import Sums, leavers_of, log_rank
+from fedcohort.study.deployed.cluster_judging import Sums, leavers_of
 from fedcohort.study.deployed.cluster_sites import PLACE, tell_hidden, tell_places, tell_sizes
 from fedcohort.study.deployed.own_judging import all_there
 from fedcohort.study.deployed.yard import Yard
@@ -77,7 +78,7 @@ def shown_rows(
     if times is not None and len(times.grid):
         counts = leavers_of(sums, times)
         found["cluster_curves"] = _curves(counts, times.grid, m)
-        chi2, p, df = log_rank(counts)
+        chi2, p, df = in_intervals(counts)
         found["cluster_log_rank"] = [plain({"chi2": chi2, "df": df, "p": p, "n": int(blind.sum())})]
     if isinstance(outcome, (Binary, Category)):
         levels = sorted_levels(dictionary[outcome.y].levels or ("0", "1"))

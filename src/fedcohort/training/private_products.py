@@ -31,6 +31,7 @@ from typing import Any
 import numpy as np
 
 from fedcohort.arrays import Array
+from fedcohort.data.exact import check_covariates
 from fedcohort.data.tables import LabelledTable
 from fedcohort.privacy.statistics import crossed, shortened
 from fedcohort.protocol import DataError, Federation, Private, Release, Site, Task, message, summed
@@ -124,8 +125,7 @@ def ask(fed: Federation, task: Task, release: Release, clip: float) -> Told:
     ------
     DataError : there are no covariates; or the outcome has no usual values.
     """
-    if not task.features:
-        raise DataError("there are no covariates; name at least one column besides the outcome.")
+    check_covariates(task)
     if task.reach is None:
         raise DataError(
             "the outcome has no range in the dictionary, and a private fit scales it by that. Give "
