@@ -281,7 +281,7 @@ def _reached(
     fewest = max(FEWEST, ThresholdRule().of(len(names))) if problem.secure == "true" else 1
     absent = None if law is None else law.of(names, problem.quorum, seed, fewest)
     if problem.runtime == "flower-sim":
-        from fedcohort.runtime.flower import flower_local
+        from fedcohort.engines.flower import flower_local
 
         with flower_local(
             hosts,
