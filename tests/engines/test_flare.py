@@ -25,13 +25,13 @@ import psutil
 from nvflare.fuel.f3.sfm.constants import Types
 from nvflare.fuel.f3.sfm.prefix import PREFIX_LEN, Prefix
 
+from engines.certs import Maker
+from engines.flare_party import write
+from fedcohort.engines import tls
+from fedcohort.engines.flare import Hub, Spoke, connection, handshake, preflight
 from fedcohort.protocol.errors import InputError, Refused
-from fedcohort.runtime import flare_connection, flare_tls, tls
-from fedcohort.runtime.flare import Hub, Spoke, preflight
 from fedcohort.runtime.line import Silence
 from network.wires import Wire, until
-from runtime.certs import Maker
-from runtime.flare_party import write
 
 LOG = logging.getLogger("party")
 LONG_AGO = datetime.now(UTC) - timedelta(days=30)
@@ -67,7 +67,7 @@ class Net:
             stderr=subprocess.PIPE,
             text=True,
             cwd=self.folder,
-            env=os.environ | {"PYTHONPATH": str(program.parents[1])},
+            env=os.environ | {"PYTHONPATH": os.pathsep.join([str(program.parents[1]), *sys.path])},
         )
         self.processes.append(made)
         assert made.stdout.readline() == "ready\n"
@@ -315,7 +315,7 @@ def test_strangers_who_stay_silent_or_send_garbage_keep_nobody_out(net, caplog):
     began = time.monotonic()
     net.spoke("a")
     net.together("a")
-    assert time.monotonic() - began < 0.5 * flare_tls.HANDSHAKE
+    assert time.monotonic() - began < 0.5 * handshake.HANDSHAKE
     assert net.exchange({"a": b"x"}) == {"a": b"x"}
     until(lambda: any("(not TLS): it does not speak TLS." in line for line in lines(caplog)))
     for sock in (*silent, drip):
@@ -325,7 +325,7 @@ def test_strangers_who_stay_silent_or_send_garbage_keep_nobody_out(net, caplog):
 def test_a_handshake_ends_after_its_seconds_in_all_however_slowly_it_drips(
     net, caplog, monkeypatch
 ):
-    monkeypatch.setattr(flare_tls, "HANDSHAKE", 0.4)
+    monkeypatch.setattr(handshake, "HANDSHAKE", 0.4)
     net.start_hub()
     with socket.create_connection(net.hub.address) as sock:
         hello = ssl.MemoryBIO()
@@ -358,7 +358,7 @@ def frame(kind, headers=None, payload=b"", length=None):
 def raw(net, name, greeting=True):
     """Return a TLS connection with a good certificate, to say anything on."""
     kit = net.maker.kit(name)
-    sock = flare_tls.dial(kit, tls.context(kit, server=False))
+    sock = handshake.dial(kit, tls.context(kit, server=False))
     sock.settimeout(5)
     if greeting:
         sock.sendall(frame(Types.HELLO, payload=msgpack.packb({"endpoint_name": name})))
@@ -466,7 +466,7 @@ def test_requests_beyond_what_may_wait_are_dropped_and_memory_stays_bounded(net,
         sock.sendall(frame(Types.DATA, {"kind": "ask", "id": os.urandom(16)}, b"x"))
     until(lambda: any("too many requests without answer" in line for line in lines(caplog)))
     time.sleep(0.2)
-    assert len(asked) == flare_connection.UNANSWERED
+    assert len(asked) == connection.UNANSWERED
     gate.set()
     sock.close()
 
@@ -538,9 +538,9 @@ def test_a_hub_and_a_spoke_can_be_started_anew_in_the_same_process(net):
 
 
 def test_a_connection_that_the_network_cut_silently_is_noticed_and_made_again(net, monkeypatch):
-    monkeypatch.setattr(flare_connection, "QUIET", 0.1)
-    monkeypatch.setattr(flare_connection, "DEAD", 0.6)
-    monkeypatch.setattr(flare_connection, "PROOF", 0.3)
+    monkeypatch.setattr(connection, "QUIET", 0.1)
+    monkeypatch.setattr(connection, "DEAD", 0.6)
+    monkeypatch.setattr(connection, "PROOF", 0.3)
     net.start_hub()
     wire = Wire(net.hub.address)
     spoke = net.spoke(replace(net.maker.kit("a"), address="{}:{}".format(*wire.address)))
@@ -554,8 +554,8 @@ def test_a_connection_that_the_network_cut_silently_is_noticed_and_made_again(ne
 
 
 def test_a_message_that_takes_longer_than_silence_may_last_arrives(net, monkeypatch):
-    monkeypatch.setattr(flare_connection, "QUIET", 0.1)
-    monkeypatch.setattr(flare_connection, "DEAD", 0.5)
+    monkeypatch.setattr(connection, "QUIET", 0.1)
+    monkeypatch.setattr(connection, "DEAD", 0.5)
     net.start_hub()
     wire = Wire(net.hub.address)
     wire.slow = 0.015

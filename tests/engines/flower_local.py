@@ -8,9 +8,9 @@ from collections.abc import Iterable
 from flwr.app import Message
 from flwr.clientapp import ClientApp
 
-from fedcohort.runtime import flower_local
-from fedcohort.runtime.flower_line import FlowerLine
-from fedcohort.runtime.flower_local import LocalGrid, through_wire
+from fedcohort.engines.flower import local as flower_local
+from fedcohort.engines.flower.line import FlowerLine
+from fedcohort.engines.flower.local import LocalGrid, through_wire
 from fedcohort.runtime.line import Answering
 
 wire = through_wire

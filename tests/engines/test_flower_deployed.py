@@ -17,8 +17,8 @@ import pytest
 
 pytest.importorskip("flwr")
 
+from fedcohort.engines.flower import Hub, Spoke
 from fedcohort.network.kits import Kit, Network
-from fedcohort.runtime.flower import Hub, Spoke
 from fedcohort.runtime.line import Silence
 from network.wires import free_port, until
 

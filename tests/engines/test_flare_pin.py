@@ -55,7 +55,7 @@ SIGNATURES = [
 
 
 def test_the_installed_nvflare_is_the_one_that_the_adapter_names():
-    from fedcohort.runtime.flare_end import VERSION
+    from fedcohort.engines.flare.end import VERSION
 
     assert nvflare.__version__.startswith(VERSION + ".")
 
@@ -77,7 +77,7 @@ def test_a_frame_begins_as_the_driver_reads_it():
 
 
 def test_a_file_in_the_working_directory_is_neither_searched_for_nor_obeyed(tmp_path, monkeypatch):
-    from fedcohort.runtime import flare_end  # noqa: F401 - the import is what counts
+    from fedcohort.engines.flare import end  # noqa: F401 - the import is what counts
 
     (tmp_path / "deep").mkdir()
     (tmp_path / "deep" / "comm_config.json").write_text('{"max_message_size": 1}')

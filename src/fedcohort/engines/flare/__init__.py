@@ -12,8 +12,8 @@ is, as F3's headers and payload:
 
 A reply counts only if it comes from the endpoint that was asked. Nothing is forwarded; everything
 else that arrives is dropped. Parties connect outwards to the coordinator, over TLS with
-certificates both ways (`tls`, `flare_tls`, `flare_driver`); a lost connection is made again within
-two seconds. Whoever waits for an answer over a connection that is lost is told at once.
+certificates both ways (`engines.tls`, `handshake`, `driver`); a lost connection is made again
+within two seconds. Whoever waits for an answer over a connection that is lost is told at once.
 
 Revealed: to the engine, names, addresses, times and lengths; the bytes are sealed by the layer
 above.
@@ -28,13 +28,13 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from nvflare.fuel.f3.communicator import Mode
 
+from fedcohort.engines import tls
+from fedcohort.engines.flare.connection import SEVERAL, Door
+from fedcohort.engines.flare.end import End
+from fedcohort.engines.flare.handshake import preflight
+from fedcohort.engines.tls import Credentials
 from fedcohort.protocol.errors import InputError
-from fedcohort.runtime import tls
-from fedcohort.runtime.flare_connection import SEVERAL, Door
-from fedcohort.runtime.flare_end import End
-from fedcohort.runtime.flare_tls import preflight
 from fedcohort.runtime.line import CARRIED, Answering, Silence
-from fedcohort.runtime.tls import Credentials
 
 __all__ = ["Hub", "Spoke", "preflight"]
 

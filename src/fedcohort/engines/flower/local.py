@@ -29,11 +29,11 @@ from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_conte
 from flwr.supercore.run import Run
 from flwr.supercore.task_identity import TaskIdentity
 
+from fedcohort.engines.flower.line import FlowerLine, client_app, quiet
 from fedcohort.protocol.host import Host
 from fedcohort.protocol.ledger import Ledger
 from fedcohort.runtime.answers import Answers
 from fedcohort.runtime.coordinator import Coordinator, Progress
-from fedcohort.runtime.flower_line import FlowerLine, client_app, quiet
 from fedcohort.runtime.journal import Journal
 from fedcohort.runtime.line import Answering
 from fedcohort.runtime.masked_end import ANY, NEVER, Keys, SumRule

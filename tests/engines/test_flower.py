@@ -17,14 +17,16 @@ pytest.importorskip("flwr")
 
 
 from conformance import cases as conformance
+from engines import certs, flower_local
+from fedcohort.engines import flower
+from fedcohort.engines.flower import gate, http
+from fedcohort.engines.flower import spoke as node
 from fedcohort.protocol.errors import InputError, Refused
-from fedcohort.runtime import flower, flower_gate, flower_http, flower_spoke
 from fedcohort.runtime.answers import Answers
 from fedcohort.runtime.line import Silence
 from fedcohort.runtime.remote import remote
 from fedcohort.runtime.site_end import SiteEnd
 from network.wires import until
-from runtime import certs, flower_local
 
 SITES = ("a", "b", "c")
 PLANTED = "Jane Doe 4711"
@@ -64,7 +66,7 @@ def test_an_exceptions_text_does_not_leave_the_site():
 def test_a_message_that_is_not_ours_is_refused_at_both_ends():
     from flwr.app import ConfigRecord, Message, RecordDict
 
-    from fedcohort.runtime.flower_line import CALL, client_app, read
+    from fedcohort.engines.flower.line import CALL, client_app, read
 
     line = flower_local.line({"a": mirror})
     (_,) = line.exchange({"a": b"x"}, 5)
@@ -295,7 +297,7 @@ def test_a_clock_that_is_an_hour_off_keeps_no_site_away(tmp_path, monkeypatch):
         def now(cls, tz=None):
             return datetime.now(tz) + timedelta(hours=1)
 
-    monkeypatch.setattr(flower_spoke, "datetime", Ahead)
+    monkeypatch.setattr(node, "datetime", Ahead)
     with network(tmp_path, {"a": mirror}) as (_, hub, _):
         assert dict(hub.line.exchange({"a": b"12"}, 10)) == {"a": b"21"}
 
@@ -345,7 +347,7 @@ def test_only_a_site_with_its_certificates_key_is_a_node(tmp_path):
         as_lead = flower.Spoke(lead, mirror)
         as_lead.start()
         borrowed = flower.Spoke(b, mirror)
-        borrowed._signed = flower_spoke.Signed(maker.kit("b"))
+        borrowed._signed = node.Signed(maker.kit("b"))
         borrowed.start()
         time.sleep(0.5)
         assert hub.line.connected == {"a"}
@@ -383,15 +385,15 @@ def test_nothing_else_of_flower_can_be_reached(tmp_path):
         site = maker.kit("a")
 
         def post(client, path):
-            extensions = flower_http.named(site)
+            extensions = http.named(site)
             return client.post(path, content=b"", extensions=extensions).status_code
 
-        with flower_http.client(site, 5) as client:
-            paths = {path for _, path in PROTOBUF_REQUEST_TYPES} - flower_gate.FLEET
+        with http.client(site, 5) as client:
+            paths = {path for _, path in PROTOBUF_REQUEST_TYPES} - gate.FLEET
             assert {"/v1/control/start-run", "/v1/fleet/get-fab"} <= paths
             for path in (*paths, "/docs", "/openapi.json", "/", "/health"):
                 assert post(client, path) == 404, path
-            for path in flower_gate.FLEET:
+            for path in gate.FLEET:
                 assert post(client, path) == 403, path
 
 

@@ -45,14 +45,14 @@ from starlette.middleware import Middleware
 from starlette.middleware.base import BaseHTTPMiddleware
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from fedcohort.engines import tls
+from fedcohort.engines.flower.gate import PEER, App, Gate
+from fedcohort.engines.flower.grid import HubLine, StateGrid
+from fedcohort.engines.flower.line import quiet
+from fedcohort.engines.tls import Credentials, Peer
 from fedcohort.protocol.errors import InputError
-from fedcohort.runtime import tls
-from fedcohort.runtime.flower_gate import PEER, App, Gate
-from fedcohort.runtime.flower_grid import HubLine, StateGrid
-from fedcohort.runtime.flower_line import quiet
 from fedcohort.runtime.line import CARRIED, Answering, Line
 from fedcohort.runtime.quiet import Log, Quiet
-from fedcohort.runtime.tls import Credentials, Peer
 
 
 def fleet(state: LinkStateFactory) -> FastAPI:

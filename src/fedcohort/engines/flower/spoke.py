@@ -58,11 +58,11 @@ from flwr.supercore.primitives.asymmetric import public_key_to_bytes, sign_messa
 from flwr.supercore.protobuf.client import ProtobufCall, ProtobufRequestContext
 from flwr.supernode.fleet_http_client import FleetHttpClient
 
+from fedcohort.engines.flower.http import OK, UNAUTHORIZED, client, named, status_text, why
+from fedcohort.engines.flower.line import client_app, quiet
+from fedcohort.engines.tls import Credentials
 from fedcohort.protocol.errors import InputError
-from fedcohort.runtime.flower_http import OK, UNAUTHORIZED, client, named, status_text, why
-from fedcohort.runtime.flower_line import client_app, quiet
 from fedcohort.runtime.line import Answering, Silence
-from fedcohort.runtime.tls import Credentials
 
 #: Seconds between two heartbeats, and what Flower is told (it waits for twice that).
 BEAT, TOLD = 5.0, 10.0

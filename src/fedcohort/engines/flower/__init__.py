@@ -6,12 +6,12 @@ executors takes 4 to 9 s, because each of them sleeps between looks and starts a
 message; the same messages through `Hub` and `Spoke` take tens of milliseconds, in one process a
 party. See `benchmarks/network/flower_floor.py`.
 
-    flower_line        Line over a Grid; ClientApp over an Answering; nothing else crosses
-    flower_grid        Grid over a SuperLink's state in this process
-    flower_gate, flower_hub    the coordinator's TLS port
-    flower_spoke       a node; people
-    flower_http        their way to the coordinator, and what is said when they are not let in
-    flower_local       sites in one process, which `--runtime flower-sim` uses
+    line        Line over a Grid; ClientApp over an Answering; nothing else crosses
+    grid        Grid over a SuperLink's state in this process
+    gate, hub   the coordinator's TLS port
+    spoke       a node; people
+    http        their way to the coordinator, and what is said when they are not let in
+    local       sites in one process, which `--runtime flower-sim` uses
 
 The extra `fedcohort[flower]` pins flwr's minor version: these classes are Flower's inside. A site
 loads none of the coordinator's part, which is half of the memory.
@@ -26,24 +26,24 @@ from typing import TYPE_CHECKING, Any
 from fedcohort.protocol.errors import InputError
 
 if TYPE_CHECKING:
-    from fedcohort.runtime.flower_http import preflight
-    from fedcohort.runtime.flower_hub import Hub
-    from fedcohort.runtime.flower_line import FlowerLine, client_app
-    from fedcohort.runtime.flower_local import flower_local
-    from fedcohort.runtime.flower_spoke import Spoke
+    from fedcohort.engines.flower.http import preflight
+    from fedcohort.engines.flower.hub import Hub
+    from fedcohort.engines.flower.line import FlowerLine, client_app
+    from fedcohort.engines.flower.local import flower_local
+    from fedcohort.engines.flower.spoke import Spoke
 
 __all__ = ["FlowerLine", "Hub", "Spoke", "client_app", "flower_local", "preflight"]
 
-#: Version of flwr whose classes this was written for; see `tests/runtime/test_flower_pin.py`.
+#: Version of flwr whose classes this was written for; see `tests/engines/test_flower_pin.py`.
 VERSION = "1.41"
 
 _HOMES = {
-    "FlowerLine": "flower_line",
-    "Hub": "flower_hub",
-    "Spoke": "flower_spoke",
-    "client_app": "flower_line",
-    "flower_local": "flower_local",
-    "preflight": "flower_http",
+    "FlowerLine": "line",
+    "Hub": "hub",
+    "Spoke": "spoke",
+    "client_app": "line",
+    "flower_local": "local",
+    "preflight": "http",
 }
 
 
@@ -56,4 +56,4 @@ def __getattr__(name: str) -> Any:
             f"this needs Flower {VERSION}, but {found} is installed: pip install "
             f"'flwr=={VERSION}.*'."
         )
-    return getattr(import_module(f"fedcohort.runtime.{_HOMES[name]}"), name)
+    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)

@@ -16,9 +16,9 @@ from __future__ import annotations
 import socket
 import ssl
 
+from fedcohort.engines import tls
+from fedcohort.engines.tls import Credentials, Peer
 from fedcohort.protocol.errors import Refused, SiteUnavailable
-from fedcohort.runtime import tls
-from fedcohort.runtime.tls import Credentials, Peer
 
 #: Seconds for a whole TLS handshake, and to reach a host.
 HANDSHAKE = 10.0

@@ -33,10 +33,10 @@ from nvflare.fuel.f3.drivers.driver_params import DriverParams
 from nvflare.fuel.f3.sfm.constants import HandshakeKeys, Types
 from nvflare.fuel.f3.sfm.prefix import PREFIX_LEN, Prefix
 
+from fedcohort.engines.flare.stream import Stream
+from fedcohort.engines.tls import Credentials, Peer
 from fedcohort.protocol.errors import Refused
-from fedcohort.runtime.flare_stream import Stream
 from fedcohort.runtime.quiet import Quiet
-from fedcohort.runtime.tls import Credentials, Peer
 
 #: Seconds: without a byte until a sign of life is asked for; until the connection is given up; for
 #: an older connection to prove that it lives; without progress in sending.

@@ -32,7 +32,7 @@ from flwr.supercore.object_store import NoObjectInStoreError
 from flwr.supercore.run import Run
 from flwr.supercore.task_identity import TaskIdentity
 
-from fedcohort.runtime.flower_line import CALL, FlowerLine, pack
+from fedcohort.engines.flower.line import CALL, FlowerLine, pack
 from fedcohort.runtime.line import Silence
 
 #: Seconds for which Flower keeps a message, by the clocks of both ends: longer than they differ.

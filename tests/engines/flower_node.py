@@ -6,8 +6,8 @@ import sys
 import threading
 import time
 
+from fedcohort.engines.flower import Spoke
 from fedcohort.network.kits import Kit
-from fedcohort.runtime.flower import Spoke
 
 
 def main(kit: str, slow: bool) -> None:

@@ -21,10 +21,10 @@ from flwr.supercore.inflatable import inflatable_object, inflatable_utils  # noq
 from flwr.supercore.object_store import ObjectStore  # noqa: E402
 from flwr.supernode.fleet_http_client import FleetHttpClient  # noqa: E402
 
-import fedcohort.runtime  # noqa: E402
-from fedcohort.runtime import flower, flower_gate  # noqa: E402
+from fedcohort.engines import flower  # noqa: E402
+from fedcohort.engines.flower import gate  # noqa: E402
 
-SOURCES = sorted(Path(fedcohort.runtime.__file__).parent.glob("flower*.py"))
+SOURCES = sorted(Path(flower.__file__).parent.glob("*.py"))
 
 #: Everything that the adapter imports from flwr, module by module.
 USED = {
@@ -40,9 +40,7 @@ USED = {
     "flwr.proto.message_pb2": "ObjectTree PullObjectRequest PushObjectRequest",
     "flwr.proto.node_pb2": "Node",
     "flwr.server.superlink.linkstate": "InMemoryLinkState LinkStateFactory",
-    "flwr.serverapp": "Grid ServerApp",
-    "flwr.simulation": "run_simulation",
-    "flwr.supercore": "telemetry",
+    "flwr.serverapp": "Grid",
     "flwr.supercore.constant": (
         "FLEET_HTTP_PUBLIC_KEY_HEADER FLEET_HTTP_SIGNATURE_HEADER FLWR_IN_MEMORY_DB_NAME "
         "NOOP_FEDERATION_ID TaskType"
@@ -119,7 +117,7 @@ def test_the_list_of_what_is_used_is_whole():
     assert imported() == {module: set(names.split()) for module, names in USED.items()}
 
 
-@pytest.mark.parametrize("module", [m for m in USED if m != "flwr.simulation"])
+@pytest.mark.parametrize("module", USED)
 def test_what_is_used_is_there(module):
     found = importlib.import_module(module)
     assert [name for name in USED[module].split() if not hasattr(found, name)] == []
@@ -138,15 +136,15 @@ def test_the_state_and_the_client_have_the_calls_and_attributes_that_are_used():
         assert callable(getattr(LinkState, name)), name
     for name in ("message_ins_id_to_message_res_id",):
         assert name in InMemoryLinkState.__init__.__code__.co_names
-    for path in flower_gate.FLEET:
+    for path in gate.FLEET:
         name = "".join(part.title() for part in path.rsplit("/", 1)[1].split("-"))
         assert callable(getattr(FleetHttpClient, name)), name
     assert "_client" in FleetHttpClient.__init__.__code__.co_names
 
 
 def test_a_messages_number_can_be_set_and_its_bytes_keep_their_type():
-    from fedcohort.runtime.flower_line import CALL, pack, unpack
-    from fedcohort.runtime.flower_local import line
+    from fedcohort.engines.flower.line import CALL, pack, unpack
+    from fedcohort.engines.flower.local import line
 
     line({})
     message = Message(pack(b"\x00x"), 7, CALL)

@@ -26,13 +26,13 @@ from nvflare.fuel.f3.connection import Connection
 from nvflare.fuel.f3.endpoint import Endpoint, EndpointMonitor, EndpointState
 from nvflare.fuel.f3.message import AppIds, Message, MessageReceiver
 
+from fedcohort.engines.flare.connection import SEVERAL, Door, TlsConnection, party
+from fedcohort.engines.flare.driver import SCHEME, TlsDriver
+from fedcohort.engines.tls import Credentials
 from fedcohort.protocol.errors import InputError
-from fedcohort.runtime.flare_connection import SEVERAL, Door, TlsConnection, party
-from fedcohort.runtime.flare_driver import SCHEME, TlsDriver
 from fedcohort.runtime.line import Answering, Silence
-from fedcohort.runtime.tls import Credentials
 
-#: Version of nvflare whose classes this was written for; see `tests/runtime/test_flare_pin.py`.
+#: Version of nvflare whose classes this was written for; see `tests/engines/test_flare_pin.py`.
 VERSION = "2.9"
 
 #: Code of a reply without a body → why.

@@ -24,10 +24,10 @@ from nvflare.fuel.f3.drivers.base_driver import BaseDriver
 from nvflare.fuel.f3.drivers.connector_info import ConnectorInfo
 from nvflare.fuel.f3.drivers.driver_params import DriverCap
 
+from fedcohort.engines.flare import handshake
+from fedcohort.engines.flare.connection import Door, TlsConnection
+from fedcohort.engines.tls import Peer
 from fedcohort.protocol.errors import Refused, SiteUnavailable
-from fedcohort.runtime import flare_tls
-from fedcohort.runtime.flare_connection import Door, TlsConnection
-from fedcohort.runtime.tls import Peer
 
 SCHEME = "fedcohort"
 
@@ -131,7 +131,7 @@ class TlsDriver(BaseDriver):
             with self._turnstile.passing(address[0]) as free:
                 if not free:
                     raise Refused("busy", "too many TLS handshakes of this address at once.")
-                secured = sock = flare_tls.accept(sock, self._door.rules)
+                secured = sock = handshake.accept(sock, self._door.rules)
                 conn = self._admit(secured, connector)
         except Refused as why:
             self._door.refuse(address, why)
@@ -145,17 +145,17 @@ class TlsDriver(BaseDriver):
         peer = Peer.of(sock)
         name = peer.name
         if peer.fingerprint in self._door.kit.revoked:
-            flare_tls.greet(sock, "revoked")
+            handshake.greet(sock, "revoked")
             raise Refused("revoked", f"the certificate of {name!r} is revoked.")
         if peer.role == "site" and name not in self._door.kit.sites:
-            flare_tls.greet(sock, "unknown")
+            handshake.greet(sock, "unknown")
             raise Refused("unknown", f"the site {name!r} is not in the coordinator's kit.")
         if name in self._door.kit.sites and not self._replaceable(name):
-            flare_tls.greet(sock, "taken")
+            handshake.greet(sock, "taken")
             if self._young(name):
                 raise ConnectionAbortedError
             raise Refused("taken", f"another process is connected as {name!r} and lives.")
-        flare_tls.greet(sock, "welcome")
+        handshake.greet(sock, "welcome")
         return TlsConnection(sock, connector, self._door)
 
     def _replaceable(self, name: str) -> bool:
@@ -195,7 +195,7 @@ class TlsDriver(BaseDriver):
         door, pause, said = self._door, AGAIN, ""
         while not connector.stopped.is_set():
             try:
-                sock = flare_tls.dial(door.kit, door.rules)
+                sock = handshake.dial(door.kit, door.rules)
             except (Refused, SiteUnavailable) as why:
                 if str(why) != said:
                     door.log.warning("no connection to the coordinator: %s", why)

@@ -1,7 +1,7 @@
 """A party's way to the coordinator over Flower: HTTPS, what is said where it fails, a first try.
 
 TLS 1.3 lets a client finish before the server has looked at its certificate, and Python's server
-then closes without a word; what was wrong stands in the coordinator's log (`flower_hub`), and each
+then closes without a word; what was wrong stands in the coordinator's log (`flower.hub`), and each
 party checks its own kit when it reads it.
 
 Revealed: as by `tls`; nothing that a peer wrote is repeated.
@@ -13,9 +13,9 @@ import ssl
 
 import httpx
 
+from fedcohort.engines import tls
+from fedcohort.engines.tls import Credentials
 from fedcohort.protocol.errors import Refused, SiteUnavailable
-from fedcohort.runtime import tls
-from fedcohort.runtime.tls import Credentials
 
 #: Statuses of HTTP.
 OK, UNAUTHORIZED, FORBIDDEN, TOO_LONG = 200, 401, 403, 413

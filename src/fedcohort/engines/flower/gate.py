@@ -20,8 +20,8 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from flwr.supercore.constant import FLEET_HTTP_PUBLIC_KEY_HEADER
 from starlette.concurrency import run_in_threadpool
 
+from fedcohort.engines.tls import Peer
 from fedcohort.runtime.line import Answering
-from fedcohort.runtime.tls import Peer
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]

@@ -9,8 +9,8 @@ import threading
 import time
 from pathlib import Path
 
-from fedcohort.runtime.flare import Hub, Spoke
-from runtime.certs import Kit
+from engines.certs import Kit
+from fedcohort.engines.flare import Hub, Spoke
 
 
 def read(text: str) -> Kit:
