@@ -4,11 +4,11 @@
     python benchmarks/speed/run.py w2 [--rounds 20] [--repeats 5] [--variants plain,local]
 
 Variants take turns, so that a busy minute of the machine falls on all of them; on a machine that
-is never idle, ask for `--clock cpu`, this process's time on the processor, which sees nothing of
-worker processes, or for `--clock path`, which adds the workers' time divided by their number: what
-the wall would show if each had a processor of its own and none had to wait for another. Each ratio
-is the median over the repeats of the ratio within one repeat. Exit code 1 if the models differ by
-more than 1e-5, or a goal is missed.
+is never idle, ask for `--clock cpu`, this process's time on the processor, or for `--clock path`,
+which divides the time of its other threads by their number: what the wall would show if each thread
+had a processor of its own and none had to wait for another. Each ratio is the median over the
+repeats of the ratio within one repeat. Exit code 1 if the models differ by more than 1e-5, or a
+goal is missed.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ import numpy as np  # noqa: E402
 import torch  # noqa: E402
 from book import asks_out, keep  # noqa: E402
 
-WORKERS = 2
+THREADS = 2
 
 
 def path() -> float:
-    """Return seconds of this process, and of those it has waited for divided by `WORKERS`."""
-    t = os.times()
-    return t.user + t.system + (t.children_user + t.children_system) / WORKERS
+    """Return processor seconds of this thread, and those of all others divided by `THREADS`."""
+    here = time.thread_time()
+    return here + (time.process_time() - here) / THREADS
 
 
 CLOCKS = {"wall": time.perf_counter, "cpu": time.process_time, "path": path}
