@@ -70,6 +70,13 @@ def test_a_figure_agrees_where_its_own_digits_do(shown, value, same):
     assert agrees(shown, value) == same
 
 
+def test_no_line_begins_with_a_citation():
+    """Markdown would take such a line for HTML."""
+    assert [
+        p.name for p in PAGES if re.search(r"^\s*<!-- benchmarks", p.read_text("utf-8"), re.M)
+    ] == []
+
+
 def test_a_mention_of_these_figures_has_its_citation():
     """The two that pages once told differently: W1's ratio, and exact Cox beside lifelines."""
     for page in PAGES:
@@ -77,3 +84,11 @@ def test_a_mention_of_these_figures_has_its_citation():
             told = re.search(r"\d\.\d+[^|]{0,25}(a bare loop|lifelines' pooled fit)", line)
             if told and page.name != "CHANGELOG.md" and "methods" not in page.parts:
                 assert "<!-- benchmarks/" in line or "at most" in line, f"{page.name}: {told[0]}"
+
+
+def test_the_page_on_private_fits_of_views_has_the_measured_cells():
+    measured = (ROOT / "benchmarks" / "mv_ppca" / "private.md").read_text("utf-8")
+    page = (DOCS / "mv-ppca-private.md").read_text("utf-8")
+    cells = re.findall(r"(?<=\| )\d+\.\d+ · \d+\.\d+ · \d\.\d{3}(?: \(\d refused\))?(?= \|)", page)
+    assert len(cells) == 8 * 7
+    assert all(f"| {cell} |" in measured for cell in cells)
