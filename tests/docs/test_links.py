@@ -32,7 +32,7 @@ def anchors(path: Path) -> set[str]:
 def links(path: Path) -> list[str]:
     """Return the relative links of a page."""
     text = re.sub(r"`[^`\n]*`", "", prose(path))
-    found = re.findall(r"\]\(([^)\s]+)\)", text)
+    found = re.findall(r"\]\(([^)\s]+)\)", text) + re.findall(r'<img src="([^"]+)"', text)
     return [link for link in found if not re.match(r"[a-z]+:", link)]
 
 
