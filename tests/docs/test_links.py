@@ -46,6 +46,14 @@ def test_every_relative_link_leads_to_a_page_and_a_heading_there(path):
             assert anchor in anchors(page), link
 
 
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_all_rows_of_a_table_have_as_many_cells_as_its_head(path):
+    text = re.sub(r"`[^`\n]*`", "", prose(path))
+    for table in re.findall(r"(?:^\|.*\n)+", text, re.MULTILINE):
+        rows = [len(re.findall(r"(?<!\\)\|", row)) for row in table.splitlines()]
+        assert len(set(rows)) == 1, table.splitlines()[0]
+
+
 def test_the_index_lists_every_page_once():
     listed = [(DOCS / link).resolve() for link in links(DOCS / "index.md")]
     pages = [page for page in DOCS.rglob("*.md") if page.name not in ("index.md", "features.md")]
