@@ -13,7 +13,7 @@ import queue
 import shutil
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ from fedcohort.study.cells import Workshop
 from fedcohort.study.layout import Table
 from fedcohort.study.lock import locked
 from fedcohort.study.pieces import Cell, cells_of, write_text
-from fedcohort.study.plan import Plan
+from fedcohort.study.plan import NETWORK, Plan
 
 WORK = ".work"
 
@@ -79,7 +79,6 @@ def run(
     NotSupported : a map by UMAP is asked for, or a method, and its package cannot be used.
     FedcohortError : a worker process died, or the disk is full; what was done is kept.
     """
-    began = time.monotonic()
     if plan.availability is not None and runtime != "local":
         raise NotSupported(f"availability is of sites in one process; runtime is {runtime!r}.")
     for arm in plan.arms:
@@ -89,41 +88,66 @@ def run(
         cluster_umap.load()
     if plan.carbon:
         carbon.check(plan.carbon)
+    facts: dict[str, Any] = {"study": plan.content, "seed": plan.seed, "data": table.mark}
+    facts |= {} if runtime == "local" else {"runtime": runtime}
+
+    def work(began: float) -> dict[str, Any]:
+        shop = Workshop(plan, table, out / WORK, out / "models", debug, runtime)
+        stages = cells_of(plan)
+        total, done = sum(map(len, stages)), 0
+        with carbon.measured(plan.carbon) as spent:
+            for stage in stages:
+                open_ = [cell for cell in stage if shop.result(cell) is None]
+                done += len(stage) - len(open_)
+                for name, rounds in _do(shop, table, open_, workers, out):
+                    done += rounds is None
+                    tell(Event(done, total, name, rounds))
+        if spent and resume:
+            spent["resumed"] = True  # what was done before is not measured
+        return results.write(shop, table, out, time.monotonic() - began, command, spent)
+
+    return in_folder(
+        out, resume, facts, "the study, its data, the runtime or the version",
+        lambda: arithmetic.begin_anew(out / WORK / "scratch"), work,
+    )  # fmt: skip
+
+
+def in_folder(
+    out: Path, resume: bool, facts: Mapping[str, Any], said: str, moved: Callable[[], None],
+    work: Callable[[float], dict[str, Any]],
+) -> dict[str, Any]:  # fmt: skip
+    """Do the work of a run in its folder, and remove what was kept to resume it.
+
+    Parameters
+    ----------
+    facts : what determines the run besides the version; a run to resume has the same.
+    said : the same in words.
+    moved : called where an earlier process computed with other libraries or another processor.
+    work : what writes the study's files; given the time at which the run began.
+
+    Raises
+    ------
+    StudyError : the folder cannot be written, holds another run, a finished one, or none to resume;
+        or another process works there.
+    FedcohortError : the disk is full, or a file cannot be written; what was done is kept.
+    """
+    began = time.monotonic()
     open_folder(out, resume)
     with locked(out / WORK / "lock"):
-        _claim(plan, table, out, resume, runtime)
+        mark = {"fedcohort": fedcohort.__version__, **facts}
+        stake(out, json.dumps(mark, indent=1, sort_keys=True, default=str), resume, said)
+        if arithmetic.note(out / WORK, arithmetic.here(results.versions())):
+            moved()
         try:
-            shop = Workshop(plan, table, out / WORK, out / "models", debug, runtime)
-            return _finish(shop, table, out, workers, tell, command, began, resume)
+            found = work(began)
+            claim(out).unlink()
+            shutil.rmtree(out / WORK)
+            return found
         except OSError as error:
             raise FedcohortError(
                 f"{error.filename or out}: {error.strerror or error}; what was finished is kept: "
                 f"run the same command with --resume."
             ) from None
-
-
-def _finish(
-    shop: Workshop, table: Table, out: Path, workers: int, tell: Tell, command: str, began: float,
-    resumed: bool,
-) -> dict[str, Any]:  # fmt: skip
-    """Do the pieces that are left, and write the files that describe them all."""
-    stages = cells_of(shop.plan)
-    total = sum(map(len, stages))
-    done = 0
-    with carbon.measured(shop.plan.carbon) as spent:
-        for stage in stages:
-            open_ = [cell for cell in stage if shop.result(cell) is None]
-            done += len(stage) - len(open_)
-            for event in _do(shop, table, open_, workers, out):
-                name, rounds = event
-                done += rounds is None
-                tell(Event(done, total, name, rounds))
-    if spent and resumed:
-        spent["resumed"] = True  # what was done before is not measured
-    found = results.write(shop, table, out, time.monotonic() - began, command, spent)
-    claim(out).unlink()
-    shutil.rmtree(out / WORK)
-    return found
 
 
 def default_folder(plan: Plan, resume: bool, parent: Path = Path("runs")) -> Path:
@@ -162,25 +186,6 @@ def open_folder(out: Path, resume: bool) -> None:
         raise StudyError(f"{out}: cannot make this folder ({error.strerror}).") from None
 
 
-def _claim(plan: Plan, table: Table, out: Path, resume: bool, runtime: str) -> None:
-    """Note whose run this is, or see that the one to resume is this study's."""
-    mark = json.dumps(
-        {
-            "fedcohort": fedcohort.__version__,
-            "study": plan.content,
-            "seed": plan.seed,
-            "data": table.mark,
-        }
-        | ({} if runtime == "local" else {"runtime": runtime}),
-        indent=1,
-        sort_keys=True,
-        default=str,
-    )
-    stake(out, mark, resume, "the study, its data, the runtime or the version")
-    if arithmetic.note(out / WORK, arithmetic.here(results.versions())):
-        arithmetic.begin_anew(out / WORK / "scratch")
-
-
 def stake(out: Path, mark: str, resume: bool, facts: str) -> None:
     """Write down whose run is in a folder, or compare it with what an earlier process wrote.
 
@@ -206,9 +211,10 @@ def label(plan: Plan, cell: Cell) -> str:
     """Return how a piece is called on screen."""
     arm, scenario = plan.arms[cell.arm], plan.scenarios[cell.scenario]
     where = "pooled" if arm.scope == "centralised" else scenario.name
+    where = "" if plan.source == NETWORK else f" · {where}"
     kind = "tune " if cell.kind == "tune" else ""
     which = "all rows" if cell.kind == "final" else cell.repeat + 1
-    return f"{kind}{arm.name} · {where} · {which}"
+    return f"{kind}{arm.name}{where} · {which}"
 
 
 Told = tuple[str, tuple[int, int] | None]
