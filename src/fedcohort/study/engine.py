@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -41,8 +41,8 @@ from fedcohort.protocol.totals import Known
 from fedcohort.runtime.absences import Availability
 from fedcohort.runtime.coordinator import Coordinator, Progress
 from fedcohort.runtime.journal import Journal
+from fedcohort.runtime.local import local, one_thread
 from fedcohort.runtime.store import StateStore
-from fedcohort.runtime.workers import divided
 from fedcohort.secure.messages import FEWEST
 from fedcohort.secure.rule import ThresholdRule
 from fedcohort.study import private
@@ -72,7 +72,7 @@ class Problem:
     noise : "seed" where noise follows from a fit's seed, "system" where nobody can draw it again.
     aside : an outcome that only judges: no fit sees its columns.
     task : the kind of task, where it does not follow from the outcome.
-    workers : processes that the sites of one fit may be divided among; see `runtime.workers`.
+    workers : the most sites that compute at once, on threads; see `runtime.local`.
     availability : how often sites are away from rounds of a fit; None: never.
     agreed : what sites hide of Table 1 of these rows, beyond their own rules (`describe_agreed`).
     """
@@ -267,7 +267,7 @@ def fit_once(
             fed.expecting(Known(rows, unit=unit, some=method.gaps))
             try:
                 run = fit_over(fed, problem, method, settings, table, seed, trail)
-                here = problem.runtime == "local" and problem.workers == 1
+                here = problem.runtime == "local"
                 worked = {host.name: host.seconds for host in hosts if here}
                 return dataclasses.replace(run, worked=worked)
             finally:
@@ -322,7 +322,7 @@ def _reached(
     fewest = max(FEWEST, ThresholdRule().of(len(names))) if problem.secure == "true" else 1
     absent = None if law is None else law.of(names, problem.quorum, seed, fewest)
     if problem.runtime == "flower-sim":
-        from fedcohort.runtime.flower import flower_local
+        from fedcohort.engines.flower import flower_local
 
         with flower_local(
             hosts,
@@ -335,18 +335,18 @@ def _reached(
         ) as fed:
             yield fed
         return
-    with divided(
-        hosts,
-        workers=problem.workers,
-        quorum=problem.quorum,
-        ledger=ledger,
-        journal=journal,
-        store=None if states is None else StateStore(states),
-        observer=observer,
-        absent=absent,
-        secure=problem.secure,
-    ) as fed:
-        yield fed
+    with one_thread() if problem.workers > 1 else nullcontext():
+        yield local(
+            hosts,
+            threads=problem.workers,
+            quorum=problem.quorum,
+            ledger=ledger,
+            journal=journal,
+            store=None if states is None else StateStore(states),
+            observer=observer,
+            absent=absent,
+            secure=problem.secure,
+        )
 
 
 def fit_over(

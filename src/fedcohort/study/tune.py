@@ -37,7 +37,6 @@ from fedcohort.protocol import (
     SiteUnavailable,
     registry,
 )
-from fedcohort.protocol.errors import WorkerLost
 from fedcohort.protocol.ledger import Ledger
 from fedcohort.study.arms import Arm
 from fedcohort.study.engine import Problem, Run, Trail, fit_once
@@ -141,7 +140,7 @@ class Tuner:
             try:
                 score = self._within if self._natural else self._pooled
                 totals.append(score(group, given, rounds))
-            except (SettingError, WorkerLost):
+            except SettingError:
                 raise
             except SiteUnavailable as error:
                 if group[0][0].runtime != "local" and not isinstance(error, ReplyRejected):
