@@ -137,7 +137,7 @@ def defect(error: Exception) -> str:
 
 
 def tagged(
-    lines: list[str], arm: str, scenario: str, repeat: int, phases: Mapping[int, str]
+    lines: list[str], arm: str, scenario: str | None, repeat: int, phases: Mapping[int, str]
 ) -> list[str]:
     """Put the study's names in front of a ledger's lines; `phases` begin at line numbers.
 

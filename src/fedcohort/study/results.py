@@ -33,7 +33,7 @@ from fedcohort.study.card import card
 from fedcohort.study.cells import Workshop
 from fedcohort.study.cohort import cohort, described_rows
 from fedcohort.study.counts import Counts, Shown, count
-from fedcohort.study.feedback import feedback
+from fedcohort.study.extras import ask, asked_of
 from fedcohort.study.layout import Table, test_rows
 from fedcohort.study.outcomes import (
     Found,
@@ -46,7 +46,6 @@ from fedcohort.study.outcomes import (
 )
 from fedcohort.study.pieces import Shelf, cells_of, write_text
 from fedcohort.study.plan import Plan, Scenario
-from fedcohort.study.shift import shift
 from fedcohort.study.site_rule import listed as listed_fates
 from fedcohort.study.step_words import step_words
 
@@ -115,14 +114,11 @@ def write(
     counts = count(plan, table)
     patients, left, agreed = cohort(plan, table, counts)
     more: dict[str, Any] = {"measured": dict(spent)} if spent else {}
-    seen = described_rows(plan, table) if plan.feedback or plan.shift else None
-    if seen and plan.feedback:
-        more["feedback"], lines = feedback(plan, table, *seen)
-        patients["steps"] |= more["feedback"].pop("steps")
-        left += lines
-    if seen and plan.shift:
-        more["shift"], lines = shift(plan, table, *seen, counts.described, agreed)
-        patients["steps"] |= more["shift"].pop("steps")
+    asked = asked_of(plan)
+    seen = described_rows(plan, table) if asked else ({}, None)
+    for kind in reversed(asked):
+        more[kind], lines = ask(kind, plan, table, *seen, counts.described, agreed)
+        patients["steps"] |= more[kind].pop("steps")
         left += lines
     about = About(
         outcome=outcome_told(table.outcome, table.dictionary),

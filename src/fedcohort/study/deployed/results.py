@@ -23,7 +23,7 @@ from fedcohort.data.quality.units import FEWEST
 from fedcohort.data.summary import Summary
 from fedcohort.protocol import DataError, SiteUnavailable, registry
 from fedcohort.study.counts import Shown
-from fedcohort.study.deployed import asking, besides, counting, evaluation, judging, lacking
+from fedcohort.study.deployed import asking, counting, evaluation, extras, judging, lacking
 from fedcohort.study.deployed.cells import COHORT, Workshop
 from fedcohort.study.deployed.sessions import Session
 from fedcohort.study.deployed.sites import Sites, noise_of
@@ -188,7 +188,7 @@ def write(shop: Workshop, sites: Sites, out: Path, seconds: float, command: str)
     scenario = scenario_told(plan.scenarios[0], train)
     first = shop.lines(COHORT).read_text(encoding="utf-8").splitlines(keepends=True)
     more: dict[str, Any] = {}
-    for kind, said, lines in besides.found_of(shop):
+    for kind, said, lines in extras.found_of(shop):
         met["steps"] |= said.pop("steps")
         more[kind], first = said, first + lines
     about = About(

@@ -20,11 +20,11 @@ from typing import Any
 
 from fedcohort.runtime.coordinator import Progress
 from fedcohort.study import arithmetic, cluster_umap, runner
-from fedcohort.study.besides import asked_of
-from fedcohort.study.deployed import besides, results
+from fedcohort.study.deployed import extras, results
 from fedcohort.study.deployed.cells import Workshop
 from fedcohort.study.deployed.sites import Sites
 from fedcohort.study.deployed.terms import Terms
+from fedcohort.study.extras import asked_of
 from fedcohort.study.few_sites import check_sites
 from fedcohort.study.pieces import cells_of
 from fedcohort.study.privacy import checked_secure
@@ -101,7 +101,7 @@ def run(
         shop = Workshop(terms, sites, out / WORK, out / "models", heard, debug)
         results.meet(shop, sites)
         told(Event(1, total, "cohort", None))
-        pieces = [(besides.LABELS[k], shop.note(k), partial(besides.ask, shop, sites, k))
+        pieces = [(extras.LABELS[k], shop.note(k), partial(extras.ask, shop, sites, k))
                   for k in asked]  # fmt: skip
         pieces += [(runner.label(plan, c), shop.result(c), partial(shop.do, c)) for c in cells]
         for done, (name, found, do) in enumerate(pieces, 1):

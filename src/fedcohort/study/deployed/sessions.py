@@ -36,12 +36,12 @@ from fedcohort.protocol.host import Host
 from fedcohort.protocol.once import InMemory, Once
 from fedcohort.study import private
 from fedcohort.study.arms import Arm
-from fedcohort.study.besides import KINDS, arm_of, asked_of
 from fedcohort.study.deployed import asking, counting, holding, judging
 from fedcohort.study.deployed.alone import Alone
 from fedcohort.study.deployed.consent import Consent, most_numbers
 from fedcohort.study.deployed.table import Halves, SiteTable
 from fedcohort.study.deployed.terms import Terms
+from fedcohort.study.extras import KINDS, arm_of, asked_of
 from fedcohort.study.final import FINAL, has_final
 from fedcohort.study.layout import seed_of
 from fedcohort.study.tune import ROW_FOLDS, folds_of
@@ -152,7 +152,7 @@ def open_session(
         arm = arm_of(asked.kind)
         consent = Consent(terms, asked.kind, arm, plan.seed, known)
         kept = _kept(terms, arm, table.site, heard)
-        steps = asking.of_besides(asked.kind)
+        steps = asking.of_extras(asked.kind)
         # what is hidden of Table 1 stays hidden where the same rows are compared
         table_one = known if once is None else once("describe")
         return Host(table.site, table.frame, steps, plan.seed, consent, kept=kept, once=table_one)
