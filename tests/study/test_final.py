@@ -19,7 +19,7 @@ from fedcohort.report.sections.headline import caveats
 from fedcohort.report.verdict import leading
 from fedcohort.study import cells, yamlfile
 from fedcohort.study import plan as plans
-from fedcohort.study.final import JUDGED
+from fedcohort.study.pieces import JUDGED
 
 STUDY = """
 study: s

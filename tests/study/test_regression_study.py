@@ -29,9 +29,9 @@ from fedcohort.report.verdict import HELPED, answer, judge
 from fedcohort.study import layout, plan, tune, yamlfile
 from fedcohort.study.arms import Arm
 from fedcohort.study.engine import Problem, fit_once
-from fedcohort.study.final import JUDGED
 from fedcohort.study.judges.regression import grouped
 from fedcohort.study.leading import R2, Outcomes
+from fedcohort.study.pieces import JUDGED
 from fedcohort.study.splits import strata, stratified
 from toys import toy_method
 

@@ -13,7 +13,7 @@ import pytest
 
 import fedcohort as fc
 from fedcohort.study import cells, pieces
-from fedcohort.study.final import JUDGED
+from fedcohort.study.pieces import JUDGED
 
 STUDY = """\
 study: own

@@ -16,13 +16,12 @@ from fedcohort.data.dictionary import Dictionary
 from fedcohort.protocol import FedcohortError, Row, registry
 from fedcohort.study import private, saved, tune
 from fedcohort.study.arms import Arm
-from fedcohort.study.cautions import told_if_crowded, told_if_drowned
 from fedcohort.study.engine import Run
-from fedcohort.study.final import JUDGED, has_final
 from fedcohort.study.kept import left_out_of, model_facts, notes_of
-from fedcohort.study.pieces import Cell, Shelf, defect
+from fedcohort.study.pieces import JUDGED, Cell, Shelf, defect, has_final
 from fedcohort.study.plan import Plan
 from fedcohort.study.rows import row_of
+from fedcohort.study.warnings import told_if_crowded, told_if_drowned
 
 #: Called with (rounds done, rounds in all).
 Tell = Callable[[int, int], None]

@@ -27,7 +27,6 @@ from fedcohort.data.dictionary import Dictionary
 from fedcohort.data.outcome import Binary, Continuous, Count, Outcome, Survival
 from fedcohort.protocol import Method, registry
 from fedcohort.study import arithmetic, clusters, latent_rows, private
-from fedcohort.study.agreement import with_agreement
 from fedcohort.study.arms import Arm
 from fedcohort.study.card import card
 from fedcohort.study.cells import Workshop
@@ -43,6 +42,7 @@ from fedcohort.study.outcomes import (
     rows_of,
     summary_of,
     tagged,
+    with_agreement,
 )
 from fedcohort.study.pieces import Shelf, cells_of, write_text
 from fedcohort.study.plan import Plan, Scenario

@@ -6,6 +6,8 @@ those that were under way. `resume` goes on from there; a finished study has no 
 
 from __future__ import annotations
 
+import contextlib
+import importlib
 import json
 import multiprocessing
 import os
@@ -13,7 +15,7 @@ import queue
 import shutil
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
@@ -26,7 +28,6 @@ from fedcohort.runtime import interrupts
 from fedcohort.study import arithmetic, carbon, cluster_umap, results
 from fedcohort.study.cells import Workshop
 from fedcohort.study.layout import Table
-from fedcohort.study.lock import locked
 from fedcohort.study.pieces import Cell, cells_of, write_text
 from fedcohort.study.plan import NETWORK, Plan
 
@@ -313,3 +314,24 @@ def _work(cell: Cell) -> None:
     assert _shop is not None
     name = label(_shop.plan, cell)
     _shop.do(cell, lambda done, of: _news.put((name, (done, of))))
+
+
+@contextlib.contextmanager
+def locked(path: Path) -> Generator[None]:
+    """Hold a lock on a file, which is made if need be; where there is no `flock`, hold nothing.
+
+    Raises
+    ------
+    StudyError : another process holds it.
+    """
+    with path.open("w") as file:
+        with contextlib.suppress(ImportError):
+            fcntl = importlib.import_module("fcntl")
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise StudyError(
+                    f"{path.parent.parent}: another process is running a study there; wait for "
+                    f"it, or use another --out."
+                ) from None
+        yield

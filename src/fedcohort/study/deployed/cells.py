@@ -34,7 +34,6 @@ from fedcohort.study.deployed import (
     cluster_shown,
     evaluation,
     latent_judging,
-    latent_shown,
 )
 from fedcohort.study.deployed.coding import names_of
 from fedcohort.study.deployed.evaluation import Found
@@ -278,7 +277,7 @@ class Workshop(Fits):
         if cell.repeat:
             return judged, {}
         order = sum(arm.scope == "sites" for arm in plan.arms[: cell.arm + 1])
-        return judged, latent_shown.shown_rows(judge, method, run, order)
+        return judged, latent_judging.shown_rows(judge, method, run, order)
 
     def _alone(self, piece: Piece) -> dict[str, Any]:
         """Let each site fit and judge a model of its own."""

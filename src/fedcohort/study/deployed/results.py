@@ -1,4 +1,4 @@
-"""What a deployed study's files say of its data.
+"""What a deployed study's files say of its data, and what they lack (`left_out`).
 
 Everything about patients comes from two sessions: Table 1 (`data.describe`) and `counting`. Where a
 site hides its own events, those of all sites are hidden, also in Table 1.
@@ -16,20 +16,21 @@ from typing import Any
 import yaml
 
 from fedcohort.data import describe, preprocess
-from fedcohort.data.outcome import Survival
+from fedcohort.data.outcome import Binary, Category, Outcome, Survival
 from fedcohort.data.quality.between import Middle, differing
 from fedcohort.data.quality.conversions import conversions_for
 from fedcohort.data.quality.units import FEWEST
 from fedcohort.data.summary import Summary
 from fedcohort.protocol import DataError, SiteUnavailable, registry
 from fedcohort.study.counts import Shown
-from fedcohort.study.deployed import asking, counting, evaluation, extras, judging, lacking
+from fedcohort.study.deployed import asking, counting, evaluation, extras, judging
 from fedcohort.study.deployed.cells import COHORT, Workshop
 from fedcohort.study.deployed.sessions import Session
 from fedcohort.study.deployed.sites import Sites, noise_of
 from fedcohort.study.deployed.terms import CLUSTERING, LATENT, Terms
+from fedcohort.study.judges.latent import OF_CLASSES
 from fedcohort.study.pieces import tagged, write_text
-from fedcohort.study.plan import ASIDE
+from fedcohort.study.plan import ASIDE, Plan
 from fedcohort.study.results import About, mark_of, outcome_told, scenario_told, write_all
 from fedcohort.study.step_words import step_words
 
@@ -214,7 +215,7 @@ def write(shop: Workshop, sites: Sites, out: Path, seconds: float, command: str)
                 "sites": list(sites.names),
                 "absent": dict(sites.absent),
             },
-            "left_out": lacking.left_out(terms),
+            "left_out": left_out(terms),
             "noise": None if plan.privacy.dp is None else noise_of(sites),
             **more,
         },
@@ -255,3 +256,85 @@ def _declared(shop: Workshop) -> dict[str, dict[str, Any]]:
             "note": alone_told,
         }
     return found
+
+
+#: By part: what the report calls it, and why it is absent.
+PARTS: dict[str, tuple[str, str]] = {
+    "importance": (
+        "Importance",
+        "A column is shuffled over the patients of all hospitals, whose rows would have to meet.",
+    ),
+    "calibration": (
+        "Calibration by group",
+        "Groups of predicted values begin and end at those of single patients. The slope and the "
+        "intercept are told (calibration_slope, calibration_intercept).",
+    ),
+    "residuals": (
+        "Residuals",
+        "Quartiles of what was seen less predicted are values of single patients. Their mean size "
+        "is told (rmse, mae).",
+    ),
+    "silhouette": (
+        "Silhouette",
+        "It compares all pairs of patients, whose rows would have to meet; simplified_silhouette "
+        "stands for it.",
+    ),
+    "agreement": (
+        "Agreement with pooled data",
+        "It compares with the groups of one table that holds all rows.",
+    ),
+    "at_risk": (
+        "Numbers at risk by cluster",
+        "Deaths and censorings are counted in intervals of time that hold several deaths, and not "
+        "at round times.",
+    ),
+    "latent_filled": (
+        "Filled in",
+        "It sets true beside imputed values of patients of all hospitals, whose rows would have to "
+        "meet.",
+    ),
+    "latent_map": (
+        "Latent space",
+        "It places the patients of all hospitals on one map, which takes their rows in one place.",
+    ),
+    "latent_accuracy": (
+        "Classes told from latent coordinates",
+        "A discriminant takes sums of training rows by class, a second set beside those of the "
+        "fit.",
+    ),
+    "draws": (
+        "Intervals over patients",
+        "The seed of a study is public, so that sums of one metric at known weights of the "
+        "patients could be solved for single patients. Intervals are over the repeats; there are "
+        "none of fewer than three.",
+    ),
+    "seconds": (
+        "Footprint of each hospital",
+        "A site does not tell how long it computed.",
+    ),
+}  # fmt: skip
+
+
+def parts_of(plan: Plan, outcome: Outcome | None) -> list[str]:
+    """Return the parts that a study in one process would have and a network does not give."""
+    if plan.task == CLUSTERING:
+        pooled = any(arm.scope == "centralised" for arm in plan.arms)
+        curves = isinstance(outcome, Survival)
+        found = ["silhouette", *["agreement"] * pooled, *["at_risk"] * curves]
+    elif plan.task == LATENT:
+        classes = any(m in OF_CLASSES for m in plan.metrics)
+        found = ["latent_filled", "latent_map", *["latent_accuracy"] * classes]
+    elif isinstance(outcome, (Survival, Binary, Category)):
+        found = ["importance"]
+    else:
+        found = ["calibration", "residuals", "importance"]
+    return [*found, "draws", "seconds"]
+
+
+def left_out(terms: Terms) -> list[dict[str, Any]]:
+    """Return what a network's results lack: arms of the study file, then parts of the results."""
+    arms = [vars(arm) for arm in terms.left_out]
+    parts = parts_of(terms.asked, terms.outcome)
+    return arms + [
+        {"part": part, "title": PARTS[part][0], "reason": PARTS[part][1]} for part in parts
+    ]
