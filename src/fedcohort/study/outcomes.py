@@ -35,10 +35,10 @@ class Found:
     found: Mapping[str, Any]
 
 
-def collect(shop: Shelf) -> list[Found]:
+def collect(fits: Shelf) -> list[Found]:
     """Return what every arm gave, in order; the upper bound under each scenario."""
-    plan = shop.plan
-    found = {cell: shop.result(cell) or {"status": "failed: not run"} for cell in cells_of(plan)[1]}
+    plan = fits.plan
+    found = {cell: fits.result(cell) or {"status": "failed: not run"} for cell in cells_of(plan)[1]}
     shown: list[Found] = []
     for s, scenario in enumerate(plan.scenarios):
         for a, arm in enumerate(plan.arms):
@@ -49,11 +49,11 @@ def collect(shop: Shelf) -> list[Found]:
     return shown
 
 
-def finals_of(shop: Shelf) -> list[dict[str, Any]]:
+def finals_of(fits: Shelf) -> list[dict[str, Any]]:
     """Return a row for each final fit, with what is told of its model."""
-    plan = shop.plan
+    plan = fits.plan
     return [
-        row_of_final(plan, plan.arms[cell.arm], shop.result(cell) or {"status": "failed: not run"})
+        row_of_final(plan, plan.arms[cell.arm], fits.result(cell) or {"status": "failed: not run"})
         for cell in cells_of(plan)[2]
     ]
 

@@ -26,8 +26,8 @@ import fedcohort
 from fedcohort.protocol import FedcohortError, NotSupported, StudyError, registry
 from fedcohort.runtime import interrupts
 from fedcohort.study import arithmetic, carbon, cluster_umap, results
-from fedcohort.study.cells import Workshop
 from fedcohort.study.layout import Table
+from fedcohort.study.local_fits import LocalFits
 from fedcohort.study.pieces import Cell, cells_of, write_text
 from fedcohort.study.plan import NETWORK, Plan
 
@@ -51,7 +51,7 @@ class Event:
     rounds: tuple[int, int] | None
 
 
-Tell = Callable[[Event], None]
+OnEvent = Callable[[Event], None]
 
 
 def run(
@@ -61,7 +61,7 @@ def run(
     *,
     resume: bool,
     workers: int,
-    tell: Tell,
+    tell: OnEvent,
     command: str,
     debug: bool = False,
     runtime: str = "local",
@@ -93,19 +93,19 @@ def run(
     facts |= {} if runtime == "local" else {"runtime": runtime}
 
     def work(began: float) -> dict[str, Any]:
-        shop = Workshop(plan, table, out / WORK, out / "models", debug, runtime)
+        fits = LocalFits(plan, table, out / WORK, out / "models", debug, runtime)
         stages = cells_of(plan)
         total, done = sum(map(len, stages)), 0
         with carbon.measured(plan.carbon) as spent:
             for stage in stages:
-                open_ = [cell for cell in stage if shop.result(cell) is None]
+                open_ = [cell for cell in stage if fits.result(cell) is None]
                 done += len(stage) - len(open_)
-                for name, rounds in _do(shop, table, open_, workers, out):
+                for name, rounds in _do(fits, table, open_, workers, out):
                     done += rounds is None
                     tell(Event(done, total, name, rounds))
         if spent and resume:
             spent["resumed"] = True  # what was done before is not measured
-        return results.write(shop, table, out, time.monotonic() - began, command, spent)
+        return results.write(fits, table, out, time.monotonic() - began, command, spent)
 
     return in_folder(
         out, resume, facts, "the study, its data, the runtime or the version",
@@ -221,18 +221,20 @@ def label(plan: Plan, cell: Cell) -> str:
 Told = tuple[str, tuple[int, int] | None]
 
 
-def _do(shop: Workshop, table: Table, cells: list[Cell], workers: int, out: Path) -> Iterator[Told]:
+def _do(
+    fits: LocalFits, table: Table, cells: list[Cell], workers: int, out: Path
+) -> Iterator[Told]:
     """Do cells; yield (name, rounds) on the way and (name, None) when one is complete."""
     if not cells:
         return
-    spare = 1 if shop.debug else max(1, workers // len(cells))
+    spare = 1 if fits.debug else max(1, workers // len(cells))
     if workers <= 1 or len(cells) == 1:
-        shop.workers = spare
-        yield from _here(shop, cells)
+        fits.workers = spare
+        yield from _here(fits, cells)
         return
     context = multiprocessing.get_context("spawn")
     news: Any = context.Queue()
-    given = (shop.plan, table, str(out), shop.debug, shop.runtime, spare, news)
+    given = (fits.plan, table, str(out), fits.debug, fits.runtime, spare, news)
     pool = ProcessPoolExecutor(min(workers, len(cells)), context, _start, given)
     try:
         with interrupts.later():  # a worker's start is no place for a traceback
@@ -243,7 +245,7 @@ def _do(shop: Workshop, table: Table, cells: list[Cell], workers: int, out: Path
             for future in ended:
                 cell = waiting.pop(future)
                 future.result()
-                yield label(shop.plan, cell), None
+                yield label(fits.plan, cell), None
         pool.shutdown()
     except BrokenProcessPool:
         raise FedcohortError(
@@ -254,11 +256,11 @@ def _do(shop: Workshop, table: Table, cells: list[Cell], workers: int, out: Path
         _end(pool)
 
 
-def _here(shop: Workshop, cells: list[Cell]) -> Iterator[Told]:
+def _here(fits: LocalFits, cells: list[Cell]) -> Iterator[Told]:
     """Do cells in this process."""
     for cell in cells:
-        name = label(shop.plan, cell)
-        shop.do(cell, lambda done, of: None)
+        name = label(fits.plan, cell)
+        fits.do(cell, lambda done, of: None)
         yield name, None
 
 
@@ -283,7 +285,7 @@ def _end(pool: ProcessPoolExecutor) -> None:
 
 # in a worker process ------------------------------------------------------------------
 
-_shop: Workshop | None = None
+_fits: LocalFits | None = None
 _news: Any = None
 
 
@@ -291,14 +293,14 @@ def _start(
     plan: Plan, table: Table, out: str, debug: bool, runtime: str, spare: int, news: Any
 ) -> None:
     """Set a worker up with a study; one thread each, since the cells are the parallelism."""
-    global _shop, _news
+    global _fits, _news
     interrupts.ignored()
     threading.Thread(target=_leave_with_parent, daemon=True).start()
     for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
         os.environ[name] = "1"
     folder = Path(out)
-    _shop = Workshop(plan, table, folder / WORK, folder / "models", debug, runtime)
-    _shop.workers = spare
+    _fits = LocalFits(plan, table, folder / WORK, folder / "models", debug, runtime)
+    _fits.workers = spare
     _news = news
 
 
@@ -311,9 +313,9 @@ def _leave_with_parent() -> None:
 
 
 def _work(cell: Cell) -> None:
-    assert _shop is not None
-    name = label(_shop.plan, cell)
-    _shop.do(cell, lambda done, of: _news.put((name, (done, of))))
+    assert _fits is not None
+    name = label(_fits.plan, cell)
+    _fits.do(cell, lambda done, of: _news.put((name, (done, of))))
 
 
 @contextlib.contextmanager

@@ -20,7 +20,7 @@ from fedcohort.data.outcome import Binary, Category, Survival
 from fedcohort.protocol import FedcohortError, registry
 from fedcohort.report.words import AWAY
 from fedcohort.study.counts import Shown
-from fedcohort.study.deployed.cells import COHORT, ENDS, Workshop
+from fedcohort.study.deployed.network_fits import COHORT, ENDS, NetworkFits
 from fedcohort.study.deployed.sessions import Session
 from fedcohort.study.deployed.sites import Sites
 from fedcohort.study.engine import fit_over
@@ -34,23 +34,23 @@ LABELS = {"shift": "differences", "feedback": "feedback"}
 KEPT: Mapping[str, Mapping[str, Any]] = {"shift": {}, "feedback": {"kept": True}}
 
 
-def ask(shop: Workshop, sites: Sites, kind: str) -> None:
+def ask(fits: NetworkFits, sites: Sites, kind: str) -> None:
     """Ask the sites for one of `study.extras.KINDS`, and keep what it came to.
 
     Raises
     ------
     SiteUnavailable, JournalMismatch, Refused, Unfit : the run cannot go on now.
     """
-    plan, terms, arm = shop.plan, shop.terms, arm_of(kind)
+    plan, terms, arm = fits.plan, fits.terms, arm_of(kind)
     method, session = registry.find(arm.method), Session(kind)
     found: dict[str, Any] = {**BLANKS[kind], **KEPT[kind], "left_out": {}, "note": ""}
-    hidden = (shop.note(COHORT) or {}).get("agreed")
+    hidden = (fits.note(COHORT) or {}).get("agreed")
     agreed = None if hidden is None else Agreed.from_dict(hidden)
     problem = dataclasses.replace(terms.whole, agreed=agreed)
-    with shop.session(session) as open_:
+    with fits.session(session) as open_:
         try:
             run = fit_over(open_.fed, problem, method, arm.configured(), {}, plan.seed, open_.trail)
-            found |= told(kind, run, _shown(shop))
+            found |= told(kind, run, _shown(fits))
             known = {*found["sites"], *found["left_out"]}
             found["left_out"] |= {s: AWAY for s in sites.names if s not in known}
         except ENDS:
@@ -60,19 +60,19 @@ def ask(shop: Workshop, sites: Sites, kind: str) -> None:
         lines = list(open_.trail.ledger.lines)
     steps = step_words(method.asked(method.configure(arm.configured())))
     scenario = plan.scenarios[0].name
-    shop.keep(kind, {**found, "steps": steps}, tagged(lines, "", scenario, 0, {0: kind}))
-    shop.forget(session)
+    fits.keep(kind, {**found, "steps": steps}, tagged(lines, "", scenario, 0, {0: kind}))
+    fits.forget(session)
 
 
-def _shown(shop: Workshop) -> Shown:
+def _shown(fits: NetworkFits) -> Shown:
     """Return what Table 1 shows of rows and events by site."""
-    rows, events = (shop.note(COHORT) or {})["halves"][0]
-    counted = isinstance(shop.terms.outcome, (Survival, Binary, Category))
+    rows, events = (fits.note(COHORT) or {})["halves"][0]
+    counted = isinstance(fits.terms.outcome, (Survival, Binary, Category))
     return Shown(rows, events, frozenset(s for s, n in events.items() if counted and n is None))
 
 
-def found_of(shop: Workshop) -> Iterator[tuple[str, dict[str, Any], list[str]]]:
+def found_of(fits: NetworkFits) -> Iterator[tuple[str, dict[str, Any], list[str]]]:
     """Yield of each kind that a study asked what it came to, and the ledger's lines."""
-    for kind in asked_of(shop.plan):
-        text = shop.lines(kind).read_text(encoding="utf-8")
-        yield kind, dict(shop.note(kind) or {}), text.splitlines(keepends=True)
+    for kind in asked_of(fits.plan):
+        text = fits.lines(kind).read_text(encoding="utf-8")
+        yield kind, dict(fits.note(kind) or {}), text.splitlines(keepends=True)

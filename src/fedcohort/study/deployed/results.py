@@ -24,7 +24,7 @@ from fedcohort.data.summary import Summary
 from fedcohort.protocol import DataError, SiteUnavailable, registry
 from fedcohort.study.counts import Shown
 from fedcohort.study.deployed import asking, counting, evaluation, extras, judging
-from fedcohort.study.deployed.cells import COHORT, Workshop
+from fedcohort.study.deployed.network_fits import COHORT, NetworkFits
 from fedcohort.study.deployed.sessions import Session
 from fedcohort.study.deployed.sites import Sites, noise_of
 from fedcohort.study.deployed.terms import CLUSTERING, LATENT, Terms
@@ -70,7 +70,7 @@ NOTES: Mapping[str, tuple[str, str]] = {
 }  # fmt: skip
 
 
-def meet(shop: Workshop, sites: Sites) -> dict[str, Any]:
+def meet(fits: NetworkFits, sites: Sites) -> dict[str, Any]:
     """Ask all sites what they hold, once; every site has to answer.
 
     Raises
@@ -78,16 +78,16 @@ def meet(shop: Workshop, sites: Sites) -> dict[str, Any]:
     SiteUnavailable : a site is away.
     DataError : a site's table does not fit the study, or seems to have other units than the others.
     """
-    kept = shop.note(COHORT)
+    kept = fits.note(COHORT)
     if kept is not None:
         return kept
-    plan, terms = shop.plan, shop.terms
-    with shop.session(Session("count")) as open_:
+    plan, terms = fits.plan, fits.terms
+    with fits.session(Session("count")) as open_:
         told = open_.fed.gather(counting.tell_counts, min_cell=plan.min_cell)
         _all(sites, told)
         lines = list(open_.trail.ledger.lines)
     variables = describe.variables_of(terms.dictionary, terms.outcome)
-    with shop.session(Session("describe")) as open_:
+    with fits.session(Session("describe")) as open_:
         fed = open_.fed.awaiting()  # sites take part with one set of others, which is all
         one = describe.describe(fed, variables, min_cell=plan.min_cell)
         summaries = one.summaries
@@ -113,9 +113,9 @@ def meet(shop: Workshop, sites: Sites) -> dict[str, Any]:
         "halves": [[dict(half.rows), dict(half.events)] for half in (train, test)],
         **({"units": accepted} if accepted else {}),
     }
-    shop.keep(COHORT, found, tagged(lines, "", plan.scenarios[0].name, 0, {0: "describe"}))
+    fits.keep(COHORT, found, tagged(lines, "", plan.scenarios[0].name, 0, {0: "describe"}))
     for kind in ("count", "describe"):
-        shop.forget(Session(kind))
+        fits.forget(Session(kind))
     return found
 
 
@@ -170,10 +170,12 @@ def _events(variables: Iterable[Mapping[str, Any]], event: str) -> int | None:
     return None
 
 
-def write(shop: Workshop, sites: Sites, out: Path, seconds: float, command: str) -> dict[str, Any]:
+def write(
+    fits: NetworkFits, sites: Sites, out: Path, seconds: float, command: str
+) -> dict[str, Any]:
     """Write every file of a finished study but the report; return what is in results.json."""
-    plan, terms = shop.plan, shop.terms
-    met = meet(shop, sites)
+    plan, terms = fits.plan, fits.terms
+    met = meet(fits, sites)
     met.pop("agreed", None)
     train, test = (
         Shown(rows, events, frozenset(s for s, n in events.items() if n is None))
@@ -187,9 +189,9 @@ def write(shop: Workshop, sites: Sites, out: Path, seconds: float, command: str)
     elif isinstance(terms.outcome, Survival):
         events = _events(met["variables"], terms.outcome.event)
     scenario = scenario_told(plan.scenarios[0], train)
-    first = shop.lines(COHORT).read_text(encoding="utf-8").splitlines(keepends=True)
+    first = fits.lines(COHORT).read_text(encoding="utf-8").splitlines(keepends=True)
     more: dict[str, Any] = {}
-    for kind, said, lines in extras.found_of(shop):
+    for kind, said, lines in extras.found_of(fits):
         met["steps"] |= said.pop("steps")
         more[kind], first = said, first + lines
     about = About(
@@ -208,7 +210,7 @@ def write(shop: Workshop, sites: Sites, out: Path, seconds: float, command: str)
         test_mark=mark_of(plan, rows, events, outcome, met["variables"], shown=not train.closed),
         test=test,
         first=first,
-        declared=_declared(shop),
+        declared=_declared(fits),
         more={
             "network": {
                 "hash": terms.hash,
@@ -222,7 +224,7 @@ def write(shop: Workshop, sites: Sites, out: Path, seconds: float, command: str)
         intervals="repeats",
         exactness=evaluation.exactness(terms.outcome, plan.metrics, plan.task),
     )
-    found = write_all(shop, about, out, seconds, command)
+    found = write_all(fits, about, out, seconds, command)
     content = dict(plan.content)
     content["data"] = {"source": plan.source, "dictionary": "dictionary.yaml", **content["data"]}
     for name, text in (("study.yaml", content), ("dictionary.yaml", terms.dictionary_content)):
@@ -230,11 +232,11 @@ def write(shop: Workshop, sites: Sites, out: Path, seconds: float, command: str)
     return found
 
 
-def _declared(shop: Workshop) -> dict[str, dict[str, Any]]:
+def _declared(fits: NetworkFits) -> dict[str, dict[str, Any]]:
     """Return what is said of each arm besides what a simulated study says."""
     found: dict[str, dict[str, Any]] = {}
-    plan = shop.plan
-    outcome, alone = shop.terms.outcome, judging.STEPS
+    plan = fits.plan
+    outcome, alone = fits.terms.outcome, judging.STEPS
     judging_steps = judging.STEPS
     if plan.task in ASIDE:
         judging_steps = asking.of_judge(outcome, plan.task)

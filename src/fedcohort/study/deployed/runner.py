@@ -21,7 +21,7 @@ from typing import Any
 from fedcohort.runtime.coordinator import Progress
 from fedcohort.study import arithmetic, cluster_umap, runner
 from fedcohort.study.deployed import extras, results
-from fedcohort.study.deployed.cells import Workshop
+from fedcohort.study.deployed.network_fits import NetworkFits
 from fedcohort.study.deployed.sites import Sites
 from fedcohort.study.deployed.terms import Terms
 from fedcohort.study.extras import asked_of
@@ -46,7 +46,7 @@ class Event(runner.Event):
     call: Progress | None = None
 
 
-Tell = Callable[[Event], None]
+OnEvent = Callable[[Event], None]
 
 
 def run(
@@ -55,7 +55,7 @@ def run(
     out: Path,
     *,
     resume: bool = False,
-    tell: Tell | None = None,
+    tell: OnEvent | None = None,
     command: str = "",
     debug: bool = False,
 ) -> dict[str, Any]:
@@ -83,8 +83,8 @@ def run(
     check_sites(plan, len(sites.names))
     if plan.umap:
         cluster_umap.load()
-    tunings, fits, finals = cells_of(plan)
-    cells = [c for c in tunings if plan.arms[c.arm].scope == "sites"] + fits + finals
+    tunings, every, finals = cells_of(plan)
+    cells = [c for c in tunings if plan.arms[c.arm].scope == "sites"] + every + finals
     asked = asked_of(plan)
     total = 1 + len(asked) + len(cells)
     now = ["cohort", 0]
@@ -93,23 +93,23 @@ def run(
         if tell is not None:
             tell(event)
 
-    def heard(session: str, progress: Progress) -> None:
+    def on_call(session: str, progress: Progress) -> None:
         rounds = (progress.round + 1, progress.rounds) if progress.rounds else None
         told(Event(int(now[1]), total, str(now[0]), rounds, session, progress))
 
     def work(began: float) -> dict[str, Any]:
-        shop = Workshop(terms, sites, out / WORK, out / "models", heard, debug)
-        results.meet(shop, sites)
+        fits = NetworkFits(terms, sites, out / WORK, out / "models", on_call, debug)
+        results.meet(fits, sites)
         told(Event(1, total, "cohort", None))
-        pieces = [(extras.LABELS[k], shop.note(k), partial(extras.ask, shop, sites, k))
+        pieces = [(extras.LABELS[k], fits.note(k), partial(extras.ask, fits, sites, k))
                   for k in asked]  # fmt: skip
-        pieces += [(runner.label(plan, c), shop.result(c), partial(shop.do, c)) for c in cells]
+        pieces += [(runner.label(plan, c), fits.result(c), partial(fits.do, c)) for c in cells]
         for done, (name, found, do) in enumerate(pieces, 1):
             if found is None:
                 now[:] = [name, done]
                 do()
                 told(Event(done + 1, total, name, None))
-        return results.write(shop, sites, out, time.monotonic() - began, command)
+        return results.write(fits, sites, out, time.monotonic() - began, command)
 
     facts = {"study": terms.hash, "sites": list(sites.names)}
     return runner.in_folder(

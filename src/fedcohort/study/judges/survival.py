@@ -28,7 +28,7 @@ CHANCE = {"c_index": 0.5, "uno_c": 0.5}
 
 @dataclass(frozen=True)
 class Predicted:
-    """What a fit says of the test rows: log ``risk`` (n,), ``surv`` (n, m) at the yard's times.
+    """What a fit says of the test rows: log ``risk`` (n,), ``surv`` (n, m) at the judge's times.
 
     ``surv`` is None where no wanted metric takes it.
     """

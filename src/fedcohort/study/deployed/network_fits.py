@@ -57,7 +57,7 @@ COHORT = "cohort"
 #: What ends a run, so that it can go on later, rather than fail an arm.
 ENDS = (SiteUnavailable, JournalMismatch, Refused, Unfit)
 #: Called after each call of a session with the session's name.
-Heard = Callable[[str, Progress], None]
+OnCall = Callable[[str, Progress], None]
 
 
 @dataclass
@@ -84,12 +84,12 @@ def _together(
     }
 
 
-class Workshop(Fits):
+class NetworkFits(Fits):
     """Does the pieces of a deployed study, in a folder that holds their results and journals.
 
     Parameters
     ----------
-    heard : told of every call.
+    on_call : told of every call.
     """
 
     def __init__(
@@ -98,7 +98,7 @@ class Workshop(Fits):
         sites: Sites,
         work: Path,
         models: Path,
-        heard: Heard,
+        on_call: OnCall,
         debug: bool = False,
     ):
         super().__init__(
@@ -108,7 +108,7 @@ class Workshop(Fits):
         self.terms = terms
         self._sites = sites
         self._journals = work / "journals"
-        self._heard = heard
+        self._on_call = on_call
         self._opened: list[Session] = []
 
     # sessions -------------------------------------------------------------------------
@@ -132,7 +132,7 @@ class Workshop(Fits):
                 quorum=self.plan.quorum,
                 ledger=trail.ledger,
                 journal=book,
-                observer=lambda progress: self._heard(session.text, progress),
+                observer=lambda progress: self._on_call(session.text, progress),
                 secure=self.plan.privacy.secure,
             )
             fed.expecting(self._known(session))
