@@ -18,7 +18,7 @@ from fedcohort.report.sections import parameters
 from fedcohort.report.steps import penalty_of, scale_of, stepped
 from fedcohort.study import private
 from fedcohort.study.arms import Arm
-from fedcohort.study.final import TOLD
+from fedcohort.study.pieces import TOLD
 from fedcohort.study.plan import ASIDE, Plan
 
 #: Metrics that are in the unit of the outcome.
