@@ -14,8 +14,8 @@ from typing import Any
 import fedcohort
 from fedcohort.protocol import registry
 from fedcohort.report import modelling, words
+from fedcohort.report.modelling import penalty_of, scale_of, stepped
 from fedcohort.report.sections import parameters
-from fedcohort.report.steps import penalty_of, scale_of, stepped
 from fedcohort.study import private
 from fedcohort.study.arms import Arm
 from fedcohort.study.final import TOLD

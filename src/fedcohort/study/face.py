@@ -50,7 +50,7 @@ from fedcohort.study.site_rule import Fate, told
 from fedcohort.study.yamlfile import nearest
 
 if TYPE_CHECKING:
-    from fedcohort.report.picture import Picture
+    from fedcohort.report.plots import Picture
 
 #: What errors call one table of several sites.
 TABLE = "the table"

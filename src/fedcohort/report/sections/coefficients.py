@@ -9,10 +9,10 @@ from typing import Any
 from fedcohort.report import charts, words
 from fedcohort.report.charts.scales import Domain, around
 from fedcohort.report.markup import Markup, h, table
+from fedcohort.report.modelling import penalty_of, scale_of, stepped
 from fedcohort.report.run import Arm, Run
 from fedcohort.report.sections.base import Section, leading_open, more
 from fedcohort.report.sections.parameters import level_of, parameters, penalised_bar
-from fedcohort.report.steps import penalty_of, scale_of, stepped
 from fedcohort.report.words import effect, fixed, number, ratio
 
 Row = Mapping[str, Any]
