@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Sequence
 
 from fedcohort.report import words
-from fedcohort.report.markup import Markup, h, join, p, page_head
+from fedcohort.report.markup import Markup, filled, h, p, styles
 from fedcohort.report.run import Run
 from fedcohort.report.sections import (
     bounds,
@@ -112,15 +112,14 @@ def document(
     words_used : what the foot explains.
     version : of the software that wrote it.
     """
-    contents = h(
-        "nav",
-        (h("a", s.short, href=f"#{s.key}") for s in sections),
-        aria_label="Contents",
-    )
-    foot = h("footer", words_used, _made(version))
-    body = h("body", h("main", top, contents, (_section(s) for s in sections), foot))
-    head = page_head(f"{name} – fedcohort report", _running_head(name))
-    return _small(f"<!DOCTYPE html>\n{h('html', head, body, lang='en')}\n")
+    css = styles() + Markup(_running_head(name))
+    title = f"{name} – fedcohort report"
+    return _small(
+        filled(
+            "page.html", title=title, css=css, top=top, sections=sections, words_used=words_used,
+            version=version,
+        )
+    )  # fmt: skip
 
 
 def _small(page: str) -> str:
@@ -160,16 +159,3 @@ def _running_head(study: str) -> str:
     name = "".join(c if c.isascii() and c.isalnum() else f"\\{ord(c):x} " for c in study)
     font = "font: 8pt sans-serif; color: #555;"
     return f'@media print {{ @page {{ @top-right {{ content: "{name}"; {font} }} }} }}\n'
-
-
-def _section(s: Section) -> Markup:
-    title = h("h2", s.title)
-    return h("section", title, p(s.intro, class_="intro"), s.body, id=s.key)
-
-
-def _made(version: str) -> Markup:
-    return p(
-        join("Written by fedcohort", f" {version}" if version else None),
-        ". This page holds no script and loads nothing; it can be kept, sent and printed as it is. "
-        "Parts that are folded are not printed: open those that you want on paper.",
-    )

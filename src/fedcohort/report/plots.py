@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -12,12 +11,7 @@ from fedcohort.protocol import NotSupported, Row, SettingError
 from fedcohort.report.charts import LOOKS, Series, curves_with_risk_table, lines_with_bands, render
 from fedcohort.report.charts.scales import ticks
 from fedcohort.report.charts.theme import WIDE, Draw
-
-#: How a page begins that shows a picture as wide as there is room for.
-PAGE = (
-    '<!doctype html><meta charset="utf-8"><meta name="viewport" content="width=device-width">'
-    "<style>svg{max-width:100%;height:auto}</style>"
-)
+from fedcohort.report.markup import Markup, filled
 
 
 class Picture:
@@ -51,8 +45,8 @@ class Picture:
         elif kind == ".svg":
             path.write_text(self.svg, encoding="utf-8")
         elif kind == ".html":
-            head = f"{PAGE}<title>{html.escape(self.title)}</title>"
-            path.write_text(f"{head}\n{self.svg}\n", encoding="utf-8")
+            page = filled("picture.html", title=self.title, svg=Markup(self.svg))
+            path.write_text(page, encoding="utf-8")
         else:
             raise SettingError(
                 f"{path.name!r} does not end in .svg, .png or .html; name the picture so."
