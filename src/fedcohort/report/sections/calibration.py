@@ -42,7 +42,7 @@ def calibration(run: Run) -> Section | None:
     found = groups(run)
     if not found:
         return None
-    shares = run.task != "regression"
+    shares = run.kind.shares
     values = [v for g in found.values() for x in g for v in x[:2]]
     ends = [v for g in found.values() for x in g for v in x[3:] if v == v]
     domain = _shares([*values, *ends]) if shares else around([*values, *ends])

@@ -20,7 +20,7 @@ DISCRIMINATION_METRICS = ("c_index", "uno_c", "auc")
 def discrimination(run: Run) -> Section | None:
     """Return the concordances of every arm, the AUC over follow-up and the ROC curves."""
     metrics = [m for m in DISCRIMINATION_METRICS if m in run.metrics]
-    if not metrics or run.task == "clustering":  # groups rank no risks
+    if not (metrics and run.kind.ranks):
         return None
     survival = run.results.get("task") == "survival"
     intro = (
@@ -187,7 +187,7 @@ _KEYS = ("mean", "sd", "q1", "median", "q3")
 def values(run: Run) -> Section | None:
     """Return the errors of every arm and the quartiles of residuals, of a value or a count."""
     metrics = [m for m in VALUES_METRICS if m in run.metrics]
-    if run.task != "regression" or not metrics:
+    if run.kind.shares or not metrics:
         return None
     return Section(
         "errors", "Errors", "How far are predictions from what happened?",

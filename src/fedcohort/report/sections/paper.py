@@ -72,7 +72,7 @@ def section(run: Run) -> Section | None:
     cited: list[str] = []
     parts = (_data(run), _fits(run, cited), _judged(run, cited), _allowed(run))
     text = " ".join(s for s in parts if s)
-    if run.task not in ("clustering", "latent"):
+    if run.kind.predicts:
         cited.append(_GUIDELINE)
         text = f"{text} Reporting follows TRIPOD+AI [{len(cited)}]."
     body = h(

@@ -34,7 +34,7 @@ _WORDS = {FILLED: "filled", PART: "please complete", WRITE: "please write"}
 
 def tripod(run: Run) -> Section | None:
     """Return the checklist; None of what predicts nothing, for which it is not made."""
-    if run.task in ("clustering", "latent"):
+    if not run.kind.predicts:
         return None
     lines = checklist(run)
     n = {state: sum(line.state == state for line in lines) for state in _WORDS}
@@ -71,10 +71,7 @@ def settings(run: Run) -> Section | None:
     blocks = [
         _facts("The data", _data(run)),
         _facts(
-            {
-                "clustering": "What judges the groups",
-                "latent": "What judges the latent coordinates",
-            }.get(run.task, "What is predicted"),
+            run.kind.asked,
             run.mapping("outcome"),
         ),
         _facts("How it is judged", _told(run)),
