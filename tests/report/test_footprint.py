@@ -108,7 +108,7 @@ def test_rows_of_a_run_that_did_not_measure_hospitals_make_no_part():
     assert "By hospital" not in section.carbon(run).body
 
 
-def test_energy_of_computing_and_of_traffic_stand_apart_so_that_less_time_may_burn_more():
+def test_energy_of_computing_and_of_traffic_stand_apart_so_that_less_time_may_use_more():
     # 13 s x 12.745 W x 1.67 / 3600 = 76.9 mWh; 7.6 s: 44.9 mWh; 0.051 GB x 60 Wh = 3.06 Wh
     made = section.carbon(
         run_of(fit("cox", "iid", 0, 13.0), fit("isolated", "iid", 0, 7.6, 50e6, 1e6))
@@ -118,5 +118,5 @@ def test_energy_of_computing_and_of_traffic_stand_apart_so_that_less_time_may_bu
     assert told["cox"] == ["13 s", "77 mWh", "0 bytes", "0 Wh", "77 mWh", "37 mg"]
     lower = next(row for name, row in told.items() if name not in ("cox", "All"))
     assert lower == ["7.6 s", "45 mWh", "51.0 MB", "3.1 Wh", "3.1 Wh", "1.5 g"]
-    assert "burn more in less time" in made.body
+    assert "use more energy in less time" in made.body
     assert "2015" in made.body

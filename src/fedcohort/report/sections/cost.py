@@ -88,8 +88,8 @@ def carbon(run: Run) -> Section | None:
         f"for a busy core and {footprint.MEMORY_W:g} W for each of {footprint.MEMORY_GB:g} GB of "
         f"memory, {footprint.PUE:g} times that for the building; {footprint.NETWORK_KWH:g} kWh for "
         f"each GB between hospitals (Aslan et al., 2018, for 2015; less since, so that this "
-        f"is the most it can be); {footprint.INTENSITY:g} g of CO₂ for each kWh. So an arm that "
-        f"sends much can burn more in less time. Tuning is not in it."
+        f"is the most it can be); {footprint.INTENSITY:g} g of CO₂ for each kWh. An arm that "
+        f"sends much can use more energy in less time. Tuning is not counted."
     )
     if run.deployed:
         model += (
@@ -97,9 +97,9 @@ def carbon(run: Run) -> Section | None:
             "hospitals' own computers used is not known here."
         )
     return Section(
-        "footprint", "Footprint", "What did it burn?",
-        f"The whole study, with every repeat and setting, is worth about {_gram(total.carbon)} of "
-        f"CO₂, {_distance(total.carbon / footprint.CAR_G)} in a car.",
+        "footprint", "Footprint", "How much energy did it use?",
+        f"The whole study, with every repeat and setting, stands for about "
+        f"{_gram(total.carbon)} of CO₂, {_distance(total.carbon / footprint.CAR_G)} in a car.",
         h(
             "div",
             table(

@@ -193,9 +193,9 @@ def values(run: Run) -> Section | None:
         "errors", "Errors", "How far are predictions from what happened?",
         "R² is the share of the variance among blind patients that predictions explain, RMSE the "
         "size of a typical error in the unit of the outcome, where large errors weigh more than in "
-        "the mean absolute error. A residual is what was seen less what was predicted: half of the "
-        "patients lie between its quartiles, and a median away from 0 says that the model is "
-        "lopsided.",
+        "the mean absolute error. A residual is the observed value minus the predicted one: half "
+        "of the patients lie between its quartiles, and a median far from 0 says that the model "
+        "is biased.",
         h(
             "div",
             [f for c in run.scenarios if (f := _figure(run, c)) is not None],
@@ -225,7 +225,7 @@ def _figure(run: Run, scenario: str) -> Markup | None:
         f"Residuals: {run.scenarios[scenario]}",
         "median and quartiles, blind patients of the first repeat",
         charts.interval_rows(
-            rows, f"seen less predicted{f', {run.unit}' if run.unit else ''}",
+            rows, f"observed minus predicted{f', {run.unit}' if run.unit else ''}",
             reference=0.0,
             domain=charts.around([0.0, *(v for r in rows for v in (r.low, r.high))]),
             heads=("Arm", "median (quartiles)"),
