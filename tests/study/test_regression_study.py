@@ -220,7 +220,7 @@ def test_the_report_says_the_unit_and_whom_training_together_helped(done):
     html = page.render(found)
     for text in (
         "RMSE, points", "Mean absolute error, points", "How far are predictions from what happened",
-        "seen less predicted, points", "predicted, points", "Coefficient, points",
+        "observed minus predicted, points", "predicted, points", "Coefficient, points",
         "Hospitals differ in the outcome", "loss of R²", "There are no classes",
         "A number, in points: column target",
     ):  # fmt: skip

@@ -48,7 +48,7 @@ from fedcohort.study.warnings import crowded, drowned, filled_note, free_paramet
 from fedcohort.study.yamlfile import nearest
 
 if TYPE_CHECKING:
-    from fedcohort.report.picture import Picture
+    from fedcohort.report.plots import Picture
 
 #: What errors call one table of several sites.
 TABLE = "the table"

@@ -1,17 +1,23 @@
-"""How different hospitals are: heat maps of all pairs, a map, and the clear differences."""
+"""Differences between hospitals: pair by pair, in their columns, and for the user of one model.
+
+Files: results.json, `shift`, `feedback`, and `others` of the first repeat. The page has no script,
+so that styles alone (`:has`, `:checked`) show how many of the others the reader looks at.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from fedcohort.report import charts, words
-from fedcohort.report.charts.heat import Heat, cut_off, heats
+from fedcohort.report.charts.cells import Heat, cut_off, heats
 from fedcohort.report.disclosure import natural
 from fedcohort.report.markup import Markup, h, p, table
 from fedcohort.report.run import Run
+from fedcohort.report.sections import clustered
 from fedcohort.report.sections.base import Section
-from fedcohort.report.words import number
+from fedcohort.report.sections.clustered import Fit, Row
+from fedcohort.report.words import number, significant
 
 #: What is compared, as a panel and a line call it.
 KINDS: Mapping[str, tuple[str, str]] = {
@@ -26,7 +32,7 @@ MOST_LINES, MOST_SITES = 12, 24
 Found = Mapping[str, Any]
 
 
-def section(run: Run) -> Section | None:
+def shift(run: Run) -> Section | None:
     """Return heat maps, map and list, or None where the study did not ask."""
     found = run.mapping("shift")
     if not found:
@@ -179,3 +185,158 @@ def _notes(found: Found) -> Markup | None:
             f"Not compared by outcome, whose counts are hidden there: {words.listed(closed)}."
         )
     return p(" ".join(out), class_="quiet") if out else None
+
+
+def feedback(run: Run) -> Section | None:
+    """Return the remarks by hospital, or None where the study did not ask."""
+    found = run.mapping("feedback")
+    if not found:
+        return None
+    remarks: Sequence[Mapping[str, Any]] = found.get("remarks") or ()
+    sites = sorted(map(str, found.get("sites") or ()), key=natural)
+    few = sorted(map(str, found.get("few") or ()), key=natural)
+    if found.get("kept"):
+        return _kept(found, sites, few)
+    quiet = [s for s in sites if s not in few and all(r["site"] != s for r in remarks)]
+    body: list[Markup] = []
+    for site in sites:
+        own = [r for r in remarks if r["site"] == site]
+        if own:
+            lines = (h("li", _line(r)) for r in own)
+            body += [h("h3", site), h("ul", lines)]
+    if quiet:
+        body.append(p(f"Nothing is off at {words.listed(quiet)}."))
+    body += _without(found, few)
+    return Section(
+        "feedback",
+        "Feedback",
+        "What should each hospital look at?",
+        "Each hospital compared its own rows with what the others have in common, and says which "
+        "columns are off, beyond what hospitals differ by; then what it does not record, and by "
+        "how much a linear model would lose less with it. A line is a question to whoever knows "
+        "the data, not a verdict.",
+        h("div", body),
+    )
+
+
+def _kept(found: Mapping[str, Any], sites: Sequence[str], few: Sequence[str]) -> Section:
+    """Return who was given feedback, where each hospital keeps its own to itself."""
+    heard = [s for s in sites if s not in few]
+    away = sorted(map(str, found.get("left_out") or ()), key=natural)
+    body: list[Markup] = []
+    if heard:
+        body.append(p(f"Given to {words.listed(heard)}."))
+    body += _without(found, few, away)
+    return Section(
+        "feedback",
+        "Feedback",
+        "What should each hospital look at?",
+        "Each hospital compared its own rows with what the others have in common. What it found is "
+        "written at its own node, in the folder state/feedback, for the people there; neither the "
+        "coordinator nor this report has any of it.",
+        h("div", body),
+    )
+
+
+def _without(
+    found: Mapping[str, Any], few: Sequence[str], away: Sequence[str] = ()
+) -> Iterator[Markup]:
+    """Yield who was not compared, and why there is no feedback at all."""
+    if few:
+        yield p(f"Too few rows to be compared: {words.listed(few)}.")
+    if away:
+        yield p(f"Not compared, as they did not answer: {words.listed(away)}.")
+    if found.get("note"):
+        yield p(f"There is no feedback: {found['note']}")
+
+
+def _line(remark: Mapping[str, Any]) -> str:
+    """Return a remark without the site, which stands above it."""
+    text, head = str(remark["line"]), f"{remark['site']}: "
+    return text.removeprefix(head)
+
+
+#: So many choices can be looked at; styles have as many.
+MOST = 12
+#: What a measure says.
+MEANS = {
+    "transfer loss": (
+        "Transfer loss: what a hospital’s own model loses on the user’s patients beside its own; "
+        "near 0 where both are of one population, and less is better."
+    ),
+    "Shapley value": (
+        "Shapley value: by how much the user’s own loss falls for a hospital’s being there, "
+        "averaged over who else is; below 0 it does harm. Values add up to the whole gain."
+    ),
+    "weight α": (
+        "Weight α: what is left at the end of the 1 that each hospital began with; at 0 "
+        "it has no part any more."
+    ),
+}
+
+
+def others(run: Run) -> Section | None:
+    """Return a ranking for each arm that is for one hospital; None without."""
+    found = [fit for fit in clustered.fits(run, "others") if _rows(run, fit)]
+    if not found:
+        return None
+    drawn = [(fit, _block(run, fit, f"pick-{i}")) for i, fit in enumerate(found)]
+    return Section(
+        "others", "Who helps", "Which hospitals help the one that the model is for?",
+        "A personal model is for one hospital, the user. The others stand in the order in which "
+        "they help it, by the user’s own training rows. Choose how many to look at: what is shaded "
+        "is what so many of the first would include. First repeat.",
+        clustered.led(drawn),
+    )  # fmt: skip
+
+
+def _rows(run: Run, fit: Fit) -> list[Row]:
+    """Return what one fit of the first repeat says of the others."""
+    return [r for r in clustered.rows(run, "others", fit) if not int(r.get("repeat") or 0)]
+
+
+def _block(run: Run, fit: Fit, name: str) -> Markup:
+    """Return one fit's table under its choices."""
+    found = _rows(run, fit)
+    user = str(fit[0].settings.get("user", ""))
+    intervals = any(r.get("low") is not None for r in found)
+    measure = str(found[0]["measure"])
+    body = [
+        [str(r["site"]), _number(r["value"]), *([_interval(r)] if intervals else []),
+         "yes" if r.get("chosen") else "no"]
+        for r in found
+    ]  # fmt: skip
+    head = ["Hospital", measure.capitalize(), *(["Interval"] if intervals else []), "In the model"]
+    taken = max(1, min(sum(bool(r.get("chosen")) for r in found), MOST))
+    ks = range(1, min(len(found), MOST) + 1)
+    return h(
+        "div",
+        p(h("b", clustered.title(run, fit)), f": for {user}. " if user else ". ",
+          MEANS.get(measure)),
+        h("div", "The first ", (_choice(name, k, k == taken) for k in ks), class_="choices"),
+        (p(_says(found, k), class_=f"says k{k}-says") for k in ks),
+        table(head, body, numeric=range(1, len(head) - 1), caption=f"Others, by {measure}"),
+        class_="pick",
+    )  # fmt: skip
+
+
+def _choice(name: str, k: int, taken: bool) -> Markup:
+    button = h("input", type="radio", name=name, class_=f"k{k}", checked=taken)
+    return h("label", button, f" {k}")
+
+
+def _says(found: Sequence[Row], k: int) -> str:
+    """Return whom the first k are, and where a threshold would lie that includes the same."""
+    names = words.listed([str(r["site"]) for r in found[:k]])
+    side = "up to" if found[0].get("least") else "from"
+    edge = f"{found[0]['measure']} {side} {_number(found[k - 1]['value'])}"
+    return f"{words.of(k, 'hospital')}, {edge}: {names}."
+
+
+def _number(value: object) -> str:
+    return significant(number(value), 3)
+
+
+def _interval(row: Row) -> str:
+    low, high = number(row.get("low")), number(row.get("high"))
+    return f"{_number(low)} to {_number(high)}" if low == low else words.MISSING

@@ -1,4 +1,4 @@
-"""Ellipses in the plane, a panel for each title, with the same unit on both axes."""
+"""Ellipses and points in the plane, with the same unit on both axes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fedcohort.report.charts.render import clean
 from fedcohort.report.charts.scales import around, several_ticks, tick_format
 from fedcohort.report.charts.theme import LINE, NARROW, Draw
 
-_AXIS, _GAP, _EDGE = 44, 20, 10
+_ELLIPSES_AXIS, _GAP, _ELLIPSES_EDGE = 44, 20, 10
 #: Corners of the polygon that stands for a whole ellipse, and for a pale one.
 _CORNERS, _FEWER = 48, 24
 
@@ -70,16 +70,16 @@ def ellipses(found: Sequence[Ellipse], x_title: str, y_title: str) -> Draw:
 
     def chart(width: int) -> alt.TopLevelMixin:
         columns = 1 if width <= NARROW else min(len(panels), 2)
-        across = (width - _EDGE - columns * (_AXIS + _GAP) + _GAP) / columns
+        across = (width - _ELLIPSES_EDGE - columns * (_ELLIPSES_AXIS + _GAP) + _GAP) / columns
         across = min(across, 420.0)
         place = parts.even(x, y, across)
         drawn = [_panel(title, own, place, x_title, y_title) for title, own in panels.items()]
         above = 2 * LINE + 12
-        gaps = {"row": above + 44 + _GAP, "column": _AXIS + _GAP}
+        gaps = {"row": above + 44 + _GAP, "column": _ELLIPSES_AXIS + _GAP}
         body = alt.concat(*drawn, columns=columns, bounds="flush", spacing=gaps)
         rows, high = parts.flow(items, width)
-        room = Place((0, width - _AXIS), (0, high), width - _AXIS, high)
-        legend = parts.framed(parts.legend(rows, room, -_AXIS, 0), room)
+        room = Place((0, width - _ELLIPSES_AXIS), (0, high), width - _ELLIPSES_AXIS, high)
+        legend = parts.framed(parts.legend(rows, room, -_ELLIPSES_AXIS, 0), room)
         sides = {"left": 0, "right": 2, "top": 2, "bottom": 5}
         return alt.vconcat(legend, body, bounds="flush", spacing=above + 8, padding=sides)
 
@@ -132,3 +132,48 @@ def _outlines(found: Sequence[Ellipse]) -> list[parts.Layer]:
             )
         )
     return layers
+
+
+_DOTS_AXIS, _DOTS_EDGE, _BELOW = 16, 10, 10
+#: The widest plane, and the area of a mark, in pixels; on narrow drawings marks are smaller.
+_WIDEST, _AREA, _NARROW_AREA = 560.0, 34, 18
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dot:
+    """A point: its place, and its group's look and name in the legend."""
+
+    x: float
+    y: float
+    look: str
+    label: str
+
+
+def dots(found: Sequence[Dot], x_title: str, y_title: str, *, area: float | None = None) -> Draw:
+    """Return the points under one legend; a unit is as long upwards as it is sideways.
+
+    Parameters
+    ----------
+    area : of a mark in pixels, where points are few.
+    """
+    x, y = around([d.x for d in found]), around([d.y for d in found])
+    items = list(dict.fromkeys((d.look, d.label) for d in found))
+
+    def chart(width: int) -> alt.TopLevelMixin:
+        place = parts.even(x, y, min(width - _DOTS_EDGE - _DOTS_AXIS, _WIDEST))
+        size = area or (_NARROW_AREA if width <= NARROW else _AREA)
+        marks = parts.marks((Mark(d.x, d.y, d.look) for d in found), area=size)
+        head = parts.texts([Text(place.x[0], place.y_at(-12), y_title, colour=theme.QUIET)])
+        plane = parts.framed([*marks, *head], place, x=_axis(x_title), y=_axis(None))
+        rows, high = parts.flow(items, width - _DOTS_EDGE)
+        room = Place((0, width - _DOTS_AXIS), (0, high), width - _DOTS_AXIS, high)
+        legend = parts.framed(parts.legend(rows, room, -_DOTS_AXIS, 0), room)
+        sides = {"left": 0, "right": 2, "top": 2, "bottom": 5}
+        return alt.vconcat(legend, plane, bounds="flush", spacing=LINE + _BELOW, padding=sides)
+
+    return chart
+
+
+def _axis(title: str | None) -> alt.Axis:
+    """Return an axis without numbers."""
+    return alt.Axis(values=[], title=title and clean(title), domain=True)
