@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import sys
+from pathlib import Path
 
 for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(_name, "1")
@@ -18,6 +19,8 @@ gc.disable()
 
 import pytest  # noqa: E402 - after the threads are set
 from hypothesis import HealthCheck, settings  # noqa: E402
+
+import slow_list  # noqa: E402
 
 settings.register_profile(
     "fedcohort",
@@ -33,8 +36,41 @@ settings.load_profile("fedcohort")
 SHORT = ("metrics", "models", "numerics", "privacy", "protocol", "secure")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+#: What `make test` leaves out, by file.
+SLOW = slow_list.by_file(slow_list.read())
+
+#: Of each test that was collected, whether it is slow.
+COLLECTED = pytest.StashKey[dict[str, bool]]()
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave files out of which all tests are slow, unless slow ones are asked for."""
+    if config.option.markexpr != "not slow" or collection_path.suffix != ".py":
+        return None
+    try:
+        file = collection_path.relative_to(slow_list.TESTS).as_posix()
+    except ValueError:
+        return None
+    asked = any(collection_path == Path(word).resolve() for word in config.args)
+    return True if not asked and any(line.is_file for line in SLOW.get(file, ())) else None
+
+
+@pytest.hookimpl(tryfirst=True)  # before pytest looks at marks
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark the tests of the list, and put short files last."""
+    collected = config.stash.setdefault(COLLECTED, {})
+    for item in items:
+        test = slow_list.test_of(item.nodeid)
+        if any(line.has(test) for line in SLOW.get(test.partition("::")[0], ())):
+            item.add_marker("slow")
+        collected[test] = item.get_closest_marker("slow") is not None
     items.sort(key=lambda item: item.path.parent.name in SHORT)
+
+
+@pytest.fixture(scope="session")
+def collected(pytestconfig: pytest.Config) -> dict[str, bool]:
+    """Return the tests that this run collected, and whether they are slow."""
+    return pytestconfig.stash[COLLECTED]
 
 
 def pytest_collection_finish() -> None:

@@ -479,11 +479,8 @@ def text(arrays: dict, meta: dict, before: list) -> tuple[dict, dict]:
 
 @pytest.mark.parametrize(
     "twist",
-    [
-        nan, other_call, earlier_reply,
-        *(pytest.param(twist, marks=pytest.mark.slow) for twist in (longer, other_fields, text)),
-    ],
-)  # fmt: skip
+    [nan, other_call, earlier_reply, longer, other_fields, text],
+)
 def test_a_site_that_lies_is_named_and_the_next_study_runs(tmp_path, twist):
     """Every reply of south after its third is another than its node gave."""
     with Hall(tmp_path) as hall:

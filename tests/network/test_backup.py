@@ -219,7 +219,6 @@ STUDY = {
 }  # fmt: skip
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("engine", ["flare", "flower"])
 def test_backup_restore_and_upgrade_of_one_party_at_a_time_with_real_processes(tmp_path, engine):

@@ -20,8 +20,6 @@ from fedcohort.study.deployed import run as run_deployed
 from network.parties import SITES, Parties, shares
 from network.wires import until
 
-pytestmark = pytest.mark.slow
-
 STUDY = {
     "study": "flower",
     "task": "survival",
@@ -95,7 +93,6 @@ def test_a_network_on_flower_leaves_the_files_of_the_local_run(net, tmp_path):
     same(net.folder / "out", in_process(STUDY, tmp_path))
 
 
-@pytest.mark.slow
 def test_a_killed_node_and_a_killed_coordinator_leave_the_files_of_a_whole_run(net, tmp_path):
     local = in_process(STATEFUL, tmp_path)
     ledger = (local / "ledger.jsonl").read_text().splitlines()

@@ -115,7 +115,6 @@ def _files(places: list[Path]) -> list[Path]:
     return [p for place in places for p in sorted(place.rglob("*")) if p.is_file()]
 
 
-@pytest.mark.slow
 def test_the_messages_of_a_whole_study_were_kept(told):
     """Else the tests below would look at nothing."""
     _, everything, bodies = told
@@ -146,7 +145,6 @@ def numbers_in(blob: bytes, planted: Planted) -> bool:
     return bool(texts & {m[0][:10] for m in re.finditer(rb"-?\d{1,3}\.\d{7,}", blob)})
 
 
-@pytest.mark.slow
 def test_no_planted_string_is_outside_the_tables(told):
     planted, everything, _ = told
     assert len(planted.strings) > 2000
@@ -155,7 +153,6 @@ def test_no_planted_string_is_outside_the_tables(told):
     )
 
 
-@pytest.mark.slow
 def test_no_planted_number_is_outside_the_tables(told):
     planted, everything, _ = told
     assert len(set(planted.numbers)) > 1000

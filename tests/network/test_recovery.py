@@ -106,7 +106,6 @@ def ends_well(net: Parties, lead: Party, seconds: float = 120) -> dict[str, byte
     return plain(net.folder / "out")
 
 
-@pytest.mark.slow
 def test_a_site_that_was_away_answers_again_in_the_same_run(four, tmp_path):
     """Of four sites three hide one another in a masked sum; of three, none may be away."""
     net = four
@@ -144,7 +143,6 @@ def test_a_site_that_was_away_answers_again_in_the_same_run(four, tmp_path):
     assert "taken" not in net.coordinator.text
 
 
-@pytest.mark.slow
 def test_ten_kills_of_nodes_and_coordinator_in_one_run_change_nothing(net, tmp_path):
     net.write("study.yaml", {**STATES, "evaluate": {"test_fraction": 0.25, "repeats": 5}})
     lead = net.submit("study.yaml", "out")
@@ -169,7 +167,6 @@ def test_ten_kills_of_nodes_and_coordinator_in_one_run_change_nothing(net, tmp_p
     assert differing(found, expected) == []
 
 
-@pytest.mark.slow
 def test_a_stopped_coordinator_and_a_killed_node_are_resumed_to_the_same_bytes(net, tmp_path):
     net.write("study.yaml", STATES)
     lead = net.submit("study.yaml", "out")
@@ -185,7 +182,6 @@ def test_a_stopped_coordinator_and_a_killed_node_are_resumed_to_the_same_bytes(n
     assert differing(found, expected) == []
 
 
-@pytest.mark.slow
 def test_a_latent_study_killed_at_three_moments_and_resumed_ends_in_the_same_bytes(net, tmp_path):
     (net.folder / "views.yaml").write_text((SAMPLES / "gbsg2.yaml").read_text())
     name_views(net.folder / "views.yaml")
@@ -206,7 +202,6 @@ def test_a_latent_study_killed_at_three_moments_and_resumed_ends_in_the_same_byt
     assert differing(found, expected) == []
 
 
-@pytest.mark.slow
 def test_where_the_lead_s_machine_is_gone_another_folder_fetches_the_results(net, tmp_path):
     net.write("study.yaml", STATES)
     lead = net.submit("study.yaml", "out")
@@ -223,7 +218,6 @@ def test_where_the_lead_s_machine_is_gone_another_folder_fetches_the_results(net
     assert differing(plain(net.folder / "other"), expected) == []
 
 
-@pytest.mark.slow
 def test_studies_in_the_queue_outlive_the_coordinator(net, tmp_path):
     net.write("study.yaml", {**STATES, "evaluate": {"test_fraction": 0.25, "repeats": 5}})
     net.write("second.yaml", {**STATES, "study": "recovery-second", "seed": 6})
@@ -240,7 +234,6 @@ def test_studies_in_the_queue_outlive_the_coordinator(net, tmp_path):
         assert differing(plain(net.folder / out), expected) == []
 
 
-@pytest.mark.slow
 def test_stop_in_the_middle_of_a_call_leaves_nothing_within_two_seconds(net):
     for i, who in enumerate(("coordinator", "node")):
         net.write("study.yaml", {**STATES, "seed": i})

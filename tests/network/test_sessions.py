@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from network.struck import Scene, Strike, network, strikes
 
 #: Each party, and the sessions that could not be resumed with masks. `test_masked_run.py` has all.
@@ -21,7 +19,6 @@ def test_the_matrix_has_every_party_kind_of_session_and_way():
     assert {*SAMPLE} < {*known}
 
 
-@pytest.mark.slow
 def test_a_run_whose_party_was_killed_is_resumed_to_the_result_of_one_process(tmp_path):
     net = network(tmp_path / "n")
     with net:

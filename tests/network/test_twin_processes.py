@@ -4,12 +4,8 @@ from __future__ import annotations
 
 import json
 
-import pytest
-
 from fedcohort.report.comparison import Comparison
 from network.parties import Parties
-
-pytestmark = pytest.mark.slow
 
 SITES = ("east", "north", "south", "west")
 STUDY = {

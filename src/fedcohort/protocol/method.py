@@ -69,7 +69,7 @@ class Task:
 
     Attributes
     ----------
-    kind : survival, classification, regression, clustering, latent, synthesis or imputation.
+    kind : survival, classification, regression, clustering or latent.
     features : names of the columns of x, in order, (p,).
     pairs : (p, 2), the two values of each feature that has but two, such as a level; NaN of others,
         and () where nothing is known of them.

@@ -18,8 +18,8 @@ from deployed_cases import (
 )
 from fedcohort.network.once import OnDisk
 from fedcohort.protocol import SiteUnavailable
-from fedcohort.runtime.loopback import Fault
 from fedcohort.study.deployed import run
+from loopback import Fault
 from wired import Killed, meta_of
 
 
@@ -46,7 +46,7 @@ def test_every_sum_is_masked_where_sites_have_folds_of_their_own(
 PARTIES = ("vardø", "oslo", "coordinator")
 
 
-@pytest.mark.parametrize("all_of_them", [False, pytest.param(True, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("all_of_them", [False, True])
 def test_whoever_is_killed_at_any_question_the_run_is_resumed_to_the_files_of_one_without_it(
     tmp_path, all_of_them
 ):

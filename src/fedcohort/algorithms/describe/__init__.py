@@ -14,15 +14,7 @@ EXACT = (*STEPS, describe_quantiles, describe_by_group, count_bins, sum_pairs)
 METHOD = Method(
     name="describe",
     title="Table 1 by site and by group, histograms and correlations, small counts hidden",
-    tasks=(
-        "survival",
-        "classification",
-        "regression",
-        "clustering",
-        "latent",
-        "synthesis",
-        "imputation",
-    ),
+    tasks=("survival", "classification", "regression", "clustering", "latent"),
     paper=(
         "Austin, Statistics in Medicine 28(25), 2009 (standardised differences); Hundepool et al., "
         "Statistical Disclosure Control, 2012"

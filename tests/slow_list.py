@@ -1,0 +1,131 @@
+"""The tests that `make test` leaves out: `tests/slow.txt`, one a line, and how they are marked.
+
+A line is `tests | seconds | what stays in make test`. Paths are relative to this folder.
+
+tests
+    A file, `file::function` (with all its parameters), or `file::function[parameters]`, with `*`
+    for anything. ` ! [parameters]` keeps some of them in `make test`.
+seconds
+    Processor seconds of all of them together, on a quiet core; elapsed ones where they wait.
+what stays
+    Tests that check the claim in `make test`, in the same form, with `; ` between them. `::name`
+    is in the same file, and `[parameters]` of the same function. Left out, it is what ` ! ` keeps.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+TESTS = Path(__file__).parent
+LIST = TESTS / "slow.txt"
+
+
+@dataclass(frozen=True)
+class Slow:
+    """A line of the list."""
+
+    number: int
+    pattern: str
+    kept: tuple[str, ...]
+    seconds: float
+    cousins: tuple[str, ...]
+
+    @property
+    def file(self) -> str:
+        """The file of its tests."""
+        return self.pattern.partition("::")[0]
+
+    @property
+    def is_file(self) -> bool:
+        """Whether it is of all tests of a file."""
+        return "::" not in self.pattern
+
+    def has(self, test: str) -> bool:
+        """Return whether a test is slow by this line."""
+        return fits(self.pattern, test) and not any(fits(one, test) for one in self.kept)
+
+
+def read(path: Path = LIST) -> list[Slow]:
+    """Return the lines of the list; empty ones and those that begin with `#` are for readers."""
+    found = []
+    for number, line in enumerate(path.read_text().splitlines(), 1):
+        if not line.strip() or line.startswith("#"):
+            continue
+        tests, seconds, stays = (part.strip() for part in line.rsplit("|", 2))
+        pattern, *kept = tests.split(" ! ")
+        file, _, rest = pattern.partition("::")
+        function = f"{file}::{rest.partition('[')[0]}"
+        kept = [function + one for one in kept]
+        short = {"": (), ":": (file,), "[": (function,)}
+        cousins = [
+            "".join(short.get(one[0], ())) + one for one in (stays.split("; ") if stays else ())
+        ]
+        found.append(Slow(number, pattern, tuple(kept), float(seconds), (*(cousins or kept),)))
+    return found
+
+
+def fits(pattern: str, test: str) -> bool:
+    """Return whether a test, `file::function[parameters]`, is one of a pattern."""
+    if "::" not in pattern:
+        return test.partition("::")[0] == pattern
+    if "[" not in pattern:
+        return test.partition("[")[0] == pattern
+    return re.fullmatch(re.escape(pattern).replace(r"\*", ".*"), test, re.DOTALL) is not None
+
+
+def by_file(lines: Iterable[Slow]) -> Mapping[str, list[Slow]]:
+    """Return the lines by the file of their tests."""
+    found: dict[str, list[Slow]] = {}
+    for line in lines:
+        found.setdefault(line.file, []).append(line)
+    return found
+
+
+def test_of(nodeid: str) -> str:
+    """Return a test's id relative to this folder."""
+    return nodeid.removeprefix("tests/")
+
+
+def wrong(lines: Iterable[Slow], tests: Mapping[str, bool], whole: bool) -> list[str]:
+    """Return what is wrong with the list.
+
+    Parameters
+    ----------
+    tests : of each test that was collected whether it is slow. Other files are read for names.
+    whole : whether of each file that was collected all tests were.
+    """
+    lines = list(lines)
+    files = {test.partition("::")[0] for test in tests} if whole else set[str]()
+    slow_files = {line.file for line in lines if line.is_file}
+    quick = [test for test, is_slow in tests.items() if not is_slow]
+    found = []
+    for line in lines:
+        said = f"line {line.number}: {line.pattern}"
+        if not there(line.pattern):
+            found.append(f"{said}: no such test")
+        elif line.file in files and not any(map(line.has, tests)):
+            found.append(f"{said}: no test is of this form, or all are kept")
+        if not line.cousins:
+            found.append(f"{said}: it does not say what stays in make test")
+        for cousin in line.cousins:
+            file = cousin.partition("::")[0]
+            if not there(cousin):
+                found.append(f"{said}: {cousin} does not exist")
+            elif file in slow_files:
+                found.append(f"{said}: {cousin} is slow")
+            elif file in files and not any(fits(cousin, test) for test in quick):
+                found.append(f"{said}: {cousin} is slow, or no test is of this form")
+    return found
+
+
+def there(pattern: str) -> bool:
+    """Return whether a pattern's file is there, and has its function."""
+    file, _, test = pattern.partition("::")
+    path = TESTS / file
+    if not path.is_file():
+        return False
+    name = re.escape(test.partition("[")[0])
+    return not test or re.search(rf"^(async )?def {name}\(", path.read_text(), re.M) is not None
