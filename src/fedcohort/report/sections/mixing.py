@@ -1,8 +1,8 @@
 """Do hospitals differ: R of the fits that were watched, round by round, beside its alarm's level.
 
 Files that it reads: history.csv, in which a look at the hospitals is two lines, R and R_alarm, of
-the round before which it was (`training.watch`). The picture is of the first repeat; the table
-counts the alarms of all.
+the round before which it was (`training.heterogeneity`). The picture is of the first repeat; the
+table counts the alarms of all.
 """
 
 from __future__ import annotations
