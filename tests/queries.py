@@ -67,7 +67,7 @@ OUTCOMES = {
 REGRESSIONS = {
     "survival": ("cox", "meta_analysis"),
     "entry": ("cox",),
-    "binary": ("logistic", "glm", "svm", "mixed", "meta_analysis"),
+    "binary": ("logistic", "glm", "svm", "mixed", "meta_analysis", "lda"),
     "continuous": ("ridge", "lasso", "elastic_net", "glm", "mixed", "meta_analysis"),
     "count": ("glm", "mixed", "ridge", "meta_analysis"),
 }

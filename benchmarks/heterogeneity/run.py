@@ -3,14 +3,14 @@
 python benchmarks/heterogeneity/run.py [--runs N] [--out FILE]
 
 Each run is a federated averaging of a logistic regression (or of a network, or of a Cox model) over
-the in-process runtime, watched from its first round on (`training.watch`). The table is a mixture
-of populations with other covariates, other outcomes and other effects. "iid" deals its rows at
-random; "disjoint" gives each site populations of its own; "labels" sorts by the outcome; "effects"
-gives all sites the same covariates and outcomes, and half of them effects of the other sign.
-Methods (`METHODS`) are fitted as a study does, with their setting `monitor`, over the same tables.
-Accepted: alarms in at most 5 % of the iid runs (up to 8.5 % of one setting's 200, which chance
-gives in one of a hundred), and in at least 95 % of the disjoint ones, of gradients. The loss as a
-trajectory is told beside it.
+the in-process runtime, watched from its first round on (`training.heterogeneity`). The table is a
+mixture of populations with other covariates, other outcomes and other effects. "iid" deals its rows
+at random; "disjoint" gives each site populations of its own; "labels" sorts by the outcome;
+"effects" gives all sites the same covariates and outcomes, and half of them effects of the other
+sign. Methods (`METHODS`) are fitted as a study does, with their setting `monitor`, over the same
+tables. Accepted: alarms in at most 5 % of the iid runs (up to 8.5 % of one setting's 200, which
+chance gives in one of a hundred), and in at least 95 % of the disjoint ones, of gradients. The loss
+as a trajectory is told beside it.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from fedcohort.models.network import Mlp, initial
 from fedcohort.protocol import Method, Task
 from fedcohort.protocol.host import Host
 from fedcohort.runtime.local import local
-from fedcohort.training import strategies, watch
-from fedcohort.training.course import Schedule
+from fedcohort.training import heterogeneity, strategies
 from fedcohort.training.plan import Plan
+from fedcohort.training.schedule import Schedule
 from fedcohort.training.server import Server, fedavg
 
 P = 5
@@ -114,10 +114,10 @@ def one(
     loss, hidden = MODELS[model]
     net = Mlp(inputs=P, hidden=hidden, intercept=model != "cox").spec
     plan = Plan(network=net, loss=loss, epochs=3, optimiser="sgd")
-    hosts = [Host(n, t, (*strategies.STEPS, *watch.STEPS), seed) for n, t in data.items()]
+    hosts = [Host(n, t, (*strategies.STEPS, *heterogeneity.STEPS), seed) for n, t in data.items()]
     fed = local(hosts)
     theta = initial(net, seed)
-    seen = watch.Watch(fed, plan, kind, least=5)
+    seen = heterogeneity.Watch(fed, plan, kind, least=5)
     strategies.averaging(
         fed, plan, Schedule(rounds=rounds, learning_rate=0.1, lr_rule="constant"), fedavg,
         Server.at(theta, rate=1.0, beta1=0.9, beta2=0.99, tau=1e-3), lambda _: 0.0, watch=seen,

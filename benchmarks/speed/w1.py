@@ -27,9 +27,9 @@ from fedcohort.models.network import Mlp, initial, network
 from fedcohort.protocol.host import Host
 from fedcohort.runtime.journal import Journal
 from fedcohort.runtime.local import local
-from fedcohort.training.course import Schedule
 from fedcohort.training.optimisers import Adam
 from fedcohort.training.plan import Plan
+from fedcohort.training.schedule import Schedule
 from fedcohort.training.server import Server, fedavg
 from fedcohort.training.strategies import STEPS, averaging
 

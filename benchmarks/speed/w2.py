@@ -32,9 +32,9 @@ from fedcohort.protocol.host import Host
 from fedcohort.protocol.step import entropy
 from fedcohort.runtime.journal import Journal
 from fedcohort.runtime.local import local, one_thread
-from fedcohort.training.course import Schedule
 from fedcohort.training.optimisers import Momentum
 from fedcohort.training.plan import Plan
+from fedcohort.training.schedule import Schedule
 from fedcohort.training.server import Server, fedavg
 from fedcohort.training.strategies import STEPS, averaging
 

@@ -1,9 +1,9 @@
 """Algorithm 1 in plain NumPy, for many settings and folds at a time.
 
-It is what `fedcohort.training.erosion` does with `visit: full`, or `batch` and distances against
-the gradient (`run.py --check` holds them against each other), without sites, messages and rules of
-disclosure but that of the last site that has a weight. 30 fits of folds and settings take as long
-as one there.
+It is what `fedcohort.algorithms.weight_erosion.erosion` does with `visit: full`, or `batch` and
+distances against the gradient (`run.py --check` holds them against each other), without sites,
+messages and rules of disclosure but that of the last site that has a weight. 30 fits of folds and
+settings take as long as one there.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import expit
 
+from fedcohort.algorithms.weight_erosion import erosion, gradient
 from fedcohort.arrays import Array
 from fedcohort.data.tables import LabelledTable
 from fedcohort.protocol.step import entropy
-from fedcohort.training import erosion, slopes
 
 L2 = 1e-3
 #: Of the user's training rows, to choose settings by.
@@ -39,14 +39,14 @@ class _Site:
         self.x = np.column_stack([table.x, np.ones(len(table.x))])
         self.y, self.used = table.y[:, None], used
         self.rows, self.masked = used.sum(axis=0), not used.all()
-        draw = (*entropy(seed, name, 0)[:2], slopes.PARTS_TAG)
+        draw = (*entropy(seed, name, 0)[:2], gradient.PARTS_TAG)
         order = np.random.default_rng(draw).permutation(len(table.x))
-        self.parts = np.array_split(order, min(slopes.PARTS, len(order)))
+        self.parts = np.array_split(order, min(gradient.PARTS, len(order)))
         self.counts = [np.maximum(used[p].sum(axis=0), 1) for p in self.parts]
 
     def batch_slope(self, theta: Array, size: int, entropy: tuple[int, ...]) -> Array:
         """Return g (P, M), without a penalty, of a round's batch."""
-        rows = slopes.batch_of(len(self.y), size, entropy)
+        rows = gradient.batch_of(len(self.y), size, entropy)
         return self.x[rows].T @ (expit(self.x[rows] @ theta.T) - self.y[rows]) / size
 
     def slope(self, theta: Array) -> tuple[Array, Array]:
@@ -88,7 +88,7 @@ def erode(
         penalty = L2 * theta.T
         penalty[-1] = 0.0
         if batch:
-            draws = [(*entropy(seed, s, 0)[:2], r, slopes.TAG) for s in names]
+            draws = [(*entropy(seed, s, 0)[:2], r, gradient.TAG) for s in names]
             told = [
                 (site.batch_slope(theta, batch, draw), None) if batch < len(site.y)
                 else site.slope(theta)

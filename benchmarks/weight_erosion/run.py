@@ -20,8 +20,9 @@ two outputs with log-softmax. `cohorts.py` says which rows are whose. Parts:
 - of `--survival` (the file of `--mds`) there is one part: Cox models by `weight_erosion` and the
   ways of `personal`, by the C-index of the user's test.
 
-The first two are by `loop.py`, which `--check` holds against `fedcohort.training.erosion` for one
-seed: that fits one setting in seconds, where folds and settings make 60 fits of each user.
+The first two are by `loop.py`, which `--check` holds against
+`fedcohort.algorithms.weight_erosion.erosion` for one seed: that fits one setting in seconds, where
+folds and settings make 60 fits of each user.
 
 Writes DIR/COHORT.jsonl, a line per configuration, and goes on where it was stopped.
 """
@@ -38,6 +39,7 @@ import numpy as np
 from cohorts import COHORTS, Case, titanic
 from loop import FOLDS, L2, Judged, erode, fold_of, judged, optimum
 
+from fedcohort.algorithms.weight_erosion import erosion
 from fedcohort.arrays import Array
 from fedcohort.data.tables import LabelledTable, SurvivalTable
 from fedcohort.metrics.concordance import harrell
@@ -45,7 +47,6 @@ from fedcohort.models.network import Mlp
 from fedcohort.protocol import FedcohortError, Task, registry
 from fedcohort.protocol.host import Host
 from fedcohort.runtime.local import local
-from fedcohort.training import erosion
 from fedcohort.training.personal import PARTED
 from fedcohort.training.plan import Plan
 
@@ -225,7 +226,7 @@ LAST = {
 
 
 def check(path: Path) -> int:
-    """Hold `loop.py` against `fedcohort.training.erosion`; return 1 if they differ."""
+    """Hold `loop.py` against the method itself; return 1 if they differ."""
     worst = 0.0
     for case in titanic(path, [0]):
         net = Mlp(inputs=9, hidden=()).spec

@@ -16,8 +16,8 @@ from scipy.stats import chi2
 
 from algorithms.cox_cases import Overheard, federation, fit, public, simulated, split
 from fedcohort.algorithms.cox import CoxModel
+from fedcohort.algorithms.cox.proportional import TRANSFORMS, clock
 from fedcohort.data.tables import SurvivalTable
-from fedcohort.numerics.proportional import TRANSFORMS, clock
 
 TIES = ["efron", "breslow"]
 

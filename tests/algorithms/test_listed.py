@@ -37,6 +37,8 @@ def pages(name: str) -> list[str]:
         lacking.append(f"docs/methods/{name}.md: say what {', '.join(unsaid)} set")
     if f"(methods/{name}.md)" not in (ROOT / "docs" / "which-method.md").read_text("utf-8"):
         lacking.append(f"docs/which-method.md: add a row with [`{name}`](methods/{name}.md)")
+    if f"(methods/{name}.md)" not in (ROOT / "docs" / "index.md").read_text("utf-8"):
+        lacking.append(f"docs/index.md: add [`{name}`](methods/{name}.md)")
     if f"`{name}`" not in (ROOT / "docs" / "disclosure.md").read_text("utf-8"):
         lacking.append(f"docs/disclosure.md: add what `{name}` reveals to the table of parts")
     return lacking

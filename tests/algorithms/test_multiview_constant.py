@@ -8,9 +8,9 @@ import pytest
 from numpy.testing import assert_allclose
 
 import fedcohort as fc
-from fedcohort.numerics.multiview import em
-from fedcohort.numerics.multiview.model import Views
-from fedcohort.numerics.multiview.moments import patterns
+from fedcohort.algorithms.multiview_ppca.maths import em
+from fedcohort.algorithms.multiview_ppca.maths.model import Views
+from fedcohort.algorithms.multiview_ppca.maths.moments import patterns
 from fedcohort.protocol import NothingToLearn
 
 NAMES = ["a1", "a2", "a3", "b1", "b2", "b3"]

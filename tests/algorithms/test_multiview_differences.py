@@ -12,9 +12,9 @@ from numpy.testing import assert_allclose
 
 import fedcohort as fc
 from fedcohort.algorithms.multiview_ppca import differences as d
+from fedcohort.algorithms.multiview_ppca.maths.model import Views
 from fedcohort.data.simulated_views import multiview
 from fedcohort.data.tables import FeatureTable
-from fedcohort.numerics.multiview.model import Views
 from fedcohort.protocol import Dp, Site
 
 VIEWS = Views(np.repeat([0, 1], [4, 3]), 2)
@@ -107,9 +107,9 @@ def test_without_noise_rounds_come_to_reconstruct_as_well_as_the_pooled_fit():
         ))  # fmt: skip
         change = d.Levels(sum(one.change for one in levels))
         prior = d.updated(prior, total, change, 3, 3.0, shape)
-    from fedcohort.numerics.multiview import em, latent, start
-    from fedcohort.numerics.multiview.model import Prior
-    from fedcohort.numerics.multiview.moments import patterns
+    from fedcohort.algorithms.multiview_ppca.maths import em, latent, start
+    from fedcohort.algorithms.multiview_ppca.maths.model import Prior
+    from fedcohort.algorithms.multiview_ppca.maths.moments import patterns
 
     found = patterns(x)
     theta = start.principal(found, shape)

@@ -10,9 +10,9 @@ from scipy.linalg import subspace_angles
 from sklearn.decomposition import PCA
 
 import fedcohort as fc
+from fedcohort.algorithms.multiview_ppca.maths import latent
+from fedcohort.algorithms.multiview_ppca.maths.model import Theta, Views
 from fedcohort.algorithms.multiview_ppca.program import chosen
-from fedcohort.numerics.multiview import latent
-from fedcohort.numerics.multiview.model import Theta, Views
 
 VIEWS = Views(np.repeat([0, 1, 2], [8, 6, 7]), 3)
 COLUMNS = {
@@ -317,7 +317,7 @@ def test_two_fits_give_the_same_arrays():
 
 def test_time_of_a_round_does_not_grow_with_rows():
     # an iteration works on sums: of 100 times the rows, the same arrays of at most p rows
-    from fedcohort.numerics.multiview.moments import patterns
+    from fedcohort.algorithms.multiview_ppca.maths.moments import patterns
 
     small, large = patterns(rows(200, 0)), patterns(rows(20000, 0))
     assert [one.factor.shape for one in small] == [one.factor.shape for one in large] == [(21, 21)]

@@ -11,6 +11,9 @@ from scipy.linalg import subspace_angles
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 
 import fedcohort as fc
+from fedcohort.algorithms.multiview_ppca.maths import em, start
+from fedcohort.algorithms.multiview_ppca.maths.model import Prior, Views
+from fedcohort.algorithms.multiview_ppca.maths.moments import patterns
 from fedcohort.algorithms.multiview_ppca.private import (
     marked,
     moments,
@@ -19,9 +22,6 @@ from fedcohort.algorithms.multiview_ppca.private import (
     sets,
 )
 from fedcohort.data.simulated_views import multiview
-from fedcohort.numerics.multiview import em, start
-from fedcohort.numerics.multiview.model import Prior, Views
-from fedcohort.numerics.multiview.moments import patterns
 from fedcohort.privacy.statistics import crossed
 from fedcohort.training.private_products import unpacked
 

@@ -25,7 +25,7 @@ from fedcohort.privacy.disclosure.counts import hidden
 from fedcohort.protocol import DataError, Refused, Site
 from fedcohort.protocol.step import entropy, mark_of
 from fedcohort.study.face import Cohort
-from fedcohort.training import own_rows
+from fedcohort.training import disclosure
 
 LEVELS = ["I", "II", "III"]
 DISEASE = fc.Binary("y")
@@ -269,7 +269,7 @@ def test_no_gradient_is_told_of_an_outcome_or_level_that_table_1_hides():
     level[0, 1, 1:3] = mean[0, 0, 4] = outcome[0, 2, 1:3] = True
     assert told(level).shown.tolist() == [True, True, False, True]  # of I the rest tells
     assert told(mean).shown.tolist() == [True, False, True, True]
-    assert told(outcome).reason != own_rows.FINE
+    assert told(outcome).reason != disclosure.FINE
 
 
 @settings(max_examples=150)

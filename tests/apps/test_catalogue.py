@@ -17,7 +17,7 @@ def listed(method):
 
 
 @pytest.mark.parametrize(
-    "method", [m for m in registry.names() if issubclass(registry.find(m).settings, AdmmSettings)]
+    "method", [m for m in registry.names() if registry.find(m).solver_of("rho")]
 )
 def test_settings_of_admm_come_after_the_methods_own_and_are_marked(method):
     names = [name for name, _ in listed(method) if name not in PREPROCESSING]

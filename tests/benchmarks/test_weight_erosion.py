@@ -14,11 +14,11 @@ import pytest
 from numpy.testing import assert_allclose
 from scipy.special import expit
 
+from fedcohort.algorithms.weight_erosion import erosion
 from fedcohort.data.tables import LabelledTable
 from fedcohort.models.network import Mlp
 from fedcohort.protocol.host import Host
 from fedcohort.runtime.local import local
-from fedcohort.training import erosion
 from fedcohort.training.plan import Plan
 
 FOLDER = Path(__file__).parents[2] / "benchmarks" / "weight_erosion"

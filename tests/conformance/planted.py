@@ -30,9 +30,6 @@ from queries import small_published, small_told
 
 #: The site that has the records of a plant, and how many these are.
 SITE, FEW = "a", 3
-#: What is asked before anything is summed over covariates; the one sum of a least-squares fit has
-#: the same counts, and is checked before anything is made of it.
-FIRST = {"isolation", "products"}
 PLANTS = ("rare", "far", "class", "copy", "outcome", "given")
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from conformance.cases import KINDS, Case, cases, reference, run
-from conformance.planted import FIRST, PLANTS, SITE, Found, attacked, planted
+from conformance.planted import PLANTS, SITE, Found, attacked, planted
 from conformance.test_waiting import GO_ON
 from fedcohort.algorithms.influence import steps as influence_steps
 from fedcohort.algorithms.linear import folds
@@ -20,7 +20,7 @@ from fedcohort.protocol import FedcohortError, registry
 from fedcohort.runtime.absences import Availability
 from fedcohort.runtime.coordinator import Coordinator
 from fedcohort.training import cross_products
-from fedcohort.training.own_rows import FINE, Hidden
+from fedcohort.training.disclosure import FINE, Hidden
 
 #: Every method with its defaults, and by ADMM; one without `data.exact` on one kind of task, as
 #: what it tells does not depend on that.
@@ -68,10 +68,13 @@ def check(case: Case, plant: str, monkeypatch: Any) -> Found | None:
     found = attacked(case, data, monkeypatch)
     if must_refuse(case, plant):
         assert found.refused, found
-        assert plant == "given" or found.asked <= FIRST, found
+        # before anything is summed over covariates; the one sum of a least-squares fit has the
+        # same counts, and is checked before anything is made of it
+        first = "isolation" if asks(case, "isolation") else "products"
+        assert plant == "given" or found.asked <= {first}, found
     if case in OWN:
         assert SITE in found.silent, found
-    # the one sum of least squares is checked when the coordinator has it: readers are protected
+    # cross-products are checked when the coordinator has them: readers are protected
     assert not found.told or "products" in found.asked, found
     return found
 
@@ -169,6 +172,8 @@ def test_without_a_sites_look_at_its_own_rows_planted_records_are_seen(case: Cas
 @pytest.mark.parametrize("case", WAITING, ids=str)
 def test_without_waiting_for_all_sites_a_sum_that_lacks_one_is_seen(case: Case, monkeypatch):
     whole = reference(case)
+    if whole.history.count("'round'") == 1:
+        return  # all sites are there in the first round of `Availability`
     monkeypatch.setattr(Coordinator, "awaiting", lambda fed, fewest=None: fed)
     monkeypatch.setattr(exact, "check_all_answered", lambda fed: None)
     law = Availability(away=0.5, always=("a",))

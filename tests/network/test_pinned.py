@@ -218,7 +218,7 @@ def test_weights_of_sites_that_do_not_exist_hide_nobody(tmp_path, monkeypatch):
     """A made-up site with a weight of 1 left one hospital's gradient alone in the sum."""
 
     def ghost(fed: Coordinator, ask: Callable[..., Any], given: dict[str, Any]) -> Any:
-        from fedcohort.training.erosion import mark_of
+        from fedcohort.algorithms.weight_erosion.erosion import mark_of
 
         marks = np.array([mark_of("oslo"), mark_of("nowhere")])
         asked = {**given, "marks": marks, "alphas": np.ones(2), "longest": np.full(2, 1e9)}

@@ -22,11 +22,11 @@ from fedcohort.protocol.ledger import Ledger
 from fedcohort.runtime.local import local
 from fedcohort.training import rows as rows_module
 from fedcohort.training import strategies
-from fedcohort.training.course import Schedule
 from fedcohort.training.local import evaluate, train
 from fedcohort.training.plan import Plan
 from fedcohort.training.robust import Aggregation
 from fedcohort.training.rows import rows_of
+from fedcohort.training.schedule import Schedule
 from fedcohort.training.server import Server, fedavg
 from fedcohort.training.strategies import Update, Visit, Visits, train_here, visit
 

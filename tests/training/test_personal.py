@@ -25,10 +25,10 @@ from fedcohort.protocol import (
 from fedcohort.protocol.host import Host
 from fedcohort.runtime.local import local
 from fedcohort.training import personal
-from fedcohort.training.course import Schedule
 from fedcohort.training.personal import Way, clusters, last_layer, of_columns, personalise, steps
 from fedcohort.training.personal.steps import Alone, Told
 from fedcohort.training.plan import Plan
+from fedcohort.training.schedule import Schedule
 from fedcohort.training.server import Server, fedavg
 from fedcohort.training.strategies import train_here
 

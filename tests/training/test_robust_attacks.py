@@ -20,7 +20,7 @@ from fedcohort.runtime.local import LocalTransport
 from fedcohort.study.privacy import check_visible
 from fedcohort.training.optimisers import OPTIMISERS
 from fedcohort.training.plan import Plan
-from fedcohort.training.reach import reach
+from fedcohort.training.update_bounds import reach
 
 P, LIAR = 4, "s2"
 CASES: dict[str, dict[str, Any]] = {

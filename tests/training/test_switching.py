@@ -16,17 +16,17 @@ from fedcohort.models.network import Mlp, initial
 from fedcohort.protocol import SettingError, Task
 from fedcohort.protocol.host import Host
 from fedcohort.runtime.local import local
-from fedcohort.training import personal, strategies, watch
-from fedcohort.training.course import Schedule
+from fedcohort.training import heterogeneity, personal, strategies
 from fedcohort.training.personal import Way, last_layer, personalise
 from fedcohort.training.plan import Plan
+from fedcohort.training.schedule import Schedule
 from fedcohort.training.server import Server, fedavg
 from fedcohort.training.switching import personalise_once_apart
 
 SEED, ROUNDS = 2, 12
 NET = Mlp(inputs=3, hidden=(4,), intercept=False).spec
 PLAN = Plan(network=NET, loss="cox", epochs=2, optimiser="sgd")
-STEPS = (*strategies.STEPS, *watch.STEPS, *personal.STEPS)
+STEPS = (*strategies.STEPS, *heterogeneity.STEPS, *personal.STEPS)
 WAY = Way(name="fedper", user="a", own=last_layer(NET))
 
 
@@ -85,7 +85,7 @@ def test_after_an_alarm_the_user_has_a_last_layer_of_its_own():
     assert (found.theta[own] != found.common[own]).all()
     # the same in two trainings, one after the other
     fed = federation(data)
-    seen = watch.Watch(fed, PLAN, "gradient", least=5, ends=True)
+    seen = heterogeneity.Watch(fed, PLAN, "gradient", least=5, ends=True)
     first = strategies.averaging(
         fed, PLAN, schedule(ROUNDS), fedavg, server(initial(NET, 1)), lambda _: 0.0, watch=seen
     )

@@ -27,7 +27,7 @@ import pandas as pd
 from fedcohort.arrays import Array
 from fedcohort.data.dictionary import Dictionary
 from fedcohort.data.outcome import Continuous, Count, Outcome, Survival
-from fedcohort.numerics.blame import SINGULAR
+from fedcohort.numerics.collinearity import SINGULAR
 
 #: Events a coefficient, of all sites and at one.
 FEWEST, ALONE = 5, 10

@@ -13,12 +13,12 @@ of T rounds. With its weight w_j, x̄_j over rounds, x̄_t over sites by weight,
 is no variation within one. For one number of equal weights, without a common course, (1) to (3) are
 the paper's, but for n − 1 in the place of n.
 
-**The alarm.** Where sites are alike and the rows behind all x_jt are others (`training.watch` sees
-to that), with variances as 1/w_j, B/W is distributed as F on n − 1 and (n−1)(T−1) degrees of
-freedom, d say. Of points of q numbers both are taken ν times, (tr Σ)²/tr Σ² ≤ q for the matrix Σ
-that (2) estimates the trace of (Box, Ann. Math. Stat. 25, 1954). Put in for Σ, what (2) is the
-trace of, S, gives too small a ν, and unbiased squares (Bai & Saranadasa, Stat. Sinica 6, 1996) one
-that varies; ν is their geometric mean. So R is compared with
+**The alarm.** Where sites are alike and the rows behind all x_jt are others
+(`training.heterogeneity` sees to that), with variances as 1/w_j, B/W is distributed as F on n − 1
+and (n−1)(T−1) degrees of freedom, d say. Of points of q numbers both are taken ν times, (tr Σ)²/tr
+Σ² ≤ q for the matrix Σ that (2) estimates the trace of (Box, Ann. Math. Stat. 25, 1954). Put in for
+Σ, what (2) is the trace of, S, gives too small a ν, and unbiased squares (Bai & Saranadasa, Stat.
+Sinica 6, 1996) one that varies; ν is their geometric mean. So R is compared with
 
     R* = 1 − α + α F_{1−a}(ν(n−1), ν(n−1)(T−1))                                           (4)
 

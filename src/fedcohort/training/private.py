@@ -35,7 +35,8 @@ K/B groups, so that groups keep their size.
 Sites (DP-FedAvg: McMahan et al., ICLR 2018): a site trains as ever, and what its training changed,
 θ_k − θ, is clipped to C. All its records together move the sum by C at most.
 
-Whatever is made of noisy sums costs nothing more (`training.noisy` is the coordinator's part).
+Whatever is made of noisy sums costs nothing more (`algorithms.deepcox.noisy` is the coordinator's
+part).
 
 Revealed: `Pulled` or `Moved` with noise, or `Trained`, every round, as sums over the sites; `Left`
 of each site, once a round or once.

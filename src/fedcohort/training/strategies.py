@@ -26,14 +26,14 @@ from fedcohort.arrays import Array
 from fedcohort.protocol import Federation, Site, gathered, message, summed
 from fedcohort.protocol.step import Gathered, Summed
 from fedcohort.protocol.updates import count_fault
-from fedcohort.training.course import Course, Enough, HeldOut, Schedule, follow
+from fedcohort.training.heterogeneity import Watch
 from fedcohort.training.local import evaluate, train, train_times_rows
 from fedcohort.training.plan import Plan, holds_out
-from fedcohort.training.reach import WEIGHTLESS, leap, length, misfit, paces
 from fedcohort.training.robust import MEAN, Aggregation
 from fedcohort.training.rows import Rows, rows_of
+from fedcohort.training.schedule import Course, Enough, HeldOut, Schedule, follow
 from fedcohort.training.server import Rule, Server
-from fedcohort.training.watch import Watch
+from fedcohort.training.update_bounds import WEIGHTLESS, leap, length, misfit, paces
 
 
 @message(parameters=["theta"])
@@ -98,7 +98,7 @@ class Visit:
         return leap(lambda: self._length(asked), asked, self.rows)
 
     def moved(self, asked: Mapping[str, Any]) -> tuple[float, float]:
-        """Return ‖θ_k − θ‖, and that beside the number of steps; see `training.reach`."""
+        """Return ‖θ_k − θ‖, and that beside the number of steps; see `training.update_bounds`."""
         return paces(self._length(asked), asked, self.rows)
 
     def _length(self, asked: Mapping[str, Any]) -> float:

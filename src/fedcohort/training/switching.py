@@ -2,8 +2,9 @@
 
 Nolte et al. 2023, section 3.5: where the R statistic says that clients are heterogeneous, federated
 updates go on with a personalised layer. Here the common model is trained and watched
-(`training.watch`); at the first alarm the training ends, and for the rounds that are left goes on
-from there in a way of `training.personal`. Without an alarm all sites have the common model.
+(`training.heterogeneity`); at the first alarm the training ends, and for the rounds that are left
+goes on from there in a way of `training.personal`. Without an alarm all sites have the common
+model.
 
 A server rule with a memory (fedadam, fedyogi) begins anew at the alarm, and so does the learning
 rate. What sites remember of their trajectories is forgotten with the first visit of the other
@@ -21,12 +22,12 @@ from typing import TYPE_CHECKING, Any
 
 from fedcohort.arrays import Array
 from fedcohort.protocol import Federation, SettingError
-from fedcohort.training.course import Schedule
+from fedcohort.training.heterogeneity import Watch
 from fedcohort.training.personal import Personal, Way, owner, personalise
 from fedcohort.training.plan import Plan
+from fedcohort.training.schedule import Schedule
 from fedcohort.training.server import Rule, Server
 from fedcohort.training.strategies import PLAIN, Visits, averaging
-from fedcohort.training.watch import Watch
 
 if TYPE_CHECKING:
     from fedcohort.training.personal.settings import OwnSettings
@@ -107,7 +108,7 @@ def personalise_once_apart(
     Parameters
     ----------
     server : θ → the server rule's state.
-    monitor : "gradient" or "loss", what `training.watch` looks at.
+    monitor : "gradient" or "loss", what `training.heterogeneity` looks at.
     min_cell : fewest rows of the user, and of a part that is watched.
     visits : the steps of ways in which sites keep nothing.
 

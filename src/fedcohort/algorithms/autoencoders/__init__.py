@@ -16,7 +16,7 @@ from fedcohort.algorithms.autoencoders.steps import (
     learn_seen,
 )
 from fedcohort.protocol import Method, Step, Task
-from fedcohort.training import personal, watch
+from fedcohort.training import heterogeneity, personal
 from fedcohort.training.strategies import Visits
 
 #: Why no fit calls `data.exact`.
@@ -40,7 +40,7 @@ def reveals_with(config: VaeSettings) -> str:
     if config.personal != "none":
         told.append(config.reveals_own("the coordinator sees"))
     if config.monitor != "none":
-        told.append(watch.REVEALS)
+        told.append(heterogeneity.REVEALS)
     text = "; ".join(told) + "."
     return text[0].upper() + text[1:]
 
@@ -63,7 +63,7 @@ def asks(config: VaeSettings) -> tuple[Step[..., Any], ...]:
         return (count_entries, *config.asks_own(config.personal, Visits(learn, learn_seen)))
     held_out = (held_out_elbo,) if config.patience is not None else ()
     trains = learn if config.centre.plain else learn_seen
-    return (count_entries, trains, *held_out, *watch.asks(config.monitor))
+    return (count_entries, trains, *held_out, *heterogeneity.asks(config.monitor))
 
 
 def bounds(config: VaeSettings, task: Task) -> Mapping[str, Collection[Any]]:
@@ -83,14 +83,14 @@ def _method(title: str, paper: str, settings: type[VaeSettings]) -> Method:
         reveals=(
             f"{ONCE[0].upper()}{ONCE[1:]}; {SUMS}; {HELD_OUT}; an aggregation other than mean: "
             f"{SEEN}; with personal, besides, the user's own model, which the coordinator sees; "
-            f"with monitor: {watch.REVEALS}."
+            f"with monitor: {heterogeneity.REVEALS}."
         ),
         reveals_with=reveals_with,
         unguarded=_UNGUARDED,
         settings=settings,
         fit=fit,
         model=LatentModel,
-        steps=(*STEPS, *personal.STEPS, *watch.STEPS),
+        steps=(*STEPS, *personal.STEPS, *heterogeneity.STEPS),
         asks=asks,
         bounds=bounds,
         visible=visible,

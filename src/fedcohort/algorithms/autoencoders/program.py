@@ -16,7 +16,7 @@ With `personal` the model is one site's own, as `training.personal` has it; own 
 is the last layer of each decoder.
 
 Revealed: what `steps` says; with `personal` what `training.personal` says, and with a monitor what
-`training.watch` does.
+`training.heterogeneity` does.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ from fedcohort.algorithms.autoencoders.steps import (
 from fedcohort.arrays import Array
 from fedcohort.models.network import initial
 from fedcohort.protocol import DataError, Federation, Task
+from fedcohort.training.heterogeneity import watching
 from fedcohort.training.server import RULES
 from fedcohort.training.strategies import Visits, averaging
 from fedcohort.training.switching import personalise_as_set
-from fedcohort.training.watch import watching
 
 
 def fit(fed: Federation, config: VaeSettings, task: Task) -> LatentModel:

@@ -32,7 +32,7 @@ from typing import Generic, Protocol, TypeVar
 import numpy as np
 
 from fedcohort.arrays import Array
-from fedcohort.numerics.blame import SINGULAR, collinear, longest, quoted
+from fedcohort.numerics.collinearity import SINGULAR, collinear, longest, quoted
 from fedcohort.numerics.descent import descend
 from fedcohort.protocol import Federation, NotConverged, SingularInformation
 

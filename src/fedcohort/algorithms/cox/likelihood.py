@@ -1,7 +1,8 @@
 """The likelihoods that `ascent` climbs: of one baseline hazard, or of each site's own.
 
 Each method is one question to the sites, or none; equations are those of `numerics.coxph` and
-`numerics.proportional`. Nothing is revealed but the replies to `steps`, as sums over all sites.
+`algorithms.cox.proportional`. Nothing is revealed but the replies to `steps`, as sums over all
+sites.
 """
 
 from __future__ import annotations
@@ -10,12 +11,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fedcohort.algorithms.cox import proportional
 from fedcohort.algorithms.cox.own_steps import (
     OwnLikelihood,
     own_hazard,
     own_likelihood,
     own_trend,
 )
+from fedcohort.algorithms.cox.proportional import Trend
 from fedcohort.algorithms.cox.steps import (
     disorder,
     expected_deaths,
@@ -24,7 +27,6 @@ from fedcohort.algorithms.cox.steps import (
     trend_moments,
 )
 from fedcohort.arrays import Array
-from fedcohort.numerics import proportional
 from fedcohort.numerics.coxph import (
     Hazard,
     Ties,
@@ -35,7 +37,6 @@ from fedcohort.numerics.coxph import (
     means,
     tied,
 )
-from fedcohort.numerics.proportional import Trend
 from fedcohort.protocol import Federation, check_all_answered
 
 

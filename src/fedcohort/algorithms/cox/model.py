@@ -10,9 +10,9 @@ import numpy as np
 from scipy.special import chdtrc
 
 from fedcohort.algorithms.cox.elastic import Path
+from fedcohort.algorithms.cox.proportional import p_value
 from fedcohort.arrays import Array
 from fedcohort.numerics.parameters import chosen_row
-from fedcohort.numerics.proportional import p_value
 from fedcohort.numerics.survival import Baseline
 from fedcohort.numerics.wald import ratio_rows
 from fedcohort.protocol import DataError, Fitted, NotSupported, Row

@@ -12,8 +12,8 @@ each round gives the sums over every risk set of r, r x and r x xᵀ. Here, in t
 
 Rounds repeat 1 and 2 with the drift estimated from the change of U (`ascent`). With a stratified
 baseline, each site's hazard is its own: ℓ, U and I of the sites add up, no risk set is revealed.
-At the end, whether effects change with time is tested (`numerics.proportional`): step 2 once more,
-with the deaths expected of each record weighted by a function of time and by its square.
+At the end, whether effects change with time is tested (`algorithms.cox.proportional`): step 2 once
+more, with the deaths expected of each record weighted by a function of time and by its square.
 
 The protected grid is of intervals in which enough records leave, dead or censored; in which order
 is averaged over, as Efron does over the order of tied deaths (`numerics.coxph`). How far the order
@@ -55,6 +55,7 @@ from functools import partial
 
 import numpy as np
 
+from fedcohort.algorithms.cox import proportional
 from fedcohort.algorithms.cox.ascent import Climb, Here, Top
 from fedcohort.algorithms.cox.elastic import cross_validate, follow
 from fedcohort.algorithms.cox.grids import grids
@@ -64,13 +65,12 @@ from fedcohort.algorithms.cox.likelihood import (
     StratifiedBaseline,
 )
 from fedcohort.algorithms.cox.model import CoxModel
+from fedcohort.algorithms.cox.proportional import Trend
 from fedcohort.algorithms.cox.settings import CoxSettings
 from fedcohort.algorithms.cox.steps import Totals, deaths, totals
 from fedcohort.arrays import Array
 from fedcohort.data.exact import Exact, check_covariates, exact_sums
 from fedcohort.data.timegrid import Intervals
-from fedcohort.numerics import proportional
-from fedcohort.numerics.proportional import Trend
 from fedcohort.numerics.scaling import scale_of
 from fedcohort.numerics.strata import apart
 from fedcohort.privacy.disclosure.rounding import origins

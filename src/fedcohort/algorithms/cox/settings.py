@@ -7,8 +7,8 @@ from typing import Literal
 
 import numpy as np
 
+from fedcohort.algorithms.cox import proportional
 from fedcohort.data.timegrid import check_rule
-from fedcohort.numerics import proportional
 from fedcohort.protocol import SettingError, check_settings, setting
 
 

@@ -13,10 +13,10 @@ from __future__ import annotations
 import numpy as np
 
 from fedcohort.algorithms.cox.placing import SurvivalSite, placed, weights
+from fedcohort.algorithms.cox.proportional import over_records
 from fedcohort.arrays import Array
 from fedcohort.data import exact
 from fedcohort.data.words import rows
-from fedcohort.numerics.proportional import over_records
 from fedcohort.numerics.strata import laid
 from fedcohort.protocol import DataError, message, summed
 
@@ -235,7 +235,7 @@ def trend_moments(
 ) -> TrendMoments:
     """Sum covariates of deaths, and squares of all records, weighted by a function of time, once.
 
-    That is g (T,), of `numerics.proportional`; the pooled hazard is a, b (T,).
+    That is g (T,), of `algorithms.cox.proportional`; the pooled hazard is a, b (T,).
     """
     records = placed(site.data, times, sizes, shared, centre, scale)
     return TrendMoments(*over_records(records, records.risk(beta), a, b, g))

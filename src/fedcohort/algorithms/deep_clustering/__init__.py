@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
-from fedcohort.algorithms.deep_clustering import own_steps
+from fedcohort.algorithms.deep_clustering import layerwise, own_steps
 from fedcohort.algorithms.deep_clustering.model import DeepClusters
 from fedcohort.algorithms.deep_clustering.own_steps import (
     refine_with_own,
@@ -29,13 +29,12 @@ from fedcohort.models.stacking import lower, objectives, pairs
 from fedcohort.protocol import Method, SettingError, Step, Task
 from fedcohort.training import (
     candidates,
+    heterogeneity,
     how_many,
-    layerwise,
     lloyd,
     personal,
     points,
     seeding,
-    watch,
 )
 from fedcohort.training.personal.steps import count_learners
 from fedcohort.training.points import Space
@@ -68,7 +67,7 @@ def reveals_with(config: DeepClusteringSettings) -> str:
     if config.personal != "none":
         told.append(OF_USER + (PARTS if config.personal in personal.PARTED else ""))
     if config.monitor != "none":
-        told.append(watch.REVEALS)
+        told.append(heterogeneity.REVEALS)
     auto = config.n_clusters == "auto"
     if config.centroids == "lloyd" or auto:
         told.append(LLOYD + (", for each number of clusters" if auto else ""))
@@ -106,7 +105,7 @@ def asks(config: DeepClusteringSettings) -> tuple[Step[..., Any], ...]:
     """Return the steps that a fit with these settings can ask for."""
     plain = config.centre.plain
     found: list[Step[..., Any]] = [look_at_columns, *points.STEPS, *lloyd.STEPS]
-    found += [rebuild if plain else rebuild_seen, *watch.asks(config.monitor)]
+    found += [rebuild if plain else rebuild_seen, *heterogeneity.asks(config.monitor)]
     if config.personal == "none" or config.monitor != "none":
         found += [soft_frequencies, refine if plain else refine_seen]
     if config.personal != "none":
@@ -177,7 +176,7 @@ METHOD = Method(
         f"{SUMS[0].upper()}{SUMS[1:]}; centroids: lloyd: {LLOYD}; other centroids: {OWN}; an "
         f"aggregation other than mean: {SEEN}; n_clusters: auto: {GAP}; choose: consensus: "
         f"{LEFT_OUT}; with personal: {OF_USER}{PARTS} in fedper and fedrep; with monitor: "
-        f"{watch.REVEALS}."
+        f"{heterogeneity.REVEALS}."
     ),
     reveals_with=reveals_with,
     unguarded=(
@@ -191,7 +190,7 @@ METHOD = Method(
         *STEPS,
         *own_steps.STEPS,
         count_learners,
-        *watch.STEPS,
+        *heterogeneity.STEPS,
         *layerwise.STEPS,
         *points.STEPS,
         *seeding.STEPS,

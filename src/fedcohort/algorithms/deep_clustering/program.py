@@ -25,15 +25,15 @@ finetune by passes over the user's rows at its end, of ditto beside each round; 
 the encoder's last layer and μ are each site's own, from the common ones on, and so is f, as
 clusters of different sites need not be the same ones. Phase 1 and k-means are common, and what
 clusters are like is summed over all sites' rows, which sees all sites the user's model. With a
-monitor phase 1 is watched (`training.watch`), and clusters are own only after an alarm.
+monitor phase 1 is watched (`training.heterogeneity`), and clusters are own only after an alarm.
 
 Revealed: with `personal` what `own_steps` and `training.personal` say, with a monitor what
-`training.watch` does; else what `steps` says; `Placed` twice; `Near` and `Sums` of latent points
-(`training.partition`) once at the end, and with ``centroids: lloyd`` in the rounds of k-means, with
-`Flows`, after `Moments`, once, and `Weighed` candidates (`training.candidates`); all as sums over
-all sites; with other centroids `OwnCentroids` of each site, once (`training.seeding`).
+`training.heterogeneity` does; else what `steps` says; `Placed` twice; `Near` and `Sums` of latent
+points (`training.partition`) once at the end, and with ``centroids: lloyd`` in the rounds of
+k-means, with `Flows`, after `Moments`, once, and `Weighed` candidates (`training.candidates`); all
+as sums over all sites; with other centroids `OwnCentroids` of each site, once (`training.seeding`).
 With ``n_clusters: auto`` what `training.how_many` says, and with ``pretrain: layerwise`` what
-`training.layerwise` says.
+`algorithms.deep_clustering.layerwise` says.
 """
 
 from __future__ import annotations
@@ -44,6 +44,7 @@ from typing import Any
 
 import numpy as np
 
+from fedcohort.algorithms.deep_clustering import layerwise
 from fedcohort.algorithms.deep_clustering.model import DeepClusters
 from fedcohort.algorithms.deep_clustering.own_steps import (
     refine_with_own,
@@ -64,8 +65,9 @@ from fedcohort.algorithms.deep_clustering.steps import (
 from fedcohort.arrays import Array
 from fedcohort.models.network import initial
 from fedcohort.protocol import DataError, Federation, Row, SettingError, Task, check_all_answered
-from fedcohort.training import layerwise, personal
+from fedcohort.training import personal
 from fedcohort.training.candidates import from_candidates
+from fedcohort.training.heterogeneity import watching
 from fedcohort.training.how_many import by_consensus, by_gap
 from fedcohort.training.lloyd import Found, lloyd, unscaled
 from fedcohort.training.partition import Cells, sum_near
@@ -74,7 +76,6 @@ from fedcohort.training.points import Space, placed
 from fedcohort.training.seeding import Cloud, cloud, from_sites, standard
 from fedcohort.training.server import RULES
 from fedcohort.training.strategies import Visits, averaging
-from fedcohort.training.watch import watching
 
 
 def fit(fed: Federation, config: DeepClusteringSettings, task: Task) -> DeepClusters:

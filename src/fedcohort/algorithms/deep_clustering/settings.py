@@ -14,13 +14,13 @@ from fedcohort.models.objectives import Reconstruction
 from fedcohort.models.reconstruction import NOISES, Noise
 from fedcohort.numerics.centroids import AGGREGATIONS as CENTROIDS
 from fedcohort.protocol import SettingError, check_settings, setting
-from fedcohort.training.course import Schedule
 from fedcohort.training.optimisers import OPTIMISERS
 from fedcohort.training.personal import PARTED, Way
 from fedcohort.training.personal.settings import PERSONAL, UserSettings
 from fedcohort.training.plan import Plan
 from fedcohort.training.points import SCALES
 from fedcohort.training.robust import AGGREGATIONS, Aggregation
+from fedcohort.training.schedule import Schedule
 from fedcohort.training.server import Server
 
 STRATEGIES = ("fedavg", "fedprox", "fedadam", "fedyogi")
@@ -261,7 +261,7 @@ class DeepClusteringSettings(UserSettings):
         return self._plan(network, loss, self.batch_size, fraction, self.optimiser)
 
     def watched_plan(self, n_features: int) -> Plan:
-        """Return what `training.watch` looks at in phase 1: its loss, without noise of inputs."""
+        """Return what is watched in phase 1: its loss, without noise of inputs."""
         clean = replace(self.reconstruction, noise=Noise())
         return replace(self.plan(n_features), loss=clean.spec)
 

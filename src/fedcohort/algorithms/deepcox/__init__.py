@@ -11,7 +11,7 @@ from fedcohort.algorithms.deepcox.model import DeepCoxModel
 from fedcohort.algorithms.deepcox.program import STEPS, asks, fit
 from fedcohort.algorithms.deepcox.settings import DeepCoxSettings
 from fedcohort.protocol import Method, PrivateFits, Task
-from fedcohort.training import personal, watch
+from fedcohort.training import heterogeneity, personal
 
 AVERAGED = "each round, the sum over sites of their models, weighted by rows"
 SEEN = "each round, every site's own model, which the coordinator sees: no masked sum can hide it"
@@ -31,7 +31,7 @@ def reveals_with(config: DeepCoxSettings) -> str:
     trained = REVEALS[config.strategy] if config.centre.plain else SEEN
     if config.personal != "none":
         trained = f"{trained}; {config.reveals_own('the coordinator and all sites see')}"
-    seen = "" if config.monitor == "none" else f"; {watch.REVEALS}"
+    seen = "" if config.monitor == "none" else f"; {heterogeneity.REVEALS}"
     text = f"{trained}{seen}; {grid}, {how}; deaths and risk sets on them, as sums."
     return text[0].upper() + text[1:]
 
@@ -70,7 +70,7 @@ METHOD = Method(
     paper="Faraggi and Simon 1995; GenoMed4All D6.2 (2021), section 8.2",
     reveals=(
         "; ".join(f"{name}: {text}" for name, text in REVEALS.items())
-        + f"; an aggregation other than mean: {SEEN}; with monitor: {watch.REVEALS}; with "
+        + f"; an aggregation other than mean: {SEEN}; with monitor: {heterogeneity.REVEALS}; with "
         "personal, besides, the user's own model, which the coordinator and all sites see; all: "
         "the time grid, deaths and risk sets on it, as sums over sites."
     ),

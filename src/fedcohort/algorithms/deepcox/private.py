@@ -35,6 +35,7 @@ from typing import Any
 
 import numpy as np
 
+from fedcohort.algorithms.deepcox import noisy
 from fedcohort.algorithms.deepcox.model import DeepCoxModel
 from fedcohort.algorithms.deepcox.settings import STRATEGIES, DeepCoxSettings
 from fedcohort.arrays import Array
@@ -53,10 +54,10 @@ from fedcohort.protocol import (
     message,
     summed,
 )
-from fedcohort.training import noisy, private
-from fedcohort.training.course import Course, Schedule
+from fedcohort.training import private
 from fedcohort.training.plan import Plan
 from fedcohort.training.rows import tensor
+from fedcohort.training.schedule import Course, Schedule
 from fedcohort.training.server import RULES
 
 #: Parts of the follow-up with a hazard each, steps of the curve in each, and B of eq. (1).

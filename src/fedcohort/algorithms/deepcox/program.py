@@ -56,8 +56,7 @@ from fedcohort.protocol import (
     message,
     summed,
 )
-from fedcohort.training import hazard, personal, strategies, watch
-from fedcohort.training.course import Course, HeldOut, Schedule, follow
+from fedcohort.training import hazard, heterogeneity, personal, strategies
 from fedcohort.training.hazard import (
     LARGEST,
     ONE,
@@ -72,10 +71,11 @@ from fedcohort.training.hazard import (
 from fedcohort.training.local import penalise
 from fedcohort.training.optimisers import OPTIMISERS
 from fedcohort.training.plan import Plan, holds_out
-from fedcohort.training.reach import length
 from fedcohort.training.rows import rows_of
+from fedcohort.training.schedule import Course, HeldOut, Schedule, follow
 from fedcohort.training.server import RULES
 from fedcohort.training.switching import personalise_as_set
+from fedcohort.training.update_bounds import length
 
 
 @message(parameters=["gradient"])
@@ -171,7 +171,7 @@ def fit(fed: Federation, config: DeepCoxSettings, task: Task) -> DeepCoxModel:
     else:
         rule, server = RULES[config.strategy], config.server(theta)
         centre = config.centre
-        seen = watch.watching(fed, plan, config.monitor, task.min_cell)
+        seen = heterogeneity.watching(fed, plan, config.monitor, task.min_cell)
         course = strategies.averaging(
             fed, plan, schedule, rule, server, held_out, centre, watch=seen
         )
@@ -293,7 +293,7 @@ def _ratio(d: Array, s0: Array) -> Array:
 FEW = 10.0
 
 STEPS = (
-    *hazard.STEPS, pull, *strategies.STEPS, *watch.STEPS, *personal.STEPS,
+    *hazard.STEPS, pull, *strategies.STEPS, *heterogeneity.STEPS, *personal.STEPS,
     *timegrid.STEPS, *private.STEPS,
 )  # fmt: skip
 
@@ -313,5 +313,5 @@ def asks(config: DeepCoxSettings) -> tuple[Step[..., Any], ...]:
     if config.personal != "none":
         trained = config.asks_own(config.personal)
     else:
-        trained = (trains, *watch.asks(config.monitor))
+        trained = (trains, *heterogeneity.asks(config.monitor))
     return (count_deaths, sum_risks, *trained, *timegrid.asks(config.time_grid, known=True))

@@ -1,7 +1,7 @@
 """Table 1 as lines: one for each number, or level, of a variable at a site and in a group.
 
-The standardised differences (`numerics.standardised`) compare groups by what is shown of them; of
-more than two groups the largest difference of a pair stands.
+The standardised differences (`algorithms.describe.standardised`) compare groups by what is shown of
+them; of more than two groups the largest difference of a pair stands.
 
 Revealed: nothing beyond what sites show.
 """
@@ -14,8 +14,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from fedcohort.algorithms.describe.standardised import of_levels, of_means
 from fedcohort.data.summary import Summary
-from fedcohort.numerics.standardised import of_levels, of_means
 from fedcohort.protocol import Row
 
 

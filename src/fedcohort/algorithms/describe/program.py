@@ -1,9 +1,10 @@
 """Descriptive statistics over sites, with nothing of few patients in them.
 
 Table 1 by site is `data.describe`, by group `data.describe_groups`, with standardised differences
-between groups of what is shown (`numerics.standardised`); histograms are `data.describe_bins`,
-correlations `data.describe_pairs`. The rules of what is hidden, and why nobody can work it out from
-the rest, stand in these modules, in `privacy.disclosure` and `shown_number`.
+between groups of what is shown (`algorithms.describe.standardised`); histograms are
+`data.describe_bins`, correlations `data.describe_pairs`. The rules of what is hidden, and why
+nobody can work it out from the rest, stand in these modules, in `privacy.disclosure` and
+`shown_number`.
 
 Revealed: `SiteTable` and, where asked for, `SiteQuantiles` and `GroupTables`, of each site, once;
 `Bins` and `Pairs`, once, as sums over all sites. With noise, what `private` says, and nothing else.

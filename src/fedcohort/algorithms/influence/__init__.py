@@ -31,7 +31,7 @@ METHOD = Method(
         "of sites; or, where they could be of fewer than min_cell rows, the reason and the columns "
         "it is about. Of the user's site the loss of each coalition's model on rows held back."
     ),
-    unguarded=("Each site looks at its own rows before it tells of them (`training.own_rows`)."),
+    unguarded=("Each site looks at its own rows before it tells of them (`training.disclosure`)."),
     settings=InfluenceSettings,
     fit=fit,
     model=InfluenceModel,

@@ -21,7 +21,7 @@ there twice. One that copies another with changes is not found so: `shapley`, eq
 Revealed: `OwnSums` of each site, once at a common point, and, of logistic and poisson, every round
 at the models of all coalitions; they could be taken from sums, since coalitions differ in single
 sites, so masks would hide nothing. A site tells none that could be of few rows
-(`training.own_rows`). `Losses` of the user's site: one number for each coalition, which
+(`training.disclosure`). `Losses` of the user's site: one number for each coalition, which
 together tell about as much of its private rows as the sums of a site do.
 """
 
@@ -48,7 +48,7 @@ from fedcohort.training.coalitions import (
     unshifted,
     user_of,
 )
-from fedcohort.training.own_rows import FINE, Hidden, why
+from fedcohort.training.disclosure import FINE, Hidden, why
 
 #: Sums of two sites that agree to this share are of the same rows.
 ALIKE = 1e-9

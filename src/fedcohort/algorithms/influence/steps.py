@@ -8,14 +8,14 @@ from fedcohort.arrays import Array
 from fedcohort.numerics.families import CANONICAL, Family
 from fedcohort.protocol import gathered, message
 from fedcohort.training.coalitions import UserSite, halves, judge_here, sums_at
-from fedcohort.training.own_rows import FINE, hidden
+from fedcohort.training.disclosure import FINE, hidden
 
 
 @message
 class OwnSums:
     """A site's sums at C points, which coalitions add up.
 
-    ``reason`` () and ``blame`` (p,) say why there are none, see `training.own_rows`; ``rows`` (),
+    ``reason`` () and ``blame`` (p,) say why there are none, see `training.disclosure`; ``rows`` (),
     ``deviance`` (C,), ``score`` (C, k), ``information`` (C, k, k), k = 1 + p.
     """
 

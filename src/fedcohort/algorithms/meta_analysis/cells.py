@@ -18,13 +18,13 @@ from __future__ import annotations
 
 import numpy as np
 
+from fedcohort.algorithms.meta_analysis.sitefit import SiteFit
 from fedcohort.arrays import Array
 from fedcohort.data.differences import own_differences
 from fedcohort.data.isolation import STEEPEST, ways
-from fedcohort.numerics.sitefit import SiteFit
 from fedcohort.privacy.disclosure.records import lone
 
-#: Why a site gives no coefficients, besides the reasons of `numerics.sitefit`.
+#: Why a site gives no coefficients, besides the reasons of `algorithms.meta_analysis.sitefit`.
 SMALL_CELL, ALONE, HEAVY, NEAR, SAME = range(100, 105)
 
 

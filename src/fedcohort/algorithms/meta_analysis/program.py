@@ -32,7 +32,7 @@ from collections.abc import Mapping
 import numpy as np
 from scipy.special import chdtrc, ndtri
 
-from fedcohort.algorithms.meta_analysis import cells
+from fedcohort.algorithms.meta_analysis import cells, sitefit
 from fedcohort.algorithms.meta_analysis.model import MetaModel
 from fedcohort.algorithms.meta_analysis.settings import MetaSettings
 from fedcohort.algorithms.meta_analysis.steps import OwnFit, own_fit
@@ -40,8 +40,7 @@ from fedcohort.arrays import Array
 from fedcohort.data.exact import check_covariates
 from fedcohort.data.words import first_of
 from fedcohort.metrics.heterogeneity import Pooled, fixed_effect, random_effects
-from fedcohort.numerics import sitefit
-from fedcohort.numerics.blame import quoted
+from fedcohort.numerics.collinearity import quoted
 from fedcohort.numerics.families import FAMILIES, USUAL
 from fedcohort.protocol import DataError, Federation, NothingToLearn, SettingError, Task
 

@@ -5,18 +5,18 @@ from __future__ import annotations
 import numpy as np
 
 from fedcohort.algorithms.meta_analysis.cells import singled_out
-from fedcohort.arrays import Array
-from fedcohort.data.tables import LabelledTable, SurvivalTable
-from fedcohort.data.words import rows
-from fedcohort.numerics.coxph import Extra
-from fedcohort.numerics.families import FAR, Family
-from fedcohort.numerics.sitefit import (
+from fedcohort.algorithms.meta_analysis.sitefit import (
     Records,
     SiteFit,
     cox_fit,
     family_fit,
     too_little,
 )
+from fedcohort.arrays import Array
+from fedcohort.data.tables import LabelledTable, SurvivalTable
+from fedcohort.data.words import rows
+from fedcohort.numerics.coxph import Extra
+from fedcohort.numerics.families import FAR, Family
 from fedcohort.protocol import DataError, Site, gathered, message
 
 

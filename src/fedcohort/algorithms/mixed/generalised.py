@@ -1,11 +1,11 @@
 """The coordinator's side of binomial and Poisson: Newton's method on coefficients and τ at once.
 
-In the notation of `numerics.mixedglm`, sites integrate over their own effect and sum log L_j, its
-slope and its second slope in γ = (b₀, β, τ). Two climbs share every sum: one keeps τ = 0, for the
-likelihood to compare with, and one starts from τ = `START`; both from the regression of each
-outcome's own working response, a sum of its own. L is even in τ and smooth at 0: the second slope
-at the first climb's end tells whether that is a maximum, and if so the second climb ends once it
-comes near.
+In the notation of `algorithms.mixed.mixedglm`, sites integrate over their own effect and sum log
+L_j, its slope and its second slope in γ = (b₀, β, τ). Two climbs share every sum: one keeps τ = 0,
+for the likelihood to compare with, and one starts from τ = `START`; both from the regression of
+each outcome's own working response, a sum of its own. L is even in τ and smooth at 0: the second
+slope at the first climb's end tells whether that is a maximum, and if so the second climb ends once
+it comes near.
 
 Given τ, log L is concave in (b₀, β), and their step is Newton's. In τ it is not: with t = τ², and
 slopes ℓ', ℓ'' of log L in t after (b₀, β) have followed, the curve of a balanced linear model of J
@@ -27,7 +27,7 @@ from fedcohort.algorithms.mixed.ground import Ground, Top, check_columns
 from fedcohort.algorithms.mixed.settings import MixedSettings
 from fedcohort.algorithms.mixed.steps import likelihoods, working
 from fedcohort.arrays import Array
-from fedcohort.numerics.blame import SINGULAR, longest
+from fedcohort.numerics.collinearity import SINGULAR, longest
 from fedcohort.numerics.scaling import scale_of
 from fedcohort.protocol import NotConverged
 

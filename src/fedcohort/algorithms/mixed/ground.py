@@ -13,7 +13,7 @@ from fedcohort.algorithms.mixed.steps import Totals, totals
 from fedcohort.arrays import Array
 from fedcohort.data.classes import Kind, check_classes
 from fedcohort.data.exact import Exact, exact_sums
-from fedcohort.numerics.blame import SINGULAR, collinear
+from fedcohort.numerics.collinearity import SINGULAR, collinear
 from fedcohort.numerics.families import USUAL
 from fedcohort.numerics.residuals import about_means
 from fedcohort.protocol import (

@@ -1,9 +1,9 @@
 """The coordinator's side of the gaussian family: the likelihood's profile in θ is climbed.
 
-Notation and equations as in `numerics.mixedlm`. The first sum gives the ordinary regression (θ = 0)
-and the slope of ℓ there. Where ℓ falls from 0, it ends with τ² = 0. Else θ starts from moments. In
-κ = 1/(1 + m θ), m = Σ n_j²/N, the slope of ℓ is A/κ − B where all sites have m records, so that
-slope and curvature in κ give the next
+Notation and equations as in `algorithms.mixed.mixedlm`. The first sum gives the ordinary regression
+(θ = 0) and the slope of ℓ there. Where ℓ falls from 0, it ends with τ² = 0. Else θ starts from
+moments. In κ = 1/(1 + m θ), m = Σ n_j²/N, the slope of ℓ is A/κ − B where all sites have m records,
+so that slope and curvature in κ give the next
 
     κ ← A/B = κ/(1 + ℓ'/(κ ℓ''))                                                         (1)
 
@@ -19,10 +19,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedcohort.algorithms.mixed.ground import Ground, Top, check_columns
+from fedcohort.algorithms.mixed.mixedlm import Between, NothingLeft, Profile, profile, start
 from fedcohort.algorithms.mixed.settings import MixedSettings
 from fedcohort.algorithms.mixed.steps import Products, means, products
 from fedcohort.arrays import Array
-from fedcohort.numerics.mixedlm import Between, NothingLeft, Profile, profile, start
 from fedcohort.numerics.scaling import scale_of
 from fedcohort.protocol import DataError, NotConverged, NothingToLearn
 

@@ -5,9 +5,10 @@ The outcome of row i at site j is of the family's distribution, with
     g(μ_ij) = b₀ + x_ijᵀβ + u_j,   u_j ~ N(0, τ²)                                          (1)
 
 Gaussian (Laird & Ware, Biometrics 38, 1982): restricted or full maximum likelihood, as the pooled
-table's, equations in `numerics.mixedlm`, the search in `linear`. Binomial (logit) and Poisson
-(log): maximum likelihood with the integral over u_j taken at the site (Pinheiro & Bates, J. Comput.
-Graph. Stat. 4, 1995), equations in `numerics.mixedglm`, the search in `generalised`.
+table's, equations in `algorithms.mixed.mixedlm`, the search in `linear`. Binomial (logit) and
+Poisson (log): maximum likelihood with the integral over u_j taken at the site (Pinheiro & Bates, J.
+Comput. Graph. Stat. 4, 1995), equations in `algorithms.mixed.mixedglm`, the search in
+`generalised`.
 
 The test of τ² = 0 compares 2(ℓ − ℓ₀) with ½χ²₀ + ½χ²₁, since 0 is at the edge (Self & Liang, JASA
 82, 1987). The interval of τ² is Wald's on the logarithm.

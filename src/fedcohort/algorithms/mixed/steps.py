@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import numpy as np
 
+from fedcohort.algorithms.mixed.mixedglm import FAMILIES, first_guess, mode_of, terms
+from fedcohort.algorithms.mixed.mixedlm import between
 from fedcohort.arrays import Array
 from fedcohort.data import exact
 from fedcohort.data.tables import LabelledTable
 from fedcohort.data.words import rows
 from fedcohort.numerics.families import FAR
-from fedcohort.numerics.mixedglm import FAMILIES, first_guess, mode_of, terms
-from fedcohort.numerics.mixedlm import between
 from fedcohort.protocol import DataError, Site, gathered, message, summed
 
 

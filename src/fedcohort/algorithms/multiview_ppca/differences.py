@@ -33,12 +33,12 @@ from typing import Any
 
 import numpy as np
 
+from fedcohort.algorithms.multiview_ppca.maths import em
+from fedcohort.algorithms.multiview_ppca.maths.model import Prior, Theta, Views
+from fedcohort.algorithms.multiview_ppca.maths.start import turned
 from fedcohort.algorithms.multiview_ppca.steps import found_at, local_fit, views_here
 from fedcohort.arrays import Array
 from fedcohort.data.tables import FeatureTable
-from fedcohort.numerics.multiview import em
-from fedcohort.numerics.multiview.model import Prior, Theta, Views
-from fedcohort.numerics.multiview.start import turned
 from fedcohort.protocol import Dp, Federation, Private, Release, Site, message, summed
 
 #: The public prior, of columns within [−1, 1]: standard deviations of μ and W, σ², and α.

@@ -8,9 +8,9 @@ from typing import Any, Self
 
 import numpy as np
 
+from fedcohort.algorithms.multiview_ppca.maths import latent
+from fedcohort.algorithms.multiview_ppca.maths.model import Prior, Theta, Views
 from fedcohort.arrays import Array
-from fedcohort.numerics.multiview import latent
-from fedcohort.numerics.multiview.model import Prior, Theta, Views
 from fedcohort.protocol import Fitted, Row
 
 
@@ -57,7 +57,7 @@ class MultiView(Fitted):
 
     @property
     def shape(self) -> Views:
-        """The views, as `numerics.multiview` knows them."""
+        """The views, as `algorithms.multiview_ppca.maths` knows them."""
         return Views(self.of, self.q, self.narrow, self.each)
 
     @property

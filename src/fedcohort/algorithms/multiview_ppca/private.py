@@ -11,8 +11,8 @@ with the columns of the views that it has all entries of, to the sum of the rows
 one sum for each set of views, 2^K − 1 side by side. A row is in one of them, so one that is added
 or taken away changes all together by a matrix of norm ≤ C². Everything else is free: the mean and
 the covariance of each set that has more rows than the noise can make up, its eigenvalues raised to
-`LEAST`, are what EM of `numerics.multiview.em` needs; rows may lack views for reasons that the
-other views tell of.
+`LEAST`, are what EM of `algorithms.multiview_ppca.maths.em` needs; rows may lack views for reasons
+that the other views tell of.
 
 Where these would be more than `MOST_NUMBERS` there is one sum, with m_k = 1 where a row has all of
 view k and x = 0 where it has not:
@@ -41,13 +41,13 @@ from typing import Any
 import numpy as np
 
 from fedcohort.algorithms.multiview_ppca import differences
+from fedcohort.algorithms.multiview_ppca.maths import em, start
+from fedcohort.algorithms.multiview_ppca.maths.inverse_gamma import MOST
+from fedcohort.algorithms.multiview_ppca.maths.model import Prior, Views
+from fedcohort.algorithms.multiview_ppca.maths.moments import Pattern
 from fedcohort.algorithms.multiview_ppca.settings import Settings
 from fedcohort.arrays import Array
 from fedcohort.data.tables import FeatureTable
-from fedcohort.numerics.inverse_gamma import MOST
-from fedcohort.numerics.multiview import em, start
-from fedcohort.numerics.multiview.model import Prior, Views
-from fedcohort.numerics.multiview.moments import Pattern
 from fedcohort.privacy.statistics import Statistic, crossed
 from fedcohort.protocol import (
     Dp,

@@ -1,13 +1,13 @@
 """Multi-view probabilistic PCA over sites, views missing at some of them (Fed-mv-PPCA).
 
 Balelli, Silva, Lorenzi (2022), algorithm 1. With θ = (μ, W, σ²) of each site from a common
-distribution θ̃, eq. (4-6) of `numerics.multiview.model`:
+distribution θ̃, eq. (4-6) of `algorithms.multiview_ppca.maths.model`:
 
     in each round
         each site   θ_c ← EM for the maximum of p(t|θ) p(θ|θ̃), from the middle of θ̃
         coordinator θ̃ ← the most likely, given all θ_c:
             μ̃ = Σ μ_c / C_k,   σ_μ̃² = Σ (‖μ_c − μ̃‖² + tr Var(μ_c)) / (C_k d_k)               (1)
-            W̃ and σ_W̃² likewise;  α̃, β̃ by `numerics.inverse_gamma`
+            W̃ and σ_W̃² likewise;  α̃, β̃ by `algorithms.multiview_ppca.maths.inverse_gamma`
 
 over the C_k sites that have view k. All of it needs sums over sites alone. Seven things differ from
 the paper:
@@ -31,7 +31,7 @@ the paper:
   round by columns that all sites have.
 * EM starts at each site's own principal components: 30 iterations from a random W are far from the
   maximum, and averages of such W further.
-* μ maximises the posterior of all views at once (`numerics.multiview.em`).
+* μ maximises the posterior of all views at once (`algorithms.multiview_ppca.maths.em`).
 * A view of q columns or fewer uses all latent dimensions (`narrow`). With one less than it has
   columns, as in the paper, views of 2 and 1 columns pulled three axes of one model out of place.
 
@@ -48,6 +48,9 @@ from typing import Any
 
 import numpy as np
 
+from fedcohort.algorithms.multiview_ppca.maths.draws import roots
+from fedcohort.algorithms.multiview_ppca.maths.inverse_gamma import most_likely
+from fedcohort.algorithms.multiview_ppca.maths.model import Prior, Views
 from fedcohort.algorithms.multiview_ppca.model import MultiView
 from fedcohort.algorithms.multiview_ppca.private import fit_privately
 from fedcohort.algorithms.multiview_ppca.settings import Settings
@@ -61,9 +64,6 @@ from fedcohort.algorithms.multiview_ppca.steps import (
     tell_information,
 )
 from fedcohort.arrays import Array
-from fedcohort.numerics.inverse_gamma import most_likely
-from fedcohort.numerics.multiview.draws import roots
-from fedcohort.numerics.multiview.model import Prior, Views
 from fedcohort.protocol import DataError, Federation, NothingToLearn, Row, Task, check_all_answered
 
 #: τ² of the second round, which is the first with a prior, and the least.

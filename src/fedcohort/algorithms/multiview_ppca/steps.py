@@ -12,14 +12,14 @@ from typing import Any
 
 import numpy as np
 
+from fedcohort.algorithms.multiview_ppca.maths import em, sites
+from fedcohort.algorithms.multiview_ppca.maths.draws import information, waic
+from fedcohort.algorithms.multiview_ppca.maths.model import Prior, Theta, Views
+from fedcohort.algorithms.multiview_ppca.maths.moments import Pattern, patterns
+from fedcohort.algorithms.multiview_ppca.maths.start import principal, turned
 from fedcohort.arrays import Array
 from fedcohort.data.remembered import remembered
 from fedcohort.data.tables import FeatureTable
-from fedcohort.numerics.multiview import em, sites
-from fedcohort.numerics.multiview.draws import information, waic
-from fedcohort.numerics.multiview.model import Prior, Theta, Views
-from fedcohort.numerics.multiview.moments import Pattern, patterns
-from fedcohort.numerics.multiview.start import principal, turned
 from fedcohort.protocol import Keep, Site, gathered, message, summed
 
 
@@ -93,7 +93,7 @@ class Parts:
 
 @message
 class Deviation:
-    """How one site differs: see `numerics.multiview.sites`.
+    """How one site differs: see `algorithms.multiview_ppca.maths.sites`.
 
     ``latent`` (q,) and its χ² (); by view (K,), ``shift``, its χ² with ``df``, and
     ``noise``; −1 of a view that it lacks.

@@ -15,7 +15,7 @@ are ranked by it, the smallest first; the first k, or those up to a threshold, a
 The user's rows are in f, and judge no model that they are in. Sites say their own L̂CV, so one that
 lies is not found out: the ranking withstands no attack.
 
-Revealed: `OwnModel` of each site, once, unless it could tell of few rows (`training.own_rows`);
+Revealed: `OwnModel` of each site, once, unless it could tell of few rows (`training.disclosure`);
 `Losses` of the user's site, once; `Pooled` every round, as a sum over the user and the chosen
 sites. With no other site chosen, f is the user's own f_0, which is known.
 """
@@ -42,7 +42,7 @@ from fedcohort.training.coalitions import (
     unshifted,
     user_of,
 )
-from fedcohort.training.own_rows import FINE, Hidden, why
+from fedcohort.training.disclosure import FINE, Hidden, why
 
 #: Sites that are trained with where nothing else is asked: so many at least, which hide each other.
 FEWEST = 2

@@ -11,7 +11,7 @@ from fedcohort.arrays import Array
 from fedcohort.numerics.families import CANONICAL, Family
 from fedcohort.protocol import gathered, message, summed
 from fedcohort.training.coalitions import UserSite, ascend, judge_here, losses, sums_at
-from fedcohort.training.own_rows import FINE, hidden
+from fedcohort.training.disclosure import FINE, hidden
 
 _TAG = 0x666F6C64
 
@@ -20,7 +20,7 @@ _TAG = 0x666F6C64
 class OwnModel:
     """A site's model and its loss on rows that it has not seen.
 
-    ``reason`` () and ``blame`` (p,) say why there is none, see `training.own_rows`; ``gamma``
+    ``reason`` () and ``blame`` (p,) say why there is none, see `training.disclosure`; ``gamma``
     (1 + p,), the intercept first, of covariates counted from the origin; ``loss`` ().
     """
 

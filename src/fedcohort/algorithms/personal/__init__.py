@@ -10,7 +10,7 @@ from fedcohort.algorithms.personal.program import STEPS, asks, fit
 from fedcohort.algorithms.personal.settings import PersonalSettings
 from fedcohort.models.predictor import LINKS
 from fedcohort.protocol import Method, Task
-from fedcohort.training import personal, watch
+from fedcohort.training import heterogeneity, personal
 from fedcohort.training.hazard import REVEALS as HAZARD
 
 COUNTS = "Once how many records differ in each column, and how far, as sums over sites. "
@@ -34,7 +34,7 @@ GROUPS = (
     "models, and counts of the sites that take them. At the end which model the user takes."
 )
 
-WATCHED = f"With a monitor, {watch.REVEALS}."
+WATCHED = f"With a monitor, {heterogeneity.REVEALS}."
 UNTIL = "Before its alarm sites tell that and the sum of their models alone."
 
 

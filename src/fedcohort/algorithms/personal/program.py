@@ -9,13 +9,13 @@ comes with one, Breslow's of all sites' rows at the user's model (`training.haza
 In fedper and fedrep a network's last layer is each site's own. That of a linear predictor is all of
 it: there, the intercept is, with the coefficients of `own_features`; all of them make it `local`.
 
-With a monitor (`training.watch`) sites have one model until its alarm, and the user's own is made
-in the rounds that are left.
+With a monitor (`training.heterogeneity`) sites have one model until its alarm, and the user's own
+is made in the rounds that are left.
 
 Revealed: once `data.isolation`, but for `local`; what `training.personal` says; with a
-monitor what `training.watch` does; and of cox, but without `baseline`, what `data.timegrid` and
-`training.hazard` do, over all sites, also by `local`. For that all sites are sent the user's model,
-which else the coordinator alone sees.
+monitor what `training.heterogeneity` does; and of cox, but without `baseline`, what `data.timegrid`
+and `training.hazard` do, over all sites, also by `local`. For that all sites are sent the user's
+model, which else the coordinator alone sees.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from fedcohort.data.exact import check_covariates, exact_sums, isolation
 from fedcohort.models.predictor import KINDS, LINKS, start_of
 from fedcohort.numerics.survival import Baseline
 from fedcohort.protocol import Federation, SettingError, Step, Task
-from fedcohort.training import hazard, personal, watch
+from fedcohort.training import hazard, heterogeneity, personal
 from fedcohort.training.server import fedavg
 from fedcohort.training.strategies import train_here
 from fedcohort.training.switching import personalise_as_set
@@ -95,7 +95,7 @@ def fit(fed: Federation, config: PersonalSettings, task: Task) -> PersonalModel:
 GRID = "protected"
 
 STEPS: tuple[Step[..., Any], ...] = (
-    isolation, train_here, personal.tell_alone, *personal.STEPS, *watch.STEPS,
+    isolation, train_here, personal.tell_alone, *personal.STEPS, *heterogeneity.STEPS,
     *timegrid.STEPS[:-1], *hazard.STEPS,
 )  # fmt: skip
 

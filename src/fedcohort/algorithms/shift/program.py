@@ -52,7 +52,7 @@ from fedcohort.data.shown_number import HIDDEN
 from fedcohort.data.summary import Summary, over_all
 from fedcohort.metrics.shift import NONE, Apart, apart, apart_within, together
 from fedcohort.protocol import DataError, Federation, Refused, Row, Task
-from fedcohort.training import own_rows
+from fedcohort.training import disclosure
 
 #: About so many cells a number has between its limits.
 CELLS = 8
@@ -341,7 +341,7 @@ def _pulls(
         law=law_of(reading, outcome), null=null, min_cell=task.min_cell,
         **({} if task.agreed is None else cast("Agreed", task.agreed).asked),
     )  # fmt: skip
-    return {site: one for site, one in told.items() if int(one.reason) == own_rows.FINE}
+    return {site: one for site, one in told.items() if int(one.reason) == disclosure.FINE}
 
 
 def _cosines(pulls: Mapping[str, tuple[int, Pull]]) -> list[Row]:

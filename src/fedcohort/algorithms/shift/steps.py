@@ -7,7 +7,7 @@ its known values; where Table 1 hides how many these are, all are, by groups too
 lie between multiples of one round step; edges at will, which could be moved past single values, are
 refused. The same rows told of between other edges, in another study, are not looked at.
 
-A gradient's part is told where `training.own_rows` finds nothing against its column, alone beside
+A gradient's part is told where `training.disclosure` finds nothing against its column, alone beside
 the outcome, and where fewer than m rows do not make its mean and standard deviation, as one
 followed for very long would (`privacy.disclosure.numbers`); it is rounded to a quarter of its
 standard error, as means in Table 1 are (`privacy.disclosure.rounding`).
@@ -26,7 +26,7 @@ from fedcohort.privacy.disclosure.groups import hidden_levels
 from fedcohort.privacy.disclosure.numbers import dominated
 from fedcohort.privacy.disclosure.rounding import round_number, rounded, step, unit
 from fedcohort.protocol import Refused, Site, gathered, message
-from fedcohort.training import own_rows
+from fedcohort.training import disclosure
 
 #: What an outcome is: nothing, levels, a number, or time and event.
 LAWS = ("", "levels", "number", "survival")
@@ -54,7 +54,7 @@ class SiteCells:
 class Pull:
     """A site's gradient at the model without covariates.
 
-    ``reason`` () as in `training.own_rows`; ``shown`` (P,) parts that are told; ``mean`` (P,) and
+    ``reason`` () as in `training.disclosure`; ``shown`` (P,) parts that are told; ``mean`` (P,) and
     ``sd`` (P,) of the rows' gradients, 0 where not shown.
     """
 
@@ -223,12 +223,12 @@ def pull_here(
     none = np.zeros(size)
     reason = _against(np.zeros((len(rows), 0)), y[rows], law, kinds, min_cell)
     taken = [label, other] if law == "survival" else [label]
-    if reason == own_rows.FINE and row is not None and row[taken].any():
-        reason = own_rows.FEW
-    if reason != own_rows.FINE:
+    if reason == disclosure.FINE and row is not None and row[taken].any():
+        reason = disclosure.FEW
+    if reason != disclosure.FINE:
         return Pull(np.array(reason), none.astype(bool), none, none)
     fine = [True] + [
-        _against(x[:, [j]], y[rows], law, kinds, min_cell) == own_rows.FINE
+        _against(x[:, [j]], y[rows], law, kinds, min_cell) == disclosure.FINE
         for j in range(x.shape[1])
     ]
     if row is not None:
@@ -246,7 +246,7 @@ def pull_here(
         sigma = float(own.std(ddof=1))
         width = step(sigma, len(rows), unit(own)) if sigma > 0 else 0.0
         mean[j], sd[j] = rounded(float(own.mean()), width), rounded(sigma, width)
-    return Pull(np.array(own_rows.FINE), shown, mean, sd)
+    return Pull(np.array(disclosure.FINE), shown, mean, sd)
 
 
 def _against(x: Array, y: Array, law: str, kinds: bool, least: int) -> int:
@@ -254,10 +254,10 @@ def _against(x: Array, y: Array, law: str, kinds: bool, least: int) -> int:
     levels = np.unique(y) if law == "levels" else [1.0]
     for level in levels:
         of = (y == level).astype(float) if kinds else y
-        found = own_rows.hidden(x, of, 1 + x.shape[1], least, kinds=kinds, crossed=False)
-        if found.reason != own_rows.FINE:
+        found = disclosure.hidden(x, of, 1 + x.shape[1], least, kinds=kinds, crossed=False)
+        if found.reason != disclosure.FINE:
             return int(found.reason)
-    return own_rows.FINE
+    return disclosure.FINE
 
 
 def residuals(law: str, y: Array, time: Array, null: Array) -> Array:

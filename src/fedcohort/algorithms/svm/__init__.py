@@ -4,8 +4,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from fedcohort.algorithms.svm.model import SvmModel
-from fedcohort.algorithms.svm.program import SvmSettings, fit
-from fedcohort.algorithms.svm.steps import STEPS
+from fedcohort.algorithms.svm.program import SvmSettings, fit, platt
 from fedcohort.data.exact import isolation
 from fedcohort.protocol import Method, Task
 from fedcohort.training import admm
@@ -33,7 +32,7 @@ METHOD = Method(
     settings=SvmSettings,
     fit=fit,
     model=SvmModel,
-    steps=(isolation, *admm.STEPS, *STEPS),
+    steps=(isolation, *admm.STEPS, platt),
     bounds=bounds,
     preprocess={"scale": "none", "impute": "median"},
 )

@@ -26,18 +26,22 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.special import expit
 
 from fedcohort.algorithms.svm.model import SvmModel
-from fedcohort.algorithms.svm.steps import platt
 from fedcohort.arrays import Array
 from fedcohort.data.exact import exact_sums
+from fedcohort.data.tables import LabelledTable
 from fedcohort.protocol import (
     Federation,
     NotConverged,
+    Site,
     Task,
     check_all_answered,
     check_settings,
+    message,
     setting,
+    summed,
 )
 from fedcohort.training.admm import AdmmSettings, Penalty, Solution, consensus
 
@@ -50,7 +54,6 @@ class SvmSettings(AdmmSettings):
     """Settings of `svm`; the objective is eq. (1)."""
 
     penalty: float = setting(0.01, "λ > 0 on ½‖β‖²", "squared unit of the covariate")
-    solver: str = setting("admm", "how the optimum is found", choices=("admm",))
     start: str = setting(
         "smoothed",
         "where ADMM starts: where a smoothed loss is least, by Newton's method, or at 0",
@@ -61,6 +64,37 @@ class SvmSettings(AdmmSettings):
         super().__post_init__()
         fine = 0 < self.penalty < np.inf
         check_settings(self, ("penalty", fine, "a number above 0"), method="svm")
+
+
+@message
+class Platt:
+    """ℓ (), its gradient (2,) and information (2, 2) at (shift, slope)."""
+
+    log_likelihood: Array
+    score: Array
+    information: Array
+
+
+@summed
+def platt(
+    site: Site[LabelledTable, None],
+    *,
+    intercept: float,
+    coefficients: Array,
+    targets: Array,
+    at: Array,
+) -> Platt:
+    """Sum how well decision values tell the classes, as log odds that are linear in them.
+
+    With the shift and slope `at` (2,), for targets (2,) of classes 0 and 1.
+    """
+    decision = intercept + site.data.x @ coefficients
+    z = np.column_stack([np.ones(len(decision)), decision])
+    target = targets[site.data.y.astype(int)]
+    eta = z @ at
+    p = expit(eta)
+    value = target @ eta - np.logaddexp(0.0, eta).sum()
+    return Platt(np.array(value), z.T @ (target - p), (z.T * (p * (1.0 - p))) @ z)
 
 
 def fit(fed: Federation, config: SvmSettings, task: Task) -> SvmModel:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any
 
+from fedcohort.algorithms.weight_erosion.erosion import check_number
 from fedcohort.algorithms.weight_erosion.model import ErosionModel
 from fedcohort.algorithms.weight_erosion.program import STEPS, asks, fit
 from fedcohort.algorithms.weight_erosion.settings import ErosionSettings
 from fedcohort.models.predictor import LINKS
 from fedcohort.protocol import Method, Task
-from fedcohort.training.erosion import check_number
 from fedcohort.training.hazard import REVEALS as HAZARD
 
 

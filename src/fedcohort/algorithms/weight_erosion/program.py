@@ -1,19 +1,21 @@
 """Weight Erosion: a model for one site, of the sites whose gradients agree with its own.
 
-Grimberg, semester project at EPFL, 2020, section 4.4: Algorithm 1, as `training.erosion` has it, of
-a linear predictor, which starts at 0, or of a perceptron. The penalty is ½λ₂‖W‖² on the first
-layer's weights W; the paper's was on the intercepts, too.
+Grimberg, semester project at EPFL, 2020, section 4.4: Algorithm 1, as
+`algorithms.weight_erosion.erosion` has it, of a linear predictor, which starts at 0, or of a
+perceptron. The penalty is ½λ₂‖W‖² on the first layer's weights W; the paper's was on the
+intercepts, too.
 
 A Cox model comes with Breslow's baseline hazard of all sites' rows at θ (`training.hazard`).
 
-Revealed: once `data.isolation`; each round what `training.erosion` says; of cox what
-`data.timegrid` and `training.hazard` do.
+Revealed: once `data.isolation`; each round what `algorithms.weight_erosion.erosion` says; of cox
+what `data.timegrid` and `training.hazard` do.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+from fedcohort.algorithms.weight_erosion import erosion
 from fedcohort.algorithms.weight_erosion.model import ErosionModel
 from fedcohort.algorithms.weight_erosion.settings import ErosionSettings
 from fedcohort.data import timegrid
@@ -21,7 +23,7 @@ from fedcohort.data.exact import exact_sums, isolation
 from fedcohort.models.predictor import KINDS, LINKS, start_of
 from fedcohort.numerics.survival import Baseline
 from fedcohort.protocol import Federation, NothingToLearn, SettingError, Step, Task
-from fedcohort.training import erosion, hazard
+from fedcohort.training import hazard
 
 
 def fit(fed: Federation, config: ErosionSettings, task: Task) -> ErosionModel:

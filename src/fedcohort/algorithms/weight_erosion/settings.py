@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from fedcohort.algorithms.weight_erosion.erosion import AGAINST, Erosion
+from fedcohort.algorithms.weight_erosion.gradient import VISITS
 from fedcohort.models.layers import ACTIVATIONS
 from fedcohort.models.predictor import MODELS, model_of, rate_of, spec_of
 from fedcohort.protocol import Task, check_settings, setting
-from fedcohort.training.erosion import AGAINST, Erosion
 from fedcohort.training.plan import Plan
-from fedcohort.training.slopes import VISITS
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,7 +1,7 @@
 """Training round by round: what each arm minimises, and R, which tells whether hospitals differ.
 
 Files: history.csv. A look at the hospitals is two lines of it, R and R_alarm, of the round before
-which it was (`training.watch`). The picture of R is of the first repeat; the table counts the
+which it was (`training.heterogeneity`). The picture of R is of the first repeat; the table counts the
 alarms of all.
 """
 

@@ -53,7 +53,7 @@ import numpy as np
 
 from fedcohort.arrays import Array
 from fedcohort.data.exact import check_covariates
-from fedcohort.numerics.blame import longest
+from fedcohort.numerics.collinearity import longest
 from fedcohort.protocol import (
     Federation,
     NotConverged,

@@ -59,7 +59,6 @@ from fedcohort.protocol import (
     Step,
 )
 from fedcohort.protocol.step import Gathered, Summed
-from fedcohort.training.course import Enough, Schedule
 from fedcohort.training.personal import clusters
 from fedcohort.training.personal import steps as own_steps
 from fedcohort.training.personal.clusters import LEAST, Clustered, train_clusters
@@ -84,9 +83,10 @@ from fedcohort.training.personal.ways import (
     of_columns,
 )  # fmt: skip
 from fedcohort.training.plan import Plan
-from fedcohort.training.reach import length
+from fedcohort.training.schedule import Enough, Schedule
 from fedcohort.training.server import Rule, Server
 from fedcohort.training.strategies import PLAIN, Update, Visits, averaging
+from fedcohort.training.update_bounds import length
 
 __all__ = [
     "AFTER", "BESIDE", "LEAST", "PARTED", "STEPS", "TOLD", "WAYS", "Alone", "Clustered",

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from fedcohort.protocol import SettingError, Step, check_settings, setting
-from fedcohort.training import watch
+from fedcohort.training import heterogeneity
 from fedcohort.training.personal import asks
 from fedcohort.training.personal.clusters import LEAST
 from fedcohort.training.personal.ways import PARTED, WAYS, Way, last_layer
@@ -38,7 +38,7 @@ class UserSettings:
         "whether sites differ, R in the history of training by averages: by the gradients of the "
         "common model on parts of their rows, or by its loss there; none does not look. A personal "
         "model then begins once sites differ",
-        choices=watch.KINDS,
+        choices=heterogeneity.KINDS,
     )
 
     def check_user(self, way: str, method: str) -> None:
@@ -79,7 +79,7 @@ class UserSettings:
         rounds : the most of a training that is watched.
         """
         named = tuple(way.text for way in ways if way.user and way.name in WAYS)
-        return {"way": named, **watch.bounds(self.monitor, rounds)}
+        return {"way": named, **heterogeneity.bounds(self.monitor, rounds)}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,7 +128,7 @@ class OwnSettings(UserSettings):
         steps = asks(way, visits)
         if self.monitor == "none":
             return steps
-        return tuple(dict.fromkeys((visits.sum, *watch.STEPS, *steps)))
+        return tuple(dict.fromkeys((visits.sum, *heterogeneity.STEPS, *steps)))
 
     def own_bounds(self, ways: Iterable[Way], rounds: int) -> Mapping[str, Collection[Any]]:
         """Return what the steps of personalised training are asked with (`Method.bounds`)."""

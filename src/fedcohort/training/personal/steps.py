@@ -22,9 +22,9 @@ from fedcohort.training.personal.visits import (
 )
 from fedcohort.training.personal.ways import BESIDE, PARTED, Way
 from fedcohort.training.plan import Plan
-from fedcohort.training.reach import misfit
 from fedcohort.training.rows import Rows, known_rows
 from fedcohort.training.strategies import Update
+from fedcohort.training.update_bounds import misfit
 
 
 @message(parameters=["theta"])

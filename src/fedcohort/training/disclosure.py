@@ -25,7 +25,7 @@ import numpy as np
 
 from fedcohort.arrays import Array
 from fedcohort.data.differences import own_differences
-from fedcohort.numerics.blame import quoted
+from fedcohort.numerics.collinearity import quoted
 from fedcohort.privacy.disclosure.records import lone
 
 #: Why a site tells nothing.

@@ -11,14 +11,8 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.special import expit
 
-from fedcohort.data.tables import LabelledTable, SurvivalTable
-from fedcohort.models.network import Mlp, initial
-from fedcohort.protocol import Refused, ReplyRejected, SettingError, VerbRefused
-from fedcohort.protocol.host import Host
-from fedcohort.protocol.step import entropy
-from fedcohort.runtime.local import local
-from fedcohort.training import erosion, slopes
-from fedcohort.training.erosion import (
+from fedcohort.algorithms.weight_erosion import erosion, gradient
+from fedcohort.algorithms.weight_erosion.erosion import (
     Distance,
     Erosion,
     Slope,
@@ -27,6 +21,12 @@ from fedcohort.training.erosion import (
     tell_distance,
     train_eroding,
 )
+from fedcohort.data.tables import LabelledTable, SurvivalTable
+from fedcohort.models.network import Mlp, initial
+from fedcohort.protocol import Refused, ReplyRejected, SettingError, VerbRefused
+from fedcohort.protocol.host import Host
+from fedcohort.protocol.step import entropy
+from fedcohort.runtime.local import local
 from fedcohort.training.plan import Plan
 
 SEED, ROUNDS, RATE, L2, BATCH = 5, 12, 0.8, 0.01, 16
@@ -78,7 +78,7 @@ def by_numpy(data, *, user="a", batch, by=BY, there=lambda r, site: True):
             n = len(data[s].x)
             rows = np.arange(n)
             if batch and batch < n:
-                draw = (*entropy(SEED, s, 0)[:2], r, slopes.TAG)
+                draw = (*entropy(SEED, s, 0)[:2], r, gradient.TAG)
                 rows = np.sort(np.random.default_rng(draw).choice(n, batch, replace=False))
             g[s] = mean_gradient(theta, data[s], rows)
         late = np.median([1.0, *alpha.values()])
@@ -114,7 +114,7 @@ def test_it_is_algorithm_1_in_plain_numpy_every_weight_of_every_round(visit):
 
 def spread(x, y, theta, site):
     """v of eq. (4), of all rows, a plain loop over the parts."""
-    draw = (*entropy(SEED, site, 0)[:2], slopes.PARTS_TAG)
+    draw = (*entropy(SEED, site, 0)[:2], gradient.PARTS_TAG)
     order = np.random.default_rng(draw).permutation(len(y))
     means = []
     for part in np.array_split(order, 10):

@@ -23,7 +23,6 @@ import torch
 from fedcohort.arrays import Array
 from fedcohort.models.network import network
 from fedcohort.protocol import Federation
-from fedcohort.training.course import Course, Schedule
 from fedcohort.training.local import penalise
 from fedcohort.training.optimisers import OPTIMISERS
 from fedcohort.training.plan import Plan
@@ -36,6 +35,7 @@ from fedcohort.training.private import (
     pull_privately,
     train_privately,
 )
+from fedcohort.training.schedule import Course, Schedule
 from fedcohort.training.server import Rule, Server
 
 

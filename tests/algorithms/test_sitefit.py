@@ -9,10 +9,10 @@ import statsmodels.api as sm
 from lifelines import CoxPHFitter
 from numpy.testing import assert_allclose
 
-from fedcohort.numerics import sitefit
+from fedcohort.algorithms.meta_analysis import sitefit
+from fedcohort.algorithms.meta_analysis.sitefit import Records, cox_fit, family_fit, too_little
 from fedcohort.numerics.coxph import Extra
 from fedcohort.numerics.families import Family
-from fedcohort.numerics.sitefit import Records, cox_fit, family_fit, too_little
 
 
 def survival(seed, n=120):

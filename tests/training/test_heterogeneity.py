@@ -19,17 +19,17 @@ from fedcohort.protocol import VerbRefused
 from fedcohort.protocol.host import Host
 from fedcohort.protocol.step import entropy
 from fedcohort.runtime.local import local
-from fedcohort.training import strategies, watch
-from fedcohort.training.course import Schedule
+from fedcohort.training import heterogeneity, strategies
+from fedcohort.training.heterogeneity import Watch, watch_here
 from fedcohort.training.plan import Plan
 from fedcohort.training.rows import known_rows
+from fedcohort.training.schedule import Schedule
 from fedcohort.training.server import Server, fedavg
-from fedcohort.training.watch import Watch, watch_here
 from mixing import mixing_of
 
 SEED, PARTS, ROWS = 4, 4, {"a": 40, "b": 67, "c": 52}
 PLAN = Plan(network=Mlp(inputs=2, hidden=()).spec, loss="logistic", epochs=2, optimiser="sgd")
-STEPS = (*strategies.STEPS, *watch.STEPS)
+STEPS = (*strategies.STEPS, *heterogeneity.STEPS)
 
 
 def tables(sign=1.0, rows=ROWS):
@@ -184,10 +184,10 @@ def test_after_a_lap_rows_are_dealt_anew():
 
 def test_a_long_gradient_is_watched_by_a_sketch_of_the_same_length_on_average():
     g = np.random.default_rng(0).normal(size=500)
-    lengths = [np.sum(watch.sketch(g, seed) ** 2) for seed in range(300)]
+    lengths = [np.sum(heterogeneity.sketch(g, seed) ** 2) for seed in range(300)]
     assert np.mean(lengths) == pytest.approx(g @ g, rel=0.1)
-    assert watch.sketch(g, 1).shape == (watch.WIDTH,)
-    assert_allclose(watch.sketch(g[:5], 1), g[:5])
+    assert heterogeneity.sketch(g, 1).shape == (heterogeneity.WIDTH,)
+    assert_allclose(heterogeneity.sketch(g[:5], 1), g[:5])
 
 
 COX = Plan(network=Mlp(inputs=2, hidden=(), intercept=False).spec, loss="cox")
@@ -337,10 +337,10 @@ def test_an_autoencoder_is_watched_with_noise_drawn_anew_and_few_numbers_of_a_sm
     assert len(rows.x) == 40
     theta = initial(plan.network, 0)
     one, same, other = (
-        watch.point_of(theta, rows, plan, "gradient", np.zeros(0, bool), (0, 1, call))
+        heterogeneity.point_of(theta, rows, plan, "gradient", np.zeros(0, bool), (0, 1, call))
         for call in (7, 7, 8)
     )
-    assert len(one) == len(theta) // watch.MIXED < watch.WIDTH
+    assert len(one) == len(theta) // heterogeneity.MIXED < heterogeneity.WIDTH
     assert_allclose(one, same, rtol=0, atol=0)
     assert (one != other).all()
     fed = federation({n: blank(61, k) for k, n in enumerate("ab")})
@@ -371,7 +371,7 @@ def test_where_ten_parts_have_too_few_a_lap_has_five():
 
 
 def counted(fed, parts, least):
-    return fed.sum(watch.count_watched, plan=PLAN.text, parts=parts, lap=0, min_cell=least)
+    return fed.sum(heterogeneity.count_watched, plan=PLAN.text, parts=parts, lap=0, min_cell=least)
 
 
 def test_counts_in_tenths_and_in_fifths_are_of_the_same_sites():

@@ -53,6 +53,7 @@ from typing import Any
 
 import numpy as np
 
+from fedcohort.algorithms.weight_erosion.gradient import slope_of, spread_of
 from fedcohort.arrays import Array
 from fedcohort.protocol import (
     Federation,
@@ -67,8 +68,7 @@ from fedcohort.protocol import (
 )
 from fedcohort.protocol.step import mark_of
 from fedcohort.training.plan import Plan
-from fedcohort.training.reach import length
-from fedcohort.training.slopes import slope_of, spread_of
+from fedcohort.training.update_bounds import length
 
 #: What a distance is measured by: eqs. (1) and (4).
 AGAINST = ("gradient", "noise")

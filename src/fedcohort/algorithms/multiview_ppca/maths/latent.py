@@ -15,9 +15,9 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import chdtrc
 
+from fedcohort.algorithms.multiview_ppca.maths.em import Solved, solve
+from fedcohort.algorithms.multiview_ppca.maths.model import Theta, Views
 from fedcohort.arrays import Array
-from fedcohort.numerics.multiview.em import Solved, solve
-from fedcohort.numerics.multiview.model import Theta, Views
 
 
 class Latent(NamedTuple):

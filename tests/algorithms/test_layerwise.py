@@ -9,6 +9,7 @@ import torch
 from numpy.testing import assert_allclose
 from sklearn.datasets import load_digits
 
+from fedcohort.algorithms.deep_clustering import layerwise
 from fedcohort.data.tables import FeatureTable
 from fedcohort.models.autoencoder import Autoencoder
 from fedcohort.models.latent import encoded, reconstructed
@@ -17,10 +18,10 @@ from fedcohort.models.objectives import Reconstruction
 from fedcohort.models.stacking import lower, pairs
 from fedcohort.protocol.host import Host
 from fedcohort.runtime.local import local
-from fedcohort.training import layerwise, strategies
-from fedcohort.training.course import Schedule
+from fedcohort.training import strategies
 from fedcohort.training.plan import Plan
 from fedcohort.training.robust import Aggregation
+from fedcohort.training.schedule import Schedule
 from fedcohort.training.server import Server, fedavg
 
 DIGITS = load_digits().data[:150] / 16.0

@@ -30,9 +30,9 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import digamma
 
+from fedcohort.algorithms.multiview_ppca.maths.model import Prior, Theta, Views
+from fedcohort.algorithms.multiview_ppca.maths.moments import Pattern
 from fedcohort.arrays import Array
-from fedcohort.numerics.multiview.model import Prior, Theta, Views
-from fedcohort.numerics.multiview.moments import Pattern
 
 #: Least σ², as a share of the mean variance of its columns: those that the latent space explains to
 #: the last digit would have 0.

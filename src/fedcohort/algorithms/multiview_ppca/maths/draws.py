@@ -38,11 +38,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from fedcohort.algorithms.multiview_ppca.maths.em import solve
+from fedcohort.algorithms.multiview_ppca.maths.latent import log_densities
+from fedcohort.algorithms.multiview_ppca.maths.model import Prior, Theta, Views
+from fedcohort.algorithms.multiview_ppca.maths.moments import Pattern
 from fedcohort.arrays import Array
-from fedcohort.numerics.multiview.em import solve
-from fedcohort.numerics.multiview.latent import log_densities
-from fedcohort.numerics.multiview.model import Prior, Theta, Views
-from fedcohort.numerics.multiview.moments import Pattern
 
 #: What rounding takes of a number; and the variances of a prior that are computed with.
 ROUNDING, RANGE = 1e-12, (1e-100, 1e100)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from fedcohort.numerics.blame import collinear, longest
+from fedcohort.numerics.collinearity import collinear, longest
 
 NAMES = ("age", "bmi", "sum")
 

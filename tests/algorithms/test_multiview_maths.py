@@ -14,10 +14,10 @@ from scipy.optimize import approx_fprime
 from scipy.stats import chi2, invgamma, kstest, multivariate_normal
 from sklearn.decomposition import PCA, FactorAnalysis
 
-from fedcohort.numerics.inverse_gamma import MOST, most_likely
-from fedcohort.numerics.multiview import draws, em, latent, sites, start
-from fedcohort.numerics.multiview.model import Prior, Theta, Views
-from fedcohort.numerics.multiview.moments import patterns
+from fedcohort.algorithms.multiview_ppca.maths import draws, em, latent, sites, start
+from fedcohort.algorithms.multiview_ppca.maths.inverse_gamma import MOST, most_likely
+from fedcohort.algorithms.multiview_ppca.maths.model import Prior, Theta, Views
+from fedcohort.algorithms.multiview_ppca.maths.moments import patterns
 
 ONE = Views(np.zeros(7, np.int64), 2, narrow=True)
 THREE = Views(np.repeat([0, 1, 2], [4, 3, 5]), 2)

@@ -20,10 +20,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from fedcohort.algorithms.multiview_ppca.maths.em import solve
+from fedcohort.algorithms.multiview_ppca.maths.model import Theta, Views
+from fedcohort.algorithms.multiview_ppca.maths.moments import Pattern
 from fedcohort.arrays import Array
-from fedcohort.numerics.multiview.em import solve
-from fedcohort.numerics.multiview.model import Theta, Views
-from fedcohort.numerics.multiview.moments import Pattern
 
 #: Eigenvalues of J̃_kk below this share of J's largest entry are 0.
 RANK = 1e-9

@@ -9,7 +9,7 @@ from scipy.integrate import quad
 from scipy.optimize import approx_fprime
 from scipy.stats import bernoulli, norm, poisson
 
-from fedcohort.numerics.mixedglm import FAMILIES, mode_of, terms
+from fedcohort.algorithms.mixed.mixedglm import FAMILIES, mode_of, terms
 
 CASES = [("binomial", n, tau) for n in (1, 3, 200) for tau in (0.05, 1.0, 6.0)]
 CASES += [("poisson", n, tau) for n in (1, 3, 200) for tau in (0.05, 0.5, 2.0)]

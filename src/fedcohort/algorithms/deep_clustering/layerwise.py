@@ -22,10 +22,10 @@ from fedcohort.models.network import initial, network
 from fedcohort.models.objectives import Reconstruction, loss_of
 from fedcohort.models.stacking import lower, objectives, pairs, stack
 from fedcohort.protocol import Federation, Site, gathered, summed
-from fedcohort.training.course import Schedule
 from fedcohort.training.plan import Plan
 from fedcohort.training.robust import MEAN, Aggregation
 from fedcohort.training.rows import Rows, tensor
+from fedcohort.training.schedule import Schedule
 from fedcohort.training.server import Rule, Server
 from fedcohort.training.strategies import PLAIN, Update, Visit, Visits, averaging
 

@@ -12,9 +12,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from fedcohort.algorithms.multiview_ppca.maths.model import Theta, Views
+from fedcohort.algorithms.multiview_ppca.maths.moments import Pattern
 from fedcohort.arrays import Array
-from fedcohort.numerics.multiview.model import Theta, Views
-from fedcohort.numerics.multiview.moments import Pattern
 
 #: Least noise at the start, as a share of the largest eigenvalue.
 LEAST = 1e-3

@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fedcohort.arrays import Array
-from fedcohort.numerics.blame import PART, SHARE, SINGULAR
+from fedcohort.numerics.collinearity import PART, SHARE, SINGULAR
 from fedcohort.numerics.coxph import Extra, Placed, pooled
 from fedcohort.numerics.families import Family, irls_terms
 from fedcohort.numerics.scaling import CONSTANT, scale_of
