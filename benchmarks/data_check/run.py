@@ -94,7 +94,7 @@ def with_pandas(folder):
 def with_fedcohort(folder):
     import fedcohort.study.layout  # noqa: F401 - imports are not what is measured
     from fedcohort.data import preprocess, quality, sources
-    from fedcohort.data.dictionary import Dictionary
+    from fedcohort.data.dictionaries import read_dictionary
     from fedcohort.data.frames import site_names
     from fedcohort.protocol.host import Host
     from fedcohort.runtime.local import local
@@ -107,7 +107,7 @@ def with_fedcohort(folder):
         marks_peak[name] = peak() - before
 
     marks_peak = {}
-    dictionary = Dictionary.from_file(folder / "d.yaml")
+    dictionary = read_dictionary(folder / "d.yaml")
     frame = sources.load("t.csv", folder, dictionary=dictionary, texts=("hospital",)).frames
     site = site_names(frame, "hospital", "t.csv")
     frame = frame.drop(columns="hospital")

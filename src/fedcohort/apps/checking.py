@@ -17,6 +17,7 @@ from typing import Any
 from fedcohort.apps.fit_findings import told_of_fits
 from fedcohort.data import sources
 from fedcohort.data.accepted import NOTHING, Accepted
+from fedcohort.data.dictionaries import read_dictionary
 from fedcohort.data.dictionary import Dictionary
 from fedcohort.data.frames import without
 from fedcohort.data.outcome import Binary, Category, Continuous, Outcome, Survival
@@ -249,7 +250,7 @@ def check(
         raise StudyError(
             "name the data dictionary by --dictionary. `fedcohort init --data FILE` drafts one."
         )
-    known = Dictionary.from_file(dictionary)
+    known = read_dictionary(dictionary)
     about = outcome_of(outcome, known) if outcome else known.outcome()
     known = with_outcome(without(known, sites), about)
     report = Report(judged=about is not None)

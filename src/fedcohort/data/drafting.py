@@ -81,7 +81,18 @@ Tables = pd.DataFrame | Iterable[pd.DataFrame] | Mapping[str, pd.DataFrame]
 
 
 def draft(frames: Tables, outcome: Outcome | None = None, skip: Iterable[str] = ()) -> Dictionary:
-    """Infer a dictionary from tables; see `Dictionary.draft`."""
+    """Infer a dictionary from tables, as a simulation may and a network may not.
+
+    Parameters
+    ----------
+    frames : one table, or the sites' tables; a column may be missing at some of them.
+    outcome : its columns become time and event, or a category with the levels that are seen.
+    skip : columns to leave out, such as that of the site.
+
+    Raises
+    ------
+    DataError : there is no table.
+    """
     found = [g.variable for g in guesses(frames, outcome, skip)]
     return Dictionary({v.name: v for v in found})
 
@@ -98,7 +109,7 @@ def guesses(
 
     Parameters
     ----------
-    frames, outcome, skip : as for `Dictionary.draft`.
+    frames, outcome, skip : as for `draft`.
     everywhere : whether a column that some site lacks is no feature.
     away : sites that may lack any column, as they take no part.
 

@@ -19,7 +19,8 @@ import numpy as np
 import pandas as pd
 
 from fedcohort.arrays import Array
-from fedcohort.data.dictionary import Dictionary, Variable, sorted_levels
+from fedcohort.data.dictionary import Variable, sorted_levels
+from fedcohort.data.drafting import draft
 from fedcohort.data.encode import code_column, column_of, number_column
 from fedcohort.data.outcome import Binary, Category, Outcome, Survival
 from fedcohort.data.targets import survival_of, target_of
@@ -53,7 +54,7 @@ def most_predictive(frame: pd.DataFrame, outcome: Outcome) -> str:
 
 def importance(frame: pd.DataFrame, outcome: Outcome) -> dict[str, float]:
     """Return by how much the loss rises when each column is shuffled, by column name."""
-    blocks = {v.name: _block(frame, v) for v in Dictionary.draft(frame, outcome).features(outcome)}
+    blocks = {v.name: _block(frame, v) for v in draft(frame, outcome).features(outcome)}
     blocks = {name: x for name, x in blocks.items() if x.shape[1]}
     if not blocks:
         return {}
@@ -79,7 +80,7 @@ def importance(frame: pd.DataFrame, outcome: Outcome) -> dict[str, float]:
 def sort_key(frame: pd.DataFrame, name: str) -> Array:
     """Return numbers (n,) that order the rows by a column: levels as they sort, missing last."""
     column = column_of(frame, name)
-    variable = Dictionary.draft(frame[[name]]).variables[name]
+    variable = draft(frame[[name]]).variables[name]
     if variable.type in ("number", "integer", "binary"):
         key = number_column(frame, Variable(name))
     else:

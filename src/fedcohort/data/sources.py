@@ -25,6 +25,7 @@ from fedcohort.data.arrow import read_parquet
 from fedcohort.data.canonical import canonical, plain
 from fedcohort.data.csvfile import read_csv
 from fedcohort.data.dictionary import Dictionary
+from fedcohort.data.drafting import draft
 from fedcohort.data.frames import as_pandas
 from fedcohort.data.outcome import Binary, Category, Continuous, Outcome, Survival
 from fedcohort.data.simulated_views import dictionary_of, multiview
@@ -258,7 +259,7 @@ def _sklearn(name: str, description: str, licence: str, outcome: Outcome) -> Sou
     from sklearn import datasets
 
     frame = getattr(datasets, f"load_{name}")(as_frame=True).frame
-    dictionary = Dictionary.draft(frame, outcome)
+    dictionary = draft(frame, outcome)
     return Source(frame, f"sample:{name}", description, licence, dictionary, outcome)
 
 

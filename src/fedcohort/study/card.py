@@ -11,7 +11,6 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-import fedcohort
 from fedcohort.protocol import registry
 from fedcohort.report import modelling, words
 from fedcohort.report.sections import parameters
@@ -20,6 +19,7 @@ from fedcohort.study import private
 from fedcohort.study.arms import Arm
 from fedcohort.study.final import TOLD
 from fedcohort.study.plan import ASIDE, Plan
+from fedcohort.version import VERSION
 
 #: Metrics that are in the unit of the outcome.
 IN_UNIT = ("rmse", "mae", "calibration_intercept")
@@ -146,7 +146,7 @@ def _what(
             + (f" ({unit})" if (unit := results["outcome"].get("unit")) else "")
             + _judges(results),
             f"- Role in the study: {declared['role']}",
-            f"- Seed: {plan.seed}; fedcohort {fedcohort.__version__}",
+            f"- Seed: {plan.seed}; fedcohort {VERSION}",
         ]
     )
 

@@ -19,7 +19,6 @@ from typing import Any
 
 import yaml
 
-import fedcohort
 from fedcohort.arrays import Array
 from fedcohort.data import preprocess
 from fedcohort.data.csvcells import harmless
@@ -49,6 +48,7 @@ from fedcohort.study.plan import Plan, Scenario
 from fedcohort.study.shift import shift
 from fedcohort.study.site_rule import listed as listed_fates
 from fedcohort.study.step_words import step_words
+from fedcohort.version import VERSION
 
 ROLE = {"sites": "arm", "isolated": "lower bound", "centralised": "upper bound"}
 PACKAGES = (
@@ -209,7 +209,7 @@ def write_all(shop: Shelf, about: About, out: Path, seconds: float, command: str
 
 def versions() -> dict[str, str]:
     """Return the versions that a result may depend on."""
-    found = {"fedcohort": fedcohort.__version__, "python": platform.python_version()}
+    found = {"fedcohort": VERSION, "python": platform.python_version()}
     for name in PACKAGES:
         try:
             found[name] = importlib.metadata.version(name)

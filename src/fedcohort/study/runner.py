@@ -20,7 +20,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import fedcohort
 from fedcohort.protocol import FedcohortError, NotSupported, StudyError, registry
 from fedcohort.runtime import interrupts
 from fedcohort.study import arithmetic, carbon, cluster_umap, results
@@ -29,6 +28,7 @@ from fedcohort.study.layout import Table
 from fedcohort.study.lock import locked
 from fedcohort.study.pieces import Cell, cells_of, write_text
 from fedcohort.study.plan import Plan
+from fedcohort.version import VERSION
 
 WORK = ".work"
 
@@ -166,7 +166,7 @@ def _claim(plan: Plan, table: Table, out: Path, resume: bool, runtime: str) -> N
     """Note whose run this is, or see that the one to resume is this study's."""
     mark = json.dumps(
         {
-            "fedcohort": fedcohort.__version__,
+            "fedcohort": VERSION,
             "study": plan.content,
             "seed": plan.seed,
             "data": table.mark,

@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import fedcohort
 from fedcohort.data.outcome import Binary, Continuous, Count
 from fedcohort.metrics.heterogeneity import pooled_r2, pooled_share, r2_interval, share_interval
 from fedcohort.privacy.disclosure.counts import fewest
@@ -55,6 +54,7 @@ from fedcohort.study.missing import stretches
 from fedcohort.study.pieces import Cell, tagged, write_text
 from fedcohort.study.plan import ASIDE
 from fedcohort.study.rows import plain
+from fedcohort.version import VERSION
 
 #: The name of the piece that meets the sites.
 COHORT = "cohort"
@@ -127,7 +127,7 @@ class Workshop(Fits):
         """
         self._journals.mkdir(parents=True, exist_ok=True)
         path = self._journals / f"{session.text}.journal"
-        mark = f"{self.terms.hash} {session.text} {fedcohort.__version__} {self._sites.names}"
+        mark = f"{self.terms.hash} {session.text} {VERSION} {self._sites.names}"
         book = Journal(path, mark)
         trail = Trail(Ledger(self.plan.min_cell))
         try:

@@ -19,7 +19,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import fedcohort
 from fedcohort.protocol import FedcohortError
 from fedcohort.runtime.coordinator import Progress
 from fedcohort.study import arithmetic, cluster_umap, runner
@@ -34,6 +33,7 @@ from fedcohort.study.pieces import Cell, cells_of
 from fedcohort.study.privacy import checked_secure
 from fedcohort.study.results import versions
 from fedcohort.study.runner import WORK
+from fedcohort.version import VERSION
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ def run(
 
 def _claim(terms: Terms, sites: Sites, out: Path, resume: bool) -> None:
     """Note whose run this is, or see that the one to resume is this study's, at these sites."""
-    marks = {"fedcohort": fedcohort.__version__, "study": terms.hash, "sites": list(sites.names)}
+    marks = {"fedcohort": VERSION, "study": terms.hash, "sites": list(sites.names)}
     mark = json.dumps(marks, indent=1, sort_keys=True)
     runner.stake(out, mark, resume, "the study, its sites or the version")
     if arithmetic.note(out / WORK, arithmetic.here(versions())):

@@ -23,6 +23,7 @@ from typing import Any, Self, cast
 import pandas as pd
 
 from fedcohort.data import sources
+from fedcohort.data.dictionaries import read_dictionary
 from fedcohort.data.dictionary import Dictionary
 from fedcohort.data.frames import without
 from fedcohort.data.outcome import Binary, Category, Outcome, Survival
@@ -298,7 +299,7 @@ def _dictionary(
     sites: Any = data.get("sites")
     column = cast("dict[str, Any]", sites).get("column") if isinstance(sites, dict) else None
     if checked.dictionary:
-        return without(Dictionary.from_file(base / checked.dictionary), column), None
+        return without(read_dictionary(base / checked.dictionary), column), None
     if not source.startswith("sample:"):
         raise doc.error(
             ("data",),

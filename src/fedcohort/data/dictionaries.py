@@ -1,6 +1,6 @@
-"""Data dictionaries as YAML, the format that people write.
+"""Files of data dictionaries: Frictionless (.json), REDCap (.csv), and YAML, which people write.
 
-A file names the variables in order::
+A YAML file names the variables in order::
 
     title: German Breast Cancer Study Group 2
     variables:
@@ -20,11 +20,15 @@ from typing import Any, cast
 
 import yaml
 
+from fedcohort.data import frictionless, redcap
 from fedcohort.data.dictionary import HEAD, Dictionary
+from fedcohort.data.words import nearest
 from fedcohort.protocol.errors import DataError
 
 #: Longer than any line: a variable stands on one.
 _WIDTH = 10**9
+#: Suffixes of a dictionary.
+SUFFIXES = (".yaml", ".yml", ".json", ".csv")
 
 
 class _Loader(yaml.SafeLoader):
@@ -46,13 +50,22 @@ _Loader.add_implicit_resolver(
 )
 
 
-def read(path: Path) -> Dictionary:
-    """Read a dictionary.
+def read_dictionary(path: str | Path) -> Dictionary:
+    """Read a dictionary: YAML, Frictionless Table Schema (.json) or REDCap's CSV (.csv).
 
     Raises
     ------
-    DataError : no YAML, a key that stands twice, or not a dictionary; the line is named.
+    DataError : no such file, not of that format, or not a dictionary; a key that stands twice.
     """
+    path = Path(path)
+    if not path.is_file():
+        near = (p.name for p in path.parent.glob("*") if p.suffix.lower() in SUFFIXES)
+        raise DataError(f"there is no dictionary file {path}.{nearest(path.name, near)}")
+    of_suffix = {".json": frictionless.read, ".csv": redcap.read}
+    return of_suffix.get(path.suffix.lower(), _read_yaml)(path)
+
+
+def _read_yaml(path: Path) -> Dictionary:
     try:
         loader = _Loader(path.read_text(encoding="utf-8"))
         node = loader.get_single_node()
