@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -24,12 +25,11 @@ from fedcohort.runtime.answers import Answers
 from fedcohort.runtime.coordinator import Coordinator
 from fedcohort.runtime.journal import Journal
 from fedcohort.runtime.line import Answering
-from fedcohort.runtime.local import local
+from fedcohort.runtime.local import LocalTransport, local
 from fedcohort.runtime.masked_end import FEW, Keys, SumRule
 from fedcohort.runtime.remote import remote
 from fedcohort.runtime.site_end import SiteEnd
 from fedcohort.runtime.store import StateStore
-from fedcohort.runtime.workers import DividedTransport
 from fedcohort.secure.identity import Identity
 from fedcohort.study import private
 from loopback import LoopbackLine
@@ -41,12 +41,12 @@ def in_process(hosts: Sequence[Host], folder: Path | None, **options: Any) -> Co
     return local(hosts, store=store, **options)
 
 
-def among_workers(hosts: Sequence[Host], folder: Path | None, **options: Any) -> Coordinator:
-    """Return sites that are divided among two forks of this process from the first call on."""
-    store = None if folder is None else StateStore(folder / "states")
-    masks, absent = options.get("secure") == "true", options.pop("absent", None)
-    split = DividedTransport(hosts, store, absent, masks, workers=2, start=-math.inf)
-    return Coordinator(split, **options)
+def on_threads(hosts: Sequence[Host], folder: Path | None, **options: Any) -> Coordinator:
+    """Return sites of which two compute at once, from the first call on."""
+    fed = in_process(hosts, folder, threads=2, **options)
+    assert isinstance(fed._run.transport, LocalTransport)
+    fed._run.transport._took = defaultdict(lambda: math.inf)
+    return fed
 
 
 def ends(hosts: Sequence[Host], folder: Path | None) -> dict[str, Answering]:
@@ -98,7 +98,7 @@ ENGINES = {"flare": "nvflare", "flower": "flwr", "flower over TLS": "flwr"}
 RUNTIMES: dict[str, Callable[..., Coordinator]] = {
     "local": in_process,
     "remote": over_bytes,
-    "workers": among_workers,
+    "threads": on_threads,
     "local, masked": lambda *given, **options: in_process(*given, secure="true", **options),
     "remote, masked": masked,
     **{engine: over(engine) for engine in ENGINES},
@@ -342,8 +342,8 @@ def _guard(case: Case, site: str, table: Any, seed: int) -> SiteGuard | None:
     """Return what guards a site of a private fit."""
     if case.dp is None:
         return None
-    assert case.entry.held is not None
-    demanded = case.entry.held(case.config, task_of(case, seed))
+    assert case.entry.private is not None
+    demanded = case.entry.private.held(case.config, task_of(case, seed))
     return private.simulated_guard(
         site, len(table.x), case.entry, case.config, case.dp, seed, demanded=demanded
     )

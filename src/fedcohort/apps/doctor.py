@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from fedcohort.apps.network_app import SOON
+from fedcohort.engines import tls
 from fedcohort.network import clocks, engines, parties, rollback, runs
 from fedcohort.network.budget import Budget
 from fedcohort.network.certificates import Certificate, now
@@ -31,7 +32,6 @@ from fedcohort.network.policy import Config
 from fedcohort.network.service import Note, read, unwritable
 from fedcohort.protocol.errors import FedcohortError, InputError, Refused
 from fedcohort.report import words
-from fedcohort.runtime import tls
 from fedcohort.version import VERSION
 
 GOOD, NOTE, WRONG = "ok", "note", "WRONG"

@@ -58,7 +58,6 @@ METHOD = Method(
     asks=asks,
     for_site=lines_for,
     over=over,
-    gives=frozenset({"summary"}),
     raw=True,
 )
 
