@@ -27,7 +27,7 @@ import numpy as np
 import pandas as pd
 
 from fedcohort.arrays import Array
-from fedcohort.data.decimals import with_commas
+from fedcohort.data.csvcells import with_commas
 from fedcohort.data.dictionary import Dictionary
 from fedcohort.data.variable import Variable
 from fedcohort.data.words import level_text

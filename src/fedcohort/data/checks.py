@@ -13,10 +13,10 @@ from fedcohort.data.accepted import NOTHING, Accepted
 from fedcohort.data.canonical import canonical
 from fedcohort.data.dictionary import Dictionary
 from fedcohort.data.encode import column_of
-from fedcohort.data.modalities import columns_by_view, lacking
 from fedcohort.data.outcome import Outcome
 from fedcohort.data.quality import ERROR, Sheet, examine, with_outcome
 from fedcohort.data.quality.sites import SITE_RULES, SITE_UNITS
+from fedcohort.data.variable import columns_by_view, lacking
 from fedcohort.protocol.errors import DataError
 
 

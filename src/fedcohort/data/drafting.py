@@ -26,7 +26,7 @@ import pandas as pd
 from fedcohort.arrays import Array
 from fedcohort.data import hints
 from fedcohort.data.canonical import plain
-from fedcohort.data.decimals import looks_like_number
+from fedcohort.data.csvcells import looks_like_number
 from fedcohort.data.dictionary import Dictionary, Variable, sorted_levels
 from fedcohort.data.outcome import Binary, Category, Outcome, Survival
 from fedcohort.data.quality.cells import is_nearly_number

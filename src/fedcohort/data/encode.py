@@ -20,8 +20,7 @@ import pandas as pd
 
 from fedcohort.arrays import Array
 from fedcohort.data.dictionary import Variable
-from fedcohort.data.modalities import columns_by_view, lacking
-from fedcohort.data.variable import DURATIONS
+from fedcohort.data.variable import DURATIONS, columns_by_view, lacking
 from fedcohort.data.words import level_text, nearest, rows
 from fedcohort.protocol.errors import DataError
 from fedcohort.protocol.views import view

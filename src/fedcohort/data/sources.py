@@ -21,12 +21,11 @@ from typing import Any, cast
 import pandas as pd
 import yaml
 
-from fedcohort.data.arrow import read_parquet
 from fedcohort.data.canonical import canonical, plain
 from fedcohort.data.csvfile import read_csv
 from fedcohort.data.dictionary import Dictionary
 from fedcohort.data.drafting import draft
-from fedcohort.data.frames import as_pandas
+from fedcohort.data.frames import as_pandas, read_parquet
 from fedcohort.data.outcome import Binary, Category, Continuous, Outcome, Survival
 from fedcohort.data.simulated_views import dictionary_of, multiview
 from fedcohort.data.sql import database_file, is_url, read_sql

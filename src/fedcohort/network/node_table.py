@@ -17,10 +17,9 @@ import pandas as pd
 from fedcohort.data import sources
 from fedcohort.data.dictionaries import read_dictionary
 from fedcohort.data.dictionary import Dictionary
-from fedcohort.data.modalities import columns_by_view, lacking
 from fedcohort.data.quality import with_outcome
 from fedcohort.data.sql import is_url, read_sql
-from fedcohort.data.variable import Variable
+from fedcohort.data.variable import Variable, columns_by_view, lacking
 from fedcohort.network.cohorts import digests
 from fedcohort.network.policy import DataSource
 from fedcohort.protocol.errors import FedcohortError, Refused

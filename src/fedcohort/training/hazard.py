@@ -20,8 +20,7 @@ from typing import Any
 import numpy as np
 
 from fedcohort.arrays import Array
-from fedcohort.data.remembered import remembered
-from fedcohort.data.tables import SurvivalTable
+from fedcohort.data.tables import SurvivalTable, remembered
 from fedcohort.data.timegrid import Intervals
 from fedcohort.models.losses import RiskSets
 from fedcohort.models.network import network

@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 
 from fedcohort.arrays import Array
-from fedcohort.data.remembered import remembered
-from fedcohort.data.tables import FeatureTable
+from fedcohort.data.tables import FeatureTable, remembered
 from fedcohort.numerics.multiview import em, sites
 from fedcohort.numerics.multiview.draws import information, waic
 from fedcohort.numerics.multiview.model import Prior, Theta, Views

@@ -54,9 +54,8 @@ from fedcohort.algorithms.survival_curves.steps import (
 )
 from fedcohort.arrays import Array
 from fedcohort.data.timegrid import intervals_of, time_grid
-from fedcohort.metrics.kaplan_meier import survival_curve
+from fedcohort.metrics.kaplan_meier import nelson_aalen, survival_curve
 from fedcohort.metrics.log_rank import log_rank_of, weights
-from fedcohort.metrics.nelson_aalen import nelson_aalen
 from fedcohort.privacy.disclosure.counts import few, hidden_groups
 from fedcohort.protocol import DataError, Federation, NothingToLearn, SiteUnavailable, Task
 

@@ -9,7 +9,6 @@ from fedcohort.data.columns import Column, NumberColumn
 from fedcohort.data.design import MOST_FILLED, Design
 from fedcohort.data.dictionary import Dictionary, Variable, sorted_levels
 from fedcohort.data.encode import Encoding
-from fedcohort.data.modalities import columns_by_view
 from fedcohort.data.outcome import Binary, Category, Outcome
 from fedcohort.data.preprocess.iterative import fit_joint
 from fedcohort.data.preprocess.levels import NO_VALUES, Dropped, level_column
@@ -17,7 +16,7 @@ from fedcohort.data.preprocess.numbers import Seen, number_columns
 from fedcohort.data.preprocess.options import checked
 from fedcohort.data.preprocess.steps import column_spread, column_tally
 from fedcohort.data.sketch import Moments
-from fedcohort.data.variable import LARGEST, RANGED
+from fedcohort.data.variable import LARGEST, RANGED, columns_by_view
 from fedcohort.data.words import known_name
 from fedcohort.protocol.errors import DataError, NothingToLearn, SettingError
 from fedcohort.protocol.federation import Federation

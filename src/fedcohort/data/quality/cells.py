@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 from fedcohort.arrays import Array
-from fedcohort.data.decimals import DOUBTFUL, looks_like_number
+from fedcohort.data.csvcells import DOUBTFUL, looks_like_number
 from fedcohort.data.variable import Variable
 
 _LIMIT = "Take the sign of a detection limit out of the cell; empty it, or give the limit."

@@ -17,10 +17,10 @@ from collections.abc import Sequence
 import pandas as pd
 
 from fedcohort.data.dictionary import Dictionary
-from fedcohort.data.modalities import columns_by_view, lacking
 from fedcohort.data.outcome import Outcome
 from fedcohort.data.quality.findings import WARNING, Finding
 from fedcohort.data.quality.sheets import Sheet
+from fedcohort.data.variable import columns_by_view, lacking
 from fedcohort.data.words import near_name
 
 #: So many unknown columns are named, each by so many of its characters.
