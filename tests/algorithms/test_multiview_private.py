@@ -18,7 +18,7 @@ from fedcohort.algorithms.multiview_ppca.private import (
     read,
     sets,
 )
-from fedcohort.data.simulated_views import multiview
+from fedcohort.data.read.simulated_views import multiview
 from fedcohort.numerics.multiview import em, start
 from fedcohort.numerics.multiview.model import Prior, Views
 from fedcohort.numerics.multiview.moments import patterns

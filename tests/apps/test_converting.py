@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from fedcohort.apps import converting
-from fedcohort.data.dictionaries import read_dictionary, text
 from fedcohort.data.dictionary import Dictionary, Variable
+from fedcohort.data.read.dictionaries import read_dictionary, text
 from fedcohort.protocol import FedcohortError
 
 

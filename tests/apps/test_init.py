@@ -9,8 +9,8 @@ import pandas as pd
 import pytest
 
 from fedcohort.apps import init
-from fedcohort.data.dictionaries import read_dictionary
 from fedcohort.data.outcome import Category, Continuous, Survival
+from fedcohort.data.read.dictionaries import read_dictionary
 from fedcohort.protocol import DataError, StudyError
 from fedcohort.study import layout, plan, yamlfile
 from in_process import command

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import fedcohort as fc
 from fedcohort.apps import checking
-from fedcohort.data.dictionaries import read_dictionary
+from fedcohort.data.read.dictionaries import read_dictionary
 from table_faults import CELL, DICTIONARY, HEADER, STUDY, broken_frame, broken_grid, csv_bytes, grid
 
 OUTCOME = fc.Survival("time", "event")

@@ -7,9 +7,9 @@ import pandas as pd
 import pytest
 
 from data_cases import mixed
-from fedcohort.data.checks import check_column, check_sites, check_table
-from fedcohort.data.drafting import draft
+from fedcohort.data.check.checks import check_column, check_sites, check_table
 from fedcohort.data.outcome import Binary, Category, Continuous, Count, Survival
+from fedcohort.data.read.drafting import draft
 from fedcohort.protocol import DataError
 
 OUTCOME = Survival("time", "event")

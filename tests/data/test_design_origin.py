@@ -8,9 +8,9 @@ import pytest
 
 import fedcohort as fc
 from data_cases import federation, scatter
-from fedcohort.data.design import Design
-from fedcohort.data.drafting import draft
-from fedcohort.data.preprocess import IMPUTES, SCALES, fit_design
+from fedcohort.data.prepare import IMPUTES, SCALES, fit_design
+from fedcohort.data.prepare.design import Design
+from fedcohort.data.read.drafting import draft
 
 
 def mixed(n=900, seed=0):

@@ -13,10 +13,10 @@ from hypothesis import given, settings
 
 from data_cases import mixed
 from dictionary_cases import dictionaries
-from fedcohort.data.dictionaries import read_dictionary, text
 from fedcohort.data.dictionary import Dictionary, Variable
-from fedcohort.data.drafting import draft
 from fedcohort.data.outcome import Binary, Category, Survival
+from fedcohort.data.read.dictionaries import read_dictionary, text
+from fedcohort.data.read.drafting import draft
 from fedcohort.protocol import DataError
 
 OUTCOME = Survival("time", "event")

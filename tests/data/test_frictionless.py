@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 
 from dictionary_cases import dictionaries
-from fedcohort.data import frictionless
-from fedcohort.data.dictionaries import read_dictionary
 from fedcohort.data.dictionary import Dictionary, Variable
+from fedcohort.data.read import frictionless
+from fedcohort.data.read.dictionaries import read_dictionary
 from fedcohort.protocol import DataError
 
 

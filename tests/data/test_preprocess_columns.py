@@ -13,11 +13,11 @@ from scipy.stats.mstats import winsorize
 from sklearn.preprocessing import QuantileTransformer
 
 from data_cases import federation, mixed, scatter
-from fedcohort.data.design import Design
 from fedcohort.data.dictionary import Dictionary
-from fedcohort.data.drafting import draft
 from fedcohort.data.outcome import Survival
-from fedcohort.data.preprocess import IMPUTES, SCALES, fit_design
+from fedcohort.data.prepare import IMPUTES, SCALES, fit_design
+from fedcohort.data.prepare.design import Design
+from fedcohort.data.read.drafting import draft
 from fedcohort.protocol import DataError, SettingError
 
 OUTCOME = Survival("time", "event")

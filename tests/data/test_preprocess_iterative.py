@@ -11,9 +11,9 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy import optimize, stats
 
 from data_cases import federation, mixed, scatter
-from fedcohort.data.drafting import draft
 from fedcohort.data.outcome import Survival
-from fedcohort.data.preprocess import fit_design
+from fedcohort.data.prepare import fit_design
+from fedcohort.data.read.drafting import draft
 
 
 def designed(frame, n_sites=3, seed=0, outcome=None, **options):

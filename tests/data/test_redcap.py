@@ -6,9 +6,9 @@ import csv
 
 import pytest
 
-from fedcohort.data.dictionaries import read_dictionary
 from fedcohort.data.dictionary import Dictionary, Variable
-from fedcohort.data.redcap import HEADER
+from fedcohort.data.read.dictionaries import read_dictionary
+from fedcohort.data.read.redcap import HEADER
 from fedcohort.protocol import DataError
 
 FIELDS = [

@@ -11,15 +11,15 @@ from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.preprocessing import StandardScaler
 
 from data_cases import federation, mixed, scatter
-from fedcohort.data.checks import check_sites
-from fedcohort.data.design import Design
+from fedcohort.data.check import Sheet, examine
+from fedcohort.data.check.checks import check_sites
 from fedcohort.data.dictionary import Dictionary
-from fedcohort.data.drafting import draft
-from fedcohort.data.encode import Encoding
 from fedcohort.data.outcome import Survival
-from fedcohort.data.preprocess import IMPUTES, SCALES, bounded_design, fit_design
-from fedcohort.data.preprocess.iterative import IncompleteView
-from fedcohort.data.quality import Sheet, examine
+from fedcohort.data.prepare import IMPUTES, SCALES, bounded_design, fit_design
+from fedcohort.data.prepare.design import Design
+from fedcohort.data.prepare.encode import Encoding
+from fedcohort.data.prepare.iterative import IncompleteView
+from fedcohort.data.read.drafting import draft
 from fedcohort.protocol import DataError
 
 OUTCOME = Survival("time", "event")

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedcohort.data.sketch import Moments, count_between, modes, quantiles
+from fedcohort.data.prepare.sketch import Moments, count_between, modes, quantiles
 from fedcohort.privacy.disclosure import models
 from fedcohort.privacy.disclosure.counts import nearly_same
 from fedcohort.privacy.disclosure.numbers import holding, tail_rank, winsorised

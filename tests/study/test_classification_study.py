@@ -12,8 +12,8 @@ from numpy.testing import assert_allclose
 from sklearn.metrics import roc_auc_score
 
 import fedcohort as fc
-from fedcohort.data import sources
-from fedcohort.data.drafting import draft
+from fedcohort.data.read import sources
+from fedcohort.data.read.drafting import draft
 from fedcohort.protocol import SettingError, StudyError, registry
 from fedcohort.study import evaluate, plan, saved, tune, yamlfile
 from fedcohort.study.arms import Arm

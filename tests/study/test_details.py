@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 from sklearn.metrics import roc_auc_score
 
-from fedcohort.data.drafting import draft
 from fedcohort.data.outcome import Binary, Category, Survival
+from fedcohort.data.read.drafting import draft
 from fedcohort.metrics import over_time
 from fedcohort.metrics.concordance import harrell
 from fedcohort.metrics.heterogeneity import pooled_share

@@ -9,9 +9,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fedcohort.data import sources
-from fedcohort.data.drafting import draft
 from fedcohort.data.outcome import Survival
+from fedcohort.data.read import sources
+from fedcohort.data.read.drafting import draft
 from fedcohort.metrics.concordance import harrell
 from fedcohort.protocol import SettingError, registry
 from fedcohort.study import tune

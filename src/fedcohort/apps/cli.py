@@ -277,7 +277,7 @@ def predict(
 ) -> None:
     """Apply a saved model to a table; one row out for each row in."""
     from fedcohort.apps import outfile, predictions
-    from fedcohort.data.sources import files_of
+    from fedcohort.data.read.sources import files_of
 
     if out is not None:
         outfile.check(out, [model, *files_of(table, Path())], force=force)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from fedcohort.data import dictionaries, frictionless
-from fedcohort.data.dictionaries import read_dictionary
+from fedcohort.data.read import dictionaries, frictionless
+from fedcohort.data.read.dictionaries import read_dictionary
 from fedcohort.protocol.errors import StudyError
 
 

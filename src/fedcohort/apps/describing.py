@@ -22,11 +22,11 @@ from rich.table import Table
 
 from fedcohort.algorithms.describe import Description
 from fedcohort.apps.checking import STUDIES, outcome_of, site_of
-from fedcohort.data import sources
-from fedcohort.data.csvcells import harmless
-from fedcohort.data.dictionaries import read_dictionary
 from fedcohort.data.outcome import Outcome
-from fedcohort.data.sql import is_url, masked
+from fedcohort.data.read import sources
+from fedcohort.data.read.csvcells import harmless
+from fedcohort.data.read.dictionaries import read_dictionary
+from fedcohort.data.read.sql import is_url, masked
 from fedcohort.protocol.errors import StudyError
 from fedcohort.report import table_one
 from fedcohort.study import layout, yamlfile

@@ -360,9 +360,9 @@ class Doctor:
 
     def _table(self, config: Config, steward: str) -> Iterator[Finding]:
         """Read the table as a study would; tell numbers of rows and columns, and no value."""
-        from fedcohort.data import sources
-        from fedcohort.data.dictionaries import read_dictionary
-        from fedcohort.data.sql import is_url, read_sql
+        from fedcohort.data.read import sources
+        from fedcohort.data.read.dictionaries import read_dictionary
+        from fedcohort.data.read.sql import is_url, read_sql
 
         data, name = config.data, config.data.source
         shown = "the database" if is_url(name) else str(data.base / name)

@@ -18,13 +18,13 @@ import pandas as pd
 
 from fedcohort.apps.one_source import check_is_one
 from fedcohort.apps.penalising import copies, few_alone, why_penalised
-from fedcohort.data import dictionaries, drafting, sources
-from fedcohort.data.canonical import canonical
-from fedcohort.data.checks import check_column
-from fedcohort.data.dictionaries import flow
+from fedcohort.data.check.checks import check_column
 from fedcohort.data.dictionary import Dictionary, Variable
 from fedcohort.data.outcome import Binary, Category, Continuous, Outcome, Survival
-from fedcohort.data.sql import database_file, is_url
+from fedcohort.data.read import dictionaries, drafting, sources
+from fedcohort.data.read.canonical import canonical
+from fedcohort.data.read.dictionaries import flow
+from fedcohort.data.read.sql import database_file, is_url
 from fedcohort.data.words import known_name
 from fedcohort.protocol.errors import DataError, StudyError
 from fedcohort.study.exclusion import REASONS, stays

@@ -18,10 +18,10 @@ from fedcohort.apps.init import (
     columns_of,
     save,
 )
-from fedcohort.data import merging, sources
-from fedcohort.data.dictionaries import read_dictionary
 from fedcohort.data.dictionary import Dictionary
 from fedcohort.data.outcome import Binary, Category, Continuous, Outcome, Survival
+from fedcohort.data.read import merging, sources
+from fedcohort.data.read.dictionaries import read_dictionary
 from fedcohort.data.words import known_name
 from fedcohort.protocol.errors import DataError, StudyError
 from fedcohort.study.plan import ASIDE, NETWORK

@@ -14,11 +14,11 @@ from dataclasses import replace
 
 import pandas as pd
 
-from fedcohort.data import sources
-from fedcohort.data.dictionaries import read_dictionary
+from fedcohort.data.check import with_outcome
 from fedcohort.data.dictionary import Dictionary
-from fedcohort.data.quality import with_outcome
-from fedcohort.data.sql import is_url, read_sql
+from fedcohort.data.read import sources
+from fedcohort.data.read.dictionaries import read_dictionary
+from fedcohort.data.read.sql import is_url, read_sql
 from fedcohort.data.variable import Variable, columns_by_view, lacking
 from fedcohort.network.cohorts import digests
 from fedcohort.network.policy import DataSource

@@ -15,7 +15,7 @@ import pandas as pd
 
 from fedcohort.arrays import Array
 from fedcohort.data.outcome import Binary, Continuous, Count, Survival
-from fedcohort.data.targets import survival_of, target_of
+from fedcohort.data.prepare.targets import survival_of, target_of
 from fedcohort.metrics import regression
 from fedcohort.metrics.concordance import Influence, influence
 from fedcohort.metrics.heterogeneity import (

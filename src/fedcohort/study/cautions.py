@@ -12,7 +12,7 @@ import logging
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from fedcohort.data.design import Design
+from fedcohort.data.prepare.design import Design
 from fedcohort.data.words import first_of
 from fedcohort.protocol import Dp, registry
 from fedcohort.study.arms import Arm

@@ -23,9 +23,9 @@ from typing import Any
 import numpy as np
 
 from fedcohort.arrays import Array
+from fedcohort.data.describe.shown_number import ShownNumber
 from fedcohort.data.outcome import Binary, Continuous, Count, Survival
-from fedcohort.data.shown_number import ShownNumber
-from fedcohort.data.targets import survival_of
+from fedcohort.data.prepare.targets import survival_of
 from fedcohort.metrics import over_time, permutation
 from fedcohort.metrics.brier import evaluation_times
 from fedcohort.metrics.intervals import percentile_interval

@@ -22,7 +22,7 @@ import pandas as pd
 
 from fedcohort.arrays import Array
 from fedcohort.data.outcome import Binary, Continuous, Count, Outcome, Survival
-from fedcohort.data.targets import target_of
+from fedcohort.data.prepare.targets import target_of
 from fedcohort.metrics import classification, concordance, regression
 from fedcohort.protocol import SettingError
 from fedcohort.study.engine import Problem

@@ -21,16 +21,16 @@ import numpy as np
 import pandas as pd
 
 from fedcohort.arrays import Array
-from fedcohort.data import checks, sources
-from fedcohort.data.accepted import EVERY
-from fedcohort.data.canonical import canonical
-from fedcohort.data.dictionaries import read_dictionary
+from fedcohort.data.check import Sheet, checks, with_outcome
+from fedcohort.data.check.accepted import EVERY
 from fedcohort.data.dictionary import Dictionary
-from fedcohort.data.drafting import draft
-from fedcohort.data.frames import as_pandas, by_column, site_names, without
 from fedcohort.data.outcome import Outcome
-from fedcohort.data.preprocess import checked
-from fedcohort.data.quality import Sheet, with_outcome
+from fedcohort.data.prepare import checked
+from fedcohort.data.read import sources
+from fedcohort.data.read.canonical import canonical
+from fedcohort.data.read.dictionaries import read_dictionary
+from fedcohort.data.read.drafting import draft
+from fedcohort.data.read.frames import as_pandas, by_column, site_names, without
 from fedcohort.protocol import (
     DataError,
     Dp,

@@ -13,14 +13,14 @@ import numpy as np
 import pandas as pd
 
 from fedcohort.arrays import Array
-from fedcohort.data import sources
-from fedcohort.data.canonical import canonical
-from fedcohort.data.dictionaries import read_dictionary
+from fedcohort.data.check import Sheet
 from fedcohort.data.dictionary import Dictionary
-from fedcohort.data.drafting import draft
-from fedcohort.data.frames import without
 from fedcohort.data.outcome import Outcome
-from fedcohort.data.quality import Sheet
+from fedcohort.data.read import sources
+from fedcohort.data.read.canonical import canonical
+from fedcohort.data.read.dictionaries import read_dictionary
+from fedcohort.data.read.drafting import draft
+from fedcohort.data.read.frames import without
 from fedcohort.protocol import DataError
 from fedcohort.study.exclusion import stays
 from fedcohort.study.plan import ASIDE, Plan

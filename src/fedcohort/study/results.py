@@ -20,10 +20,10 @@ from typing import Any
 import yaml
 
 from fedcohort.arrays import Array
-from fedcohort.data import preprocess
-from fedcohort.data.csvcells import harmless
+from fedcohort.data import prepare
 from fedcohort.data.dictionary import Dictionary
 from fedcohort.data.outcome import Binary, Continuous, Count, Outcome, Survival
+from fedcohort.data.read.csvcells import harmless
 from fedcohort.protocol import Method, registry
 from fedcohort.study import arithmetic, clusters, latent_rows, private
 from fedcohort.study.agreement import with_agreement
@@ -335,7 +335,7 @@ def _declared(plan: Plan, arm: Arm) -> dict[str, Any]:
             "model is judged on held-back rows, and not kept.",
             "centralised": "Everything: all rows in one place. A bound, not a proposal.",
         }[arm.scope],
-        "steps": step_words((*preprocess.STEPS, *method.steps)) if arm.scope == "sites" else {},
+        "steps": step_words((*prepare.STEPS, *method.steps)) if arm.scope == "sites" else {},
     }
 
 

@@ -24,9 +24,9 @@ from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
 from fedcohort.arrays import Array
-from fedcohort.data.design import Design
 from fedcohort.data.dictionary import Dictionary
 from fedcohort.data.outcome import Survival
+from fedcohort.data.prepare.design import Design
 from fedcohort.protocol import DataError, Fitted, registry
 from fedcohort.version import VERSION
 

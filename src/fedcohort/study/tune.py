@@ -25,10 +25,10 @@ import numpy as np
 import pandas as pd
 
 from fedcohort.arrays import Array
-from fedcohort.data.canonical import canonical
 from fedcohort.data.dictionary import Dictionary
 from fedcohort.data.outcome import Binary, Survival
-from fedcohort.data.targets import survival_of, target_of
+from fedcohort.data.prepare.targets import survival_of, target_of
+from fedcohort.data.read.canonical import canonical
 from fedcohort.protocol import (
     FedcohortError,
     Fitted,

@@ -7,7 +7,7 @@ from typing import Literal
 
 import numpy as np
 
-from fedcohort.data.timegrid import check_rule
+from fedcohort.data.prepare.timegrid import check_rule
 from fedcohort.numerics import proportional
 from fedcohort.protocol import SettingError, check_settings, setting
 

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fedcohort.data.summary import Summary
+from fedcohort.data.describe.summary import Summary
 from fedcohort.numerics.standardised import of_levels, of_means
 from fedcohort.protocol import Row
 

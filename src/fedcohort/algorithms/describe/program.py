@@ -1,8 +1,8 @@
 """Descriptive statistics over sites, with nothing of few patients in them.
 
-Table 1 by site is `data.describe`, by group `data.describe_groups`, with standardised differences
-between groups of what is shown (`numerics.standardised`); histograms are `data.describe_bins`,
-correlations `data.describe_pairs`. The rules of what is hidden, and why nobody can work it out from
+Table 1 by site is `data.describe`, by group `data.describe.groups`, with standardised differences
+between groups of what is shown (`numerics.standardised`); histograms are `data.describe.bins`,
+correlations `data.describe.pairs`. The rules of what is hidden, and why nobody can work it out from
 the rest, stand in these modules, in `privacy.disclosure` and `shown_number`.
 
 Revealed: `SiteTable` and, where asked for, `SiteQuantiles` and `GroupTables`, of each site, once;
@@ -26,13 +26,13 @@ from fedcohort.algorithms.describe.refusals import (
     of_summaries,
 )
 from fedcohort.data.describe import Reading, describe, variables_of
-from fedcohort.data.describe_bins import Bars, histograms
-from fedcohort.data.describe_groups import describe_groups
-from fedcohort.data.describe_pairs import Correlation, correlate
+from fedcohort.data.describe.bins import Bars, histograms
+from fedcohort.data.describe.groups import describe_groups
+from fedcohort.data.describe.pairs import Correlation, correlate
+from fedcohort.data.describe.shown_number import QUARTILES
+from fedcohort.data.describe.summary import Summary
 from fedcohort.data.dictionary import Dictionary
 from fedcohort.data.outcome import Outcome
-from fedcohort.data.shown_number import QUARTILES
-from fedcohort.data.summary import Summary
 from fedcohort.data.variable import Variable
 from fedcohort.data.words import known_name
 from fedcohort.protocol import (

@@ -12,8 +12,8 @@ it: there, the intercept is, with the coefficients of `own_features`; all of the
 With a monitor (`training.watch`) sites have one model until its alarm, and the user's own is made
 in the rounds that are left.
 
-Revealed: once `data.isolation`, but for `local`; what `training.personal` says; with a
-monitor what `training.watch` does; and of cox, but without `baseline`, what `data.timegrid` and
+Revealed: once `data.isolation`, but for `local`; what `training.personal` says; with a monitor what
+`training.watch` does; and of cox, but without `baseline`, what `data.prepare.timegrid` and
 `training.hazard` do, over all sites, also by `local`. For that all sites are sent the user's model,
 which else the coordinator alone sees.
 """
@@ -24,8 +24,8 @@ from typing import Any
 
 from fedcohort.algorithms.personal.model import PersonalModel
 from fedcohort.algorithms.personal.settings import PersonalSettings, server
-from fedcohort.data import timegrid
 from fedcohort.data.exact import check_covariates, exact_sums, isolation
+from fedcohort.data.prepare import timegrid
 from fedcohort.models.predictor import KINDS, LINKS, start_of
 from fedcohort.numerics.survival import Baseline
 from fedcohort.protocol import Federation, SettingError, Step, Task

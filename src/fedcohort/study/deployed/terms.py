@@ -22,12 +22,12 @@ from typing import Any, Self, cast
 
 import pandas as pd
 
-from fedcohort.data import sources
-from fedcohort.data.dictionaries import read_dictionary
 from fedcohort.data.dictionary import Dictionary
-from fedcohort.data.frames import without
 from fedcohort.data.outcome import Binary, Category, Outcome, Survival
-from fedcohort.data.preprocess import check_roles, strata_levels
+from fedcohort.data.prepare import check_roles, strata_levels
+from fedcohort.data.read import sources
+from fedcohort.data.read.dictionaries import read_dictionary
+from fedcohort.data.read.frames import without
 from fedcohort.protocol import DataError, InputError, StudyError, registry
 from fedcohort.study import evaluate, plan, private, yamlfile
 from fedcohort.study.engine import Problem
