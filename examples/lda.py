@@ -6,8 +6,8 @@ python examples/lda.py
 from pathlib import Path
 
 import fedcohort as fc
-from fedcohort.data.partition import partition
-from fedcohort.data.sources import load
+from fedcohort.data.read.sources import load
+from fedcohort.data.split.partition import partition
 
 
 def main() -> None:

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 
 import fedcohort as fc
-from fedcohort.data.partition import partition
-from fedcohort.data.sources import load
+from fedcohort.data.read.sources import load
+from fedcohort.data.split.partition import partition
 
 
 def main() -> None:

@@ -9,7 +9,7 @@ import pandas as pd
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 
 import fedcohort as fc
-from fedcohort.data.sources import load
+from fedcohort.data.read.sources import load
 
 
 def main() -> None:

@@ -9,8 +9,8 @@ import pandas as pd
 from sklearn.metrics import log_loss
 
 import fedcohort as fc
-from fedcohort.data.partition import partition
-from fedcohort.data.sources import load
+from fedcohort.data.read.sources import load
+from fedcohort.data.split.partition import partition
 
 
 def main() -> None:

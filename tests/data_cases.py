@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from fedcohort.data import preprocess, timegrid
+from fedcohort.data import prepare
+from fedcohort.data.prepare import timegrid
 from fedcohort.data.tables import SurvivalTable
 from fedcohort.protocol.host import Host
 from fedcohort.runtime.local import local
@@ -39,7 +40,7 @@ def scatter(frame, n_sites, seed=0):
     return {f"s{i}": frame[site == i] for i in range(n_sites)}
 
 
-def federation(frames, steps=(*preprocess.STEPS, *timegrid.STEPS)):
+def federation(frames, steps=(*prepare.STEPS, *timegrid.STEPS)):
     return local([Host(name, data, steps) for name, data in frames.items()])
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from fedcohort.data import sources
+from fedcohort.data.read import sources
 from fedcohort.protocol import registry
 from fedcohort.protocol.ledger import Ledger
 from fedcohort.runtime.answers import Answers

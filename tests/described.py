@@ -16,7 +16,7 @@ import pandas as pd
 from scipy.optimize import linprog
 from scipy.sparse import csr_matrix
 
-from fedcohort.data.describe_agreed import OTHERS
+from fedcohort.data.describe.agreed import OTHERS
 from fedcohort.data.dictionary import Dictionary
 from fedcohort.privacy.disclosure.counts import hidden
 from fedcohort.privacy.disclosure.groups import hidden_levels

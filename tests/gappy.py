@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from fedcohort.arrays import Array
-from fedcohort.data.design import Table
+from fedcohort.data.prepare.design import Table
 from fedcohort.protocol import Federation, Fitted, Method, Site, Task, message, registry, summed
 
 

@@ -9,7 +9,7 @@ import pandas as pd
 import yaml
 
 from deployed_cases import results_of, run_local, tables_of
-from fedcohort.data.simulated_views import dictionary_of, multiview
+from fedcohort.data.read.simulated_views import dictionary_of, multiview
 from fedcohort.study import saved
 from fedcohort.study.deployed import Terms
 from fedcohort.study.engine import Problem

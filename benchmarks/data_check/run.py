@@ -96,9 +96,10 @@ def with_pandas(folder):
 
 def with_fedcohort(folder):
     import fedcohort.study.layout  # noqa: F401 - imports are not what is measured
-    from fedcohort.data import preprocess, quality, sources
-    from fedcohort.data.dictionary import Dictionary
-    from fedcohort.data.frames import site_names
+    from fedcohort.data import check, prepare
+    from fedcohort.data.read import sources
+    from fedcohort.data.read.dictionaries import read_dictionary
+    from fedcohort.data.read.frames import site_names
     from fedcohort.protocol.host import Host
     from fedcohort.runtime.local import local
 
@@ -110,21 +111,21 @@ def with_fedcohort(folder):
         marks_peak[name] = peak() - before
 
     marks_peak = {}
-    dictionary = Dictionary.from_file(folder / "d.yaml")
+    dictionary = read_dictionary(folder / "d.yaml")
     frame = sources.load("t.csv", folder, dictionary=dictionary, texts=("hospital",)).frames
     site = site_names(frame, "hospital", "t.csv")
     frame = frame.drop(columns="hospital")
     mark("read")
     outcome = dictionary.outcome()
-    sheet = quality.Sheet(frame, "t.csv", site)
-    found = quality.examine([sheet], dictionary, outcome)
+    sheet = check.Sheet(frame, "t.csv", site)
+    found = check.examine([sheet], dictionary, outcome)
     if found:
         raise SystemExit("\n".join(f.line for f in found))
     mark("check")
-    hosts = [Host(s, frame[site == s], preprocess.STEPS) for s in SITES]
+    hosts = [Host(s, frame[site == s], prepare.STEPS) for s in SITES]
     del frame, sheet
     mark("split")
-    design = preprocess.fit_design(
+    design = prepare.fit_design(
         local(hosts), dictionary, outcome, impute="median", scale="standard"
     )
     mark("fit")

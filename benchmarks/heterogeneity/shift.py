@@ -19,8 +19,8 @@ import numpy as np
 import pandas as pd
 
 import fedcohort as fc
-from fedcohort.data.partition import partition
-from fedcohort.data.sources import load
+from fedcohort.data.read.sources import load
+from fedcohort.data.split.partition import partition
 
 SITES = 5
 

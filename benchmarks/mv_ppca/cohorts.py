@@ -18,7 +18,7 @@ from sklearn.linear_model import RidgeCV
 
 from fedcohort.arrays import Array
 from fedcohort.data.dictionary import Dictionary
-from fedcohort.data.simulated_views import GROUP, GROUPS
+from fedcohort.data.read.simulated_views import GROUP, GROUPS
 
 sys.path.append(str(Path(__file__).parents[1] / "d62_survival"))
 import tables

@@ -22,7 +22,7 @@ import fedcohort as fc
 from fedcohort.algorithms.multiview_ppca.differences import releases
 from fedcohort.arrays import Array
 from fedcohort.data.dictionary import Dictionary
-from fedcohort.data.simulated_views import GROUP, GROUPS, dictionary_of, multiview
+from fedcohort.data.read.simulated_views import GROUP, GROUPS, dictionary_of, multiview
 from fedcohort.privacy import accounting
 from fedcohort.protocol import Dp, Release
 

@@ -13,7 +13,7 @@ import numpy as np
 from fits import Size, Views, fitted, sites_of
 from simulations import OURS
 
-from fedcohort.data.simulated_views import dictionary_of, multiview
+from fedcohort.data.read.simulated_views import dictionary_of, multiview
 from fedcohort.data.tables import FeatureTable
 from fedcohort.protocol import Federation, Task, registry
 from fedcohort.protocol.host import Host

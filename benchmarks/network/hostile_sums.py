@@ -21,7 +21,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fedcohort.data import sources
+from fedcohort.data.read import sources
 
 INTERVALS = (105, 512)
 DIRECTIONS = 300

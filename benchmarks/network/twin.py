@@ -19,7 +19,7 @@ import numpy as np
 import yaml
 
 import fedcohort as fc
-from fedcohort.data import sources
+from fedcohort.data.read import sources
 from fedcohort.study import runner
 from fedcohort.study.deployed import LocalSites, SiteTable, Terms, run
 

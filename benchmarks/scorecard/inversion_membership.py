@@ -24,8 +24,7 @@ from sheet import main
 import fedcohort as fc
 from fedcohort.arrays import Array
 from fedcohort.audit.gradients import Attacked, fitted, per_record, quotients
-from fedcohort.audit.inversion import invert
-from fedcohort.audit.matching import match
+from fedcohort.audit.inversion import invert, match
 from fedcohort.audit.membership import attacks
 from fedcohort.audit.rebuilt import rebuild
 from fedcohort.data.dictionary import Dictionary

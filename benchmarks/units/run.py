@@ -24,10 +24,10 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from fedcohort.data.quality.between import Middle, differing
-from fedcohort.data.quality.conversions import conversions_of
-from fedcohort.data.quality.units import FEWEST, quartiles
-from fedcohort.data.shown_number import ShownNumber
+from fedcohort.data.check.between import Middle, differing
+from fedcohort.data.check.conversions import conversions_of
+from fedcohort.data.check.units import FEWEST, quartiles
+from fedcohort.data.describe.shown_number import ShownNumber
 
 #: Accepted: studies with a false alarm, by sd; named by their site, by sd; on real tables.
 ALARMS = {0.35: 0.02, 0.5: 0.05}

@@ -15,6 +15,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from fedcohort.version import VERSION
+
 if TYPE_CHECKING:
     from fedcohort.data.outcome import Binary, Category, Continuous, Count, Survival
     from fedcohort.protocol.errors import (
@@ -29,7 +31,7 @@ if TYPE_CHECKING:
     from fedcohort.study.face import Cohort, Fit, fit, load, simulate
     from fedcohort.study.study import Results, Study
 
-__version__ = "0.1.0"
+__version__ = VERSION
 
 _WHERE = {
     **dict.fromkeys(

@@ -17,7 +17,7 @@ from sksurv.util import Surv
 from algorithms.cox_cases import federation, fit, public, simulated, split, take
 from fedcohort.algorithms.cox import METHOD, CoxModel
 from fedcohort.algorithms.cox.own_steps import folds_of
-from fedcohort.data.folds import BY_ROW
+from fedcohort.data.split.folds import BY_ROW
 from fedcohort.numerics.coxph import Placed, pooled
 from fedcohort.protocol import NothingToLearn, SettingError
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 
 import fedcohort as fc
-from fedcohort.data.describe_bins import safe_bins
+from fedcohort.data.describe.bins import safe_bins
 from fedcohort.data.dictionary import Dictionary
 from fedcohort.protocol import DataError, InputError, NotSupported, SettingError
 from fedcohort.study.face import Cohort

@@ -24,7 +24,7 @@ from algorithms.linear_cases import (
     standard,
 )
 from fedcohort.algorithms.linear.steps import MOST_FOLDS, hashed
-from fedcohort.data.folds import BY_ROW
+from fedcohort.data.split.folds import BY_ROW
 from fedcohort.protocol import NothingToLearn, Refused, SettingError, SiteUnavailable
 from fedcohort.protocol.host import Host
 from fedcohort.protocol.step import Site

@@ -13,7 +13,7 @@ from numpy.testing import assert_allclose
 import fedcohort as fc
 from fedcohort.algorithms.multiview_ppca import differences as d
 from fedcohort.algorithms.multiview_ppca.maths.model import Views
-from fedcohort.data.simulated_views import multiview
+from fedcohort.data.read.simulated_views import multiview
 from fedcohort.data.tables import FeatureTable
 from fedcohort.protocol import Dp, Site
 

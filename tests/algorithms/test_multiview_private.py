@@ -21,7 +21,7 @@ from fedcohort.algorithms.multiview_ppca.private import (
     read,
     sets,
 )
-from fedcohort.data.simulated_views import multiview
+from fedcohort.data.read.simulated_views import multiview
 from fedcohort.privacy.statistics import crossed
 from fedcohort.training.private_products import unpacked
 

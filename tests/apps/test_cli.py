@@ -21,7 +21,7 @@ import in_process
 from command_line import COMMAND, running, without_times
 from fedcohort.apps import catalogue
 from fedcohort.apps.cli import app
-from fedcohort.data import sources
+from fedcohort.data.read import sources
 
 STUDY = """\
 study: small

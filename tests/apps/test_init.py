@@ -9,8 +9,8 @@ import pandas as pd
 import pytest
 
 from fedcohort.apps import init
-from fedcohort.data.dictionary import Dictionary
 from fedcohort.data.outcome import Category, Continuous, Survival
+from fedcohort.data.read.dictionaries import read_dictionary
 from fedcohort.protocol import DataError, StudyError
 from fedcohort.study import layout, plan, yamlfile
 from in_process import command
@@ -50,7 +50,7 @@ def test_a_survival_study_loads_without_an_edit(here):
     assert found.outcome == Survival("os_days", "os_event")
     assert (checked.site_column, found.n_sites) == ("centre", 3)
     assert [a.name for a in checked.arms] == ["isolated", "cox", "fedavg", "centralised"]
-    assert Dictionary.from_file(dictionary).outcome() == found.outcome
+    assert read_dictionary(dictionary).outcome() == found.outcome
     assert [v.name for v in found.dictionary.features(found.outcome)] == ["age_years", "sex", "y"]
     text = study.read_text("utf-8")
     assert "outcome: {time: os_days, event: os_event}  # check: guessed from names" in text
@@ -67,8 +67,8 @@ def test_a_classification_study_is_drafted_with_what_the_user_names(here):
     assert "outcome: {y: y}  # check: 'yes' counts as 1, the class to predict" in text
     assert "{method: logistic" in text
     assert "sites: {column: centre}\n" in text
-    assert Dictionary.from_file(dictionary)["y"].levels == ("no", "yes")
-    assert Dictionary.from_file(dictionary)["centre"].identifier
+    assert read_dictionary(dictionary)["y"].levels == ("no", "yes")
+    assert read_dictionary(dictionary)["centre"].identifier
     study, _ = init.write("classification", "t.csv", here, force=True)
     assert "outcome: {y: y}  # check: guessed from names; 'yes' counts" in study.read_text("utf-8")
 
@@ -85,7 +85,7 @@ def test_a_regression_study_is_drafted_and_loads(here):
     assert [a.name for a in checked.arms] == ["isolated", "ridge", "lasso", "centralised"]
     assert "{method: ridge, penalty: 0}  # least squares" in text, "30 rows a coefficient"
     assert checked.metrics[0] == "r2"
-    assert Dictionary.from_file(dictionary)["os_days"].unit == "days"
+    assert read_dictionary(dictionary)["os_days"].unit == "days"
     table(15).rename(columns={"os_days": "target"}).to_csv("t.csv", index=False)
     text = init.write("regression", "t.csv", here, force=True)[0].read_text("utf-8")
     assert "outcome: {y: target}  # check: guessed from names; add type: count" in text
@@ -173,7 +173,7 @@ def test_groups_of_levels_alone_are_drafted_by_k_modes(here):
 @pytest.mark.parametrize("task", init.TASKS)
 def test_a_template_needs_no_table_and_its_files_are_well_formed(here, task):
     study, dictionary = init.write(task, None, here)
-    d = Dictionary.from_file(dictionary)
+    d = read_dictionary(dictionary)
     document = yamlfile.read(study)
     assert document.content["data"]["source"] == "data.csv"
     assert set(document.content["data"].get("outcome", {}).values()) <= set(d.variables)
@@ -183,7 +183,7 @@ def test_a_template_needs_no_table_and_its_files_are_well_formed(here, task):
 
 def test_a_sample_keeps_its_own_dictionary(here):
     study, dictionary = init.write("survival", "sample:gbsg2", here)
-    assert Dictionary.from_file(dictionary).title == "German Breast Cancer Study Group 2"
+    assert read_dictionary(dictionary).title == "German Breast Cancer Study Group 2"
     assert loaded(study)[1].outcome == Survival("time", "cens")
 
 
@@ -341,7 +341,7 @@ def test_a_near_copy_is_drafted_as_no_feature_and_asks_for_no_penalty(tmp_path, 
     assert "  - {method: cox}\n" in study.read_text("utf-8")
     text = dictionary.read_text("utf-8")
     assert "height_m: {type: number, feature: false}  # check: says the same as 'height'" in text
-    checked = Dictionary.from_file(dictionary)
+    checked = read_dictionary(dictionary)
     kept = [v.name for v in checked.features(Survival("time", "event"))]
     assert kept == ["age", "height", "weight", "ferritin"]
 
@@ -352,13 +352,13 @@ def test_a_column_that_only_a_site_too_small_to_take_part_lacks_stays_a_feature(
         part = part[:3].drop(columns="hb") if name == "a" else part
         part.to_csv(here / f"s-{name}.csv", index=False)
     dictionary = init.write("survival", "s-{site}.csv", here, outcome="os_days,os_event")[1]
-    assert Dictionary.from_file(dictionary)["hb"].feature
+    assert read_dictionary(dictionary)["hb"].feature
     part = table(60).drop(columns="centre")  # now it takes part
     part.to_csv(here / "s-a.csv", index=False)
     dictionary = init.write(
         "survival", "s-{site}.csv", here, outcome="os_days,os_event", force=True
     )[1]
-    assert not Dictionary.from_file(dictionary)["hb"].feature
+    assert not read_dictionary(dictionary)["hb"].feature
 
 
 def test_where_single_sites_have_few_events_the_lower_bound_alone_is_penalised(

@@ -18,7 +18,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 import fedcohort as fc
 from command_line import COMMAND
 from fedcohort.apps.predictions import predict
-from fedcohort.data import sources
+from fedcohort.data.read import sources
 from fedcohort.protocol import DataError, StudyError
 from fedcohort.study.saved import round_times
 

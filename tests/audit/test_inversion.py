@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 
 from fedcohort.audit.gradients import Attacked, fitted, per_record, quotients
-from fedcohort.audit.inversion import attack
-from fedcohort.audit.matching import match
+from fedcohort.audit.inversion import attack, match
 from fedcohort.models.network import Mlp, initial, network
 
 P = 6

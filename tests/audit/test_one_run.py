@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from fedcohort.audit.canaries import play
-from fedcohort.audit.one_run import MOST, lower_bound, p_value
+from fedcohort.audit.canaries import MOST, lower_bound, p_value, play
 
 
 def test_p_value_is_the_papers():

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import fedcohort as fc
 from fedcohort.apps import checking
-from fedcohort.data.dictionary import Dictionary
+from fedcohort.data.read.dictionaries import read_dictionary
 from table_faults import CELL, DICTIONARY, HEADER, STUDY, broken_frame, broken_grid, csv_bytes, grid
 
 OUTCOME = fc.Survival("time", "event")
@@ -74,7 +74,7 @@ def test_whatever_comes_is_taken_or_refused_without_a_word_of_it(folder, seed, f
     drafted = refusal(lambda: fc.Study.from_file(folder / "drafted.yaml"))
     frame = broken_frame(table, rng)
     kept = frame.copy()
-    given = Dictionary.from_file(folder / "d.yaml") if rng.random() < 0.7 else None
+    given = read_dictionary(folder / "d.yaml") if rng.random() < 0.7 else None
     about = {"sites": "hospital", "outcome": OUTCOME, "dictionary": given}
     memory = refusal(lambda: fc.simulate(frame, **about))
     first = table[0] if table else []

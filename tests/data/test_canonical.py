@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from pandas._libs.parsers import STR_NA_VALUES
 from pandas.testing import assert_frame_equal
 
-from fedcohort.data.canonical import MISSING, canonical, plain
 from fedcohort.data.dictionary import Dictionary
+from fedcohort.data.read.canonical import MISSING, canonical, plain
 from fedcohort.protocol import DataError
 
 D = Dictionary.from_dict(

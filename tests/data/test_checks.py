@@ -7,9 +7,9 @@ import pandas as pd
 import pytest
 
 from data_cases import mixed
-from fedcohort.data.checks import check_column, check_sites, check_table
-from fedcohort.data.dictionary import Dictionary
+from fedcohort.data.check.checks import check_column, check_sites, check_table
 from fedcohort.data.outcome import Binary, Category, Continuous, Count, Survival
+from fedcohort.data.read.drafting import draft
 from fedcohort.protocol import DataError
 
 OUTCOME = Survival("time", "event")
@@ -50,7 +50,7 @@ def test_impossible_outcomes_are_named_by_row(column, rows, value, expected):
 
 def test_a_sound_table_passes_with_events_as_bool_too():
     frame = mixed(20, 0)
-    check_table(frame, OUTCOME, "a", Dictionary.draft(frame, OUTCOME))
+    check_table(frame, OUTCOME, "a", draft(frame, OUTCOME))
     check_table(frame.assign(event=frame["event"] == 1), OUTCOME, "a")
     check_table(frame, None, "a")
 
@@ -65,7 +65,7 @@ def test_a_missing_column_names_the_nearest():
 
 def test_columns_of_the_dictionary_are_checked_too():
     frame = mixed(20, 0)
-    dictionary = Dictionary.draft(frame, OUTCOME)
+    dictionary = draft(frame, OUTCOME)
     said = refusal(check_table, frame.drop(columns="age"), OUTCOME, "a", dictionary)
     assert "no column 'age'" in said
     said = refusal(check_table, changed("grade", [5], "Jane"), OUTCOME, "a", dictionary)

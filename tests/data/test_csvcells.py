@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import fedcohort as fc
 import in_process
 from fedcohort.apps import describing
-from fedcohort.data.csvcells import as_given, harmless
+from fedcohort.data.read.csvcells import as_given, harmless
 from fedcohort.report import courses
 
 RUN = ("=", "+", "-", "@", "\t", "\r")

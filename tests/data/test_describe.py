@@ -14,10 +14,10 @@ from scipy.stats import norm
 
 from count_bounds import bounds
 from fedcohort.data.describe import STEPS, describe, variables_of
+from fedcohort.data.describe.shown_number import ShownNumber
+from fedcohort.data.describe.summary import mixture_quantiles
 from fedcohort.data.dictionary import Dictionary
 from fedcohort.data.outcome import Binary, Survival
-from fedcohort.data.shown_number import ShownNumber
-from fedcohort.data.summary import mixture_quantiles
 from fedcohort.privacy.disclosure.counts import hidden
 from fedcohort.protocol.host import Host
 from fedcohort.runtime.local import local

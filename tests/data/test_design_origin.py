@@ -8,9 +8,9 @@ import pytest
 
 import fedcohort as fc
 from data_cases import federation, scatter
-from fedcohort.data.design import Design
-from fedcohort.data.dictionary import Dictionary
-from fedcohort.data.preprocess import IMPUTES, SCALES, fit_design
+from fedcohort.data.prepare import IMPUTES, SCALES, fit_design
+from fedcohort.data.prepare.design import Design
+from fedcohort.data.read.drafting import draft
 
 
 def mixed(n=900, seed=0):
@@ -31,7 +31,7 @@ def mixed(n=900, seed=0):
 
 
 def designed(frame, **options):
-    return fit_design(federation(scatter(frame, 3)), Dictionary.draft(frame), None, **options)
+    return fit_design(federation(scatter(frame, 3)), draft(frame), None, **options)
 
 
 @pytest.mark.parametrize("scale", SCALES)

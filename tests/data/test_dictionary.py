@@ -13,9 +13,10 @@ from hypothesis import given, settings
 
 from data_cases import mixed
 from dictionary_cases import dictionaries
-from fedcohort.data import yamldictionary
 from fedcohort.data.dictionary import Dictionary, Variable
 from fedcohort.data.outcome import Binary, Category, Survival
+from fedcohort.data.read.dictionaries import read_dictionary, text
+from fedcohort.data.read.drafting import draft
 from fedcohort.protocol import DataError
 
 OUTCOME = Survival("time", "event")
@@ -30,7 +31,7 @@ def test_a_draft_types_columns_by_what_they_hold():
         patient_id=range(200), note=[f"free text {i}" for i in range(200)], arm=True,
         seen=pd.Timestamp("2020-01-01"),
     )  # fmt: skip
-    d = Dictionary.draft(frame, OUTCOME)
+    d = draft(frame, OUTCOME)
     assert types_of(d) == {
         "age": "integer", "marker": "number", "count": "integer", "smoker": "binary",
         "grade": "category", "time": "time", "event": "event", "patient_id": "integer",
@@ -45,20 +46,20 @@ def test_a_draft_types_columns_by_what_they_hold():
 def test_a_draft_is_the_same_from_one_table_and_from_its_sites():
     frame = mixed(60, 1)
     parts = {"b": frame.iloc[:20], "a": frame.iloc[20:]}
-    assert Dictionary.draft(parts, OUTCOME) == Dictionary.draft(frame, OUTCOME)
+    assert draft(parts, OUTCOME) == draft(frame, OUTCOME)
 
 
 def test_two_levels_of_text_are_a_category_and_a_class_column_is_one():
     frame = pd.DataFrame({"sex": ["m", "f", None], "y": [2, 10, 2], "z": [True, None, False]})
-    d = Dictionary.draft(frame, Category("y"))
+    d = draft(frame, Category("y"))
     assert d["sex"] == Variable("sex", "category", ("f", "m"))
     assert d["y"].levels == ("2", "10")
     assert d["z"].type == "binary"
-    assert Dictionary.draft(frame, Binary("y"))["y"].type == "category"
+    assert draft(frame, Binary("y"))["y"].type == "category"
 
 
 def test_columns_to_skip_are_left_out():
-    assert "grade" not in Dictionary.draft(mixed(20, 0), OUTCOME, skip=["grade"])
+    assert "grade" not in draft(mixed(20, 0), OUTCOME, skip=["grade"])
 
 
 @settings(max_examples=50, deadline=None)
@@ -74,17 +75,17 @@ def test_json_and_back_gives_the_same_dictionary_and_the_same_bytes(d):
 def test_yaml_and_back_gives_the_same_dictionary(d):
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "d.yaml"
-        noted = yamldictionary.text(d, dict.fromkeys(d.variables, "check: {a: 'b"), "top\n\n#")
+        noted = text(d, dict.fromkeys(d.variables, "check: {a: 'b"), "top\n\n#")
         plain = yaml.safe_dump(d.to_dict(), sort_keys=False)
-        for text in (noted, plain):
-            path.write_text(text, "utf-8")
-            assert Dictionary.from_file(path) == d
+        for written in (noted, plain):
+            path.write_text(written, "utf-8")
+            assert read_dictionary(path) == d
 
 
 def test_a_file_is_read(tmp_path):
     path = tmp_path / "d.yaml"
     path.write_text("title: T\nvariables:\n  age: {type: integer, unit: years}\n  bmi: number\n")
-    d = Dictionary.from_file(path)
+    d = read_dictionary(path)
     assert (d.title, d["age"].unit, d["bmi"].type) == ("T", "years", "number")
 
 
@@ -109,7 +110,7 @@ def test_a_wrong_file_is_named_with_its_key(tmp_path, text, message):
     path = tmp_path / "d.yaml"
     path.write_text(text)
     with pytest.raises(DataError) as error:
-        Dictionary.from_file(path)
+        read_dictionary(path)
     assert message in str(error.value)
     assert str(path) in str(error.value)
     assert "\n" not in str(error.value)
@@ -120,7 +121,7 @@ def line_of(tmp_path, text):
     path = tmp_path / "d.yaml"
     path.write_text("variables:\n" + "".join(f"  {v}\n" for v in text.splitlines()), "utf-8")
     with pytest.raises(DataError) as error:
-        Dictionary.from_file(path)
+        read_dictionary(path)
     assert "\n" not in str(error.value)
     assert str(error.value).startswith(str(path))
     return str(error.value).removeprefix(str(path))
@@ -229,7 +230,7 @@ def test_codes_stay_as_they_are_written_and_days_are_text(tmp_path):
         "b: {type: date, since: 2015-01-31}\n"
         "c: {range: [-.5, 1e3], unit: g}\n"
     )
-    d = Dictionary.from_file(path)
+    d = read_dictionary(path)
     assert d["a"].levels == ("01", "1", "10", "2015-01-31", "1:30")
     assert d["a"].missing == ("-9", "99")
     assert (d["b"].unit, d["b"].since_day) == ("days", datetime.date(2015, 1, 31))
@@ -250,13 +251,13 @@ def test_a_dictionary_knows_its_outcome_and_what_a_model_may_use():
 def test_a_missing_file_and_an_unknown_variable_name_the_nearest(tmp_path):
     (tmp_path / "dictionary.yaml").write_text("a: number")
     with pytest.raises(DataError, match=r"Did you mean 'dictionary\.yaml'"):
-        Dictionary.from_file(tmp_path / "dictionry.yaml")
+        read_dictionary(tmp_path / "dictionry.yaml")
     with pytest.raises(DataError, match=r"no variable 'agee'\. Did you mean 'age'"):
-        Dictionary.draft(mixed(9, 0))["agee"]
+        draft(mixed(9, 0))["agee"]
 
 
 def test_views_are_noted_and_unknown_columns_in_them_refused():
-    d = Dictionary.draft(mixed(9, 0)).with_views({"blood": ["marker", "count"]})
+    d = draft(mixed(9, 0)).with_views({"blood": ["marker", "count"]})
     assert [n for n, v in d.variables.items() if v.view == "blood"] == ["marker", "count"]
     with pytest.raises(DataError, match="no variable 'markr'"):
         d.with_views({"blood": ["markr"]})
@@ -264,4 +265,4 @@ def test_views_are_noted_and_unknown_columns_in_them_refused():
 
 def test_no_tables_are_an_error():
     with pytest.raises(DataError, match="there are no sites"):
-        Dictionary.draft({})
+        draft({})

@@ -6,9 +6,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fedcohort.data import drafting, hints
 from fedcohort.data.dictionary import Variable
 from fedcohort.data.outcome import Binary, Survival
+from fedcohort.data.read import drafting, hints
 from fedcohort.protocol import DataError
 
 N = 200

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedcohort.data.folds import BY_ROW, HIDDEN, check_rows, own_fold
+from fedcohort.data.split.folds import BY_ROW, HIDDEN, check_rows, own_fold
 from fedcohort.protocol import Refused
 
 

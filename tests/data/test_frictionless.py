@@ -11,15 +11,16 @@ import pytest
 from hypothesis import given, settings
 
 from dictionary_cases import dictionaries
-from fedcohort.data import frictionless
 from fedcohort.data.dictionary import Dictionary, Variable
+from fedcohort.data.read import frictionless
+from fedcohort.data.read.dictionaries import read_dictionary
 from fedcohort.protocol import DataError
 
 
 def read(tmp_path, content):
     path = tmp_path / "schema.json"
     path.write_text(content if isinstance(content, str) else json.dumps(content), "utf-8")
-    return Dictionary.from_file(path)
+    return read_dictionary(path)
 
 
 @settings(max_examples=120, deadline=None)
@@ -50,7 +51,7 @@ def test_a_written_file_is_a_plain_schema_to_others(tmp_path):
         {"name": "t", "type": "number", "unit": "days", "kind": "time"},
         {"name": "e", "type": "boolean", "kind": "event"},
     ]  # fmt: skip
-    assert Dictionary.from_file(tmp_path / "schema.json") == d
+    assert read_dictionary(tmp_path / "schema.json") == d
 
 
 THEIRS = {

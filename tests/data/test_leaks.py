@@ -8,10 +8,10 @@ import pytest
 from sklearn.metrics import roc_auc_score
 from sksurv.metrics import concordance_index_censored
 
-from fedcohort.data.canonical import canonical
+from fedcohort.data.check import WARNING, Sheet, examine, leaks, with_outcome
 from fedcohort.data.dictionary import Dictionary
 from fedcohort.data.outcome import Binary, Continuous, Survival
-from fedcohort.data.quality import WARNING, Sheet, examine, leaks, with_outcome
+from fedcohort.data.read.canonical import canonical
 
 OUTCOME = Survival("days", "relapse")
 N = 400

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedcohort.data.dictionary import Dictionary, Variable
-from fedcohort.data.merging import marked, merge
 from fedcohort.data.outcome import Survival
+from fedcohort.data.read.merging import marked, merge
 
 OUTCOME = Survival("os_days", "dead")
 ENDS = {"os_days": {"type": "time", "unit": "days"}, "dead": "event"}

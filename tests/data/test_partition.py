@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from pandas.testing import assert_frame_equal
 
 from data_cases import mixed
-from fedcohort.data.importance import importance, most_predictive
 from fedcohort.data.outcome import Binary, Continuous, Survival
-from fedcohort.data.partition import RULES, partition
-from fedcohort.data.sources import load
-from fedcohort.data.thirds import THIRDS
+from fedcohort.data.read.sources import load
+from fedcohort.data.split.importance import importance, most_predictive
+from fedcohort.data.split.partition import RULES, partition
+from fedcohort.data.split.thirds import THIRDS
 from fedcohort.protocol import DataError, StudyError
 
 OUTCOME = Survival("time", "event")

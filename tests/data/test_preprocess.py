@@ -11,17 +11,18 @@ from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.preprocessing import StandardScaler
 
 from data_cases import federation, mixed, scatter
-from fedcohort.data.design import Design
 from fedcohort.data.dictionary import Dictionary
 from fedcohort.data.outcome import Binary, Category, Continuous, Count, Survival
-from fedcohort.data.preprocess import IMPUTES, SCALES, fit_design
+from fedcohort.data.prepare import IMPUTES, SCALES, fit_design
+from fedcohort.data.prepare.design import Design
+from fedcohort.data.read.drafting import draft
 from fedcohort.protocol import DataError, SettingError
 
 OUTCOME = Survival("time", "event")
 
 
 def designed(frame, n_sites=3, outcome=OUTCOME, seed=0, **options):
-    dictionary = options.pop("dictionary", None) or Dictionary.draft(frame, outcome)
+    dictionary = options.pop("dictionary", None) or draft(frame, outcome)
     return fit_design(federation(scatter(frame, n_sites, seed)), dictionary, outcome, **options)
 
 
@@ -153,7 +154,7 @@ def test_one_hot_drops_the_first_level_and_equals_pandas():
 
 def test_levels_that_occur_nowhere_give_no_column_and_count_as_missing_later():
     frame = mixed(60, 6, missing=0)
-    plain = Dictionary.draft(frame, OUTCOME).to_dict()
+    plain = draft(frame, OUTCOME).to_dict()
     plain["variables"]["grade"]["levels"] = ["0", "I", "II", "III", "IV"]
     design = designed(frame, dictionary=Dictionary.from_dict(plain))
     assert design.features[-2:] == ("grade=II", "grade=III")
@@ -191,7 +192,7 @@ def test_a_design_does_not_depend_on_how_rows_are_split(n_sites, seed, scale, im
 @given(seed=st.integers(0, 999), scale=st.sampled_from(SCALES), impute=st.sampled_from(IMPUTES))
 def test_a_design_does_not_depend_on_the_order_of_sites(seed, scale, impute):
     frames = scatter(mixed(60, seed), 4, seed)
-    dictionary = Dictionary.draft(frames, OUTCOME)
+    dictionary = draft(frames, OUTCOME)
     one, other = (
         fit_design(federation(f), dictionary, OUTCOME, scale=scale, impute=impute)
         for f in (frames, dict(reversed(frames.items())))
@@ -222,7 +223,7 @@ def test_rows_are_designed_one_by_one(seed, scale, impute):
 
 def test_sums_are_all_that_leaves_a_site():
     fed = federation(scatter(mixed(90, 0), 3))
-    fit_design(fed, Dictionary.draft(mixed(90, 0), OUTCOME), OUTCOME, scale="minmax")
+    fit_design(fed, draft(mixed(90, 0), OUTCOME), OUTCOME, scale="minmax")
     assert fed.ledger.lines
     assert all('"verb":"sum"' in line for line in fed.ledger.lines)
 
@@ -290,7 +291,7 @@ def test_a_binary_outcome_needs_two_levels_and_a_category_its_levels():
     with pytest.raises(DataError, match="binary outcome 'y' has 3 levels"):
         designed(frame, outcome=Binary("y"))
     with pytest.raises(DataError, match="outcome 'y' is of type 'integer'"):
-        designed(frame, outcome=Category("y"), dictionary=Dictionary.draft(frame))
+        designed(frame, outcome=Category("y"), dictionary=draft(frame))
 
 
 def test_text_that_is_no_design_is_refused():

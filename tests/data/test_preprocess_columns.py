@@ -13,17 +13,18 @@ from scipy.stats.mstats import winsorize
 from sklearn.preprocessing import QuantileTransformer
 
 from data_cases import federation, mixed, scatter
-from fedcohort.data.design import Design
 from fedcohort.data.dictionary import Dictionary
 from fedcohort.data.outcome import Survival
-from fedcohort.data.preprocess import IMPUTES, SCALES, fit_design
+from fedcohort.data.prepare import IMPUTES, SCALES, fit_design
+from fedcohort.data.prepare.design import Design
+from fedcohort.data.read.drafting import draft
 from fedcohort.protocol import DataError, SettingError
 
 OUTCOME = Survival("time", "event")
 
 
 def designed(frame, n_sites=3, outcome=None, dictionary=None, **options):
-    dictionary = dictionary or Dictionary.draft(frame, outcome)
+    dictionary = dictionary or draft(frame, outcome)
     return fit_design(federation(scatter(frame, n_sites)), dictionary, outcome, **options)
 
 
@@ -81,7 +82,7 @@ def test_five_rows_or_more_lie_at_or_beyond_each_limit_or_none_has_its_value(opt
         "lab": rng.lognormal(1, 0.5, n),
     }
     frame = pd.DataFrame(x).astype(float)
-    for c in designed(frame, dictionary=Dictionary.draft(frame), **options).columns:
+    for c in designed(frame, dictionary=draft(frame), **options).columns:
         beyond = (frame[c.name] <= c.low).sum(), (frame[c.name] >= c.high).sum()
         if n < 20:  # half the rows would be cut: two deviations from the mean instead
             mean, sd = frame[c.name].mean(), frame[c.name].std(ddof=0)
@@ -133,7 +134,7 @@ def test_rare_levels_become_one_and_predict_maps_them_likewise():
             "x": np.arange(82.0) // 2,
         }
     )
-    plain = Dictionary.draft(frame).to_dict()
+    plain = draft(frame).to_dict()
     plain["variables"]["g"]["levels"].append("never")
     design = designed(frame, dictionary=Dictionary.from_dict(plain), pool_levels=6)
     (c, _) = design.columns

@@ -11,13 +11,13 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy import optimize, stats
 
 from data_cases import federation, mixed, scatter
-from fedcohort.data.dictionary import Dictionary
 from fedcohort.data.outcome import Survival
-from fedcohort.data.preprocess import fit_design
+from fedcohort.data.prepare import fit_design
+from fedcohort.data.read.drafting import draft
 
 
 def designed(frame, n_sites=3, seed=0, outcome=None, **options):
-    dictionary = Dictionary.draft(frame, outcome)
+    dictionary = draft(frame, outcome)
     fed = federation(scatter(frame, n_sites, seed))
     return fit_design(fed, dictionary, outcome, scale="none", impute="iterative", **options)
 
@@ -134,7 +134,7 @@ def test_rounds_are_bounded_and_only_sums_are_asked_for(monkeypatch):
     frame = mixed(60, 0, missing=0.4)
     fed = federation(scatter(frame, 3))
     outcome = Survival("time", "event")
-    design = fit_design(fed, Dictionary.draft(frame, outcome), outcome, impute="iterative")
+    design = fit_design(fed, draft(frame, outcome), outcome, impute="iterative")
     asked = [line for line in fed.ledger.lines if '"step":"expected_moments"' in line]
     assert len(asked) == 3 * design.joint.rounds
     assert all('"verb":"sum"' in line for line in asked)

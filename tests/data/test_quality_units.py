@@ -6,10 +6,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from fedcohort.data.check import Sheet, examine, units
+from fedcohort.data.check.conversions import conversions_of, factors_of
 from fedcohort.data.dictionary import Dictionary
 from fedcohort.data.outcome import Survival
-from fedcohort.data.quality import Sheet, examine, units
-from fedcohort.data.quality.conversions import conversions_of, factors_of
 
 #: Distributions whose logarithms have a log-concave density, and whole numbers.
 PLAIN = {

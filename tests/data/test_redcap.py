@@ -7,7 +7,8 @@ import csv
 import pytest
 
 from fedcohort.data.dictionary import Dictionary, Variable
-from fedcohort.data.redcap import HEADER
+from fedcohort.data.read.dictionaries import read_dictionary
+from fedcohort.data.read.redcap import HEADER
 from fedcohort.protocol import DataError
 
 FIELDS = [
@@ -46,7 +47,7 @@ def write(tmp_path, fields, header=HEADER):
 
 @pytest.mark.parametrize("header", [HEADER, {h: h for h in HEADER}], ids=["export", "api"])
 def test_fields_become_variables_under_either_header(tmp_path, header):
-    d = Dictionary.from_file(write(tmp_path, FIELDS, header))
+    d = read_dictionary(write(tmp_path, FIELDS, header))
     assert list(d.variables.values()) == [
         Variable("record_id", "text", description="Record ID", identifier=True),
         Variable("name", "text", identifier=True),
@@ -66,13 +67,13 @@ def test_fields_become_variables_under_either_header(tmp_path, header):
 
 def test_forms_become_views_where_there_are_several(tmp_path):
     fields = [f | {"form_name": "lab" if f["field_name"] == "hb" else "base"} for f in FIELDS]
-    views = {n: v.view for n, v in Dictionary.from_file(write(tmp_path, fields)).variables.items()}
+    views = {n: v.view for n, v in read_dictionary(write(tmp_path, fields)).variables.items()}
     assert views["hb"] == "lab"
     assert views["age"] == "base"
 
 
 def test_what_was_read_can_be_written_as_yaml_and_frictionless(tmp_path):
-    d = Dictionary.from_file(write(tmp_path, FIELDS))
+    d = read_dictionary(write(tmp_path, FIELDS))
     assert Dictionary.from_dict(d.to_dict()) == d
 
 
@@ -102,7 +103,7 @@ def test_what_was_read_can_be_written_as_yaml_and_frictionless(tmp_path):
 def test_a_wrong_field_is_named_with_its_file(tmp_path, fields, message):
     path = write(tmp_path, fields)
     with pytest.raises(DataError) as error:
-        Dictionary.from_file(path)
+        read_dictionary(path)
     assert message in str(error.value)
     assert str(path) in str(error.value)
 
@@ -121,5 +122,5 @@ def test_a_file_that_is_no_redcap_dictionary_is_said_to_be_none(tmp_path, conten
     path = tmp_path / "redcap.csv"
     path.write_bytes(content)
     with pytest.raises(DataError) as error:
-        Dictionary.from_file(path)
+        read_dictionary(path)
     assert message in str(error.value)

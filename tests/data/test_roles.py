@@ -10,7 +10,7 @@ from numpy.testing import assert_allclose
 
 import fedcohort as fc
 from fedcohort.apps import predictions
-from fedcohort.data.design import Design
+from fedcohort.data.prepare.design import Design
 from fedcohort.protocol import DataError, SettingError
 
 SETTINGS = {"family": "poisson", "offset": "log_years", "weights": "share"}

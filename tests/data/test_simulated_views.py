@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from pandas.testing import assert_frame_equal
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 
-from fedcohort.data.checks import check_table
-from fedcohort.data.simulated_views import dictionary_of, multiview
-from fedcohort.data.sources import load
+from fedcohort.data.check.checks import check_table
+from fedcohort.data.read.simulated_views import dictionary_of, multiview
+from fedcohort.data.read.sources import load
 from fedcohort.protocol import SettingError
 
 

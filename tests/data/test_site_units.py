@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedcohort.data.accepted import EVERY, NOTHING, Accepted
+from fedcohort.data.check import ERROR, WARNING, Sheet, examine
+from fedcohort.data.check.accepted import EVERY, NOTHING, Accepted
+from fedcohort.data.check.between import Middle, differing
+from fedcohort.data.check.conversions import DECIMAL, TIMES, conversions_for, conversions_of
 from fedcohort.data.dictionary import Dictionary, Variable
 from fedcohort.data.outcome import Binary, Survival
-from fedcohort.data.quality import ERROR, WARNING, Sheet, examine
-from fedcohort.data.quality.between import Middle, differing
-from fedcohort.data.quality.conversions import DECIMAL, TIMES, conversions_for, conversions_of
 from fedcohort.protocol import DataError
 
 SITES = ("north", "south", "west", "east")

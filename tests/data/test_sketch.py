@@ -8,7 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
-from fedcohort.data.sketch import Moments, count_between, histograms, modes, quantiles, refine
+from fedcohort.data.prepare.sketch import (
+    Moments,
+    count_between,
+    histograms,
+    modes,
+    quantiles,
+    refine,
+)
 
 PROBABILITIES = (0.005, 0.25, 0.5, 0.75, 0.995)
 

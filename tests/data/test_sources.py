@@ -19,11 +19,11 @@ from hypothesis import strategies as st
 from lifelines.datasets import load_gbsg2
 from pandas.testing import assert_frame_equal
 
-from fedcohort.data.canonical import plain
-from fedcohort.data.checks import check_table
+from fedcohort.data.check.checks import check_table
 from fedcohort.data.dictionary import Dictionary
 from fedcohort.data.outcome import Survival
-from fedcohort.data.sources import SAMPLES, in_memory, load, read_csv
+from fedcohort.data.read.canonical import plain
+from fedcohort.data.read.sources import SAMPLES, in_memory, load, read_csv
 from fedcohort.protocol import DataError
 
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from fedcohort.data import sql
-from fedcohort.data.sources import load
+from fedcohort.data.read import sql
+from fedcohort.data.read.sources import load
 from fedcohort.protocol import DataError
 
 ROWS = [(1, "007", "Jane", 2**60 + 1), (2, "010", None, None)]

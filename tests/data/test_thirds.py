@@ -9,9 +9,9 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from pandas.testing import assert_frame_equal
 
-from fedcohort.data.partition import partition
-from fedcohort.data.simulated_views import multiview
-from fedcohort.data.thirds import SHARE
+from fedcohort.data.read.simulated_views import multiview
+from fedcohort.data.split.partition import partition
+from fedcohort.data.split.thirds import SHARE
 from fedcohort.protocol import DataError, StudyError
 
 VIEWS = {"v1": ["a", "b"], "v2": ["c"], "v3": ["d", "e"], "v4": ["f"]}

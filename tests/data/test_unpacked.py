@@ -11,7 +11,7 @@ import zipfile
 import pandas as pd
 import pytest
 
-from fedcohort.data import csvfile
+from fedcohort.data.read import csvfile
 from fedcohort.protocol import DataError
 
 TABLE = b"x,y\n" + b"1,2\n" * 50_000

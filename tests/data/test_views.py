@@ -11,14 +11,15 @@ from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.preprocessing import StandardScaler
 
 from data_cases import federation, mixed, scatter
-from fedcohort.data.checks import check_sites
-from fedcohort.data.design import Design
+from fedcohort.data.check import Sheet, examine
+from fedcohort.data.check.checks import check_sites
 from fedcohort.data.dictionary import Dictionary
-from fedcohort.data.encode import Encoding
 from fedcohort.data.outcome import Survival
-from fedcohort.data.preprocess import IMPUTES, SCALES, bounded_design, fit_design
-from fedcohort.data.preprocess.iterative import IncompleteView
-from fedcohort.data.quality import Sheet, examine
+from fedcohort.data.prepare import IMPUTES, SCALES, bounded_design, fit_design
+from fedcohort.data.prepare.design import Design
+from fedcohort.data.prepare.encode import Encoding
+from fedcohort.data.prepare.iterative import IncompleteView
+from fedcohort.data.read.drafting import draft
 from fedcohort.protocol import DataError
 
 OUTCOME = Survival("time", "event")
@@ -26,7 +27,7 @@ VIEWS = {"blood": ["marker", "count"], "clinic": ["smoker", "grade"]}
 
 
 def dictionary_of(frame):
-    return Dictionary.draft(frame, OUTCOME).with_views(VIEWS)
+    return draft(frame, OUTCOME).with_views(VIEWS)
 
 
 def sites_of(frame, seed=0):
@@ -299,7 +300,7 @@ def test_a_view_of_the_outcome_and_one_that_dates_count_from_must_be_there():
 
 def test_a_site_without_any_feature_is_refused():
     frame = mixed(60, 0)[["marker", "count", "time", "event"]]
-    known = Dictionary.draft(frame, OUTCOME).with_views({"blood": ["marker", "count"]})
+    known = draft(frame, OUTCOME).with_views({"blood": ["marker", "count"]})
     with pytest.raises(DataError, match="site 'b': there is no column 'marker'"):
         check_sites({"a": frame, "b": frame[["time", "event"]]}, OUTCOME, known)
 
@@ -313,7 +314,7 @@ def test_a_view_that_no_site_has_is_named():
 
 def test_a_dictionary_without_views_asks_for_every_column():
     frame = mixed(60, 0)
-    plain = Dictionary.draft(frame, OUTCOME)
+    plain = draft(frame, OUTCOME)
     assert not any(v.view for v in plain.variables.values())
     with pytest.raises(DataError, match="no column 'marker'"):
         check_sites(sites_of(frame), OUTCOME, plain)

@@ -12,7 +12,7 @@ import pytest
 
 import doc_pages
 import fedcohort as fc
-from fedcohort.data.sources import MEMORY
+from fedcohort.data.read.sources import MEMORY
 from fedcohort.study import plan, yamlfile
 
 PAGE = (doc_pages.DOCS / "data.md").read_text(encoding="utf-8")

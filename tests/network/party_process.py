@@ -43,9 +43,9 @@ def _keep_bodies(folder: str) -> None:
 if __name__ == "__main__":
     _die_with_parent()
     if "FEDCOHORT_TEST_VERSION" in os.environ:
-        import fedcohort
+        from fedcohort import version
 
-        fedcohort.__version__ = os.environ["FEDCOHORT_TEST_VERSION"]
+        version.VERSION = os.environ["FEDCOHORT_TEST_VERSION"]
     if "FEDCOHORT_TEST_WIRE" in os.environ:
         _keep_bodies(os.environ["FEDCOHORT_TEST_WIRE"])
     from fedcohort.apps.cli import main

@@ -21,13 +21,13 @@ import numpy as np
 import pytest
 
 from fedcohort.algorithms.cox import METHOD as COX
-from fedcohort.data import preprocess
-from fedcohort.data.columns import NumberColumn
+from fedcohort.data import prepare
 from fedcohort.data.describe import Reading, variables_of
-from fedcohort.data.design import Design
-from fedcohort.data.encode import Encoding
 from fedcohort.data.outcome import Continuous, Survival
-from fedcohort.data.timegrid import death_times
+from fedcohort.data.prepare.columns import NumberColumn
+from fedcohort.data.prepare.design import Design
+from fedcohort.data.prepare.encode import Encoding
+from fedcohort.data.prepare.timegrid import death_times
 from fedcohort.data.variable import Variable
 from fedcohort.network.callee import Callee
 from fedcohort.network.lead import Office, Status
@@ -67,7 +67,7 @@ def study(made: Hospital, text: str = STUDY) -> tuple[str, Terms]:
 
 def design(made: Hospital, run: str, terms: Terms) -> Design:
     """Return the preprocessing as an honest coordinator finds it, which the node answers."""
-    return preprocess.fit_design(
+    return prepare.fit_design(
         remote(made, run, FIT), terms.dictionary, terms.outcome,
         scale="none", impute="median", min_cell=5,
     )  # fmt: skip

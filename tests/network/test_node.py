@@ -10,7 +10,7 @@ import pytest
 
 import fedcohort
 from fedcohort.algorithms.cox import METHOD as COX
-from fedcohort.data import preprocess
+from fedcohort.data import prepare
 from fedcohort.network import decisions, requests, stewards
 from fedcohort.network import desk as desks
 from fedcohort.network.budget import Budget
@@ -100,7 +100,7 @@ def test_a_node_takes_part_in_a_fit_that_equals_the_fit_on_its_table(hospital):
     host = open_session(terms, SiteTable.of(terms, "north", patients()), "fit-r0000-a00", 5)
     found = []
     for fed in (remote(hospital, run, "fit-r0000-a00"), local([host])):
-        design = preprocess.fit_design(
+        design = prepare.fit_design(
             fed, terms.dictionary, terms.outcome, scale="none", impute="median", min_cell=5
         )
         from fedcohort.protocol import Task

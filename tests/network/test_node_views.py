@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedcohort.data.simulated_views import dictionary_of, multiview
-from fedcohort.data.yamldictionary import text
+from fedcohort.data.read.dictionaries import text
+from fedcohort.data.read.simulated_views import dictionary_of, multiview
 from fedcohort.network.node_table import open_table
 from fedcohort.network.policy import DataSource
 from fedcohort.protocol.errors import Refused

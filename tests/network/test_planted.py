@@ -14,7 +14,7 @@ import pandas as pd
 import pytest
 
 from fedcohort.algorithms.cox import METHOD as COX
-from fedcohort.data import describe, preprocess
+from fedcohort.data import describe, prepare
 from fedcohort.protocol import FedcohortError, Task
 from fedcohort.protocol.arguments import Parcel
 from fedcohort.protocol.errors import DataError
@@ -300,7 +300,7 @@ def test_a_whole_study_tells_nothing_of_a_patient(tmp_path):
     run, terms = made.approved(signed), Terms.from_json(signed.terms)
     remote(made, run, "count").gather(counting.tell_counts, min_cell=5)
     fed = remote(made, run, "fit-r0000-a00")
-    design = preprocess.fit_design(
+    design = prepare.fit_design(
         fed, terms.dictionary, terms.outcome, scale="none", impute="median", min_cell=5
     )
     task = Task(kind="survival", features=design.features, outcome="survival", origin=design.origin)

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from fedcohort.algorithms.deepcox import METHOD as DEEPCOX
-from fedcohort.data.preprocess import bounded_design
+from fedcohort.data.prepare import bounded_design
 from fedcohort.models.network import initial
 from fedcohort.network.budget import Budget
 from fedcohort.network.policy import Allowance

@@ -6,7 +6,7 @@ import pytest
 
 from fedcohort.algorithms.cox import METHOD as COX
 from fedcohort.apps.steward import OWN_STEPS
-from fedcohort.data import preprocess
+from fedcohort.data import prepare
 from fedcohort.network import words
 from fedcohort.network.words import _noise as words_of_noise
 from fedcohort.protocol import Dp, registry
@@ -59,7 +59,7 @@ def test_the_steps_that_a_site_may_be_asked_are_listed_with_their_fields_and_no_
     text = told(hospital)
     own, _, sums = text.partition("SHOWN FOR YOUR SITE ALONE:")[2].partition("Shown as a sum")
     asked = asking.of_study(hospital.terms().plan, hospital.terms().outcome)
-    for step in (*COX.steps, *preprocess.STEPS, *OWN_STEPS):
+    for step in (*COX.steps, *prepare.STEPS, *OWN_STEPS):
         fields = words.words.listed([f.replace("_", " ") for f in step.reply.__dataclass_fields__])
         said = f"- {step.name.replace('_', ' ')} ({fields}):"
         told_as = (step in asked and step.verb == "gather", step in asked and step.verb == "sum")

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedcohort.data.sketch import Moments, count_between, modes, quantiles
+from fedcohort.data.prepare.sketch import Moments, count_between, modes, quantiles
 from fedcohort.privacy.disclosure import models
-from fedcohort.privacy.disclosure.cohorts import nearly_same
+from fedcohort.privacy.disclosure.counts import nearly_same
 from fedcohort.privacy.disclosure.numbers import holding, tail_rank, winsorised
 from fedcohort.privacy.disclosure.records import effective, lone, over_few
 from fedcohort.privacy.disclosure.steps import interval_ends

@@ -15,13 +15,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import fedcohort
-from fedcohort.data import preprocess
-from fedcohort.data.columns import LevelColumn, NumberColumn
-from fedcohort.data.design import Design
+from fedcohort.data import prepare
 from fedcohort.data.dictionary import Dictionary
-from fedcohort.data.encode import Encoding
 from fedcohort.data.outcome import Binary, Survival
-from fedcohort.data.preprocess.iterative import IncompleteView
+from fedcohort.data.prepare.columns import LevelColumn, NumberColumn
+from fedcohort.data.prepare.design import Design
+from fedcohort.data.prepare.encode import Encoding
+from fedcohort.data.prepare.iterative import IncompleteView
 from fedcohort.data.variable import Variable
 from fedcohort.protocol import Refused, views
 from fedcohort.protocol.host import Host
@@ -61,8 +61,8 @@ def designs() -> list[Design]:
             {"scale": "quantile", "winsorise": 0.05, "pool_levels": 2},
             {"impute": "iterative", "scale": "standard"},
         ):
-            fed = local([Host("a", FRAME, preprocess.STEPS)])
-            out.append(preprocess.fit_design(fed, DICTIONARY, about, **options))
+            fed = local([Host("a", FRAME, prepare.STEPS)])
+            out.append(prepare.fit_design(fed, DICTIONARY, about, **options))
     return out
 
 

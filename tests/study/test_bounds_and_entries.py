@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 import fedcohort as fc
-from fedcohort.data.quality import Sheet, errors, examine, with_outcome
+from fedcohort.data.check import Sheet, errors, examine, with_outcome
 from fedcohort.protocol import StudyError
 from fedcohort.study import plan, yamlfile
 

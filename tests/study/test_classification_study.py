@@ -12,8 +12,8 @@ from numpy.testing import assert_allclose
 from sklearn.metrics import roc_auc_score
 
 import fedcohort as fc
-from fedcohort.data import sources
-from fedcohort.data.dictionary import Dictionary
+from fedcohort.data.read import sources
+from fedcohort.data.read.drafting import draft
 from fedcohort.protocol import SettingError, StudyError, registry
 from fedcohort.study import evaluate, plan, saved, tune, yamlfile
 from fedcohort.study.arms import Arm
@@ -153,7 +153,7 @@ def problem() -> Problem:
     source = sources.load("sample:breast_cancer", Path())
     frame = source.frames[["mean texture", "mean area", "mean smoothness", "target"]]
     frames = {f"s{i}": frame.iloc[i::3].reset_index(drop=True) for i in range(3)}
-    return Problem(frames, Dictionary.draft(frames, source.outcome), source.outcome)
+    return Problem(frames, draft(frames, source.outcome), source.outcome)
 
 
 def test_centre_kfold_scores_by_the_auc_of_sites_left_out(problem, tmp_path):

@@ -17,8 +17,8 @@ from sklearn import metrics as reference
 import fedcohort as fc
 from fedcohort.apps.predictions import predict
 from fedcohort.audit.linkage import linkage, published
-from fedcohort.data import sources
 from fedcohort.data.outcome import Binary, Category, Continuous, Outcome, Survival
+from fedcohort.data.read import sources
 from fedcohort.protocol import NotSupported, StudyError, registry
 from fedcohort.study import evaluate
 from fedcohort.study.clusters import KEYS

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 from sklearn.metrics import roc_auc_score
 
-from fedcohort.data.dictionary import Dictionary
 from fedcohort.data.outcome import Binary, Category, Survival
+from fedcohort.data.read.drafting import draft
 from fedcohort.metrics import over_time
 from fedcohort.metrics.concordance import harrell
 from fedcohort.metrics.heterogeneity import pooled_share
@@ -79,7 +79,7 @@ def a_run(model=None, columns=("a", "b")):
 def laid_out(frame, outcome, site=None):
     """Return a layout in which the table is both training and blind rows."""
     frames = {"all": frame}
-    problem = engine.Problem(frames, Dictionary.draft(frame, outcome), outcome)
+    problem = engine.Problem(frames, draft(frame, outcome), outcome)
     return layout.Laid(problem, frame, np.arange(len(frame)), site)
 
 
@@ -264,7 +264,7 @@ def test_a_category_counts_as_one_column_of_a_fitted_model():
     frame = table(240, 4)
     site = np.repeat(["n", "s"], 120)
     frames = {s: frame[site == s].drop(columns="ill").reset_index(drop=True) for s in ("n", "s")}
-    dictionary = Dictionary.draft(frame.drop(columns="ill"), SURVIVAL)
+    dictionary = draft(frame.drop(columns="ill"), SURVIVAL)
     problem = engine.Problem(frames, dictionary, SURVIVAL)
     preprocess = {"scale": "standard", "impute": "median"}
     run = engine.fit_once(problem, registry.find("cox"), {}, preprocess, 1)

@@ -11,7 +11,7 @@ import pytest
 from lifelines import CoxPHFitter
 
 import fedcohort as fc
-from fedcohort.data import sources
+from fedcohort.data.read import sources
 
 
 def gbsg2() -> pd.DataFrame:

@@ -13,10 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 
+from fedcohort.data.describe.shown_number import ShownNumber
 from fedcohort.data.outcome import Binary
-from fedcohort.data.partition import partition
-from fedcohort.data.shown_number import ShownNumber
-from fedcohort.data.simulated_views import dictionary_of, multiview
+from fedcohort.data.read.simulated_views import dictionary_of, multiview
+from fedcohort.data.split.partition import partition
 from fedcohort.protocol import Dp, registry
 from fedcohort.study import evaluate
 from fedcohort.study.engine import Problem, Run, fit_once

@@ -12,8 +12,8 @@ from numpy.testing import assert_allclose
 
 import fedcohort as fc
 from fedcohort.apps.predictions import predict
-from fedcohort.data import sources
 from fedcohort.data.outcome import Binary, Continuous, Survival
+from fedcohort.data.read import sources
 from fedcohort.protocol import StudyError
 from fedcohort.report import known
 from fedcohort.study.latent import METRICS

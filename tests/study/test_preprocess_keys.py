@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import fedcohort as fc
-from fedcohort.data import sources
+from fedcohort.data.read import sources
 from fedcohort.protocol import SettingError, StudyError
 from fedcohort.study import plan, yamlfile
 

@@ -17,7 +17,7 @@ import fedcohort as fc
 from fedcohort.algorithms.deepcox.private import INTERVALS, record_hazards
 from fedcohort.algorithms.glm import private
 from fedcohort.data.dictionary import Dictionary
-from fedcohort.data.preprocess import bounded_design
+from fedcohort.data.prepare import bounded_design
 from fedcohort.metrics.concordance import harrell
 from fedcohort.privacy import accounting
 from fedcohort.protocol import DataError, Dp, FedcohortError, InputError, NotSupported, Release

@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from sklearn import metrics as reference
 
 import fedcohort as fc
-from fedcohort.data import sources
+from fedcohort.data.describe.shown_number import ShownNumber
 from fedcohort.data.outcome import Continuous, Count
-from fedcohort.data.shown_number import ShownNumber
+from fedcohort.data.read import sources
 from fedcohort.metrics.heterogeneity import pooled_r2
 from fedcohort.protocol import DataError, StudyError, registry
 from fedcohort.report import page

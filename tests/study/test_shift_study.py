@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from fedcohort.algorithms.shift import ShiftModel
-from fedcohort.data.shown_number import HIDDEN
+from fedcohort.data.describe.shown_number import HIDDEN
 from fedcohort.protocol import StudyError
 from fedcohort.report import page
 from fedcohort.report import run as report_run

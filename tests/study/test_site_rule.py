@@ -13,7 +13,7 @@ import pytest
 
 import fedcohort as fc
 from fedcohort.apps.checking import check
-from fedcohort.data.drafting import guesses
+from fedcohort.data.read.drafting import guesses
 from fedcohort.study.cohort import cohort
 from fedcohort.study.counts import count
 

@@ -2,7 +2,7 @@ import re
 
 import pytest
 
-from fedcohort.data import describe, preprocess
+from fedcohort.data import describe, prepare
 from fedcohort.protocol import registry
 from fedcohort.study.step_words import plain_words, step_words
 
@@ -24,14 +24,14 @@ def test_notes_on_the_code_are_taken_out_and_nothing_else(line, expected):
 
 def test_no_step_is_described_by_a_shape_an_equation_or_a_backtick():
     own = [s for name in ("cox", "deepcox", "logistic") for s in registry.find(name).steps]
-    for words in step_words((*preprocess.STEPS, *describe.STEPS, *own)).values():
+    for words in step_words((*prepare.STEPS, *describe.STEPS, *own)).values():
         assert words
         assert not {"`", "(", "eq."} & {*words, *words.split()}
 
 
 def test_no_step_of_any_method_speaks_in_names_of_code_or_breaks_off():
     steps = [s for name in registry.names() for s in registry.find(name).steps]
-    for name, said in step_words((*preprocess.STEPS, *steps)).items():
+    for name, said in step_words((*prepare.STEPS, *steps)).items():
         assert said.endswith("."), name
         assert "_" not in said, name
         assert not {*"αβγθλμρτ"} & {*said}, name

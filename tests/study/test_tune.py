@@ -9,9 +9,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fedcohort.data import sources
-from fedcohort.data.dictionary import Dictionary
 from fedcohort.data.outcome import Survival
+from fedcohort.data.read import sources
+from fedcohort.data.read.drafting import draft
 from fedcohort.metrics.concordance import harrell
 from fedcohort.protocol import SettingError, registry
 from fedcohort.study import tune
@@ -26,7 +26,7 @@ def problem() -> Problem:
     frame = sources.load("sample:gbsg2", Path()).frames
     assert isinstance(frame, pd.DataFrame)
     frames = {f"s{i}": frame.iloc[i::4].reset_index(drop=True) for i in range(4)}
-    return Problem(frames, Dictionary.draft(frames, OUTCOME), OUTCOME)
+    return Problem(frames, draft(frames, OUTCOME), OUTCOME)
 
 
 def arm(method: str, scope: str = "sites", **settings: object) -> Arm:

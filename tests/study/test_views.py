@@ -14,9 +14,9 @@ from numpy.testing import assert_allclose, assert_array_equal
 import fedcohort as fc
 from fedcohort.apps import catalogue
 from fedcohort.apps.predictions import predict
-from fedcohort.data.encode import Encoding
-from fedcohort.data.partition import partition
-from fedcohort.data.simulated_views import dictionary_of, multiview
+from fedcohort.data.prepare.encode import Encoding
+from fedcohort.data.read.simulated_views import dictionary_of, multiview
+from fedcohort.data.split.partition import partition
 from fedcohort.protocol import DataError, Refused, SettingError, StudyError, registry
 from fedcohort.study import layout, tune
 from fedcohort.study.arms import Arm

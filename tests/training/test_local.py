@@ -9,7 +9,7 @@ import torch
 from numpy.testing import assert_allclose
 from torch import nn
 
-from fedcohort.data import remembered as remembered_module
+from fedcohort.data import tables as remembered_module
 from fedcohort.data.tables import SurvivalTable
 from fedcohort.models.network import Mlp, initial
 from fedcohort.training.local import evaluate, train

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 from sklearn.datasets import load_digits
 
-from fedcohort.data import remembered as remembered_module
+from fedcohort.data import tables as remembered_module
 from fedcohort.data.tables import FeatureTable
 from fedcohort.models.autoencoder import Autoencoder
 from fedcohort.models.network import initial, network

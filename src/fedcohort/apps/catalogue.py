@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import MISSING
 from typing import Any
 
-from fedcohort.data.preprocess import IMPUTES, MOST_WINSORISED, SCALES
+from fedcohort.data.prepare import IMPUTES, MOST_WINSORISED, SCALES
 from fedcohort.protocol import Method, registry
 
 

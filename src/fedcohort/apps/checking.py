@@ -15,13 +15,14 @@ from pathlib import Path
 from typing import Any
 
 from fedcohort.apps.fit_findings import told_of_fits
-from fedcohort.data import sources
-from fedcohort.data.accepted import NOTHING, Accepted
+from fedcohort.data.check import ERROR, WARNING, Finding, Sheet, errors, examine, with_outcome
+from fedcohort.data.check.accepted import NOTHING, Accepted
 from fedcohort.data.dictionary import Dictionary
-from fedcohort.data.frames import without
 from fedcohort.data.outcome import Binary, Category, Continuous, Outcome, Survival
-from fedcohort.data.quality import ERROR, WARNING, Finding, Sheet, errors, examine, with_outcome
-from fedcohort.data.sql import is_url, masked
+from fedcohort.data.read import sources
+from fedcohort.data.read.dictionaries import read_dictionary
+from fedcohort.data.read.frames import without
+from fedcohort.data.read.sql import is_url, masked
 from fedcohort.data.words import first_of, nearest
 from fedcohort.protocol.errors import DataError, InputError, StudyError
 from fedcohort.study import yamlfile
@@ -249,7 +250,7 @@ def check(
         raise StudyError(
             "name the data dictionary by --dictionary. `fedcohort init --data FILE` drafts one."
         )
-    known = Dictionary.from_file(dictionary)
+    known = read_dictionary(dictionary)
     about = outcome_of(outcome, known) if outcome else known.outcome()
     known = with_outcome(without(known, sites), about)
     report = Report(judged=about is not None)

@@ -15,7 +15,6 @@ from typing import Annotated
 
 import typer
 
-from fedcohort import __version__
 from fedcohort.apps import (
     auditing,
     coordinator_app,
@@ -26,6 +25,7 @@ from fedcohort.apps import (
 )
 from fedcohort.protocol.errors import DataError, FedcohortError, InputError, StudyError
 from fedcohort.runtime import interrupts
+from fedcohort.version import VERSION
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -56,7 +56,7 @@ COMPARED = Path("compare.html")
 
 def _show_version(asked: bool) -> None:
     if asked:
-        typer.echo(f"fedcohort {__version__}")
+        typer.echo(f"fedcohort {VERSION}")
         raise typer.Exit
 
 
@@ -277,7 +277,7 @@ def predict(
 ) -> None:
     """Apply a saved model to a table; one row out for each row in."""
     from fedcohort.apps import outfile, predictions
-    from fedcohort.data.sources import files_of
+    from fedcohort.data.read.sources import files_of
 
     if out is not None:
         outfile.check(out, [model, *files_of(table, Path())], force=force)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from fedcohort.data import frictionless, yamldictionary
-from fedcohort.data.dictionary import Dictionary
+from fedcohort.data.read import dictionaries, frictionless
+from fedcohort.data.read.dictionaries import read_dictionary
 from fedcohort.protocol.errors import StudyError
 
 
@@ -19,14 +19,14 @@ def convert(dictionary: Path, out: Path, *, force: bool = False) -> Path:
     """
     if out.suffix.lower() not in (".yaml", ".yml", ".json"):
         raise StudyError(f"{out}: a dictionary is written as .yaml, .yml or .json.")
-    found = Dictionary.from_file(dictionary)
+    found = read_dictionary(dictionary)
     if out.exists() and not force:
         raise StudyError(f"{out} exists. Name another file, or replace it by --force.")
     try:
         if out.suffix.lower() == ".json":
             frictionless.write(found, out)
         else:
-            out.write_text(yamldictionary.text(found), encoding="utf-8")
+            out.write_text(dictionaries.text(found), encoding="utf-8")
     except OSError as error:
         raise StudyError(f"{out}: cannot write there ({error.strerror}).") from None
     return out

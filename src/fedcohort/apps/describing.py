@@ -20,19 +20,19 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-import fedcohort
 from fedcohort.algorithms.describe import Description
 from fedcohort.apps.checking import STUDIES, outcome_of, site_of
-from fedcohort.data import sources
-from fedcohort.data.csvcells import harmless
-from fedcohort.data.dictionary import Dictionary
 from fedcohort.data.outcome import Outcome
-from fedcohort.data.sql import is_url, masked
+from fedcohort.data.read import sources
+from fedcohort.data.read.csvcells import harmless
+from fedcohort.data.read.dictionaries import read_dictionary
+from fedcohort.data.read.sql import is_url, masked
 from fedcohort.protocol.errors import StudyError
 from fedcohort.report import table_one
 from fedcohort.study import layout, yamlfile
 from fedcohort.study.face import Cohort, fit, simulate
 from fedcohort.study.plan import check as checked_plan
+from fedcohort.version import VERSION
 
 #: What `--out` may end with.
 SUFFIXES = (".csv", ".json", ".html")
@@ -120,7 +120,7 @@ def _of_files(
     query: str,
 ) -> Cohort:
     """Return tables as sites."""
-    known = Dictionary.from_file(dictionary) if dictionary else None
+    known = read_dictionary(dictionary) if dictionary else None
     if column and len(files) > 1:
         raise StudyError("--sites is for one table that holds all sites; leave it out, or join.")
     texts = [column] if column else []
@@ -167,7 +167,7 @@ def text_of(found: Description, out: Path) -> str:
         return json.dumps(plain(found), ensure_ascii=False, indent=1, allow_nan=False) + "\n"
     from fedcohort.report import describing
 
-    return describing.page(plain(found), "Table 1", fedcohort.__version__)
+    return describing.page(plain(found), "Table 1", VERSION)
 
 
 def plain(found: Description) -> dict[str, Any]:

@@ -19,7 +19,6 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-import fedcohort
 from fedcohort.apps.network_app import SOON
 from fedcohort.engines import tls
 from fedcohort.network import clocks, engines, parties, rollback, runs
@@ -33,6 +32,7 @@ from fedcohort.network.policy import Config
 from fedcohort.network.service import Note, read, unwritable
 from fedcohort.protocol.errors import FedcohortError, InputError, Refused
 from fedcohort.report import words
+from fedcohort.version import VERSION
 
 GOOD, NOTE, WRONG = "ok", "note", "WRONG"
 #: Bytes that must be free, and below which it is remarked.
@@ -101,7 +101,7 @@ class Doctor:
     # what all have ------------------------------------------------------------------------
 
     def _software(self) -> Iterator[Finding]:
-        version = f"fedcohort {fedcohort.__version__}, Python {sys.version.split()[0]}"
+        version = f"fedcohort {VERSION}, Python {sys.version.split()[0]}"
         try:
             engines.check_installed(self.kit.engine)
         except FedcohortError as error:
@@ -301,7 +301,7 @@ class Doctor:
             with contextlib.suppress(Exception):
                 spoke.stop()
         there = str(found[-1].get("version"))
-        yield Finding(GOOD, "version", f"{fedcohort.__version__} here, {there} at the coordinator")
+        yield Finding(GOOD, "version", f"{VERSION} here, {there} at the coordinator")
         yield from self._clock(offset)
 
     def _clock(self, offset: Offset | None) -> Iterator[Finding]:
@@ -360,9 +360,9 @@ class Doctor:
 
     def _table(self, config: Config, steward: str) -> Iterator[Finding]:
         """Read the table as a study would; tell numbers of rows and columns, and no value."""
-        from fedcohort.data import sources
-        from fedcohort.data.dictionary import Dictionary
-        from fedcohort.data.sql import is_url, read_sql
+        from fedcohort.data.read import sources
+        from fedcohort.data.read.dictionaries import read_dictionary
+        from fedcohort.data.read.sql import is_url, read_sql
 
         data, name = config.data, config.data.source
         shown = "the database" if is_url(name) else str(data.base / name)
@@ -388,7 +388,7 @@ class Doctor:
             yield Finding(GOOD, "table", f"{size}; no dictionary of its own")
             return
         try:
-            own = Dictionary.from_file(data.base / data.dictionary)
+            own = read_dictionary(data.base / data.dictionary)
         except (FedcohortError, OSError) as error:
             yield Finding(WRONG, "table", str(error), steward, "correct the dictionary")
             return

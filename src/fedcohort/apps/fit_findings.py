@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
+from fedcohort.data.check import ERROR, WARNING, Finding
 from fedcohort.data.outcome import Binary, Survival
-from fedcohort.data.quality import ERROR, WARNING, Finding
 from fedcohort.protocol import registry
 from fedcohort.study.layout import Table
 from fedcohort.study.plan import Plan

@@ -18,14 +18,14 @@ import pandas as pd
 
 from fedcohort.apps.one_source import check_is_one
 from fedcohort.apps.penalising import copies, few_alone, why_penalised
-from fedcohort.data import drafting, sources, yamldictionary
-from fedcohort.data.canonical import canonical
-from fedcohort.data.checks import check_column
+from fedcohort.data.check.checks import check_column
 from fedcohort.data.dictionary import Dictionary, Variable
 from fedcohort.data.outcome import Binary, Category, Continuous, Outcome, Survival
-from fedcohort.data.sql import database_file, is_url
+from fedcohort.data.read import dictionaries, drafting, sources
+from fedcohort.data.read.canonical import canonical
+from fedcohort.data.read.dictionaries import flow
+from fedcohort.data.read.sql import database_file, is_url
 from fedcohort.data.words import known_name
-from fedcohort.data.yamldictionary import flow
 from fedcohort.protocol.errors import DataError, StudyError
 from fedcohort.study.exclusion import REASONS, stays
 from fedcohort.study.plan import ASIDE, NETWORK, TASKS
@@ -171,7 +171,7 @@ def save(task: str, draft: Draft, out: Path, about: str) -> tuple[Path, Path]:
     try:
         out.mkdir(parents=True, exist_ok=True)
         study.write_text(_study(task, draft), encoding="utf-8")
-        text = yamldictionary.text(draft.dictionary, draft.notes, about)
+        text = dictionaries.text(draft.dictionary, draft.notes, about)
         dictionary.write_text(text, encoding="utf-8")
     except OSError as error:
         raise StudyError(f"--out {out}: cannot write there ({error.strerror}).") from None

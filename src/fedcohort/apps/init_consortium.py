@@ -18,9 +18,10 @@ from fedcohort.apps.init import (
     columns_of,
     save,
 )
-from fedcohort.data import merging, sources
 from fedcohort.data.dictionary import Dictionary
 from fedcohort.data.outcome import Binary, Category, Continuous, Outcome, Survival
+from fedcohort.data.read import merging, sources
+from fedcohort.data.read.dictionaries import read_dictionary
 from fedcohort.data.words import known_name
 from fedcohort.protocol.errors import DataError, StudyError
 from fedcohort.study.plan import ASIDE, NETWORK
@@ -67,7 +68,7 @@ def _merged(task: str, drafts: str, outcome: str | None) -> tuple[Draft, tuple[s
     if len(files) < 2:
         n = "one dictionary" if files else "no dictionary"
         raise DataError(f"--drafts {drafts}: {n}; two sites or more have to draft one.")
-    known = {site: Dictionary.from_file(path) for site, path in files.items()}
+    known = {site: read_dictionary(path) for site, path in files.items()}
     names = list(dict.fromkeys(name for d in known.values() for name in d.variables))
     about = _outcome_of_drafts(task, outcome, list(known.values()), names)
     merged = merging.merge(known, about)

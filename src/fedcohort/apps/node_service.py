@@ -108,7 +108,7 @@ def start(
 
 def _missing(config: Config) -> Iterator[str]:
     """Say which files that the configuration names are not there yet."""
-    from fedcohort.data.sql import is_url
+    from fedcohort.data.read.sql import is_url
 
     data = config.data
     for key, name in (("source", data.source), ("dictionary", data.dictionary)):

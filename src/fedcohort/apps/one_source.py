@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from fedcohort.data.sql import is_url
+from fedcohort.data.read.sql import is_url
 from fedcohort.data.words import by_site, in_folder
 from fedcohort.protocol.errors import StudyError
 

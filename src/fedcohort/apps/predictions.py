@@ -18,15 +18,15 @@ import numpy as np
 import pandas as pd
 
 from fedcohort.arrays import Array
-from fedcohort.data import sources
-from fedcohort.data.canonical import texts
-from fedcohort.data.csvcells import harmless
-from fedcohort.data.design import Design
+from fedcohort.data.check.cells import OTHER_LEVEL, level_remedies, number_remedies
 from fedcohort.data.dictionary import Dictionary, Variable
-from fedcohort.data.encode import Unfit, column_of, read_numbers
 from fedcohort.data.outcome import Binary, Category, Survival
-from fedcohort.data.quality.cells import OTHER_LEVEL, level_remedies, number_remedies
-from fedcohort.data.sql import is_url
+from fedcohort.data.prepare.design import Design
+from fedcohort.data.prepare.encode import Unfit, column_of, read_numbers
+from fedcohort.data.read import sources
+from fedcohort.data.read.canonical import texts
+from fedcohort.data.read.csvcells import harmless
+from fedcohort.data.read.sql import is_url
 from fedcohort.data.words import rows
 from fedcohort.protocol import DataError, StudyError, registry
 from fedcohort.report.clock import said

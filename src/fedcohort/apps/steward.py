@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from fedcohort.apps import outfile
-from fedcohort.data import describe, preprocess
+from fedcohort.data import describe, prepare
 from fedcohort.network import (
     approval,
     cohorts,
@@ -195,7 +195,7 @@ def ledger(node: Path, text: str | None) -> list[str]:
     run = desk.find(text) if text is not None else None
     lines = list(node_ledger.read(state / "ledger.jsonl", run))
     names: dict[str, str] = {"": "Requests that name no study"}
-    steps: list[Step[..., Any]] = [*preprocess.STEPS, *OWN_STEPS]
+    steps: list[Step[..., Any]] = [*prepare.STEPS, *OWN_STEPS]
     for study in dict.fromkeys(str(line["run"]) for line in lines):
         if not desks.is_hash(study):
             continue

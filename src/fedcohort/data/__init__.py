@@ -1,1 +1,9 @@
-"""Tables, their dictionary, where they come from, and what is done to them before a fit."""
+"""Tables and their dictionary, from the file to the arrays of a fit.
+
+read       tables and dictionaries from files, databases and frames
+check      what is wrong with a table
+split      sites of one table, blind rows, folds
+prepare    encoding, imputation and scaling, from sums over sites
+describe   Table 1 of each site
+exact, differences, isolation    rules of exact sums over records
+"""

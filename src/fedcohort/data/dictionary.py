@@ -1,9 +1,7 @@
 """The data dictionary: what each column of a study means, agreed between the sites beforehand.
 
-Three formats are read: YAML (`yamldictionary`), Frictionless Table Schema (.json, `frictionless`)
-and REDCap's data dictionary (.csv, `redcap`). In a simulation a dictionary can be drafted from the
-frames (`drafting`). Nothing here leaves a site: the dictionary is public, and must be the same
-everywhere.
+`dictionaries` reads one from a file. In a simulation `drafting` infers one from the tables. Nothing
+here leaves a site: the dictionary is public, and must be the same everywhere.
 """
 
 from __future__ import annotations
@@ -11,23 +9,17 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, cast
-
-import pandas as pd
 
 from fedcohort.data.outcome import Outcome, Survival
 from fedcohort.data.variable import TYPES, Variable
-from fedcohort.data.words import known_name, level_text, nearest
+from fedcohort.data.words import known_name, level_text
 from fedcohort.protocol.errors import DataError
 
 __all__ = ["TYPES", "Dictionary", "Variable", "sorted_levels"]
 
 #: Keys of a dictionary beside its variables.
 HEAD = ("title", "description", "licence")
-
-#: What `Dictionary.from_file` reads, by suffix.
-SUFFIXES = (".yaml", ".yml", ".json", ".csv")
 
 
 @dataclass(frozen=True)
@@ -158,54 +150,6 @@ class Dictionary:
                     f"{where}: {names[kind][0]!r} is of type {kind!r}, and no column is of type "
                     f"{other!r}; a survival outcome needs both."
                 )
-
-    @classmethod
-    def from_file(cls, path: str | Path) -> Dictionary:
-        """Read a dictionary: YAML, Frictionless Table Schema (.json) or REDCap's CSV (.csv).
-
-        Raises
-        ------
-        DataError : no such file, not of that format, or not a dictionary.
-        """
-        path = Path(path)
-        if not path.is_file():
-            near = (p.name for p in path.parent.glob("*") if p.suffix.lower() in SUFFIXES)
-            raise DataError(f"there is no dictionary file {path}.{nearest(path.name, near)}")
-        suffix = path.suffix.lower()
-        if suffix == ".json":
-            from fedcohort.data import frictionless
-
-            return frictionless.read(path)
-        if suffix == ".csv":
-            from fedcohort.data import redcap
-
-            return redcap.read(path)
-        from fedcohort.data import yamldictionary
-
-        return yamldictionary.read(path)
-
-    @classmethod
-    def draft(
-        cls,
-        frames: pd.DataFrame | Iterable[pd.DataFrame] | Mapping[str, pd.DataFrame],
-        outcome: Outcome | None = None,
-        skip: Iterable[str] = (),
-    ) -> Dictionary:
-        """Infer a dictionary from tables, as a simulation may and a network may not.
-
-        Parameters
-        ----------
-        frames : one table, or the sites' tables; a column may be missing at some of them.
-        outcome : its columns become time and event, or a category with the levels that are seen.
-        skip : columns to leave out, such as that of the site.
-
-        Raises
-        ------
-        DataError : there is no table.
-        """
-        from fedcohort.data import drafting
-
-        return drafting.draft(frames, outcome, skip)
 
 
 _OUTCOME = ("time", "event")

@@ -2,18 +2,38 @@
 
 Levels and missing codes are text: 2, 2.0 and "2" are the same. Nothing is revealed: a dictionary is
 public.
+
+A view is a group of columns, such as a laboratory's or a scanner's. A site may lack all columns of
+a view: it did not measure it. A site that lacks some of them lost these, which is an error.
 """
 
 from __future__ import annotations
 
 import datetime
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any, cast
 
 from fedcohort.data.words import known_name, level_text
 from fedcohort.protocol.errors import DataError
+
+
+def columns_by_view(variables: Iterable[Variable]) -> dict[str, list[str]]:
+    """Return the names of each view's columns, in order; columns without a view are left out."""
+    found: dict[str, list[str]] = {}
+    for v in variables:
+        if v.view:
+            found.setdefault(v.view, []).append(v.name)
+    return found
+
+
+def lacking(views: dict[str, list[str]], header: Collection[str]) -> frozenset[str]:
+    """Return the views of which a table with this header has no column at all."""
+    return frozenset(
+        view for view, names in views.items() if not any(name in header for name in names)
+    )
+
 
 #: What a variable may be. Free text never enters a model; a date does as the time `since` another.
 #: "time" and "event" mark the outcome of a survival study.

@@ -1,4 +1,4 @@
-"""Survival with its uncertainty, and how many are still followed: Kaplan–Meier with Greenwood.
+"""Survival (Kaplan–Meier, Greenwood) and cumulative hazard (Nelson–Aalen) with intervals.
 
 Kaplan & Meier, JASA 53, 1958; Greenwood, Rep. Public Health Med. Subj. 33, 1926; intervals on the
 scale of log(−log S), Kalbfleisch & Prentice, 2nd ed. 2002, eq. 1.13. With d_k deaths and n_k
@@ -19,6 +19,20 @@ n_k = n − Σ_{l<k} (d_l + c_l),
     S(t_k) = Π_{l ≤ k} (1 − d_l/(n_l − c_l/2)),     v(t_k) with n_l − c_l/2 for n_l          (5)
 
 Revealed: `Leavers` by group, only as sums over sites.
+
+The cumulative hazard is Nelson and Aalen's estimate:
+Nelson, Technometrics 14(4), 1972; Aalen, Ann. Stat. 6(4), 1978; variance and interval as Klein,
+Scand. J. Stat. 18(4), 1991, recommends. With d_k deaths of n_k at risk in cell k of a grid,
+
+    H(t_k) = Σ_{l ≤ k} d_l/n_l                                                              (6)
+    v(t_k) = Σ_{l ≤ k} d_l (n_l − d_l) / n_l³                                               (7)
+    low, high = H exp(∓z √v / H)                                                            (8)
+
+Where cells are intervals, and each death in one has a time of its own, a cell's d deaths are d
+cells of one death in (6) and (7), of whom the first finds n at risk and the last n − d + 1: to a
+term of second order in d/n, all find
+
+    n − (d − 1)/2                                                                           (9)
 """
 
 from __future__ import annotations
@@ -32,6 +46,35 @@ from scipy.special import ndtri
 from fedcohort.arrays import Array
 from fedcohort.metrics.censoring import Leavers, at_risk, leavers, product_limit
 from fedcohort.privacy.disclosure.steps import late
+
+
+class Hazard(NamedTuple):
+    """A cumulative hazard on a grid, with its interval: each (…, T)."""
+
+    times: Array
+    cumulative: Array
+    low: Array
+    high: Array
+
+
+def nelson_aalen(
+    times: Array, deaths: Array, risk: Array, level: float = 0.95, *, tied: bool = True
+) -> Hazard:
+    """Return H and its interval, eqs. (6) to (8), of ``deaths`` among ``risk`` (…, T).
+
+    Parameters
+    ----------
+    tied : whether the deaths of a cell share their time; eq. (9) is used if not.
+    """
+    n = np.where(risk > 0, risk, 1.0)
+    together = deaths if tied else np.minimum(deaths, 1)
+    n = n - (deaths - together) / 2
+    hazard = np.cumsum(deaths / n, axis=-1)
+    spread = np.sqrt(np.cumsum(deaths * (n - together) / n**3, axis=-1))
+    z = float(ndtri((1.0 + level) / 2.0))
+    factor = np.exp(z * spread / np.where(hazard > 0, hazard, 1.0))
+    return Hazard(np.asarray(times, float), hazard, hazard / factor, hazard * factor)
+
 
 #: Scales on which an interval may be symmetric.
 SCALES = ("log-log", "log", "plain")

@@ -18,7 +18,7 @@ from decimal import Decimal
 import pandas as pd
 
 from fedcohort.data import describe
-from fedcohort.data.accepted import NOTHING
+from fedcohort.data.check.accepted import NOTHING
 from fedcohort.data.variable import Variable
 from fedcohort.network import decisions, record
 from fedcohort.network import words as details

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
-import fedcohort
 from fedcohort.network import seal
 from fedcohort.network.certificates import is_name
 from fedcohort.network.kit import Kit
@@ -21,6 +20,7 @@ from fedcohort.network.trust import Peer, Trust
 from fedcohort.protocol.errors import Refused
 from fedcohort.runtime.line import LARGEST
 from fedcohort.runtime.quiet import Log, Quiet
+from fedcohort.version import VERSION
 
 #: How far a call's counter may lie behind the highest one seen.
 WINDOW = 1024
@@ -87,7 +87,7 @@ class Callee:
         *,
         cap: int = LARGEST,
         log: Log = _log.warning,
-        version: str = fedcohort.__version__,
+        version: str = VERSION,
         clock: Callable[[], float] = time.monotonic,
     ):
         self._name, self._network, self._version = kit.name, trust.network, version

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
-import fedcohort
 from fedcohort.network import seal
 from fedcohort.network.exchange import Exchange, Hello, Open, Refusal, Sealed
 from fedcohort.network.kit import Kit
@@ -19,6 +18,7 @@ from fedcohort.network.trust import Trust
 from fedcohort.protocol.errors import Refused
 from fedcohort.runtime.line import LARGEST, Line, Silence
 from fedcohort.runtime.quiet import Log, Quiet
+from fedcohort.version import VERSION
 
 _log = logging.getLogger("fedcohort.network")
 
@@ -46,7 +46,7 @@ class Caller(Line):
         *,
         cap: int = LARGEST,
         log: Log = _log.info,
-        version: str = fedcohort.__version__,
+        version: str = VERSION,
         clock: Callable[[], float] = time.monotonic,
     ):
         self._name, self._network, self._version = kit.name, trust.network, version

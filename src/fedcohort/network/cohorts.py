@@ -48,7 +48,7 @@ import pandas as pd
 
 from fedcohort.arrays import Array
 from fedcohort.network.durable import opened
-from fedcohort.privacy.disclosure.cohorts import nearly_same
+from fedcohort.privacy.disclosure.counts import nearly_same
 from fedcohort.protocol.errors import InputError, Refused
 from fedcohort.study.deployed.table import SiteTable
 

@@ -23,7 +23,6 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import fedcohort
 from fedcohort.network import requests, runs
 from fedcohort.network.channel import Callee, Caller
 from fedcohort.network.conductor import Conductor
@@ -36,6 +35,7 @@ from fedcohort.network.service import within
 from fedcohort.network.trust import Peer
 from fedcohort.protocol.errors import FedcohortError, Refused
 from fedcohort.study.deployed import Terms
+from fedcohort.version import VERSION
 
 #: Bytes of a file that one reply carries.
 PIECE = 1 << 20
@@ -143,7 +143,7 @@ class Coordinator:
 
     def _here(self, peer: Peer, meta: Mapping[str, Any]) -> dict[str, Any]:
         """Say which version this is, and what the time is here."""
-        return {"kind": "hello", "version": fedcohort.__version__, "clock": time.time()}
+        return {"kind": "hello", "version": VERSION, "clock": time.time()}
 
     def _submit(self, peer: Peer, meta: Mapping[str, Any]) -> Any:
         """Take a study, or take an earlier run of it up again."""

@@ -26,7 +26,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import fedcohort
 from fedcohort.network import decisions, findings, node_log, stewards
 from fedcohort.network import desk as desks
 from fedcohort.network.budget import Budget
@@ -58,6 +57,7 @@ from fedcohort.runtime.site_end import Left, SiteEnd
 from fedcohort.runtime.whereabouts import where
 from fedcohort.secure.identity import Identity
 from fedcohort.study.deployed.sessions import is_few, open_session
+from fedcohort.version import VERSION
 
 #: What the coordinator is told of a study that a person has to decide on.
 WAITS = "waiting for the data steward"
@@ -127,7 +127,7 @@ class Node:
         self._lock, self._reading = threading.Lock(), threading.RLock()
         self._faults = itertools.count(1)
         self.last_refusal = ""
-        self.log.info("started version %s", fedcohort.__version__)
+        self.log.info("started version %s", VERSION)
 
     def close(self) -> None:
         """Put everything on disk and close all files."""
@@ -172,7 +172,7 @@ class Node:
             if kind == "end":
                 return self._end_of(run, meta)
             if kind == "ping":
-                return encode({}, {"kind": "pong", "version": fedcohort.__version__})
+                return encode({}, {"kind": "pong", "version": VERSION})
             raise Refused("kind", "a request is none of offer, call, close, end and ping.")
         except Refused as error:
             return self._refuse(run, error)

@@ -14,12 +14,12 @@ from dataclasses import replace
 
 import pandas as pd
 
-from fedcohort.data import sources
+from fedcohort.data.check import with_outcome
 from fedcohort.data.dictionary import Dictionary
-from fedcohort.data.modalities import columns_by_view, lacking
-from fedcohort.data.quality import with_outcome
-from fedcohort.data.sql import is_url, read_sql
-from fedcohort.data.variable import Variable
+from fedcohort.data.read import sources
+from fedcohort.data.read.dictionaries import read_dictionary
+from fedcohort.data.read.sql import is_url, read_sql
+from fedcohort.data.variable import Variable, columns_by_view, lacking
 from fedcohort.network.cohorts import digests
 from fedcohort.network.policy import DataSource
 from fedcohort.protocol.errors import FedcohortError, Refused
@@ -111,7 +111,7 @@ def _who(source: pd.DataFrame, data: DataSource) -> pd.DataFrame:
     """Return the columns that say who a patient is: the site's own identifiers, or all."""
     if data.dictionary is None:
         return source
-    own = Dictionary.from_file(data.base / data.dictionary)
+    own = read_dictionary(data.base / data.dictionary)
     named = {v.name for v in own.variables.values() if v.identifier}
     some = source.loc[:, [str(c).strip() in named for c in source.columns]]
     return some if some.shape[1] else source
@@ -129,7 +129,7 @@ def _check_dictionary(asked: Dictionary, data: DataSource) -> None:
     if data.dictionary is None:
         return
     try:
-        own = Dictionary.from_file(data.base / data.dictionary).variables
+        own = read_dictionary(data.base / data.dictionary).variables
     except Exception:
         raise Refused(
             "data", "its own dictionary cannot be read. Is [data] dictionary in node.toml right?"

@@ -18,13 +18,13 @@ import re
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
-import fedcohort
 from fedcohort.network import seal
 from fedcohort.network.certificates import Certificate, is_name
 from fedcohort.network.desk import is_hash
 from fedcohort.network.kit import Kit
 from fedcohort.network.trust import Peer, Trust
 from fedcohort.protocol.errors import Refused
+from fedcohort.version import VERSION
 
 PURPOSE = b"fedcohort offer 1\0"
 
@@ -89,7 +89,7 @@ class Offer:
         """Return the offer as it is sent and kept."""
         return _canonical(self._says())
 
-    def verify(self, trust: Trust, *, version: str = fedcohort.__version__) -> Peer:
+    def verify(self, trust: Trust, *, version: str = VERSION) -> Peer:
         """Check who made the offer, and that nothing of it was changed; return the lead.
 
         Raises
@@ -127,7 +127,7 @@ class Offer:
         return PURPOSE + _canonical(says)
 
 
-def offer(terms: str, kit: Kit, *, version: str = fedcohort.__version__) -> Offer:
+def offer(terms: str, kit: Kit, *, version: str = VERSION) -> Offer:
     """Sign a study, as the text of `Terms.to_json`, with a lead's kit.
 
     Raises

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from importlib import resources
 
-import fedcohort
 from fedcohort.network import decisions, record
 from fedcohort.network.approval import Facts, Row, page
 from fedcohort.network.desk import Entry, short
@@ -19,6 +18,7 @@ from fedcohort.network.record import Record
 from fedcohort.network.words import Row as Detail
 from fedcohort.report import words
 from fedcohort.report.markup import Markup, filled, h, join, p, styles
+from fedcohort.version import VERSION
 
 #: Who signs on paper.
 SIGNERS = ("Data steward", "Data protection officer")
@@ -170,7 +170,7 @@ def _decisions(made: Sequence[Record], left_out: int) -> Markup:
 
 def _page(title: str, body: Markup) -> str:
     css = resources.files("fedcohort.network").joinpath("paper.css").read_text("utf-8")
-    foot = h("footer", p(f"Written by fedcohort {fedcohort.__version__}, "
+    foot = h("footer", p(f"Written by fedcohort {VERSION}, "
                          f"{record.minute(decisions.now())} UTC."))  # fmt: skip
     body = h("main", body, foot, class_="sheet")
     return filled("base.html", title=title, css=styles() + Markup(css), body=body)

@@ -19,10 +19,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import fedcohort
 from fedcohort.network import clocks, requests, seal
 from fedcohort.network.clocks import Offset
 from fedcohort.network.rollback import MOST
+from fedcohort.version import VERSION
 
 _RESTORED = "It was restored from a backup; its IT has to run 'fedcohort node restored'"
 #: Characters of what a node tells that are shown.
@@ -136,7 +136,7 @@ def trouble(name: str, known: Mapping[str, Any]) -> list[str]:
     known : an entry of `Parties.facts`.
     """
     found: list[str] = []
-    here, version = fedcohort.__version__, str(known.get("version") or "")
+    here, version = VERSION, str(known.get("version") or "")
     if version and not seal.compatible(version, here):
         found.append(
             f"REFUSED, as the coordinator runs {here} and the first two numbers must agree: "

@@ -22,7 +22,7 @@ from typing import Any, cast
 
 from fedcohort.data.dictionary import Dictionary
 from fedcohort.data.outcome import Outcome
-from fedcohort.data.sql import is_url, problem_of_query, problem_of_url
+from fedcohort.data.read.sql import is_url, problem_of_query, problem_of_url
 from fedcohort.network import decisions
 from fedcohort.privacy.disclosure.models import ACTIONS
 from fedcohort.protocol import registry

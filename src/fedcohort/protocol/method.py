@@ -85,7 +85,7 @@ class Task:
         about without losing digits; None where none is known.
     dictionary, outcome_of : a raw method's own: the data dictionary, and what the tables are about
         (None without an outcome).
-    agreed : of a raw method, who hides what in Table 1 of these rows (`data.describe_agreed`); None
+    agreed : of a raw method, who hides what in Table 1 of these rows (`data.describe.agreed`); None
         where nobody agreed on more than each site's own rule.
     dp : what a private fit was asked for; None of others.
     reach : lowest and highest usual outcome by the dictionary, of a private fit; None where it

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from fedcohort.data.csvcells import as_given
+from fedcohort.data.read.csvcells import as_given
 from fedcohort.report.run import Run
 from fedcohort.report.words import number
 

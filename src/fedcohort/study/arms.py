@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
-from fedcohort.data.preprocess import OPTIONS, checked
+from fedcohort.data.prepare import OPTIONS, checked
 from fedcohort.protocol import InputError, Method, NotSupported, registry
 from fedcohort.study.reader import Reader
 from fedcohort.study.space import space_of

@@ -11,7 +11,6 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-import fedcohort
 from fedcohort.protocol import registry
 from fedcohort.report import modelling, words
 from fedcohort.report.kinds import kind_of
@@ -21,6 +20,7 @@ from fedcohort.study import private
 from fedcohort.study.arms import Arm
 from fedcohort.study.pieces import TOLD
 from fedcohort.study.plan import Plan
+from fedcohort.version import VERSION
 
 #: Metrics that are in the unit of the outcome.
 IN_UNIT = ("rmse", "mae", "calibration_intercept")
@@ -147,7 +147,7 @@ def _what(
             + (f" ({unit})" if (unit := results["outcome"].get("unit")) else "")
             + _judges(results),
             f"- Role in the study: {declared['role']}",
-            f"- Seed: {plan.seed}; fedcohort {fedcohort.__version__}",
+            f"- Seed: {plan.seed}; fedcohort {VERSION}",
         ]
     )
 

@@ -34,9 +34,9 @@ import pandas as pd
 from scipy.special import ndtri
 
 from fedcohort.arrays import Array
-from fedcohort.data.columns import NumberColumn
-from fedcohort.data.design import Design
-from fedcohort.data.shown_number import ShownNumber
+from fedcohort.data.describe.shown_number import ShownNumber
+from fedcohort.data.prepare.columns import NumberColumn
+from fedcohort.data.prepare.design import Design
 from fedcohort.privacy.disclosure.groups import hidden_levels
 from fedcohort.protocol import Row
 

@@ -18,7 +18,7 @@ import math
 import numpy as np
 
 from fedcohort.arrays import Array
-from fedcohort.data.shown_number import ShownNumber
+from fedcohort.data.describe.shown_number import ShownNumber
 from fedcohort.protocol import Fitted, NotSupported, Row
 from fedcohort.study.engine import Run
 from fedcohort.study.judges.clusters import labels_of

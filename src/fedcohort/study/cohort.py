@@ -22,7 +22,7 @@ import pandas as pd
 
 from fedcohort.arrays import Array
 from fedcohort.data import describe
-from fedcohort.data.describe_agreed import Agreed
+from fedcohort.data.describe.agreed import Agreed
 from fedcohort.protocol.host import Host
 from fedcohort.protocol.ledger import Ledger
 from fedcohort.runtime.local import local

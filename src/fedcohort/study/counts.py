@@ -37,9 +37,9 @@ import pandas as pd
 
 from fedcohort.arrays import Array
 from fedcohort.data.dictionary import sorted_levels
-from fedcohort.data.encode import column_of
 from fedcohort.data.outcome import Binary, Survival
-from fedcohort.data.targets import classes_of, levels_of
+from fedcohort.data.prepare.encode import column_of
+from fedcohort.data.prepare.targets import classes_of, levels_of
 from fedcohort.privacy.disclosure.counts import hidden
 from fedcohort.study.layout import Table, lay_out, test_rows
 from fedcohort.study.plan import Plan, Scenario

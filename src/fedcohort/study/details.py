@@ -25,9 +25,9 @@ import numpy as np
 import pandas as pd
 
 from fedcohort.arrays import Array
+from fedcohort.data.describe.shown_number import ShownNumber
 from fedcohort.data.outcome import Binary, Continuous, Count, Outcome, Survival
-from fedcohort.data.shown_number import ShownNumber
-from fedcohort.data.targets import survival_of
+from fedcohort.data.prepare.targets import survival_of
 from fedcohort.metrics import over_time, permutation
 from fedcohort.metrics.brier import evaluation_times
 from fedcohort.metrics.concordance import Influence

@@ -17,9 +17,9 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from fedcohort.data.columns import NumberColumn
-from fedcohort.data.design import Design
 from fedcohort.data.dictionary import Dictionary
+from fedcohort.data.prepare.columns import NumberColumn
+from fedcohort.data.prepare.design import Design
 from fedcohort.protocol import Method, Row, registry
 from fedcohort.study.engine import Run
 from fedcohort.study.rows import plain

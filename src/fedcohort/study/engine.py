@@ -16,11 +16,11 @@ from typing import Any, TypeVar
 import numpy as np
 import pandas as pd
 
-from fedcohort.data import preprocess
-from fedcohort.data.describe_agreed import Agreed
-from fedcohort.data.design import Design
+from fedcohort.data import prepare
+from fedcohort.data.describe.agreed import Agreed
 from fedcohort.data.dictionary import Dictionary
 from fedcohort.data.outcome import Continuous, Count, Outcome, Survival
+from fedcohort.data.prepare.design import Design
 from fedcohort.privacy.guard import SiteGuard
 from fedcohort.protocol import (
     DataError,
@@ -222,7 +222,7 @@ def fit_once(
     Parameters
     ----------
     settings : the method's settings.
-    table : what is set of the preprocessing; see `preprocess.OPTIONS`.
+    table : what is set of the preprocessing; see `prepare.OPTIONS`.
     seed : what every draw of this fit derives from.
     journal : the file that makes the fit resumable; what it holds is replayed.
     trail : keeps what left the sites, for a caller who goes on after a fit that failed.
@@ -245,7 +245,7 @@ def fit_once(
             method, settings, problem.dp, problem.dictionary, problem.outcome, rows,
             problem.patients,
         )  # fmt: skip
-    steps = (*preprocess.STEPS, *method.steps)
+    steps = (*prepare.STEPS, *method.steps)
     hosts = [
         Host(name, frame, steps, seed, guard=guard)
         for (name, frame), guard in zip(
@@ -368,7 +368,7 @@ def fit_over(
     trail : of the federation's ledger.
     settings, table, seed : as `fit_once`, which says what is raised as well.
     every : whether these are all sites of a study; then a view that none of them has is a DataError
-        (where tables can be looked at, `data.checks` says so before).
+        (where tables can be looked at, `data.check.checks` says so before).
     """
     config = method.configure(settings)
     method.check_gaps(table)
@@ -383,7 +383,7 @@ def fit_over(
         fed.accounted(account)
     design = _designed(fed, problem, method, config, table)
     trail.n_preprocess = len(trail.ledger.lines)
-    if every and (nowhere := preprocess.empty_views(design, problem.dictionary)):
+    if every and (nowhere := prepare.empty_views(design, problem.dictionary)):
         raise DataError(
             f"no site has a value of the view {nowhere[0]!r}. Take it out of the dictionary, or "
             f"ask the sites for their tables' headers."
@@ -456,10 +456,10 @@ def _designed(
     if method.design is not None:
         return method.design(config, problem.dictionary, problem.outcome)
     if problem.dp is not None:
-        preprocess.check_options(table, method.preprocess)
+        prepare.check_options(table, method.preprocess)
         impute = table.get("impute", "mean")
         return private.design(config, problem.dictionary, problem.outcome, impute)
-    return preprocess.fit_design(
+    return prepare.fit_design(
         fed,
         problem.dictionary,
         problem.outcome,

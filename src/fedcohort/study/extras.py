@@ -22,7 +22,7 @@ from typing import Any, Protocol, cast
 import pandas as pd
 
 from fedcohort.arrays import Array
-from fedcohort.data.describe_agreed import Agreed
+from fedcohort.data.describe.agreed import Agreed
 from fedcohort.protocol import FedcohortError, Row, registry
 from fedcohort.protocol.ledger import Ledger
 from fedcohort.study.arms import FOLDS, Arm

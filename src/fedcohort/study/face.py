@@ -21,14 +21,16 @@ import numpy as np
 import pandas as pd
 
 from fedcohort.arrays import Array
-from fedcohort.data import checks, sources
-from fedcohort.data.accepted import EVERY
-from fedcohort.data.canonical import canonical
+from fedcohort.data.check import Sheet, checks, with_outcome
+from fedcohort.data.check.accepted import EVERY
 from fedcohort.data.dictionary import Dictionary
-from fedcohort.data.frames import as_pandas, by_column, site_names, without
 from fedcohort.data.outcome import Outcome
-from fedcohort.data.preprocess import checked
-from fedcohort.data.quality import Sheet, with_outcome
+from fedcohort.data.prepare import checked
+from fedcohort.data.read import sources
+from fedcohort.data.read.canonical import canonical
+from fedcohort.data.read.dictionaries import read_dictionary
+from fedcohort.data.read.drafting import draft
+from fedcohort.data.read.frames import as_pandas, by_column, site_names, without
 from fedcohort.protocol import (
     DataError,
     Dp,
@@ -118,7 +120,7 @@ def simulate(
     found = _found(frames, sites, known)
     if known is not None:
         outcome = outcome or known.outcome()
-    described = known or Dictionary.draft(found, outcome, () if sites is None else (sites,))
+    described = known or draft(found, outcome, () if sites is None else (sites,))
     if known is None:
         found = {name: canonical(frame, described) for name, frame in found.items()}
     described = without(described, sites).with_views(views or {})
@@ -151,7 +153,7 @@ def _dictionary(given: str | Path | Mapping[str, Any] | Dictionary | None) -> Di
         return given
     if isinstance(given, Mapping):
         return Dictionary.from_dict(given)
-    return Dictionary.from_file(given)
+    return read_dictionary(given)
 
 
 def _found(frames: Any, column: str | None, known: Dictionary | None) -> dict[str, pd.DataFrame]:

@@ -7,8 +7,8 @@ import pandas as pd
 from scipy.special import ndtri
 
 from fedcohort.arrays import Array
-from fedcohort.data.columns import NumberColumn
-from fedcohort.data.design import Design
+from fedcohort.data.prepare.columns import NumberColumn
+from fedcohort.data.prepare.design import Design
 from fedcohort.protocol import NotSupported
 
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedcohort.data.columns import LevelColumn
 from fedcohort.data.dictionary import Dictionary
+from fedcohort.data.prepare.columns import LevelColumn
 from fedcohort.protocol import Method, registry
 from fedcohort.study.arms import Arm
 from fedcohort.study.effects import coefficients, penalty_of

@@ -22,7 +22,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fedcohort.arrays import Array
-from fedcohort.data.shown_number import ShownNumber
+from fedcohort.data.describe.shown_number import ShownNumber
 from fedcohort.privacy.disclosure.rounding import round_number, rounded
 from fedcohort.protocol import Row
 from fedcohort.study.engine import Run

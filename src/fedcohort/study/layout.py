@@ -15,14 +15,14 @@ import numpy as np
 import pandas as pd
 
 from fedcohort.arrays import Array
-from fedcohort.data import checks, sources
+from fedcohort.data.check import checks, with_outcome
 from fedcohort.data.dictionary import Dictionary
-from fedcohort.data.frames import site_names, without
-from fedcohort.data.modalities import columns_by_view
 from fedcohort.data.outcome import Binary, Continuous, Count, Outcome, Survival
-from fedcohort.data.partition import partition
-from fedcohort.data.preprocess import check_roles, strata_levels
-from fedcohort.data.quality import with_outcome
+from fedcohort.data.prepare import check_roles, strata_levels
+from fedcohort.data.read import sources
+from fedcohort.data.read.frames import site_names, without
+from fedcohort.data.split.partition import partition
+from fedcohort.data.variable import columns_by_view
 from fedcohort.metrics import resampled
 from fedcohort.privacy.disclosure.counts import fewest
 from fedcohort.protocol import DataError, InputError, SettingError, registry

@@ -18,7 +18,7 @@ import pandas as pd
 from fedcohort.arrays import Array
 from fedcohort.data.dictionary import Dictionary
 from fedcohort.data.outcome import Binary, Continuous, Outcome, Survival
-from fedcohort.data.targets import levels_of, survival_of, target_of
+from fedcohort.data.prepare.targets import levels_of, survival_of, target_of
 from fedcohort.metrics import classification, concordance, regression
 from fedcohort.metrics.concordance import Influence
 from fedcohort.metrics.heterogeneity import (

@@ -13,12 +13,14 @@ import numpy as np
 import pandas as pd
 
 from fedcohort.arrays import Array
-from fedcohort.data import sources
-from fedcohort.data.canonical import canonical
+from fedcohort.data.check import Sheet
 from fedcohort.data.dictionary import Dictionary
-from fedcohort.data.frames import without
 from fedcohort.data.outcome import Outcome
-from fedcohort.data.quality import Sheet
+from fedcohort.data.read import sources
+from fedcohort.data.read.canonical import canonical
+from fedcohort.data.read.dictionaries import read_dictionary
+from fedcohort.data.read.drafting import draft
+from fedcohort.data.read.frames import without
 from fedcohort.protocol import DataError
 from fedcohort.study.exclusion import stays
 from fedcohort.study.plan import ASIDE, Plan
@@ -63,14 +65,14 @@ def opened(plan: Plan, data: Any = None) -> Opened:
     ------
     DataError : no such file or dictionary, an outcome of another task, no site column.
     """
-    known = Dictionary.from_file(plan.base / plan.dictionary) if plan.dictionary else None
+    known = read_dictionary(plan.base / plan.dictionary) if plan.dictionary else None
     source = _source(plan, known) if data is None else sources.in_memory(data, known)
     outcome = _outcome(plan, source, known)
     dictionary = known or source.dictionary
     drafted = dictionary is None
     if dictionary is None:
         skip = () if plan.site_column is None else (plan.site_column,)
-        dictionary = Dictionary.draft(source.frames, outcome, skip)
+        dictionary = draft(source.frames, outcome, skip)
         source = _formed(source, dictionary)
     natural = isinstance(source.frames, dict) or plan.site_column is not None
     sheets, found = _sheets(plan, source, dictionary, outcome)

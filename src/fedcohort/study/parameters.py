@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from fedcohort.data.columns import NumberColumn
 from fedcohort.data.dictionary import Dictionary
 from fedcohort.data.outcome import Survival
+from fedcohort.data.prepare.columns import NumberColumn
 from fedcohort.protocol import Row
 from fedcohort.study.engine import Run
 from fedcohort.study.rows import plain

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import fedcohort
+from fedcohort import version
 from fedcohort.protocol import FedcohortError, registry
 from fedcohort.study.arms import Arm
 from fedcohort.study.plan import Plan
@@ -128,7 +128,7 @@ class Shelf:
 
 def defect(error: Exception) -> str:
     """Return what broke and where; not the error's own words, which may be of a patient."""
-    package = Path(fedcohort.__file__).parent
+    package = Path(version.__file__).parent
     places = [
         f"{Path(frame.filename).relative_to(package)}, line {frame.lineno}"
         for frame in traceback.extract_tb(error.__traceback__)

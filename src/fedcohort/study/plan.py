@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
-from fedcohort.data.accepted import EVERY, NOTHING, Accepted
+from fedcohort.data.check.accepted import EVERY, NOTHING, Accepted
 from fedcohort.data.outcome import Binary, Category, Continuous, Count, Outcome, Survival
-from fedcohort.data.sql import is_url, problem_of_query, problem_of_url
-from fedcohort.data.thirds import THIRDS, check_thirds
+from fedcohort.data.read.sql import is_url, problem_of_query, problem_of_url
+from fedcohort.data.split.thirds import THIRDS, check_thirds
 from fedcohort.protocol import Dp, SettingError, StudyError, registry
 from fedcohort.runtime.absences import WAIT, Availability
 from fedcohort.study import clustering, governance, horizon, latent, privacy
@@ -314,7 +314,7 @@ def _availability(reader: Reader, network: bool) -> Availability | None:
 
 def _check_private(reader: Reader, dp: Dp, arms: tuple[Arm, ...], tune: Mapping[str, Any]) -> None:
     """Refuse a study of which some arm could not be fitted with differential privacy."""
-    from fedcohort.data.preprocess import check_options  # it brings pandas
+    from fedcohort.data.prepare import check_options  # it brings pandas
     from fedcohort.study import private
 
     if tune:

@@ -3,19 +3,47 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from fedcohort.data.outcome import Survival
 from fedcohort.protocol import NotSupported, SettingError, registry
 from fedcohort.report import forest, penalty_path, plots
 from fedcohort.report.penalty_path import PenaltyPath
 from fedcohort.report.plots import Picture
-
-if TYPE_CHECKING:
-    from fedcohort.study.face import Fit
+from fedcohort.study.engine import Run
+from fedcohort.study.saved import Saved
 
 #: Of how many patients a number at risk is at least, where a model with curves does not tell.
 MIN_CELL = 5
+
+
+class Fit(Protocol):
+    """The members of a fit that a picture needs."""
+
+    @property
+    def method(self) -> str:
+        """Name of the method."""
+        ...
+
+    @property
+    def parts(self) -> Saved:
+        """Model, design and dictionary."""
+        ...
+
+    @property
+    def run(self) -> Run | None:
+        """The run; None of a loaded model."""
+        ...
+
+    @property
+    def sites(self) -> Mapping[str, Any]:
+        """The fit of each site alone."""
+        ...
+
+    @property
+    def model(self) -> Any:
+        """The fitted model."""
+        ...
 
 
 def picture(fits: Sequence[Fit], names: Sequence[str] = (), covariate: str = "") -> Picture:

@@ -19,9 +19,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from fedcohort.data.design import Design
 from fedcohort.data.dictionary import Dictionary
 from fedcohort.data.outcome import Outcome
+from fedcohort.data.prepare.design import Design
 from fedcohort.privacy.guard import SiteGuard, cumulative
 from fedcohort.protocol import (
     Dp,
@@ -163,9 +163,9 @@ def design(
 
     Raises
     ------
-    DataError, SettingError : see `data.preprocess.bounded_design`.
+    DataError, SettingError : see `data.prepare.bounded_design`.
     """
-    from fedcohort.data.preprocess import bounded_design  # it brings pandas
+    from fedcohort.data.prepare import bounded_design  # it brings pandas
 
     roles = {role: getattr(config, role, "") for role in ("offset", "weights", "strata")}
     return bounded_design(dictionary, outcome, impute=impute, **roles)

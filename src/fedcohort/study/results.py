@@ -19,12 +19,11 @@ from typing import Any
 
 import yaml
 
-import fedcohort
 from fedcohort.arrays import Array
-from fedcohort.data import preprocess
-from fedcohort.data.csvcells import harmless
+from fedcohort.data import prepare
 from fedcohort.data.dictionary import Dictionary
 from fedcohort.data.outcome import Binary, Continuous, Count, Outcome, Survival
+from fedcohort.data.read.csvcells import harmless
 from fedcohort.protocol import Method, registry
 from fedcohort.study import arithmetic, clusters, latent_rows, private
 from fedcohort.study.arms import Arm
@@ -48,6 +47,7 @@ from fedcohort.study.pieces import Shelf, cells_of, write_text
 from fedcohort.study.plan import Plan, Scenario
 from fedcohort.study.site_rule import listed as listed_fates
 from fedcohort.study.step_words import step_words
+from fedcohort.version import VERSION
 
 ROLE = {"sites": "arm", "isolated": "lower bound", "centralised": "upper bound"}
 PACKAGES = (
@@ -205,7 +205,7 @@ def write_all(fits: Shelf, about: About, out: Path, seconds: float, command: str
 
 def versions() -> dict[str, str]:
     """Return the versions that a result may depend on."""
-    found = {"fedcohort": fedcohort.__version__, "python": platform.python_version()}
+    found = {"fedcohort": VERSION, "python": platform.python_version()}
     for name in PACKAGES:
         try:
             found[name] = importlib.metadata.version(name)
@@ -331,7 +331,7 @@ def _declared(plan: Plan, arm: Arm) -> dict[str, Any]:
             "model is judged on held-back rows, and not kept.",
             "centralised": "Everything: all rows in one place. A bound, not a proposal.",
         }[arm.scope],
-        "steps": step_words((*preprocess.STEPS, *method.steps)) if arm.scope == "sites" else {},
+        "steps": step_words((*prepare.STEPS, *method.steps)) if arm.scope == "sites" else {},
     }
 
 

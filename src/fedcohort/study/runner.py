@@ -22,7 +22,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import fedcohort
 from fedcohort.protocol import FedcohortError, NotSupported, StudyError, registry
 from fedcohort.runtime import interrupts
 from fedcohort.study import arithmetic, carbon, cluster_umap, results
@@ -135,7 +134,7 @@ def in_folder(
     began = time.monotonic()
     open_folder(out, resume)
     with locked(out / WORK / "lock"):
-        mark = {"fedcohort": fedcohort.__version__, **facts}
+        mark = {"fedcohort": VERSION, **facts}
         stake(out, json.dumps(mark, indent=1, sort_keys=True, default=str), resume, said)
         if arithmetic.note(out / WORK, arithmetic.here(results.versions())):
             moved()

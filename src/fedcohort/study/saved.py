@@ -23,12 +23,12 @@ import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
-import fedcohort
 from fedcohort.arrays import Array
-from fedcohort.data.design import Design
 from fedcohort.data.dictionary import Dictionary
 from fedcohort.data.outcome import Survival
+from fedcohort.data.prepare.design import Design
 from fedcohort.protocol import DataError, Fitted, registry
+from fedcohort.version import VERSION
 
 FORMAT = 3
 
@@ -120,7 +120,7 @@ def write(folder: Path, saved: Saved) -> None:
     (folder / "model.safetensors").write_bytes(body)
     text = {
         "format": FORMAT,
-        "fedcohort": fedcohort.__version__,
+        "fedcohort": VERSION,
         "sha256": hashlib.sha256(body).hexdigest(),
         "unknown": sorted(k for k, a in arrays.items() if _odd(a)),
         "method": saved.method,

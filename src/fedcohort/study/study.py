@@ -16,7 +16,7 @@ from typing import Any
 
 import pandas as pd
 
-from fedcohort.data.sources import MEMORY, MEMORY_BY_SITE
+from fedcohort.data.read.sources import MEMORY, MEMORY_BY_SITE
 from fedcohort.protocol import InputError
 from fedcohort.study import evaluate, layout, plan, runner, yamlfile
 

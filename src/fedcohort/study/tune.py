@@ -25,8 +25,8 @@ import numpy as np
 import pandas as pd
 
 from fedcohort.arrays import Array
-from fedcohort.data.canonical import canonical
 from fedcohort.data.dictionary import Dictionary
+from fedcohort.data.read.canonical import canonical
 from fedcohort.protocol import (
     FedcohortError,
     Fitted,

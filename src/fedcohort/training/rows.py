@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from fedcohort.arrays import Array
-from fedcohort.data.remembered import remembered
+from fedcohort.data.tables import remembered
 from fedcohort.models.losses import Loss
 from fedcohort.models.network import FlatNet
 from fedcohort.models.objectives import Objective, loss_of

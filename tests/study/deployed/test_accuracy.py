@@ -16,7 +16,7 @@ from sksurv.metrics import concordance_index_ipcw, integrated_brier_score
 from sksurv.util import Surv
 
 from deployed_cases import judged
-from fedcohort.data.targets import target_of
+from fedcohort.data.prepare.targets import target_of
 from fedcohort.metrics import concordance
 from fedcohort.metrics.censoring import censoring_of, leavers
 from fedcohort.study.deployed.time_scale import falling

@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 import fedcohort as fc
-from fedcohort.data import preprocess
+from fedcohort.data import prepare
 from fedcohort.data.outcome import Binary, Continuous, Survival
 from fedcohort.protocol import VerbRefused, registry
 from fedcohort.study.deployed import SiteTable, Terms, asking, open_session
@@ -84,7 +84,7 @@ def test_a_fit_asks_for_the_steps_that_its_settings_declare_and_for_no_others(
     options = {**method.preprocess, **{k: v for k, v in given.items() if k in method.COMMON}}
     settings = {k: v for k, v in given.items() if k not in method.COMMON}
     own = {s.name for s in method.asked(method.configure(settings))}
-    shared = {s.name for s in preprocess.asked(options)}
+    shared = {s.name for s in prepare.asked(options)}
     assert used <= own | shared
     assert own | shared <= used | idle | BY_DATA
 

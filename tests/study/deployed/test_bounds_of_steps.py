@@ -17,7 +17,7 @@ from deployed_cases import terms_of
 from fedcohort.algorithms.cox import own_steps
 from fedcohort.algorithms.linear.steps import fold_products
 from fedcohort.arrays import Array
-from fedcohort.data import describe, preprocess
+from fedcohort.data import describe, prepare
 from fedcohort.metrics import federated_clusters, federated_latent
 from fedcohort.protocol import Refused, Task, message, registry, summed
 from fedcohort.protocol.arguments import Arguments
@@ -29,7 +29,7 @@ from fedcohort.study.deployed.bounds import _COMMON, Bounds, scalars
 NAMES = ("north", "south", "west")
 #: Steps of no method.
 OTHERS = (
-    *preprocess.STEPS, *judging.STEPS, *holding.STEPS, *counting.STEPS, describe.describe_columns,
+    *prepare.STEPS, *judging.STEPS, *holding.STEPS, *counting.STEPS, describe.describe_columns,
     *federated_clusters.STEPS, *cluster_sites.STEPS, *federated_latent.STEPS, *latent_sites.STEPS,
 )  # fmt: skip
 #: Tasks of studies over a network, with an outcome each.

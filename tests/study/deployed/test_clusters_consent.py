@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from deployed_cases import NAMES, frames_of, tables_of
-from fedcohort.data.preprocess import STEPS as PREPROCESS
-from fedcohort.data.preprocess import fit_design
+from fedcohort.data.prepare import STEPS as PREPROCESS
+from fedcohort.data.prepare import fit_design
 from fedcohort.metrics import federated_clusters as sums_of
 from fedcohort.metrics.power_sums import Moments
 from fedcohort.privacy.disclosure.numbers import SHARE

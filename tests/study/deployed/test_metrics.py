@@ -15,7 +15,7 @@ from sklearn import metrics as sklearn
 from sksurv.metrics import concordance_index_censored
 
 from deployed_cases import frames_of, results_of, run_local, tables_of, terms_of
-from fedcohort.data.targets import target_of
+from fedcohort.data.prepare.targets import target_of
 from fedcohort.protocol import registry
 from fedcohort.study import evaluate, saved
 from fedcohort.study.engine import Problem, fit_once

@@ -8,7 +8,7 @@ from sksurv.metrics import brier_score, cumulative_dynamic_auc
 from sksurv.util import Surv
 
 from deployed_cases import judged
-from fedcohort.data.targets import target_of
+from fedcohort.data.prepare.targets import target_of
 from fedcohort.metrics.censoring import leavers
 from fedcohort.metrics.kaplan_meier import group_leavers, kaplan_meier
 from fedcohort.metrics.log_rank import log_rank

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fedcohort.data import describe, preprocess
+from fedcohort.data import describe, prepare
 from fedcohort.data.outcome import Binary, Survival
 from fedcohort.metrics import federated
 from fedcohort.protocol import registry
@@ -14,7 +14,7 @@ def test_no_step_of_judging_shares_its_name_with_one_of_a_fit_or_a_description()
     others = (*groups, *asking.of_latent())
     told = {s.name: s for s in (*judging.STEPS, *holding.STEPS, *counting.STEPS, *others)}
     fits = [registry.find(name).steps for name in registry.names()]
-    for step in (s for steps in (*fits, describe.STEPS, preprocess.STEPS) for s in steps):
+    for step in (s for steps in (*fits, describe.STEPS, prepare.STEPS) for s in steps):
         assert told.get(step.name, step) is step, step.name
 
 

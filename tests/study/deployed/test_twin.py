@@ -15,7 +15,7 @@ from numpy.testing import assert_array_equal
 import fedcohort as fc
 from deployed_cases import frames_of, results_of, run_local
 from fedcohort import report
-from fedcohort.data import sources
+from fedcohort.data.read import sources
 from fedcohort.report.comparison import Comparison
 from fedcohort.study import runner
 from fedcohort.study.deployed import SiteTable, Terms

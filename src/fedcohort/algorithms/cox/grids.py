@@ -14,7 +14,7 @@ import numpy as np
 
 from fedcohort.algorithms.cox.settings import CoxSettings
 from fedcohort.algorithms.cox.steps import StratumSizes, stratum_sizes
-from fedcohort.data.timegrid import Intervals, intervals, no_events
+from fedcohort.data.prepare.timegrid import Intervals, intervals, no_events
 from fedcohort.protocol import Federation, SettingError, check_all_answered
 
 #: Of a stratum where nobody died.

@@ -4,7 +4,7 @@ With strata, each stratum has its own at each site.
 
 No risk set of several sites is seen, and none of a single site: what a site replies is summed over
 its own risk sets before it is summed over sites. All sites are told how all are dealt into folds,
-and look at their own records in each (`data.folds`).
+and look at their own records in each (`data.split.folds`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 from fedcohort.algorithms.cox.placing import SurvivalSite, own_grid, placed, weights
 from fedcohort.algorithms.cox.proportional import pooled_trend
 from fedcohort.arrays import Array
-from fedcohort.data.folds import BY_ROW, check_rows, own_fold
+from fedcohort.data.split.folds import BY_ROW, check_rows, own_fold
 from fedcohort.data.tables import SurvivalTable
 from fedcohort.numerics.coxph import at_risk, pooled
 from fedcohort.numerics.strata import apart, rows_of, starts

@@ -70,7 +70,7 @@ from fedcohort.algorithms.cox.settings import CoxSettings
 from fedcohort.algorithms.cox.steps import Totals, deaths, totals
 from fedcohort.arrays import Array
 from fedcohort.data.exact import Exact, check_covariates, exact_sums
-from fedcohort.data.timegrid import Intervals
+from fedcohort.data.prepare.timegrid import Intervals
 from fedcohort.numerics.scaling import scale_of
 from fedcohort.numerics.strata import apart
 from fedcohort.privacy.disclosure.rounding import origins

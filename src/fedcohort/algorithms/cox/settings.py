@@ -8,7 +8,7 @@ from typing import Literal
 import numpy as np
 
 from fedcohort.algorithms.cox import proportional
-from fedcohort.data.timegrid import check_rule
+from fedcohort.data.prepare.timegrid import check_rule
 from fedcohort.protocol import SettingError, check_settings, setting
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from fedcohort.arrays import Array
-from fedcohort.data.remembered import remembered
+from fedcohort.data.tables import remembered
 from fedcohort.models.autoencoder import Autoencoder
 from fedcohort.models.latent import encoded
 from fedcohort.models.network import initial, network

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from fedcohort.arrays import Array
-from fedcohort.data.remembered import remembered
+from fedcohort.data.tables import remembered
 from fedcohort.models.dec import DecNet, target
 from fedcohort.models.network import network
 from fedcohort.models.objectives import KlObjective, Reconstruction

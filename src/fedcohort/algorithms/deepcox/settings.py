@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 
 from fedcohort.arrays import Array
-from fedcohort.data.timegrid import check_rule
+from fedcohort.data.prepare.timegrid import check_rule
 from fedcohort.models.network import ACTIVATIONS, Mlp
 from fedcohort.protocol import SettingError, setting
 from fedcohort.training.optimisers import OPTIMISERS

@@ -4,9 +4,9 @@ from fedcohort.algorithms.describe import private
 from fedcohort.algorithms.describe.model import Description
 from fedcohort.algorithms.describe.program import DescribeSettings, bounds, fit, held
 from fedcohort.data.describe import STEPS, describe_quantiles
-from fedcohort.data.describe_bins import count_bins
-from fedcohort.data.describe_groups import describe_by_group
-from fedcohort.data.describe_pairs import sum_pairs
+from fedcohort.data.describe.bins import count_bins
+from fedcohort.data.describe.groups import describe_by_group
+from fedcohort.data.describe.pairs import sum_pairs
 from fedcohort.protocol import Method, PrivateFits
 
 EXACT = (*STEPS, describe_quantiles, describe_by_group, count_bins, sum_pairs)

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from fedcohort.algorithms.describe.standardised import of_levels, of_means
-from fedcohort.data.summary import Summary
+from fedcohort.data.describe.summary import Summary
 from fedcohort.protocol import Row
 
 

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from fedcohort.arrays import Array
-from fedcohort.data.describe_bins import Bars
-from fedcohort.data.describe_pairs import Correlation
+from fedcohort.data.describe.bins import Bars
+from fedcohort.data.describe.pairs import Correlation
 from fedcohort.protocol import Fitted, Row
 
 

@@ -32,8 +32,8 @@ import numpy as np
 
 from fedcohort.arrays import Array
 from fedcohort.data.describe import Reading
-from fedcohort.data.describe_bins import CELLS, Bars, safe_bins
-from fedcohort.data.summary import Summary
+from fedcohort.data.describe.bins import CELLS, Bars, safe_bins
+from fedcohort.data.describe.summary import Summary
 from fedcohort.data.variable import Variable
 from fedcohort.privacy.disclosure.counts import hidden
 from fedcohort.privacy.disclosure.rounding import round_number, rounded, step

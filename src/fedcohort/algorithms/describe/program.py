@@ -27,13 +27,13 @@ from fedcohort.algorithms.describe.refusals import (
     of_summaries,
 )
 from fedcohort.data.describe import Reading, describe, variables_of
-from fedcohort.data.describe_bins import Bars, histograms
-from fedcohort.data.describe_groups import describe_groups
-from fedcohort.data.describe_pairs import Correlation, correlate
+from fedcohort.data.describe.bins import Bars, histograms
+from fedcohort.data.describe.groups import describe_groups
+from fedcohort.data.describe.pairs import Correlation, correlate
+from fedcohort.data.describe.shown_number import QUARTILES
+from fedcohort.data.describe.summary import Summary
 from fedcohort.data.dictionary import Dictionary
 from fedcohort.data.outcome import Outcome
-from fedcohort.data.shown_number import QUARTILES
-from fedcohort.data.summary import Summary
 from fedcohort.data.variable import Variable
 from fedcohort.data.words import known_name
 from fedcohort.protocol import (

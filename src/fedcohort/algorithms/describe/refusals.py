@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from fedcohort.data.describe_pairs import ALONE, CLOSED, FEW, FLAT, RARE, Correlation
-from fedcohort.data.summary import Summary
+from fedcohort.data.describe.pairs import ALONE, CLOSED, FEW, FLAT, RARE, Correlation
+from fedcohort.data.describe.summary import Summary
 from fedcohort.protocol import Row
 
 

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from fedcohort.algorithms.feedback import rules
 from fedcohort.algorithms.feedback.model import Remark
+from fedcohort.data.check.conversions import COMMON
 from fedcohort.data.describe import Reading
 from fedcohort.data.outcome import Binary, Outcome
-from fedcohort.data.quality.conversions import COMMON
 
 #: The rules' names, by number.
 NAMES = (
@@ -26,7 +26,7 @@ class Unit:
     example: str
 
 
-#: What is tried: `data.quality.conversions` both ways, and scales with other zeros.
+#: What is tried: `data.check.conversions` both ways, and scales with other zeros.
 UNITS = (
     *(Unit((1 / c.factor, 0.0), c.example) for c in COMMON),
     *(Unit((c.factor, 0.0), c.example) for c in COMMON),

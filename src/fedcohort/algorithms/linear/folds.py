@@ -8,10 +8,11 @@ of fold f, the coefficients β_f come from Σ_g P_g − P_f, and their error on 
 
 as in glmnet (Friedman, Hastie, Tibshirani, J. Stat. Software 33(1), 2010).
 
-A fold of one site would show that site's cross-products; each site refuses one (`data.folds`). So
-over several sites a fold has two or more, or is of rows of all sites; and there are so few folds
-that on average each holds `PER_FOLD` × `min_cell` rows (of two sites, twice as many), also of those
-that tell about a covariate. What a fold then holds is looked at in the sums themselves.
+A fold of one site would show that site's cross-products; each site refuses one
+(`data.split.folds`). So over several sites a fold has two or more, or is of rows of all sites; and
+there are so few folds that on average each holds `PER_FOLD` × `min_cell` rows (of two sites, twice
+as many), also of those that tell about a covariate. What a fold then holds is looked at in the sums
+themselves.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ import numpy as np
 from fedcohort.algorithms.linear.settings import PathSettings
 from fedcohort.algorithms.linear.steps import fold_products
 from fedcohort.arrays import Array
-from fedcohort.data.folds import BY_ROW, HIDDEN
+from fedcohort.data.split.folds import BY_ROW, HIDDEN
 from fedcohort.protocol import NothingToLearn, Task, check_all_answered
 from fedcohort.training.cross_products import (
     Moments,

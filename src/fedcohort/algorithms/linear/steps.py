@@ -3,7 +3,7 @@
 The sums of `training.cross_products`, over all rows of a site or over those of each fold. A row's
 fold is its site's, or a hash of the row's own values and of the seed: it depends neither on
 the order of the rows nor on the site that holds them. All sites are told how all are dealt, and
-look at their own rows in each fold (`data.folds`).
+look at their own rows in each fold (`data.split.folds`).
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ import numpy as np
 
 from fedcohort.arrays import Array
 from fedcohort.data.differences import differences
-from fedcohort.data.folds import BY_ROW, check_rows, own_fold
 from fedcohort.data.isolation import isolation
+from fedcohort.data.split.folds import BY_ROW, check_rows, own_fold
 from fedcohort.data.tables import LabelledTable
 from fedcohort.protocol import SettingError, Site, summed
 from fedcohort.training.cross_products import Products, joined, products, products_of

@@ -18,8 +18,7 @@ from fedcohort.algorithms.multiview_ppca.maths.model import Prior, Theta, Views
 from fedcohort.algorithms.multiview_ppca.maths.moments import Pattern, patterns
 from fedcohort.algorithms.multiview_ppca.maths.start import principal, turned
 from fedcohort.arrays import Array
-from fedcohort.data.remembered import remembered
-from fedcohort.data.tables import FeatureTable
+from fedcohort.data.tables import FeatureTable, remembered
 from fedcohort.protocol import Keep, Site, gathered, message, summed
 
 

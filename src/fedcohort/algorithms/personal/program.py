@@ -24,8 +24,8 @@ from typing import Any
 
 from fedcohort.algorithms.personal.model import PersonalModel
 from fedcohort.algorithms.personal.settings import PersonalSettings, server
-from fedcohort.data import timegrid
 from fedcohort.data.exact import check_covariates, exact_sums, isolation
+from fedcohort.data.prepare import timegrid
 from fedcohort.models.predictor import KINDS, LINKS, start_of
 from fedcohort.numerics.survival import Baseline
 from fedcohort.protocol import Federation, SettingError, Step, Task

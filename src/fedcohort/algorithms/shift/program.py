@@ -2,7 +2,7 @@
 
 Each pair of sites is compared by tables of counts on common cells (`metrics.shift`): the levels of
 a category or a yes/no variable, and of a number about `CELLS` cells between edges that follow from
-Table 1 over all sites (`data.describe_bins`).
+Table 1 over all sites (`data.describe.bins`).
 
     feature       a feature's cells
     label         the outcome's; of times to an event, whether it was seen, and the time
@@ -44,12 +44,12 @@ from fedcohort.algorithms.shift.settings import ShiftSettings
 from fedcohort.algorithms.shift.steps import Pull, SiteCells, check_edges, count_cells, pull_here
 from fedcohort.arrays import Array
 from fedcohort.data.describe import Reading, by_site, variables_of
-from fedcohort.data.describe_agreed import Agreed
-from fedcohort.data.describe_bins import edges_of
+from fedcohort.data.describe.agreed import Agreed
+from fedcohort.data.describe.bins import edges_of
+from fedcohort.data.describe.shown_number import HIDDEN
+from fedcohort.data.describe.summary import Summary, over_all
 from fedcohort.data.dictionary import Dictionary
 from fedcohort.data.outcome import Outcome, Survival
-from fedcohort.data.shown_number import HIDDEN
-from fedcohort.data.summary import Summary, over_all
 from fedcohort.metrics.shift import NONE, Apart, apart, apart_within, together
 from fedcohort.protocol import DataError, Federation, Refused, Row, Task
 from fedcohort.training import disclosure

@@ -18,9 +18,9 @@ from __future__ import annotations
 import numpy as np
 
 from fedcohort.arrays import Array
-from fedcohort.data.describe_agreed import NO_MARKS, NO_MORE, closed_at, secret
-from fedcohort.data.encode import Encoded
-from fedcohort.data.shown_number import HIDDEN
+from fedcohort.data.describe.agreed import NO_MARKS, NO_MORE, closed_at, secret
+from fedcohort.data.describe.shown_number import HIDDEN
+from fedcohort.data.prepare.encode import Encoded
 from fedcohort.privacy.disclosure.counts import hidden
 from fedcohort.privacy.disclosure.groups import hidden_levels
 from fedcohort.privacy.disclosure.numbers import dominated
@@ -77,7 +77,7 @@ def count_cells(
     edges : (c, b) of numbers, padded with inf. n_levels : (k,) of what has levels. label : place of
     the outcome among numbers and codes, −1 without. cut : (1,), one of its edges, above which a
     number counts as the second of two groups. within : (v,) whether a variable is told by groups.
-    marks, closed : what sites hide of Table 1 of these rows (`data.describe_agreed.Agreed`); of a
+    marks, closed : what sites hide of Table 1 of these rows (`data.describe.agreed.Agreed`); of a
     number of which anything is hidden there, all cells are: its mean follows from them.
 
     Raises

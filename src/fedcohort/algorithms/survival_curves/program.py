@@ -4,7 +4,7 @@ Equations stand in `metrics.kaplan_meier`, `metrics.nelson_aalen` and `metrics.l
 put in the place of exact times, and how far it can be off, in `risk`. The course of a fit:
 
     1  records and deaths of each group;
-    2  the common grid of times, from the deaths of all groups (`data.timegrid`);
+    2  the common grid of times, from the deaths of all groups (`data.prepare.timegrid`);
     3  of each group, counts in cells of that grid, and the sums of their times: of deaths and of
        censored records for a curve, of all who leave for the test, which takes the deaths of all
        groups together. Cells are split while they hold many (`cells`), so that none holds few.
@@ -53,10 +53,9 @@ from fedcohort.algorithms.survival_curves.steps import (
     weighted_deaths,
 )
 from fedcohort.arrays import Array
-from fedcohort.data.timegrid import intervals_of, time_grid
-from fedcohort.metrics.kaplan_meier import survival_curve
+from fedcohort.data.prepare.timegrid import intervals_of, time_grid
+from fedcohort.metrics.kaplan_meier import nelson_aalen, survival_curve
 from fedcohort.metrics.log_rank import log_rank_of, weights
-from fedcohort.metrics.nelson_aalen import nelson_aalen
 from fedcohort.privacy.disclosure.counts import few, hidden_groups
 from fedcohort.protocol import DataError, Federation, NothingToLearn, SiteUnavailable, Task
 

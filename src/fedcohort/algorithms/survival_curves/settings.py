@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from fedcohort.data.timegrid import check_rule
+from fedcohort.data.prepare.timegrid import check_rule
 from fedcohort.metrics.kaplan_meier import SCALES
 from fedcohort.metrics.log_rank import WEIGHTINGS
 from fedcohort.protocol import check_settings, setting

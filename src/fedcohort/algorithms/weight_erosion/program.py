@@ -18,8 +18,8 @@ from typing import Any
 from fedcohort.algorithms.weight_erosion import erosion
 from fedcohort.algorithms.weight_erosion.model import ErosionModel
 from fedcohort.algorithms.weight_erosion.settings import ErosionSettings
-from fedcohort.data import timegrid
 from fedcohort.data.exact import exact_sums, isolation
+from fedcohort.data.prepare import timegrid
 from fedcohort.models.predictor import KINDS, LINKS, start_of
 from fedcohort.numerics.survival import Baseline
 from fedcohort.protocol import Federation, NothingToLearn, SettingError, Step, Task

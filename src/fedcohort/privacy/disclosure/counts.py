@@ -141,3 +141,12 @@ def _follows(hidden: Array, at_least: int) -> bool:
     """Return whether hidden cells (h, c) follow from their sum, or that is of few."""
     alike = len(np.unique(hidden[:, 0])) == 1
     return alike or bool(few(hidden.sum(axis=0), at_least).any())
+
+
+def nearly_same(apart: int, m: int) -> bool:
+    """Return whether results over both of two sets of patients may not be told, |A Δ B| = `apart`.
+
+    By subtraction they give a signed sum over A Δ B, which is of nobody or of m patients or more.
+    `network.cohorts` keeps the sets.
+    """
+    return 0 < apart < m

@@ -45,12 +45,12 @@ Altair is imported with this package, which is why nothing but `page` and the se
 
 from fedcohort.report.charts.cells import Group, most_groups, pictures
 from fedcohort.report.charts.figures import figure
+from fedcohort.report.charts.parts import Series
 from fedcohort.report.charts.plane import Dot, Ellipse, dots, ellipses
 from fedcohort.report.charts.rows import Row, bars, interval_rows
 from fedcohort.report.charts.scales import around
 from fedcohort.report.charts.theme import LOOKS, MOST_PANELS, MOST_ROWS, Draw
 from fedcohort.report.charts.xy import (
-    Series,
     curves_with_risk_table,
     histograms,
     lines_with_bands,

@@ -16,7 +16,7 @@ from typing import Any
 
 from altair.utils.schemapi import debug_mode
 
-from fedcohort.data.csvcells import harmless
+from fedcohort.data.read.csvcells import harmless
 from fedcohort.report.charts import render
 from fedcohort.report.charts.theme import NARROW, WIDE, Draw
 from fedcohort.report.markup import Child, Markup, filled

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Self
 
 import altair as alt
@@ -18,6 +18,28 @@ from fedcohort.report.charts import render, theme
 from fedcohort.report.charts.scales import Domain, text_width, wrapped
 
 Layer = alt.Chart
+
+
+@dataclass(frozen=True, kw_only=True)
+class Series:
+    """One line of a panel.
+
+    Attributes
+    ----------
+    points : (x, y), or (x, y, low, high), in order of x; what is not finite is left out, a point
+        without a finite band stays as a point.
+    label : its name in the legend, where the grey ones stand last; empty for none.
+    panel : title of the panel that it is drawn in.
+    at_risk : (x, count) below a Kaplan-Meier curve; None is a count that is suppressed.
+    about : the same, estimated; where a count is in both, `at_risk` stands.
+    """
+
+    label: str
+    look: str
+    points: Sequence[tuple[float, ...]]
+    panel: str = ""
+    at_risk: Sequence[tuple[float, int | None]] = field(default=())
+    about: Sequence[tuple[float, int]] = field(default=())
 
 
 class _Layer(alt.Chart):

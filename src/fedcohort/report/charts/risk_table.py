@@ -5,14 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 from fedcohort.report.charts import parts, theme
-from fedcohort.report.charts.parts import Mark, Place, Text
+from fedcohort.report.charts.parts import Mark, Place, Series, Text
 from fedcohort.report.charts.theme import LINE
-
-if TYPE_CHECKING:
-    from fedcohort.report.charts.xy import Series
 
 #: Room that a column of numbers takes, in pixels.
 COLUMN = 42

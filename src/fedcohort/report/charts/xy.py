@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import altair as alt
 
 from fedcohort.report.charts import parts, risk_table, theme
-from fedcohort.report.charts.parts import Mark, Place, Rule, Text
+from fedcohort.report.charts.parts import Mark, Place, Rule, Series, Text
 from fedcohort.report.charts.render import clean
 from fedcohort.report.charts.scales import (
     Domain,
@@ -31,28 +31,6 @@ _PADDING = {"left": 0, "right": 2, "top": 2, "bottom": 5}
 
 #: The most that a square panel takes.
 _SQUARE = 270
-
-
-@dataclass(frozen=True, kw_only=True)
-class Series:
-    """One line of a panel.
-
-    Attributes
-    ----------
-    points : (x, y), or (x, y, low, high), in order of x; what is not finite is left out, a point
-        without a finite band stays as a point.
-    label : its name in the legend, where the grey ones stand last; empty for none.
-    panel : title of the panel that it is drawn in.
-    at_risk : (x, count) below a Kaplan-Meier curve; None is a count that is suppressed.
-    about : the same, estimated; where a count is in both, `at_risk` stands.
-    """
-
-    label: str
-    look: str
-    points: Sequence[tuple[float, ...]]
-    panel: str = ""
-    at_risk: Sequence[tuple[float, int | None]] = field(default=())
-    about: Sequence[tuple[float, int]] = field(default=())
 
 
 @dataclass(frozen=True)

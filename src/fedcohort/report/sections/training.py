@@ -1,8 +1,8 @@
 """Training round by round: what each arm minimises, and R, which tells whether hospitals differ.
 
 Files: history.csv. A look at the hospitals is two lines of it, R and R_alarm, of the round before
-which it was (`training.heterogeneity`). The picture of R is of the first repeat; the table counts the
-alarms of all.
+which it was (`training.heterogeneity`). The picture of R is of the first repeat; the
+table counts the alarms of all.
 """
 
 from __future__ import annotations

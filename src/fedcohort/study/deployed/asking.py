@@ -14,8 +14,9 @@ import itertools
 import typing
 from typing import Any
 
-from fedcohort.data import describe, preprocess, timegrid
+from fedcohort.data import describe, prepare
 from fedcohort.data.outcome import Binary, Category, Outcome, Survival
+from fedcohort.data.prepare import timegrid
 from fedcohort.data.tables import SurvivalTable
 from fedcohort.metrics import (
     federated,
@@ -68,7 +69,7 @@ def of_fit(plan: Plan, arm: Arm) -> Steps:
         asked = tuple(s for s in asked if not _of_times(s))
     if method.raw or method.design is not None:
         return asked
-    return (*preprocess.asked(arm.preprocess), *asked)
+    return (*prepare.asked(arm.preprocess), *asked)
 
 
 def _of_times(step: Step[..., Any]) -> bool:

@@ -13,7 +13,7 @@ or choices between the ends are not known beforehand, the argument is free, and 
 all sites of a sum.
 
 A deal of folds, ``dealt``, is held against those who are asked: whole sites share a fold with
-another site that takes part, and no name is made up to seem many (`data.folds`).
+another site that takes part, and no name is made up to seem many (`data.split.folds`).
 
 Revealed: by a refusal, the rule.
 """
@@ -28,10 +28,10 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import lru_cache
 from typing import Any, cast
 
-from fedcohort.data.design import Design
-from fedcohort.data.encode import Encoding
-from fedcohort.data.folds import BY_ROW, HIDDEN
-from fedcohort.data.preprocess import strata_levels
+from fedcohort.data.prepare import strata_levels
+from fedcohort.data.prepare.design import Design
+from fedcohort.data.prepare.encode import Encoding
+from fedcohort.data.split.folds import BY_ROW, HIDDEN
 from fedcohort.protocol import Refused, SettingError, Task, registry
 from fedcohort.protocol.federation import View
 from fedcohort.protocol.host import Call

@@ -24,10 +24,10 @@ import math
 import numpy as np
 
 from fedcohort.arrays import Array
-from fedcohort.data.columns import NumberColumn
 from fedcohort.data.dictionary import Dictionary
 from fedcohort.data.outcome import Outcome
-from fedcohort.data.targets import levels_of
+from fedcohort.data.prepare.columns import NumberColumn
+from fedcohort.data.prepare.targets import levels_of
 from fedcohort.metrics import federated_clusters as sums_of
 from fedcohort.metrics.censoring import Leavers
 from fedcohort.metrics.log_rank import in_intervals

@@ -15,7 +15,7 @@ import dataclasses
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from fedcohort.data.describe_agreed import Agreed
+from fedcohort.data.describe.agreed import Agreed
 from fedcohort.data.outcome import Binary, Category, Survival
 from fedcohort.protocol import FedcohortError, registry
 from fedcohort.report.words import AWAY

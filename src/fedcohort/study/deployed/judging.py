@@ -29,11 +29,11 @@ import numpy as np
 import pandas as pd
 
 from fedcohort.arrays import Array
-from fedcohort.data import timegrid
-from fedcohort.data.design import Design
 from fedcohort.data.dictionary import Dictionary
 from fedcohort.data.outcome import Binary, Outcome, Survival
-from fedcohort.data.targets import target_of
+from fedcohort.data.prepare import timegrid
+from fedcohort.data.prepare.design import Design
+from fedcohort.data.prepare.targets import target_of
 from fedcohort.metrics import federated, federated_values, within_sites
 from fedcohort.privacy.disclosure.rounding import by_patients
 from fedcohort.protocol import DataError, Fitted, registry

@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import fedcohort
 from fedcohort.protocol import (
     FedcohortError,
     JournalMismatch,
@@ -51,6 +50,7 @@ from fedcohort.study.layout import seed_of
 from fedcohort.study.leading import LEADING
 from fedcohort.study.missing import stretches
 from fedcohort.study.pieces import Cell, tagged, write_text
+from fedcohort.version import VERSION
 
 #: The name of the piece that meets the sites.
 COHORT = "cohort"
@@ -123,7 +123,7 @@ class NetworkFits(Fits):
         """
         self._journals.mkdir(parents=True, exist_ok=True)
         path = self._journals / f"{session.text}.journal"
-        mark = f"{self.terms.hash} {session.text} {fedcohort.__version__} {self._sites.names}"
+        mark = f"{self.terms.hash} {session.text} {VERSION} {self._sites.names}"
         book = Journal(path, mark)
         trail = Trail(Ledger(self.plan.min_cell))
         try:

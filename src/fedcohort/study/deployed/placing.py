@@ -21,9 +21,9 @@ import numpy as np
 import pandas as pd
 
 from fedcohort.arrays import Array
-from fedcohort.data.design import Design
 from fedcohort.data.outcome import Survival
-from fedcohort.data.targets import classes_of, levels_of, survival_of
+from fedcohort.data.prepare.design import Design
+from fedcohort.data.prepare.targets import classes_of, levels_of, survival_of
 from fedcohort.protocol import DataError, Fitted, NotSupported
 from fedcohort.protocol.ledger import Ledger
 from fedcohort.protocol.views import view

@@ -15,12 +15,12 @@ from typing import Any
 
 import yaml
 
-from fedcohort.data import describe, preprocess
+from fedcohort.data import describe, prepare
+from fedcohort.data.check.between import Middle, differing
+from fedcohort.data.check.conversions import conversions_for
+from fedcohort.data.check.units import FEWEST
+from fedcohort.data.describe.summary import Summary
 from fedcohort.data.outcome import Binary, Category, Outcome, Survival
-from fedcohort.data.quality.between import Middle, differing
-from fedcohort.data.quality.conversions import conversions_for
-from fedcohort.data.quality.units import FEWEST
-from fedcohort.data.summary import Summary
 from fedcohort.protocol import DataError, SiteUnavailable, registry
 from fedcohort.study.counts import Shown
 from fedcohort.study.deployed import asking, counting, evaluation, extras, judging
@@ -245,7 +245,7 @@ def _declared(fits: NetworkFits) -> dict[str, dict[str, Any]]:
     for arm in plan.arms:
         method = registry.find(arm.method)
         if arm.scope == "sites":
-            steps = step_words((*preprocess.STEPS, *method.steps, *judging_steps))
+            steps = step_words((*prepare.STEPS, *method.steps, *judging_steps))
             found[arm.name] = {"steps": steps}
             if told:
                 found[arm.name]["note"] = told

@@ -25,11 +25,11 @@ import numpy as np
 import pandas as pd
 
 from fedcohort.arrays import Array
-from fedcohort.data.canonical import canonical
+from fedcohort.data.check import Sheet, errors, examine, with_outcome
 from fedcohort.data.dictionary import Dictionary
-from fedcohort.data.frames import as_pandas
 from fedcohort.data.outcome import Outcome
-from fedcohort.data.quality import Sheet, errors, examine, with_outcome
+from fedcohort.data.read.canonical import canonical
+from fedcohort.data.read.frames import as_pandas
 from fedcohort.protocol import DataError
 from fedcohort.study.deployed.terms import Terms
 from fedcohort.study.exclusion import Stage, exclude, stays

@@ -22,11 +22,12 @@ from typing import Any, Self, cast
 
 import pandas as pd
 
-from fedcohort.data import sources
 from fedcohort.data.dictionary import Dictionary
-from fedcohort.data.frames import without
 from fedcohort.data.outcome import Binary, Category, Outcome, Survival
-from fedcohort.data.preprocess import check_roles, strata_levels
+from fedcohort.data.prepare import check_roles, strata_levels
+from fedcohort.data.read import sources
+from fedcohort.data.read.dictionaries import read_dictionary
+from fedcohort.data.read.frames import without
 from fedcohort.protocol import DataError, InputError, StudyError, registry
 from fedcohort.study import evaluate, plan, private, yamlfile
 from fedcohort.study.engine import Problem
@@ -298,7 +299,7 @@ def _dictionary(
     sites: Any = data.get("sites")
     column = cast("dict[str, Any]", sites).get("column") if isinstance(sites, dict) else None
     if checked.dictionary:
-        return without(Dictionary.from_file(base / checked.dictionary), column), None
+        return without(read_dictionary(base / checked.dictionary), column), None
     if not source.startswith("sample:"):
         raise doc.error(
             ("data",),

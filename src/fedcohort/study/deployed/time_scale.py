@@ -10,8 +10,8 @@ Of a private study only blind rows are counted, whose censoring then is G: an ex
 that are trained on would be beyond its ε. Where risks are told too, cells are joined to intervals
 which each hold `min_cell` deaths.
 
-Revealed: as sums over sites, what `data.timegrid` does of all rows, and `Leavers` of either half;
-of a private study both of the blind rows alone.
+Revealed: as sums over sites, what `data.prepare.timegrid` does of all rows, and `Leavers` of
+either half; of a private study both of the blind rows alone.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedcohort.arrays import Array
-from fedcohort.data.timegrid import time_grid
+from fedcohort.data.prepare.timegrid import time_grid
 from fedcohort.metrics import federated
 from fedcohort.metrics.brier import LEAST_FOLLOWED
 from fedcohort.metrics.censoring import Curve, Leavers, at_risk

@@ -13,7 +13,7 @@ import pandas as pd
 from fedcohort.arrays import Array
 from fedcohort.data.dictionary import Dictionary
 from fedcohort.data.outcome import Binary
-from fedcohort.data.targets import levels_of, target_of
+from fedcohort.data.prepare.targets import levels_of, target_of
 from fedcohort.metrics import classification, decision
 from fedcohort.protocol import Row
 from fedcohort.study.engine import Run

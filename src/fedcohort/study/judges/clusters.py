@@ -26,7 +26,7 @@ import pandas as pd
 from fedcohort.arrays import Array
 from fedcohort.data.dictionary import Dictionary
 from fedcohort.data.outcome import Outcome, Survival
-from fedcohort.data.targets import classes_of, levels_of, survival_of
+from fedcohort.data.prepare.targets import classes_of, levels_of, survival_of
 from fedcohort.metrics import clusters, concordance, resampled
 from fedcohort.metrics.kaplan_meier import group_leavers
 from fedcohort.metrics.log_rank import log_rank

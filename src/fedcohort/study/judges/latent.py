@@ -28,11 +28,11 @@ import numpy as np
 import pandas as pd
 
 from fedcohort.arrays import Array
-from fedcohort.data.columns import NumberColumn
 from fedcohort.data.dictionary import Dictionary
-from fedcohort.data.encode import Encoding
 from fedcohort.data.outcome import Binary, Category
-from fedcohort.data.targets import levels_of, target_of
+from fedcohort.data.prepare.columns import NumberColumn
+from fedcohort.data.prepare.encode import Encoding
+from fedcohort.data.prepare.targets import levels_of, target_of
 from fedcohort.metrics import classification
 from fedcohort.metrics.latent import commonest, discriminant, distance, over_entries, units
 from fedcohort.privacy.disclosure.counts import fewest, hidden

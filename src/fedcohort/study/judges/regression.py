@@ -17,9 +17,9 @@ import pandas as pd
 from scipy.special import ndtri
 
 from fedcohort.arrays import Array
+from fedcohort.data.describe.shown_number import ShownNumber
 from fedcohort.data.outcome import Continuous, Count
-from fedcohort.data.shown_number import ShownNumber
-from fedcohort.data.targets import target_of
+from fedcohort.data.prepare.targets import target_of
 from fedcohort.metrics import regression
 from fedcohort.privacy.disclosure.rounding import rounded, step, unit
 from fedcohort.protocol import Row

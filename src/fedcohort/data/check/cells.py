@@ -1,0 +1,95 @@
+"""Why a cell is not what its column should hold, so far as its form shows: the likely remedy.
+
+Forms are told apart by patterns; what stands in the cells is neither kept nor said.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from fedcohort.arrays import Array
+from fedcohort.data.read.csvcells import DOUBTFUL, looks_like_number
+from fedcohort.data.variable import Variable
+
+_LIMIT = "Take the sign of a detection limit out of the cell; empty it, or give the limit."
+_NUMBER = r"[+-]?\d+([.,]\d+)?"
+_FORMS: Mapping[str, re.Pattern[str]] = {
+    "A comma may mark decimals or thousands: write decimals with a point, and thousands without a "
+    "mark.": DOUBTFUL,
+    "Write decimals with a point, and thousands without a mark.": re.compile(
+        r"[+-]?\d{1,3}(([ .'’]\d{3})+|\d*),\d+|[+-]?\d{1,3}(([,'’]\d{3})+|( \d{3})+)(\.\d+)?"
+    ),
+    _LIMIT: re.compile(
+        rf"[<>≤≥~]=?\s*{_NUMBER}.*"
+    ),
+    "Take units out of the cells; a column's unit stands in the dictionary.": re.compile(
+        rf"{_NUMBER}\s*[a-zA-Zµμ%°][\w\s/%°µμ.*^²³-]*"
+    ),
+}  # fmt: skip
+_DATES = re.compile(r"\d{1,4}([./-])\d{1,2}\1\d{1,4}.*|\d{8}")
+
+OTHER_LEVEL = "Correct them, or add the level to the dictionary."
+SPELLING = (
+    "They differ from a known level in capitals, accents or blanks alone; write them as the "
+    "dictionary does."
+)
+
+
+def number_remedies(column: pd.Series, broken: Array, otherwise: str) -> dict[str, Array]:
+    """Return remedy → rows (n,), for cells that are no numbers."""
+
+    def remedy(cell: Any) -> str:
+        text = str(cell).strip() if isinstance(cell, str) else ""
+        return next((say for say, form in _FORMS.items() if form.fullmatch(text)), otherwise)
+
+    return _by_remedy(column, broken, remedy)
+
+
+def is_nearly_number(text: str) -> bool:
+    """Return whether a text is a number but for its commas, or for the sign of a limit."""
+    return looks_like_number(text) or _FORMS[_LIMIT].fullmatch(text) is not None
+
+
+def date_remedies(column: pd.Series, broken: Array) -> dict[str, Array]:
+    """Return remedy → rows (n,), for cells that are no dates."""
+
+    def remedy(cell: Any) -> str:
+        if isinstance(cell, str) and _DATES.fullmatch(cell.strip()):
+            return "Write dates as 2015-01-31; day and month cannot be told apart otherwise."
+        return "Write dates as 2015-01-31, and empty the others."
+
+    return _by_remedy(column, broken, remedy)
+
+
+def level_remedies(column: pd.Series, broken: Array, variable: Variable) -> dict[str, Array]:
+    """Return remedy → rows (n,), for cells that are no known level."""
+    known = {_bare(level) for level in variable.levels}
+
+    def remedy(cell: Any) -> str:
+        return SPELLING if _bare(str(cell)) in known else OTHER_LEVEL
+
+    return _by_remedy(column, broken, remedy)
+
+
+def _bare(text: str) -> str:
+    """Return a text without capitals, blanks and accents, to compare spellings."""
+    split = unicodedata.normalize("NFKD", text).casefold()
+    return "".join(c for c in split if not (unicodedata.combining(c) or c.isspace()))
+
+
+def _by_remedy(column: pd.Series, broken: Array, remedy: Callable[[Any], str]) -> dict[str, Array]:
+    """Divide the broken rows by what helps them; the same cell is looked at once."""
+    at = np.flatnonzero(broken)
+    codes, distinct = pd.factorize(column.to_numpy(object)[at])
+    said = np.array([remedy(cell) for cell in distinct], object)
+    found: dict[str, Array] = {}
+    for text in dict.fromkeys(said):
+        found[text] = np.zeros(len(column), bool)
+        found[text][at[said[codes] == text]] = True
+    return found

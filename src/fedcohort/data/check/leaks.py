@@ -1,0 +1,183 @@
+"""Does a single column tell the outcome too well? Then it may be known only after it.
+
+Of each covariate, over all rows at hand, beside nothing else:
+
+AUC    of the event, or the class: by a number's ranks, by a level's share of events, and by where
+       the column is empty, since what happens with the outcome is empty without it
+C      Harrell's concordance with the time, of a survival outcome
+ρ      Spearman's rank correlation with a value
+
+A column is told where AUC reaches `AUC`, C reaches `C` or |ρ| reaches `RHO`; H2O Driverless AI
+speaks of leakage from an AUC of 0.95 on as well. So is one whose name says that it is known late.
+Good predictors that doctors know beforehand stay well below. A number is said of `FEWEST` rows or
+more, `EACH` of them with the outcome and without, to two digits; no cell and no row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import pandas as pd
+
+from fedcohort.arrays import Array
+from fedcohort.data.check.findings import WARNING, Finding
+from fedcohort.data.check.rules import is_numeric, numbers
+from fedcohort.data.check.sheets import Sheet
+from fedcohort.data.dictionary import Dictionary
+from fedcohort.data.outcome import Binary, Continuous, Count, Outcome, Survival
+from fedcohort.data.read import hints
+from fedcohort.data.variable import Variable
+from fedcohort.data.words import level_text
+
+#: What a single covariate hardly reaches.
+AUC, C, RHO = 0.95, 0.9, 0.98
+#: Rows, and those with the outcome and without, below which nothing is said.
+FEWEST, EACH = 50, 10
+#: Rows that ranks, and pairs, are made of: every k-th where there are more.
+ROWS, PAIRED = 10_000, 1_000
+#: Fewer rows of a level say nothing of its share of events.
+LEVEL = 5
+
+_REMEDY = (
+    "Is it known only after the outcome, or made from it? Then give it feature: false in the "
+    "dictionary."
+)
+
+
+def check_leaks(
+    sheets: Sequence[Sheet], dictionary: Dictionary, outcome: Outcome | None
+) -> list[Finding]:
+    """Return a warning for each covariate that tells the outcome too well, or is called so.
+
+    sheets : none where the tables are elsewhere; then only names are judged.
+    """
+    if outcome is None:
+        return []
+    found: list[Finding] = []
+    file = sheets[0].name if len(sheets) == 1 else ""
+    names = list(dictionary.variables)
+    whole = _outcome(sheets, outcome) if sheets else None
+    for v in dictionary.features(outcome):
+        having = [s for s in sheets if v.name in s.frame.columns]
+        y = whole if len(having) == len(sheets) else _outcome(having, outcome) if having else None
+        said = "" if y is None else next(_told(having, v, y, outcome), "")
+        if not said and (late := hints.late(v.name, outcome, names)):
+            said = f"is called like what is known late: {late}"
+        if said:
+            what = f"column {v.name!r} {said}"
+            found.append(Finding(file, "leak", WARNING, what, _REMEDY, column=v.name))
+    return found
+
+
+def _outcome(sheets: Sequence[Sheet], outcome: Outcome) -> dict[str, Array] | None:
+    """Return the outcome of all rows of some tables; None where it is unfit.
+
+    `y` is the event, the class as 0 and 1, or the value; of a survival outcome there is `time`.
+    """
+    if not all({*outcome.columns} <= {*s.frame.columns} for s in sheets):
+        return None
+    if isinstance(outcome, Survival):
+        both = {"y": outcome.event, "time": outcome.time}
+        found = {k: np.concatenate([numbers(s.frame[c]) for s in sheets]) for k, c in both.items()}
+        return found if np.isin(found["y"], (0.0, 1.0, np.nan)).all() else None
+    if isinstance(outcome, (Continuous, Count)):
+        return {"y": np.concatenate([numbers(s.frame[outcome.y]) for s in sheets])}
+    if not isinstance(outcome, Binary):
+        return None
+    codes, distinct = pd.factorize(pd.concat([s.frame[outcome.y] for s in sheets]), sort=False)
+    if len(distinct) != 2:
+        return None
+    return {"y": np.where(codes < 0, np.nan, codes.astype(float))}
+
+
+def _told(
+    having: Sequence[Sheet], v: Variable, y: dict[str, Array], outcome: Outcome
+) -> Iterator[str]:
+    """Yield what is said of one column, the first reason being enough.
+
+    having : the tables with the column. y : the outcome of their rows.
+    """
+    step = max(1, -(-len(y["y"]) // ROWS))
+    columns = [s.frame[v.name] for s in having]
+    column = columns[0] if len(columns) == 1 else pd.concat(columns, ignore_index=True)
+    cells, part = column.iloc[::step], {k: values[::step] for k, values in y.items()}
+    known = ~np.isnan(part["y"])
+    cells, part = cells[known], {k: values[known] for k, values in part.items()}
+    x = numbers(cells) if is_numeric(v) else None
+    if isinstance(outcome, (Continuous, Count)):
+        if x is not None and (rho := _rank_correlation(x, part["y"])) >= RHO:
+            yield f"alone tells the outcome: rank correlation {rho:.2f} over {len(cells):,} rows"
+        return
+    event = part["y"] == 1
+    empty = cells.isna().to_numpy()
+    if empty.any() and (area := _auc(empty.astype(float), event)) >= AUC:
+        yield (
+            f"is empty where the outcome is absent, or the other way round: AUC {area:.2f} over "
+            f"{len(cells):,} rows"
+        )
+    scores = x if x is not None else _shares(cells, event) if v.coded else None
+    if scores is None:
+        return
+    if (area := _auc(scores, event)) >= AUC:
+        yield f"alone tells the outcome: AUC {area:.2f} over {len(cells):,} rows"
+    if "time" in part and (c := _concordance(scores, part["time"], event)) >= C:
+        yield f"alone tells the time of the outcome: C-index {c:.2f} over {len(cells):,} rows"
+
+
+def _auc(x: Array, event: Array) -> float:
+    """Return the area under the ROC curve of x (n,), whichever way it points; 0 of too few rows."""
+    kept = ~np.isnan(x)
+    x, event = x[kept], event[kept]
+    ones = int(event.sum())
+    zeros = len(x) - ones
+    if len(x) < FEWEST or min(ones, zeros) < EACH:
+        return 0.0
+    area = (_ranks(x)[event].sum() - ones * (ones + 1) / 2) / (ones * zeros)
+    return float(max(area, 1 - area))
+
+
+def _ranks(x: Array) -> Array:
+    """Return the ranks of x (n,), from 1, ties sharing their mean."""
+    _, at, n = np.unique(x, return_inverse=True, return_counts=True)
+    return (np.cumsum(n) - (n - 1) / 2)[at]
+
+
+def _rank_correlation(x: Array, y: Array) -> float:
+    """Return |ρ| of two columns (n,); 0 of too few rows."""
+    kept = ~(np.isnan(x) | np.isnan(y))
+    if kept.sum() < FEWEST:
+        return 0.0
+    a, b = (_ranks(values[kept]) for values in (x, y))
+    if np.ptp(a) == 0 or np.ptp(b) == 0:
+        return 0.0
+    return float(abs(np.corrcoef(a, b)[0, 1]))
+
+
+def _concordance(x: Array, time: Array, event: Array) -> float:
+    """Return Harrell's C of x (n,), whichever way it points; 0 of too few rows."""
+    kept = np.flatnonzero(~(np.isnan(x) | np.isnan(time)))
+    if len(kept) < FEWEST or event[kept].sum() < EACH:
+        return 0.0
+    kept = kept[:: max(1, -(-len(kept) // PAIRED))]
+    x, time, event = x[kept], time[kept], event[kept]
+    first = np.flatnonzero(event)
+    later = time[first, None] < time[None, :]
+    pairs = int(later.sum())
+    if not pairs or len(first) < EACH:
+        return 0.0
+    higher = (x[first, None] > x[None, :]) & later
+    tied = (x[first, None] == x[None, :]) & later
+    c = (int(higher.sum()) + int(tied.sum()) / 2) / pairs
+    return float(max(c, 1 - c))
+
+
+def _shares(cells: pd.Series, event: Array) -> Array:
+    """Return each row's share of events among the rows of its level (n,), NaN of rare levels."""
+    found, values = pd.factorize(cells)
+    texts, distinct = pd.factorize(np.array([level_text(v) for v in values], object))
+    codes = np.append(texts, -1)[found]
+    n = np.bincount(codes[codes >= 0], minlength=len(distinct))
+    ones = np.bincount(codes[codes >= 0], event[codes >= 0], minlength=len(distinct))
+    share = np.where(n >= LEVEL, ones / np.maximum(n, 1), np.nan)
+    return np.where(codes >= 0, np.append(share, np.nan)[codes], np.nan)

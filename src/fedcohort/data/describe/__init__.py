@@ -1,0 +1,27 @@
+"""Table 1 of each site: what it may show of its columns, and what sites show together."""
+
+from fedcohort.data.describe.agreed import OTHERS
+from fedcohort.data.describe.summary import Summary
+from fedcohort.data.describe.table import (
+    STEPS,
+    Reading,
+    TableOne,
+    by_site,
+    describe,
+    describe_columns,
+    describe_quantiles,
+    variables_of,
+)
+
+__all__ = [
+    "OTHERS",
+    "Summary",
+    "Reading",
+    "STEPS",
+    "TableOne",
+    "by_site",
+    "describe",
+    "describe_columns",
+    "describe_quantiles",
+    "variables_of",
+]

@@ -1,0 +1,199 @@
+"""Correlations of numbers and of two-valued columns, over the complete pairs of all sites.
+
+With K 1 where a value is known and z = x − c about a public origin c, 0 where it is not, sites sum
+
+    n = KᵀK,   s = zᵀK,   q = (z²)ᵀK,   p = zᵀz                                              (1)
+    r_ij = (p_ij − s_ij s_ji / n_ij) / √((q_ij − s_ij²/n_ij) (q_ji − s_ji²/n_ij))           (2)
+
+which is Pearson's r of the pooled rows that know both. The correlation of two columns of two values
+gives, with how often each value occurs, their 2 × 2 table. So, with m the `min_cell`, a site
+
+    adds nothing to a pair     that fewer than m of its rows know both values of             (3)
+    closes a pair              of columns of two values there, if their table, with missing
+                               values as a third, has a count of 1 … m − 1
+    counts n − ⌊m/2⌋ pairs     of its n rows, where fewer than m rows lack one of the values
+
+and a pair is shown where no site closes it, m rows or more know both values, and either value of a
+two-valued column has m of these rows. r is rounded to a quarter of 1/√n or more: by the covariance
+of many rows, nobody can tell what a few of them hold.
+
+Revealed: `Pairs`, only as the sum over all sites. The coordinator sees the counts of pairs and, of
+two-valued columns, those of either value among them, of pairs that are not shown as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedcohort.arrays import Array
+from fedcohort.data.describe.summary import Summary
+from fedcohort.data.describe.table import Reading
+from fedcohort.data.prepare.encode import Encoded
+from fedcohort.privacy.disclosure.rounding import round_number, rounded, step
+from fedcohort.protocol.federation import Federation
+from fedcohort.protocol.message import message
+from fedcohort.protocol.step import Site, summed
+
+#: Why a pair has no correlation.
+ALONE, CLOSED, FEW, RARE, FLAT = "alone", "closed", "few", "rare", "flat"
+
+
+@message
+class Pairs:
+    """The sums of eq. (1), each (p, p), and how many sites close a pair (p, p)."""
+
+    n: Array
+    s: Array
+    q: Array
+    p: Array
+    closed: Array
+
+
+@dataclass(frozen=True)
+class Correlation:
+    """Pearson's r between columns.
+
+    Attributes
+    ----------
+    names : of the columns.
+    r : (p, p), NaN where it is not shown.
+    refused : of a pair of names → why, one of the constants above.
+    """
+
+    names: tuple[str, ...]
+    r: Array
+    refused: dict[tuple[str, str], str]
+
+
+@summed
+def sum_pairs(
+    site: Site[Encoded, None], *, numbers: Array, codes: Array, origin: Array, min_cell: int
+) -> Pairs:
+    """Sum products of columns about a public origin, over the rows that know both.
+
+    numbers, codes : positions of the columns among the numbers, and the codes; origin (p,).
+    """
+    known = [site.data.numbers[j] for j in numbers.tolist()]
+    known += [np.where(c < 0, np.nan, c) for c in (site.data.codes[j] for j in codes.tolist())]
+    x = np.column_stack([*known, np.zeros((len(known[0]), 0))])
+    k = ~np.isnan(x)
+    z = np.where(k, x - origin, 0.0)
+    k = k.astype(float)
+    n = k.T @ k
+    closed = _closed(x, min_cell)
+    out = closed | (n < max(min_cell, 1))
+    lacking = len(x) - n
+    few = (lacking > 0) & (lacking < min_cell)
+    pairs = np.where(few, len(x) - min_cell // 2, n)
+
+    def told(sums: Array) -> Array:
+        return np.where(out, 0.0, sums)
+
+    return Pairs(
+        told(pairs), told(z.T @ k), told((z * z).T @ k), told(z.T @ z), closed.astype(np.int64)
+    )
+
+
+def _closed(x: Array, min_cell: int) -> Array:
+    """Return which pairs of columns of x (n, p) have two values each and a count of a few."""
+    p = x.shape[1]
+    closed = np.zeros((p, p), bool)
+    if min_cell <= 1:
+        return closed
+    halves: dict[int, Array] = {}
+    for j in range(p):
+        lacks = np.isnan(x[:, j])
+        values = np.unique(x[~lacks, j])
+        if len(values) <= 2:
+            parts = [lacks, *(x[:, j] == v for v in values)]
+            halves[j] = np.column_stack(parts).astype(np.int64)
+    for i, one in halves.items():
+        for j, other in halves.items():
+            cells = one.T @ other
+            closed[i, j] = i != j and bool(((cells > 0) & (cells < min_cell)).any())
+    return closed
+
+
+def correlate(
+    fed: Federation,
+    reading: Reading,
+    shown: Sequence[Summary],
+    *,
+    min_cell: int = 5,
+    rounding: bool = True,
+) -> Correlation:
+    """Return the correlations of numbers and two-valued columns over all sites.
+
+    Parameters
+    ----------
+    fed : sites, each seen through `reading`.
+    shown : what Table 1 shows over all sites; a number without mean and sd there has no
+        correlation.
+    rounding : False gives exact numbers.
+    """
+    told = {s.variable.name: s for s in shown}
+    names = [v.name for v in reading.variables if len(reading.levels[v.name]) in (0, 2)]
+    alone = {v for v in names if not reading.levels[v] and not told[v].sd}
+    numeric = [v.name for v in reading.view.numeric if v.name in names and v.name not in alone]
+    coded = [v.name for v in reading.view.coded if v.name in names]
+    asked = [*numeric, *coded]
+    r = np.eye(len(names))
+    refused = {(a, b): ALONE for a, b in _pairs(names) if a in alone or b in alone}
+    if len(asked) > 1:
+        origin = np.array([_origin(told[v]) for v in asked])
+        c = len(reading.view.numeric)
+        found = fed.sum(
+            sum_pairs,
+            numbers=np.array([reading.place[v] for v in numeric], np.int64),
+            codes=np.array([reading.place[v] - c for v in coded], np.int64),
+            origin=origin,
+            min_cell=min_cell,
+        )
+        two = np.array([v in coded for v in asked])
+        for a, b in _pairs(asked):
+            i, j = asked.index(a), asked.index(b)
+            value, why = _r(found, i, j, two, min_cell, rounding)
+            at = names.index(a), names.index(b)
+            r[at] = r[at[::-1]] = value
+            if why:
+                refused[names[min(at)], names[max(at)]] = why
+    for a, b in refused:
+        at = names.index(a), names.index(b)
+        r[at] = r[at[::-1]] = np.nan
+    return Correlation(tuple(names), r, refused)
+
+
+def _pairs(names: Sequence[str]) -> list[tuple[str, str]]:
+    return [(a, b) for i, a in enumerate(names) for b in names[i + 1 :]]
+
+
+def _origin(shown: Summary) -> float:
+    """Return a round number near a column's mean; 0 of a two-valued one."""
+    if shown.mean is None or shown.sd is None:
+        return 0.0
+    return rounded(shown.mean, round_number(shown.sd / 4))
+
+
+def _r(
+    found: Pairs, i: int, j: int, two: Array, min_cell: int, rounding: bool
+) -> tuple[float, str]:
+    """Return r of eq. (2), or why there is none."""
+    n = float(found.n[i, j])
+    if found.closed[i, j]:
+        return np.nan, CLOSED
+    if n < max(min_cell, 2):
+        return np.nan, FEW
+    for a, b in ((i, j), (j, i)):
+        ones = float(found.s[a, b])
+        if two[a] and min(ones, n - ones) < min_cell:
+            return np.nan, RARE
+    s, t = float(found.s[i, j]), float(found.s[j, i])
+    spread = (found.q[i, j] - s * s / n) * (found.q[j, i] - t * t / n)
+    if not spread > 1e-24 * found.q[i, j] * found.q[j, i]:
+        return np.nan, FLAT
+    r = float((found.p[i, j] - s * t / n) / np.sqrt(spread))
+    r = min(max(r, -1.0), 1.0)
+    return (rounded(r, step(1.0, int(n), 0.0)) if rounding else r), ""

@@ -1,0 +1,294 @@
+"""The column of all sites of Table 1, and what single sites hide so that it can be shown.
+
+The pooled column is worth more than any site's, so it comes first: counts that sites hide are
+summed over them (`sum_hidden`), and with what the others show give the counts of all. Who hides
+what, and of which cells the sum may be told, stands in `describe_agreed`. Nothing is summed where
+fewer than three sites hide each other: then the column of all sites is of what they show.
+
+Sites with fewer than 2m rows show nothing of their own, m being the `min_cell`, nor which of their
+counts are 0: they are one column, `OTHERS`, with the next larger sites until they are two or more
+of 2m rows together. What may be shown of the whole table is then decided by
+`privacy.disclosure.tables`; twice, as columns that are missing together tell each other's missing
+values: then what may be the commonest count of them at a site is taken as known.
+
+Mean and standard deviation are of all rows, from those that sites show and from sums of n, d, d²
+and d⁴, d = (x − c)/s, of the others, c and s being public. A site of which few values make the
+moments cuts these to its m-th largest (`numbers.winsorised`). The sums count where m values or more
+make them, (Σ d²)² ≥ m Σ d⁴. Where fewer than m values of a site differ from its most frequent one,
+they are a count, which the sums would tell of these sites alone: so of others among them m values
+or more are to differ. Sums that do not count are left out where they are of less than `LITTLE` of
+all known values, and elsewhere there is no mean. Quartiles are those of the mixture of `summary`,
+in which the rows of sites that show none have the shape of the others' mixture, with their own mean
+and standard deviation.
+
+Revealed: `CellStates` of each site, once; `Hidden`, once, as the sum over all sites.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from fedcohort.arrays import Array
+from fedcohort.data.describe.agreed import OTHERS, Agreed, cells_of, own_line, told_cells
+from fedcohort.data.describe.shown_number import QUARTILES
+from fedcohort.data.describe.summary import NORMAL_IQR, Summary, curve, mixture_quantiles
+from fedcohort.data.prepare.encode import Encoded
+from fedcohort.privacy.disclosure.counts import hidden_variable
+from fedcohort.privacy.disclosure.numbers import differing, dominated
+from fedcohort.privacy.disclosure.rounding import rounded, step
+from fedcohort.privacy.disclosure.tables import Audit, protected
+from fedcohort.protocol.message import message
+from fedcohort.protocol.step import Site, summed
+
+#: A value farther from the centre, in standard deviations, counts as that.
+FARTHEST = 10.0
+#: A mean is shown without what may not be told where that is of less than this share of the values.
+LITTLE = 0.02
+
+
+@message
+class Hidden:
+    """Sums over sites of what each hides.
+
+    ``counts`` (c + k, w); of numbers without a mean ``sums`` (c, 4):
+    n, Σ d, Σ d², Σ d⁴, and ``apart`` (c, 2): of how many sites fewer than m values differ from the
+    most frequent one, and how many values do so at the others; ``shut`` (), rows of the sites that
+    hide everything.
+    """
+
+    counts: Array
+    sums: Array
+    apart: Array
+    shut: Array
+
+
+@summed(once=("n_levels", "marks", "closed", "own", "some", "centre", "spread"))
+def sum_hidden(
+    site: Site[Encoded, None],
+    *,
+    n_levels: Array,
+    min_cell: int,
+    marks: Array,
+    closed: Array,
+    own: Array,
+    some: Array,
+    centre: Array,
+    spread: Array,
+) -> Hidden:
+    """Sum the counts that sites hide, and moments of numbers whose mean they hide.
+
+    marks, closed, own, some : as `Agreed` has them; centre, spread (c,) of numbers, public.
+
+    Raises
+    ------
+    Refused : the lines are of other sites than the sum, or that of this site is not what it hides.
+    """
+    row, n = own_line(site, n_levels, min_cell, marks, closed, own, some)
+    mine = row & told_cells(closed, own, some)
+    every = cells_of(site.data, n_levels)
+    counts = np.zeros((len(row), row.shape[1] - 1), np.int64)
+    for j, cells in enumerate(every):
+        counts[j, : len(cells)] = np.where(mine[j, : len(cells)], cells, 0)
+    sums, apart = np.zeros((len(centre), 4)), np.zeros((len(centre), 2), np.int64)
+    for j, x in enumerate(site.data.numbers):
+        known = np.sort(x[~np.isnan(x)])
+        if not mine[j, -1] or not len(known) or spread[j] <= 0:
+            continue
+        many = differing(known)
+        few = many < min_cell <= len(known) / 2
+        apart[j] = few, 0 if few else many
+        with np.errstate(over="ignore", invalid="ignore"):
+            d = np.clip((known - centre[j]) / spread[j], -FARTHEST, FARTHEST)
+        if len(d) >= 2 * min_cell and dominated(known, min_cell):
+            d[:min_cell], d[-min_cell:] = d[:min_cell].mean(), d[-min_cell:].mean()
+        sums[j] = len(d), d.sum(), (d**2).sum(), (d**4).sum()
+    rows = n if row.all() and closed.all(axis=(1, 2)).sum() > 1 else 0
+    return Hidden(counts, sums, apart, np.array(rows))
+
+
+# at the coordinator ---------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Pooled:
+    """What the sites' replies come to.
+
+    Attributes
+    ----------
+    agreed : who hides what.
+    held : the sums of what they hide.
+    centre, spread : (c,) as asked with.
+    shares : (q,) of quantiles besides the quartiles.
+    common : how many missing values a site tells most often, by name, None for all sites.
+    """
+
+    agreed: Agreed
+    held: Hidden
+    centre: Array
+    spread: Array
+    shares: Sequence[float]
+    common: Mapping[str | None, int]
+
+    def over(
+        self, j: int, sites: Sequence[Summary], min_cell: int, *, rounding: bool, one: Summary
+    ) -> list[Summary]:
+        """Return variable j over all sites, then at each that is shown, as they may be.
+
+        Parameters
+        ----------
+        sites : what each of them shows, by name.
+        one : of all sites, from nothing but what they show (`summary.over_all`).
+        """
+        small = self.agreed.small
+        large = [s for s in sites if s.site not in small]
+        k = len(one.levels) + 1 if one.levels else 2
+        alone = self.agreed.untold()[j]
+        held = np.where(alone[:k], np.nan, self.held.counts[j, :k].astype(float))
+        shown = np.array([_cells(s) for s in large]).reshape(-1, k)
+        whole = np.nansum(shown, axis=0) + held
+        rows = [float("nan") if s.rows is None else float(s.rows) for s in large]
+        shut = self._shut
+        twice = sum(n for s, n in zip(large, rows, strict=True) if s.site in shut)
+        rest = float(self.held.shut) - twice if small else 0.0
+        n = int(sum(rows) + rest)
+        if small:
+            last = np.where(np.isnan(shown).any(axis=0), np.nan, held)
+            few = hidden_variable(last, min_cell) if not np.isnan(last).any() else last < min_cell
+            shown = np.vstack([shown, np.where(few & (last != 0), np.nan, last)])
+            rows.append(rest)
+            blank = (None,) * len(one.quantiles)
+            more = Summary(one.variable, one.levels, OTHERS, int(rows[-1]), None, quantiles=blank)
+            large.append(more)
+        few = whole < min_cell if np.isnan(whole).any() else hidden_variable(whole, min_cell)
+        told = np.where(few & (whole != 0), np.nan, whole)
+        secret, closed = protected(shown, np.array(rows), told, float(n), min_cell)
+        if one.levels:
+            for _ in range(2):  # what is hidden then may be known as well
+                guessed = self._guessed(j, large, np.vstack([shown, whole]))
+                now = np.where(np.vstack([secret, closed]), np.nan, np.vstack([shown, told]))
+                now[guessed, 0] = [self._guess(large, i) for i in np.flatnonzero(guessed).tolist()]
+                known = np.zeros(now.shape, bool)
+                known[guessed, 0] = True
+                sums = np.append(np.array(rows), n)
+                if Audit(now, sums, min_cell).fit is None:  # a guess is wrong
+                    break
+                more, over = protected(now[:-1], sums[:-1], now[-1], float(n), min_cell, known)
+                secret, closed = secret | more, closed | over
+        parts = [_with(s, c, h) for s, c, h in zip(large, shown, secret, strict=True)]
+        first = _with(replace(one, rows=n), np.where(closed, np.nan, whole), closed)
+        if not one.levels and not np.isnan(whole[1]):
+            first = self._numbers(j, first, sites, int(whole[1]), min_cell, rounding)
+        return [first, *parts]
+
+    def _guess(self, large: Sequence[Summary], i: int) -> float:
+        """Return the commonest count of missing values of row i, the last of all sites, or NaN."""
+        found = self.common.get(large[i].site if i < len(large) else None)
+        return float("nan") if found is None else float(found)
+
+    def _guessed(self, j: int, large: Sequence[Summary], true: Array) -> Array:
+        """Return whose missing values (r + 1,) others know, as many as most columns have there.
+
+        true : (r + 1, k), NaN where the coordinator does not know it: of a site that hides with
+        another it is taken to be so, and of one that hides its own it is not.
+        """
+        out = np.zeros(len(true), bool)
+        for i in range(len(true)):
+            site = large[i].site if i < len(large) else None
+            own = site in self.agreed.sites and self.agreed.own[self.agreed.sites.index(site), j, 0]
+            guess = self._guess(large, i)
+            partner = np.isnan(true[i, 0]) and site in self.agreed.sites and not own
+            out[i] = not np.isnan(guess) and (partner or true[i, 0] == guess)
+        return out
+
+    @property
+    def _shut(self) -> set[str]:
+        """The sites that hide everything."""
+        a = self.agreed
+        return {s for s, own in zip(a.sites, a.closed, strict=True) if own.all()}
+
+    def _numbers(
+        self, j: int, one: Summary, sites: Sequence[Summary], known: int, m: int, rounding: bool
+    ) -> Summary:
+        """Return a number over all sites with moments and quartiles."""
+        seen = [s for s in sites if s.mean is not None and s.site not in self.agreed.small]
+        n, s1, s2, s4 = self.held.sums[j].tolist()
+        few, others_apart = self.held.apart[j].tolist()
+        out = replace(one, mean=None, sd=None)  # quartiles are there where all sites show theirs
+        if not seen or self.spread[j] <= 0:
+            return out
+        parts = np.array([_known(s, m) for s in seen], float)
+        if self.agreed.untold()[j, -1] or (few and others_apart < m) or s2 * s2 < m * s4 or n < m:
+            left = n or known - parts.sum()
+            if left > LITTLE * known:
+                return out
+            n = 0.0
+        parts *= (known - n) / parts.sum()  # rows of those that show a mean
+        means = np.array([s.mean for s in seen], float)
+        mine = _joined(parts, means, np.array([s.sd for s in seen], float))
+        c, s = float(self.centre[j]), float(self.spread[j])
+        rest = (0.0, c, s)
+        if n:
+            rest = n, c + s * s1 / n, s * math.sqrt(max(s2 - s1 * s1 / n, 0.0) / max(n - 1, 1))
+        total, mean, sd = _joined(*np.array([mine, rest]).T)
+        by = step(sd, int(total), 0.0) if rounding else 0.0
+        out = replace(out, mean=rounded(mean, by), sd=rounded(sd, by))
+        full = [x for x in seen if x.quartiles is not None]
+        if not full:
+            return out
+        told = [
+            i for i, _ in enumerate(self.shares) if all(x.quantiles[i] is not None for x in full)
+        ]
+        asked = [*QUARTILES, *(self.shares[i] for i in told)]
+        curves = [curve(x, self.shares) for x in full]
+        weights = np.array([_known(x, m) for x in full], float)
+        shape = np.array(mixture_quantiles(weights, curves, asked))
+        theirs = _joined(weights, *np.array([[x.mean, x.sd] for x in full], float).T)
+        left = total - theirs[0]
+        others = [x for x in seen if x.quartiles is None]
+        if left >= 1 and theirs[2] > 0 and (n or others):  # hidden counts make `left` inexact
+            lots = [rest, *((_known(x, m), x.mean, x.sd) for x in others)]
+            _, middle, width = _joined(*np.array(lots, float).T)
+            moved = middle + (shape - theirs[1]) * width / theirs[2]
+            order = np.argsort(asked)
+            curves.append((np.array(asked)[order], np.maximum.accumulate(moved[order])))
+            weights = np.append(weights, left)
+        found = mixture_quantiles(weights, curves, asked)
+        by = step((found[2] - found[0]) / NORMAL_IQR, int(total), 0.0) if rounding else 0.0
+        q1, median, q3, *further = (rounded(x, by) for x in found)
+        known_at = dict(zip(told, further, strict=True))
+        quantiles = tuple(known_at.get(i) for i in range(len(self.shares)))
+        return replace(out, quartiles=(q1, median, q3), quantiles=quantiles)
+
+
+def _cells(s: Summary) -> list[float]:
+    """Return what a site shows of its missing and known values, NaN where it is hidden."""
+    if s.levels:
+        return [float("nan") if c is None else float(c) for c in (s.missing, *s.counts)]
+    if s.missing is None or s.rows is None:
+        return [float("nan")] * 2
+    return [float(s.missing), float(s.rows - s.missing)]
+
+
+def _with(s: Summary, cells: Array, secret: Array) -> Summary:
+    """Return a summary with such counts, but for those that are hidden."""
+    told = [None if h or np.isnan(c) else int(c) for c, h in zip(cells, secret, strict=True)]
+    if not s.levels:
+        return replace(s, missing=None if None in told else told[0])
+    return replace(s, missing=told[0], counts=tuple(told[1:]))
+
+
+def _known(s: Summary, min_cell: int) -> float:
+    """Return about how many values a site knows."""
+    return max((s.rows or 0) - (min_cell / 2 if s.missing is None else s.missing), 1.0)
+
+
+def _joined(n: Array, mean: Array, sd: Array) -> tuple[float, float, float]:
+    """Return values, mean and standard deviation of groups put together."""
+    total = float(n.sum())
+    middle = float(n @ mean / total)
+    inside = np.maximum(n - 1, 0) @ sd**2 + n @ (mean - middle) ** 2
+    return total, middle, math.sqrt(float(inside) / max(total - 1, 1.0))

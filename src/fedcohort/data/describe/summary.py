@@ -1,0 +1,204 @@
+"""What is shown of one variable: at a site, in a group of its rows, and over all sites.
+
+What there is over all sites is computed from what the sites show, each statistic where all of them
+do, and is hidden otherwise: so it tells nothing more, and taking sites off it recovers nothing. A
+mean weighs each site by its known values (by n − m/2 where they are hidden). A quantile is that of
+the mixture of the sites, each a normal distribution that is stretched to the quantiles x_i which
+the site shows at the shares p_i:
+
+    F(x) = Σ_s w_s Φ(z_i + (x − x_i)/(x_{i+1} − x_i) (z_{i+1} − z_i)),   z_i = Φ⁻¹(p_i)       (1)
+
+between two neighbours, and along the first and the last of these lines beyond them. So a quantile
+over several sites is nearly that of the pooled rows, and a mean is it but for rounding.
+
+Revealed: nothing beyond what sites show.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from scipy.special import ndtr, ndtri
+
+from fedcohort.arrays import Array
+from fedcohort.data.describe.shown_number import HIDDEN, QUARTILES
+from fedcohort.data.variable import Variable
+from fedcohort.privacy.disclosure.rounding import rounded, step
+
+#: Between its quartiles a normal distribution has so many standard deviations.
+NORMAL_IQR = 2 * float(ndtri(QUARTILES[2]))
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What is shown of one variable at one site, or at all; None stands for what is hidden.
+
+    Attributes
+    ----------
+    variable : as in the dictionary.
+    levels : of a category, or "0" and "1"; none of a number.
+    site : None for all sites.
+    rows, missing : counts.
+    mean, sd, quartiles : of a number, in its unit.
+    counts : of `levels`, in order.
+    quantiles : of a number, at the further shares that were asked for.
+    group : level of the grouping column; None for all rows.
+    """
+
+    variable: Variable
+    levels: tuple[str, ...]
+    site: str | None
+    rows: int | None
+    missing: int | None
+    mean: float | None = None
+    sd: float | None = None
+    quartiles: tuple[float, float, float] | None = None
+    counts: tuple[int | None, ...] = ()
+    quantiles: tuple[float | None, ...] = ()
+    group: str | None = None
+
+    @property
+    def n_hidden(self) -> int:
+        """How many counts are hidden."""
+        return [self.rows, self.missing, *self.counts].count(None)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return JSON-able values of a summary of all rows, as a run's files have them."""
+        return {
+            "name": self.variable.name,
+            "type": self.variable.type,
+            "unit": self.variable.unit,
+            "levels": list(self.levels),
+            "site": self.site,
+            "n": self.rows,
+            "missing": self.missing,
+            "mean": self.mean,
+            "sd": self.sd,
+            "quartiles": None if self.quartiles is None else list(self.quartiles),
+            "counts": dict(zip(self.levels, self.counts, strict=True)),
+        }
+
+
+def count_of(value: Any) -> int | None:
+    """Return a count of a site's reply, None where it is hidden."""
+    return None if value == HIDDEN else int(value)
+
+
+def over_all(
+    sites: Sequence[Summary],
+    min_cell: int,
+    *,
+    shares: Sequence[float] = (),
+    rounding: bool = True,
+) -> Summary:
+    """Return one variable over all sites, from nothing but what they show.
+
+    Parameters
+    ----------
+    sites : the same variable, and group, at each.
+    shares : (q,) of the sites' further quantiles.
+    """
+    first = sites[0]
+    one = Summary(
+        first.variable,
+        first.levels,
+        None,
+        _total([s.rows for s in sites]),
+        _total([s.missing for s in sites]),
+        counts=tuple(_total(column) for column in zip(*(s.counts for s in sites), strict=True)),
+        quantiles=(None,) * len(first.quantiles),
+        group=first.group,
+    )
+    known = [s for s in sites if _weight(s, min_cell) > 0]
+    if first.levels or not known:
+        return one
+    w = np.array([_weight(s, min_cell) for s in known])
+    if not any(s.mean is None for s in known):
+        means = np.array([s.mean for s in known], float)
+        mean = float(w @ means / w.sum())
+        inside = (w - 1) @ np.array([s.sd for s in known], float) ** 2
+        sd = math.sqrt(float(inside + w @ (means - mean) ** 2) / max(float(w.sum()) - 1, 1.0))
+        s = step(sd, int(w.sum()), 0.0) if rounding else 0.0
+        one = replace(one, mean=rounded(mean, s), sd=rounded(sd, s))
+    if not any(x.quartiles is None for x in known):
+        curves = [curve(x, shares) for x in known]
+        q1, median, q3 = mixture_quantiles(w, curves, QUARTILES)
+        s = step((q3 - q1) / NORMAL_IQR, int(w.sum()), 0.0) if rounding else 0.0
+        more = [
+            q if all(x.quantiles[i] is not None for x in known) else None
+            for i, q in enumerate(shares)
+        ]
+        found = mixture_quantiles(w, curves, [q for q in more if q is not None])
+        values = iter(rounded(x, s) for x in found)
+        one = replace(
+            one,
+            quartiles=(rounded(q1, s), rounded(median, s), rounded(q3, s)),
+            quantiles=tuple(None if q is None else next(values) for q in more),
+        )
+    return one
+
+
+def curve(site: Summary, shares: Sequence[float]) -> tuple[Array, Array]:
+    """Return the shares at which a site shows quantiles, ascending, and these."""
+    found = dict(zip(QUARTILES, site.quartiles or (), strict=True))
+    found |= {q: x for q, x in zip(shares, site.quantiles, strict=True) if x is not None}
+    at = np.array(sorted(found))
+    return at, np.maximum.accumulate([found[q] for q in at.tolist()])
+
+
+def _total(values: Sequence[int | None]) -> int | None:
+    """Return the sum, or None where a part is hidden."""
+    shown = [v for v in values if v is not None]
+    return sum(shown) if len(shown) == len(values) else None
+
+
+def _weight(site: Summary, min_cell: int) -> float:
+    """Return about how many values a site knows; one that hides its rows counts as m/2."""
+    if site.rows is None:
+        return min_cell / 2
+    hidden = min_cell / 2 if site.missing is None else site.missing
+    return max(site.rows - hidden, 0.0)
+
+
+def mixture_quantiles(
+    weights: Array, curves: Sequence[tuple[Array, Array]], wanted: Sequence[float]
+) -> list[float]:
+    """Return quantiles of the mixture of eq. (1).
+
+    Parameters
+    ----------
+    weights : (s,) > 0.
+    curves : of each site shares, two or more, and its quantiles there, both ascending.
+    wanted : shares, each within those of every curve.
+    """
+    share = weights / weights.sum()
+    most = max(float(np.abs(x).max()) for _, x in curves)
+    tiny = max(1e-12 * most, 1e-300)
+    last = np.array([len(x) - 2 for _, x in curves])
+    values = np.full((len(curves), int(last.max()) + 2), np.inf)
+    scores = np.zeros(values.shape)
+    for row, z, (q, x) in zip(values, scores, curves, strict=True):
+        row[: len(x)] = x + tiny * np.arange(len(x))
+        z[: len(x)] = ndtri(q)
+    own = np.arange(len(curves))
+
+    def at(x: float) -> float:
+        i = np.clip((values < x).sum(axis=1) - 1, 0, last)
+        left, low = values[own, i], scores[own, i]
+        slope = (scores[own, i + 1] - low) / (values[own, i + 1] - left)
+        return float(share @ ndtr(low + slope * (x - left)))
+
+    found: list[float] = []
+    for q in wanted:
+        a, b = float(values[:, 0].min()), float(values[own, last + 1].max())
+        for _ in range(200):
+            centre = (a + b) / 2
+            if centre in (a, b):
+                break
+            a, b = (centre, b) if at(centre) < q else (a, centre)
+        found.append((a + b) / 2)
+    return found

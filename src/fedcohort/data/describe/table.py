@@ -1,0 +1,366 @@
+"""Table 1 over sites: every variable described by each site and over all, small counts hidden.
+
+Each site describes its own rows and hides what is of few patients before anything leaves, by the
+rules of `disclosure` for counts: for each variable those of its levels and of missing values (of a
+number: of known and missing ones), which add up to the site's rows; and by those of `shown_number`
+for mean, standard deviation and quartiles. A level that everyone at a site has is shown.
+
+The column of all sites comes first: what sites hide so that it can be shown, and how it is made,
+stands in `describe_pooled` and `describe_agreed`.
+
+A site gives its part for the first set of sites and partners alone, over this table: a sum over
+another set of sites would tell by the difference what one site hides (`protocol.once`).
+
+Revealed: `CellStates` and `SiteTable`, each site's own, once, `Hidden` as a sum, and
+`SiteQuantiles` where further quantiles are asked for. It is one table: against tables of other rows
+of the same patients (a later export, the sums of a method's training rows) these rules do not
+protect.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from fedcohort.arrays import Array
+from fedcohort.data.describe.agreed import (
+    NO_MARKS,
+    NO_MORE,
+    Agreed,
+    closed_at,
+    secret,
+    tell_cells,
+)
+from fedcohort.data.describe.pooled import Pooled, sum_hidden
+from fedcohort.data.describe.shown_number import HIDDEN, ShownNumber
+from fedcohort.data.describe.summary import Summary, count_of, over_all
+from fedcohort.data.dictionary import Dictionary
+from fedcohort.data.outcome import Binary, Category, Outcome, Survival
+from fedcohort.data.prepare.encode import Encoded, Encoding
+from fedcohort.data.variable import Variable
+from fedcohort.protocol.errors import SiteUnavailable
+from fedcohort.protocol.federation import Federation
+from fedcohort.protocol.message import message
+from fedcohort.protocol.step import Site, gathered
+
+
+@message
+class SiteTable:
+    """One site's description of c numbers and k categories; counts are `HIDDEN` where not shown.
+
+    ``rows`` (); ``missing`` (c + k,), numbers first; ``levels`` (k, most levels), 0 beyond a
+    variable's last; ``mean``, ``sd`` (c,) and ``quartiles`` (c, 3), 0 where ``shown`` (c, 2) says
+    that they are not: of mean and sd, and of quartiles.
+    """
+
+    rows: Array
+    missing: Array
+    levels: Array
+    mean: Array
+    sd: Array
+    quartiles: Array
+    shown: Array
+
+
+@message
+class SiteQuantiles:
+    """Further quantiles of c numbers at one site (c, q), and which of them are ``shown``."""
+
+    quantiles: Array
+    shown: Array
+
+
+# beside a site's rows -------------------------------------------------------------------
+
+
+@gathered(once=("n_levels", "marks", "closed"))
+def describe_columns(
+    site: Site[Encoded, None],
+    *,
+    n_levels: Array,
+    min_cell: int,
+    rounding: bool = True,
+    marks: Array = NO_MARKS,
+    closed: Array = NO_MORE,
+) -> SiteTable:
+    """Describe the site's rows, with counts of few patients hidden.
+
+    n_levels : (k,), of each category; marks, closed : see `describe_agreed.Agreed`.
+    """
+    row = closed_at(site.name, marks, closed)
+    numbers, codes = site.data
+    columns = (*numbers, *codes)
+    rows = n = len(columns[0]) if columns else 0
+    if 0 < n < min_cell:
+        rows = HIDDEN
+    missing = np.full(len(columns), HIDDEN)
+    levels = np.zeros((len(codes), max([0, *n_levels.tolist()])), np.int64)
+    found = [ShownNumber.of(x, min_cell, rounding=rounding) for x in numbers]
+    for j, x in enumerate(numbers):
+        cells = np.array([np.isnan(x).sum(), np.count_nonzero(~np.isnan(x))])
+        if secret(cells, row, j, min_cell).any():
+            found[j] = replace(found[j], missing=HIDDEN)
+        if row is not None and row[j, -1]:
+            found[j] = replace(found[j], mean=None, sd=None)
+    missing[: len(numbers)] = [f.missing for f in found]
+    for j, (column, most) in enumerate(zip(codes, n_levels.tolist(), strict=True)):
+        cells = np.bincount(column + 1, minlength=most + 1)
+        shown = np.where(secret(cells, row, len(numbers) + j, min_cell), HIDDEN, cells)
+        missing[len(numbers) + j] = shown[0]
+        levels[j, :most] = shown[1:]
+    shown = [(f.mean is not None, f.quartiles is not None) for f in found]
+    return SiteTable(
+        np.array(rows),
+        missing,
+        levels,
+        np.array([f.mean or 0.0 for f in found], float),
+        np.array([f.sd or 0.0 for f in found], float),
+        np.array([f.quartiles or (0.0, 0.0, 0.0) for f in found], float).reshape(-1, 3),
+        np.array(shown, bool).reshape(-1, 2),
+    )
+
+
+@gathered
+def describe_quantiles(
+    site: Site[Encoded, None], *, shares: Array, min_cell: int, rounding: bool
+) -> SiteQuantiles:
+    """Describe the site's numbers by further quantiles, each of several patients.
+
+    shares : (q,).
+    """
+    probabilities: list[float] = shares.tolist()
+    found = [
+        ShownNumber.of(x, min_cell, shares=probabilities, rounding=rounding).quantiles
+        for x in site.data.numbers
+    ]
+    values = np.array([[q or 0.0 for q in row] for row in found], float)
+    shown = np.array([[q is not None for q in row] for row in found], bool)
+    shape = len(found), len(probabilities)
+    return SiteQuantiles(values.reshape(shape), shown.reshape(shape))
+
+
+#: Why the column of all sites lacks what they hide.
+UNSUMMED = (
+    "The column of all hospitals is made of what they show, and lacks what one of them hides: with "
+    "fewer than three hospitals, or sums that are not masked, whoever runs the study would see it."
+)
+#: Every step of a study's Table 1.
+STEPS = (tell_cells, describe_columns, sum_hidden)
+
+
+# at the coordinator ---------------------------------------------------------------------
+
+
+def variables_of(dictionary: Dictionary, outcome: Outcome | None) -> tuple[Variable, ...]:
+    """Return what is described: the outcome's columns, then all features, in order."""
+    known = dictionary.variables
+    names = () if outcome is None else outcome.columns
+    types = dict.fromkeys(names, "number")
+    if isinstance(outcome, Survival):
+        types |= {outcome.time: "time", outcome.event: "event"}
+    elif isinstance(outcome, (Binary, Category)):
+        types = dict.fromkeys(names, "binary")
+    columns = [known.get(name, Variable(name, types[name])) for name in names]
+    if isinstance(outcome, Survival):
+        columns = [replace(v, type=types[v.name], levels=()) for v in columns]
+    return (*columns, *dictionary.features(outcome))
+
+
+class Reading:
+    """How sites read variables: numbers as numbers, what has two values or levels as codes.
+
+    Attributes
+    ----------
+    variables : in order.
+    levels : by name; "0" and "1" of a binary variable, none of a number.
+    view : what sites look through.
+    n_levels : (k,), of each coded variable.
+    place : of each variable among the numbers, then the codes.
+    """
+
+    def __init__(self, variables: Sequence[Variable]) -> None:
+        self.variables = tuple(variables)
+        self.levels = {v.name: v.levels for v in variables}
+        self.levels |= {
+            v.name: ("0", "1") for v in variables if v.type in ("binary", "event") and not v.levels
+        }
+        read = [
+            replace(v, type="category", levels=self.levels[v.name]) if self.levels[v.name] else v
+            for v in variables
+        ]
+        self.view = Encoding(tuple(read))
+        self.n_levels = np.array([len(v.levels) for v in self.view.coded], np.int64)
+        found = (*self.view.numeric, *self.view.coded)
+        self.place = {v.name: j for j, v in enumerate(found)}
+
+
+@dataclass(frozen=True)
+class TableOne:
+    """What is shown of variables, and what sites hid of them beyond their own rules.
+
+    Attributes
+    ----------
+    summaries : of each variable in order, over all sites first, then of each that is shown.
+    agreed : who hides what beyond that; None where nobody does.
+    note : why the column of all sites lacks what they hide; "" where it does not.
+    """
+
+    summaries: list[Summary]
+    agreed: Agreed | None = None
+    note: str = ""
+
+    @property
+    def asked(self) -> dict[str, Array]:
+        """What sites are told that show another table of the same rows."""
+        return {} if self.agreed is None else self.agreed.asked
+
+
+def describe(
+    fed: Federation,
+    variables: Sequence[Variable],
+    *,
+    min_cell: int = 5,
+    shares: Sequence[float] = (),
+    rounding: bool = True,
+) -> TableOne:
+    """Describe variables over all sites, and at each; sites hold data frames.
+
+    Parameters
+    ----------
+    variables : such as `variables_of` gives.
+    min_cell : m of the header; 1 hides nothing.
+    shares : (q,) of quantiles besides the quartiles, each between 0 and 1.
+    rounding : False, for a `min_cell` of 1 only, gives exact numbers at each site.
+
+    Raises
+    ------
+    DataError : a site's table does not hold what the dictionary says.
+    SiteUnavailable : a site left between two calls.
+    """
+    reading = Reading(variables)
+    inside, n = fed.through(reading.view), reading.n_levels
+    agreed, told = None, {}
+    if min_cell > 1 and variables and inside.hides:
+        told = inside.gather(tell_cells, n_levels=n, min_cell=min_cell)
+        if len(told) < len(inside.sites):
+            inside = inside.only(tuple(told))
+    if told and inside.hides:
+        agreed = Agreed.of(told, min_cell)
+        tables = inside.gather(
+            describe_columns, n_levels=n, min_cell=min_cell, rounding=rounding, **agreed.asked
+        )
+    elif rounding:
+        tables = inside.gather(describe_columns, n_levels=n, min_cell=min_cell)
+    else:
+        tables = inside.gather(describe_columns, n_levels=n, min_cell=min_cell, rounding=False)
+    more: dict[str, SiteQuantiles] = {}
+    if shares:
+        at = np.array(shares, float)
+        more = inside.gather(describe_quantiles, shares=at, min_cell=min_cell, rounding=rounding)
+    every = {v.name: _of_sites(v, reading, tables, more) for v in variables}
+    wholes = {
+        name: over_all(sites, min_cell, shares=shares, rounding=rounding)
+        for name, sites in every.items()
+    }
+    if agreed is None:
+        note = UNSUMMED if min_cell > 1 and len(tables) > 1 else ""
+        return TableOne([s for name in every for s in (wholes[name], *every[name])], note=note)
+    if set(tables) != set(told):
+        raise SiteUnavailable(f"{', '.join(sorted(set(told) - set(tables)))} left meanwhile.")
+    centre, spread = _scales(reading, every, min_cell)
+    held = inside.awaiting().sum(
+        sum_hidden, n_levels=n, min_cell=min_cell, centre=centre, spread=spread, **agreed.summed
+    )  # fmt: skip
+    if len(inside.answered) != len(told):
+        raise SiteUnavailable("a site left while Table 1 was made; start again without it.")
+    common = _commonest([*wholes.values(), *(s for sites in every.values() for s in sites)])
+    pooled = Pooled(agreed, held, centre, spread, shares, common)
+    out: list[Summary] = []
+    for name, sites in every.items():
+        j = reading.place[name]
+        out += pooled.over(j, sites, min_cell, rounding=rounding, one=wholes[name])
+    return TableOne(out, agreed)
+
+
+def by_site(
+    fed: Federation,
+    variables: Sequence[Variable],
+    *,
+    min_cell: int = 5,
+    asked: Mapping[str, Array] | None = None,
+) -> list[Summary]:
+    """Return what each site shows of variables by name.
+
+    Parameters
+    ----------
+    asked : of Table 1 of the same rows (`TableOne.asked`); None: by the sites' own rule alone.
+    """
+    reading = Reading(variables)
+    n = reading.n_levels
+    tables = fed.through(reading.view).gather(
+        describe_columns, n_levels=n, min_cell=min_cell, rounding=True, **(asked or {})
+    )
+    return [s for v in variables for s in _of_sites(v, reading, tables, {})]
+
+
+def _of_sites(
+    v: Variable,
+    reading: Reading,
+    tables: Mapping[str, SiteTable],
+    more: Mapping[str, SiteQuantiles],
+) -> list[Summary]:
+    """Return one variable at each site, by name."""
+    j, levels, c = reading.place[v.name], reading.levels[v.name], len(reading.view.numeric)
+    sites = [_summary(v, levels, name, tables[name], j, c) for name in sorted(tables)]
+    if more and not levels:
+        return [replace(s, quantiles=_known(more[s.site or ""], j)) for s in sites]
+    return sites
+
+
+def _commonest(found: Sequence[Summary]) -> dict[str | None, int]:
+    """Return how many missing values most columns show, by site."""
+    seen: dict[str | None, Counter[int]] = {}
+    for s in found:
+        if s.missing is not None:
+            seen.setdefault(s.site, Counter())[s.missing] += 1
+    return {site: counts.most_common(1)[0][0] for site, counts in seen.items()}
+
+
+def _scales(
+    reading: Reading, every: Mapping[str, Sequence[Summary]], min_cell: int
+) -> tuple[Array, Array]:
+    """Return centre and spread (c,) of numbers, from the sites that show both; spread 0 if none."""
+    found: list[tuple[float, float]] = []
+    for v in reading.view.numeric:
+        seen = [replace(s, quantiles=()) for s in every[v.name] if s.mean is not None]
+        whole = over_all(seen, min_cell) if seen else None
+        found.append((0.0, 0.0) if whole is None else (whole.mean or 0.0, whole.sd or 0.0))
+    both = np.array(found, float).reshape(-1, 2)
+    return both[:, 0], both[:, 1]
+
+
+def _known(found: SiteQuantiles, j: int) -> tuple[float | None, ...]:
+    """Return the further quantiles of number j."""
+    pairs = zip(found.quantiles[j].tolist(), found.shown[j].tolist(), strict=True)
+    return tuple(q if there else None for q, there in pairs)
+
+
+def _summary(
+    variable: Variable, levels: tuple[str, ...], site: str, t: SiteTable, j: int, n_numbers: int
+) -> Summary:
+    """Return one variable at one site from the site's reply; j is its place there."""
+    one = Summary(variable, levels, site, count_of(t.rows), count_of(t.missing[j]))
+    if levels:
+        counts = t.levels[j - n_numbers, : len(levels)]
+        return replace(one, counts=tuple(count_of(c) for c in counts))
+    moments, quartiles = t.shown[j].tolist()
+    q1, median, q3 = t.quartiles[j].tolist()
+    return replace(
+        one,
+        mean=float(t.mean[j]) if moments else None,
+        sd=float(t.sd[j]) if moments else None,
+        quartiles=(q1, median, q3) if quartiles else None,
+    )

@@ -1,0 +1,61 @@
+"""Federated preprocessing: everything a design needs, from sums over sites.
+
+    call 1    rows; of each number n, Σx and how many are not whole; of each category its levels
+    call 2    Σ(x − mean)² of each number
+    call 3 …  only for medians, modes, ranges, ranks and outliers: cells of a histogram (`sketch`)
+    then      only if outliers are cut: sums of the values that remain
+    then      only for iterative imputation: expected sums, round by round (`iterative`)
+
+Revealed: `Tally`, `Spread`, `Cells`, `Cut` and `Expected`, only as sums over all sites.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from fedcohort.data.prepare.bounded import bounded_design, check_options
+from fedcohort.data.prepare.fit import check_roles, empty_views, fit_design, strata_levels
+from fedcohort.data.prepare.iterative import expected_moments
+from fedcohort.data.prepare.options import IMPUTES, MOST_WINSORISED, OPTIONS, SCALES, checked
+from fedcohort.data.prepare.steps import (
+    column_cells,
+    column_cut,
+    column_spread,
+    column_tally,
+)
+from fedcohort.protocol.step import Step
+
+#: Every step that `fit_design` asks for.
+STEPS: tuple[Step[..., Any], ...] = (
+    column_tally, column_spread, column_cells, column_cut, expected_moments,
+)  # fmt: skip
+
+
+def asked(options: Mapping[str, Any]) -> tuple[Step[..., Any], ...]:
+    """Return the steps that `fit_design` may ask for with these options."""
+    cut, impute = bool(options.get("winsorise")), options.get("impute", "median")
+    scale = options.get("scale", "none")
+    plain = impute in ("mean", "iterative", "none") and scale in ("none", "standard") and not cut
+    return (
+        column_tally,
+        column_spread,
+        *(column_cells,) * (not plain),
+        *(column_cut,) * cut,
+        *(expected_moments,) * (impute == "iterative"),
+    )
+
+
+__all__ = [
+    "IMPUTES",
+    "MOST_WINSORISED",
+    "OPTIONS",
+    "SCALES",
+    "STEPS",
+    "asked",
+    "bounded_design",
+    "check_options",
+    "check_roles",
+    "checked",
+    "empty_views",
+    "fit_design",
+    "strata_levels",
+]

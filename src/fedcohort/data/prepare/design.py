@@ -1,0 +1,281 @@
+"""A fitted design: the function from a table to the numbers that programs see.
+
+It holds what federated preprocessing found out (fills, limits, scales, levels) and nothing of any
+row. The same design is applied at every site, saved with the model, and applied by predict: read
+each column, cut numbers to their limits, fill what is missing, scale (see `columns`, `joint`).
+
+An offset's column comes last in x, neither filled nor scaled; weights are no part of x. Nor is a
+column of strata, though `matrix` has the numbers of its levels behind x: predictions need them.
+
+With an indicator, a column "<name> missing" says where a value was missing. Binary and one-hot
+columns stay 0/1. A level that the dictionary knows and that occurred nowhere in the fit counts as
+missing; where rare levels were pooled it is one of them.
+
+With impute "none" nothing is filled: all features of a column are NaN where its value is missing.
+A table may lack all columns of a view; its rows are missing there.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
+from typing import Any, Self, get_args
+
+import numpy as np
+import pandas as pd
+
+from fedcohort.arrays import Array
+from fedcohort.data.dictionary import Variable
+from fedcohort.data.outcome import Outcome, Survival
+from fedcohort.data.prepare.columns import Column, NumberColumn, column_from, parts_of, plain_column
+from fedcohort.data.prepare.encode import (
+    Encoding,
+    Unfit,
+    offset_column,
+    read_offset,
+    read_stratum,
+    stratum_column,
+)
+from fedcohort.data.prepare.joint import Joint, completed
+from fedcohort.data.prepare.targets import entry_of, survival_of, target_of, weights_of
+from fedcohort.data.tables import FeatureTable, LabelledTable, SurvivalTable
+from fedcohort.protocol.errors import DataError
+from fedcohort.protocol.views import view
+
+#: One value for the missing ones makes intervals too narrow; a larger share of them is told.
+MOST_FILLED = 0.2
+
+#: Kinds of outcome by the name in a design's text.
+_OUTCOMES: dict[str, type[Outcome]] = {cls.__name__: cls for cls in get_args(Outcome)}
+
+#: A table as programs see it.
+Table = SurvivalTable | LabelledTable | FeatureTable
+
+
+@view("design")
+@dataclass(frozen=True, kw_only=True)
+class Design:
+    """A view of a table: features by its columns, and the outcome.
+
+    Attributes
+    ----------
+    columns : in the order of the dictionary.
+    outcome : what the table's rows are about; None gives features alone.
+    classes : of a binary or categorical outcome, in the order of their numbers 0, 1, ….
+    scale, impute, winsorise, pool_levels : as asked for in the fit.
+    joint : what fills missing values where they are imputed iteratively; None where each column
+        has a fill of its own.
+    dropped : column → why it gives no feature.
+    offset : the column that stands last in x, as it is; "" without.
+    weights : the column that says how much each row counts; "" without.
+    filled : column → share of all rows in which it had no value in the fit and was filled in, where
+        that was more than `MOST_FILLED`; in hundredths.
+    strata, strata_levels : the column whose levels each have a baseline hazard, and those; ""
+        without.
+    """
+
+    columns: tuple[Column, ...]
+    outcome: Outcome | None = None
+    classes: tuple[str, ...] = ()
+    scale: str = "none"
+    impute: str = "median"
+    winsorise: float = 0.0
+    pool_levels: int = 0
+    joint: Joint | None = None
+    dropped: Mapping[str, str]
+    offset: str = ""
+    weights: str = ""
+    strata: str = ""
+    strata_levels: tuple[str, ...] = ()
+    filled: Mapping[str, float] = field(default_factory=dict[str, float])
+
+    @cached_property
+    def features(self) -> tuple[str, ...]:
+        """Names of the columns of x, in order (p,); the offset is the last."""
+        offset = (self.offset,) if self.offset else ()
+        return (*(f for c in self.columns for f in c.features), *offset)
+
+    @cached_property
+    def views(self) -> tuple[str, ...]:
+        """The view of each column of x, in order (p,); "" where it has none, and of an offset."""
+        offset = ("",) if self.offset else ()
+        return (*(c.view for c in self.columns for _ in c.features), *offset)
+
+    @cached_property
+    def origin(self) -> Array:
+        """A public point (p,) near the middle of each feature: its fill, in the feature's units.
+
+        It is 0 for columns of levels, for those that say what is missing, and for an offset.
+        """
+        at = np.zeros((1, len(self.features)))
+        j = 0
+        for c in self.columns:
+            if isinstance(c, NumberColumn):
+                c.write(np.array([c.fill]), at[:, j : j + 1])
+            j += len(c.features)
+        return at[0]
+
+    @cached_property
+    def pairs(self) -> tuple[tuple[float, float], ...]:
+        """The two values (p, 2) of features of levels and yes/no columns; NaN of others."""
+        found: list[tuple[float, float]] = []
+        for c in self.columns:
+            own = [(0.0, 1.0)] * len(c.features)
+            if isinstance(c, NumberColumn):
+                at = np.full((2, 1), np.nan)
+                if c.type == "binary":
+                    c.write(np.array([0.0, 1.0]), at)
+                own[0] = (float(at[0, 0]), float(at[1, 0]))
+            found += own
+        return (*found, *[(np.nan, np.nan)] * bool(self.offset))
+
+    @cached_property
+    def encoding(self) -> Encoding:
+        """The view that reads the columns from a table."""
+        return Encoding(tuple(c.variable for c in self.columns))
+
+    @property
+    def spec(self) -> str:
+        """JSON text that determines the design; byte for byte the same for equal designs."""
+        return self._text
+
+    def to_json(self) -> str:
+        """Return `spec`, which is saved with the model."""
+        return self._text
+
+    @cached_property
+    def _text(self) -> str:
+        about = None
+        if self.outcome is not None:
+            about = {"type": type(self.outcome).__name__, **asdict(self.outcome)}
+        plain = {
+            "columns": [plain_column(c) for c in self.columns],
+            "outcome": about,
+            "classes": self.classes,
+            "scale": self.scale,
+            "impute": self.impute,
+            "winsorise": self.winsorise,
+            "pool_levels": self.pool_levels,
+            "joint": None if self.joint is None else asdict(self.joint),
+            "dropped": dict(self.dropped),
+            "offset": self.offset,
+            "weights": self.weights,
+            "strata": self.strata,
+            "strata_levels": self.strata_levels,
+            **({"filled": dict(self.filled)} if self.filled else {}),
+        }
+        return json.dumps(plain, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """Rebuild a design from `to_json`.
+
+        Raises
+        ------
+        DataError : the text is no design.
+        """
+        try:
+            plain: dict[str, Any] = json.loads(text)
+            columns = tuple(column_from(c) for c in plain.pop("columns"))
+            about, joint = plain.pop("outcome"), plain.pop("joint")
+            outcome = None
+            if about is not None:
+                outcome = _OUTCOMES[about.pop("type")](**about)
+            return cls(
+                columns=columns,
+                outcome=outcome,
+                classes=tuple(plain.pop("classes")),
+                strata_levels=tuple(plain.pop("strata_levels", ())),
+                joint=None if joint is None else Joint.from_dict(joint),
+                **plain,
+            )
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            kind = type(error).__name__
+            raise DataError(f"this is no saved design ({kind}). Save the model again.") from None
+
+    @classmethod
+    def from_spec(cls, text: str) -> Self:
+        """Rebuild a design from `spec`; see `from_json`."""
+        return cls.from_json(text)
+
+    def __call__(self, frame: pd.DataFrame, /) -> Table:
+        """Return the table that programs see.
+
+        Raises
+        ------
+        DataError : a column is missing, or holds what it may not; rows are numbered from 1.
+        """
+        x = self._features(frame)
+        if self.outcome is None:
+            return FeatureTable(x)
+        weight = weights_of(frame, self.weights) if self.weights else None
+        if isinstance(self.outcome, Survival):
+            time, event = survival_of(frame, self.outcome)
+            entry = entry_of(frame, self.outcome, time)
+            return SurvivalTable(x, time, event, weight, entry, self._stratum(frame))
+        return LabelledTable(x, target_of(frame, self.outcome, self.classes), weight)
+
+    def matrix(self, frame: pd.DataFrame) -> Array:
+        """Return what a model predicts from: the features x (n, p), which need no outcome.
+
+        With strata, one more column has the number of each row's level.
+
+        Raises
+        ------
+        DataError : as for the design itself, but for the outcome.
+        """
+        x, stratum = self._features(frame), self._stratum(frame)
+        return x if stratum is None else np.column_stack([x, stratum])
+
+    def table(self, x: Array) -> pd.DataFrame:
+        """Return the columns of a table of which x (n, p) are the features, as far as they tell.
+
+        Numbers are in their columns' units, levels the likeliest ones; a duration is a number.
+        """
+        found: dict[str, Array] = {}
+        at = 0
+        for c in self.columns:
+            found[c.name] = c.undone(x[:, at : at + c.raw_width])
+            at += len(c.features)
+        return pd.DataFrame(found)
+
+    def _stratum(self, frame: pd.DataFrame) -> Array | None:
+        return stratum_column(frame, self._strata) if self.strata else None
+
+    @property
+    def _strata(self) -> Variable:
+        return Variable(self.strata, "category", self.strata_levels)
+
+    def _features(self, frame: pd.DataFrame) -> Array:
+        x = np.empty((len(frame), len(self.features)))
+        for part, values in parts_of(self.columns, self.encoding(frame), len(frame)):
+            self._write(values, x[part])
+        if self.offset:
+            x[:, -1] = offset_column(frame, self.offset)
+        return x
+
+    def unfit(self, frame: pd.DataFrame) -> list[Unfit]:
+        """Return every cell that `matrix` could not read, column by column.
+
+        Raises
+        ------
+        DataError : a column is missing, or is of dates where numbers belong.
+        """
+        offset = read_offset(frame, self.offset)[1] if self.offset else []
+        strata = read_stratum(frame, self._strata)[1] if self.strata else []
+        return [*self.encoding.unfit(frame), *offset, *strata]
+
+    def _write(self, values: list[Array], x: Array) -> None:
+        """Write the features of some rows, given each column's values, into x (n, p)."""
+        full = values if self.joint is None else completed(self.joint, self.columns, values)
+        at = 0
+        for c, given, whole in zip(self.columns, values, full, strict=True):
+            block = x[:, at : at + len(c.features)]
+            at += len(c.features)
+            c.write(c.filled(whole), block[:, : c.raw_width])
+            if self.impute == "none":
+                block[c.missing(given)] = np.nan
+            if c.indicator:
+                block[:, -1] = c.missing(given)

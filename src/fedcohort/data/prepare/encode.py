@@ -1,0 +1,349 @@
+"""Columns of a table as numbers and level codes, by the dictionary alone.
+
+This is the first half of every design, and a view of its own: federated preprocessing looks at
+sites through it. It needs nothing but the dictionary, so it is the same before and after a fit.
+A date that is counted `since` another, or since a day, becomes the time between them in its unit.
+Where a table lacks all columns of a view (`modalities`), they are missing in every row.
+Nothing is revealed.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple, Self, cast
+
+import numpy as np
+import pandas as pd
+
+from fedcohort.arrays import Array
+from fedcohort.data.dictionary import Variable
+from fedcohort.data.variable import DURATIONS, columns_by_view, lacking
+from fedcohort.data.words import level_text, nearest, rows
+from fedcohort.protocol.errors import DataError
+from fedcohort.protocol.views import view
+
+
+class Encoded(NamedTuple):
+    """A table's columns: ``numbers`` (n,) each, NaN if missing; ``codes`` (n,) each, −1 if missing.
+
+    Columns of floats are the table's own, not copies: nobody may change them.
+    """
+
+    numbers: tuple[Array, ...]
+    codes: tuple[Array, ...]
+
+
+class Unfit(NamedTuple):
+    """Cells of one column that cannot be read: which ``rows`` (n,) bool, and ``line`` says why."""
+
+    column: str
+    rows: Array
+    line: str
+
+
+@view("encoding")
+@dataclass(frozen=True)
+class Encoding:
+    """The view that reads `variables`; see `Encoded`."""
+
+    variables: tuple[Variable, ...]
+
+    @cached_property
+    def numeric(self) -> tuple[Variable, ...]:
+        """Variables that become columns of numbers, in order."""
+        return tuple(v for v in self.variables if not v.coded)
+
+    @cached_property
+    def coded(self) -> tuple[Variable, ...]:
+        """Variables that become columns of codes, in order."""
+        return tuple(v for v in self.variables if v.coded)
+
+    @property
+    def spec(self) -> str:
+        """JSON text that determines the view."""
+        return self._text
+
+    @classmethod
+    def from_spec(cls, text: str) -> Self:
+        """Rebuild a view from `spec`, with what it needs of each variable."""
+        known: list[Variable] = []
+        for name, kind, levels, *more in json.loads(text)["encoding"]:
+            start, unit, group = (*more, "", "", "")[:3]
+            known.append(Variable(name, kind, tuple(levels), since=start, unit=unit, view=group))
+        return cls(tuple(known))
+
+    def __call__(self, frame: pd.DataFrame, /) -> Encoded:
+        """Return the table's numbers and codes.
+
+        Raises
+        ------
+        DataError : a column is missing and its view, if it has one, is not; a column holds no
+            number where one belongs, or a level that the dictionary does not know; columns and row
+            numbers are named.
+        """
+        gone, n = self.lacking(frame), len(frame)
+        return Encoded(
+            tuple(
+                np.full(n, np.nan) if v.view in gone else number_column(frame, v)
+                for v in self.numeric
+            ),
+            tuple(
+                np.full(n, -1, np.int64) if v.view in gone else code_column(frame, v)
+                for v in self.coded
+            ),
+        )
+
+    def lacking(self, frame: pd.DataFrame) -> frozenset[str]:
+        """Return the views of which a table has no column at all."""
+        return lacking(self._views, frame.columns)
+
+    def unfit(self, frame: pd.DataFrame) -> list[Unfit]:
+        """Return every cell that the view could not read, column by column.
+
+        Raises
+        ------
+        DataError : a column is missing, or is of dates where numbers belong.
+        """
+        gone = self.lacking(frame)
+        return [
+            one
+            for v in self.variables
+            if v.view not in gone
+            for one in (read_codes if v.coded else read_numbers)(frame, v)[1]
+        ]
+
+    @cached_property
+    def _views(self) -> dict[str, list[str]]:
+        return columns_by_view(self.variables)
+
+    @cached_property
+    def _text(self) -> str:
+        plain = [[v.name, v.type, list(v.levels), *_more(v)] for v in self.variables]
+        return json.dumps({"encoding": plain}, ensure_ascii=False, separators=(",", ":"))
+
+
+def _more(v: Variable) -> tuple[str, ...]:
+    """Return what a view's text says of a variable besides its levels; nothing of most."""
+    since = (v.since, v.unit) if v.since else ("", "")
+    return (*since, v.view) if v.view else since if v.since else ()
+
+
+def column_of(frame: pd.DataFrame, name: str) -> pd.Series:
+    """Return one column.
+
+    Raises
+    ------
+    DataError : there is none of that name, or more than one.
+    """
+    if name not in frame.columns:
+        hint = nearest(name, map(str, frame.columns))
+        raise DataError(f"there is no column {name!r} among {frame.shape[1]} columns.{hint}")
+    column = frame[name]
+    if isinstance(column, pd.DataFrame):
+        raise DataError(
+            f"{column.shape[1]} columns are called {name!r}; rename or drop all but one."
+        )
+    return column
+
+
+def number_column(frame: pd.DataFrame, variable: Variable) -> Array:
+    """Return a column as floats (n,), NaN where missing; a date as the time `since` another.
+
+    Raises
+    ------
+    DataError : text, an infinite number, or anything but 0 and 1 in a binary column.
+    """
+    return _fit(*read_numbers(frame, variable))
+
+
+def code_column(frame: pd.DataFrame, variable: Variable) -> Array:
+    """Return a column as positions in the variable's levels (n,), −1 where missing.
+
+    Raises
+    ------
+    DataError : a level that the dictionary does not know.
+    """
+    return _fit(*read_codes(frame, variable))
+
+
+def numbers(column: pd.Series, name: str) -> Array:
+    """Return a column as floats (n,), NaN where missing.
+
+    Raises
+    ------
+    DataError : some rows hold no number.
+    """
+    return _fit(*_numbers(column, name))
+
+
+def read_numbers(frame: pd.DataFrame, variable: Variable) -> tuple[Array, list[Unfit]]:
+    """Return a column as floats (n,), NaN where missing or not fit to be read, and the latter.
+
+    Raises
+    ------
+    DataError : there is no such column, or it holds dates where numbers belong.
+    """
+    name = variable.name
+    if variable.since:
+        return _durations(frame, variable)
+    values, unfit = _numbers(column_of(frame, name), name)
+    if (bad := np.isinf(values)).any():
+        unfit.append(
+            Unfit(name, bad, f"column {name!r} is infinite in {rows(bad)}. Leave a missing value "
+                  f"empty.")
+        )  # fmt: skip
+        values = np.where(bad, np.nan, values)
+    if variable.type == "binary":
+        bad = ~np.isnan(values) & (values != 0) & (values != 1)
+        if bad.any():
+            unfit.append(
+                Unfit(name, bad, f"column {name!r} is binary, and neither 0 nor 1 in {rows(bad)}. "
+                      f"Recode it, or declare its type in the dictionary.")
+            )  # fmt: skip
+    return values, unfit
+
+
+def offset_column(frame: pd.DataFrame, name: str) -> Array:
+    """Return a column that is added to linear predictors as it is (n,).
+
+    Raises
+    ------
+    DataError : it is not there, or some rows hold no finite number.
+    """
+    return _fit(*read_offset(frame, name))
+
+
+def read_offset(frame: pd.DataFrame, name: str) -> tuple[Array, list[Unfit]]:
+    """Return an offset's column (n,), and the cells that hold no finite number.
+
+    Raises
+    ------
+    DataError : there is no such column, or it holds dates.
+    """
+    values, unfit = _numbers(_role_column(frame, name, "offset"), name)
+    bad = ~np.isfinite(values)
+    for one in unfit:
+        bad &= ~one.rows
+    if bad.any():
+        line = (
+            f"column {name!r}, the offset, is missing or infinite in {rows(bad)}. Complete or "
+            f"drop them."
+        )
+        unfit.append(Unfit(name, bad, line))
+    return values, unfit
+
+
+def _role_column(frame: pd.DataFrame, name: str, role: str) -> pd.Series:
+    """Return the column of an offset or of strata.
+
+    Raises
+    ------
+    DataError : there is none, or several.
+    """
+    if name in frame.columns:
+        return column_of(frame, name)
+    hint = nearest(name, map(str, frame.columns))
+    raise DataError(
+        f"there is no column {name!r} among {frame.shape[1]} columns. It is the {role}, which the "
+        f"model needs besides its covariates.{hint}"
+    )
+
+
+def stratum_column(frame: pd.DataFrame, variable: Variable) -> Array:
+    """Return the number of each row's level (n,), of a column of strata.
+
+    Raises
+    ------
+    DataError : it is not there, or some rows have no level, or one that the dictionary lacks.
+    """
+    return _fit(*read_stratum(frame, variable))
+
+
+def read_stratum(frame: pd.DataFrame, variable: Variable) -> tuple[Array, list[Unfit]]:
+    """Return the number of each row's level (n,), and the cells that have none.
+
+    Raises
+    ------
+    DataError : there is no such column.
+    """
+    name = variable.name
+    _role_column(frame, name, "strata")
+    codes, unfit = read_codes(frame, variable)
+    bad = codes < 0
+    for one in unfit:
+        bad &= ~one.rows
+    if bad.any():
+        line = f"column {name!r}, the strata, is missing in {rows(bad)}. Complete or drop them."
+        unfit.append(Unfit(name, bad, line))
+    return codes, unfit
+
+
+def read_codes(frame: pd.DataFrame, variable: Variable) -> tuple[Array, list[Unfit]]:
+    """Return a column as level positions (n,), −1 where missing, and the cells that have none.
+
+    Raises
+    ------
+    DataError : there is no such column.
+    """
+    name = variable.name
+    codes, uniques = cast("tuple[Array, Sequence[Any]]", pd.factorize(column_of(frame, name)))
+    known = {level: i for i, level in enumerate(variable.levels)}
+    position = np.array([known.get(level_text(u), -2) for u in uniques] + [-1], np.int64)
+    found = position[codes]
+    if not (bad := found == -2).any():
+        return found, []
+    line = (
+        f"column {name!r} has a level outside the {len(known)} that the dictionary knows, in "
+        f"{rows(bad)}. Correct them, or add the level to the dictionary and refit."
+    )
+    return np.where(bad, -1, found), [Unfit(name, bad, line)]
+
+
+def _fit(values: Array, unfit: list[Unfit]) -> Array:
+    """Return `values` if every cell could be read."""
+    if unfit:
+        raise DataError(unfit[0].line)
+    return values
+
+
+def _numbers(column: pd.Series, name: str) -> tuple[Array, list[Unfit]]:
+    if isinstance(column.dtype, np.dtype) and column.dtype.kind in "biuf":
+        return column.to_numpy(np.float64), []
+    missing = column.isna().to_numpy()
+    if column.dtype.kind in "mM":
+        raise DataError(f"column {name!r} holds dates. Give it as a number of days or years.")
+    parsed = pd.to_numeric(column, errors="coerce").to_numpy(np.float64, na_value=np.nan)
+    if not (bad := np.isnan(parsed) & ~missing).any():
+        return parsed, []
+    line = f"column {name!r} holds no number in {rows(bad)}. Correct or empty them."
+    return parsed, [Unfit(name, bad, line)]
+
+
+def _durations(frame: pd.DataFrame, variable: Variable) -> tuple[Array, list[Unfit]]:
+    """Return the time from `since` to the date in the variable's unit (n,), NaN where unknown."""
+    end, unfit = _days(column_of(frame, variable.name), variable.name)
+    if variable.since_day is not None:
+        start = float(np.datetime64(variable.since_day, "D").astype(np.int64))
+    else:
+        start, more = _days(column_of(frame, variable.since), variable.since)
+        unfit += more
+    return (end - start) / DURATIONS[variable.unit], unfit
+
+
+def _days(column: pd.Series, name: str) -> tuple[Array, list[Unfit]]:
+    """Return dates as days since 1970 (n,), NaN where missing."""
+    missing = column.isna().to_numpy()
+    if column.dtype.kind == "M":
+        dates, bad = column, np.zeros(len(column), bool)
+    else:
+        dates = pd.to_datetime(column.astype("string"), errors="coerce", format="ISO8601")
+        bad = dates.isna().to_numpy() & ~missing
+    seconds = dates.to_numpy("datetime64[us]").astype(np.int64) / 1e6
+    days = np.where(missing | bad, np.nan, seconds / 86_400.0)
+    if not bad.any():
+        return days, []
+    line = f"column {name!r} holds no date in {rows(bad)}. Write dates as 2015-01-31."
+    return days, [Unfit(name, bad, line)]

@@ -1,0 +1,1 @@
+"""Reading tables (files, databases, frames) and dictionaries, and drafting a dictionary."""

@@ -1,0 +1,128 @@
+"""Tables in memory, Arrow tables and Parquet files as pandas frames.
+
+Polars and other frames are converted; whole numbers and dates of Arrow stay exact. One table with a
+column of sites becomes one table a site. Nothing is revealed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import narwhals.stable.v2 as nw
+import numpy as np
+import pandas as pd
+
+from fedcohort.arrays import Array
+from fedcohort.data.dictionary import Dictionary
+from fedcohort.data.prepare.encode import column_of
+from fedcohort.data.read.canonical import texts
+from fedcohort.data.read.csvfile import require_file
+from fedcohort.data.words import rows
+from fedcohort.protocol.errors import DataError
+
+
+def read_parquet(path: Path) -> pd.DataFrame:
+    """Read one Parquet file.
+
+    Raises
+    ------
+    DataError : no such file; it is no Parquet; or pyarrow is not installed.
+    """
+    require_file(path)
+    try:
+        import pyarrow as pa
+        from pyarrow import parquet
+    except ImportError:
+        raise DataError(
+            f"{path}: Parquet needs pyarrow, which is not installed: pip install "
+            f'"fedcohort[parquet]"'
+        ) from None
+    try:
+        with parquet.ParquetFile(path) as file:
+            return from_arrow(file.read())
+    except (pa.ArrowException, OSError, ValueError) as error:
+        kind = type(error).__name__
+        raise DataError(f"{path} cannot be read as Parquet ({kind}). Is the file whole?") from None
+
+
+def from_arrow(table: Any) -> pd.DataFrame:
+    """Return a pyarrow table as a frame.
+
+    Whole numbers stay whole beside missing ones, dates are no objects, and an index that pandas
+    wrote beside the columns is left out unless it has a name.
+    """
+    import pyarrow as pa
+
+    index = [c for c in table.column_names if c.startswith("__index_level_")]
+    whole = {
+        getattr(pa, name.lower())(): getattr(pd, f"{name}Dtype")()
+        for name in ("Int8", "Int16", "Int32", "Int64", "UInt8", "UInt16", "UInt32", "UInt64")
+    }
+    keep = [i for i, c in enumerate(table.column_names) if c not in index]
+    return table.select(keep).to_pandas(
+        types_mapper=whole.get, date_as_object=False, ignore_metadata=True
+    )
+
+
+def as_pandas(frame: Any) -> pd.DataFrame:
+    """Return a table as a pandas frame with rows numbered from 0.
+
+    Raises
+    ------
+    DataError : it is no table that narwhals knows, or pyarrow is missing for one that is.
+    """
+    if isinstance(frame, pd.DataFrame):
+        return frame.reset_index(drop=True)
+    try:
+        return from_arrow(nw.from_native(frame, eager_only=True).to_arrow())
+    except TypeError:
+        kind = type(frame).__name__
+        raise DataError(f"a pandas or Polars frame is expected, not {kind}.") from None
+    except ImportError:
+        raise DataError(
+            "frames other than pandas' need pyarrow, which is not installed: pip install "
+            '"fedcohort[parquet]"'
+        ) from None
+
+
+def site_names(frame: pd.DataFrame, column: str, where: str) -> Array:
+    """Return each row's site as text (n,): 2, 2.0 and "2" are one site.
+
+    Raises
+    ------
+    DataError : there is no such column, or rows without a site.
+    """
+    try:
+        names = pd.Series(texts(column_of(frame, column)))
+    except DataError as error:
+        raise DataError(f"{where}: {error}") from None
+    except TypeError:
+        raise DataError(
+            f"{where}: column {column!r} holds lists or other objects. Give each cell one value."
+        ) from None
+    missing = names.isna().to_numpy()
+    if missing.any():
+        raise DataError(
+            f"{where}: no site in column {column!r}, {rows(missing)}. Name one, or drop the row."
+        )
+    return names.to_numpy(object)
+
+
+def by_column(frame: pd.DataFrame, column: str, where: str) -> dict[str, pd.DataFrame]:
+    """Return one table for each value of the site column, without that column, sorted by name.
+
+    Raises
+    ------
+    DataError : there is no such column, or rows without a site.
+    """
+    names = site_names(frame, column, where)
+    rest = frame.drop(columns=[column])
+    return {str(n): rest[names == n].reset_index(drop=True) for n in np.unique(names)}
+
+
+def without(dictionary: Dictionary, column: str | None) -> Dictionary:
+    """Return a dictionary without the site's column, which is no part of the sites' tables."""
+    variables = {k: v for k, v in dictionary.variables.items() if k != column}
+    return replace(dictionary, variables=variables)

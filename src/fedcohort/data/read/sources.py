@@ -1,0 +1,296 @@
+"""Where tables come from: samples, CSV and Parquet files, databases.
+
+sample:NAME                    one of `SAMPLES`, with its dictionary and outcome
+PATH.csv, PATH.csv.gz          one table; PATH.parquet likewise
+PATH/{site}.csv                one table a site, named by what stands in the place of {site}
+DIALECT://…                    the rows of a query to a database (`sql`)
+memory, memory:{site}          frames that Python gives (`in_memory`)
+
+Whatever the door, the same records give the same table (`canonical`). Nothing is revealed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, replace
+from importlib import resources
+from pathlib import Path
+from typing import Any, cast
+
+import pandas as pd
+import yaml
+
+from fedcohort.data.dictionary import Dictionary
+from fedcohort.data.outcome import Binary, Category, Continuous, Outcome, Survival
+from fedcohort.data.read.canonical import canonical, plain
+from fedcohort.data.read.csvfile import read_csv
+from fedcohort.data.read.drafting import draft
+from fedcohort.data.read.frames import as_pandas, read_parquet
+from fedcohort.data.read.simulated_views import dictionary_of, multiview
+from fedcohort.data.read.sql import database_file, is_url, read_sql
+from fedcohort.data.words import known_name
+from fedcohort.protocol.errors import DataError
+
+__all__ = ["SAMPLES", "Source", "load", "read_csv"]
+
+
+#: How the name of a table's file may end.
+TABLES = (
+    ".csv", ".tsv", ".txt", ".csv.gz", ".tsv.gz", ".parquet", ".pq", ".xls", ".xlsx", ".ods",
+)  # fmt: skip
+#: What a study calls tables that Python gives it: one, or one a site.
+MEMORY, MEMORY_BY_SITE = "memory", "memory:{site}"
+
+
+@dataclass(frozen=True)
+class Source:
+    """A study's table or tables.
+
+    Attributes
+    ----------
+    frames : one table, or the sites' tables by name.
+    name : as the study file gives it.
+    description, licence : for reports; empty where unknown.
+    dictionary, outcome : of samples; None where unknown.
+    """
+
+    frames: pd.DataFrame | dict[str, pd.DataFrame]
+    name: str
+    description: str = ""
+    licence: str = ""
+    dictionary: Dictionary | None = None
+    outcome: Outcome | None = None
+
+
+def load(
+    source: str,
+    base: Path,
+    *,
+    query: str = "",
+    dictionary: Dictionary | None = None,
+    texts: Collection[str] = (),
+) -> Source:
+    """Read what a study calls its source.
+
+    Parameters
+    ----------
+    source : see the header; relative paths start at `base`.
+    query : what to ask a database.
+    dictionary : gives the columns their form, in place of a sample's own; where there is none,
+        their cells do.
+    texts : columns that are text whatever they look like, such as that of the site.
+
+    Raises
+    ------
+    DataError : there is no such sample, file or database, or it holds no table, or one with two
+        columns of one name.
+    """
+    if source in (MEMORY, MEMORY_BY_SITE):
+        raise DataError(
+            f"the source is {source!r}: give the table in Python, as "
+            f"Study.from_file(..., data=...); or name a file."
+        )
+    return _formed(_load(source, base, query, dictionary, texts), dictionary)
+
+
+def in_memory(data: Any, dictionary: Dictionary | None = None) -> Source:
+    """Return a table in memory, or a mapping from site names to such, as a source.
+
+    Parameters
+    ----------
+    data : pandas or Polars frames, or pyarrow tables.
+
+    Raises
+    ------
+    DataError : something else; or two columns of one name.
+    """
+    if not isinstance(data, Mapping):
+        return _formed(Source(as_pandas(data), MEMORY), dictionary)
+    named = cast("Mapping[Any, Any]", data)
+    frames = {str(name): as_pandas(frame) for name, frame in named.items()}
+    return _formed(Source(frames, MEMORY_BY_SITE), dictionary)
+
+
+def files_of(source: str, base: Path) -> list[Path]:
+    """Return the files that a source reads, as far as there are such."""
+    if is_url(source):
+        name = database_file(source)
+        return [] if name is None else [base / name]
+    before, site, after = (base / source).as_posix().partition("{site}")
+    folder = Path(before) if before.endswith("/") else Path(before).parent
+    return list(_matching(before, after, folder)) if site else [base / source]
+
+
+def by_site(source: str, base: Path) -> dict[str, Path]:
+    """Return the files that a path with {site} stands for, by site.
+
+    Raises
+    ------
+    DataError : two files are of one site.
+    """
+    text = (base / source).as_posix()
+    before, _, after = text.partition("{site}")
+    folder = Path(before) if before.endswith("/") else Path(before).parent
+    found: dict[str, Path] = {}
+    for path, site in _matching(before, after, folder).items():
+        if site in found:
+            raise DataError(f"{text}: two files match for site {site!r}.")
+        found[site] = path
+    return dict(sorted(found.items()))
+
+
+def name_of(source: str, base: Path, site: str) -> str:
+    """Return the file of one site, as a source with {site} names it."""
+    name = source.replace("{site}", site)
+    if "*" not in source:
+        return name
+    before, _, after = (base / source).as_posix().partition("{site}")
+    folder = Path(before) if before.endswith("/") else Path(before).parent
+    found = (path for path, s in _matching(before, after, folder).items() if s == site)
+    path = next(found, None)
+    if path is None:
+        return name
+    return (path if Path(source).is_absolute() else path.relative_to(base)).as_posix()
+
+
+def beside(source: str, base: Path) -> list[str]:
+    """Return the names of tables that lie beside those of a path with {site}, and are not read."""
+    if is_url(source) or "{site}" not in source:
+        return []
+    read = files_of(source, base)
+    folders = {path.parent for path in read}
+    others = (p for folder in sorted(folders) for p in sorted(folder.iterdir()) if p not in read)
+    return [p.name for p in others if p.is_file() and p.name.lower().endswith(TABLES)]
+
+
+def _formed(found: Source, dictionary: Dictionary | None) -> Source:
+    """Return a source with its columns in the form that a dictionary, or their cells, give them."""
+    known = dictionary or found.dictionary
+
+    def form(frame: pd.DataFrame) -> pd.DataFrame:
+        formed = plain(frame) if known is None else canonical(frame, known)
+        _told_apart(formed, found.name, known)
+        return formed
+
+    if isinstance(found.frames, pd.DataFrame):
+        return replace(found, frames=form(found.frames))
+    frames = found.frames
+    return replace(found, frames={site: form(frames.pop(site)) for site in list(frames)})
+
+
+def _told_apart(frame: pd.DataFrame, name: str, known: Dictionary | None) -> None:
+    """Check that columns have names of their own; of the dictionary's, or none, the checks say so.
+
+    A name is not repeated: without a header line, the first patient stands in its place.
+    """
+    if known is not None and not any(column in known for column in frame.columns):
+        return
+    first: dict[Any, int] = {}
+    for i, column in enumerate(frame.columns, 1):
+        if first.setdefault(column, i) < i and (known is None or column not in known):
+            raise DataError(
+                f"{name}: columns {first[column]} and {i} have the same name; rename or drop one."
+            )
+
+
+def _load(
+    source: str, base: Path, query: str, dictionary: Dictionary | None, texts: Collection[str]
+) -> Source:
+    """Read a source, its columns as they come."""
+    if source.startswith("sample:"):
+        name = source.removeprefix("sample:")
+        if name not in SAMPLES:
+            raise DataError(f"{source}: there is {known_name('sample', name, SAMPLES)}")
+        return SAMPLES[name]()
+    if is_url(source):
+        return Source(read_sql(source, query, base), source)
+    if "{site}" in source:
+        return Source(_by_site(base / source, dictionary, texts), source)
+    return Source(_read(base / source, dictionary, texts), source)
+
+
+def _read(path: Path, dictionary: Dictionary | None, texts: Collection[str]) -> pd.DataFrame:
+    """Read one file."""
+    if path.suffix.lower() in (".parquet", ".pq"):
+        return read_parquet(path)
+    return read_csv(path, dictionary, texts)
+
+
+def _by_site(
+    pattern: Path, dictionary: Dictionary | None, texts: Collection[str]
+) -> dict[str, pd.DataFrame]:
+    """Read the files that match a path with {site} in it, in the order of the sites' names."""
+    found = by_site(pattern.as_posix(), Path())
+    if not found:
+        raise DataError(
+            f"{pattern.as_posix()}: no file matches, so there are no sites. Check folder and name."
+        )
+    return {site: _read(path, dictionary, texts) for site, path in found.items()}
+
+
+def _matching(before: str, after: str, folder: Path) -> dict[Path, str]:
+    """Return the files in `folder` between whose `before` and `after` a site's name stands."""
+    shape = re.compile(re.escape(before) + "([^/]+)" + re.escape(after).replace(r"\*", "[^/]*"))
+    paths = sorted(folder.glob("*/" * after.count("/") + "*"))
+    found = ((path, shape.fullmatch(path.as_posix())) for path in paths if path.is_file())
+    return {path: match.group(1) for path, match in found if match is not None}
+
+
+_SAMPLES = resources.files("fedcohort.data") / "samples"
+
+
+def _gbsg2() -> Source:
+    with resources.as_file(_SAMPLES / "gbsg2.csv") as path:
+        return _described("gbsg2", read_csv(path), Survival("time", "cens"))
+
+
+def _described(name: str, frame: pd.DataFrame, outcome: Outcome) -> Source:
+    """Return a table whose dictionary is packaged."""
+    spec = yaml.safe_load((_SAMPLES / f"{name}.yaml").read_text(encoding="utf-8"))
+    known = Dictionary.from_dict(spec, f"{name}.yaml")
+    about = f"{known.title}: {known.description}"
+    return Source(frame, f"sample:{name}", about, known.licence, known, outcome)
+
+
+def _sklearn(name: str, description: str, licence: str, outcome: Outcome) -> Source:
+    """Return one of scikit-learn's bundled sets; its target is the column "target"."""
+    from sklearn import datasets
+
+    frame = getattr(datasets, f"load_{name}")(as_frame=True).frame
+    dictionary = draft(frame, outcome)
+    return Source(frame, f"sample:{name}", description, licence, dictionary, outcome)
+
+
+def _breast_cancer() -> Source:
+    about = "Wisconsin diagnostic breast cancer: 569 masses, 30 shape features; target 1 is benign."
+    return _sklearn("breast_cancer", about, "CC BY 4.0 (UCI)", Binary("target"))
+
+
+def _diabetes() -> Source:
+    from sklearn import datasets
+
+    found: Any = datasets.load_diabetes(as_frame=True, scaled=False)
+    return _described("diabetes", found.frame, Continuous("target"))
+
+
+def _digits() -> Source:
+    about = "Handwritten digits: 1,797 images of 8 × 8 pixels; the target is the digit."
+    return _sklearn("digits", about, "CC BY 4.0 (UCI)", Category("target"))
+
+
+def _multiview() -> Source:
+    frame, views = multiview()
+    known = dictionary_of(views)
+    about = f"{known.title}: {known.description}"
+    return Source(frame, "sample:multiview", about, known.licence, known)
+
+
+#: What `sample:` may be followed by.
+SAMPLES: dict[str, Callable[[], Source]] = {
+    "gbsg2": _gbsg2,
+    "breast_cancer": _breast_cancer,
+    "diabetes": _diabetes,
+    "digits": _digits,
+    "multiview": _multiview,
+}

@@ -1,0 +1,1 @@
+"""Drawing rows: sites of one table, blind rows in thirds, folds."""
