@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import fnmatch
 import gc
 import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
@@ -36,6 +38,20 @@ settings.load_profile("fedcohort")
 SHORT = ("metrics", "models", "numerics", "privacy", "protocol", "secure")
 
 
+#: Tests that read a report's page, as patterns of `fnmatch`. Of others none is written in
+#: `make test`, where it takes a third of a small study's time: who reads one fails, as it is
+#: missing. `make test-pages` runs the studies of the tests with their pages.
+PAGES = (
+    *(f"{folder}/*" for folder in ("audit", "benchmarks", "docs", "report")),
+    "apps/test_check_fits.py", "apps/test_cli.py", "network/test_lead.py", "test_examples.py",
+    "study/deployed/test_twin.py::*what_the_network_lacks*",
+    "study/test_bounds_and_entries.py", "study/test_classification_study.py",
+    "study/test_cluster_umap.py", "study/test_clustering_study.py", "study/test_cohort.py",
+    "study/test_drowned.py", "study/test_free_parameters.py", "study/test_latent_study.py",
+    "study/test_missing.py", "study/test_private_training.py::*of_fedavg_tells*",
+    "study/test_site_rule.py", "study/test_views.py",
+)  # fmt: skip
+
 #: What `make test` leaves out, by file.
 SLOW = slow_list.by_file(slow_list.read())
 
@@ -65,6 +81,27 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker("slow")
         collected[test] = item.get_closest_marker("slow") is not None
     items.sort(key=lambda item: item.path.parent.name in SHORT)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _pages(pytestconfig: pytest.Config) -> Iterator[None]:
+    """Write no page for a test of `make test` that reads none."""
+    if pytestconfig.option.markexpr != "not slow" or "FEDCOHORT_TEST_PAGES" in os.environ:
+        yield
+        return
+    from fedcohort import report
+
+    write = report.write
+
+    def read_by_none(dir: Path, out: Path | None = None) -> Path:
+        test = slow_list.test_of(os.environ["PYTEST_CURRENT_TEST"].rpartition(" (")[0])
+        if any(fnmatch.fnmatchcase(test, f"{pattern}*") for pattern in PAGES):
+            return write(dir, out)
+        return out or Path(dir) / "report.html"
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(report, "write", read_by_none)
+        yield
 
 
 @pytest.fixture(scope="session")
