@@ -11,14 +11,27 @@ import numpy as np
 import pandas as pd
 
 from fedcohort.data import sources
+from fedcohort.protocol import registry
+from fedcohort.protocol.ledger import Ledger
 from fedcohort.runtime.answers import Answers
 from fedcohort.runtime.limits import Limits
-from fedcohort.runtime.loopback import LoopbackLine
 from fedcohort.runtime.masked_end import NEVER, Keys, SumRule
 from fedcohort.runtime.remote import remote
 from fedcohort.runtime.site_end import SiteEnd
 from fedcohort.secure.identity import Identity
-from fedcohort.study.deployed import LocalSites, SiteTable, Terms, open_session, run
+from fedcohort.study.deployed import (
+    LocalSites,
+    SiteTable,
+    Terms,
+    evaluation,
+    open_session,
+    run,
+)
+from fedcohort.study.deployed.evaluation import Found
+from fedcohort.study.deployed.judging import Said
+from fedcohort.study.engine import Problem, Run, fit_once
+from fedcohort.study.layout import seed_of
+from loopback import LoopbackLine
 
 NAMES = ("bergen", "oslo", "tromsø")
 STUDY = """\
@@ -70,6 +83,33 @@ def files_of(out: Path) -> dict[str, bytes]:
 
 def results_of(out: Path) -> dict[str, Any]:
     return json.loads((out / "results.json").read_text())
+
+
+def judged(
+    folder: Path, sample: str, task: str, arms: str, seed: int, **more: Any
+) -> tuple[Found, Run, pd.DataFrame, pd.DataFrame, Terms]:
+    """Return what a study of three unequal sites found, its model's risks, and the pooled rows."""
+    frame = sources.load(f"sample:{sample}", folder).frames
+    where = np.random.default_rng(seed).choice(3, len(frame), p=(0.5, 0.3, 0.2))
+    frames = {s: frame[where == i].reset_index(drop=True) for i, s in enumerate(NAMES)}
+    terms = terms_of(folder / str(seed), sample, arms, task=task, seed=seed, **more)
+    tables = tables_of(terms, frames)
+    halves = {t.site: t.halves(0) for t in tables}
+    train = {s: h.train for s, h in halves.items()}
+    problem = Problem(train, terms.dictionary, terms.outcome, terms.plan.min_cell)
+    arm = terms.plan.arms[1]
+    run = fit_once(
+        problem, registry.find(arm.method), arm.configured(), arm.preprocess,
+        seed_of(terms.plan, 0),
+    )  # fmt: skip
+    fed = LocalSites(terms, tables).federation(
+        "judge-r0000-a01", quorum=1.0, ledger=Ledger(terms.plan.min_cell), journal=None,
+        observer=None,
+    )  # fmt: skip
+    model = Said.by(run, arm.method)
+    found = evaluation.judge(fed, terms.plan, terms.outcome, model)
+    blind = pd.concat([h.blind.assign(site=s) for s, h in halves.items()], ignore_index=True)
+    return found, run, pd.concat(train.values(), ignore_index=True), blind, terms
 
 
 class MaskedSites:

@@ -44,8 +44,14 @@ arms:
 evaluate: {test_fraction: 0.25, repeats: 1, metrics: [c_index]}
 privacy: {min_cell: 5}
 """
-#: Methods of other tasks than survival, of every kind.
-OTHERS = ("ridge", "logistic", "glm", "svm", "mixed", "meta_analysis")
+#: Methods that predict a value or a class, and no one site's alone.
+OTHERS = tuple(
+    name
+    for name in registry.names()
+    if {"regression", "classification"} & {*registry.find(name).tasks}
+    and not {"user", "by"} & {f.name for f in registry.find(name).fields}
+    and not registry.find(name).raw
+)
 POLICY = {
     "methods": ["cox", "deepcox"],
     "columns": "all",

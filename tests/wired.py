@@ -22,9 +22,9 @@ from fedcohort.runtime.answers import Answers
 from fedcohort.runtime.coordinator import Coordinator
 from fedcohort.runtime.journal import Journal
 from fedcohort.runtime.local import local
-from fedcohort.runtime.loopback import Fault, LoopbackLine
 from fedcohort.runtime.remote import remote
 from fedcohort.runtime.site_end import SiteEnd
+from loopback import Fault, LoopbackLine
 
 
 class Killed(BaseException):

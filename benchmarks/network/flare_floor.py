@@ -23,8 +23,8 @@ from pathlib import Path
 
 import psutil
 
+from fedcohort.engines.flare import Hub, Spoke
 from fedcohort.network.kits import Kit, Network
-from fedcohort.runtime.flare import Hub, Spoke
 
 CALLS = {64: 300, 2**20: 60, 8 * 2**20: 15}
 WARM_UP = 3

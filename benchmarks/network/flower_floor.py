@@ -23,8 +23,8 @@ from pathlib import Path
 
 import psutil
 
+from fedcohort.engines import flower
 from fedcohort.network.kits import Kit, Network
-from fedcohort.runtime import flower
 
 CALLS = {64: 100, 2**20: 30, 8 * 2**20: 10}
 WARM_UP = 3

@@ -6,10 +6,13 @@ A lie is told after the site's own checks, as by a site whose software was chang
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "tests"))
 
 import numpy as np
 import pandas as pd
@@ -22,7 +25,7 @@ from fedcohort.runtime.answers import Answers
 from fedcohort.runtime.calls import Request, reply_bytes
 from fedcohort.runtime.coordinator import Coordinator
 from fedcohort.runtime.local import LocalTransport
-from fedcohort.runtime.loopback import LoopbackLine
+from loopback import LoopbackLine
 
 #: What no honest site can say: to be rejected by name.
 IMPOSSIBLE = (

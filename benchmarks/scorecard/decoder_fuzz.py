@@ -42,7 +42,6 @@ from fedcohort.protocol.host import Call
 from fedcohort.protocol.wire import Malformed, decode, encode, head
 from fedcohort.runtime.answers import Answers
 from fedcohort.runtime.calls import Request, Seen, read_reply, refusal_bytes, reply_bytes
-from fedcohort.runtime.loopback import LoopbackLine
 from fedcohort.runtime.masked_calls import (
     Given,
     Part,
@@ -57,6 +56,7 @@ from fedcohort.secure import messages
 from fedcohort.secure.layout import Layout
 from fedcohort.study.deployed.terms import Terms
 from hospital import Hospital, request
+from loopback import LoopbackLine
 
 ITEM = "decoder fuzz"
 TARGET = "≥ 1,000,000 inputs, 0 crashes, memory growth < 256 MB"

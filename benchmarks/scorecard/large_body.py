@@ -36,10 +36,10 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "tests"))
 
 from sheet import forget_peak, main, megabytes
 
+from fedcohort.engines import tls
+from fedcohort.engines.flower.gate import KEY_HEADER, PEOPLE, PULL, public_key
 from fedcohort.network.certificates import Certificate
 from fedcohort.network.kits import Kit
-from fedcohort.runtime import tls
-from fedcohort.runtime.flower_gate import KEY_HEADER, PEOPLE, PULL, public_key
 from network.parties import Parties
 
 ITEM = "1.5 GB unauthenticated body"

@@ -2,7 +2,7 @@
 
     python benchmarks/secure_cost/latency.py [--sites 3 4 8 10] [--repeats 100]
 
-Sites answer one after the other in this process, over `runtime.loopback`, each with a store of its
+Sites answer one after the other in this process, over `tests/loopback.py`, each with a store of its
 own on disk: that a sum is revealed is written there before a share leaves. A reply is two counts
 and 20 real numbers. Milliseconds are means over the sums after the first four, new epochs of keys
 included; "processor" is that of all sites and the coordinator together. Bytes are of one site,
@@ -12,9 +12,12 @@ both ways. "plain" is the same sum without masks.
 from __future__ import annotations
 
 import argparse
+import sys
 import tempfile
 import time
 from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "tests"))
 
 import numpy as np
 
@@ -23,11 +26,11 @@ from fedcohort.protocol.host import Host, Site
 from fedcohort.protocol.message import message
 from fedcohort.protocol.step import summed
 from fedcohort.runtime.answers import Answers
-from fedcohort.runtime.loopback import LoopbackLine
 from fedcohort.runtime.masked_end import ANY, Keys, SumRule
 from fedcohort.runtime.remote import remote
 from fedcohort.runtime.site_end import SiteEnd
 from fedcohort.secure import Identity
+from loopback import LoopbackLine
 
 
 @message

@@ -59,7 +59,7 @@ def whole(way):
 
 
 @every_way
-@pytest.mark.parametrize("runtime", ["remote", "workers"])
+@pytest.mark.parametrize("runtime", ["remote", "threads"])
 def test_runtimes_give_the_same_bytes(way, runtime):
     assert run(way, runtime) == whole(way)
 

@@ -16,7 +16,7 @@ import fedcohort as fc
 from fedcohort.algorithms.glm import private
 from fedcohort.data.tables import LabelledTable
 from fedcohort.protocol import InputError, NotSupported, Site
-from fedcohort.training import crossed
+from fedcohort.training import private_products
 
 ROUNDING = 1 + 1e-9
 BETA = np.array([1.5, -1.0, 0.5, 0.0])
@@ -80,7 +80,7 @@ def test_without_noise_the_least_squares_are_those_of_the_weighted_records():
     rng = np.random.default_rng(1)
     x, y = rng.normal(0, 1, (200, 3)), rng.uniform(-1, 1, 200)
     told = private.products_privately.run(site(x, y), centre=0.0, scale=1.0, clip=1.0)
-    found = private.ridged(crossed.unpacked(told.reply.upper), 1e-12, 0.0)
+    found = private.ridged(private_products.unpacked(told.reply.upper), 1e-12, 0.0)
     z = np.column_stack([np.ones(200), x])
     weight = 1 / np.maximum(1, np.linalg.norm(z, axis=1))
     expected, *_ = np.linalg.lstsq(z * weight[:, None], y * weight, rcond=None)

@@ -23,13 +23,13 @@ from algorithms.linear_cases import (
     split,
     standard,
 )
-from fedcohort.algorithms.linear.cells import telling
-from fedcohort.algorithms.linear.steps import MOST_FOLDS, hashed, products
+from fedcohort.algorithms.linear.steps import MOST_FOLDS, hashed
 from fedcohort.data.folds import BY_ROW
 from fedcohort.protocol import NothingToLearn, Refused, SettingError, SiteUnavailable
 from fedcohort.protocol.host import Host
 from fedcohort.protocol.step import Site
 from fedcohort.runtime.local import local
+from fedcohort.training.cross_products import products, telling
 
 
 def ones(n, k, seed=0):

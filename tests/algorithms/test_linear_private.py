@@ -18,7 +18,8 @@ from fedcohort.algorithms.linear import private
 from fedcohort.data.tables import LabelledTable
 from fedcohort.protocol import DataError, InputError, NotSupported, Site
 from fedcohort.study.study import Study
-from fedcohort.training import crossed
+from fedcohort.training import private_products
+from fedcohort.training.private_products import Told, unpacked
 
 ROUNDING = 1 + 1e-9
 METHODS = ["ridge", "lasso", "elastic_net"]
@@ -41,7 +42,7 @@ def cohort(n: int = 3000, seed: int = 0, spec: Any = SPEC) -> tuple[Any, pd.Data
 
 def told(x: np.ndarray, y: np.ndarray, clip: float) -> Any:
     site = Site("north", LabelledTable(x, y), None, (0, 1, 2))
-    return crossed.products_privately.run(site, centre=1.0, scale=2.0, clip=clip)
+    return private_products.products_privately.run(site, centre=1.0, scale=2.0, clip=clip)
 
 
 @settings(max_examples=80, deadline=None)
@@ -79,7 +80,7 @@ def test_without_noise_the_moments_are_those_of_records_weighted_by_their_covari
     rng = np.random.default_rng(1)
     x, y = rng.uniform(-1, 1, (400, 3)), rng.uniform(-1, 3, 400)
     upper = told(x, y, 1.0).reply.upper
-    found, dearer = private.read(crossed.Told(crossed.unpacked(upper), 1e-13, 1.0, 2.0, 1.0))
+    found, dearer = private.read(Told(unpacked(upper), 1e-13, 1.0, 2.0, 1.0))
     w = 1 / (1 + (x**2).sum(axis=1))  # w²
     w *= 400 / w.sum()
     table = np.column_stack([x, y])

@@ -23,7 +23,7 @@ from fedcohort.numerics.multiview import em, start
 from fedcohort.numerics.multiview.model import Prior, Views
 from fedcohort.numerics.multiview.moments import patterns
 from fedcohort.privacy.statistics import crossed
-from fedcohort.training.crossed import unpacked
+from fedcohort.training.private_products import unpacked
 
 OF = np.repeat([0, 1, 2], [4, 2, 3])
 values = st.floats(-1e6, 1e6) | st.just(float("nan"))

@@ -16,7 +16,9 @@ def listed(method):
     return re.findall(r"^  (\w+) \[(.*)\]$", catalogue.one(method), re.MULTILINE)
 
 
-@pytest.mark.parametrize("method", ["ridge", "lasso", "elastic_net", "logistic", "svm"])
+@pytest.mark.parametrize(
+    "method", [m for m in registry.names() if issubclass(registry.find(m).settings, AdmmSettings)]
+)
 def test_settings_of_admm_come_after_the_methods_own_and_are_marked(method):
     names = [name for name, _ in listed(method) if name not in PREPROCESSING]
     own = [n for n in names if registry.find(method).solver_of(n) == ""]

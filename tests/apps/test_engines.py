@@ -109,13 +109,6 @@ def test_a_runtime_whose_engine_is_not_installed_is_one_line(folder, runtime, go
     assert sorted(p.name for p in folder.iterdir()) == ["study.yaml", "tuned.yaml"]
 
 
-def test_a_runtime_of_another_version_is_one_line(folder):
-    code, _, err = command(folder, "run", "study.yaml", "--runtime", "vectorised")
-    assert (code, err) == (
-        2, "fedcohort: --runtime vectorised: not part of this version; use local.\n"
-    )  # fmt: skip
-
-
 @pytest.mark.parametrize(("engine", "gone"), [("flare", "nvflare"), ("flower", "flwr")])
 def test_kits_of_one_engine_meet_one_line_with_the_other(tmp_path, engine, gone):
     from fedcohort.network.kits import Network

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -25,15 +25,14 @@ from fedcohort.runtime.answers import Answers
 from fedcohort.runtime.coordinator import Coordinator
 from fedcohort.runtime.journal import Journal
 from fedcohort.runtime.line import Answering
-from fedcohort.runtime.local import local
-from fedcohort.runtime.loopback import LoopbackLine
+from fedcohort.runtime.local import LocalTransport, local
 from fedcohort.runtime.masked_end import FEW, Keys, SumRule
 from fedcohort.runtime.remote import remote
 from fedcohort.runtime.site_end import SiteEnd
 from fedcohort.runtime.store import StateStore
-from fedcohort.runtime.workers import DividedTransport
 from fedcohort.secure.identity import Identity
 from fedcohort.study import private
+from loopback import LoopbackLine
 
 
 def in_process(hosts: Sequence[Host], folder: Path | None, **options: Any) -> Coordinator:
@@ -42,12 +41,12 @@ def in_process(hosts: Sequence[Host], folder: Path | None, **options: Any) -> Co
     return local(hosts, store=store, **options)
 
 
-def among_workers(hosts: Sequence[Host], folder: Path | None, **options: Any) -> Coordinator:
-    """Return sites that are divided among two forks of this process from the first call on."""
-    store = None if folder is None else StateStore(folder / "states")
-    masks, absent = options.get("secure") == "true", options.pop("absent", None)
-    split = DividedTransport(hosts, store, absent, masks, workers=2, start=-math.inf)
-    return Coordinator(split, **options)
+def on_threads(hosts: Sequence[Host], folder: Path | None, **options: Any) -> Coordinator:
+    """Return sites of which two compute at once, from the first call on."""
+    fed = in_process(hosts, folder, threads=2, **options)
+    assert isinstance(fed._run.transport, LocalTransport)
+    fed._run.transport._took = defaultdict(lambda: math.inf)
+    return fed
 
 
 def ends(hosts: Sequence[Host], folder: Path | None) -> dict[str, Answering]:
@@ -99,7 +98,7 @@ ENGINES = {"flare": "nvflare", "flower": "flwr", "flower over TLS": "flwr"}
 RUNTIMES: dict[str, Callable[..., Coordinator]] = {
     "local": in_process,
     "remote": over_bytes,
-    "workers": among_workers,
+    "threads": on_threads,
     "local, masked": lambda *given, **options: in_process(*given, secure="true", **options),
     "remote, masked": masked,
     **{engine: over(engine) for engine in ENGINES},
@@ -148,9 +147,6 @@ VARIANTS: dict[str, Sequence[tuple[tuple[str, Any], ...]]] = {
         (("visit", "full"), ("against", "noise")),
     ],
 }
-
-#: Methods that need a package of an extra.
-EXTRAS = {"hdp": "tomotopy"}
 
 #: Families of `glm` with a private fit, by kind of task: they are named there.
 FAMILIES = {"regression": ("gaussian",), "classification": ("binomial",)}
@@ -222,7 +218,7 @@ def cases(kind: str) -> list[Case]:
         entry = registry.find(name)
         if kind not in entry.tasks:
             continue
-        if name in EXTRAS and find_spec(EXTRAS[name]) is None:
+        if entry.lacking:
             continue
         found.append(Case(name, kind, ()))
         if name in VARIANTS:
@@ -346,8 +342,8 @@ def _guard(case: Case, site: str, table: Any, seed: int) -> SiteGuard | None:
     """Return what guards a site of a private fit."""
     if case.dp is None:
         return None
-    assert case.entry.held is not None
-    demanded = case.entry.held(case.config, task_of(case, seed))
+    assert case.entry.private is not None
+    demanded = case.entry.private.held(case.config, task_of(case, seed))
     return private.simulated_guard(
         site, len(table.x), case.entry, case.config, case.dp, seed, demanded=demanded
     )

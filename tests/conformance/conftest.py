@@ -1,4 +1,4 @@
-"""One thread: products on several round otherwise, and a worker process has one."""
+"""One thread: products on several round otherwise."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 import torch  # noqa: F401 - its threads are limited if it is there
 
 from conformance.core import in_make_test
-from fedcohort.runtime.team import one_thread
+from fedcohort.runtime.local import one_thread
 
 
 @pytest.fixture(scope="package", autouse=True)

@@ -25,7 +25,7 @@ OTHERS = {
 }
 
 #: Runtimes over which `make test` runs every method; over others, `cox`, or what is named here.
-EVERY_METHOD = ("local", "remote", "local, masked")
+EVERY_METHOD = ("local", "remote", "threads", "local, masked")
 ASKED = {
     "test_two_runs_and_all_runtimes_give_the_same_bytes": OF_EVERY_SHAPE,
     "test_masks_change_no_bit_and_the_ledger_says_so": OF_EVERY_SHAPE,

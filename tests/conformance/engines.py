@@ -60,7 +60,7 @@ class Messages(Away):
 
     def federation(self, ends: Mapping[str, Answering], **options: Any) -> Coordinator:
         """Return a federation of sites that are nodes of a grid."""
-        from fedcohort.runtime.flower_local import line
+        from fedcohort.engines.flower.local import line
 
         made = line(ends)
         self._grid, self._nodes = made._grid, made._nodes

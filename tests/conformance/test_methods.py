@@ -66,9 +66,7 @@ def by_engine(*names: str) -> list[Any]:
 
 
 every_engine = pytest.mark.parametrize("runtime", by_engine("flare", "flower"))
-everywhere = pytest.mark.parametrize(
-    "runtime", ["local", "remote", "workers", *by_engine("flare", "flower")]
-)
+everywhere = pytest.mark.parametrize("runtime", ["local", "remote", *by_engine("flare", "flower")])
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -121,8 +119,8 @@ def test_two_runs_and_all_runtimes_give_the_same_bytes(case: Case, runtime):
 @pytest.mark.parametrize(
     "case", [c for c in CASES if not c.settings and c.method in OF_EVERY_SHAPE], ids=str
 )
-@pytest.mark.parametrize("runtime", by_engine("flower over TLS"))
-def test_flowers_gate_gives_the_same_bytes_as_its_messages_in_one_process(case: Case, runtime):
+@pytest.mark.parametrize("runtime", ["threads", *by_engine("flower over TLS")])
+def test_threads_and_flowers_gate_give_the_same_bytes(case: Case, runtime):
     same(run(case, runtime), reference(case))
 
 
@@ -240,8 +238,7 @@ def test_there_are_private_fits_to_check():
 @every_private_case
 @pytest.mark.parametrize("runtime", ["local, masked", "remote, masked"])
 def test_masks_change_no_bit_of_a_private_fit_of_the_same_seed(case: Case, runtime):
-    """Each site adds its share of the noise, as in the exact sum of one process; see
-    `privacy.distributed`."""
+    """Each site adds its share of the noise, as in the exact sum of one process."""
     found, plain = run(case, runtime), reference(case)
     assert all_of(found) == all_of(plain)
     assert found.history == plain.history
@@ -262,7 +259,7 @@ def test_in_an_exact_sum_a_site_adds_a_share_of_the_noise_and_in_a_plain_one_all
     """Else equal arrays under masks could be those of a fit without noise."""
     plain, exact = run(case, secure="false"), reference(case)
     assert case.entry.private is not None
-    trains = case.entry.private(case.config, case.dp)[0]
+    trains = case.entry.private.releases(case.config, case.dp)[0]
     steps = {step.name: step for step in case.entry.steps}
     if steps[trains.step].verb == "sum" and trains.draws == 1:
         assert all_of(plain) != all_of(exact)
@@ -273,18 +270,11 @@ def test_in_an_exact_sum_a_site_adds_a_share_of_the_noise_and_in_a_plain_one_all
 def test_without_masks_each_site_adds_all_of_the_noise_on_every_runtime(case: Case):
     plain = all_of(run(case, secure="false"))
     assert all_of(run(case, "remote", secure="false")) == plain
-    assert all_of(run(case, "workers", secure="false")) == plain
-
-
-@every_private_case
-def test_sites_among_workers_draw_the_noise_that_they_draw_in_one_process(case: Case):
-    same(run(case, "workers"), reference(case))
+    assert all_of(run(case, "threads", secure="false")) == plain
 
 
 @every_case
-@pytest.mark.parametrize(
-    ("runtime", "order"), [("local", "cba"), ("remote", "bca"), ("workers", "cba")]
-)
+@pytest.mark.parametrize(("runtime", "order"), [("local", "cba"), ("remote", "bca")])
 def test_the_order_in_which_sites_are_given_changes_nothing(case: Case, runtime, order):
     same(run(case, runtime, order=order), reference(case))
 
@@ -390,7 +380,7 @@ def test_a_fit_leaves_the_sites_data_as_it_was(case: Case):
 @every_case
 @pytest.mark.parametrize(
     ("runtime", "share"),
-    [("local", 0.0), ("local", 0.4), ("local", 0.999), ("remote", 0.4), ("workers", 0.4)],
+    [("local", 0.0), ("local", 0.4), ("local", 0.999), ("remote", 0.4)],
 )
 def test_a_run_killed_on_its_way_resumes_to_the_same_end(case: Case, runtime, share, tmp_path):
     calls = 1 + max(json.loads(line)["call"] for line in reference(case).ledger)

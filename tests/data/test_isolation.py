@@ -11,11 +11,23 @@ import fedcohort as fc
 from fedcohort.data.isolation import STEEPEST, isolation, rare
 from fedcohort.data.tables import LabelledTable
 from fedcohort.privacy.disclosure.records import lone
-from fedcohort.protocol import NothingToLearn
+from fedcohort.protocol import NothingToLearn, registry
 from fedcohort.protocol.step import Site
 from overheard import listen, recovered
 
 N = 240
+#: Every method whose exact sums are over a yes/no outcome, and for no one site's sake.
+CLASSIFIERS = [
+    name
+    for name in registry.names()
+    if "classification" in registry.find(name).tasks
+    and not registry.find(name).unguarded
+    and "user" not in {f.name for f in registry.find(name).fields}
+]
+#: Their fits, with the settings under which they look at near-copies.
+OF_CLASSES = {name: {"l2": 0.01} if name == "logistic" else {} for name in CLASSIFIERS} | {
+    "logistic by ADMM": {"solver": "admm", "penalty": 0.01}
+}
 OUTCOMES = {
     "score": fc.Continuous,
     "visits": fc.Count,
@@ -110,13 +122,7 @@ def test_an_offset_that_singles_out_one_patient_is_refused(method, outcome, offs
 
 @pytest.mark.parametrize(
     ("method", "outcome"),
-    [
-        ("glm", "score"),
-        ("mixed", "score"),
-        ("logistic", "ill"),
-        ("svm", "ill"),
-        ("cox", "time"),
-    ],
+    [("glm", "score"), ("mixed", "score"), ("cox", "time"), *((m, "ill") for m in CLASSIFIERS)],
 )
 @pytest.mark.parametrize("far", [False, True])
 def test_a_number_that_few_have_or_one_has_far_from_all_is_refused(
@@ -193,16 +199,6 @@ def test_weights_of_any_size_give_finite_sums():
     site = Site("s", data, None, (0,))
     told = isolation.run(site, origin=np.r_[np.zeros(5), 1.0], link="", offset=False, kinds=False)
     assert np.isfinite(told.hold).all()
-
-
-#: Every exact fit of a yes/no outcome, with the settings under which it does so.
-OF_CLASSES = {
-    "logistic": {"l2": 0.01},
-    "logistic by ADMM": {"solver": "admm", "penalty": 0.01},
-    "glm": {},
-    "svm": {},
-    "mixed": {},
-}
 
 
 @pytest.mark.parametrize("fit", OF_CLASSES)
@@ -284,3 +280,17 @@ def test_beside_a_number_counts_of_few_are_a_warning_and_cells_of_none_or_many_n
         said = [str(one.message) for one in recwarn if "level=c" in str(one.message)]
         assert bool(said) == warned
         recwarn.clear()
+
+
+def test_kinds_of_outcome_switch_off_no_other_check():
+    """Only `cells` waits for them: residuals, counts and powers are told of any outcome."""
+    rng = np.random.default_rng(0)
+    data = LabelledTable(rng.normal(size=(40, 2)), (rng.random(40) < 0.5).astype(float))
+    asked = {"origin": np.r_[np.zeros(3), 1.0], "link": "", "offset": False}
+    with_kinds, without = (
+        isolation.run(Site("s", data, None, (0,)), kinds=kinds, **asked) for kinds in (True, False)
+    )
+    assert with_kinds.cells.any()
+    assert not without.cells.any()
+    for name in type(without).__dataclass_fields__:
+        assert name == "cells" or (getattr(with_kinds, name) == getattr(without, name)).all()

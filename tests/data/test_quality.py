@@ -16,7 +16,6 @@ from fedcohort.data.encode import Encoding
 from fedcohort.data.outcome import Binary, Survival
 from fedcohort.data.quality import ERROR, WARNING, Sheet, errors, examine, with_outcome
 from fedcohort.data.quality.patients import equal_rows
-from fedcohort.data.quality.schema import broken_rules, schema_of
 from fedcohort.protocol import DataError
 
 DICTIONARY = Dictionary.from_dict(
@@ -296,16 +295,6 @@ def test_outcomes_of_classes_follow_the_dictionary(outcome, spec, values, rule):
     assert [f.rule for f in found(pd.DataFrame({"y": values}), dictionary, outcome)] == [rule]
 
 
-def test_the_schema_is_one_of_pandera_and_serves_alone():
-    import pandera.pandas as pa
-
-    schema = schema_of(DICTIONARY, OUTCOME)
-    assert isinstance(schema, pa.DataFrameSchema)
-    schema.validate(canonical(table(), DICTIONARY))
-    with pytest.raises(pa.errors.SchemaError):
-        schema.validate(canonical(changed(age={3: 17}), DICTIONARY))
-
-
 CELLS = st.one_of(
     st.none(), st.floats(), st.integers(-3, 3), st.booleans(), st.text(max_size=3),
     st.sampled_from(["I", "II", "1", "1950-01-01", "nan", "-9"]), st.dates(),
@@ -319,8 +308,6 @@ def test_what_has_no_errors_can_be_encoded(column, values):
     frame = changed(**{column: dict(enumerate(values, 1))})
     form = canonical(frame, DICTIONARY)
     wrong = errors(examine([Sheet(form, "t")], DICTIONARY, OUTCOME, warnings=False))
-    broken = broken_rules(form, DICTIONARY, OUTCOME, warnings=False)
-    assert bool(wrong) == bool(broken)
     if not wrong:
         Encoding(DICTIONARY.features(OUTCOME))(form)
 

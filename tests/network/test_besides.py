@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import stat
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -105,13 +104,13 @@ def test_what_a_comparison_was_asked_with_outlasts_a_node(tmp_path):
 
 
 def test_of_two_calls_at_once_one_is_answered(tmp_path, monkeypatch):
-    replace = os.replace
+    write = once.write
 
     def slow(*given):
         time.sleep(0.1)
-        replace(*given)
+        write(*given)
 
-    monkeypatch.setattr(once.os, "replace", slow)
+    monkeypatch.setattr(once, "write", slow)
     with ThreadPoolExecutor(2) as pool:
         asked = OnDisk(tmp_path, "a" * 64, "b" * 64, "shift")
         found = list(pool.map(lambda digest: asked("count_cells", digest, 1), "12"))

@@ -28,6 +28,7 @@ pytest.importorskip("nvflare")
 import numpy as np
 import yaml
 
+from fedcohort.engines.flare import handshake
 from fedcohort.network import engines, node_ledger, requests
 from fedcohort.network.channel import Caller
 from fedcohort.network.kits import Kit, Network
@@ -35,7 +36,6 @@ from fedcohort.network.lead import Office
 from fedcohort.network.offer import Offer, offer
 from fedcohort.protocol.errors import FedcohortError
 from fedcohort.protocol.wire import encode
-from fedcohort.runtime import flare_tls
 from fedcohort.runtime.line import LARGEST, Silence
 from fedcohort.study.deployed import Terms
 from hospital import request
@@ -214,7 +214,7 @@ def a_node_with_an_expired_certificate(scene: Scene) -> None:
     copy.renew("west", at=datetime.now(UTC) - timedelta(days=20), days=10)
     expired = Kit.open(kit)
     try:
-        flare_tls.preflight(expired)
+        handshake.preflight(expired)
     except FedcohortError as error:
         scene.tell("expired certificate", node=str(error))
     party = Party("expired", ["node", "start", kit, "--config", net.config("west")], net.folder)

@@ -25,3 +25,9 @@ def test_covariates_of_a_flat_direction_are_collinear_and_a_lone_one_is_constant
 
 def test_the_longest_parts_of_a_step_are_named():
     assert longest(NAMES, np.array([0.1, -5.0, 2.0])) == "'bmi', 'sum'"
+
+
+def test_what_helps_is_said_as_it_is_given_and_not_taken_for_the_name_of_a_penalty():
+    said = collinear(NAMES, np.eye(3)[:, :1], 0.0, remedy="set shrinkage above 0")
+    assert said.endswith("Drop it, or set shrinkage above 0.")
+    assert collinear(NAMES, np.eye(3)[:, :1], 0.0, remedy="").endswith("Drop it.")

@@ -117,11 +117,6 @@ def test_what_is_whole_here_and_real_there_has_one_sum_in_any_order_masked_or_no
     assert found["x"].item() == fraction_sum([r["x"] for r in many])
     if found["n"].dtype == np.float64:
         assert found["n"].item() == pytest.approx(fraction_sum([r["n"] for r in many]), rel=3e-16)
-    two = [ExactTotal(len(many), weighted=False, coarse=coarse) for _ in "ab"]
-    for i, reply in enumerate(many):
-        two[i % 2].add(str(i), reply, 1.0)
-    two[0].join(*two[1].words())
-    assert_same_bits(two[0].arrays, found)
 
 
 def test_a_whole_number_too_large_for_a_coarse_field_is_refused_by_its_site():

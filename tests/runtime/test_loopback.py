@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from fedcohort.runtime.line import Line, Silence
-from fedcohort.runtime.loopback import Fault, LoopbackLine
+from loopback import Fault, LoopbackLine
 
 
 def line(*faults: Fault | None) -> tuple[Line, list[bytes]]:

@@ -20,12 +20,12 @@ from fedcohort.runtime import coordinator
 from fedcohort.runtime.answers import Answers
 from fedcohort.runtime.journal import Journal
 from fedcohort.runtime.local import local
-from fedcohort.runtime.loopback import Fault, LoopbackLine
 from fedcohort.runtime.masked_calls import Stage, about_of
 from fedcohort.runtime.masked_end import ANY, FEW, NEVER, Keys, SumRule
 from fedcohort.runtime.remote import remote
 from fedcohort.runtime.site_end import SESSIONS, SiteEnd
 from fedcohort.secure.identity import Identity
+from loopback import Fault, LoopbackLine
 from wired import STEPS, journey, meta_of
 
 NAMES = ("a", "b", "c", "d")

@@ -10,18 +10,18 @@ import numpy as np
 import pytest
 
 from fedcohort.arrays import Array
+from fedcohort.engines.flower.local import flower_local
 from fedcohort.privacy.guard import SiteGuard
 from fedcohort.protocol import Dp, Private, Refused, Release, Site, message, summed
 from fedcohort.protocol.host import Host
 from fedcohort.protocol.private import threshold
 from fedcohort.runtime.answers import Answers
-from fedcohort.runtime.flower_local import flower_local
 from fedcohort.runtime.local import local
-from fedcohort.runtime.loopback import Fault, LoopbackLine
 from fedcohort.runtime.masked_end import NEVER, Keys, SumRule
 from fedcohort.runtime.remote import remote
 from fedcohort.runtime.site_end import SiteEnd
 from fedcohort.secure.identity import Identity
+from loopback import Fault, LoopbackLine
 from wired import meta_of
 
 NAMES = ("a", "b", "c", "d")

@@ -34,8 +34,8 @@ from fedcohort.runtime import remote as remote_module
 from fedcohort.runtime.journal import Journal
 from fedcohort.runtime.line import Silence
 from fedcohort.runtime.local import local
-from fedcohort.runtime.loopback import Fault, LoopbackLine
 from fedcohort.runtime.remote import remote
+from loopback import Fault, LoopbackLine
 from wired import STEPS, Killed, Nodes, attempts, journey, meta_of, outcome
 
 TABLES = {name: np.zeros((2, 2)) for name in "abc"}

@@ -39,9 +39,9 @@ from fedcohort.protocol.wire import decode, encode
 from fedcohort.runtime.answers import Answers
 from fedcohort.runtime.calls import Request
 from fedcohort.runtime.limits import Limits
-from fedcohort.runtime.loopback import LoopbackLine
 from fedcohort.runtime.remote import remote
 from fedcohort.runtime.site_end import SESSIONS, Left, SiteEnd
+from loopback import LoopbackLine
 from toys import Draw
 from wired import STEPS, Nodes, meta_of
 

@@ -13,7 +13,6 @@ from fedcohort.runtime import masked_local
 from fedcohort.runtime.absences import Availability
 from fedcohort.runtime.journal import Journal
 from fedcohort.runtime.local import local
-from fedcohort.runtime.workers import divided
 
 SITES = tuple(f"s{i}" for i in range(6))
 
@@ -86,17 +85,14 @@ def test_a_view_that_fewer_than_its_quorum_would_answer_waits_for_as_many():
         sums(local(hosts(), quorum=0.34, absent=impatient.of(SITES, 0.34, 5)).only(SITES[:1]), 20)
 
 
-@pytest.mark.parametrize("workers", [1, 2])
-def test_workers_wait_for_the_same_rounds(workers):
+def test_threads_wait_for_the_same_rounds(monkeypatch):
+    monkeypatch.setattr("fedcohort.runtime.local.LONG", 0.0)
     absent = Availability(away=0.6).of(SITES, 0.34, 5)
-    with divided(
-        hosts(), workers=workers, quorum=0.34, absent=absent, start=-np.inf
-    ) as fed:  # fmt: skip
-        found = sums(fed.awaiting(5), 6)
-        waited = fed.waited
+    fed = local(hosts(), threads=2, quorum=0.34, absent=absent)
+    found = sums(fed.awaiting(5), 6)
     alone = local(hosts(), quorum=0.34, absent=Availability(away=0.6).of(SITES, 0.34, 5))
-    assert (found, waited) == (sums(alone.awaiting(5), 6), alone.waited)
-    assert waited > 0
+    assert (found, fed.waited) == (sums(alone.awaiting(5), 6), alone.waited)
+    assert fed.waited > 0
 
 
 def test_patience_ends_and_nothing_is_told_of_those_that_are_there():

@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 
 import fedcohort as fc
-from fedcohort.study import cells
+from fedcohort.study import cells, pieces
 from fedcohort.study.final import JUDGED
 
 STUDY = """\
@@ -150,7 +150,7 @@ def test_a_full_disk_is_one_line_and_the_run_can_go_on(tmp_path, monkeypatch):
         raise OSError(errno.ENOSPC, "No space left on device", str(path))
 
     with monkeypatch.context() as patch:
-        patch.setattr(cells, "write_text", full)
+        patch.setattr(pieces, "write_text", full)
         with pytest.raises(fc.FedcohortError, match="No space left on device; what was finished"):
             own.run(tmp_path / "out")
     results = own.run(tmp_path / "out", resume=True)
@@ -185,7 +185,7 @@ def test_a_folder_that_cannot_be_made_is_refused(tmp_path, place):
 def test_a_changed_table_cannot_be_resumed(tmp_path, monkeypatch):
     own = study(tmp_path, table())
     with monkeypatch.context() as patch:
-        patch.setattr(cells, "write_text", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        patch.setattr(pieces, "write_text", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             own.run(tmp_path / "out")
     changed = study(tmp_path, table().assign(x=1.5 - table().x))

@@ -21,6 +21,7 @@ from typing import Any
 
 import fedcohort
 from fedcohort.apps.network_app import SOON
+from fedcohort.engines import tls
 from fedcohort.network import clocks, engines, parties, rollback, runs
 from fedcohort.network.budget import Budget
 from fedcohort.network.certificates import Certificate, now
@@ -32,7 +33,6 @@ from fedcohort.network.policy import Config
 from fedcohort.network.service import Note, read, unwritable
 from fedcohort.protocol.errors import FedcohortError, InputError, Refused
 from fedcohort.report import words
-from fedcohort.runtime import tls
 
 GOOD, NOTE, WRONG = "ok", "note", "WRONG"
 #: Bytes that must be free, and below which it is remarked.

@@ -28,8 +28,6 @@ def check(
     InputError : the runtime's packages are not installed.
     """
     known = (*LOCAL, *DEPLOYED)
-    if runtime == "vectorised":
-        raise StudyError("--runtime vectorised: not part of this version; use local.")
     if runtime not in known:
         from fedcohort.study.yamlfile import nearest
 

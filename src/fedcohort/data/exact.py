@@ -1,9 +1,10 @@
 """What every exact fit calls before it sums anything over covariates: all its checks in one.
 
 An exact fit is one whose sums, at equal models, are those of the pooled table: what a sum is over,
-and what the difference of two is over, is then a question of columns and of sites. `begin` asks the
-sites for what `data.isolation` counts, and refuses columns, and kinds of outcome, that single out
-few records. The `Exact` that it returns stands for the sites that answered:
+and what the difference of two is over, is then a question of columns and of sites. `exact_sums`
+asks the sites for what `data.isolation` counts, and refuses a fit without covariates, and columns
+and kinds of outcome that single out few records. The `Exact` that it returns stands for the sites
+that answered:
 
     sum       a sum that lacks none of them: two sums that differ by a site tell its own
     related   refuses columns that others give but for few records (`data.differences`), once
@@ -28,6 +29,7 @@ from fedcohort.data.classes import Kind
 from fedcohort.data.differences import check_differences, differences
 from fedcohort.data.isolation import Columns, check_isolation, isolation
 from fedcohort.privacy.disclosure.records import effective
+from fedcohort.protocol.errors import DataError
 from fedcohort.protocol.federation import Federation, check_all_answered
 from fedcohort.protocol.method import Task
 from fedcohort.protocol.step import Summed
@@ -99,20 +101,29 @@ class Exact:
         )
 
 
-def begin(fed: Federation, task: Task, kind: Kind, link: str = "") -> Exact:
-    """Ask for `Isolation`, and refuse what singles out records.
+def check_covariates(task: Task) -> None:
+    """Refuse a fit without covariates; an offset is none."""
+    if len(task.features) <= task.offset:
+        raise DataError("there are no covariates; name at least one column besides the outcome.")
 
-    Nothing is asked of one site alone; nothing is refused where `min_cell` is 1.
+
+def exact_sums(fed: Federation, task: Task, kind: Kind, link: str = "") -> Exact:
+    """Make the checks of an exact fit, and return the sites to ask for its sums.
+
+
+    Nothing is asked of one site alone; no column is refused where `min_cell` is 1.
 
     Parameters
     ----------
-    kind : what the outcome is told apart by; "number" if by nothing.
+    kind : what the outcome is told apart by: "class", "event", "count"; "number" if by nothing.
     link : by which an offset acts; "" without.
 
     Raises
     ------
+    DataError : there are no covariates.
     NothingToLearn : some column does; it is named.
     """
+    check_covariates(task)
     p = len(task.features) - task.offset
     if len(fed.sites) < 2:
         return Exact(fed.awaiting(), task.features[:p], task.offset, 1, None)

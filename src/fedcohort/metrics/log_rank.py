@@ -98,3 +98,14 @@ def weights(kind: str, deaths: Array, risk: Array, rho: float, gamma: float) -> 
         return np.sqrt(risk)
     before = np.r_[1.0, product_limit(deaths, risk)[:-1]]
     return before**rho * (1.0 - before) ** gamma
+
+
+def in_intervals(counts: Leavers) -> tuple[float, float, int]:
+    """Return χ², p and the degrees of freedom of the test on intervals.
+
+    Who ends in an interval counts as at risk for half of it, and deaths there as one by one.
+    """
+    risk = at_risk(counts) - 0.5 * (counts.censored + counts.deaths)
+    deaths = counts.deaths
+    test = log_rank_of(deaths.sum(axis=1), deaths.sum(axis=0), risk, tied=False)
+    return test.chi2, test.p, test.df

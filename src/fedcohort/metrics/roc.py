@@ -34,9 +34,15 @@ def roc_points(score: Array, y: Array, at_least: int, most: int = 100) -> Array:
     """
     _, group = np.unique(-np.asarray(score, float), return_inverse=True)
     y = np.asarray(y, float)
-    cells = np.stack([np.bincount(group, 1.0 - y), np.bincount(group, y)], axis=1)
+    return points_of(
+        np.stack([np.bincount(group, 1.0 - y), np.bincount(group, y)], axis=1), at_least, most
+    )
+
+
+def points_of(cells: Array, at_least: int, most: int = 100) -> Array:
+    """Return the points of counts (g, 2) without and with the event, highest scores first."""
     totals = cells.sum(axis=0)
-    ends = joined(cells, at_least, math.ceil(len(y) / (most - 1)))
+    ends = joined(cells, at_least, math.ceil(cells.sum() / (most - 1)))
     if not totals.all() or not len(ends):
         return np.empty((0, 2))
     return np.concatenate([np.zeros((1, 2)), np.cumsum(cells, axis=0)[ends] / totals])

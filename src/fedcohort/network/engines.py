@@ -18,8 +18,8 @@ from fedcohort.runtime.line import Answering, Line, Silence
 
 #: Engine → the name that people know, its package, and the module of our adapter.
 KNOWN = {
-    "flare": ("NVIDIA FLARE", "nvflare", "fedcohort.runtime.flare"),
-    "flower": ("Flower", "flwr", "fedcohort.runtime.flower"),
+    "flare": ("NVIDIA FLARE", "nvflare", "fedcohort.engines.flare"),
+    "flower": ("Flower", "flwr", "fedcohort.engines.flower"),
 }
 log = logging.getLogger(__name__)
 
@@ -88,7 +88,7 @@ def preflight(kit: Kit, timeout: float = 5.0, *, dates: bool = True) -> str | No
     Parameters
     ----------
     dates : whether the coordinator's certificate must be good by this computer's clock; see
-        `runtime.tls.context`.
+        `engines.tls.context`.
 
     Raises
     ------

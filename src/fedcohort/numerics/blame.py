@@ -17,10 +17,12 @@ from fedcohort.arrays import Array
 SINGULAR = 1e-10
 #: Parts in a unit eigenvector, and shares of a step's longest part, that are worth naming.
 PART, SHARE = 1e-3, 0.3
+#: What helps where `l2` is a ridge penalty.
+RIDGE = "refit with a ridge penalty (l2 > 0)"
 
 
 def collinear(
-    names: Sequence[str], flat: Array, ratio: float, where: str = "", ridge: str = "l2"
+    names: Sequence[str], flat: Array, ratio: float, where: str = "", remedy: str = RIDGE
 ) -> str:
     """Say which covariates are constant or collinear, and what to do.
 
@@ -29,16 +31,16 @@ def collinear(
     flat : (p, k) eigenvectors along which the information is flat.
     ratio : of its smallest eigenvalue to its largest.
     where : it is, if not in the whole table.
-    ridge : the setting that is a ridge penalty; empty where a method has none.
+    remedy : what helps besides dropping a covariate; empty where a method has nothing.
     """
     weight = np.abs(flat).max(axis=1)
     blame = [n for n, w in zip(names, weight, strict=True) if w > PART]
     if len(blame) == 1:
-        what, remedy = f"covariate {quoted(blame)} is constant", "Drop it"
+        what, drop = f"covariate {quoted(blame)} is constant", "Drop it"
     else:
-        what, remedy = f"covariates {quoted(blame)} are collinear", "Drop one of them"
-    besides = f", or refit with a ridge penalty ({ridge} > 0)" if ridge else ""
-    return f"{what}{where} (eigenvalue ratio {abs(ratio):.0e}). {remedy}{besides}."
+        what, drop = f"covariates {quoted(blame)} are collinear", "Drop one of them"
+    also = f", or {remedy}" if remedy else ""
+    return f"{what}{where} (eigenvalue ratio {abs(ratio):.0e}). {drop}{also}."
 
 
 def longest(names: Sequence[str], step: Array) -> str:

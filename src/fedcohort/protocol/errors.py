@@ -15,7 +15,6 @@
   x VerbRefused              a site was asked to reveal more than the step allows
   x JournalMismatch          a run's journal belongs to another run
   x Refused                  a party of a network does not accept a peer, a study or a message
-  x WorkerLost             a process that a fit's sites were divided among died; it can go on
   x SingularInformation      the pooled information matrix cannot be inverted
   x NotConverged             an optimiser gave up
 
@@ -115,10 +114,6 @@ class Refused(FedcohortError):
     def __init__(self, code: str, text: str):
         super().__init__(text)
         self.code = code
-
-
-class WorkerLost(FedcohortError, ChildProcessError):
-    """A process that a fit's sites were divided among died: no finding, and the run can go on."""
 
 
 class SingularInformation(FedcohortError):

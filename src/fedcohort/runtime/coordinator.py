@@ -36,7 +36,7 @@ from fedcohort.protocol.step import Gathered, Step, Summed
 from fedcohort.protocol.totals import Known, check_total
 from fedcohort.runtime.intake import Intake
 from fedcohort.runtime.journal import Entry, Journal
-from fedcohort.runtime.transport import Adding, Transport, Waiting
+from fedcohort.runtime.transport import Transport, Waiting
 from fedcohort.secure.messages import FEWEST
 
 P = ParamSpec("P")
@@ -139,7 +139,6 @@ class Coordinator:
         if not 0 <= quorum <= 1:
             raise SettingError(f"quorum is {quorum!r}; give a fraction of the sites, 0 to 1.")
         self._run = _Run(transport, ledger or Ledger(), journal, observer, secure)
-        self._adding = transport if isinstance(transport, Adding) else None
         self._sites = tuple(sorted(transport.sites))
         self._quorum = quorum
         self._weights: Mapping[str, float] = {}
@@ -384,17 +383,8 @@ class Coordinator:
             return self._total(call, weights)
         exact = len(self._sites) if self._exact else 0
         intake = Intake(call, weights, exact=exact if call.verb == "sum" else 0)
-        transport = self._run.transport
-        parts = None
-        if exact and call.verb == "sum" and self._adding is not None:
-            parts = self._adding.add(call, self._sites, weights)
-        if parts is None:
-            for site, reply in transport.ask(call, self._sites):
-                intake.take(site, reply)
-        else:
-            for part in parts:
-                intake.join(part)
-            intake.sort(self._sites)
+        for site, reply in self._run.transport.ask(call, self._sites):
+            intake.take(site, reply)
         replies, present, odd = intake.close(), intake.present, intake.rejected
         for why in odd.values():
             _log.warning("%s", why)

@@ -67,33 +67,6 @@ class ExactTotal:
             return {}
         return ring.decode(self._total, self._layout)
 
-    def words(self) -> tuple[Layout, Array]:
-        """Return the sums so far as they are added, for `join`; it uses them up."""
-        few, self._few = self._few, []
-        for one in few:
-            self._add(*one)
-        assert self._layout is not None
-        assert self._total is not None
-        return self._layout, self._total
-
-    def join(self, layout: Layout, words: Array) -> None:
-        """Add what `words` of the sum over other sites returned.
-
-        Parameters
-        ----------
-        words : of that layout; they are not changed.
-        """
-        few, self._few = self._few, []
-        for one in few:
-            self._add(*one)
-        if self._total is None or self._layout is None:
-            self._layout, self._total = layout, words.copy()
-        elif layout == self._layout:
-            ring.add(self._total, words, layout)
-        else:
-            words = self._widened(words, layout, 1)
-            ring.add(self._total, words, self._layout)
-
     def _widened(self, words: Array, layout: Layout, n: int) -> Array:
         """Bring the sum so far into one layout with a vector, and return that in it.
 

@@ -8,8 +8,7 @@ a model are kept until all have come.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 
 from fedcohort.arrays import Array
 from fedcohort.protocol import updates
@@ -17,24 +16,6 @@ from fedcohort.protocol.errors import ReplyRejected, SiteUnavailable
 from fedcohort.protocol.host import Call
 from fedcohort.protocol.message import Total, parameters_of
 from fedcohort.runtime.exact import ExactTotal
-from fedcohort.secure.layout import Layout
-
-
-@dataclass(frozen=True)
-class Part:
-    """An exact sum over some of the sites.
-
-    Attributes
-    ----------
-    forms : of the replies in it, by site.
-    rejected, missing : as of an `Intake`.
-    totals : for each form of reply, its words in their layout.
-    """
-
-    forms: Mapping[str, updates.Form]
-    rejected: Mapping[str, str]
-    missing: Sequence[str]
-    totals: Mapping[updates.Form, tuple[Layout, Array]]
 
 
 class Intake:
@@ -99,27 +80,6 @@ class Intake:
         else:
             self._add(site, reply)
 
-    def part(self) -> Part:
-        """Return all of an exact sum so far, for `join`."""
-        totals: dict[updates.Form, tuple[Layout, Array]] = {}
-        for form, total in self._totals.items():
-            assert isinstance(total, ExactTotal)
-            totals[form] = total.words()
-        return Part(dict(self._forms), dict(self.rejected), self.missing, totals)
-
-    def join(self, part: Part) -> None:
-        """Take what `part` of the sum over other sites returned."""
-        self.present += part.forms
-        self._forms.update(part.forms)
-        self.missing += part.missing
-        self.rejected.update(part.rejected)
-        for form, (layout, words) in part.totals.items():
-            self._total(form).join(layout, words)
-
-    def sort(self, sites: Sequence[str]) -> None:
-        """Let the sites `present` stand in this order."""
-        self.present.sort(key=list(sites).index)
-
     def close(self) -> tuple[dict[str, Array], ...]:
         """Return the sum alone, or each reply of those `present`, after comparing the sites.
 
@@ -140,19 +100,15 @@ class Intake:
 
     def _add(self, site: str, reply: dict[str, Array]) -> None:
         form = self._forms[site]
-        if form not in self._totals and not self._exact:
-            self._totals[form] = Total()
-        total = self._total(form) if self._exact else self._totals[form]
-        total.add(site, reply, self._weights.get(site, 1.0))
-
-    def _total(self, form: updates.Form) -> ExactTotal:
-        """Return the exact sum of replies of a form."""
-        total = self._totals.get(form)
-        if not isinstance(total, ExactTotal):
+        if form not in self._totals:
             coarse = parameters_of(self._call.step.reply)
-            total = ExactTotal(self._exact, weighted=bool(self._weights), coarse=coarse)
-            self._totals[form] = total
-        return total
+            weighted = bool(self._weights)
+            self._totals[form] = (
+                ExactTotal(self._exact, weighted=weighted, coarse=coarse)
+                if self._exact
+                else Total()
+            )
+        self._totals[form].add(site, reply, self._weights.get(site, 1.0))
 
     def _leave(self, odd: Mapping[str, ReplyRejected]) -> None:
         for site, error in odd.items():

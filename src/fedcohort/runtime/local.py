@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import sys
+import time
+from collections import deque
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
+from typing import Any
+
+from threadpoolctl import threadpool_limits
 
 from fedcohort.arrays import Array
 from fedcohort.protocol.errors import (
@@ -21,10 +29,17 @@ from fedcohort.runtime.store import StateStore
 
 #: Who does not answer: a function of a call's number and a site, or absences that were drawn.
 Absent = Callable[[int, str], bool] | Absences
+#: Seconds of the slowest site from which the next call of a step is answered by several threads.
+LONG = 0.02
+
+_Reply = dict[str, Array] | SiteUnavailable
 
 
 class LocalTransport:
-    """Calls the hosts one after the other.
+    """Calls the hosts one after the other, or several at once where a step takes long.
+
+    The number of threads changes no bit of a result: replies are taken in the order of the sites,
+    and a site's state and its random numbers are its own.
 
     The latest answer with a state of each site is remembered, and is given again when its call
     is repeated: a retried call is never applied twice. So is the one before it: what an answer
@@ -37,6 +52,7 @@ class LocalTransport:
     absent : (call number, site) → whether the site does not answer, or when sites are away; for
         studies of dropouts.
     masks : whether sums are formed by the real protocol between these sites.
+    threads : the most sites that compute at once.
     """
 
     def __init__(
@@ -45,6 +61,7 @@ class LocalTransport:
         store: StateStore | None = None,
         absent: Absent | None = None,
         masks: bool = False,
+        threads: int = 1,
     ):
         self._hosts = {h.name: h for h in hosts}
         if not hosts:
@@ -57,6 +74,9 @@ class LocalTransport:
         self._base: dict[str, tuple[int, Answer]] = {}
         self._kept: Mapping[str, int] | None = None
         self._masks = LocalMasks(sorted(self._hosts)) if masks else None
+        self._threads = min(threads, len(hosts))
+        self._pool: ThreadPoolExecutor | None = None
+        self._took: dict[str, float] = {}
 
     @property
     def sites(self) -> Sequence[str]:
@@ -73,11 +93,18 @@ class LocalTransport:
         assert self._masks is not None
         return self._masks.total(call, self.ask(call, to), to, weights)
 
-    def ask(
-        self, call: Call, to: Sequence[str]
-    ) -> Iterator[tuple[str, dict[str, Array] | SiteUnavailable]]:
+    def ask(self, call: Call, to: Sequence[str]) -> Iterator[tuple[str, _Reply]]:
         """See `Transport`."""
-        yield from self.here(call, to)
+        if self._threads > 1 and self._took.get(call.step.name, 0.0) >= LONG:
+            yield from self._at_once(call, to)
+            return
+        slowest = 0.0
+        for name in to:
+            began = time.perf_counter()
+            reply = self._reply(call, name, self._is_away(call, name))
+            slowest = max(slowest, time.perf_counter() - began)
+            yield name, reply
+        self._took[call.step.name] = slowest
 
     def wait(self, call: Call, to: Sequence[str]) -> int:
         """See `Waiting`; only absences that were drawn end by waiting."""
@@ -87,39 +114,46 @@ class LocalTransport:
         """Return the host of a site."""
         return self._hosts[site]
 
-    def here(
-        self, call: Call, to: Sequence[str], kept: Mapping[str, int] | None = None
-    ) -> Iterator[tuple[str, dict[str, Array] | SiteUnavailable]]:
-        """Yield each site's reply from this process.
+    def _at_once(self, call: Call, to: Sequence[str]) -> Iterator[tuple[str, _Reply]]:
+        """Yield each site's reply in the order of `to`; as many sites compute as there are threads.
 
-        Parameters
-        ----------
-        kept : as `resume` was told, where another process keeps it up to date.
+        At most `threads` replies wait to be read, so that memory does not grow with the sites.
         """
-        if kept is not None:
-            self._kept = kept
-        for name in to:
-            if self._is_away(call, name):
-                yield name, SiteUnavailable(f"site {name!r} did not answer {call.step.name}.")
-                continue
-            try:
-                yield name, self._answer(self._hosts[name], call)
-            except ReplyRejected as error:
-                yield name, error
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(self._threads, "site", _one_thread_here)
+        rest, ahead = deque(to), deque[tuple[str, Future[_Reply]]]()
+        try:
+            while rest or ahead:
+                while rest and len(ahead) < self._threads:
+                    name = rest.popleft()
+                    away = self._is_away(call, name)
+                    ahead.append((name, self._pool.submit(self._reply, call, name, away, False)))
+                name, reply = ahead.popleft()
+                yield name, reply.result()
+        finally:
+            wait([reply for _, reply in ahead])
+
+    def _reply(self, call: Call, name: str, away: bool, lent: bool = True) -> _Reply:
+        if away:
+            return SiteUnavailable(f"site {name!r} did not answer {call.step.name}.")
+        try:
+            return self._answer(self._hosts[name], call, lent)
+        except ReplyRejected as error:
+            return error
 
     def _is_away(self, call: Call, site: str) -> bool:
         if isinstance(self._absent, Absences):
             return self._absent.misses(call, site)
         return self._absent is not None and self._absent(call.number, site)
 
-    def _answer(self, host: Host, call: Call) -> dict[str, Array]:
+    def _answer(self, host: Host, call: Call, lent: bool) -> dict[str, Array]:
         number, latest = self._latest.get(host.name, (-1, None))
         if latest is not None and number == call.number:
             return latest.reply
         if self._kept is not None and latest is not None and self._kept.get(host.name) != number:
             self._undo(host, self._kept.get(host.name))
         # An exact sum has added a large reply before the next site is asked (`Intake`).
-        lent = bool(call.among) and self._masks is None
+        lent = lent and bool(call.among) and self._masks is None
         answer = host.answer(call, call.arguments.at(host.name), lent=lent)
         if answer.state is not None:
             if self._store is not None:
@@ -181,12 +215,37 @@ def local(
     observer: Callable[[Progress], None] | None = None,
     absent: Absent | None = None,
     secure: str = "auto",
+    threads: int = 1,
 ) -> Coordinator:
     """Return a federation of sites in this process; see `Coordinator` and `LocalTransport`.
 
     With `secure` "true" sums are masked; with "auto" they are exact: there is nobody to hide from.
     """
-    transport = LocalTransport(hosts, store, absent, masks=secure == "true")
+    transport = LocalTransport(hosts, store, absent, masks=secure == "true", threads=threads)
     return Coordinator(
         transport, quorum=quorum, ledger=ledger, journal=journal, observer=observer, secure=secure
     )
+
+
+@contextmanager
+def one_thread() -> Generator[None]:
+    """Compute on one thread, PyTorch too, whose oneMKL no other library knows of.
+
+    Matrix products on several threads round otherwise than on one.
+    """
+    torch: Any = sys.modules.get("torch")
+    before = None if torch is None else torch.get_num_threads()
+    with threadpool_limits(1):
+        try:
+            _one_thread_here()
+            yield
+        finally:
+            if torch is not None:
+                torch.set_num_threads(before)
+
+
+def _one_thread_here() -> None:
+    """Let PyTorch compute on one thread where it is called from this one."""
+    torch: Any = sys.modules.get("torch")
+    if torch is not None:
+        torch.set_num_threads(1)

@@ -5,13 +5,12 @@ Nothing is revealed here; what each call tells is said where it is made (`coordi
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Protocol, runtime_checkable
 
 from fedcohort.arrays import Array
 from fedcohort.protocol.errors import SiteUnavailable
 from fedcohort.protocol.host import Call
-from fedcohort.runtime.intake import Part
 from fedcohort.runtime.journal import Entry
 
 
@@ -63,17 +62,6 @@ class Transport(Protocol):
         ------
         JournalMismatch : a site has lost that state, or is ahead of the journal.
         """
-        ...
-
-
-@runtime_checkable
-class Adding(Protocol):
-    """A transport that adds replies where they are made, to the bits of their exact sum."""
-
-    def add(
-        self, call: Call, to: Sequence[str], weights: Mapping[str, float]
-    ) -> Iterable[Part] | None:
-        """Return sums of some sites' replies each, together of all of `to`; None: ask instead."""
         ...
 
 

@@ -1,7 +1,7 @@
 """The field GF(2^128) on arrays: many shares are made at once, and many secrets found.
 
 An element is a polynomial over GF(2) modulo x^128 + x^7 + x^2 + x + 1, as 16 bytes, the highest
-coefficients first: that of package `pycryptodome`, whose shares these are (`shares`). There one
+coefficients first, as in package `pycryptodome`, whose shares are the same (`shares`). There one
 product takes 10 µs, and a site among 50 needs 3300 of them for one sum; here the same steps are
 done for all secrets of an epoch, each an exclusive or or a shift of whole arrays. Which steps are
 done depends on the places and the threshold alone, so that their time tells nothing of a secret.

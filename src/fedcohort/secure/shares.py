@@ -1,7 +1,7 @@
 """Shares of 16-byte secrets, any t of n of which give the secret back (Shamir 1979, in GF(2^128)).
 
-They are those of package `pycryptodome`. Many at once are made and combined by `field`, as bytes
-the same; one secret alone is found by the package. A share's x is its holder's place, from 1, among
+They have the same bytes as those of package `pycryptodome`, against which they are tested. `field`
+makes and combines them. A share's x is its holder's place, from 1, among
 the members of a roll in the order of their names. Fewer than t shares tell nothing of the secret:
 the other coefficients of its polynomial are drawn by the operating system, anew for each secret.
 """
@@ -12,7 +12,6 @@ import secrets as system
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-from Crypto.Protocol.SecretSharing import Shamir
 
 from fedcohort.secure import field
 from fedcohort.secure.context import refused
@@ -44,27 +43,19 @@ def split_all(secrets: Sequence[bytes | bytearray], threshold: int, n: int) -> l
 
 
 def combine(shares: Mapping[int, bytes], threshold: int) -> bytes:
-    """Return the secret from shares by their x; the first t of them are used.
-
-    Raises
-    ------
-    Refused : fewer shares than the threshold, an x out of range, or a share not of 16 bytes.
-    """
-    if not 2 <= threshold <= len(shares):
-        raise refused(f"{len(shares)} shares where {threshold} are needed.")
-    if any(type(x) is not int or not 1 <= x <= MEMBERS for x in shares):
-        raise refused("a share of nobody: its place is out of range.")
-    if any(len(share) != SEED for share in shares.values()):
-        raise refused(f"a share that is not of {SEED} bytes.")
-    return Shamir.combine(sorted(shares.items())[:threshold], False)
+    """Return the secret from shares by their x; see `combine_all`."""
+    return combine_all({x: [share] for x, share in shares.items()}, threshold)[0]
 
 
 def combine_all(shares: Mapping[int, Sequence[bytes]], threshold: int) -> list[bytes]:
-    """Return the secrets from their holders' shares of each, in one order, by x; see `combine`.
+    """Return the secrets from their holders' shares of each, in one order, by x.
+
+    The first t holders' shares are used.
 
     Raises
     ------
-    Refused : as `combine`, or holders that tell shares of different numbers of secrets.
+    Refused : fewer holders than the threshold, an x out of range, a share not of 16 bytes, or
+        holders with shares of different numbers of secrets.
     """
     if not 2 <= threshold <= len(shares):
         raise refused(f"{len(shares)} shares where {threshold} are needed.")

@@ -19,7 +19,7 @@ from typing import Any, cast
 import numpy as np
 from threadpoolctl import threadpool_info
 
-from fedcohort.study.cells import write_text
+from fedcohort.study.pieces import write_text
 
 #: Where a run's folder for unfinished business has what computed in it.
 NOTE = "arithmetic.json"

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pandas as pd
@@ -20,9 +20,20 @@ from fedcohort.data import preprocess
 from fedcohort.data.describe_agreed import Agreed
 from fedcohort.data.design import Design
 from fedcohort.data.dictionary import Dictionary
-from fedcohort.data.outcome import Outcome, Survival
+from fedcohort.data.outcome import Continuous, Count, Outcome, Survival
 from fedcohort.privacy.guard import SiteGuard
-from fedcohort.protocol import DataError, Federation, Fitted, Method, SettingError, Task
+from fedcohort.protocol import (
+    DataError,
+    Federation,
+    Fitted,
+    InputError,
+    Method,
+    NotConverged,
+    NothingToLearn,
+    SettingError,
+    SingularInformation,
+    Task,
+)
 from fedcohort.protocol.host import Host
 from fedcohort.protocol.ledger import Ledger
 from fedcohort.protocol.private import Dp
@@ -30,14 +41,16 @@ from fedcohort.protocol.totals import Known
 from fedcohort.runtime.absences import Availability
 from fedcohort.runtime.coordinator import Coordinator, Progress
 from fedcohort.runtime.journal import Journal
+from fedcohort.runtime.local import local, one_thread
 from fedcohort.runtime.store import StateStore
-from fedcohort.runtime.workers import divided
 from fedcohort.secure.messages import FEWEST
 from fedcohort.secure.rule import ThresholdRule
 from fedcohort.study import private
 from fedcohort.study.privacy import check_visible, checked_secure
 
 Frames = Mapping[str, pd.DataFrame]
+#: What a fit gives.
+Made = TypeVar("Made")
 
 
 @dataclass(frozen=True)
@@ -59,7 +72,7 @@ class Problem:
     noise : "seed" where noise follows from a fit's seed, "system" where nobody can draw it again.
     aside : an outcome that only judges: no fit sees its columns.
     task : the kind of task, where it does not follow from the outcome.
-    workers : processes that the sites of one fit may be divided among; see `runtime.workers`.
+    workers : the most sites that compute at once, on threads; see `runtime.local`.
     availability : how often sites are away from rounds of a fit; None: never.
     agreed : what sites hide of Table 1 of these rows, beyond their own rules (`describe_agreed`).
     """
@@ -254,7 +267,7 @@ def fit_once(
             fed.expecting(Known(rows, unit=unit, some=method.gaps))
             try:
                 run = fit_over(fed, problem, method, settings, table, seed, trail)
-                here = problem.runtime == "local" and problem.workers == 1
+                here = problem.runtime == "local"
                 worked = {host.name: host.seconds for host in hosts if here}
                 return dataclasses.replace(run, worked=worked)
             finally:
@@ -263,6 +276,34 @@ def fit_once(
     finally:
         if book:
             book.close()
+
+
+def fit_alone(
+    problem: Problem, fit: Callable[[Problem], Made], *, needed: bool = False
+) -> Made | None:
+    """Fit one site's rows by themselves; return None where they give no model.
+
+    Errors of a model of fewer than `min_cell` values tell these values; clusters and coordinates of
+    fewer than twice as many rows are of few patients each.
+
+    Parameters
+    ----------
+    fit : fits a problem, as `fit_once` does.
+    needed : whether a setting that the site's rows are too few for is an error, as where no other
+        site has a model.
+    """
+    rows, unseen = sum(map(len, problem.frames.values())), problem.outcome is None
+    values = isinstance(problem.outcome, (Continuous, Count))
+    if rows < problem.min_cell * (2 if unseen else values):
+        return None
+    try:
+        return fit(problem)
+    except (NothingToLearn, SingularInformation, NotConverged):
+        return None
+    except InputError:  # such as more groups than a small hospital's rows can make
+        if needed or not unseen:
+            raise
+        return None
 
 
 @contextmanager
@@ -281,7 +322,7 @@ def _reached(
     fewest = max(FEWEST, ThresholdRule().of(len(names))) if problem.secure == "true" else 1
     absent = None if law is None else law.of(names, problem.quorum, seed, fewest)
     if problem.runtime == "flower-sim":
-        from fedcohort.runtime.flower import flower_local
+        from fedcohort.engines.flower import flower_local
 
         with flower_local(
             hosts,
@@ -294,18 +335,18 @@ def _reached(
         ) as fed:
             yield fed
         return
-    with divided(
-        hosts,
-        workers=problem.workers,
-        quorum=problem.quorum,
-        ledger=ledger,
-        journal=journal,
-        store=None if states is None else StateStore(states),
-        observer=observer,
-        absent=absent,
-        secure=problem.secure,
-    ) as fed:
-        yield fed
+    with one_thread() if problem.workers > 1 else nullcontext():
+        yield local(
+            hosts,
+            threads=problem.workers,
+            quorum=problem.quorum,
+            ledger=ledger,
+            journal=journal,
+            store=None if states is None else StateStore(states),
+            observer=observer,
+            absent=absent,
+            secure=problem.secure,
+        )
 
 
 def fit_over(

@@ -422,8 +422,8 @@ def fit(
         "site" and a "clip"; None without. Where no `seed` is given here, noise comes from the
         system's generator. With one it follows from that, so that two runs agree: what comes out
         must not be given away as private. The fit says which of them.
-    workers : processes that the sites may be divided among, where their calls are long enough for
-        that to be faster; the same fit, to the last bit, as with one thread in this process.
+    workers : the most sites that compute at once, on threads of this process. The fit is the same,
+        to the last bit, as with one thread.
     settings : the method's, plus ``scale``, ``impute``, ``winsorise`` and ``pool_levels`` for the
         preprocessing.
         ``strategy="isolated"`` fits each site alone, ``"centralised"`` all rows as one table; both

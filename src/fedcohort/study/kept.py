@@ -19,7 +19,7 @@ from fedcohort.study.plan import NETWORK, Plan
 from fedcohort.study.rows import plain
 
 if TYPE_CHECKING:
-    from fedcohort.study.cells import Cell
+    from fedcohort.study.pieces import Cell
 
 
 def notes_of(

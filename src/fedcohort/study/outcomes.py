@@ -8,36 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from fedcohort.arrays import Array
 from fedcohort.metrics import intervals
 from fedcohort.study.arms import Arm
-from fedcohort.study.cells import Cell, cells_of
 from fedcohort.study.final import row_of_final
+from fedcohort.study.pieces import Cell, Shelf, cells_of
 from fedcohort.study.plan import Plan
 from fedcohort.study.rows import UNDRAWN
 
 #: With fewer repeats than these, arms are compared by draws of the patients, not by the repeats'
 #: own spread, which few values hardly show.
 BY_REPEATS = 5
-
-
-class Shelf(Protocol):
-    """Where the finished pieces of a study are: a `Workshop`, or that of a deployed study."""
-
-    plan: Plan
-
-    def result(self, cell: Cell) -> dict[str, Any] | None:
-        """Return what a cell gave, or None if it is not complete."""
-        ...
-
-    def ledger(self, cell: Cell) -> Path:
-        """Return where the ledger's lines of a cell are."""
-        ...
 
 
 @dataclass(frozen=True)

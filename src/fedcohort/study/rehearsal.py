@@ -20,9 +20,9 @@ from typing import Any
 
 from fedcohort.protocol import FedcohortError, registry
 from fedcohort.study.arms import Arm
-from fedcohort.study.cells import defect
 from fedcohort.study.engine import Problem, Run, fit_once
 from fedcohort.study.layout import Table, lay_out, seed_of
+from fedcohort.study.pieces import defect
 from fedcohort.study.plan import Plan, Scenario
 
 #: Seconds after which one fit, and all of them, are not gone on with.

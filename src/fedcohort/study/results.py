@@ -30,14 +30,13 @@ from fedcohort.study import arithmetic, clusters, latent_rows, private
 from fedcohort.study.agreement import with_agreement
 from fedcohort.study.arms import Arm
 from fedcohort.study.card import card
-from fedcohort.study.cells import Workshop, cells_of, write_text
+from fedcohort.study.cells import Workshop
 from fedcohort.study.cohort import cohort, described_rows
 from fedcohort.study.counts import Counts, Shown, count
 from fedcohort.study.feedback import feedback
 from fedcohort.study.layout import Table, test_rows
 from fedcohort.study.outcomes import (
     Found,
-    Shelf,
     collect,
     comparisons_of,
     finals_of,
@@ -45,6 +44,7 @@ from fedcohort.study.outcomes import (
     summary_of,
     tagged,
 )
+from fedcohort.study.pieces import Shelf, cells_of, write_text
 from fedcohort.study.plan import Plan, Scenario
 from fedcohort.study.shift import shift
 from fedcohort.study.site_rule import listed as listed_fates
@@ -53,7 +53,7 @@ from fedcohort.study.step_words import step_words
 ROLE = {"sites": "arm", "isolated": "lower bound", "centralised": "upper bound"}
 PACKAGES = (
     "numpy", "scipy", "pandas", "scikit-learn", "torch", "safetensors", "optuna", "altair",
-    "pandera", "sqlalchemy", "umap-learn",
+    "sqlalchemy", "umap-learn",
 )  # fmt: skip
 #: What the first repeat's fits give besides metrics, each with the names of arm, scenario, repeat.
 LISTED = (

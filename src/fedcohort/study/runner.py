@@ -24,9 +24,10 @@ import fedcohort
 from fedcohort.protocol import FedcohortError, NotSupported, StudyError, registry
 from fedcohort.runtime import interrupts
 from fedcohort.study import arithmetic, carbon, cluster_umap, results
-from fedcohort.study.cells import Cell, Workshop, cells_of, write_text
+from fedcohort.study.cells import Workshop
 from fedcohort.study.layout import Table
 from fedcohort.study.lock import locked
+from fedcohort.study.pieces import Cell, cells_of, write_text
 from fedcohort.study.plan import Plan
 
 WORK = ".work"

@@ -39,7 +39,6 @@ from fedcohort.protocol import (
     SiteUnavailable,
     registry,
 )
-from fedcohort.protocol.errors import WorkerLost
 from fedcohort.protocol.ledger import Ledger
 from fedcohort.study import evaluate, within
 from fedcohort.study.arms import Arm
@@ -144,7 +143,7 @@ class Tuner:
             try:
                 score = self._within if self._natural else self._pooled
                 totals.append(score(group, given, rounds))
-            except (SettingError, WorkerLost):
+            except SettingError:
                 raise
             except SiteUnavailable as error:
                 if group[0][0].runtime != "local" and not isinstance(error, ReplyRejected):

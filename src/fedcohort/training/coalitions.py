@@ -24,6 +24,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 
 from fedcohort.arrays import Array
+from fedcohort.data.exact import check_covariates
 from fedcohort.data.tables import LabelledTable
 from fedcohort.data.words import known_name
 from fedcohort.numerics.families import CANONICAL, Family, irls_terms
@@ -133,8 +134,7 @@ def origin_of(task: Task) -> Array:
     ------
     DataError : there are no covariates.
     """
-    if not task.features:
-        raise DataError("there are no covariates; name at least one column besides the outcome.")
+    check_covariates(task)
     return np.zeros(len(task.features)) if task.origin is None else np.asarray(task.origin, float)
 
 

@@ -15,43 +15,13 @@ from sklearn.metrics import roc_auc_score
 from sksurv.metrics import concordance_index_ipcw, integrated_brier_score
 from sksurv.util import Surv
 
-from deployed_cases import NAMES, tables_of, terms_of
-from fedcohort.data import sources
+from deployed_cases import judged
 from fedcohort.data.targets import target_of
 from fedcohort.metrics import concordance
 from fedcohort.metrics.censoring import censoring_of, leavers
-from fedcohort.protocol import registry
-from fedcohort.protocol.ledger import Ledger
-from fedcohort.study.deployed import LocalSites, evaluation
-from fedcohort.study.deployed.judging import Said
 from fedcohort.study.deployed.yard import falling
-from fedcohort.study.engine import Problem, fit_once
-from fedcohort.study.layout import seed_of
 
 STUDIES = range(12)
-
-
-def judged(folder, sample, task, arms, seed):
-    """Return what a study of three unequal sites found, its model's risks, and the pooled rows."""
-    frame = sources.load(f"sample:{sample}", folder).frames
-    where = np.random.default_rng(seed).choice(3, len(frame), p=(0.5, 0.3, 0.2))
-    frames = {s: frame[where == i].reset_index(drop=True) for i, s in enumerate(NAMES)}
-    terms = terms_of(folder / str(seed), sample, arms, task=task, seed=seed)
-    tables = tables_of(terms, frames)
-    halves = {t.site: t.halves(0) for t in tables}
-    train = {s: h.train for s, h in halves.items()}
-    problem = Problem(train, terms.dictionary, terms.outcome)
-    arm = terms.plan.arms[1]
-    run = fit_once(
-        problem, registry.find(arm.method), arm.configured(), arm.preprocess,
-        seed_of(terms.plan, 0),
-    )  # fmt: skip
-    fed = LocalSites(terms, tables).federation(
-        "judge-r0000-a01", quorum=1.0, ledger=Ledger(5), journal=None, observer=None
-    )
-    found = evaluation.judge(fed, terms.plan, terms.outcome, Said.by(run, arm.method))
-    blind = pd.concat([h.blind.assign(site=s) for s, h in halves.items()], ignore_index=True)
-    return found, run, pd.concat(train.values(), ignore_index=True), blind, terms
 
 
 @pytest.fixture(scope="module")

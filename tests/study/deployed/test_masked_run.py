@@ -18,8 +18,8 @@ from deployed_cases import (
 )
 from fedcohort.network.once import OnDisk
 from fedcohort.protocol import SiteUnavailable
-from fedcohort.runtime.loopback import Fault
 from fedcohort.study.deployed import run
+from loopback import Fault
 from wired import Killed, meta_of
 
 

@@ -8,10 +8,10 @@ from deployed_cases import files_of, frames_of, run_local, tables_of, terms_of
 from fedcohort.protocol import Refused
 from fedcohort.runtime.answers import Answers
 from fedcohort.runtime.limits import Limits
-from fedcohort.runtime.loopback import LoopbackLine
 from fedcohort.runtime.remote import remote
 from fedcohort.runtime.site_end import SiteEnd
 from fedcohort.study.deployed import open_session, run
+from loopback import LoopbackLine
 
 
 class LineSites:

@@ -67,7 +67,7 @@ from fedcohort.algorithms.cox.model import CoxModel
 from fedcohort.algorithms.cox.settings import CoxSettings
 from fedcohort.algorithms.cox.steps import Totals, deaths, totals
 from fedcohort.arrays import Array
-from fedcohort.data.exact import Exact, begin
+from fedcohort.data.exact import Exact, check_covariates, exact_sums
 from fedcohort.data.timegrid import Intervals
 from fedcohort.numerics import proportional
 from fedcohort.numerics.proportional import Trend
@@ -75,7 +75,6 @@ from fedcohort.numerics.scaling import scale_of
 from fedcohort.numerics.strata import apart
 from fedcohort.privacy.disclosure.rounding import origins
 from fedcohort.protocol import (
-    DataError,
     Federation,
     NothingToLearn,
     SettingError,
@@ -106,10 +105,9 @@ def fit(fed: Federation, config: CoxSettings, task: Task) -> CoxModel:
         the sums could be solved for patients.
     """
     names = task.features[:-1] if task.offset else task.features
-    if not names:
-        raise DataError("there are no covariates; name at least one column besides the outcome.")
+    check_covariates(task)
     exact = config.time_grid == "exact"
-    sites = None if exact else begin(fed, task, "event", "log")
+    sites = None if exact else exact_sums(fed, task, "event", "log")
     total = (fed if sites is None else sites).sum(totals, offset=task.offset)
     if not total.rows:
         raise NothingToLearn(

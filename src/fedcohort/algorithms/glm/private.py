@@ -3,10 +3,10 @@
 Records z = (1, x) are weighted by w = min(1, C/‖z‖), which are prior weights as good as any: where
 the model is right, the maximum stays where it is. By family:
 
-    gaussian     once, the noisy cross-products of w (1, x, y), eq. (1) of `training.crossed`,
-                 and least squares on them with a ridge that holds the smallest eigenvalue above
-                 what the noise can give (AdaSSP: Wang, "Revisiting differentially private linear
-                 regression", UAI 2018)
+    gaussian     once, the noisy cross-products of w (1, x, y), eq. (1) of
+                 `training.private_products`, and least squares on them with a ridge that holds the
+                 smallest eigenvalue above what the noise can give (AdaSSP: Wang, "Revisiting
+                 differentially private linear regression", UAI 2018)
     binomial,    T rounds, each with a noisy sum of clipped scores
     poisson          U(γ) = Σ u · min(1, C/‖u‖),  u = w (y − h(zᵀγ)) z                      (1)
                  by which the coordinator steps (FedAdam's rule); the result is the mean of the
@@ -31,10 +31,10 @@ import numpy as np
 
 from fedcohort.algorithms.glm.settings import LogisticSettings, Scored
 from fedcohort.arrays import Array
+from fedcohort.data.exact import check_covariates
 from fedcohort.data.tables import LabelledTable
 from fedcohort.numerics.families import CANONICAL, Family
 from fedcohort.protocol import (
-    DataError,
     Dp,
     Federation,
     Private,
@@ -45,7 +45,7 @@ from fedcohort.protocol import (
     message,
     summed,
 )
-from fedcohort.training.crossed import ask, demanded, lifted, products_privately
+from fedcohort.training.private_products import ask, demanded, lifted, products_privately
 from fedcohort.training.server import Server, fedadam
 
 #: Learning rate and constants of FedAdam's rule, on covariates within [−1, 1].
@@ -170,8 +170,7 @@ def coefficients(
     ------
     DataError : there are no covariates; or a Gaussian outcome has no usual values.
     """
-    if not task.features:
-        raise DataError("there are no covariates; name at least one column besides the outcome.")
+    check_covariates(task)
     if family in SCORED:
         return _scored(fed, family, config, len(task.features), dp), config.dp_rounds
     told = ask(fed, task, releases(config, dp)[0], dp.norm)

@@ -45,7 +45,7 @@ from fedcohort.algorithms.glm.steps import (
 )
 from fedcohort.arrays import Array
 from fedcohort.data.classes import Kind, check_classes
-from fedcohort.data.exact import Exact, begin
+from fedcohort.data.exact import Exact, exact_sums
 from fedcohort.numerics.families import CANONICAL, FAMILIES, USUAL, Family
 from fedcohort.numerics.residuals import about_means
 from fedcohort.protocol import (
@@ -158,7 +158,7 @@ def fit_logistic(fed: Federation, config: LogisticSettings, task: Task) -> Logis
         )
     if config.solver == "admm":
         penalty = Penalty(l2=config.ridge, intercept=config.penalise_intercept)
-        sites = begin(fed, task, "class", LOGIT.link)
+        sites = exact_sums(fed, task, "class", LOGIT.link)
         found = consensus(sites.fed, "logistic", penalty, config, task)
         beta = np.r_[found.intercept * config.penalise_intercept, found.coefficients]
         loss = found.objective - 0.5 * config.ridge * float(beta @ beta)
@@ -228,9 +228,7 @@ def regress(
 ) -> tuple[Exact, Totals, Ground, Top]:
     """Find the maximum, with the sites that answered the first call."""
     names = task.features[: len(task.features) - task.offset]
-    if not names:
-        raise DataError("there are no covariates; name at least one column besides the outcome.")
-    sites = begin(fed, task, KINDS.get(family.name, "number"), family.link)
+    sites = exact_sums(fed, task, KINDS.get(family.name, "number"), family.link)
     total = sites.sum(totals, family=family.name, link=family.link, offset=task.offset)
     check(total, family, sites.least, method)
     ground = survey(total, family, names, config, task.offset, sites.least)

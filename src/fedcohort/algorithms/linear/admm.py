@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fedcohort.algorithms.linear.model import LinearModel
 from fedcohort.algorithms.linear.settings import LinearSettings
-from fedcohort.data.exact import begin
+from fedcohort.data.exact import exact_sums
 from fedcohort.protocol import Federation, Task
 from fedcohort.training.admm import Penalty, consensus
 
@@ -19,7 +19,7 @@ def by_admm(
     NothingToLearn : a column singles out records (`data.exact`).
     FedcohortError : as `training.admm.consensus`.
     """
-    sites = begin(fed, task, "number")
+    sites = exact_sums(fed, task, "number")
     penalty = Penalty(l1=l1, l2=l2, intercept=config.penalise_intercept)
     found = consensus(sites.fed, "squared", penalty, config, task)
     return LinearModel(

@@ -11,7 +11,7 @@ as in glmnet (Friedman, Hastie, Tibshirani, J. Stat. Software 33(1), 2010).
 A fold of one site would show that site's cross-products; each site refuses one (`data.folds`). So
 over several sites a fold has two or more, or is of rows of all sites; and there are so few folds
 that on average each holds `PER_FOLD` × `min_cell` rows (of two sites, twice as many), also of those
-that tell about a covariate (`cells`). What a fold then holds is looked at in the sums themselves.
+that tell about a covariate. What a fold then holds is looked at in the sums themselves.
 """
 
 from __future__ import annotations
@@ -21,13 +21,19 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedcohort.algorithms.linear.cells import called, check_cells, telling
-from fedcohort.algorithms.linear.moments import Moments, Pool
 from fedcohort.algorithms.linear.settings import PathSettings
-from fedcohort.algorithms.linear.steps import Products, fold_products
+from fedcohort.algorithms.linear.steps import fold_products
 from fedcohort.arrays import Array
 from fedcohort.data.folds import BY_ROW, HIDDEN
 from fedcohort.protocol import NothingToLearn, Task, check_all_answered
+from fedcohort.training.cross_products import (
+    Moments,
+    Pool,
+    Products,
+    called,
+    check_cells,
+    telling,
+)
 
 #: On average a fold has so many times `min_cell` rows. Of 15 expected, fewer than 5 are met in 1 of
 #: 1,200 folds.

@@ -37,6 +37,7 @@ from fedcohort.algorithms.meta_analysis.model import MetaModel
 from fedcohort.algorithms.meta_analysis.settings import MetaSettings
 from fedcohort.algorithms.meta_analysis.steps import OwnFit, own_fit
 from fedcohort.arrays import Array
+from fedcohort.data.exact import check_covariates
 from fedcohort.data.words import first_of
 from fedcohort.metrics.heterogeneity import Pooled, fixed_effect, random_effects
 from fedcohort.numerics import sitefit
@@ -55,8 +56,7 @@ def fit(fed: Federation, config: MetaSettings, task: Task) -> MetaModel:
     SettingError : the family does not go with the kind of task.
     """
     covariates = task.features[:-1] if task.offset else task.features
-    if not covariates:
-        raise DataError("there are no covariates; name at least one column besides the outcome.")
+    check_covariates(task)
     family, link = model_of(config, task)
     origin = np.zeros(len(task.features)) if task.origin is None else task.origin
     origin = np.asarray(origin[: len(covariates)], float)

@@ -12,7 +12,7 @@ from fedcohort.algorithms.mixed.settings import MixedSettings
 from fedcohort.algorithms.mixed.steps import Totals, totals
 from fedcohort.arrays import Array
 from fedcohort.data.classes import Kind, check_classes
-from fedcohort.data.exact import Exact, begin
+from fedcohort.data.exact import Exact, exact_sums
 from fedcohort.numerics.blame import SINGULAR, collinear
 from fedcohort.numerics.families import USUAL
 from fedcohort.numerics.residuals import about_means
@@ -146,13 +146,11 @@ def survey(fed: Federation, config: MixedSettings, task: Task) -> Ground:
     SettingError : the family does not go with the kind of task.
     """
     names = task.features[:-1] if task.offset else task.features
-    if not names:
-        raise DataError("there are no covariates; name at least one column besides the outcome.")
     family = family_of(config.family, task)
     cell = max(task.min_cell, 1) if len(fed.sites) > 1 else 1
     least = cell if family == "gaussian" else 1
     link = LINKS.get(family, "identity")
-    whole = begin(fed, task, KINDS.get(family, "number"), link)
+    whole = exact_sums(fed, task, KINDS.get(family, "number"), link)
     total = whole.sum(totals, family=family, offset=task.offset, least=least)
     rows = int(total.rows)
     if total.small and not rows:
@@ -234,4 +232,4 @@ def check_columns(information: Array, names: tuple[str, ...]) -> None:
     flat = values <= SINGULAR * values[-1]
     if flat.any():
         ratio = float(values[0] / values[-1])
-        raise SingularInformation(collinear(names, vectors[1:, flat], ratio, ridge=""))
+        raise SingularInformation(collinear(names, vectors[1:, flat], ratio, remedy=""))

@@ -25,10 +25,10 @@ from typing import Any
 from fedcohort.algorithms.personal.model import PersonalModel
 from fedcohort.algorithms.personal.settings import PersonalSettings, server
 from fedcohort.data import timegrid
-from fedcohort.data.exact import begin, isolation
+from fedcohort.data.exact import check_covariates, exact_sums, isolation
 from fedcohort.models.predictor import KINDS, LINKS, start_of
 from fedcohort.numerics.survival import Baseline
-from fedcohort.protocol import DataError, Federation, SettingError, Step, Task
+from fedcohort.protocol import Federation, SettingError, Step, Task
 from fedcohort.training import hazard, personal, watch
 from fedcohort.training.server import fedavg
 from fedcohort.training.strategies import train_here
@@ -57,10 +57,9 @@ def fit(fed: Federation, config: PersonalSettings, task: Task) -> PersonalModel:
             f"batch_size is {config.batch_size}, and steps on fewer than {least} rows (min_cell) "
             f"would tell of single ones. Raise it, or give 0 for all rows."
         )
-    if not task.features:
-        raise DataError("there are no covariates; name at least one column besides the outcome.")
+    check_covariates(task)
     if config.way != "local":
-        begin(fed, task, KINDS.get(model, "number"), LINKS[model])
+        exact_sums(fed, task, KINDS.get(model, "number"), LINKS[model])
     start = start_of(plan.network, task.seed)
     found = personalise_as_set(
         fed, plan, schedule, fedavg, server, start, way, config, min_cell=least, seed=task.seed

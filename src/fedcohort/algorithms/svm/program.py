@@ -30,7 +30,7 @@ import numpy as np
 from fedcohort.algorithms.svm.model import SvmModel
 from fedcohort.algorithms.svm.steps import platt
 from fedcohort.arrays import Array
-from fedcohort.data.exact import begin
+from fedcohort.data.exact import exact_sums
 from fedcohort.protocol import (
     Federation,
     NotConverged,
@@ -74,7 +74,7 @@ def fit(fed: Federation, config: SvmSettings, task: Task) -> SvmModel:
     SiteUnavailable : a site was away at the end.
     NotConverged : the rounds are over.
     """
-    sites = begin(fed, task, "class")
+    sites = exact_sums(fed, task, "class")
     penalty = Penalty(l2=config.penalty, intercept=config.penalise_intercept)
     smoothed = config.start == "smoothed" and config.local == "exact"
     found = consensus(sites.fed, "hinge", penalty, config, task, smoothed=smoothed)

@@ -17,10 +17,10 @@ from typing import Any
 from fedcohort.algorithms.weight_erosion.model import ErosionModel
 from fedcohort.algorithms.weight_erosion.settings import ErosionSettings
 from fedcohort.data import timegrid
-from fedcohort.data.exact import begin, isolation
+from fedcohort.data.exact import exact_sums, isolation
 from fedcohort.models.predictor import KINDS, LINKS, start_of
 from fedcohort.numerics.survival import Baseline
-from fedcohort.protocol import DataError, Federation, NothingToLearn, SettingError, Step, Task
+from fedcohort.protocol import Federation, NothingToLearn, SettingError, Step, Task
 from fedcohort.training import erosion, hazard
 
 
@@ -44,9 +44,7 @@ def fit(fed: Federation, config: ErosionSettings, task: Task) -> ErosionModel:
             f"batch_size is {config.batch_size}, and gradients of fewer than {least} rows "
             f"(min_cell) would tell of single ones. Raise it, or give 0 for all rows."
         )
-    if not task.features:
-        raise DataError("there are no covariates; name at least one column besides the outcome.")
-    begin(fed, task, KINDS.get(model, "number"), LINKS[model])
+    exact_sums(fed, task, KINDS.get(model, "number"), LINKS[model])
     plan = config.plan(len(task.features), model)
     start = start_of(plan.network, task.seed)
     found = erosion.train_eroding(

@@ -13,12 +13,19 @@ from fedcohort.data.dictionary import Dictionary
 from fedcohort.data.encode import read_numbers
 from fedcohort.data.outcome import Binary, Category, Outcome, Survival
 from fedcohort.data.quality import cells
-from fedcohort.data.quality.findings import WARNING, Finding
+from fedcohort.data.quality.findings import ERROR, WARNING, Finding
 from fedcohort.data.quality.header import check_header
 from fedcohort.data.quality.leaks import check_leaks
 from fedcohort.data.quality.patients import check_between, check_patients
-from fedcohort.data.quality.rules import CONSTANT, DATE, NUMBER, Rule, numbers, range_rule
-from fedcohort.data.quality.schema import broken_rules
+from fedcohort.data.quality.rules import (
+    CONSTANT,
+    DATE,
+    NUMBER,
+    Rule,
+    numbers,
+    range_rule,
+    rules_of,
+)
 from fedcohort.data.quality.sheets import Sheet
 from fedcohort.data.quality.sites import (
     check_events,
@@ -114,9 +121,12 @@ def _check_cells(
 ) -> list[Finding]:
     """Return what the cells break of the rules of their columns, and of dates' order."""
     found: list[Finding] = []
-    for name, rule in broken_rules(frame, dictionary, outcome, warnings=warnings):
-        found += _of_rule(sheet, frame[name], dictionary.variables[name], rule)
-    for v in dictionary.variables.values():
+    known = dictionary.variables.values()
+    for v in known:
+        for rule in rules_of(v, outcome):
+            if warnings or rule.severity == ERROR:
+                found += _of_rule(sheet, frame[v.name], v, rule)
+    for v in known:
         if v.since and not v.identifier:
             found += _check_duration(sheet, frame, v, warnings=warnings)
     if isinstance(outcome, Survival) and {outcome.entry, outcome.time} <= {*frame.columns}:

@@ -10,10 +10,7 @@ from fedcohort.report.sections.discrimination import over_time
 
 def section(run: Run) -> Section | None:
     """Return the Brier score over follow-up, where the run has it."""
-    drawn: Markup | None = over_time(
-        run, "brier", "Brier score",
-        "blind patients of the first repeat; bands: 95 % bootstrap intervals over patients",
-    )  # fmt: skip
+    drawn: Markup | None = over_time(run, "brier", "Brier score")
     if drawn is None:
         return None
     return Section(

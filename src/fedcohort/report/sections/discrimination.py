@@ -31,13 +31,13 @@ def section(run: Run) -> Section | None:
         else "The AUC is the chance that a patient with the outcome is given a higher probability "
         "than one without it."
     )
-    if not run.deployed:
+    if survival and run.rows("over_time"):
         intro += (
             " The time-dependent AUC asks the same at one time: those with the event by then "
             "against those without."
-            if survival
-            else " The ROC curve shows what each threshold would give."
         )
+    elif run.rows("roc"):
+        intro += " The ROC curve shows what each threshold would give."
     return Section(
         "discrimination", "Discrimination", "Does the model know who is at higher risk?", intro,
         h("div", _over_time(run), _at_horizon(run), _roc(run), _numbers(run, metrics)),
@@ -45,11 +45,7 @@ def section(run: Run) -> Section | None:
 
 
 def _over_time(run: Run) -> Markup | None:
-    return over_time(
-        run, "auc", "Time-dependent AUC",
-        "blind patients of the first repeat; bands: 95 % bootstrap intervals over patients",
-        reference=0.5,
-    )  # fmt: skip
+    return over_time(run, "auc", "Time-dependent AUC", reference=0.5)
 
 
 def _at_horizon(run: Run) -> Markup | None:
@@ -74,18 +70,18 @@ def _at_horizon(run: Run) -> Markup | None:
     return p(f"AUC at {text}, blind patients of the first repeat: {'; '.join(said)}.")
 
 
-def over_time(
-    run: Run, metric: str, title: str, note: str, reference: float | None = None
-) -> Markup | None:
+def over_time(run: Run, metric: str, title: str, reference: float | None = None) -> Markup | None:
     """Return a figure of a metric over follow-up for each setting, with a line an arm.
 
     The bands of more than two arms would hide each other: then they are in the figure's CSV only.
+    A network has none.
     """
     found = [r for r in run.rows("over_time") if r.get("metric") == metric]
     arms = [a for a in run.arms if any(r["arm"] == a.name for r in found)]
     if not arms:
         return None
-    banded = len(arms) <= 2
+    known = any(r.get("low") is not None for r in found)
+    banded = known and len(arms) <= 2
 
     def points(arm: str, scenario: str) -> list[tuple[float, ...]]:
         keys = ("time", "value", "low", "high") if banded else ("time", "value")
@@ -93,7 +89,9 @@ def over_time(
         return timed(run, [tuple(words.number(r.get(k)) for k in keys) for r in mine])
 
     keys = ("time", "value", "low", "high")
-    shown = note if banded else note.replace("bands", "in the CSV")
+    where = "bands" if banded else "in the CSV"
+    shown = "blind patients of the first repeat"
+    shown += f"; {where}: 95 % bootstrap intervals over patients" * known
 
     def figure(scenario: str) -> Markup:
         setting = run.scenarios[scenario] if len(run.scenarios) > 1 else ""

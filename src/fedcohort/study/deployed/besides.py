@@ -20,12 +20,12 @@ from fedcohort.data.outcome import Binary, Category, Survival
 from fedcohort.protocol import FedcohortError, registry
 from fedcohort.report.words import AWAY
 from fedcohort.study.besides import arm_of, asked_of
-from fedcohort.study.cells import tagged
 from fedcohort.study.counts import Shown
 from fedcohort.study.deployed.cells import COHORT, ENDS, Workshop
 from fedcohort.study.deployed.sessions import Session
 from fedcohort.study.deployed.sites import Sites
 from fedcohort.study.engine import Run, fit_over
+from fedcohort.study.pieces import tagged
 from fedcohort.study.shift import BLANK, told_of
 from fedcohort.study.step_words import step_words
 

@@ -7,11 +7,10 @@ they end the run, and it goes on from its journals when they are back.
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -32,10 +31,7 @@ from fedcohort.protocol.ledger import Ledger
 from fedcohort.protocol.totals import Known
 from fedcohort.runtime.coordinator import Coordinator, Progress
 from fedcohort.runtime.journal import Journal
-from fedcohort.study import private, saved, tune
-from fedcohort.study.arms import Arm
-from fedcohort.study.cautions import told_if_crowded, told_if_drowned
-from fedcohort.study.cells import Cell, defect, tagged, tuning_of, write_text
+from fedcohort.study import tune
 from fedcohort.study.deployed import (
     cluster_judging,
     cluster_shown,
@@ -52,13 +48,13 @@ from fedcohort.study.deployed.table import Unfit
 from fedcohort.study.deployed.terms import CLUSTERING, LATENT, Terms
 from fedcohort.study.deployed.tuning import NetworkTuner
 from fedcohort.study.engine import Run, Trail, fit_over
-from fedcohort.study.final import JUDGED, has_final
+from fedcohort.study.fits import Fits, Fitted, Judged, Piece
 from fedcohort.study.judges.latent import Latent
-from fedcohort.study.kept import left_out_of, model_facts, notes_of
 from fedcohort.study.layout import seed_of
 from fedcohort.study.missing import stretches
+from fedcohort.study.pieces import Cell, tagged, write_text
 from fedcohort.study.plan import ASIDE
-from fedcohort.study.rows import plain, row_of
+from fedcohort.study.rows import plain
 
 #: The name of the piece that meets the sites.
 COHORT = "cohort"
@@ -82,15 +78,6 @@ class Open:
     trail: Trail
 
 
-@dataclass
-class _Made:
-    """What a cell gathers before it is written."""
-
-    lines: list[str] = field(default_factory=list[str])
-    missing: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
-    sessions: list[Session] = field(default_factory=list[Session])
-
-
 def _together(
     train: Mapping[str, int | None], blind: Mapping[str, int | None]
 ) -> dict[str, int | None]:
@@ -101,16 +88,12 @@ def _together(
     }
 
 
-class Workshop:
+class Workshop(Fits):
     """Does the pieces of a deployed study, in a folder that holds their results and journals.
 
     Parameters
     ----------
-    work : the run's folder for unfinished business.
-    models : where models are written, of arms that learn from all sites: of the first repeat until
-        the final one is there.
     heard : told of every call.
-    debug : let an error that nobody foresaw end the run.
     """
 
     def __init__(
@@ -122,40 +105,15 @@ class Workshop:
         heard: Heard,
         debug: bool = False,
     ):
+        super().__init__(
+            terms.plan, work, models, terms.seen, terms.horizon,
+            noise=noise_of(sites), debug=debug,
+        )  # fmt: skip
         self.terms = terms
-        self.plan = terms.plan
         self._sites = sites
-        self._cells = work / "cells"
         self._journals = work / "journals"
-        self._models = models
         self._heard = heard
-        self._debug = debug
-
-    def result(self, cell: Cell) -> dict[str, Any] | None:
-        """Return what a cell gave, or None if it is not complete."""
-        return self.note(cell.name)
-
-    def note(self, name: str) -> dict[str, Any] | None:
-        """Return what a piece of that name gave, or None if it is not complete."""
-        path = self._cells / f"{name}.json"
-        try:
-            return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
-        except ValueError:  # damaged on the disk: it is done again
-            return None
-
-    def ledger(self, cell: Cell) -> Path:
-        """Return where the ledger's lines of a cell are."""
-        return self.lines(cell.name)
-
-    def lines(self, name: str) -> Path:
-        """Return where the ledger's lines of a piece are."""
-        return self._cells / f"{name}.ledger"
-
-    def keep(self, name: str, found: Mapping[str, Any], lines: list[str]) -> None:
-        """Write what a piece gave, so that it is there as a whole or not at all."""
-        self._cells.mkdir(parents=True, exist_ok=True)
-        write_text(self.lines(name), "".join(lines))
-        write_text(self._cells / f"{name}.json", json.dumps(found, allow_nan=False))
+        self._opened: list[Session] = []
 
     # sessions -------------------------------------------------------------------------
 
@@ -220,148 +178,78 @@ class Workshop:
 
     # cells ----------------------------------------------------------------------------
 
-    def do(self, cell: Cell) -> None:
-        """Do one cell and write what it gave.
+    def _why(self, piece: Piece, error: FedcohortError) -> str:
+        if isinstance(error, ENDS):
+            raise error
+        return str(error)
 
-        Raises
-        ------
-        SiteUnavailable, JournalMismatch, Refused, Unfit : the run cannot go on now.
-        """
-        arm = self.plan.arms[cell.arm]
-        began = time.perf_counter()
-        made = _Made()
-        found: dict[str, Any]
-        try:
-            work = self._alone if arm.scope == "isolated" else self._fit
-            work = {"tune": self._tune, "final": self._final}.get(cell.kind, work)
-            found = work(cell, arm, made)
-            found["status"] = "done"
-        except ENDS:
-            raise
-        except FedcohortError as error:
-            found = {"status": f"failed: {error}"}
-        except (OSError, MemoryError):
-            raise
-        except Exception as error:
-            if self._debug:
-                raise
-            found = {"status": f"failed: {defect(error)}"}
-        found["missing"] = made.missing
-        found["seconds"] = round(time.perf_counter() - began, 3)
-        self.keep(cell.name, found, made.lines)
-        for session in made.sessions:
-            self.forget(session)
+    def _clear(self, piece: Piece) -> None:
+        while self._opened:
+            self.forget(self._opened.pop(0))
 
-    def _tune(self, cell: Cell, arm: Arm, made: _Made) -> dict[str, Any]:
-        """Choose an arm's settings, on the training rows."""
+    @contextmanager
+    def _during(
+        self, piece: Piece, session: Session, phases: Mapping[int, str] | None = None
+    ) -> Generator[Open]:
+        """Open a session of a piece; keep what left the sites in it, also where it fails."""
+        self._opened.append(session)
+        with self.session(session) as open_:
+            try:
+                yield open_
+            finally:
+                self._heed(piece, open_, phases or open_.trail.phases)
+
+    def _searched(self, piece: Piece) -> tune.Tuned:
+        cell = piece.cell
 
         @contextmanager
         def opens(session: Session) -> Generator[Coordinator]:
-            made.sessions.append(session)
-            with self.session(session) as open_:
-                try:
-                    yield open_.fed
-                finally:
-                    self._heed(open_, cell, {0: "tune"}, made)
+            with self._during(piece, session, {0: "tune"}) as open_:
+                yield open_.fed
 
         tuner = NetworkTuner(self.terms, self._sites.names, cell.arm, cell.repeat, opens)
-        best = tune.search(tuner, arm, self.plan)
-        tried = [{"settings": s, "score": c} for s, c in best.tried]
-        return {"chosen": best.chosen, "score": best.score, "tried": tried}
+        return tune.search(tuner, piece.arm, self.plan)
 
-    def _chosen(self, cell: Cell) -> Mapping[str, Any]:
-        """Return what tuning chose for a fit."""
-        tuning = tuning_of(self.plan, cell)
-        if tuning is None:
-            return {}
-        found = self.result(tuning) or {}
-        if "chosen" not in found:
-            raise FedcohortError("its tuning failed; " + found.get("status", ""))
-        return found["chosen"]
-
-    def _rows(self) -> list[int | None]:
+    def _rows_by_site(self, piece: Piece) -> list[int | None]:
         """Return the first repeat's training rows of each site; None where they are not shown."""
         met = self.note(COHORT) or {}
         rows: dict[str, int | None] = met.get("halves", [[{}, {}]])[0][0]
         return [rows.get(site) for site in self._sites.names]
 
-    def _fit(self, cell: Cell, arm: Arm, made: _Made) -> dict[str, Any]:
-        """Fit an arm over the sites and judge it."""
-        made.sessions += [Session(kind, cell.repeat, cell.arm) for kind in ("fit", "judge")]
-        plan, terms = self.plan, self.terms
-        method = registry.find(arm.method)
-        chosen, rows_by_site = self._chosen(cell), self._rows()
-        dp = plan.privacy.dp if cell.repeat == 0 else None  # it is said once
-        noise = told_if_drowned(arm, chosen, dp, rows_by_site)
-        began = time.perf_counter()
-        run = self._fitted(made.sessions[0], cell, arm, chosen, made)
-        seconds = time.perf_counter() - began
-        more: dict[str, list[Row]] = {}
-        with self.session(Session("judge", cell.repeat, cell.arm)) as open_:
-            try:
-                said = Said.by(run, arm.method)
-                if plan.task == CLUSTERING:
-                    judged, more = self._grouped(open_.fed, cell, run, said)
-                elif plan.task == LATENT:
-                    judged, more = self._coded(open_.fed, cell, run, said)
-                else:
-                    judged = evaluation.judge(open_.fed, plan, terms.outcome, said, terms.horizon)
-            finally:
-                self._heed(open_, cell, {0: "evaluate"}, made)
+    def _whole(self, piece: Piece, chosen: Mapping[str, Any]) -> Fitted:
+        cell, arm, began = piece.cell, piece.arm, time.perf_counter()
+        final = cell.kind == "final"
+        with self._during(piece, Session(cell.kind, 0 if final else cell.repeat, cell.arm)) as o:
+            run = fit_over(
+                o.fed,
+                self.terms.problem,
+                registry.find(arm.method),
+                arm.configured(chosen),
+                arm.preprocess,
+                seed_of(self.plan, cell.repeat),
+                o.trail,
+                every=True,
+            )
         up, down = sum(run.ledger.bytes_up.values()), run.ledger.bytes_down
-        rows = [row_of(run, None, dict(judged.metrics), seconds, up, down)]
-        rows[0]["within"] = dict(judged.within)
-        rows += [{"site": s, "metrics": m} for s, m in self._own_metrics(judged).items()]
-        found: dict[str, Any] = {
-            "rows": rows,
-            "history": [{"site": None, **row} for row in run.history],
-            "calibration": judged.groups,
-        }
-        settings = arm.configured(chosen)
-        found |= model_facts(method, run, settings, terms.seen, kept=True) | more
+        return Fitted(run, time.perf_counter() - began, up, down)
+
+    def _judged(self, piece: Piece, run: Run) -> Judged:
+        cell, plan, terms = piece.cell, self.plan, self.terms
+        more: dict[str, Any] = {}
+        session = Session("judge", cell.repeat, cell.arm)
+        with self._during(piece, session, {0: "evaluate"}) as open_:
+            said = Said.by(run, piece.arm.method)
+            if plan.task == CLUSTERING:
+                found, more = self._grouped(open_.fed, cell, run, said)
+            elif plan.task == LATENT:
+                found, more = self._coded(open_.fed, cell, run, said)
+            else:
+                found = evaluation.judge(open_.fed, plan, terms.outcome, said, terms.horizon)
+        more["calibration"] = found.groups
         if cell.repeat == 0:
-            found["decision"] = judged.decision
-            found |= self._centres(judged)
-            found |= left_out_of(run, arm, plan.min_cell, terms.horizon)
-            found["crowded"] = told_if_crowded(run, arm, chosen, rows_by_site)
-            found["drowned"] = noise
-            self._save(cell, run, chosen, arm.name)
-            if has_final(plan, arm):
-                self._save(cell, run, chosen, f"{arm.name}/{JUDGED}")
-        return found
-
-    def _fitted(
-        self, session: Session, cell: Cell, arm: Arm, chosen: Mapping[str, Any], made: _Made
-    ) -> Run:
-        """Fit an arm over the sites in a session; keep what left them, also where it fails."""
-        with self.session(session) as open_:
-            try:
-                return fit_over(
-                    open_.fed,
-                    self.terms.problem,
-                    registry.find(arm.method),
-                    arm.configured(chosen),
-                    arm.preprocess,
-                    seed_of(self.plan, cell.repeat),
-                    open_.trail,
-                    every=True,
-                )
-            finally:
-                self._heed(open_, cell, open_.trail.phases, made)
-
-    def _final(self, cell: Cell, arm: Arm, made: _Made) -> dict[str, Any]:
-        """Fit an arm to all rows, and keep the model in place of the first repeat's."""
-        made.sessions.append(Session("final", 0, cell.arm))
-        began = time.perf_counter()
-        chosen = self._chosen(cell)
-        run = self._fitted(made.sessions[0], cell, arm, chosen, made)
-        up, down = sum(run.ledger.bytes_up.values()), run.ledger.bytes_down
-        found = row_of(run, None, {}, time.perf_counter() - began, up, down)
-        method, settings = registry.find(arm.method), arm.configured(chosen)
-        found |= model_facts(method, run, settings, self.terms.seen, kept=True)
-        found |= left_out_of(run, arm, self.plan.min_cell, self.terms.horizon)
-        self._save(cell, run, chosen, arm.name)
-        return found
+            more |= {"decision": found.decision, **self._centres(found), **found.more}
+        own = [{"site": s, "metrics": m} for s, m in self._own_metrics(found).items()]
+        return Judged({"metrics": dict(found.metrics), "within": dict(found.within)}, own, more)
 
     def _grouped(
         self, fed: Coordinator, cell: Cell, run: Run, said: Said
@@ -395,19 +283,16 @@ class Workshop:
         order = sum(arm.scope == "sites" for arm in plan.arms[: cell.arm + 1])
         return judged, latent_shown.shown_rows(judge, method, run, order)
 
-    def _alone(self, cell: Cell, arm: Arm, made: _Made) -> dict[str, Any]:
+    def _alone(self, piece: Piece) -> dict[str, Any]:
         """Let each site fit and judge a model of its own."""
-        made.sessions.append(Session("alone", cell.repeat, cell.arm))
-        with self.session(made.sessions[0]) as open_:
-            try:
-                if self.plan.task == CLUSTERING:
-                    judged = cluster_judging.judge_alone(open_.fed, self.plan)
-                elif self.plan.task == LATENT:
-                    judged = latent_judging.judge_alone(open_.fed, self.plan)
-                else:
-                    judged = evaluation.judge(open_.fed, self.plan, self.terms.outcome, Own())
-            finally:
-                self._heed(open_, cell, {0: "evaluate"}, made)
+        session = Session("alone", piece.cell.repeat, piece.cell.arm)
+        with self._during(piece, session, {0: "evaluate"}) as open_:
+            if self.plan.task == CLUSTERING:
+                judged = cluster_judging.judge_alone(open_.fed, self.plan)
+            elif self.plan.task == LATENT:
+                judged = latent_judging.judge_alone(open_.fed, self.plan)
+            else:
+                judged = evaluation.judge(open_.fed, self.plan, self.terms.outcome, Own())
         blank = {"rounds": 0, "seconds": 0.0, "bytes_up": 0, "bytes_down": 0, "epsilon": None}
         rows = [
             {"site": site, "metrics": metrics, **blank}
@@ -418,12 +303,14 @@ class Workshop:
         )
         return {"rows": rows, "history": []}
 
-    def _heed(self, open_: Open, cell: Cell, phases: Mapping[int, str], made: _Made) -> None:
+    def _heed(self, piece: Piece, open_: Open, phases: Mapping[int, str]) -> None:
         """Keep a session's ledger, and which sites were missing from which of its calls."""
-        arm, scenario = self.plan.arms[cell.arm], self.plan.scenarios[0].name
-        made.lines += tagged(open_.trail.ledger.lines, arm.name, scenario, cell.repeat, phases)
+        scenario, repeat = self.plan.scenarios[0].name, piece.cell.repeat
+        piece.lines.extend(
+            tagged(open_.trail.ledger.lines, piece.arm.name, scenario, repeat, phases)
+        )
         phase = list(phases.values())[-1]
-        made.missing += stretches(open_.fed.missing, open_.fed.rejected, phase)
+        piece.missing.extend(stretches(open_.fed.missing, open_.fed.rejected, phase))
 
     # what is kept ---------------------------------------------------------------------
 
@@ -466,14 +353,3 @@ class Workshop:
         p = pool([r["value"] for r in usable], [r["se"] for r in usable])._asdict()
         mean = {"metric": metric, "pooled": p.pop("mean"), **p}
         return {"by_centre": rows, "heterogeneity": [plain(mean)]}
-
-    def _save(self, cell: Cell, run: Run, chosen: Mapping[str, Any], folder: str) -> None:
-        """Write the first repeat's model, or that of all rows."""
-        arm = self.plan.arms[cell.arm]
-        notes = notes_of(self.plan, cell, chosen, self.terms.horizon)
-        if (dp := self.plan.privacy.dp) is not None:
-            method = registry.find(arm.method)
-            config = method.configure(arm.configured())
-            notes["privacy"] = private.told(method, config, dp, noise_of(self._sites))
-        parts = saved.Saved.of(arm.method, run.model, run.design, self.terms.seen, notes)
-        saved.write(self._models / folder, parts)

@@ -28,8 +28,8 @@ import numpy as np
 from fedcohort.arrays import Array
 from fedcohort.data.outcome import Binary, Category, Outcome, Survival
 from fedcohort.metrics import clusters, federated, federated_clusters, within_sites
-from fedcohort.metrics.censoring import Leavers, at_risk
-from fedcohort.metrics.log_rank import log_rank_of
+from fedcohort.metrics.censoring import Leavers
+from fedcohort.metrics.log_rank import in_intervals
 from fedcohort.numerics.centroids import least_difference
 from fedcohort.privacy.disclosure.counts import few
 from fedcohort.runtime.coordinator import Coordinator
@@ -188,7 +188,7 @@ def _survival(sums: Sums, times: Yard) -> dict[str, float]:
     """Return what clusters tell of survival."""
     if not len(times.grid):
         return {}
-    found = {"log_rank_p": log_rank(leavers_of(sums, times))[1]}
+    found = {"log_rank_p": in_intervals(leavers_of(sums, times))[1]}
     if sums.are_of_many("train"):
         e = sums.at("train").sum(federated_clusters.sum_exposure)
         usual = float(e.events.sum()) / max(float(e.time.sum()), 1e-300)
@@ -209,14 +209,3 @@ def leavers_of(sums: Sums, times: Yard) -> Leavers:
     edges = np.arange(1, len(sums.blind)) - 0.5
     counts = sums.at().sum(federated.count_risk_by_time, risk_edges=edges, grid=times.grid)
     return Leavers(counts.deaths, counts.censored)
-
-
-def log_rank(counts: Leavers) -> tuple[float, float, int]:
-    """Return χ², p and the degrees of freedom of the test on intervals.
-
-    Who ends in an interval counts as at risk for half of it, and deaths there as one by one.
-    """
-    risk = at_risk(counts) - 0.5 * (counts.censored + counts.deaths)
-    deaths = counts.deaths
-    test = log_rank_of(deaths.sum(axis=1), deaths.sum(axis=0), risk, tied=False)
-    return test.chi2, test.p, test.df

@@ -25,10 +25,12 @@ import numpy as np
 
 from fedcohort.arrays import Array
 from fedcohort.data.columns import NumberColumn
-from fedcohort.data.dictionary import Dictionary, sorted_levels
-from fedcohort.data.outcome import Binary, Category, Outcome
+from fedcohort.data.dictionary import Dictionary
+from fedcohort.data.outcome import Outcome
+from fedcohort.data.targets import levels_of
 from fedcohort.metrics import federated_clusters as sums_of
 from fedcohort.metrics.censoring import Leavers
+from fedcohort.metrics.log_rank import in_intervals
 from fedcohort.metrics.power_sums import Moments
 from fedcohort.metrics.shown_curves import shown_counts
 from fedcohort.privacy.disclosure.counts import hidden
@@ -39,7 +41,7 @@ from fedcohort.study import cluster_umap
 from fedcohort.study.cluster_features import ODDS, Told, adjusted, apart, level_rows
 from fedcohort.study.cluster_map import explained, image_rows, main_axes, placed
 from fedcohort.study.clusters import KEYS
-from fedcohort.study.deployed.cluster_judging import Sums, leavers_of, log_rank
+from fedcohort.study.deployed.cluster_judging import Sums, leavers_of
 from fedcohort.study.deployed.cluster_sites import PLACE, tell_hidden, tell_places, tell_sizes
 from fedcohort.study.deployed.own_judging import all_there
 from fedcohort.study.deployed.yard import Yard
@@ -77,10 +79,9 @@ def shown_rows(
     if times is not None and len(times.grid):
         counts = leavers_of(sums, times)
         found["cluster_curves"] = _curves(counts, times.grid, m)
-        chi2, p, df = log_rank(counts)
+        chi2, p, df = in_intervals(counts)
         found["cluster_log_rank"] = [plain({"chi2": chi2, "df": df, "p": p, "n": int(blind.sum())})]
-    if isinstance(outcome, (Binary, Category)):
-        levels = sorted_levels(dictionary[outcome.y].levels or ("0", "1"))
+    if levels := levels_of(outcome, dictionary):
         found["cluster_confusion"] = _confusion(sums, levels)
     all_there(sums.fed)
     return found

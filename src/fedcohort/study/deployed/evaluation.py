@@ -33,15 +33,23 @@ from fedcohort.data.outcome import Binary, Outcome, Survival
 from fedcohort.metrics import decision, federated, federated_values, histogram, within_sites
 from fedcohort.metrics.brier import integrate
 from fedcohort.metrics.calibration import even, groups_of, solve_slope, varies, with_enough
+from fedcohort.metrics.censoring import Leavers
+from fedcohort.metrics.histogram import RiskTimeCounts
+from fedcohort.metrics.log_rank import in_intervals
+from fedcohort.metrics.roc import points_of
+from fedcohort.metrics.shown_curves import shown_counts
+from fedcohort.privacy.disclosure.counts import shown_parts
 from fedcohort.protocol import Row, SiteUnavailable
 from fedcohort.protocol.errors import ReplyRejected
 from fedcohort.runtime.coordinator import Coordinator
 from fedcohort.study.deployed.judging import Own, Said, Seen, tell_own
 from fedcohort.study.deployed.terms import CLUSTERING, LATENT
 from fedcohort.study.deployed.yard import Yard, yard
+from fedcohort.study.details import LABELS, TIMES
 from fedcohort.study.judges.base import Metrics, decision_rows, observed
 from fedcohort.study.judges.survival import CURVES, GROUPS
 from fedcohort.study.plan import Plan
+from fedcohort.study.rows import plain
 
 #: Most bins of predictions, of about equally many blind rows.
 BINS = 100
@@ -105,6 +113,7 @@ class Found:
     own : by site, the leading metric on its own blind rows and its standard error, where told.
     groups : predicted against observed, as `Judge.groups` has them.
     decision : the decision curve, as `Judge.decision` has it.
+    more : by key of results.json, what else the same sums tell (`shown_sums`).
     """
 
     metrics: Metrics
@@ -112,6 +121,7 @@ class Found:
     own: Centres
     groups: list[Row]
     decision: list[Row] = field(default_factory=list[Row])
+    more: Mapping[str, list[Row]] = field(default_factory=dict[str, list[Row]])
 
 
 def judge(
@@ -136,10 +146,11 @@ def judge(
     fed = fed.only(fed.answered)
     within: dict[str, float] = {}
     decided: list[Row] = []
+    more: Mapping[str, list[Row]] = {}
     if isinstance(outcome, Survival):
-        metrics, within, groups, decided = _survival(fed, plan, said, bins, horizon)
+        metrics, within, groups, decided, more = _survival(fed, plan, said, bins, horizon)
     elif isinstance(outcome, Binary):
-        metrics, within, groups, decided = _classes(fed, plan, said, bins)
+        metrics, within, groups, decided, more = _classes(fed, plan, said, bins)
     else:
         metrics, groups = federated_values.federated_regression(fed.through(said)), list[Row]()
     told = fed.through(said).gather(tell_own, min_cell=plan.min_cell)
@@ -153,7 +164,7 @@ def judge(
     own = {s: (float(t.value), float(t.error)) if t.told else None for s, t in told.items()}
     wanted = {m: metrics.get(m, math.nan) for m in plan.metrics}
     inside = {m: within[m] for m in plan.metrics if m in within}
-    return Found(shown(wanted), shown(inside), own, groups, decided)
+    return Found(shown(wanted), shown(inside), own, groups, decided, more)
 
 
 def _check_all_stayed(fed: Coordinator) -> None:
@@ -170,19 +181,22 @@ def shown(found: Mapping[str, float]) -> Metrics:
     return {m: float(v) if np.isfinite(v) else None for m, v in found.items()}
 
 
+#: Metrics, those within sites, groups, decision curve, and what else the same sums tell.
+Parts = tuple[
+    dict[str, float], dict[str, float], list[Row], list[Row], Mapping[str, list[Row]]
+]  # fmt: skip
+
 # classes ------------------------------------------------------------------------------
 
 
-def _classes(
-    fed: Coordinator, plan: Plan, said: Said | Own, bins: int
-) -> tuple[dict[str, float], dict[str, float], list[Row], list[Row]]:
+def _classes(fed: Coordinator, plan: Plan, said: Said | Own, bins: int) -> Parts:
     """Return the metrics of probabilities, those within sites, groups, and the decision curve."""
     scored = fed.through(said)
     found = federated_values.federated_labels(scored)
     if isinstance(said, Own):
         pairs = scored.sum(within_sites.sum_label_pairs)
         within = {"auc": _share(pairs.right, pairs.pairs)}
-        return found | within, within, [], []
+        return found | within, within, [], [], {}
     edges = federated.federated_risk_edges(scored, bins=bins)
     found["auc"], inside = federated_values.federated_auc(scored, edges=edges)
     counts = scored.sum(federated_values.count_labels, edges=decision.THRESHOLDS)
@@ -193,7 +207,8 @@ def _classes(
     ]
     cells = np.stack([counts.ones, counts.others], axis=1)
     decided = decision_rows(decision.of_counts(cells, plan.min_cell), None)
-    return found, {"auc": inside}, rows, decided
+    points = points_of(cells[::-1, ::-1], plan.min_cell).tolist()
+    return found, {"auc": inside}, rows, decided, {"roc": [{"points": points}] if points else []}
 
 
 # survival -----------------------------------------------------------------------------
@@ -201,18 +216,19 @@ def _classes(
 
 def _survival(
     fed: Coordinator, plan: Plan, said: Said | Own, bins: int, horizon: float | None
-) -> tuple[dict[str, float], dict[str, float], list[Row], list[Row]]:
+) -> Parts:
     """Return the metrics of risks and curves, those within sites, groups, and decision curve."""
     y = yard(fed, plan.min_cell, private=plan.privacy.dp is not None)
     y = y if horizon is None else replace(y, horizon=horizon)
     wanted = set(plan.metrics)
     if not len(y.grid):
-        return {}, {}, [], []
+        return {}, {}, [], [], {}
     times = tuple(y.times.tolist()) if wanted & CURVES else ()
     ranks = fed.through(said)
     curves = fed.through(replace(said, times=times)) if times else None
     scored = ranks if isinstance(said, Own) or curves is None else curves
-    within, found = _ranked(scored, y, 0 if isinstance(said, Own) else bins)
+    within, found, counts = _ranked(scored, y, 0 if isinstance(said, Own) else bins)
+    scores = np.empty(0)
     if "calibration_slope" in wanted:
         found["calibration_slope"] = _slope(scored)
     if curves is not None:
@@ -220,33 +236,42 @@ def _survival(
         found["ibs"] = integrate(scores, y.times)
         found["d_calibration_p"] = federated.federated_d_calibration(curves, times=y.times).p
     if isinstance(said, Own):
-        return found, within, [], []
-    return found, within, *_at_horizon(fed, plan, said, y)
+        return found, within, [], [], {}
+    more = shown_sums(y, counts, scores, plan.min_cell)
+    return found, within, *_at_horizon(fed, plan, said, y), more
 
 
-def _ranked(ranks: Coordinator, y: Yard, bins: int) -> tuple[dict[str, float], dict[str, float]]:
-    """Return Harrell's C and Uno's, of pairs within sites, and of all; the same without bins."""
+def _ranked(
+    ranks: Coordinator, y: Yard, bins: int
+) -> tuple[dict[str, float], dict[str, float], RiskTimeCounts | None]:
+    """Return Harrell's C and Uno's, of pairs within sites, and of all; the same without bins.
+
+    With bins, also the counts by risk and time that the latter are of.
+    """
     s = ranks.sum(
         within_sites.sum_own_pairs, known=y.followed.times, followed=y.followed.values, tau=y.tau
     )
     within = {"c_index": _share(s.right, s.pairs), "uno_c": _share(s.uno_right, s.uno_pairs)}
     if not bins:
-        return within, dict(within)
+        return within, dict(within), None
     edges = federated.federated_risk_edges(ranks, bins=bins, fine=FINE)
-    return within, across(ranks, y, s, edges)
+    counts = ranks.sum(federated.count_risk_by_time, risk_edges=edges, grid=y.grid)
+    return within, across(ranks, y, s, edges, counts), counts
 
 
 def across(
-    ranks: Coordinator, y: Yard, own: within_sites.PairSums, edges: Array
-) -> dict[str, float]:
+    ranks: Coordinator, y: Yard, own: within_sites.PairSums, edges: Array,
+    counts: RiskTimeCounts | None = None,
+) -> dict[str, float]:  # fmt: skip
     """Return Harrell's C and Uno's of all pairs: exactly those of one site, `own`.
 
     Parameters
     ----------
     edges : of bins of risk, in which those of two sites are counted.
+    counts : by these and the grid, where they were asked for before.
     """
     asked = {"risk_edges": edges, "grid": y.grid}
-    counts = ranks.sum(federated.count_risk_by_time, **asked)
+    counts = counts or ranks.sum(federated.count_risk_by_time, **asked)
     h = ranks.sum(within_sites.sum_binned_pairs, **asked, weight=y.weight)
     right, pairs = histogram.spread_pairs(counts, np.ones(len(y.weight)))
     uno_right, uno_pairs = histogram.spread_pairs(counts, y.weight)
@@ -256,6 +281,62 @@ def across(
             own.uno_right + uno_right - h.uno_right, own.uno_pairs + uno_pairs - h.uno_pairs
         ),
     }
+
+
+def shown_sums(
+    y: Yard, counts: RiskTimeCounts | None, scores: Array, min_cell: int
+) -> dict[str, list[Row]]:
+    """Return AUC and Brier score over time, and curves of thirds by risk, without another question.
+
+    Parameters
+    ----------
+    counts : blind rows by risk and time. scores : Brier scores at the yard's times, or none.
+    """
+    found: dict[str, list[Row]] = {"over_time": [], "risk_groups": []}
+    if counts is None:
+        return found
+    every = counts.deaths + counts.censored
+    left = every.sum() - np.cumsum(every.sum(axis=0))[:-1]
+    fine = np.flatnonzero(left >= max(min_cell, 1))
+    values = histogram.auc(counts, y.grid, y.followed).values
+    tables = {"auc": (y.grid[fine], values[fine]), "brier": (y.times[: len(scores)], scores)}
+    for metric, (times, table) in tables.items():
+        some = np.unique(np.linspace(0, len(times) - 1, min(TIMES, len(times))).round().astype(int))
+        found["over_time"] += [
+            plain({"metric": metric, "time": float(times[k]), "value": float(table[k])})
+            | {"low": None, "high": None}
+            for k in some
+        ]
+    up_to = np.cumsum(every.sum(axis=1))
+    for k in sorted(LABELS, reverse=True):
+        ends = np.abs(up_to[:, None] - up_to[-1] * np.arange(1, k) / k).argmin(axis=0)
+        group = np.searchsorted(ends, np.arange(len(every)))
+        n = np.bincount(group, every.sum(axis=1), k).astype(int)
+        if n.min() >= max(min_cell, 1):
+            found["risk_groups"] = [_thirds(y.grid, counts, group, n, min_cell)]
+            break
+    return found
+
+
+def _thirds(grid: Array, counts: RiskTimeCounts, group: Array, n: Array, min_cell: int) -> Row:
+    k = len(n)
+    parts = [
+        Leavers(counts.deaths[group == g].sum(axis=0), counts.censored[group == g].sum(axis=0))
+        for g in range(k)
+    ]
+    whole = Leavers(
+        *(np.stack(c) for c in zip(*((p.deaths, p.censored) for p in parts), strict=True))
+    )
+    events = shown_parts([int(p.deaths.sum()) for p in parts], min_cell, n)
+    curves = (np.stack(shown_counts(grid, p, min_cell), axis=1).tolist() for p in parts)
+    rows = [
+        {"group": g, "label": LABELS[k][g], "n": int(n[g]), "events": events[g]}
+        | {"curve": [[v if math.isfinite(v) else None for v in point] for point in curve]}
+        | {"at_risk": [], "about": []}
+        for g, curve in enumerate(curves)
+    ]
+    chi2, p, df = in_intervals(whole)
+    return {"groups": rows, "log_rank": plain({"chi2": chi2, "df": df, "p": p})}
 
 
 def _slope(ranks: Coordinator) -> float:

@@ -14,25 +14,9 @@ from fedcohort.study.plan import Plan
 
 #: By part: what the report calls it, and why it is absent.
 PARTS: dict[str, tuple[str, str]] = {
-    "over_time": (
-        "Accuracy over time",
-        "AUC and Brier score at single times would take further sums over the patients who are "
-        "followed at each of them. Sites are asked for those of the integrated Brier score alone.",
-    ),
-    "risk_groups": (
-        "Risk groups",
-        "Thirds by risk begin and end at the risks of single patients. Sites count patients "
-        "between hundredths of the risk alone, so that no few patients are the difference of two "
-        "counts.",
-    ),
     "importance": (
         "Importance",
         "A column is shuffled over the patients of all hospitals, whose rows would have to meet.",
-    ),
-    "roc": (
-        "ROC curve",
-        "It steps at single patients. Sites count patients between hundredths of the predicted "
-        "probability alone; the area under the curve (auc) is told.",
     ),
     "calibration": (
         "Calibration by group",
@@ -94,10 +78,8 @@ def parts_of(plan: Plan, outcome: Outcome | None) -> list[str]:
     elif plan.task == LATENT:
         classes = any(m in OF_CLASSES for m in plan.metrics)
         found = ["latent_filled", "latent_map", *["latent_accuracy"] * classes]
-    elif isinstance(outcome, Survival):
-        found = ["over_time", "risk_groups", "importance"]
-    elif isinstance(outcome, (Binary, Category)):
-        found = ["roc", "importance"]
+    elif isinstance(outcome, (Survival, Binary, Category)):
+        found = ["importance"]
     else:
         found = ["calibration", "residuals", "importance"]
     return [*found, "draws", "seconds"]

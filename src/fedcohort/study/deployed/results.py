@@ -22,13 +22,13 @@ from fedcohort.data.quality.conversions import conversions_for
 from fedcohort.data.quality.units import FEWEST
 from fedcohort.data.summary import Summary
 from fedcohort.protocol import DataError, SiteUnavailable, registry
-from fedcohort.study.cells import tagged, write_text
 from fedcohort.study.counts import Shown
 from fedcohort.study.deployed import asking, besides, counting, evaluation, judging, lacking
 from fedcohort.study.deployed.cells import COHORT, Workshop
 from fedcohort.study.deployed.sessions import Session
 from fedcohort.study.deployed.sites import Sites, noise_of
 from fedcohort.study.deployed.terms import CLUSTERING, LATENT, Terms
+from fedcohort.study.pieces import tagged, write_text
 from fedcohort.study.plan import ASIDE
 from fedcohort.study.results import About, mark_of, outcome_told, scenario_told, write_all
 from fedcohort.study.step_words import step_words

@@ -24,13 +24,13 @@ from fedcohort.protocol import FedcohortError
 from fedcohort.runtime.coordinator import Progress
 from fedcohort.study import arithmetic, cluster_umap, runner
 from fedcohort.study.besides import asked_of
-from fedcohort.study.cells import Cell, cells_of
 from fedcohort.study.deployed import besides, results
 from fedcohort.study.deployed.cells import Workshop
 from fedcohort.study.deployed.sites import Sites
 from fedcohort.study.deployed.terms import Terms
 from fedcohort.study.few_sites import check_sites
 from fedcohort.study.lock import locked
+from fedcohort.study.pieces import Cell, cells_of
 from fedcohort.study.privacy import checked_secure
 from fedcohort.study.results import versions
 from fedcohort.study.runner import WORK

@@ -52,9 +52,9 @@ from typing import Literal
 import numpy as np
 
 from fedcohort.arrays import Array
+from fedcohort.data.exact import check_covariates
 from fedcohort.numerics.blame import longest
 from fedcohort.protocol import (
-    DataError,
     Federation,
     NotConverged,
     SiteUnavailable,
@@ -141,8 +141,7 @@ def consensus(
     SiteUnavailable : a site left before the first round, or was away at the end.
     NotConverged : the rounds are over.
     """
-    if len(task.features) <= task.offset:
-        raise DataError("there are no covariates; name at least one column besides the outcome.")
+    check_covariates(task)
     first = fed.sum(admm_totals, offset=task.offset, classes=loss != "squared")
     fed = fed.only(fed.answered)
     check(first, loss, task.min_cell if len(fed.sites) > 1 else 1)

@@ -1,0 +1,160 @@
+"""Noisy cross-products of covariates and outcome: all that a private least squares fit asks for.
+
+With z = (1, x) and y counted from the middle of its usual values, in half widths, and cut to
+[−1, 1], a record weighs w = min(1, C/‖z‖), and adds v vᵀ, v = w (z, y), to
+
+    M = Σ v vᵀ                                                                             (1)
+
+The weight is a function of the covariates alone, so it biases nothing where the model is right. As
+‖w z‖ ≤ C and, with ‖z‖ ≥ 1, w ≤ min(1, C), a record that is added or taken away changes M, of which
+what is off the diagonal counts once, times √2, by a vector of norm
+
+    ‖v vᵀ‖ = ‖v‖² ≤ C² + min(1, C)² = Δ                                                     (2)
+
+whatever its values are. Where C ≤ 1 all records have ‖w z‖ = C, and Σ ‖w z‖²/C² is how many there
+are; where C ≥ √(1 + p) nothing is cut, as x ∈ [−1, 1]ᵖ by the dictionary, and Σ w² is.
+
+Noise makes the inner product of z no longer positive. `lifted` raises its eigenvalues above what
+the noise can have given (AdaSSP: Wang, "Revisiting differentially private linear regression", UAI
+2018). All of this is arithmetic on what is already released, and costs nothing more.
+
+Revealed: `Products` once, with noise, as a sum over the sites.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fedcohort.arrays import Array
+from fedcohort.data.exact import check_covariates
+from fedcohort.data.tables import LabelledTable
+from fedcohort.privacy.statistics import crossed, shortened
+from fedcohort.protocol import DataError, Federation, Private, Release, Site, Task, message, summed
+
+
+@message
+class Products:
+    """M of eq. (1), ((p + 2)(p + 3)/2,): on and above the diagonal, those above times √2."""
+
+    upper: Array
+
+
+@summed
+def products_privately(
+    site: Site[LabelledTable, None], *, centre: float, scale: float, clip: float
+) -> Private[Products]:
+    """Sum cross-products of covariates and outcome, eq. (1)."""
+    rows = weighted(site.data, centre, scale, clip)
+    found = crossed(rows, math.sqrt(sensitivity(clip)))
+    return Private(Products(found.value), {"upper": found.l2})
+
+
+def weighted(table: LabelledTable, centre: float, scale: float, clip: float) -> Array:
+    """Return v of each record (n, p + 2), the intercept first and the outcome last."""
+    z = shortened(np.column_stack([np.ones(len(table.y)), table.x]), clip)
+    y = np.clip(np.nan_to_num((table.y - centre) / scale, nan=0.0), -1.0, 1.0)
+    return np.column_stack([z, z[:, 0] * y])
+
+
+def sensitivity(clip: float) -> float:
+    """Return Δ of eq. (2)."""
+    return clip**2 + min(1.0, clip) ** 2
+
+
+@dataclass(frozen=True)
+class Told:
+    """Noisy cross-products, as the coordinator has them.
+
+    Attributes
+    ----------
+    square : M (p + 2, p + 2).
+    noise : standard deviation of a diagonal entry's noise, √2 times that of the others; no less
+        than what was added.
+    centre, scale : y = centre + scale · (the last column).
+    clip : C.
+    """
+
+    square: Array
+    noise: float
+    centre: float
+    scale: float
+    clip: float
+
+    @property
+    def inner(self) -> Array:
+        """Σ w² z zᵀ (p + 1, p + 1), with its eigenvalues `lifted`."""
+        return lifted(self.square[:-1, :-1], self.noise)
+
+    @property
+    def rows(self) -> float:
+        """About how many records there are: no more than that, but for noise; at least 1."""
+        inner = self.square[:-1, :-1]
+        whole = float(np.trace(inner)) / self.clip**2
+        return max(whole, float(inner[0, 0]) / min(1.0, self.clip) ** 2, 1.0)
+
+
+def demanded(task: Task, clip: float) -> Mapping[str, Mapping[str, Any]]:
+    """Return the step's arguments, which follow from the study; None where it cannot be asked.
+
+    Parameters
+    ----------
+    clip : C; what no record reaches is lowered to √(1 + p), which is free.
+    """
+    if task.reach is None:
+        return {products_privately.name: dict.fromkeys(("centre", "scale", "clip"))}
+    low, high = task.reach
+    centre, scale = (low + high) / 2.0, (high - low) / 2.0
+    clip = min(clip, math.sqrt(1.0 + len(task.features)))
+    return {products_privately.name: {"centre": centre, "scale": scale, "clip": clip}}
+
+
+def ask(fed: Federation, task: Task, release: Release, clip: float) -> Told:
+    """Ask for the cross-products, once.
+
+    Parameters
+    ----------
+    release : of this step, by the study.
+    clip : C, see `demanded`.
+
+    Raises
+    ------
+    DataError : there are no covariates; or the outcome has no usual values.
+    """
+    check_covariates(task)
+    if task.reach is None:
+        raise DataError(
+            "the outcome has no range in the dictionary, and a private fit scales it by that. Give "
+            "it 'usual: [low, high]', what most patients have."
+        )
+    asked = demanded(task, clip)[products_privately.name]
+    centre, scale, clip = asked["centre"], asked["scale"], asked["clip"]
+    told = fed.sum(products_privately, **asked)
+    noise = release.noise * sensitivity(clip) * math.sqrt(len(fed.sites))
+    return Told(unpacked(told.upper), noise, centre, scale, clip)
+
+
+def unpacked(upper: Array) -> Array:
+    """Return the symmetric matrix (k, k) of a triangle (k(k + 1)/2,) as `Products` has it."""
+    k = round((math.sqrt(8 * len(upper) + 1) - 1) / 2)
+    rows, columns = np.triu_indices(k)
+    square = np.zeros((k, k))
+    square[rows, columns] = upper / np.where(rows == columns, 1.0, math.sqrt(2.0))
+    return square + np.triu(square, 1).T
+
+
+def lifted(inner: Array, noise: float) -> Array:
+    """Return a symmetric matrix (k, k) whose eigenvalues are above what noise can give.
+
+    Parameters
+    ----------
+    noise : standard deviation of a diagonal entry's noise, √2 times that of the others.
+    """
+    reach = math.sqrt(2.0 * len(inner)) * noise  # the norm of a random symmetric matrix (Wigner)
+    values, vectors = np.linalg.eigh(inner)
+    held = max(0.0, 2.0 * reach - float(values[0]))
+    return (vectors * np.maximum(values + held, reach + 1e-9)) @ vectors.T
