@@ -19,7 +19,8 @@ LISTED = f"{HERE}::test_slow_tests_exist_and_something_of_each_claim_stays_in_ma
 def test_slow_tests_exist_and_something_of_each_claim_stays_in_make_test(pytestconfig, collected):
     """Parameters are looked at in files that this run collected; of the others, names alone."""
     whole = not any("::" in argument for argument in pytestconfig.args)
-    assert slow_list.wrong(slow_list.read(), collected, whole) == []
+    found = slow_list.wrong(slow_list.read(), collected, whole)
+    assert not found, "\n".join(found)
 
 
 @pytest.mark.parametrize(
