@@ -66,3 +66,8 @@ def test_what_a_line_keeps_is_not_slow_and_is_what_stays(tmp_path):
     assert (line.seconds, line.cousins) == (2.5, ("a.py::test_x[b]", "a.py::test_x[c*]"))
     (line,) = lines(tmp_path, "a.py::test_x[a] | 1 | [b]; ::test_y; d/b.py")
     assert line.cousins == ("a.py::test_x[b]", "a.py::test_y", "d/b.py")
+
+
+@pytest.mark.parametrize("pattern", slow_list.PAGES)
+def test_tests_that_read_pages_exist(pattern):
+    assert any(slow_list.TESTS.glob(pattern.partition("::")[0]))
