@@ -17,7 +17,7 @@ export OMP_NUM_THREADS ?= 1
 # Many tests start programs: compiled once, they start twice as fast.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup run test test-all test-numerics lint format bench chaos scorecard clean
+.PHONY: help setup run test test-all test-numerics test-pages lint format bench chaos scorecard clean
 
 help:  ## say what there is
 	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/^([a-z-]+):.*## /  make \1\t/'
@@ -41,16 +41,19 @@ setup: .venv/.stamp  ## make the environment in .venv (Python 3.11 or later)
 run: .venv/.stamp  ## the first study, on real data: prints a table, writes a report
 	@$(bin)/fedcohort run studies/quickstart.yaml
 
-test: .venv/.stamp  ## the fast tests: all but the slow claims of test-all
-	@$(bin)/python -m pytest -n $(WORKERS)
+test: .venv/.stamp  ## the fast tests: every claim once, in less than five minutes on two cores
+	@$(bin)/python -m pytest -n $(WORKERS) --durations=5
 
-test-all: .venv/.stamp test-numerics  ## what `make test` leaves out: slow claims, and numbers on another processor
-	@echo "test-all: slow claims"; $(bin)/python -m pytest -m slow -n $(WORKERS)
+test-all: .venv/.stamp test-numerics test-pages  ## what `make test` leaves out: tests/slow.txt, other processors, pages
+	@echo "test-all: slow tests"; $(bin)/python -m pytest -m slow -n $(WORKERS)
 
 # Plain kernels of PyTorch, and those of BLAS without AVX-512; `make test` takes what suits the processor.
-test-numerics: .venv/.stamp  ## the numerical tests, as on another processor
+test-numerics: .venv/.stamp  ## the numerical tests, slow ones too, as on another processor
 	@echo "test-numerics: ATEN_CPU_CAPABILITY=default OPENBLAS_CORETYPE=Haswell"
-	@ATEN_CPU_CAPABILITY=default OPENBLAS_CORETYPE=Haswell $(bin)/python -m pytest -n $(WORKERS) $(NUMERICAL)
+	@ATEN_CPU_CAPABILITY=default OPENBLAS_CORETYPE=Haswell $(bin)/python -m pytest -m "slow or not slow" -n $(WORKERS) $(NUMERICAL)
+
+test-pages: .venv/.stamp  ## the studies of the tests with their reports, which `make test` writes where one is read
+	@echo "test-pages: tests/study"; FEDCOHORT_TEST_PAGES=1 $(bin)/python -m pytest -n $(WORKERS) tests/study
 
 lint: .venv/.stamp  ## style, types, the direction of imports, and what must not be committed
 	@echo "lint: ruff"; $(bin)/ruff check --quiet; $(bin)/ruff format --check
@@ -66,7 +69,6 @@ bench: .venv/.stamp  ## measure speed, against pooled fits and plain PyTorch
 	@$(bin)/python benchmarks/cox_exact/run.py
 
 chaos: .venv/.stamp  ## kill, stop, cut and starve a network's processes; compare every result
-	@$(bin)/python -m pytest -m slow -n $(WORKERS)
 	@$(bin)/python benchmarks/network/chaos.py
 	@$(bin)/python benchmarks/network/sessions.py
 	@$(bin)/python benchmarks/network/day.py

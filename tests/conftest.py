@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import fnmatch
 import gc
 import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
@@ -65,6 +67,27 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker("slow")
         collected[test] = item.get_closest_marker("slow") is not None
     items.sort(key=lambda item: item.path.parent.name in SHORT)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _pages(pytestconfig: pytest.Config) -> Iterator[None]:
+    """Write no page for a test of `make test` that reads none."""
+    if pytestconfig.option.markexpr != "not slow" or "FEDCOHORT_TEST_PAGES" in os.environ:
+        yield
+        return
+    from fedcohort import report
+
+    write = report.write
+
+    def read_by_none(dir: Path, out: Path | None = None) -> Path:
+        test = slow_list.test_of(os.environ["PYTEST_CURRENT_TEST"].rpartition(" (")[0])
+        if any(fnmatch.fnmatchcase(test, f"{pattern}*") for pattern in slow_list.PAGES):
+            return write(dir, out)
+        return out or Path(dir) / "report.html"
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(report, "write", read_by_none)
+        yield
 
 
 @pytest.fixture(scope="session")

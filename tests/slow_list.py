@@ -22,6 +22,21 @@ from pathlib import Path
 TESTS = Path(__file__).parent
 LIST = TESTS / "slow.txt"
 
+#: Tests that read a report's page, as patterns of `fnmatch`. Of others none is written in
+#: `make test`, where it takes a third of a small study's time: who reads one fails, as it is
+#: missing. `make test-pages` runs the studies of the tests with their pages.
+PAGES = (
+    *(f"{folder}/*" for folder in ("audit", "benchmarks", "docs", "report")),
+    "apps/test_check_fits.py", "apps/test_cli.py", "network/test_lead.py", "test_examples.py",
+    "study/deployed/test_twin.py::*what_the_network_lacks*",
+    "study/test_bounds_and_entries.py", "study/test_classification_study.py",
+    "study/test_cluster_umap.py", "study/test_clustering_study.py", "study/test_cohort.py",
+    "study/test_private_warnings.py", "study/test_free_parameters.py", "study/test_latent_study.py",
+    "study/test_missing.py", "study/test_private_training.py::*of_fedavg_tells*",
+    "study/test_site_rule.py", "study/test_tables.py::*full_disk*", "study/test_units.py",
+    "study/test_views.py",
+)  # fmt: skip
+
 
 @dataclass(frozen=True)
 class Slow:
@@ -127,5 +142,5 @@ def there(pattern: str) -> bool:
     path = TESTS / file
     if not path.is_file():
         return False
-    name = re.escape(test.partition("[")[0])
+    name = re.escape(test.partition("[")[0]).replace(r"\*", r"\w*")
     return not test or re.search(rf"^(async )?def {name}\(", path.read_text(), re.M) is not None

@@ -38,8 +38,9 @@ STUDY: dict[str, Any] = {
         "outcome": {"time": "time", "event": "cens"},
     },
     "arms": [{"method": "cox", "scale": "none"}],
-    "bounds": ["isolated"],
-    "evaluate": {"test_fraction": 0.25, "repeats": 1},
+    "bounds": [],
+    "final": False,
+    "evaluate": {"test_fraction": 0.25, "repeats": 1, "draws": 2},
 }  # fmt: skip
 
 

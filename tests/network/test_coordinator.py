@@ -19,7 +19,7 @@ from fedcohort.protocol.errors import InputError, Refused
 from fedcohort.runtime.journal import Journal
 from fedcohort.study.deployed import LocalSites, SiteTable
 from fedcohort.study.deployed import run as run_deployed
-from network.hall import Hall
+from network.hall import STUDY, Hall
 from network.parties import SITES, shares
 
 #: A study that goes on with two of the three sites, who cannot hide one another.
@@ -62,6 +62,15 @@ def hold(hall, after):
     return held, go
 
 
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory):
+    """Return a network, its lead's office, and a study that is done."""
+    with Hall(tmp_path_factory.mktemp("ran") / "hall") as hall:
+        hall.start()
+        office = hall.office()
+        yield hall, office, hall.until(office, submit(hall, office), "done")
+
+
 @pytest.fixture
 def hall(tmp_path):
     with Hall(tmp_path / "hall") as hall:
@@ -70,7 +79,7 @@ def hall(tmp_path):
 
 def test_a_run_over_the_network_leaves_the_files_of_a_run_in_one_process(hall, tmp_path):
     hall.start()
-    office, twice = hall.office(), {"evaluate": {"test_fraction": 0.25, "repeats": 2}}
+    office, twice = hall.office(), {"evaluate": {**STUDY["evaluate"], "repeats": 2}}
     done = hall.until(office, submit(hall, office, **twice), "done")
     assert set(done.sites) == set(SITES)
     assert fetched(office, done, tmp_path / "out") == local(hall, tmp_path / "local", **twice)
@@ -278,10 +287,9 @@ def test_without_a_quorum_the_wait_ends_the_study_and_names_the_site(hall):
     assert "west was not reached" in ended.reason
 
 
-def test_another_lead_sees_and_fetches_nothing(hall, tmp_path):
-    hall.start()
-    office, other = hall.office(), hall.office("second")
-    done = hall.until(office, submit(hall, office), "done")
+def test_another_lead_sees_and_fetches_nothing(ran):
+    hall, _, done = ran
+    other = hall.office("second")
     for kind in ("status", "fetch", "cancel"):
         with pytest.raises(Refused, match="second has no such study"):
             other.ask(kind, run=done.run)
@@ -291,10 +299,8 @@ def test_another_lead_sees_and_fetches_nothing(hall, tmp_path):
         submit(hall, other, who="lead")
 
 
-def test_only_files_of_the_results_can_be_fetched(hall):
-    hall.start()
-    office = hall.office()
-    done = hall.until(office, submit(hall, office), "done")
+def test_only_files_of_the_results_can_be_fetched(ran):
+    _, office, done = ran
     for name in ("../run.json", "/etc/hosts", ".work/claim.json", "nothing", ""):
         with pytest.raises(Refused, match="no file of this run"):
             office.ask("fetch", run=done.run, name=name, offset=0)
@@ -529,24 +535,20 @@ def test_a_site_that_the_kit_does_not_list_is_told_so(hall):
         hall.office("north").ask("status", run="0" * 64)
 
 
-def test_the_record_of_a_run_comes_back_from_disk(hall):
-    hall.start()
-    office = hall.office()
-    done = hall.until(office, submit(hall, office), "done")
+def test_the_record_of_a_run_comes_back_from_disk(ran):
+    hall, _, done = ran
     (found,) = runs.all_of(hall.home)
     assert (found.hash, found.state, found.lead) == (done.run, "done", "lead")
     assert (found.folder / "run.json").stat().st_size < 4000
 
 
-def test_no_message_of_a_failing_coordinator_holds_the_text_of_the_error(hall, monkeypatch):
-    hall.start()
+def test_no_message_of_a_failing_coordinator_holds_the_text_of_the_error(ran, monkeypatch):
+    _, office, done = ran
 
     def broken(*_):
         raise RuntimeError("patient 4711")
 
     monkeypatch.setattr(runs, "files_of", broken)
-    office = hall.office()
-    done = hall.until(office, submit(hall, office), "done")
     with pytest.raises(FedcohortError, match="RuntimeError") as found:
         office.ask("fetch", run=done.run)
     assert "4711" not in str(found.value)

@@ -18,7 +18,7 @@ from network.hall import Hall
 from network.parties import SITES
 
 STRICT = {"secure_sum": '"required"', "secure_sum_sites": "3"}
-ONE = {"bounds": [], "evaluate": {"test_fraction": 0.25, "repeats": 1}}
+ONE = {"final": True, "evaluate": {"test_fraction": 0.25, "repeats": 1}}
 #: Deals by row of three sites, and whole ones.
 ROWS = dict.fromkeys(SITES, -1)
 

@@ -13,11 +13,25 @@ from report import depth, synthetic
 EVIL = "<script>alert('x')</script>\"&]]>--><img src=http://evil.example/x onerror=alert(1)>"
 
 
+#: Arms and settings of a page, which has every section.
+SIZES = {
+    "small": (tuple(synthetic.LEVELS), tuple(synthetic.TITLES)[:2]),
+    "largest": (synthetic.MANY, tuple(synthetic.TITLES)),
+}
+
+
+@pytest.fixture(scope="module", params=SIZES)
+def size(request):
+    return SIZES[request.param]
+
+
 @pytest.fixture(scope="module")
-def page(tmp_path_factory):
-    """The largest page: four settings, eight arms between the bounds, every section."""
-    folder = synthetic.make(tmp_path_factory.mktemp("run"), arms=synthetic.MANY, repeats=2)
-    return write(folder).read_text("utf-8")
+def page(tmp_path_factory, size):
+    arms, scenarios = size
+    folder = tmp_path_factory.mktemp("run")
+    return write(synthetic.make(folder, arms=arms, scenarios=scenarios, repeats=2)).read_text(
+        "utf-8"
+    )
 
 
 def tree(text):
@@ -93,20 +107,21 @@ def test_importing_the_report_loads_no_plotting_library():
     assert done.stdout.strip() == "[]"
 
 
-def test_bounds_picture_has_a_row_for_each_arm_with_its_numbers(page):
+def test_bounds_picture_has_a_row_for_each_arm_with_its_numbers(page, size):
+    arms, scenarios = size
     section = next(s for s in tree(page).iter("section") if s.get("id") == "bounds")
     found = list(section.iter("figure"))
     assert [text_of(f.find("figcaption/h3")) for f in found] == [
-        f"{t}8 hospitals" for t in synthetic.TITLES.values()
+        f"{synthetic.TITLES[scenario]}8 hospitals" for scenario in scenarios
     ]
     for figure in found:
         drawn = figure.findall("svg")
         assert [e.get("class") for e in drawn] == ["wide", "narrow"]
         for svg in drawn:
             texts = [t.text for t in svg.iter("text")]
-            assert {title for _, title, _, _ in synthetic.DECLARED} <= set(texts)
+            assert {title for arm, title, _, _ in synthetic.DECLARED if arm in arms} <= set(texts)
             found = [t for t in texts if re.fullmatch(r"0\.\d{3} \(0\.\d{3}–0\.\d{3}\)", t)]
-            assert len(found) == len(synthetic.MANY)
+            assert len(found) == len(arms)
 
 
 def test_nothing_a_user_wrote_becomes_markup(tmp_path):
@@ -160,10 +175,10 @@ def test_nothing_a_user_wrote_becomes_markup(tmp_path):
     assert "&lt;script&gt;" in page
 
 
-def test_what_is_visible_to_the_coordinator_is_flagged(page):
+def test_what_is_visible_to_the_coordinator_is_flagged(page, size):
     section = next(s for s in tree(page).iter("section") if s.get("id") == "left")
     flagged = [r for r in section.iter("tr") if "visible to the coordinator" in text_of(r)]
-    assert len(flagged) == len(synthetic.MANY) - 2
+    assert len(flagged) == len(size[0]) - 2
     assert all("describe columns" in text_of(r) for r in flagged)
 
 
@@ -234,12 +249,12 @@ def test_a_run_with_results_alone_still_gives_a_page(tmp_path):
     assert tree(write(tmp_path).read_text("utf-8")).find("body") is not None
 
 
-def test_a_figure_stands_for_each_arm_and_setting_that_has_details(page):
+def test_a_figure_stands_for_each_arm_and_setting_that_has_details(page, size):
     root = tree(page)
     found = {s.get("id"): len(s.findall(".//figure")) for s in root.iter("section")}
-    n = len(synthetic.MANY) - 1  # the isolated arm has none
+    n = len(size[0]) - 1  # the isolated arm has none
     assert found["groups"] == found["importance"] == n
-    settings = len(synthetic.TITLES)
+    settings = len(size[1])
     assert found["accuracy"] == found["calibration"] == found["decision"] == settings
     assert found["discrimination"] == settings + 1
     titles = {text_of(h) for h in root.findall(".//section[@id='groups']//h3")}

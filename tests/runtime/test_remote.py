@@ -155,20 +155,28 @@ def travel(folder: Any, plan: Any, spare: str = "", **options: Any) -> tuple[Any
     return found
 
 
-@given(plan=events)
-@settings(max_examples=60)
-def test_lost_doubled_and_late_bytes_restarts_and_kills_change_nothing(tmp_path_factory, plan):
-    assert travel(tmp_path_factory.mktemp("run"), plan) == WHOLE
+@pytest.mark.parametrize("examples", [15, 60])
+def test_lost_doubled_and_late_bytes_restarts_and_kills_change_nothing(tmp_path_factory, examples):
+    @settings(max_examples=examples)
+    @given(plan=events)
+    def holds(plan):
+        assert travel(tmp_path_factory.mktemp("run"), plan) == WHOLE
+
+    holds()
 
 
-@given(plan=events)
-@settings(max_examples=60)
+@pytest.mark.parametrize("examples", [15, 60])
 def test_a_run_where_sites_were_missing_is_a_local_run_without_their_answers(
-    tmp_path_factory, plan
+    tmp_path_factory, examples
 ):
-    folder = tmp_path_factory.mktemp("run")
-    found = travel(folder, plan, spare="a", quorum=0.0, timeout=0.0)
-    assert found == wired.reference(TABLES, found[3])
+    @settings(max_examples=examples)
+    @given(plan=events)
+    def holds(plan):
+        folder = tmp_path_factory.mktemp("run")
+        found = travel(folder, plan, spare="a", quorum=0.0, timeout=0.0)
+        assert found == wired.reference(TABLES, found[3])
+
+    holds()
 
 
 @pytest.mark.parametrize("fault", [Fault.LATE, Fault.REPLY_LOST])

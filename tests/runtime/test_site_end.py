@@ -451,12 +451,13 @@ def mutant(rng: np.random.Generator) -> bytes:
     return raw(json.dumps(header), payload)
 
 
-def test_whatever_comes_the_answer_is_a_reply_or_a_refusal_and_states_stay_sound(nodes):
+@pytest.mark.parametrize("bodies", [1500, 6000])
+def test_whatever_comes_the_answer_is_a_reply_or_a_refusal_and_states_stay_sound(nodes, bodies):
     rng = np.random.default_rng(1)
     first = nodes.ends["a"].handle(request())
     kinds: dict[str, int] = {}
     tracemalloc.start()
-    for _ in range(6000):
+    for _ in range(bodies):
         body = nodes.ends["a"].handle(mutant(rng))
         meta = decode(body)[1]
         kind = meta.get("reason", meta.get("code", "reply"))

@@ -19,7 +19,8 @@ LISTED = f"{HERE}::test_slow_tests_exist_and_something_of_each_claim_stays_in_ma
 def test_slow_tests_exist_and_something_of_each_claim_stays_in_make_test(pytestconfig, collected):
     """Parameters are looked at in files that this run collected; of the others, names alone."""
     whole = not any("::" in argument for argument in pytestconfig.args)
-    assert slow_list.wrong(slow_list.read(), collected, whole) == []
+    found = slow_list.wrong(slow_list.read(), collected, whole)
+    assert not found, "\n".join(found)
 
 
 @pytest.mark.parametrize(
@@ -65,3 +66,8 @@ def test_what_a_line_keeps_is_not_slow_and_is_what_stays(tmp_path):
     assert (line.seconds, line.cousins) == (2.5, ("a.py::test_x[b]", "a.py::test_x[c*]"))
     (line,) = lines(tmp_path, "a.py::test_x[a] | 1 | [b]; ::test_y; d/b.py")
     assert line.cousins == ("a.py::test_x[b]", "a.py::test_y", "d/b.py")
+
+
+@pytest.mark.parametrize("pattern", slow_list.PAGES)
+def test_tests_that_read_pages_exist(pattern):
+    assert any(slow_list.TESTS.glob(pattern.partition("::")[0]))

@@ -29,6 +29,7 @@ from fedcohort.study.layout import Table
 from fedcohort.study.local_fits import LocalFits
 from fedcohort.study.pieces import Cell, cells_of, write_text
 from fedcohort.study.plan import NETWORK, Plan
+from fedcohort.version import VERSION
 
 WORK = ".work"
 
