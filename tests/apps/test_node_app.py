@@ -206,8 +206,8 @@ def test_an_expired_certificate_of_a_steward_decides_nothing(hospital):
 
     from fedcohort.network import desk as desks
     from fedcohort.network import stewards
-    from fedcohort.network.certificates import now
-    from fedcohort.network.trust import Trust
+    from fedcohort.secure.certificates import now
+    from fedcohort.secure.trust import Trust
 
     made, _ = offered(hospital)
     later = Trust(hospital.kit.root, clock=lambda: now() + timedelta(days=500))
@@ -305,7 +305,7 @@ def a_year_and_a_half_later(monkeypatch):
     from datetime import timedelta
 
     from fedcohort.network import kit
-    from fedcohort.network.certificates import now
+    from fedcohort.secure.certificates import now
 
     later = lambda: now() + timedelta(days=500)  # noqa: E731
     monkeypatch.setitem(kit.Kit.trust.__kwdefaults__, "clock", later)

@@ -21,10 +21,10 @@ from fedcohort.data.tables import FeatureTable, LabelledTable, SurvivalTable
 from fedcohort.privacy.guard import SiteGuard
 from fedcohort.protocol import Dp, Fitted, Method, SettingError, Task, registry
 from fedcohort.protocol.host import Host
+from fedcohort.protocol.line import Answering
 from fedcohort.runtime.answers import Answers
 from fedcohort.runtime.coordinator import Coordinator
 from fedcohort.runtime.journal import Journal
-from fedcohort.runtime.line import Answering
 from fedcohort.runtime.local import LocalTransport, local
 from fedcohort.runtime.masked_end import FEW, Keys, SumRule
 from fedcohort.runtime.remote import remote

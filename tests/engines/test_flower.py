@@ -22,8 +22,8 @@ from fedcohort.engines import flower
 from fedcohort.engines.flower import gate, http
 from fedcohort.engines.flower import spoke as node
 from fedcohort.protocol.errors import InputError, Refused
+from fedcohort.protocol.line import Silence
 from fedcohort.runtime.answers import Answers
-from fedcohort.runtime.line import Silence
 from fedcohort.runtime.remote import remote
 from fedcohort.runtime.site_end import SiteEnd
 from network.wires import until

@@ -29,11 +29,9 @@ from fedcohort.data.encode import Encoding
 from fedcohort.data.outcome import Continuous, Survival
 from fedcohort.data.timegrid import death_times
 from fedcohort.data.variable import Variable
-from fedcohort.network.callee import Callee
 from fedcohort.network.lead import Office, Status
 from fedcohort.network.node import Node
 from fedcohort.network.policy import Config
-from fedcohort.network.trust import Trust
 from fedcohort.protocol import InputError, Refused, Task
 from fedcohort.protocol.arguments import Arguments, Parcel
 from fedcohort.protocol.errors import DataError
@@ -42,6 +40,8 @@ from fedcohort.protocol.views import kind_of, mark_of
 from fedcohort.protocol.wire import decode, encode
 from fedcohort.runtime.calls import Seen
 from fedcohort.runtime.remote import remote
+from fedcohort.secure.channel.callee import Callee
+from fedcohort.secure.trust import Trust
 from fedcohort.study.deployed.consent import Consent
 from fedcohort.study.deployed.counting import STEPS
 from fedcohort.study.deployed.judging import Own, Said

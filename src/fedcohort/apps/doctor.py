@@ -24,7 +24,6 @@ from fedcohort.apps.network_app import SOON
 from fedcohort.engines import tls
 from fedcohort.network import clocks, engines, parties, rollback, runs
 from fedcohort.network.budget import Budget
-from fedcohort.network.certificates import Certificate, now
 from fedcohort.network.clocks import Offset
 from fedcohort.network.desk import noted_config
 from fedcohort.network.kits import Kit
@@ -33,6 +32,7 @@ from fedcohort.network.policy import Config
 from fedcohort.network.service import Note, read, unwritable
 from fedcohort.protocol.errors import FedcohortError, InputError, Refused
 from fedcohort.report import words
+from fedcohort.secure.certificates import Certificate, now
 
 GOOD, NOTE, WRONG = "ok", "note", "WRONG"
 #: Bytes that must be free, and below which it is remarked.

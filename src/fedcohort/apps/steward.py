@@ -31,11 +31,11 @@ from fedcohort.network.kits import Kit
 from fedcohort.network.node_table import open_table
 from fedcohort.network.offer import Offer
 from fedcohort.network.policy import Asked, Config
-from fedcohort.network.trust import Peer
 from fedcohort.protocol import registry
 from fedcohort.protocol.errors import FedcohortError, InputError, Refused
 from fedcohort.protocol.step import Step
 from fedcohort.report import words as plain
+from fedcohort.secure.trust import Peer
 from fedcohort.study.besides import asked_of
 from fedcohort.study.deployed import asking, counting, holding, judging
 from fedcohort.study.deployed.terms import Terms

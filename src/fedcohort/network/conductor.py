@@ -26,7 +26,7 @@ from fedcohort.network.offer import Offer
 from fedcohort.network.remote_sites import Halt, RemoteSites, Traffic, Watched
 from fedcohort.network.runs import Run
 from fedcohort.protocol.errors import DataError, FedcohortError
-from fedcohort.runtime.line import Line, Silence
+from fedcohort.protocol.line import Line, Silence
 from fedcohort.study import deployed
 from fedcohort.study.runner import WORK, Event
 

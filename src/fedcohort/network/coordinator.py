@@ -25,7 +25,6 @@ from typing import Any
 
 import fedcohort
 from fedcohort.network import requests, runs
-from fedcohort.network.channel import Callee, Caller
 from fedcohort.network.conductor import Conductor
 from fedcohort.network.engines import Opened
 from fedcohort.network.kits import Kit
@@ -33,8 +32,9 @@ from fedcohort.network.offer import Offer
 from fedcohort.network.parties import Parties
 from fedcohort.network.runs import Run, Standing
 from fedcohort.network.service import within
-from fedcohort.network.trust import Peer
 from fedcohort.protocol.errors import FedcohortError, Refused
+from fedcohort.secure.channel import Callee, Caller
+from fedcohort.secure.trust import Peer
 from fedcohort.study.deployed import Terms
 
 #: Bytes of a file that one reply carries.

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from fedcohort.network import members
-from fedcohort.network.certificates import ROLES, Certificate, Key, Role, checked_name, now
 from fedcohort.network.members import Membership
-from fedcohort.network.trust import Trust, plain
 from fedcohort.protocol.errors import InputError, Refused
+from fedcohort.secure.certificates import ROLES, Certificate, Key, Role, checked_name, now
+from fedcohort.secure.trust import Trust, plain
 
 Engine = Literal["flare", "flower"]
 ENGINES: tuple[Engine, ...] = get_args(Engine)

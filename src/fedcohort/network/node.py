@@ -42,21 +42,21 @@ from fedcohort.network.rollback import Rollback
 from fedcohort.network.service import unwritable
 from fedcohort.network.spending import Spending
 from fedcohort.network.studies import Studies, Study, by_steward, lapsed
-from fedcohort.network.trust import Peer, Trust
 from fedcohort.protocol import Dp
 from fedcohort.protocol.errors import Refused
 from fedcohort.protocol.host import Host
+from fedcohort.protocol.line import LARGEST
 from fedcohort.protocol.wire import Malformed, decode, encode, head
 from fedcohort.runtime.answers import Answers
 from fedcohort.runtime.calls import NO_VIEW, Request, refusal_bytes
 from fedcohort.runtime.limits import Limits
-from fedcohort.runtime.line import LARGEST
 from fedcohort.runtime.masked_calls import STAGES
 from fedcohort.runtime.masked_end import ANY, FEW, NEVER, Keys, SumRule
 from fedcohort.runtime.refusals import disk
 from fedcohort.runtime.site_end import Left, SiteEnd
 from fedcohort.runtime.whereabouts import where
 from fedcohort.secure.identity import Identity
+from fedcohort.secure.trust import Peer, Trust
 from fedcohort.study.deployed.few import is_few
 from fedcohort.study.deployed.sessions import open_session
 

@@ -19,12 +19,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 import fedcohort
-from fedcohort.network import seal
-from fedcohort.network.certificates import Certificate, is_name
 from fedcohort.network.desk import is_hash
 from fedcohort.network.kit import Kit
-from fedcohort.network.trust import Peer, Trust
 from fedcohort.protocol.errors import Refused
+from fedcohort.secure.certificates import Certificate, is_name
+from fedcohort.secure.channel import VERSION, compatible, read_json
+from fedcohort.secure.trust import Peer, Trust
 
 PURPOSE = b"fedcohort offer 1\0"
 
@@ -67,12 +67,12 @@ class Offer:
         """
         if len(blob) > LONGEST:
             raise Refused("oversized", f"an offer of {len(blob)} bytes; {LONGEST} are allowed.")
-        says = seal.read_json(bytes(blob), _FIELDS)
+        says = read_json(bytes(blob), _FIELDS)
         if says is None or _canonical(says) != bytes(blob):
             raise Refused("malformed", "the study did not come as a signed offer.")
         found = cls(**says)
         good = (
-            seal.VERSION.fullmatch(found.version)
+            VERSION.fullmatch(found.version)
             and _SIGNATURE.fullmatch(found.signature)
             and is_hash(found.hash)
             and is_name(found.network)
@@ -108,7 +108,7 @@ class Offer:
             raise Refused(
                 "edited", f"the study is not the one that {self.lead} signed: it was changed."
             )
-        if not seal.compatible(version, self.version):
+        if not compatible(version, self.version):
             raise Refused(
                 "version",
                 f"{self.lead} made the study with fedcohort {self.version}, and this is {version}; "

@@ -14,8 +14,8 @@ from pathlib import Path
 from fedcohort.network.desk import Desk, Sign, Verify
 from fedcohort.network.kits import Kit
 from fedcohort.network.policy import Policy
-from fedcohort.network.trust import Trust
 from fedcohort.protocol.errors import InputError, Refused
+from fedcohort.secure.trust import Trust
 
 
 def name_of(site: str) -> str:

@@ -20,9 +20,9 @@ from fedcohort.network.desk import Desk, short
 from fedcohort.network.node_table import digest, open_table
 from fedcohort.network.offer import Offer
 from fedcohort.network.policy import Asked, Config
-from fedcohort.network.trust import Peer, Trust
 from fedcohort.privacy.disclosure.models import ROWS_EACH
 from fedcohort.protocol.errors import FedcohortError, Refused
+from fedcohort.secure.trust import Peer, Trust
 from fedcohort.study.deployed.table import SiteTable
 from fedcohort.study.deployed.terms import Terms
 from fedcohort.study.free_parameters import too_many

@@ -28,10 +28,10 @@ from fedcohort.protocol.errors import (
 )
 from fedcohort.protocol.host import Call
 from fedcohort.protocol.ledger import Ledger
+from fedcohort.protocol.line import LARGEST, Line, Silence
 from fedcohort.runtime.calls import Request, Seen, read_reply
 from fedcohort.runtime.coordinator import Coordinator, Progress
 from fedcohort.runtime.journal import Entry, Journal
-from fedcohort.runtime.line import LARGEST, Line, Silence
 from fedcohort.runtime.masked_remote import MaskedSums
 
 #: Seconds until a silent site is asked again, doubled each time.
