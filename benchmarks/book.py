@@ -1,10 +1,55 @@
-"""Finished configurations, a line of JSON each, so that a run goes on where it was stopped."""
+"""Files of results: what a benchmark measured, for the pages that cite it.
+
+`Book` holds finished configurations, one line of JSON each, so that a stopped run goes on.
+`keep` writes the figures of one benchmark as JSON, and `--out FILE` asks for that.
+"""
 
 from __future__ import annotations
 
+import argparse
+import datetime
 import json
+import os
+import platform
+import shlex
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
+
+ROOT = Path(__file__).parents[1]
+
+
+def asks_out(parser: argparse.ArgumentParser) -> None:
+    """Add `--out FILE` to a benchmark's command line."""
+    parser.add_argument("--out", type=Path, help="also write the figures there, as JSON")
+
+
+def keep(out: Path | None, figures: dict[str, Any], load: float | None = None) -> None:
+    """Merge figures into a JSON file, each group with its command, commit, date, load and machine.
+
+    figures : {group: {name: number}}; a group that is not named keeps what the file holds.
+    load : average load before the measurement; now, if left out.
+    """
+    if out is None:
+        return
+    git = ["git", "-C", str(ROOT), "rev-parse", "--short", "HEAD"]
+    commit = subprocess.run(git, capture_output=True, text=True, check=False).stdout.strip()
+    given = ["FILE" if word.startswith("/") else word for word in sys.argv[1:]]
+    where = given.index("--out")
+    del given[where : where + 2]
+    about = {
+        "command": shlex.join(
+            ["python", str(Path(sys.argv[0]).resolve().relative_to(ROOT)), *given]
+        ),
+        "commit": commit,
+        "date": datetime.date.today().isoformat(),
+        "load": round(os.getloadavg()[0] if load is None else load, 1),
+        "on": f"{platform.system()}, {platform.machine()}, {os.cpu_count()} cores",
+    }
+    known = json.loads(out.read_text()) if out.exists() else {}
+    known |= {group: {"about": about, **found} for group, found in figures.items()}
+    out.write_text(json.dumps(known, indent=1, ensure_ascii=False) + "\n")
 
 
 class Book:

@@ -78,7 +78,6 @@ def fit(fed: Federation, config: NoSettings, task: Task) -> Means:
 METHOD = Method(
     name="gappy", title="Means", tasks=("latent", "regression"), paper="", reveals="sums",
     settings=NoSettings, fit=fit, model=Means, steps=(present,),
-    gives=frozenset({"predict", "transform", "impute"}),
     preprocess={"impute": "none", "scale": "standard"}, gaps=True,
 )  # fmt: skip
 

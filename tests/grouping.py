@@ -92,7 +92,6 @@ METHOD = Method(
     fit=fit,
     model=Groups,
     steps=(powers,),
-    gives=frozenset({"predict", "memberships", "reconstruct", "sample"}),
     preprocess={"scale": "minmax"},
 )
 

@@ -232,5 +232,5 @@ def toy_method(settings: type[Any] = NoSettings) -> Method:
     """Return a method called toy, with these settings."""
     return Method(
         name="toy", title="", tasks=("survival",), paper="", reveals="", settings=settings,
-        fit=lambda fed, config, task: NoModel(), model=NoModel, steps=(), gives=frozenset(),
+        fit=lambda fed, config, task: NoModel(), model=NoModel, steps=(),
     )  # fmt: skip

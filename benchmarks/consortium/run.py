@@ -24,8 +24,10 @@ import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import pandas as pd
+from book import asks_out, keep
 from hospitals import hospitals, write
 
 CLI = "from fedcohort.apps.cli import main; main()"
@@ -52,13 +54,13 @@ def processor() -> float:
 
 
 def path(
-    folder: Path, tables, *, odd: bool, call=shell, edit=(), least=C_INDEX, most=HIDDEN
+    folder: Path, tables, *, odd: bool, call=shell, edit=(), least=C_INDEX, most=HIDDEN, out=None
 ) -> list[str]:
     """Walk the path in an empty folder, print what was measured, and return what is missed.
 
     Parameters
     ----------
-    call : as `shell`. edit : options of `run`.
+    call : as `shell`. edit : options of `run`. out : file of figures, or None.
     """
     write(folder / "data", tables, odd=odd)
     table = folder / "data" / f"{next(iter(tables))}.csv"
@@ -93,6 +95,10 @@ def path(
     print(f"hospitals alone without a model: {none:.1%} of fits (accepted {UNLEARNT:.0%})")
     print(f"C-index {', '.join(f'{a} {v:.3f}' for a, v in found.items())} (cox at least {least})")
     print(f"{seconds:.0f} s of the processor (at most {SECONDS}), {taken:.0f} s in all")
+    figures = {name: round(value, 4) for name, value in found.items()}
+    figures |= {"hidden": round(hidden, 4), "no_model": round(none, 4)}
+    figures |= {"processor_seconds": round(seconds), "seconds": round(taken)}
+    keep(out, {"odd" if odd else "plain": figures})
     missed += ["hospitals left out are not those expected"] * (left != small)
     missed += ["the near copy is a feature"] * ("says the same as 'height_cm'" not in drafted)
     missed += ["too much of Table 1 is hidden"] * (hidden > most)
@@ -110,10 +116,11 @@ def main():
     parser.add_argument("--flags", type=int, default=34)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--odd", action="store_true", help="with decimal commas and Latin-1")
+    asks_out(parser)
     o = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         tables = hospitals(o.hospitals, o.seed, labs=o.labs, flags=o.flags)
-        missed = path(Path(folder), tables, odd=o.odd)
+        missed = path(Path(folder), tables, odd=o.odd, out=o.out and o.out.resolve())
     for line in missed:
         print(f"MISSED: {line}")
     return int(bool(missed))

@@ -1,6 +1,6 @@
 """W4: exact Cox regression, 50,000 rows x 20 covariates over 8 sites, against pooled fits.
 
-    OMP_NUM_THREADS=1 python benchmarks/cox_exact/run.py [--rows 50000] [--repeats 5]
+    OMP_NUM_THREADS=1 python benchmarks/cox_exact/run.py [--rows 50000] [--repeats 5] [--out FILE]
 
 All variants see the same arrays, in turns; the table shows medians and ratios. `fedcohort` runs
 with ledger and journal, at exact times of death. `newton` is a pooled NumPy Newton on sorted
@@ -10,12 +10,17 @@ records, written for speed. Libraries that are not installed are named and left 
 from __future__ import annotations
 
 import argparse
+import os
+import sys
 import tempfile
 import time
 from pathlib import Path
 from statistics import median
 
 import numpy as np
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from book import asks_out, keep
 
 from fedcohort.algorithms.cox import METHOD
 from fedcohort.data.tables import SurvivalTable
@@ -140,9 +145,11 @@ def main():
     parser.add_argument("--rows", type=int, default=50_000)
     parser.add_argument("--covariates", type=int, default=20)
     parser.add_argument("--repeats", type=int, default=5)
+    asks_out(parser)
     options = parser.parse_args()
+    load = os.getloadavg()[0]
     table = simulate(options.rows, options.covariates, seed=4)
-    seconds, results = {}, {}
+    seconds, results, figures = {}, {}, {}
     for _ in range(options.repeats):
         for name, (run, rules) in VARIANTS.items():
             for ties in rules:
@@ -176,6 +183,12 @@ def main():
             f"{name:<18}{ties:<10}{mid:9.3f}{mid / median(seconds['newton', ties]):10.2f}"
             f"{against}{'':>24}" + "".join(f"{g:12.1e}" for g in gaps)
         )
+        figures[f"{name}_{ties}"] = {
+            "seconds": round(mid, 3),
+            "newton": round(mid / median(seconds["newton", ties]), 3),
+            **({"lifelines": round(mid / median(lifelines), 3)} if lifelines else {}),
+        }
+    keep(options.out, figures, load)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """A CSV of 1,000,000 rows x 60 columns: read, checked and preprocessed, against pandas' own read.
 
-    OMP_NUM_THREADS=1 python benchmarks/data_check/run.py [--rows 1000000] [--repeats 3]
+    OMP_NUM_THREADS=1 python benchmarks/data_check/run.py [--rows 1000000] [--repeats 3] [--out F]
 
 Each measurement is a process of its own, in turns; memory is the peak of its resident set less
 what its imports took. `pandas.read_csv` reads with its defaults. `fedcohort` reads the file as a
@@ -20,6 +20,9 @@ import tempfile
 import time
 from pathlib import Path
 from statistics import median
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from book import asks_out, keep
 
 TIMES, MEMORY = 2.0, 3.0
 SITES = ("north", "south", "west")
@@ -136,6 +139,7 @@ def main():
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--folder", type=Path, help="keep the table there")
     parser.add_argument("--child", choices=("make", "pandas", "fedcohort"))
+    asks_out(parser)
     options = parser.parse_args()
     if options.child:
         child(options)
@@ -150,7 +154,9 @@ def main():
         for _ in range(options.repeats):
             for name, found in runs.items():
                 found.append(start(folder, options, name))
-    sys.exit(report(runs, options.rows, size))
+    code, figures = report(runs, options.rows, size)
+    keep(options.out, {f"rows_{options.rows}": figures})
+    sys.exit(code)
 
 
 def child(options):
@@ -178,7 +184,7 @@ def start(folder, options, name):
 
 
 def report(runs, rows, size):
-    """Print the table; return the exit code."""
+    """Print the table; return the exit code and the figures."""
     print(f"{rows:,} rows x 60 columns, {size:.0f} MiB of CSV, median of {len(runs['pandas'])}")
     mid = {
         k: {key: median(r[key] for r in v) for key in ("seconds", "mib")} for k, v in runs.items()
@@ -197,7 +203,9 @@ def report(runs, rows, size):
         f"ratio: {ratios[0]:.2f} of the time (at most {TIMES:g}), {ratios[1]:.2f} of the memory "
         f"(at most {MEMORY:g}): {'kept' if kept else 'NOT kept'}"
     )
-    return 0 if kept else 1
+    figures = {"pandas_seconds": mid["pandas"]["seconds"], "seconds": mid["fedcohort"]["seconds"]}
+    figures |= {"time": ratios[0], "memory": ratios[1]}
+    return int(not kept), {name: round(value, 3) for name, value in figures.items()}
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 from phases import federation, task_of
 from scipy.stats import skewnorm
-from sklearn.metrics import calinski_harabasz_score
+from sklearn.metrics import adjusted_mutual_info_score, calinski_harabasz_score
 
 from fedcohort.arrays import Array
 from fedcohort.metrics import clusters
@@ -105,7 +105,7 @@ def judged(
         table = clusters.contingency(labels, reference)
         found["accuracy"] = float(clusters.accuracy(table))
         found["ari"] = float(clusters.adjusted_rand(table))
-        found["ami"] = clusters.adjusted_mutual_information(labels, reference)
+        found["ami"] = float(adjusted_mutual_info_score(reference, labels))
     k, grid = int(labels.max()) + 1, np.unique(cohort.time)
     at_sites = [
         group_leavers(labels[part], k, cohort.time[part], cohort.event[part], grid)

@@ -13,6 +13,7 @@ every penalty at least as accurate as FLamby's pooled model. Leaves with 1 if on
 
 from __future__ import annotations
 
+import argparse
 import sys
 from pathlib import Path
 
@@ -20,6 +21,9 @@ import numpy as np
 import pandas as pd
 
 import fedcohort as fc
+
+sys.path.append(str(Path(__file__).parents[1]))
+from book import asks_out, keep
 
 ACCURACY, CLOSE, ROUNDS = 0.735, 1e-6, 8
 DICTIONARY = {
@@ -56,8 +60,13 @@ def show(name: str, values: list[float]) -> float:
     return mean
 
 
-def main(path: Path) -> int:
-    frame = pd.read_csv(path)
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("path", metavar="FILE", type=Path, help="FLamby's table, with its split")
+    asks_out(parser)
+    given = parser.parse_args()
+    frame = pd.read_csv(given.path)
+    found: dict[str, dict[str, float]] = {}
     train, test = by_centre(frame, "train"), by_centre(frame, "test")
     fed = fc.simulate(train, outcome=fc.Binary("y"), dictionary=DICTIONARY)
     print(
@@ -72,19 +81,23 @@ def main(path: Path) -> int:
         mean = show(f"four hospitals, l2 {l2:g}", accuracies(fit, test))
         gap = float(np.abs(fit.model.coefficients - pooled.model.coefficients).max())
         print(f"{'':24s} {fit.run.rounds} rounds, {gap:.0e} from the pooled coefficients")
+        found[f"l2_{l2:g}"] = {"accuracy": round(mean, 4), "rounds": fit.run.rounds}
         fine &= mean >= ACCURACY and gap < CLOSE and fit.run.rounds <= ROUNDS
     for site, own in train.items():
         single = fc.simulate({site: own}, outcome=fc.Binary("y"), dictionary=DICTIONARY)
         try:
             fit = fc.fit("logistic", single, l2=0.01, scale="standard")
-            show(f"{site} alone, l2 0.01", accuracies(fit, test))
+            mean = show(f"{site} alone, l2 0.01", accuracies(fit, test))
+            found[f"{site}_alone"] = {"accuracy": round(mean, 4)}
         except fc.DataError as error:
             print(f"{site} alone: {error}")
     majority = {s: float(f.y.mean() > 0.5) for s, f in train.items()}
-    show("each site's larger class", [float((f.y == majority[s]).mean()) for s, f in test.items()])
+    share = [float((f.y == majority[s]).mean()) for s, f in test.items()]
+    found["larger_class"] = {"accuracy": round(show("each site's larger class", share), 4)}
+    keep(given.out, found)
     print(f"claimed: at least {ACCURACY}, within {CLOSE:g} of pooled, at most {ROUNDS} rounds")
     return int(not fine)
 
 
 if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1])))
+    sys.exit(main())

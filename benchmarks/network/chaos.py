@@ -46,6 +46,9 @@ import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "tests"))
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from book import asks_out, keep
 
 from command_line import without_times
 from network.parties import Parties, Party
@@ -310,6 +313,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--only", default="", help="faults whose name holds this")
     parser.add_argument("--keep", type=Path, help="a folder for what the runs leave")
+    asks_out(parser)
     given = parser.parse_args()
     chosen = [f for f in faults() if given.only in f.name]
     base = given.keep or Path(tempfile.mkdtemp(prefix="chaos-"))
@@ -348,6 +352,8 @@ def main() -> int:
         f"{len(chosen) - broken} of {len(chosen)} faults: every run ended bit-equal; "
         f"{masked} of them with masked sums"
     )
+    figures = {"faults": len(chosen), "bit_equal": len(chosen) - broken, "masked": masked}
+    keep(given.out, {"chaos": figures})
     if not given.keep:
         shutil.rmtree(base)
     return 1 if broken else 0

@@ -47,9 +47,11 @@ from unittest import mock
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "tests"))
 sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import numpy as np
 import pandas as pd
+from book import asks_out, keep
 from chaos import DAY, Clock, library
 
 import linked
@@ -121,6 +123,7 @@ class Day:
     def __init__(self, folder: Path):
         self.clock = library(folder)
         self.slow, self.bare = slowdown()
+        self.figures: dict[str, float] = {}
         self.net = Parties(folder / "day", SITES, approval="steward", tables=tables())
         for site in SITES:  # the dictionary that the hospitals agreed on is the lead's, too
             text = (folder / "day" / "sites" / site / "dictionary.yaml").read_text()
@@ -191,6 +194,7 @@ class Day:
         ------
         Broken : it was not.
         """
+        self.figures[f"{what.replace(' ', '_')}_seconds"] = round(seconds, 1)
         said = f"{what} {seconds:.1f} s (accepted: {bar:g} s × {self.slow:.1f})"
         if seconds > bar * self.slow:
             raise Broken(said)
@@ -653,6 +657,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--only", default="", help="scenes whose name holds one of these, a,b")
     parser.add_argument("--keep", type=Path, help="a folder for what the runs leave")
+    asks_out(parser)
     given = parser.parse_args()
     only = given.only.split(",")
     base = given.keep or Path(tempfile.mkdtemp(prefix="day-"))
@@ -687,6 +692,8 @@ def main() -> int:
     print(f"\n{'scene':<8} {'seconds':>7}  verdict")
     for name, seconds, verdict in rows:
         print(f"{name:<8} {seconds:7.1f}  {verdict}")
+    if not broken:
+        keep(given.out, {"day": day.figures})
     if not given.keep:
         shutil.rmtree(base)
     return 1 if broken else 0

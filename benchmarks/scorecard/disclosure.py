@@ -23,7 +23,9 @@ from __future__ import annotations
 import sys
 import tempfile
 import warnings
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "tests"))
 
@@ -33,7 +35,7 @@ from sheet import main
 
 import fedcohort as fc
 from described import Attack, cohort, random_sites
-from fedcohort.audit.linkage import linkage, of_rows, thin_intervals
+from fedcohort.audit.linkage import Published, linkage, thin_intervals
 from fedcohort.metrics.kaplan_meier import round_times
 from fedcohort.metrics.shown_curves import shown_at_risk, shown_curve
 from fedcohort.network.cohorts import Cohorts, digests
@@ -143,6 +145,24 @@ def survivors(n: int, seed: int) -> pd.DataFrame:
         site=rng.choice(list("pqrs"), n),
         arm=rng.choice(["x", "y"], n),
     )
+
+
+def of_rows(rows: Sequence[Mapping[str, Any]], value: str = "survival") -> list[Published]:
+    """Return the curves in the rows of `fit.curves()`, by group; numbers that are hidden left out.
+
+    Parameters
+    ----------
+    rows : each with a time, `value` and followed; a group, or None.
+    """
+    names = list(dict.fromkeys(row.get("group") for row in rows))
+    out: list[Published] = []
+    for name in names:
+        mine = [row for row in rows if row.get("group") == name]
+        curve = np.array([[r["time"], r[value]] for r in mine], float)
+        shown = [r for r in mine if r.get("followed") is not None]
+        at = np.array([[r["time"], r["followed"]] for r in shown], float).reshape(-1, 2)
+        out.append(Published(str(name), curve[:, 0], curve[:, 1], at[:, 0], at[:, 1]))
+    return out
 
 
 def kaplan_meier() -> tuple[int, int]:

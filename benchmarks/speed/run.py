@@ -1,6 +1,6 @@
 """Run a workload's variants interleaved in one process on one thread; print medians and ratios.
 
-    python benchmarks/speed/run.py w1 [--rounds 100] [--repeats 5] [--clock cpu]
+    python benchmarks/speed/run.py w1 [--rounds 100] [--repeats 5] [--clock cpu] [--out FILE]
     python benchmarks/speed/run.py w2 [--rounds 20] [--repeats 5] [--variants plain,local]
 
 Variants take turns, so that a busy minute of the machine falls on all of them; on a machine that
@@ -23,10 +23,11 @@ from pathlib import Path
 
 for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ[name] = "1"
-sys.path.insert(0, str(Path(__file__).parent))
+sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1])]
 
 import numpy as np  # noqa: E402
 import torch  # noqa: E402
+from book import asks_out, keep  # noqa: E402
 
 THREADS = 2
 
@@ -47,7 +48,9 @@ def main() -> int:
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--variants", help="some of them, with commas between; all by default")
     parser.add_argument("--clock", choices=CLOCKS, default="wall")
+    asks_out(parser)
     options = parser.parse_args()
+    load = os.getloadavg()[0]
     torch.set_num_threads(1)
     work = importlib.import_module(options.workload)
     sites, rounds = work.tables(), options.rounds or work.ROUNDS
@@ -64,21 +67,24 @@ def main() -> int:
             seconds[name].append(clock() - began)
     print(
         f"{options.workload}: {rounds} rounds, medians of {options.repeats} repeats, "
-        f"{options.clock} time, 1 thread, load {os.getloadavg()[0]:.1f}"
+        f"{options.clock} time, 1 thread, load {load:.1f} before"
     )
     for name, taken in seconds.items():
         print(f"  {name:8} {statistics.median(taken):7.3f} s   (from {min(taken):.3f})")
     print(f"  models after 3 rounds differ by at most {apart:.1e}; goal <= 1e-05")
     missed = apart > 1e-5
+    found = {f"{name}_seconds": round(statistics.median(t), 3) for name, t in seconds.items()}
     for top, bottom, sign, goal in work.GOALS:
         if not {top, bottom} <= set(variants):
             continue
         ratios = [a / b for a, b in zip(seconds[top], seconds[bottom], strict=True)]
         ratio = statistics.median(ratios)
+        found[f"{top}/{bottom}"] = round(ratio, 3)
         met = ratio <= goal if sign == "<=" else ratio >= goal
         missed |= not met
         verdict = "met" if met else "missed"
         print(f"  {top} / {bottom} = {ratio:.2f}; goal {sign} {goal:.2f}: {verdict}")
+    keep(options.out, {f"{options.workload}_{options.clock}": found}, load)
     return int(missed)
 
 

@@ -68,7 +68,7 @@ def finished(tmp_path_factory):
     folder = tmp_path_factory.mktemp("run")
     (folder / "s.yaml").write_text(STUDY)
     sources.load("sample:gbsg2", Path()).frames.head(7).to_csv(folder / "t.csv", index=False)
-    done = process("run", "s.yaml", "--out", "out", "--workers", 1, cwd=folder)
+    done = cli("run", "s.yaml", "--out", "out", "--workers", 1, cwd=folder)
     assert done.returncode == 0, done.stderr
     return folder, done
 
@@ -236,7 +236,7 @@ def test_a_bad_table_is_one_line_exit_code_2_and_nothing_written(change, said, t
 def test_unknown_commands_options_and_folders_are_one_line(tmp_path):
     assert "runn" in one_line(process("runn", cwd=tmp_path), 2)
     assert "--nonsense" in one_line(cli("run", "s.yaml", "--nonsense", cwd=tmp_path), 2)
-    assert "no results.json" in one_line(process("report", "nowhere", cwd=tmp_path), 2)
+    assert "no results.json" in one_line(cli("report", "nowhere", cwd=tmp_path), 2)
     assert "model.json" in one_line(cli("predict", "nowhere", "t.csv", cwd=tmp_path), 2)
     assert "coxx" in one_line(cli("methods", "coxx", cwd=tmp_path), 2)
 

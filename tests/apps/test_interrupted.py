@@ -15,6 +15,8 @@ import pytest
 
 import in_process
 from command_line import COMMAND, RUN, running, without_times
+from fedcohort.study import runner
+from fedcohort.study.lock import locked
 
 TUNED = """\
 study: tuned
@@ -104,6 +106,17 @@ def test_a_killed_worker_is_one_line_and_the_run_can_go_on(tuned, tmp_path):
     assert "Traceback" not in said
     whole(tmp_path, "--workers", "1", "--resume")
     assert without_times(tmp_path / "out") == without_times(tuned / "out")
+
+
+def test_a_folder_that_is_locked_is_refused_on_one_line(tmp_path):
+    (tmp_path / "s.yaml").write_text(TUNED)
+    (tmp_path / "out" / ".work").mkdir(parents=True)
+    runner.claim(tmp_path / "out").write_text("")
+    with locked(tmp_path / "out" / ".work" / "lock"), contextlib.chdir(tmp_path):
+        code, _, said = in_process.command(*RUN[len(COMMAND) :], "--resume")
+    assert code == 2
+    assert "another process is running a study there" in said
+    assert len(said.splitlines()) == 1
 
 
 def test_two_processes_cannot_run_in_one_folder(tmp_path):

@@ -342,8 +342,8 @@ def _guard(case: Case, site: str, table: Any, seed: int) -> SiteGuard | None:
     """Return what guards a site of a private fit."""
     if case.dp is None:
         return None
-    assert case.entry.held is not None
-    demanded = case.entry.held(case.config, task_of(case, seed))
+    assert case.entry.private is not None
+    demanded = case.entry.private.held(case.config, task_of(case, seed))
     return private.simulated_guard(
         site, len(table.x), case.entry, case.config, case.dp, seed, demanded=demanded
     )

@@ -238,8 +238,7 @@ def test_there_are_private_fits_to_check():
 @every_private_case
 @pytest.mark.parametrize("runtime", ["local, masked", "remote, masked"])
 def test_masks_change_no_bit_of_a_private_fit_of_the_same_seed(case: Case, runtime):
-    """Each site adds its share of the noise, as in the exact sum of one process; see
-    `privacy.distributed`."""
+    """Each site adds its share of the noise, as in the exact sum of one process."""
     found, plain = run(case, runtime), reference(case)
     assert all_of(found) == all_of(plain)
     assert found.history == plain.history
@@ -260,7 +259,7 @@ def test_in_an_exact_sum_a_site_adds_a_share_of_the_noise_and_in_a_plain_one_all
     """Else equal arrays under masks could be those of a fit without noise."""
     plain, exact = run(case, secure="false"), reference(case)
     assert case.entry.private is not None
-    trains = case.entry.private(case.config, case.dp)[0]
+    trains = case.entry.private.releases(case.config, case.dp)[0]
     steps = {step.name: step for step in case.entry.steps}
     if steps[trains.step].verb == "sum" and trains.draws == 1:
         assert all_of(plain) != all_of(exact)

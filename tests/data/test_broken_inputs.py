@@ -85,7 +85,7 @@ def every(column: str, new: str) -> Callable[[str], str]:
 STUDIES = [
     ("study: small", "study: a/b", "s.yaml, line 1, study: expected a name that can be a folder's, such as 'gbsg2-rfs': at most 80 characters, no slash, no dot or space in front."),
     ("task: survival", "task: surival", "s.yaml, line 2, task: 'surival' is not possible; did you mean 'survival'?"),
-    ("task: survival", "task: synthesis", "s.yaml, line 2, task: no method serves synthesis yet; this version has survival, classification, regression, clustering, latent."),
+    ("task: survival", "task: synthesis", "s.yaml, line 2, task: 'synthesis' is not possible; known are classification, clustering, latent, regression, survival."),
     ("data:\n", "dta:\n", "s.yaml, line 3, dta: unknown key 'dta'; did you mean 'data'?"),
     ("  source: t.csv\n", "", "s.yaml, line 3, data: the key 'source' is missing."),
     ("source: t.csv", "source: tt.csv", "there is no file tt.csv. Did you mean 't.csv'?"),

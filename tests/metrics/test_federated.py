@@ -14,16 +14,19 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from fedcohort.data.tables import SurvivalTable
 from fedcohort.metrics import federated as f
-from fedcohort.metrics.auc import dynamic_auc
+from fedcohort.metrics import over_time
 from fedcohort.metrics.brier import brier
 from fedcohort.metrics.calibration import (
     calibration_groups,
     calibration_slope,
     d_calibration,
+    fit_slope,
+    groups_of,
     own_survival,
 )
-from fedcohort.metrics.censoring import censoring_of, survival_of
+from fedcohort.metrics.censoring import censoring, censoring_of, survival, survival_of
 from fedcohort.metrics.concordance import harrell, uno
+from fedcohort.metrics.histogram import auc, concordance, uno_weights
 from fedcohort.protocol.errors import DataError
 from fedcohort.protocol.host import Host
 from fedcohort.runtime.local import local
@@ -68,6 +71,20 @@ def sites(table, n_sites, seed, reverse=False):
     return local(hosts[::-1] if reverse else hosts).through(MODEL)
 
 
+def followed_of(fed, grid):
+    """G of all sites' records."""
+    return censoring(grid, fed.sum(f.count_leavers, grid=grid))
+
+
+def slope_of(fed, grid):
+    """The calibration slope of all sites' risks, of mean `centre` and deviation `spread`."""
+    moments = fed.sum(f.score_moments, centre=0.0)
+    centre = float(moments.total / moments.rows)
+    spread = math.sqrt(fed.sum(f.score_moments, centre=centre).squares / moments.rows)
+    asked = {"grid": grid, "centre": centre, "spread": spread}
+    return fit_slope(lambda b: fed.sum(f.sum_slope, b=b, **asked), spread)
+
+
 splits = {"seed": st.integers(0, 2**16), "n_sites": st.integers(1, 5)}
 
 
@@ -79,9 +96,9 @@ def test_every_metric_is_that_of_the_pooled_records(seed, n_sites):
     time, event = table.time, table.event
     grid = np.unique(time)
 
-    followed = f.federated_censoring(fed, grid=grid)
+    followed = followed_of(fed, grid)
     assert_array_equal(followed.values, censoring_of(time, event).values)
-    alive = f.federated_survival(fed, grid=grid)
+    alive = survival(grid, fed.sum(f.count_leavers, grid=grid))
     assert_array_equal(alive.values, survival_of(time, event).values)
 
     scores = f.federated_brier(fed, times=TIMES, followed=followed)
@@ -95,16 +112,15 @@ def test_every_metric_is_that_of_the_pooled_records(seed, n_sites):
 
     predicted = scored.surv[:, 1]
     want = calibration_groups(predicted, time, event, TIMES[1], groups=4)
-    got = f.federated_calibration(
-        fed,
-        column=1,
-        edges=np.unique(np.quantile(predicted, [0.25, 0.5, 0.75])),
-        grid=np.unique(np.r_[time[time < TIMES[1]], TIMES[1]]),
-    )
-    for ours, theirs in zip(got, want, strict=True):
+    asked = {
+        "column": 1,
+        "edges": np.unique(np.quantile(predicted, [0.25, 0.5, 0.75])),
+        "grid": np.unique(np.r_[time[time < TIMES[1]], TIMES[1]]),
+    }
+    for ours, theirs in zip(groups_of(fed.sum(f.sum_groups, **asked)), want, strict=True):
         assert_allclose(ours, theirs, atol=1e-12)
 
-    got = f.federated_slope(fed, grid=np.unique(time[event]))
+    got = slope_of(fed, np.unique(time[event]))
     assert_allclose(got, calibration_slope(scored.risk, time, event), rtol=1e-7)
 
 
@@ -113,10 +129,9 @@ def test_every_metric_is_that_of_the_pooled_records(seed, n_sites):
 def test_the_pooled_c_index_lies_within_the_stated_grid_error(seed, n_sites, bins, cells):
     table = cohort(seed)
     fed = sites(table, n_sites, seed)
-    got = f.federated_concordance(
-        fed,
-        risk_edges=f.federated_risk_edges(fed, bins=bins),
-        grid=np.linspace(1, 20, cells),
+    edges = f.federated_risk_edges(fed, bins=bins)
+    got = concordance(
+        fed.sum(f.count_risk_by_time, risk_edges=edges, grid=np.linspace(1, 20, cells))
     )
     truth = harrell(MODEL(table).risk, table.time, table.event)
     assert got.low - 1e-12 <= truth <= got.high + 1e-12
@@ -128,14 +143,14 @@ def test_with_a_bin_for_every_risk_pairs_across_sites_are_compared_exactly():
     time, event = table.time, table.event
     distinct, grid = np.unique(risk.round(9)), np.unique(time)
     fine = {"risk_edges": (distinct[1:] + distinct[:-1]) / 2, "grid": grid}
-    followed = f.federated_censoring(fed, grid=grid)
-    exact = f.federated_concordance(fed, **fine)
-    assert_allclose(exact.estimate, harrell(risk, time, event), atol=1e-12)
-    weighted = f.federated_concordance(fed, **fine, followed=followed, tau=8.0)
+    followed = followed_of(fed, grid)
+    counts = fed.sum(f.count_risk_by_time, **fine)
+    assert_allclose(concordance(counts).estimate, harrell(risk, time, event), atol=1e-12)
+    weighted = concordance(counts, uno_weights(grid, followed, 8.0))
     assert_allclose(weighted.estimate, uno(time, event, time, event, risk, 8.0), atol=1e-12)
-    got = f.federated_auc(fed, **fine, followed=followed)
-    want = dynamic_auc(time, event, time, event, risk, TIMES)
-    assert_allclose(got.values[np.searchsorted(grid, TIMES)], want.values, atol=1e-12)
+    got = auc(counts, grid, followed).values[np.searchsorted(grid, TIMES)]
+    want = over_time.auc(np.ones((1, len(time))), time, event, time, event, risk, TIMES)[0]
+    assert_allclose(got, want, atol=1e-12)
 
 
 @given(**splits)
@@ -145,11 +160,11 @@ def test_the_order_of_the_sites_does_not_matter(seed, n_sites):
     results = []
     for reverse in (False, True):
         fed = sites(table, n_sites, seed, reverse)
-        followed = f.federated_censoring(fed, grid=np.unique(table.time))
+        followed = followed_of(fed, np.unique(table.time))
         edges = f.federated_risk_edges(fed, bins=8)
-        c = f.federated_concordance(fed, risk_edges=edges, grid=TIMES)
+        c = concordance(fed.sum(f.count_risk_by_time, risk_edges=edges, grid=TIMES))
         b = f.federated_brier(fed, times=TIMES, followed=followed)
-        results.append(np.r_[edges, c, b, f.federated_slope(fed, grid=TIMES)])
+        results.append(np.r_[edges, c, b, slope_of(fed, TIMES)])
     assert_array_equal(*results)
 
 
@@ -161,13 +176,13 @@ def test_risk_edges_split_the_pooled_records_evenly():
     assert_allclose(counts, 200, atol=25)
 
 
-def test_a_constant_model_is_a_coin_and_has_no_slope():
+def test_a_constant_model_is_a_coin():
     table = cohort(2)._replace(x=np.zeros((120, 2)))
     fed = sites(table, 3, seed=2)
     edges = f.federated_risk_edges(fed)
     assert len(edges) == 0
-    assert f.federated_concordance(fed, risk_edges=edges, grid=TIMES).estimate == 0.5
-    assert math.isnan(f.federated_slope(fed, grid=TIMES).value)
+    counts = fed.sum(f.count_risk_by_time, risk_edges=edges, grid=TIMES)
+    assert concordance(counts).estimate == 0.5
 
 
 def test_only_sums_leave_the_sites():
@@ -176,6 +191,6 @@ def test_only_sums_leave_the_sites():
 
 def test_a_view_that_predicts_at_other_times_is_refused():
     fed = sites(cohort(0), 2, seed=0)
-    followed = f.federated_censoring(fed, grid=TIMES)
+    followed = followed_of(fed, TIMES)
     with pytest.raises(DataError, match="Predict at the times of the evaluation"):
         f.federated_brier(fed, times=TIMES[:2], followed=followed)

@@ -8,8 +8,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
+from sksurv.metrics import cumulative_dynamic_auc
 
-from fedcohort.metrics.auc import dynamic_auc
 from fedcohort.metrics.censoring import censoring_of
 from fedcohort.metrics.concordance import harrell, uno
 from fedcohort.metrics.histogram import (
@@ -97,11 +97,22 @@ def test_finer_bins_close_the_bounds_on_the_truth(gbsg2):
 
 def test_auc_of_fine_bins_is_that_of_the_records(whas500):
     c = whas500.rows(~(whas500.event & (whas500.time == whas500.time.max())))
-    grid, followed = np.unique(c.time), censoring_of(c.time, c.event)
+    grid = np.unique(c.time)[:-1]
     counts = risk_time_counts(c.risk, c.time, c.event, edges_between(c.risk), grid)
-    got, picked = auc(counts, grid, followed), [20, 100, 200]
-    want = dynamic_auc(c.time, c.event, c.time, c.event, c.risk, grid[picked])
-    assert_allclose(got.values[picked], want.values, atol=1e-12)
+    got = auc(counts, grid, censoring_of(c.time, c.event))
+    values, mean = cumulative_dynamic_auc(c.y, c.y, c.risk, grid)
+    assert_allclose(got.values, values, atol=1e-12)
+    assert_allclose(got.mean, mean, atol=1e-8)
+
+
+def test_there_is_no_auc_without_cases_or_controls():
+    time, event, risk = np.array([2.0, 3.0]), np.ones(2, bool), np.array([1.0, 0.0])
+    counts = risk_time_counts(risk, time, event, np.array([0.5]), np.array([1.0, 2.5]))
+    got = auc(counts, np.array([1.0, 2.5]), censoring_of(time, event))
+    assert math.isnan(got.values[0])
+    assert got.values[1] == got.mean == 1.0
+    early = risk_time_counts(risk, time, event, np.array([0.5]), np.array([1.0]))
+    assert math.isnan(auc(early, np.array([1.0]), censoring_of(time, event)).mean)
 
 
 def test_the_smallest_filled_cell_is_reported():

@@ -3,23 +3,47 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
+from sklearn.metrics import roc_auc_score
+from sksurv.metrics import cumulative_dynamic_auc
 
 from fedcohort.metrics import over_time
-from fedcohort.metrics.auc import dynamic_auc
-from fedcohort.metrics.brier import brier
+from fedcohort.metrics.brier import brier, evaluation_times
 from fedcohort.metrics.resampled import multiplicities
 
 
-def test_a_row_of_ones_gives_the_metrics_of_the_records(gbsg2):
+def auc_of(train_time, train_event, time, event, risk, times):
+    """The AUC (m,) of the records themselves."""
+    ones = np.ones((1, len(time)))
+    return over_time.auc(ones, train_time, train_event, time, event, risk, times)[0]
+
+
+@pytest.mark.parametrize("name", ["gbsg2", "whas500", "rossi"])
+def test_auc_with_other_training_records_equals_scikit_survival(request, name):
+    train, test = request.getfixturevalue(name).halves()
+    test = test.rows(~(test.event & (test.time == test.time.max())))
+    times = evaluation_times(train.time, train.event, test.time, test.event, m=7)
+    for risk in (test.risk, np.round(test.risk, 1)):
+        ours = auc_of(train.time, train.event, test.time, test.event, risk, times)
+        theirs, _ = cumulative_dynamic_auc(train.y, test.y, risk, times)
+        assert_allclose(ours, theirs, atol=1e-8)
+
+
+def test_without_censoring_it_is_the_usual_auc():
+    rng = np.random.default_rng(2)
+    time, event, risk = rng.exponential(size=60), np.ones(60, bool), rng.normal(size=60).round(1)
+    got = auc_of(time, event, time, event, risk, np.array([0.5]))
+    assert_allclose(got, roc_auc_score(time <= 0.5, risk), atol=1e-12)
+
+
+def test_a_row_of_ones_gives_the_brier_score_of_the_records(gbsg2):
     train, test = gbsg2.halves()
     times = np.array([400.0, 700, 1000, 1500])
     ones = np.ones((1, len(test.time)))
     given_ = (train.time, train.event, test.time, test.event)
-    want = dynamic_auc(*given_, test.risk, times).values
-    assert_allclose(over_time.auc(ones, *given_, test.risk, times)[0], want, rtol=1e-12)
     surv = test.surv(times)
     want = brier(*given_, surv, times)
     assert_allclose(over_time.brier(ones, *given_, surv, times)[0], want, rtol=1e-12)
@@ -38,7 +62,7 @@ def test_a_draw_is_its_records_repeated(n, digits, seed):
     errors = over_time.brier(weights, *train, time, event, surv, times)
     for b, m in enumerate(weights):
         r = np.repeat(np.arange(n), m)
-        want = dynamic_auc(*train, time[r], event[r], risk[r], times).values
+        want = auc_of(*train, time[r], event[r], risk[r], times)
         assert_allclose(got[b], want, rtol=1e-10)
         assert_allclose(errors[b], brier(*train, time[r], event[r], surv[r], times), rtol=1e-10)
 

@@ -16,8 +16,8 @@ from fedcohort.metrics.trajectories import (
     Trajectories,
     freedom,
     level_of_look,
-    mixing_of,
 )
+from mixing import mixing_of
 
 
 def as_printed(x):

@@ -1,7 +1,8 @@
 """A coordinator and three nodes, each a process of its own, over mutual TLS: the local result.
 
 What is compared with: the same study over sites in this process (`LocalSites`), every file of it;
-and `fc.fit` on the rows that the sites drew for training, the arrays of each model.
+and `fc.fit` on the rows that the sites drew for training, the arrays of each model. `make test` has
+a small study over each engine; the larger one is in `tests/slow.txt`.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from fedcohort.study.deployed import run as run_deployed
 from fedcohort.study.final import FINAL, JUDGED
 from fedcohort.study.layout import seed_of
 from network.parties import SITES, Parties, shares
+from network.reference import differing, plain
+from network.reference import in_process as files_in_process
 
 #: Quickstart's arms of `deepcox` (fedavg, exact) and `cox`, of fewer rounds.
 STUDY = {
@@ -36,6 +39,31 @@ STUDY = {
     "bounds": {"isolated": {"rounds": 10}},
     "evaluate": {"test_fraction": 0.25, "repeats": 1},
 }
+
+#: A study of few calls, which no party needs torch for.
+SMALL = {
+    **STUDY,
+    "arms": [{"method": "cox", "scale": "none"}],
+    "bounds": [],
+    "final": False,
+    "evaluate": {"test_fraction": 0.25, "repeats": 1, "draws": 2, "metrics": ["c_index"]},
+}
+
+
+@pytest.mark.parametrize(("engine", "masked"), [("flare", True), ("flower", False)])
+def test_a_network_leaves_the_files_of_the_local_run(tmp_path, engine, masked):
+    """Over Flower a masked sum takes long, and is left to `make test-all`."""
+    with Parties(tmp_path / "n", engine=engine) as net:
+        study = net.write("study.yaml", {**SMALL, "privacy": {"secure_aggregation": masked}})
+        net.start()
+        net.run("study.yaml", "out", seconds=200)
+    found, expected = plain(net.folder / "out"), files_in_process(study, tmp_path / "local")
+    assert differing(found, expected) == []
+    assert "models/cox/model.safetensors" in found
+    lines = found["ledger.jsonl"].decode().splitlines()
+    assert {json.loads(line)["site"] for line in lines} == set(SITES)
+    assert [party.text for party in net.everyone if "Traceback" in party.text] == []
+    assert net.survivors == []
 
 
 @pytest.fixture(scope="module")

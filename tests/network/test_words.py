@@ -158,7 +158,7 @@ def test_of_a_private_arm_it_says_what_leaves_with_noise_and_nothing_of_the_fit_
     assert "noise" in leaves
     assert said in leaves
     assert method.private is not None
-    assert f"{method.private(config, dp)[0].replies} times" in leaves
+    assert f"{method.private.releases(config, dp)[0].replies} times" in leaves
     assert ("deaths and exposures" in leaves) == (unit == "record")
     assert method.reveals_with is not None
     exact = " ".join(method.reveals_with(config).split())

@@ -10,9 +10,15 @@ from types import SimpleNamespace
 import pytest
 
 from fedcohort.protocol import NotSupported, SettingError, registry
-from toys import toy_method
+from toys import NoModel, toy_method
 
-GOOD = replace(toy_method(), gives=frozenset({"predict"}))
+
+class Predicts(NoModel):
+    def predict(self, x):
+        return x[:, 0]
+
+
+GOOD = replace(toy_method(), model=Predicts)
 
 
 class Entry(SimpleNamespace):

@@ -209,9 +209,9 @@ def test_a_judge_of_some_rows_judges_those_rows(problem):
         ),
         (
             "task: classification",
-            "task: imputation",
-            "s.yaml, line 2, task: no method serves imputation yet; this version has survival, "
-            "classification, regression, clustering, latent.",
+            "task: synthesis",
+            "s.yaml, line 2, task: 'synthesis' is not possible; known are classification, "
+            "clustering, latent, regression, survival.",
         ),
         (
             "method: logistic, l2: 0.01",

@@ -15,7 +15,7 @@ from sklearn.metrics import roc_auc_score
 
 from fedcohort.data.dictionary import Dictionary
 from fedcohort.data.outcome import Binary, Category, Survival
-from fedcohort.metrics.auc import dynamic_auc
+from fedcohort.metrics import over_time
 from fedcohort.metrics.concordance import harrell
 from fedcohort.metrics.heterogeneity import pooled_share
 from fedcohort.privacy.disclosure.counts import FEWEST_EVENTS
@@ -122,7 +122,8 @@ def test_over_time_is_the_dynamic_auc_at_round_times():
     rows = [r for r in in_depth()["over_time"] if r["metric"] == "auc"]
     times = np.array([r["time"] for r in rows])
     records = (frame["time"].to_numpy(), frame["event"].to_numpy() > 0)
-    want = dynamic_auc(*records, *records, frame["a"].to_numpy(), times).values
+    ones = np.ones((1, len(frame)))
+    want = over_time.auc(ones, *records, *records, frame["a"].to_numpy(), times)[0]
     assert_allclose([r["value"] for r in rows], want, rtol=1e-10)
     assert 7 <= len(times) <= 14
     assert set(times % 50) == {0}

@@ -11,7 +11,7 @@ from numpy.testing import assert_allclose
 from scipy.special import expit
 
 from fedcohort.data.tables import FeatureTable, LabelledTable, SurvivalTable
-from fedcohort.metrics.trajectories import Told, mixing_of
+from fedcohort.metrics.trajectories import Told
 from fedcohort.models.network import Mlp, initial
 from fedcohort.models.objectives import Elbo
 from fedcohort.models.vae import Vae
@@ -25,6 +25,7 @@ from fedcohort.training.plan import Plan
 from fedcohort.training.rows import known_rows
 from fedcohort.training.server import Server, fedavg
 from fedcohort.training.watch import Watch, watch_here
+from mixing import mixing_of
 
 SEED, PARTS, ROWS = 4, 4, {"a": 40, "b": 67, "c": 52}
 PLAN = Plan(network=Mlp(inputs=2, hidden=()).spec, loss="logistic", epochs=2, optimiser="sgd")

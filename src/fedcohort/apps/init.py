@@ -28,10 +28,9 @@ from fedcohort.data.words import known_name
 from fedcohort.data.yamldictionary import flow
 from fedcohort.protocol.errors import DataError, StudyError
 from fedcohort.study.exclusion import REASONS, stays
-from fedcohort.study.plan import ASIDE, METRICS, NETWORK
+from fedcohort.study.plan import ASIDE, NETWORK, TASKS
 from fedcohort.study.site_rule import SiteRule, counts
 
-TASKS = tuple(METRICS)
 #: Tasks that need an outcome; the others may have one, that only judges.
 PREDICTED = tuple(task for task in TASKS if task not in ASIDE)
 

@@ -165,7 +165,7 @@ def bound(
     assert method.private is not None
     config = method.configure(run.settings(chosen))
     dp = dp.clipped(method.clips)
-    releases = tuple(method.private(config, dp))
+    releases = tuple(method.private.releases(config, dp))
     variants = {"records alone": 0}
     if any(r.step in BY_GRADIENTS for r in releases) and config.dp_groups:
         variants[f"{config.dp_groups} random groups"] = config.dp_groups

@@ -175,7 +175,7 @@ def _messages(
     if private is not None:
         settings = config if dp.unit == "site" else _exact(config)
         trains = (pull_privately.name, move_privately.name)
-        release = next(r for r in private(settings, dp) if r.step in trains)
+        release = next(r for r in private.releases(settings, dp) if r.step in trains)
         source = Source.seeded(seed, "audit inversion")
         noisy = Sender.of(settings, attacked.inputs, run.seed)
         sent_noisy = noisy.noisy(own, release, dp.norm, dp.unit, source)

@@ -147,24 +147,6 @@ def published(results: Mapping[str, Any], arm: str = "") -> Iterator[Published]:
         yield Published(name, curve[:, 0], curve[:, 1], at[:, 0], at[:, 1])
 
 
-def of_rows(rows: Sequence[Mapping[str, Any]], value: str = "survival") -> list[Published]:
-    """Return the curves in the rows of `fit.curves()`, by group; numbers that are hidden left out.
-
-    Parameters
-    ----------
-    rows : each with a time, `value` and followed; a group, or None.
-    """
-    names = list(dict.fromkeys(row.get("group") for row in rows))
-    out: list[Published] = []
-    for name in names:
-        mine = [row for row in rows if row.get("group") == name]
-        curve = np.array([[r["time"], r[value]] for r in mine], float)
-        shown = [r for r in mine if r.get("followed") is not None]
-        at = np.array([[r["time"], r["followed"]] for r in shown], float).reshape(-1, 2)
-        out.append(Published(str(name), curve[:, 0], curve[:, 1], at[:, 0], at[:, 1]))
-    return out
-
-
 def exact_curve(time: Array, event: Array) -> Published:
     """Return the Kaplan-Meier curve of patients (n,) at each of their times."""
     times = np.unique(time)

@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 
 from fedcohort.arrays import Array
-from fedcohort.data.dictionary import Variable
+from fedcohort.data.dictionary import Dictionary, Variable, sorted_levels
 from fedcohort.data.encode import code_column, column_of, numbers
 from fedcohort.data.outcome import Binary, Category, Count, Outcome, Survival
 from fedcohort.data.words import rows
@@ -71,6 +71,22 @@ def target_of(frame: pd.DataFrame, outcome: Outcome, classes: Sequence[str]) -> 
     if isinstance(outcome, Count):
         _rule(name, (y < 0) | (y != np.floor(y)), "is no count", "Give whole numbers from 0.")
     return y
+
+
+def levels_of(outcome: Outcome | None, dictionary: Dictionary) -> tuple[str, ...]:
+    """Return the classes of an outcome in the order of their numbers; empty of other outcomes."""
+    if not isinstance(outcome, (Binary, Category)):
+        return ()
+    return sorted_levels(dictionary[outcome.y].levels or ("0", "1"))
+
+
+def classes_of(frame: pd.DataFrame, outcome: Outcome | None, levels: Sequence[str]) -> Array:
+    """Return the class (n,) of each row: 1 for an event, 0 of a value or of nothing."""
+    if isinstance(outcome, Survival):
+        return survival_of(frame, outcome)[1].astype(np.int64)
+    if isinstance(outcome, (Binary, Category)):
+        return target_of(frame, outcome, levels).astype(np.int64)
+    return np.zeros(len(frame), np.int64)
 
 
 def weights_of(frame: pd.DataFrame, name: str) -> Array:

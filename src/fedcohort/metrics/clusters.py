@@ -92,13 +92,6 @@ def normalised_mutual_information(table: Array) -> Array:
     return np.where(np.isnan(usual), np.nan, np.where(alone, 1.0, _share(shared, usual)))
 
 
-def adjusted_mutual_information(labels: Array, reference: Array) -> float:
-    """Return the mutual information above that of chance (Vinh et al.), by scikit-learn."""
-    from sklearn.metrics import adjusted_mutual_info_score
-
-    return float(adjusted_mutual_info_score(reference, labels))
-
-
 def _margins(f: Array) -> tuple[Array, Array]:
     return f.sum(axis=-1), f.sum(axis=-2)
 
@@ -249,11 +242,6 @@ def cycle_accuracy(labels: Array, again: Array, weights: Array | None = None) ->
     same = (np.asarray(labels) == np.asarray(again)).astype(float)
     w = np.ones(len(same)) if weights is None else np.asarray(weights, float)
     return _share(w @ same, w.sum(axis=-1))
-
-
-def gap_of_losses(training: float, evaluation: float) -> float:
-    """Return G, the loss on training rows over that on others (Xie et al., ICML 2016); or nan."""
-    return training / evaluation if evaluation > 0 else float("nan")
 
 
 # what a cluster says of survival -----------------------------------------------------------

@@ -1,10 +1,10 @@
-"""The metrics over sites: steps that sum, and the coordinator's programs that finish.
+"""Metrics of survival over sites: steps that sum, and programs of several sums.
 
 A step knows no model. The coordinator sends one as a view, a pure function of a site's records:
 `fed.through(view)`, where `view(data)` returns `Scored` and `view.spec` is the JSON that determines
-it. Every program below asks such a federation:
+it. The metrics' own functions take the sums:
 
-    followed = federated_censoring(train, grid=grid)                 # G from training records
+    followed = censoring(grid, train.sum(count_leavers, grid=grid))  # G of training records
     scores = federated_brier(test, times=times, followed=followed)   # BS(t) of test records
     integrate(scores, times)
 
@@ -20,33 +20,21 @@ from typing import NamedTuple
 import numpy as np
 
 from fedcohort.arrays import Array
-from fedcohort.metrics.auc import Auc
 from fedcohort.metrics.brier import BrierSums, brier_sums, mean_score
 from fedcohort.metrics.calibration import (
     BinCounts,
     DCalibration,
-    Groups,
     GroupSums,
-    Slope,
     SlopeSums,
     bin_counts,
     d_test,
-    fit_slope,
     group_sums,
-    groups_of,
     own_survival,
     slope_sums,
     varies,
 )
-from fedcohort.metrics.censoring import Curve, Leavers, censoring, leavers, survival
-from fedcohort.metrics.histogram import (
-    Concordance,
-    RiskTimeCounts,
-    auc,
-    concordance,
-    risk_time_counts,
-    uno_weights,
-)
+from fedcohort.metrics.censoring import Curve, Leavers, leavers
+from fedcohort.metrics.histogram import RiskTimeCounts, risk_time_counts
 from fedcohort.protocol.federation import Federation
 from fedcohort.protocol.message import message
 from fedcohort.protocol.step import Site, summed
@@ -164,16 +152,6 @@ STEPS = (
 # programs ---------------------------------------------------------------------------------
 
 
-def federated_censoring(fed: Federation, *, grid: Array) -> Curve:
-    """Return the censoring distribution G of all sites' records on `grid` (T,)."""
-    return censoring(grid, fed.sum(count_leavers, grid=grid))
-
-
-def federated_survival(fed: Federation, *, grid: Array) -> Curve:
-    """Return the Kaplan–Meier estimate of all sites' records on `grid` (T,)."""
-    return survival(grid, fed.sum(count_leavers, grid=grid))
-
-
 def federated_risk_edges(fed: Federation, *, bins: int = 100, fine: int = 16) -> Array:
     """Return edges that split the pooled risks into bins of about equal size.
 
@@ -194,66 +172,16 @@ def federated_risk_edges(fed: Federation, *, bins: int = 100, fine: int = 16) ->
     return np.unique(np.interp(wanted, up_to[:-1], cells))
 
 
-def federated_concordance(
-    fed: Federation,
-    *,
-    risk_edges: Array,
-    grid: Array,
-    followed: Curve | None = None,
-    tau: float | None = None,
-) -> Concordance:
-    """Return Harrell's C over all pairs of all sites' records, with its grid error.
-
-    Parameters
-    ----------
-    fed : sites that show `Scored`.
-    risk_edges : (r−1,), increasing; see `federated_risk_edges`.
-    grid : (T,) times, increasing.
-    followed : G of the training records: gives Uno's C instead.
-    tau : where Uno's C stops.
-    """
-    counts = fed.sum(count_risk_by_time, risk_edges=risk_edges, grid=grid)
-    return concordance(counts, None if followed is None else uno_weights(grid, followed, tau))
-
-
-def federated_auc(fed: Federation, *, risk_edges: Array, grid: Array, followed: Curve) -> Auc:
-    """Return the cumulative/dynamic AUC at each time of `grid` (T,), up to the risk bins."""
-    return auc(fed.sum(count_risk_by_time, risk_edges=risk_edges, grid=grid), grid, followed)
-
-
 def federated_brier(fed: Federation, *, times: Array, followed: Curve) -> Array:
-    """Return BS(t) at the times (m,) of the sites' `surv`; G as `federated_censoring` gives it."""
+    """Return BS(t) at the times (m,) of the sites' `surv`; G from training records."""
     return mean_score(
         fed.sum(sum_brier, times=times, known=followed.times, followed=followed.values)
     )
 
 
-def federated_calibration(fed: Federation, *, column: int, edges: Array, grid: Array) -> Groups:
-    """Compare predicted survival in one column of `surv` with Kaplan–Meier, by group.
-
-    Parameters
-    ----------
-    fed : sites that show `Scored`.
-    column : which of the evaluation's times is the horizon.
-    edges : (g−1,), increasing, of predicted survival.
-    grid : (T,), increasing; its last time is the horizon.
-    """
-    return groups_of(fed.sum(sum_groups, column=column, edges=edges, grid=grid))
-
-
 def federated_d_calibration(fed: Federation, *, times: Array, bins: int = 10) -> DCalibration:
     """Test D-calibration of `surv`, known at `times` (m,), in `bins` bins."""
     return d_test(fed.sum(count_own_survival, times=times, bins=bins))
-
-
-def federated_slope(fed: Federation, *, grid: Array) -> Slope:
-    """Return the calibration slope of the sites' risks, with deaths moved to `grid` (T,)."""
-    centre, spread = _location(fed)
-    if spread == 0:
-        return Slope(np.nan, np.nan)
-    return fit_slope(
-        lambda b: fed.sum(sum_slope, grid=grid, centre=centre, spread=spread, b=b), spread
-    )
 
 
 def _location(fed: Federation) -> tuple[float, float]:

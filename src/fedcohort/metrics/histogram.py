@@ -14,6 +14,13 @@ Let, for a death in (bin a, cell k) and weight w_k, over all its partners:
     same cell  two deaths                                    either, or not comparable
     same cell  partner censored, other bin                   the known one, or not comparable
 
+AUC, cumulative and dynamic (Uno et al., JASA 102, 2007; Hung & Chiang, Can. J. Stat. 38, 2010):
+cases at t died at t_i ≤ t and weigh w_i = 1/G(t_i), G the censoring distribution of the training
+records; controls have t_j > t:
+
+    AUC(t) = Σ_i Σ_j w_i [1(f_j < f_i) + ½ 1(f_j = f_i)] / (Σ_i w_i · Σ_j 1)                (1)
+    mean   = Σ_k AUC(t_k) [S(t_{k−1}) − S(t_k)] / (1 − S(t_m)),  S Kaplan–Meier, t_0 = 0    (2)
+
 `spread_pairs` is for cells that are wide: records are taken as spread evenly over their cell. Of
 two deaths in one cell the one of higher risk then came first in one half of the pairs, and one half
 of those censored there were still followed when another died.
@@ -29,7 +36,6 @@ from typing import NamedTuple
 import numpy as np
 
 from fedcohort.arrays import Array
-from fedcohort.metrics.auc import Auc, mean_auc, separation
 from fedcohort.metrics.censoring import Curve, Leavers, survival
 from fedcohort.metrics.concordance import checked_risk
 from fedcohort.protocol.message import message
@@ -50,6 +56,13 @@ class Concordance(NamedTuple):
     low: float
     high: float
     smallest_cell: int
+
+
+class Auc(NamedTuple):
+    """AUC at each time (m,), nan where there are no cases or no controls; and its mean."""
+
+    values: Array
+    mean: float
 
 
 def risk_time_counts(
@@ -144,9 +157,25 @@ def auc(counts: RiskTimeCounts, grid: Array, followed: Curve) -> Auc:
     cases = np.cumsum(counts.deaths * followed.inverse_at(np.r_[grid, np.inf]), axis=1)[:, :-1]
     everyone = counts.deaths + counts.censored
     controls = (everyone.sum(axis=1, keepdims=True) - np.cumsum(everyone, axis=1))[:, :-1]
-    values = np.array([separation(*pair) for pair in zip(cases.T, controls.T, strict=True)])
+    values = np.array([_separation(*pair) for pair in zip(cases.T, controls.T, strict=True)])
     alive = survival(grid, Leavers(counts.deaths.sum(axis=0), counts.censored.sum(axis=0)))
-    return Auc(values, mean_auc(values, grid, alive))
+    return Auc(values, _mean_auc(values, grid, alive))
+
+
+def _separation(cases: Array, controls: Array) -> float:
+    """Return eq. (1) from weights by increasing risk: both (r,), tied within an entry."""
+    pairs = float(cases.sum() * controls.sum())
+    if not pairs:
+        return math.nan
+    lower = np.cumsum(controls) - 0.5 * controls
+    return float(cases @ lower) / pairs
+
+
+def _mean_auc(values: Array, times: Array, alive: Curve) -> float:
+    """Return eq. (2) for AUC values (m,) and the records' survival; nan if nobody dies by t_m."""
+    drop = -np.diff(np.r_[1.0, alive.at(times)])
+    on = drop > 0
+    return float(values[on] @ drop[on] / drop.sum()) if on.any() else math.nan
 
 
 def _lower(partners: Array) -> Array:

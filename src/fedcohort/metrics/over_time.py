@@ -1,16 +1,16 @@
 """Discrimination and error along the follow-up, with intervals from a bootstrap over patients.
 
-The cumulative/dynamic AUC of `auc` and the Brier score of `brier` at common times t_k. Draw b takes
-record i m_i times; fit and censoring distribution G stay as they are (`resampled`). Cases at t died
-at t_i ≤ t and weigh w_i = 1/G(t_i), controls have t_j > t, and c_i(t) is record i's own part of
-the Brier score:
+The cumulative/dynamic AUC (Uno et al., JASA 102, 2007) and the Brier score of `brier` at common
+times t_k. Draw b takes record i m_i times; fit and censoring distribution G stay as they are
+(`resampled`). Cases at t died at t_i ≤ t and weigh w_i = 1/G(t_i), controls have t_j > t, and
+c_i(t) is record i's own part of the Brier score:
 
     AUC_b(t) = Σ_i m_i w_i Σ_j m_j [1(f_j < f_i) + ½ 1(f_j = f_i)] / (Σ_i m_i w_i · Σ_j m_j)  (1)
     BS_b(t)  = Σ_i m_i c_i(t) / Σ_i m_i                                                     (2)
 
 Every function takes `weights` (B, n), the m_i of B draws, and returns (B, m) for m times, nan where
-a draw has no answer; a row of ones gives the metric itself. Other parameters are those of
-`dynamic_auc` and `brier`.
+a draw has no answer; a row of ones gives the metric itself. G is estimated from the records
+`train_time`, `train_event`; `times` (m,) increase, inside the follow-up of both sets of records.
 """
 
 from __future__ import annotations

@@ -80,13 +80,6 @@ def log_assignment(z: Tensor, mu: Tensor, alpha: float) -> Tensor:
     return torch.log_softmax(-0.5 * (alpha + 1.0) * torch.log1p(square / alpha), dim=1)
 
 
-def soft_assignment(z: Rows, mu: Rows, alpha: float) -> Rows:
-    """Return q (n, k), eq. (1), of z (n, d) and μ (k, d); arrays for arrays."""
-    points, centroids = (a if isinstance(a, Tensor) else torch.tensor(a) for a in (z, mu))
-    q: Any = log_assignment(points, centroids, alpha).exp()
-    return q if isinstance(z, Tensor) else q.numpy()
-
-
 def target(q: Rows, f: Rows) -> Rows:
     """Return p (n, k), eq. (2), of q (n, k) and f (k,), the sum of q over the rows of all sites.
 

@@ -17,6 +17,15 @@ holes that depend on the value it hides (Mironov, CCS 2012). The value is rounde
 first, which adds to the sensitivity (`perturb`). The concentrated privacy of (2) is that of a
 continuous Gaussian of this σ (their theorem 4), and its δ at any ε is the same to a relative 1/σ²
 (a sum over the grid against the integral), which is 2^-20 on the coarsest grid that is accepted.
+
+A secure sum of n shares, each a discrete Gaussian of σ, is close to a discrete Gaussian of √n σ.
+The log ratio of the probabilities of any value is at most (Kairouz, Liu & Steinke, ICML 2021)
+
+    τ = 10 Σ_{k=1}^{n−1} exp(−2π² σ² k / (k + 1))                                          (3)
+
+That is 0 in float64 from σ = 9, and a share has at least `LEAST_STEPS`: nothing is counted for it.
+Shares are made for the least number t of sites whose sum is ever opened; more sites add more noise.
+If only h of the t sites keep their shares secret, noise z√(h/t) is left.
 """
 
 from __future__ import annotations
@@ -133,8 +142,8 @@ def perturb(
     noise : z > 0; the standard deviation (or scale) is z·(Δ + what rounding to the grid adds), so
         that the release costs what z says.
     share : how many sites' replies are summed at least: each adds a Gaussian of variance 1/share,
-        and the sum has all of it (`distributed.extra_divergence` bounds what that costs). Laplace
-        noise is not shared out: each site adds all of it.
+        and the sum has all of it (eq. 3). Laplace noise is not shared out: each site adds all of
+        it.
     resolution : see `granularity`.
 
     Raises

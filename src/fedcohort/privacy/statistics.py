@@ -1,18 +1,14 @@
-"""Statistics of bounded records, with how much one record changes them, and their noisy release.
+"""Statistics of bounded records, with how much one record changes them.
 
-A `Statistic` is an exact sum over records, for `perturb` or a site's guard to add noise to; the
+A `Statistic` is an exact sum over records, for a site's guard to add noise to; the
 tables that count as neighbours differ by one record that is added or taken away. Each record is cut
 to public bounds first, so the sensitivity holds for any table:
 
-    counts        (n)                              Δ₁ = Δ₂ = 1
     histogram     (n_1 … n_B), one bin a record    Δ₁ = Δ₂ = 1
     moments       (n, Σu, Σu²), u in [−1, 1]^p     Δ₁ = 1 + 2p,   Δ₂ = √(1 + 2p)
     crossed       Σ aaᵀ, a = (x, y), ‖a‖ ≤ C   Δ₂ = C²,   Δ₁ ≤ C² (1 + (k − 1)/√2)   (1)
 
-The bounds must come from a dictionary or a person, not from the records. What is read from noisy
-values (`read_moments`, `read_crossed`) is arithmetic on what is already released: it costs nothing.
-
-Revealed: the noisy values, and nothing else.
+The bounds must come from a dictionary or a person, not from the records.
 """
 
 from __future__ import annotations
@@ -23,10 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedcohort.arrays import Array
-from fedcohort.privacy.mechanisms import perturb
-from fedcohort.privacy.noise import Source
 from fedcohort.protocol.errors import SettingError
-from fedcohort.protocol.private import Release
 
 
 @dataclass(frozen=True)
@@ -45,53 +38,6 @@ class Statistic:
     l2: float
 
 
-@dataclass(frozen=True)
-class Moments:
-    """What noisy moments say of the records, in the units of the columns.
-
-    Attributes
-    ----------
-    n : number of records, not below 1 and not whole.
-    mean : (p,), inside the bounds.
-    variance : (p,), between 0 and what the bounds allow.
-    """
-
-    n: float
-    mean: Array
-    variance: Array
-
-
-def released(
-    statistic: Statistic,
-    source: Source,
-    noise: float,
-    *,
-    step: str,
-    mechanism: str = "gaussian",
-) -> tuple[Array, Release]:
-    """Return a statistic with noise, and what that cost.
-
-    Parameters
-    ----------
-    noise : z > 0: standard deviation over Δ₂ ("gaussian"), or scale over Δ₁ ("laplace": ε = 1/z).
-    step : the name under which the release is counted.
-
-    Raises
-    ------
-    SettingError : a mechanism that there is not; z not above 0.
-    """
-    sensitivity = statistic.l1 if mechanism == "laplace" else statistic.l2
-    noisy = perturb(
-        source, statistic.value, sensitivity=sensitivity, noise=noise, mechanism=mechanism
-    )
-    return noisy, Release(step=step, noise=noise, mechanism=mechanism)
-
-
-def count(records: int) -> Statistic:
-    """Return the number of records, shape ()."""
-    return Statistic(np.asarray(float(records)), 1.0, 1.0)
-
-
 def histogram(codes: Array, bins: int) -> Statistic:
     """Return how many records are in each bin (bins,).
 
@@ -102,11 +48,6 @@ def histogram(codes: Array, bins: int) -> Statistic:
     kept = np.asarray(codes, np.int64)
     kept = kept[(kept >= 0) & (kept < bins)]
     return Statistic(np.bincount(kept, minlength=bins).astype(np.float64), 1.0, 1.0)
-
-
-def read_histogram(noisy: Array) -> Array:
-    """Return counts not below 0 of noisy ones (bins,)."""
-    return np.maximum(noisy, 0.0)
 
 
 def moments(values: Array, lower: Array, upper: Array) -> Statistic:
@@ -131,17 +72,6 @@ def moments(values: Array, lower: Array, upper: Array) -> Statistic:
     return Statistic(value, 1.0 + 2 * middle.size, math.sqrt(1 + 2 * middle.size))
 
 
-def read_moments(noisy: Array, lower: Array, upper: Array) -> Moments:
-    """Return n, mean and variance of noisy moments (1 + 2p,), forced into what the bounds allow."""
-    middle, half = _bounds(lower, upper)
-    p = middle.size
-    n = max(1.0, float(noisy[0]))
-    mean = np.clip(noisy[1 : 1 + p] / n, -1.0, 1.0)
-    square = np.clip(noisy[1 + p :] / n, 0.0, 1.0)
-    variance = np.maximum(square - mean * mean, 0.0)
-    return Moments(n, middle + half * mean, half * half * variance)
-
-
 def crossed(rows: Array, norm: float) -> Statistic:
     """Return the upper triangle of Σ aaᵀ over rows a cut to a norm, eq. (1).
 
@@ -156,7 +86,7 @@ def crossed(rows: Array, norm: float) -> Statistic:
 
     Returns
     -------
-    the triangle (k(k+1)/2,), row by row; `read_crossed` makes a matrix of it.
+    the triangle (k(k+1)/2,), row by row.
 
     Raises
     ------
@@ -171,17 +101,6 @@ def crossed(rows: Array, norm: float) -> Statistic:
     # |a|ᵀ-sum: Σ a_i² + √2 Σ_{i<j} |a_i a_j| = C² (1 − 1/√2) + ‖a‖₁²/√2, and ‖a‖₁² ≤ k C².
     most = norm**2 * (1 - math.sqrt(0.5) + k * math.sqrt(0.5))
     return Statistic((a.T @ a)[upper] * weight, most, norm**2)
-
-
-def read_crossed(noisy: Array) -> Array:
-    """Return Σ aaᵀ (k, k) of a noisy triangle: the nearest matrix without negative eigenvalues."""
-    k = round((math.sqrt(8 * noisy.size + 1) - 1) / 2)
-    upper = np.triu_indices(k)
-    matrix = np.zeros((k, k))
-    matrix[upper] = noisy / np.where(upper[0] == upper[1], 1.0, math.sqrt(2))
-    matrix = matrix + np.triu(matrix, 1).T
-    values, vectors = np.linalg.eigh(matrix)
-    return (vectors * np.maximum(values, 0.0)) @ vectors.T
 
 
 def shortened(rows: Array, norm: float) -> Array:

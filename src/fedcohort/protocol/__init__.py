@@ -21,7 +21,15 @@ from fedcohort.protocol.errors import (
 )
 from fedcohort.protocol.federation import Federation, View, check_all_answered, per_site
 from fedcohort.protocol.message import message
-from fedcohort.protocol.method import Fitted, Method, Row, Task, check_settings, setting
+from fedcohort.protocol.method import (
+    Fitted,
+    Method,
+    PrivateFits,
+    Row,
+    Task,
+    check_settings,
+    setting,
+)
 from fedcohort.protocol.private import Dp, Noised, Private, Release, Spent
 from fedcohort.protocol.step import Gathered, Keep, Site, Step, Summed, gathered, summed
 
@@ -42,6 +50,7 @@ __all__ = [
     "NothingToLearn",
     "QuorumLost",
     "Private",
+    "PrivateFits",
     "Refused",
     "ReplyRejected",
     "Release",

@@ -69,7 +69,7 @@ class Task:
 
     Attributes
     ----------
-    kind : survival, classification, regression, clustering, latent, synthesis or imputation.
+    kind : survival, classification, regression, clustering or latent.
     features : names of the columns of x, in order, (p,).
     pairs : (p, 2), the two values of each feature that has but two, such as a level; NaN of others,
         and () where nothing is known of them.
@@ -215,6 +215,34 @@ class Fitted(ABC):
         raise NotSupported("at_round")
 
 
+#: What a model may support: these of `Fitted`, where its class overrides them.
+GIVEN = (
+    "predict", "predict_survival", "transform", "memberships", "reconstruct", "sample", "impute",
+    "summary", "parameters", "others", "proportional_hazards", "curves", "at_round",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class PrivateFits:
+    """The differentially private fits of a method.
+
+    Attributes
+    ----------
+    releases : (settings, what was asked for) → every release of a fit. Raises `SettingError` for
+        settings without a private fit.
+    held : (settings, task) → step → argument → the value that it has in every call of a fit: what
+        follows from the study, which a site demands.
+    reveals : (settings, what was asked for) → what leaves a site, in plain words; None says that
+        replies have noise, and no more.
+    clips : what is protected → C, the norm that fits cut to unless the study says another.
+    """
+
+    releases: Callable[[Any, Dp], Sequence[Release]]
+    held: Callable[[Any, Task], Mapping[str, Mapping[str, Any]]]
+    reveals: Callable[[Any, Dp], str] | None = None
+    clips: Mapping[str, float] = field(default_factory=dict[str, float])
+
+
 @dataclass(frozen=True, kw_only=True)
 class Method:
     """One method of the catalogue.
@@ -236,7 +264,6 @@ class Method:
         can give to arguments of its steps that are whole numbers, yes or no, or text; a site of an
         approved study refuses others. What means the same in all methods (`min_cell`, `seed`, ...)
         need not be there. The task's features are () where a step is asked without a design.
-    gives : names of the `Fitted` methods that the model supports; see `given`.
     preprocess : this method's defaults for the preprocessing.
     unguarded : why no reply of a fit is of few records though its program does not call
         `data.exact`, in plain words, with the module in backticks that sees to it; "" of a method
@@ -255,13 +282,7 @@ class Method:
         that a sum would hide; "" without.
     over : (settings, number of sites) → None, or it raises `SettingError` where a fit with them
         needs another number: the setting, the sites there are and those needed. None where any do.
-    private : (settings, what was asked for) → every release of a differentially private fit; None
-        where the method has no such fit. Raises `SettingError` for settings without one.
-    reveals_private : (settings, what was asked for) → what leaves a site in a private fit, in plain
-        words; None says that replies have noise, and no more.
-    held : (settings, task) → step → argument → the value that it has in every call of a private
-        fit: what follows from the study, which a site demands.
-    clips : what is protected → C, the norm that private fits cut to unless the study says another.
+    private : its differentially private fits; None where it has none.
     for_site : (settings, task, site, what its last step left at the site) → lines in plain words
         for that site alone; None where a fit leaves nothing that a person there would read.
     package : what every site of a fit must have installed beside what loads the method, of the
@@ -277,7 +298,6 @@ class Method:
     fit: Callable[[Federation, Any, Task], Fitted]
     model: type[Fitted]
     steps: tuple[Step[..., Any], ...]
-    gives: frozenset[str]
     preprocess: Mapping[str, Any] = field(default_factory=dict[str, Any])
     alone: Mapping[str, Any] = field(default_factory=dict[str, Any])
     reveals_with: Callable[[Any], str] | None = None
@@ -289,10 +309,7 @@ class Method:
     bounds: Callable[[Any, Task], Mapping[str, Collection[Any]]] | None = None
     visible: Callable[[Any], str] | None = None
     over: Callable[[Any, int], None] | None = None
-    private: Callable[[Any, Dp], Sequence[Release]] | None = None
-    reveals_private: Callable[[Any, Dp], str] | None = None
-    clips: Mapping[str, float] = field(default_factory=dict[str, float])
-    held: Callable[[Any, Task], Mapping[str, Mapping[str, Any]]] | None = None
+    private: PrivateFits | None = None
     for_site: Callable[[Any, Task, str, Mapping[str, Array]], Sequence[str]] | None = None
     package: str = ""
     unguarded: str = ""
@@ -300,6 +317,18 @@ class Method:
 
     #: Settings of every method, which the caller handles before the program runs.
     COMMON: ClassVar[frozenset[str]] = frozenset({"scale", "impute", "winsorise", "pool_levels"})
+
+    @property
+    def gives(self) -> frozenset[str]:
+        """What the model supports, of whatever task; see `given`."""
+        return frozenset(
+            name for name in GIVEN if getattr(self.model, name) is not getattr(Fitted, name)
+        )
+
+    @property
+    def clips(self) -> Mapping[str, float]:
+        """The norms that private fits cut to; see `PrivateFits`."""
+        return {} if self.private is None else self.private.clips
 
     @property
     def fields(self) -> list[dataclasses.Field[Any]]:
@@ -379,8 +408,8 @@ class Method:
         """
         if dp is not None:
             asked = dp.clipped(self.clips)
-            told = "" if self.reveals_private is None else self.reveals_private(config, asked)
-            return " ".join(filter(None, (NOISY, told)))
+            said = None if self.private is None else self.private.reveals
+            return " ".join(filter(None, (NOISY, "" if said is None else said(config, asked))))
         return self.reveals if self.reveals_with is None else self.reveals_with(config)
 
     def configure(self, given: Mapping[str, Any]) -> Any:

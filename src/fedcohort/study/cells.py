@@ -18,11 +18,7 @@ import numpy as np
 from fedcohort.arrays import Array
 from fedcohort.protocol import (
     FedcohortError,
-    InputError,
-    NotConverged,
-    NothingToLearn,
     ReplyRejected,
-    SingularInformation,
     SiteUnavailable,
     registry,
 )
@@ -32,7 +28,7 @@ from fedcohort.runtime.coordinator import Progress
 from fedcohort.study import evaluate, tune
 from fedcohort.study.clusters import cluster_rows
 from fedcohort.study.details import details
-from fedcohort.study.engine import Problem, Run, Trail, fit_once
+from fedcohort.study.engine import Problem, Run, Trail, fit_alone, fit_once
 from fedcohort.study.fits import Fits, Fitted, Judged, Piece, Tell
 from fedcohort.study.judges.clusters import Clusters, Grouped
 from fedcohort.study.judges.latent import Latent
@@ -210,17 +206,13 @@ class Workshop(Fits):
         names = sorted(laid.problem.frames)
         for i, site in enumerate(names):
             problem = laid.problem.on({site: laid.problem.frames[site]})
-            try:
-                if not judge.can_learn(problem):
-                    raise NothingToLearn("too few rows")
-                made = self._fitted(piece, problem, chosen, i, len(names))
-            except (NothingToLearn, SingularInformation, NotConverged, InputError) as error:
-                # such as more groups than a small hospital's rows can make
-                own_fault = isinstance(error, InputError) and not isinstance(error, NothingToLearn)
-                fits = len([r for r in rows if "note" not in r])
-                unseen = isinstance(judge, (Clusters, Latent))
-                if own_fault and (not unseen or (i == len(names) - 1 and not fits)):
-                    raise
+            learnt = any("note" not in row for row in rows)
+            made = fit_alone(
+                problem,
+                lambda problem, i=i: self._fitted(piece, problem, chosen, i, len(names)),
+                needed=i == len(names) - 1 and not learnt,
+            )
+            if made is None:
                 once = np.ones((1, len(laid.test)))  # it counts as chance
                 rows.append(no_model_row(site, judge.unlearnt(once, wanted), wanted))
                 draws.append(no_model_draws(len(weights), judge.unlearnt(weights, wanted), wanted))

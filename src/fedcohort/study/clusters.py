@@ -22,8 +22,7 @@ from typing import Any
 import numpy as np
 
 from fedcohort.arrays import Array
-from fedcohort.data.dictionary import sorted_levels
-from fedcohort.data.outcome import Binary, Category
+from fedcohort.data.targets import levels_of
 from fedcohort.metrics.clusters import contingency
 from fedcohort.metrics.kaplan_meier import group_leavers
 from fedcohort.metrics.log_rank import log_rank
@@ -154,10 +153,10 @@ def _log_rank(labels: Array, time: Array, event: Array) -> list[Row]:
 
 def _confusion(judge: Clusters, labels: Array, k: int) -> list[Row]:
     """Return the blind rows of each cluster and class."""
-    outcome, reference = judge.outcome, judge.reference
-    if not isinstance(outcome, (Binary, Category)) or reference is None:
+    reference = judge.reference
+    if reference is None:
         return []
-    classes = sorted_levels(judge.dictionary[outcome.y].levels or ("0", "1"))
+    classes = levels_of(judge.outcome, judge.dictionary)
     table = contingency(labels, reference)
     table = np.pad(table, ((0, k - len(table)), (0, len(classes) - table.shape[1])))
     levels, groups = hidden_levels(table, judge.min_cell)

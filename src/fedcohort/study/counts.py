@@ -38,8 +38,8 @@ import pandas as pd
 from fedcohort.arrays import Array
 from fedcohort.data.dictionary import sorted_levels
 from fedcohort.data.encode import column_of
-from fedcohort.data.outcome import Binary, Category, Survival
-from fedcohort.data.targets import survival_of, target_of
+from fedcohort.data.outcome import Binary, Survival
+from fedcohort.data.targets import classes_of, levels_of
 from fedcohort.privacy.disclosure.counts import hidden
 from fedcohort.study.layout import Table, lay_out, test_rows
 from fedcohort.study.plan import Plan, Scenario
@@ -118,14 +118,10 @@ def _made(plan: Plan, table: Table, scenario: Scenario, natural: Shown, named: b
 
 def _classes(table: Table, frame: pd.DataFrame) -> Array:
     """Return the class of each row of a part of the table (n,); 1 is an event."""
-    outcome = table.outcome
-    if isinstance(outcome, Survival):
-        return survival_of(frame, outcome)[1].astype(np.int64)
-    if isinstance(outcome, (Binary, Category)):
-        known = table.dictionary[outcome.y].levels
-        levels = sorted_levels(known or column_of(table.frame, outcome.y).dropna().unique())
-        return target_of(frame, outcome, levels).astype(np.int64)
-    return np.zeros(len(frame), np.int64)
+    outcome, levels = table.outcome, levels_of(table.outcome, table.dictionary)
+    if outcome is not None and levels and not table.dictionary[outcome.columns[0]].levels:
+        levels = sorted_levels(column_of(table.frame, outcome.columns[0]).dropna().unique())
+    return classes_of(frame, outcome, levels)
 
 
 def _cells(site: Array, classes: Array, like: Cells | None = None) -> Cells:

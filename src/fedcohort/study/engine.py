@@ -11,7 +11,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pandas as pd
@@ -20,9 +20,20 @@ from fedcohort.data import preprocess
 from fedcohort.data.describe_agreed import Agreed
 from fedcohort.data.design import Design
 from fedcohort.data.dictionary import Dictionary
-from fedcohort.data.outcome import Outcome, Survival
+from fedcohort.data.outcome import Continuous, Count, Outcome, Survival
 from fedcohort.privacy.guard import SiteGuard
-from fedcohort.protocol import DataError, Federation, Fitted, Method, SettingError, Task
+from fedcohort.protocol import (
+    DataError,
+    Federation,
+    Fitted,
+    InputError,
+    Method,
+    NotConverged,
+    NothingToLearn,
+    SettingError,
+    SingularInformation,
+    Task,
+)
 from fedcohort.protocol.host import Host
 from fedcohort.protocol.ledger import Ledger
 from fedcohort.protocol.private import Dp
@@ -38,6 +49,8 @@ from fedcohort.study import private
 from fedcohort.study.privacy import check_visible, checked_secure
 
 Frames = Mapping[str, pd.DataFrame]
+#: What a fit gives.
+Made = TypeVar("Made")
 
 
 @dataclass(frozen=True)
@@ -263,6 +276,34 @@ def fit_once(
     finally:
         if book:
             book.close()
+
+
+def fit_alone(
+    problem: Problem, fit: Callable[[Problem], Made], *, needed: bool = False
+) -> Made | None:
+    """Fit one site's rows by themselves; return None where they give no model.
+
+    Errors of a model of fewer than `min_cell` values tell these values; clusters and coordinates of
+    fewer than twice as many rows are of few patients each.
+
+    Parameters
+    ----------
+    fit : fits a problem, as `fit_once` does.
+    needed : whether a setting that the site's rows are too few for is an error, as where no other
+        site has a model.
+    """
+    rows, unseen = sum(map(len, problem.frames.values())), problem.outcome is None
+    values = isinstance(problem.outcome, (Continuous, Count))
+    if rows < problem.min_cell * (2 if unseen else values):
+        return None
+    try:
+        return fit(problem)
+    except (NothingToLearn, SingularInformation, NotConverged):
+        return None
+    except InputError:  # such as more groups than a small hospital's rows can make
+        if needed or not unseen:
+            raise
+        return None
 
 
 @contextmanager

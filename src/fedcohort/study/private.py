@@ -50,7 +50,7 @@ def releases(method: Method, config: Any, dp: Dp) -> Sequence[Release]:
             f"method {method.name!r} has no differentially private fit; {able} have one. Take one "
             f"of them, or leave dp out."
         )
-    return tuple(method.private(config, dp.clipped(method.clips)))
+    return tuple(method.private.releases(config, dp.clipped(method.clips)))
 
 
 def those_with_private_fits() -> tuple[str, ...]:
@@ -72,7 +72,7 @@ def held(
     ------
     DataError, SettingError : see `design`; a raw method's own, of its dictionary.
     """
-    if method.held is None:
+    if method.private is None:
         return {}
     features = views = ()
     if not method.raw:
@@ -87,7 +87,7 @@ def held(
         dp=dp.clipped(method.clips),
         reach=reach_of(dictionary, outcome),
     )
-    return method.held(config, task)
+    return method.private.held(config, task)
 
 
 def simulated_guard(

@@ -48,10 +48,20 @@ from fedcohort.data.differences import differences
 from fedcohort.data.exact import Exact, check_covariates
 from fedcohort.data.isolation import FARTHEST, Columns, nearly_given, too_far
 from fedcohort.data.tables import LabelledTable
+from fedcohort.numerics.blame import SINGULAR, collinear
 from fedcohort.numerics.residuals import own_powers
 from fedcohort.numerics.scaling import CONSTANT
 from fedcohort.privacy.disclosure.records import LONE, effective, lone
-from fedcohort.protocol import DataError, Federation, NothingToLearn, Site, Task, message, summed
+from fedcohort.protocol import (
+    DataError,
+    Federation,
+    NothingToLearn,
+    SingularInformation,
+    Site,
+    Task,
+    message,
+    summed,
+)
 
 #: What is said where there is no record.
 NO_RECORDS = "no site holds any record; check their selection."
@@ -165,6 +175,12 @@ class Moments:
         """Which covariates (p,) do not vary."""
         return np.diag(self.xx) <= self.rows * (CONSTANT * self.mean) ** 2
 
+    @property
+    def varying(self) -> Array:
+        """S (p, p), with 0 for all products of covariates that do not vary."""
+        varies = ~self.constant
+        return self.xx * np.outer(varies, varies)
+
     def intercept(self, coefficients: Array) -> Array:
         """Return b₀ for β (…, p): (…)."""
         return self.middle - coefficients @ self.mean
@@ -173,6 +189,28 @@ class Moments:
         """Return Σ (y − b₀ − xᵀβ)² for β (…, p), with the best b₀: (…)."""
         inner = ((coefficients @ self.xx) * coefficients).sum(axis=-1)
         return np.maximum(self.yy - 2 * coefficients @ self.xy + inner, 0.0)
+
+
+def inverted(inner: Array, names: Sequence[str], remedy: str = "") -> Array:
+    """Return the inverse of cross-products (p, p).
+
+    Parameters
+    ----------
+    remedy : what helps besides dropping a covariate; "" for nothing.
+
+    Raises
+    ------
+    SingularInformation : some covariates are collinear or constant; they are named.
+    """
+    unit = np.sqrt(np.diag(inner))
+    unit[unit == 0] = 1.0
+    values, vectors = np.linalg.eigh(inner / np.outer(unit, unit))
+    flat = values <= SINGULAR * values[-1]
+    if flat.any():
+        ratio = float(values[0] / values[-1]) if values[-1] > 0 else 0.0
+        raise SingularInformation(collinear(names, vectors[:, flat], ratio, remedy=remedy))
+    root = vectors / unit[:, None]
+    return (root / values) @ root.T
 
 
 @dataclass(frozen=True)

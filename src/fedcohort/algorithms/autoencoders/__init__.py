@@ -96,7 +96,6 @@ def _method(title: str, paper: str, settings: type[VaeSettings]) -> Method:
         visible=visible,
         over=over,
         gaps=True,
-        gives=frozenset({"transform", "reconstruct", "sample", "impute"}),
         preprocess={"impute": "none", "scale": "standard"},
         alone={"aggregation": "mean", "personal": "none", "monitor": "none"},
     )

@@ -92,9 +92,6 @@ METHOD = Method(
     steps=(*COX_STEPS, *OWN_STEPS, *timegrid.STEPS),
     asks=asks,
     bounds=bounds,
-    gives=frozenset(
-        {"predict", "predict_survival", "summary", "parameters", "proportional_hazards"}
-    ),
     preprocess={"scale": "none", "impute": "median"},
     entries=True,
     alone={"time_grid": "exact"},

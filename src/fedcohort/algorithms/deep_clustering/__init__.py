@@ -203,7 +203,6 @@ METHOD = Method(
     bounds=bounds,
     visible=visible,
     over=over,
-    gives=frozenset({"predict", "memberships", "transform", "reconstruct", "sample", "summary"}),
     preprocess={"scale": "minmax", "impute": "mean"},
     alone={"aggregation": "mean", "choose": "gap", "personal": "none", "monitor": "none"},
 )

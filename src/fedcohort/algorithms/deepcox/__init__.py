@@ -10,7 +10,7 @@ from fedcohort.algorithms.deepcox import private
 from fedcohort.algorithms.deepcox.model import DeepCoxModel
 from fedcohort.algorithms.deepcox.program import STEPS, asks, fit
 from fedcohort.algorithms.deepcox.settings import DeepCoxSettings
-from fedcohort.protocol import Method, Task
+from fedcohort.protocol import Method, PrivateFits, Task
 from fedcohort.training import personal, watch
 
 AVERAGED = "each round, the sum over sites of their models, weighted by rows"
@@ -87,11 +87,12 @@ METHOD = Method(
     bounds=bounds,
     visible=visible,
     over=over,
-    private=private.releases,
-    reveals_private=private.reveals,
-    clips=private.CLIPS,
-    held=private.held,
-    gives=frozenset({"predict", "predict_survival", "at_round"}),
+    private=PrivateFits(
+        releases=private.releases,
+        reveals=private.reveals,
+        clips=private.CLIPS,
+        held=private.held,
+    ),
     preprocess={"scale": "minmax", "impute": "median"},
     alone={
         "strategy": "exact",

@@ -7,22 +7,14 @@ from fedcohort.data.describe import STEPS, describe_quantiles
 from fedcohort.data.describe_bins import count_bins
 from fedcohort.data.describe_groups import describe_by_group
 from fedcohort.data.describe_pairs import sum_pairs
-from fedcohort.protocol import Method
+from fedcohort.protocol import Method, PrivateFits
 
 EXACT = (*STEPS, describe_quantiles, describe_by_group, count_bins, sum_pairs)
 
 METHOD = Method(
     name="describe",
     title="Table 1 by site and by group, histograms and correlations, small counts hidden",
-    tasks=(
-        "survival",
-        "classification",
-        "regression",
-        "clustering",
-        "latent",
-        "synthesis",
-        "imputation",
-    ),
+    tasks=("survival", "classification", "regression", "clustering", "latent"),
     paper=(
         "Austin, Statistics in Medicine 28(25), 2009 (standardised differences); Hundepool et al., "
         "Statistical Disclosure Control, 2012"
@@ -41,10 +33,11 @@ METHOD = Method(
     steps=(*EXACT, private.describe_privately),
     asks=lambda _: EXACT,
     bounds=bounds,
-    private=private.releases,
-    reveals_private=private.reveals,
-    held=held,
-    gives=frozenset({"summary"}),
+    private=PrivateFits(
+        releases=private.releases,
+        reveals=private.reveals,
+        held=held,
+    ),
     raw=True,
 )
 

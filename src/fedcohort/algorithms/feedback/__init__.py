@@ -41,15 +41,7 @@ def asks(config: FeedbackSettings) -> Iterator[Step[..., Any]]:
 METHOD = Method(
     name="feedback",
     title="For each site, what is off in its data against the others', and what to record",
-    tasks=(
-        "survival",
-        "classification",
-        "regression",
-        "clustering",
-        "latent",
-        "synthesis",
-        "imputation",
-    ),
+    tasks=("survival", "classification", "regression", "clustering", "latent"),
     paper=(
         "Huber, Robust Statistics, 1981 (medians over sites); Akaike, Ann. Inst. Statist. Math. "
         "21, 1969 (what a column would add)"
@@ -66,7 +58,6 @@ METHOD = Method(
     asks=asks,
     for_site=lines_for,
     over=over,
-    gives=frozenset({"summary"}),
     raw=True,
 )
 

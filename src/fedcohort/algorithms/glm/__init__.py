@@ -17,7 +17,7 @@ from fedcohort.algorithms.glm.steps import (
 )
 from fedcohort.data import exact
 from fedcohort.numerics.families import FAMILIES
-from fedcohort.protocol import Method, Step, Task
+from fedcohort.protocol import Method, PrivateFits, Step, Task
 from fedcohort.training import admm
 
 _ONCE = (
@@ -86,11 +86,12 @@ METHOD = Method(
     steps=(*STEPS, *private.STEPS),
     asks=asks,
     bounds=bounds,
-    private=private.releases,
-    reveals_private=private.reveals,
-    clips=private.CLIPS,
-    held=private.held,
-    gives=frozenset({"predict", "summary", "parameters"}),
+    private=PrivateFits(
+        releases=private.releases,
+        reveals=private.reveals,
+        clips=private.CLIPS,
+        held=private.held,
+    ),
     preprocess={"scale": "none", "impute": "median"},
 )
 
@@ -108,11 +109,12 @@ LOGISTIC = Method(
     steps=(*STEPS, *admm.STEPS, *private.STEPS),
     asks=asks_of_logistic,
     bounds=bounds_of_logistic,
-    private=private.releases,
-    reveals_private=private.reveals,
-    clips=private.CLIPS,
-    held=private.held,
-    gives=frozenset({"predict", "summary", "parameters"}),
+    private=PrivateFits(
+        releases=private.releases,
+        reveals=private.reveals,
+        clips=private.CLIPS,
+        held=private.held,
+    ),
     preprocess={"scale": "none", "impute": "median"},
 )
 

@@ -31,7 +31,6 @@ METHOD = Method(
     fit=fit,
     model=TopicModel,
     steps=(sum_points, *STEPS),
-    gives=frozenset({"predict", "transform", "summary"}),
     preprocess={"scale": "none", "impute": "median"},
     bounds=bounds,
     package="tomotopy",

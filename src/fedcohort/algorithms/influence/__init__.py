@@ -37,7 +37,6 @@ METHOD = Method(
     model=InfluenceModel,
     steps=STEPS,
     bounds=bounds,
-    gives=frozenset({"predict", "summary", "parameters", "others"}),
     preprocess={"scale": "standard", "impute": "median"},
 )
 

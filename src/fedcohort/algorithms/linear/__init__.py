@@ -14,7 +14,7 @@ from fedcohort.algorithms.linear.settings import (
 )
 from fedcohort.algorithms.linear.steps import STEPS as PRODUCTS
 from fedcohort.algorithms.linear.steps import differences, fold_products, isolation, products
-from fedcohort.protocol import Method, Step, Task
+from fedcohort.protocol import Method, PrivateFits, Step, Task
 from fedcohort.training import admm
 from fedcohort.training.private_products import products_privately
 
@@ -70,11 +70,12 @@ _SHARED: dict[str, Any] = {
     "steps": (*PRODUCTS, *admm.STEPS, products_privately),
     "asks": asks,
     "bounds": bounds,
-    "private": private.releases,
-    "reveals_private": private.reveals,
-    "clips": private.CLIPS,
-    "held": private.held,
-    "gives": frozenset({"predict", "summary", "parameters"}),
+    "private": PrivateFits(
+        releases=private.releases,
+        reveals=private.reveals,
+        clips=private.CLIPS,
+        held=private.held,
+    ),
     "preprocess": {"scale": "none", "impute": "median"},
 }
 

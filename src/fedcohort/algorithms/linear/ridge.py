@@ -25,9 +25,8 @@ from fedcohort.algorithms.linear.admm import by_admm
 from fedcohort.algorithms.linear.model import LinearModel
 from fedcohort.algorithms.linear.settings import RidgeSettings
 from fedcohort.arrays import Array
-from fedcohort.numerics.blame import SINGULAR, collinear
 from fedcohort.protocol import Dp, Federation, SingularInformation, Task
-from fedcohort.training.cross_products import Moments, collect
+from fedcohort.training.cross_products import Moments, collect, inverted
 
 
 def fit(fed: Federation, config: RidgeSettings, task: Task) -> LinearModel:
@@ -51,7 +50,7 @@ def fit(fed: Federation, config: RidgeSettings, task: Task) -> LinearModel:
             f"{m.rows:.0f} records are too few for {len(task.features)} covariates; {needed} would "
             f"do. Use fewer covariates, or refit with a ridge penalty (penalty > 0)."
         )
-    inverse = inverted(m, config.penalty, task.features)
+    inverse = _inverse(m, config.penalty, task.features)
     beta = inverse @ m.xy
     residual = float(m.residual(beta))
     objective = residual / m.rows + config.penalty / 2 * float(beta @ beta)
@@ -74,7 +73,7 @@ def fit(fed: Federation, config: RidgeSettings, task: Task) -> LinearModel:
 def _privately(fed: Federation, config: RidgeSettings, task: Task, dp: Dp) -> LinearModel:
     """Fit by noisy sums; nothing but coefficients is told."""
     m, _ = private.collect(fed, config, task, dp)
-    beta = inverted(m, config.penalty, task.features) @ m.xy
+    beta = _inverse(m, config.penalty, task.features) @ m.xy
     objective = float(m.residual(beta)) / m.rows + config.penalty / 2 * float(beta @ beta)
     fed.record(objective=objective)
     return LinearModel(
@@ -88,25 +87,10 @@ def _privately(fed: Federation, config: RidgeSettings, task: Task, dp: Dp) -> Li
     )
 
 
-def inverted(m: Moments, penalty: float, names: Sequence[str]) -> Array:
-    """Return A⁻¹ of eq. (1), (p, p).
-
-    Raises
-    ------
-    SingularInformation : some covariates are collinear or constant.
-    """
-    varies = ~m.constant
-    inner = m.xx * np.outer(varies, varies) + m.rows * penalty / 2 * np.eye(len(names))
-    unit = np.sqrt(np.diag(inner))
-    unit[unit == 0] = 1.0
-    values, vectors = np.linalg.eigh(inner / np.outer(unit, unit))
-    flat = values <= SINGULAR * values[-1]
-    if flat.any():
-        ratio = float(values[0] / values[-1]) if values[-1] > 0 else 0.0
-        remedy = "refit with a ridge penalty (penalty > 0)"
-        raise SingularInformation(collinear(names, vectors[:, flat], ratio, remedy=remedy))
-    root = vectors / unit[:, None]
-    return (root / values) @ root.T
+def _inverse(m: Moments, penalty: float, names: Sequence[str]) -> Array:
+    """Return A⁻¹ of eq. (1), (p, p)."""
+    ridge = m.rows * penalty / 2 * np.eye(len(names))
+    return inverted(m.varying + ridge, names, "refit with a ridge penalty (penalty > 0)")
 
 
 def with_intercept(inverse: Array, m: Moments) -> Array:

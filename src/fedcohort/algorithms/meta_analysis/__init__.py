@@ -49,7 +49,6 @@ METHOD = Method(
     model=MetaModel,
     steps=STEPS,
     bounds=bounds,
-    gives=frozenset({"predict", "summary", "parameters"}),
     preprocess={"scale": "none", "impute": "median"},
     alone={"pool": "fixed"},
 )

@@ -50,7 +50,6 @@ METHOD = Method(
     model=MixedModel,
     steps=STEPS,
     bounds=bounds,
-    gives=frozenset({"predict", "summary", "parameters"}),
     preprocess={"scale": "none", "impute": "median"},
 )
 

@@ -18,7 +18,7 @@ from fedcohort.algorithms.multiview_ppca.steps import (
     next_round,
     tell_information,
 )
-from fedcohort.protocol import Method, Step, Task
+from fedcohort.protocol import Method, PrivateFits, Step, Task
 
 REVEALS = (
     "Only sums over all sites: once the number of rows, of entries of each column, of sites that "
@@ -81,17 +81,18 @@ METHOD = Method(
     fit=fit,
     model=MultiView,
     steps=(*STEPS, private.views_privately, *differences.STEPS),
-    gives=frozenset({"transform", "reconstruct", "impute", "sample", "summary"}),
     preprocess={"scale": "standard", "impute": "none"},
     gaps=True,
     visible=lambda config: "compare: true" if config.compare else "",
     alone={"compare": False},
     asks=asks,
     bounds=bounds,
-    private=private.releases,
-    reveals_private=private.reveals,
-    held=private.held,
-    clips=private.CLIPS,
+    private=PrivateFits(
+        releases=private.releases,
+        reveals=private.reveals,
+        held=private.held,
+        clips=private.CLIPS,
+    ),
 )
 
 __all__ = ["METHOD", "MultiView", "Settings"]

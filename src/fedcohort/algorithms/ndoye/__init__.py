@@ -57,7 +57,6 @@ METHOD = Method(
     steps=STEPS,
     asks=asks,
     bounds=bounds,
-    gives=frozenset({"predict", "summary", "parameters", "others"}),
     preprocess={"scale": "standard", "impute": "median"},
 )
 

@@ -98,7 +98,6 @@ METHOD = Method(
     asks=asks,
     bounds=bounds,
     over=over,
-    gives=frozenset({"predict", "predict_survival", "summary", "parameters", "at_round"}),
     preprocess={"scale": "standard", "impute": "median"},
     alone={"user": "", "way": "local", "own_features": (), "monitor": "none"},
 )

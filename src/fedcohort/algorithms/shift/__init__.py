@@ -63,7 +63,6 @@ METHOD = Method(
     steps=(describe_columns, *STEPS),
     asks=asks,
     bounds=bounds,
-    gives=frozenset({"summary", "parameters"}),
     raw=True,
 )
 

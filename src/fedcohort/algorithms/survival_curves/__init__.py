@@ -79,7 +79,6 @@ METHOD = Method(
     fit=fit_kaplan_meier,
     model=CurvesModel,
     steps=(*CURVE_STEPS, *timegrid.STEPS),
-    gives=frozenset({"predict", "predict_survival", "summary", "curves"}),
     bounds=bounds,
     design=_design,
     ranks=_ranks,
@@ -105,7 +104,6 @@ LOG_RANK = replace(
     settings=LogRankSettings,
     fit=fit_log_rank,
     model=LogRankModel,
-    gives=frozenset({"summary"}),
     design=_design_of_groups,
 )
 

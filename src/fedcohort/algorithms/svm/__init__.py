@@ -35,7 +35,6 @@ METHOD = Method(
     model=SvmModel,
     steps=(isolation, *admm.STEPS, *STEPS),
     bounds=bounds,
-    gives=frozenset({"predict", "summary", "parameters"}),
     preprocess={"scale": "none", "impute": "median"},
 )
 

@@ -55,7 +55,6 @@ METHOD = Method(
     asks=asks,
     bounds=bounds,
     over=over,
-    gives=frozenset({"predict", "predict_survival", "summary", "parameters", "others"}),
     preprocess={"scale": "standard", "impute": "median"},
     alone={"user": ""},
 )

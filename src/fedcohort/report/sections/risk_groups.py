@@ -33,10 +33,10 @@ def section(run: Run) -> Section | None:
     counted = any(g.get("at_risk") or g.get("about") for r in found for g in r["groups"])
     return Section(
         "groups", "Risk groups", "Do patients called high risk fare worse?",
-        "Blind patients in groups of equal size by predicted risk, each with the Kaplan-Meier "
-        "estimate of what happened to them. Lines that part early and stay apart are what a useful "
-        "model gives. A curve steps where several patients have had the event, and ends when few "
-        "are still followed, so that no single patient shows"
+        "Blind patients in groups of about equal size by predicted risk, each with the "
+        "Kaplan-Meier estimate of what happened to them. Lines that part early and stay apart are "
+        "what a useful model gives. A curve steps where several patients have had the event, and "
+        "ends when few are still followed, so that no single patient shows"
         + ("; for the same reason most numbers at risk are about right and not exact." if counted
            else ", and the numbers at risk are not told."),
         h("div", leading_open(run, drawn)),

@@ -13,21 +13,17 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from fedcohort.data.design import Design
-from fedcohort.data.outcome import Continuous, Count
 from fedcohort.protocol import (
     FedcohortError,
     Fitted,
-    InputError,
-    NotConverged,
     NothingToLearn,
     SettingError,
-    SingularInformation,
     registry,
 )
 from fedcohort.study.arms import Arm
 from fedcohort.study.deployed.judging import Rows
 from fedcohort.study.deployed.table import SiteTable
-from fedcohort.study.engine import Problem, fit_once
+from fedcohort.study.engine import Problem, fit_alone, fit_once
 from fedcohort.study.layout import seed_of
 from fedcohort.study.plan import ASIDE, Plan
 from fedcohort.study.tune import Settings, Tuner, search
@@ -61,30 +57,17 @@ class Alone(Rows):
         return self._found[0]
 
     def _fitted(self) -> tuple[Fitted, Design] | None:
-        assert self.arm is not None
-        train = self.halves.train
-        if isinstance(self.outcome, (Continuous, Count)) and len(train) < self.least:
-            return None
-        problem = Problem({self.site: train}, self.dictionary, self.outcome, self.least)
-        unseen = self.plan is not None and self.plan.task in ASIDE
-        if self.plan is not None and unseen:
+        assert self.plan is not None
+        problem = Problem({self.site: self.halves.train}, self.dictionary, self.outcome, self.least)
+        if self.plan.task in ASIDE:
             problem = problem.aside_of(self.plan.task)
-        if unseen and len(train) < 2 * self.least:
-            return None
-        try:
-            run = fit_once(
-                problem,
-                registry.find(self.arm.method),
-                self.arm.configured(self._chosen(problem)),
-                self.arm.preprocess,
-                self.seed,
-            )
-        except (NothingToLearn, SingularInformation, NotConverged):
-            return None
-        except InputError:  # such as more groups than a small hospital's rows can make
-            if not unseen:
-                raise
-            return None
+        return fit_alone(problem, self._model)
+
+    def _model(self, problem: Problem) -> tuple[Fitted, Design]:
+        arm = self.arm
+        assert arm is not None
+        settings = arm.configured(self._chosen(problem))
+        run = fit_once(problem, registry.find(arm.method), settings, arm.preprocess, self.seed)
         return run.model, run.design
 
     def _chosen(self, problem: Problem) -> Settings:

@@ -25,8 +25,9 @@ import numpy as np
 
 from fedcohort.arrays import Array
 from fedcohort.data.columns import NumberColumn
-from fedcohort.data.dictionary import Dictionary, sorted_levels
-from fedcohort.data.outcome import Binary, Category, Outcome
+from fedcohort.data.dictionary import Dictionary
+from fedcohort.data.outcome import Outcome
+from fedcohort.data.targets import levels_of
 from fedcohort.metrics import federated_clusters as sums_of
 from fedcohort.metrics.censoring import Leavers
 from fedcohort.metrics.log_rank import in_intervals
@@ -80,8 +81,7 @@ def shown_rows(
         found["cluster_curves"] = _curves(counts, times.grid, m)
         chi2, p, df = in_intervals(counts)
         found["cluster_log_rank"] = [plain({"chi2": chi2, "df": df, "p": p, "n": int(blind.sum())})]
-    if isinstance(outcome, (Binary, Category)):
-        levels = sorted_levels(dictionary[outcome.y].levels or ("0", "1"))
+    if levels := levels_of(outcome, dictionary):
         found["cluster_confusion"] = _confusion(sums, levels)
     all_there(sums.fed)
     return found

@@ -18,9 +18,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from fedcohort.arrays import Array
-from fedcohort.data.dictionary import sorted_levels
 from fedcohort.data.outcome import Binary, Survival
-from fedcohort.data.targets import survival_of, target_of
+from fedcohort.data.targets import classes_of, levels_of
 from fedcohort.privacy.disclosure.counts import hidden
 from fedcohort.protocol.message import message
 from fedcohort.protocol.step import Site, gathered
@@ -52,7 +51,8 @@ def tell_counts(site: Site[SiteTable, None], *, min_cell: int) -> SiteCounts:
     out = np.array([stages.get(f"excluded: {reason}", 0) for reason in REASONS])
     secret = (out > 0) & (out < min_cell)
     read = UNTOLD if secret.any() else stages["read"]
-    blind, classes = table.blind(0), classes_of(table)
+    levels = levels_of(table.outcome, table.terms.dictionary)
+    blind, classes = table.blind(0), classes_of(table.frame, table.outcome, levels)
     halves = [np.bincount(classes[half], minlength=2) for half in (~blind, blind)]
     cells = [np.bincount(classes, minlength=2), *halves]
     few = any(hidden(np.r_[0, c], min_cell).any() for c in cells)
@@ -69,17 +69,6 @@ def tell_counts(site: Site[SiteTable, None], *, min_cell: int) -> SiteCounts:
 
 
 STEPS = (tell_counts,)
-
-
-def classes_of(table: SiteTable) -> Array:
-    """Return the class of each row (n,), 1 for an event; 0 where the outcome is a value."""
-    outcome = table.outcome
-    if isinstance(outcome, Survival):
-        return survival_of(table.frame, outcome)[1].astype(np.int64)
-    if isinstance(outcome, Binary):
-        levels = sorted_levels(table.terms.dictionary[outcome.y].levels or ("0", "1"))
-        return target_of(table.frame, outcome, levels).astype(np.int64)
-    return np.zeros(len(table.frame), np.int64)
 
 
 # at the coordinator -------------------------------------------------------------------

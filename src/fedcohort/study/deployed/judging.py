@@ -31,9 +31,9 @@ import pandas as pd
 from fedcohort.arrays import Array
 from fedcohort.data import timegrid
 from fedcohort.data.design import Design
-from fedcohort.data.dictionary import Dictionary, sorted_levels
+from fedcohort.data.dictionary import Dictionary
 from fedcohort.data.outcome import Binary, Outcome, Survival
-from fedcohort.data.targets import survival_of, target_of
+from fedcohort.data.targets import levels_of, survival_of, target_of
 from fedcohort.metrics import concordance, federated, federated_values, regression, within_sites
 from fedcohort.privacy.disclosure.counts import can_rank, fewest
 from fedcohort.privacy.disclosure.rounding import by_patients
@@ -105,9 +105,7 @@ class Rows:
         if isinstance(self.outcome, Survival):
             time, event = survival_of(rows, self.outcome)
             return Judged(said, surv, time, event, nothing, nothing, *self._of(lost))
-        levels: tuple[str, ...] = ()
-        if isinstance(self.outcome, Binary):
-            levels = sorted_levels(self.dictionary[self.outcome.y].levels or ("0", "1"))
+        levels = levels_of(self.outcome, self.dictionary)
         y = nothing if self.outcome is None else target_of(rows, self.outcome, levels)
         return Judged(said, surv, nothing, nothing > 0, y, said, *self._of(lost))
 

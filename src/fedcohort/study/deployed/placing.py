@@ -22,9 +22,8 @@ import pandas as pd
 
 from fedcohort.arrays import Array
 from fedcohort.data.design import Design
-from fedcohort.data.dictionary import sorted_levels
-from fedcohort.data.outcome import Binary, Category, Survival
-from fedcohort.data.targets import survival_of, target_of
+from fedcohort.data.outcome import Survival
+from fedcohort.data.targets import classes_of, levels_of, survival_of
 from fedcohort.protocol import DataError, Fitted, NotSupported
 from fedcohort.protocol.ledger import Ledger
 from fedcohort.protocol.views import view
@@ -131,24 +130,19 @@ class Placed:
     # the outcome ------------------------------------------------------------------------------
 
     @property
-    def classes(self) -> int:
-        """How many classes judge the clusters; 0 for none."""
-        outcome = self.data.outcome
-        return len(self._levels) if isinstance(outcome, (Binary, Category)) else 0
+    def _levels(self) -> tuple[str, ...]:
+        return levels_of(self.data.outcome, self.data.dictionary)
 
     @property
-    def _levels(self) -> tuple[str, ...]:
-        outcome = self.data.outcome
-        assert outcome is not None
-        return sorted_levels(self.data.dictionary[outcome.columns[0]].levels or ("0", "1"))
+    def classes(self) -> int:
+        """How many classes judge the clusters; 0 for none."""
+        return len(self._levels)
 
     @cached_property
     def reference(self) -> Array:
         """The class (n,) of each row; 0 where there are none."""
-        outcome = self.data.outcome
-        if not isinstance(outcome, (Binary, Category)):
-            return np.zeros(len(self.frame), np.int64)
-        return target_of(self.frame, outcome, self._levels).astype(np.int64)
+        outcome = self.data.outcome if self._levels else None
+        return classes_of(self.frame, outcome, self._levels)
 
     @cached_property
     def _seen(self) -> tuple[Array, Array]:

@@ -11,7 +11,7 @@ import pandas as pd
 from fedcohort.arrays import Array
 from fedcohort.metrics.decision import Decision
 from fedcohort.protocol import Row
-from fedcohort.study.engine import Problem, Run
+from fedcohort.study.engine import Run
 
 #: A metric that is not defined for these rows is None.
 Metrics = dict[str, float | None]
@@ -72,10 +72,6 @@ class Judge(Protocol):
 
     def draws(self, said: Any, weights: Array, wanted: tuple[str, ...]) -> dict[str, Array]:
         """Return the wanted metrics at each of B weightings (B, n) of the test rows: (B,) each."""
-        ...
-
-    def can_learn(self, problem: Problem) -> bool:
-        """Whether the metrics of a model of these training rows alone tell of no few of them."""
         ...
 
     def unlearnt(self, weights: Array, wanted: tuple[str, ...]) -> Mapping[str, Array]:

@@ -11,13 +11,13 @@ import numpy as np
 import pandas as pd
 
 from fedcohort.arrays import Array
-from fedcohort.data.dictionary import Dictionary, sorted_levels
+from fedcohort.data.dictionary import Dictionary
 from fedcohort.data.outcome import Binary
-from fedcohort.data.targets import target_of
+from fedcohort.data.targets import levels_of, target_of
 from fedcohort.metrics import classification, decision
 from fedcohort.privacy.disclosure.counts import can_rank
 from fedcohort.protocol import Row
-from fedcohort.study.engine import Problem, Run
+from fedcohort.study.engine import Run
 from fedcohort.study.judges.base import Metrics, constant, decision_rows, observed
 
 #: Groups of similar predictions.
@@ -48,8 +48,7 @@ class Labels:
         cls, test: pd.DataFrame, outcome: Binary, dictionary: Dictionary, min_cell: int
     ) -> Labels:
         """Return the judge of test rows, whose levels the dictionary knows."""
-        levels = sorted_levels(dictionary[outcome.y].levels or ("0", "1"))
-        return cls(test, target_of(test, outcome, levels), min_cell)
+        return cls(test, target_of(test, outcome, levels_of(outcome, dictionary)), min_cell)
 
     @property
     def can_rank(self) -> bool:
@@ -76,10 +75,6 @@ class Labels:
             for name, metric in classification.METRICS.items()
             if name in wanted
         }
-
-    def can_learn(self, problem: Problem) -> bool:
-        """Whether a model of these rows alone can be judged: always."""
-        return True
 
     def unlearnt(self, weights: Array, wanted: tuple[str, ...]) -> Mapping[str, Array]:
         """Return the draws (B,) of one who answers one half to every question."""

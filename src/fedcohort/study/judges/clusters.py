@@ -24,9 +24,9 @@ import numpy as np
 import pandas as pd
 
 from fedcohort.arrays import Array
-from fedcohort.data.dictionary import Dictionary, sorted_levels
-from fedcohort.data.outcome import Binary, Category, Outcome, Survival
-from fedcohort.data.targets import survival_of, target_of
+from fedcohort.data.dictionary import Dictionary
+from fedcohort.data.outcome import Outcome, Survival
+from fedcohort.data.targets import classes_of, levels_of, survival_of
 from fedcohort.metrics import clusters, concordance, resampled
 from fedcohort.metrics.kaplan_meier import group_leavers
 from fedcohort.metrics.log_rank import log_rank
@@ -126,10 +126,8 @@ class Clusters:
     @property
     def reference(self) -> Array | None:
         """Classes of the test rows (n,), integers from 0; None where there are none."""
-        if not isinstance(self.outcome, (Binary, Category)):
-            return None
-        levels = sorted_levels(self.dictionary[self.outcome.y].levels or ("0", "1"))
-        return target_of(self.test, self.outcome, levels).astype(np.int64)
+        levels = levels_of(self.outcome, self.dictionary)
+        return classes_of(self.test, self.outcome, levels) if levels else None
 
     @property
     def survival(self) -> tuple[Array, Array] | None:
@@ -203,10 +201,6 @@ class Clusters:
             return np.arange(n)
         rng = np.random.default_rng((self.seed, 0x73696C68))
         return np.sort(rng.choice(n, MOST, replace=False))
-
-    def can_learn(self, problem: Problem) -> bool:
-        """Whether there are 2 `min_cell` rows: clusters of fewer are of few patients each."""
-        return sum(map(len, problem.frames.values())) >= 2 * self.min_cell
 
     def unlearnt(self, weights: Array, wanted: tuple[str, ...]) -> Mapping[str, Array]:
         """Return the draws (B,) of one who sees a single group; tightness has no value for it."""

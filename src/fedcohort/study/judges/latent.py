@@ -29,10 +29,10 @@ import pandas as pd
 
 from fedcohort.arrays import Array
 from fedcohort.data.columns import NumberColumn
-from fedcohort.data.dictionary import Dictionary, sorted_levels
+from fedcohort.data.dictionary import Dictionary
 from fedcohort.data.encode import Encoding
 from fedcohort.data.outcome import Binary, Category
-from fedcohort.data.targets import target_of
+from fedcohort.data.targets import levels_of, target_of
 from fedcohort.metrics import classification
 from fedcohort.metrics.latent import commonest, discriminant, distance, over_entries, units
 from fedcohort.privacy.disclosure.counts import fewest, hidden
@@ -120,9 +120,8 @@ class Latent:
         train, site = problem.pooled().frames["pooled"], _sites(problem)
         known = problem.learnt().dictionary
         outcome = problem.aside if problem.dp is None else None
-        if not isinstance(outcome, (Binary, Category)):
-            return cls(train, test, site, test, None, (), known, problem.min_cell)
-        levels = sorted_levels(problem.dictionary[outcome.y].levels or ("0", "1"))
+        levels = levels_of(outcome, problem.dictionary)
+        outcome = outcome if isinstance(outcome, (Binary, Category)) else None
         return cls(train, test, site, test, outcome, levels, known, problem.min_cell)
 
     def taught(self, problem: Problem) -> Latent:
@@ -177,10 +176,6 @@ class Latent:
             found["latent_auc"] = classification.auc(self._class_of(self.test), said.score, weights)
         nothing = np.full(len(weights), np.nan)
         return {m: found.get(m, nothing) for m in wanted}
-
-    def can_learn(self, problem: Problem) -> bool:
-        """Whether there are 2 `min_cell` rows: errors of a model of fewer tell their values."""
-        return sum(map(len, problem.frames.values())) >= 2 * self.min_cell
 
     def unlearnt(self, weights: Array, wanted: tuple[str, ...]) -> Mapping[str, Array]:
         """Return the draws (B,) of one who says each column's mean, and the most frequent class."""

@@ -24,7 +24,7 @@ from fedcohort.metrics import regression
 from fedcohort.privacy.disclosure.counts import fewest
 from fedcohort.privacy.disclosure.rounding import rounded, step, unit
 from fedcohort.protocol import Row
-from fedcohort.study.engine import Problem, Run
+from fedcohort.study.engine import Run
 from fedcohort.study.judges.base import Metrics, observed
 
 #: Most groups of similar predictions.
@@ -87,10 +87,6 @@ class Values:
                 for name, metric in regression.METRICS.items()
                 if name in wanted
             }
-
-    def can_learn(self, problem: Problem) -> bool:
-        """Whether there are `min_cell` rows; the errors of a model of fewer tell their values."""
-        return sum(map(len, problem.frames.values())) >= self.min_cell
 
     def unlearnt(self, weights: Array, wanted: tuple[str, ...]) -> Mapping[str, Array]:
         """Return the draws (B,) of one who predicts the usual outcome for everybody."""

@@ -15,7 +15,7 @@ from fedcohort.metrics import brier, calibration, concordance, decision, resampl
 from fedcohort.metrics.kaplan_meier import round_time
 from fedcohort.privacy.disclosure.counts import can_rank
 from fedcohort.protocol import Row
-from fedcohort.study.engine import Problem, Run
+from fedcohort.study.engine import Run
 from fedcohort.study.judges.base import Metrics, constant, decision_rows, observed
 
 #: Metrics that take whole curves.
@@ -150,10 +150,6 @@ class Yardstick:
         if "calibration_slope" in wanted:
             found["calibration_slope"] = resampled.calibration_slope(weights, *seen)
         return found
-
-    def can_learn(self, problem: Problem) -> bool:
-        """Whether a model of these rows alone can be judged: always."""
-        return True
 
     def unlearnt(self, weights: Array, wanted: tuple[str, ...]) -> Mapping[str, Array]:
         """Return the draws (B,) of one to whom every patient looks alike."""

@@ -1,0 +1,79 @@
+"""Figures that a page cites from a benchmark's result file are those of the file.
+
+A citation stands right behind its figure and cannot be seen on the page:
+
+    1.22 <!-- benchmarks/speed/results.json w1_wall local/flat -->
+
+The file holds {group: {name: number}}. A cited figure is the number rounded to the digits shown.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from doc_pages import DOCS
+
+ROOT = DOCS.parent
+PAGES = sorted([*ROOT.glob("*.md"), *DOCS.rglob("*.md"), *(ROOT / "benchmarks").rglob("*.md")])
+CITED = re.compile(r"([^\s|]*) ?<!-- (benchmarks/\S+\.json) (\S+) (\S+) -->")
+#: The scorecard writes its own table, and its test compares page and file.
+FILES = {
+    str(path.relative_to(ROOT))
+    for path in (ROOT / "benchmarks").glob("*/results.json")
+    if path.parent.name != "scorecard"
+}
+
+
+def cited() -> list[tuple[str, ...]]:
+    """Return (page, figure as shown, file, group, name) of each citation."""
+    return [
+        (str(page.relative_to(ROOT)), *found)
+        for page in PAGES
+        for found in CITED.findall(page.read_text("utf-8"))
+    ]
+
+
+def agrees(shown: str, value: float) -> bool:
+    """Return whether a figure is a number, rounded to the digits that are shown."""
+    number = re.search(r"\d[\d,]*(?:\.(\d+))?", shown)
+    if number is None:
+        return False
+    half = 0.5 * 10.0 ** -len(number[1] or "")
+    return abs(float(number[0].replace(",", "")) - value) <= half * (1 + 1e-9)
+
+
+@pytest.mark.parametrize(("page", "shown", "file", "group", "name"), cited())
+def test_a_cited_figure_is_that_of_the_result_file(page, shown, file, group, name):
+    value = json.loads((ROOT / file).read_text("utf-8"))[group][name]
+    assert agrees(shown, value), f"{page} says {shown}, {file} has {value}"
+
+
+def test_every_result_file_is_cited_and_says_how_it_was_measured():
+    assert {file for _, _, file, _, _ in cited()} == FILES
+    for file in FILES:
+        for group in json.loads((ROOT / file).read_text("utf-8")).values():
+            script = group["about"]["command"].split()[1]
+            assert script.startswith(str(Path(file).parent)), file
+            assert (ROOT / script).is_file()
+            assert {"commit", "date", "load", "on"} <= set(group["about"])
+
+
+@pytest.mark.parametrize(
+    ("shown", "value", "same"),
+    [("1.22", 1.2249, True), ("1.22", 1.226, False), ("6,733", 6733, True), ("0.9×", 0.88, True)],
+)
+def test_a_figure_agrees_where_its_own_digits_do(shown, value, same):
+    assert agrees(shown, value) == same
+
+
+def test_a_mention_of_these_figures_has_its_citation():
+    """The two that pages once told differently: W1's ratio, and exact Cox beside lifelines."""
+    for page in PAGES:
+        for line in re.split(r"\n\n|\n\|", page.read_text("utf-8")):
+            told = re.search(r"\d\.\d+[^|]{0,25}(a bare loop|lifelines' pooled fit)", line)
+            if told and page.name != "CHANGELOG.md" and "methods" not in page.parts:
+                assert "<!-- benchmarks/" in line or "at most" in line, f"{page.name}: {told[0]}"
