@@ -11,7 +11,7 @@ import pandas as pd
 
 from fedcohort.network.kits import Kit, Network
 from fedcohort.network.node import Node
-from fedcohort.network.offer import Offer, offer
+from fedcohort.network.study_offer import Offer, offer
 from fedcohort.protocol import registry
 from fedcohort.protocol.arguments import Parcel
 from fedcohort.protocol.line import Silence

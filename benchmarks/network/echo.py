@@ -20,7 +20,7 @@ from fedcohort.network.kits import Kit
 from fedcohort.protocol.host import Host
 from fedcohort.protocol.message import message
 from fedcohort.protocol.step import Keep, Site, gathered
-from fedcohort.runtime.answers import Answers
+from fedcohort.runtime.reply_store import Answers
 from fedcohort.runtime.site_end import SiteEnd
 from fedcohort.secure.trust import Peer
 

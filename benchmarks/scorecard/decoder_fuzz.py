@@ -32,12 +32,11 @@ from sheet import forget_peak, main, megabytes
 import toys
 from fedcohort.network import requests
 from fedcohort.network.kits import Kit
-from fedcohort.network.offer import Offer
+from fedcohort.network.study_offer import Offer
 from fedcohort.protocol.arguments import Arguments, Parcel
 from fedcohort.protocol.errors import FedcohortError, Refused
 from fedcohort.protocol.host import Call
 from fedcohort.protocol.wire import Malformed, decode, encode, head
-from fedcohort.runtime.answers import Answers
 from fedcohort.runtime.calls import Request, Seen, read_reply, refusal_bytes, reply_bytes
 from fedcohort.runtime.masked_calls import (
     Given,
@@ -48,6 +47,7 @@ from fedcohort.runtime.masked_calls import (
     read_said,
     said_bytes,
 )
+from fedcohort.runtime.reply_store import Answers
 from fedcohort.runtime.site_end import SiteEnd
 from fedcohort.secure import messages
 from fedcohort.secure.channel import seal

@@ -34,13 +34,13 @@ from fedcohort.network.kits import Kit, Network
 from fedcohort.protocol.host import Host
 from fedcohort.protocol.message import message
 from fedcohort.protocol.step import Site, Summed, summed
-from fedcohort.runtime.answers import Answers
 from fedcohort.runtime.coordinator import Coordinator
 from fedcohort.runtime.masked_end import ANY, Keys, SumRule
 from fedcohort.runtime.remote import remote
+from fedcohort.runtime.reply_store import Answers
 from fedcohort.runtime.site_end import SiteEnd
 from fedcohort.secure.channel import Caller
-from fedcohort.secure.identity import Identity
+from fedcohort.secure.context import Identity
 from fedcohort.secure.trust import Trust
 from network.wires import free_port, until
 

@@ -32,7 +32,7 @@ from fedcohort.engines.flare import handshake
 from fedcohort.network import engines, node_ledger, requests
 from fedcohort.network.kits import Kit, Network
 from fedcohort.network.lead import Office
-from fedcohort.network.offer import Offer, offer
+from fedcohort.network.study_offer import Offer, offer
 from fedcohort.protocol.errors import FedcohortError
 from fedcohort.protocol.line import LARGEST, Silence
 from fedcohort.protocol.wire import encode

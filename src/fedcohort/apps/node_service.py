@@ -400,8 +400,8 @@ def _book(state: Path, epsilon: float, delta: float) -> None:
     Refused : the site has no budget, or less is left.
     """
     from fedcohort.network.budget import Budget
-    from fedcohort.network.desk import noted_config
     from fedcohort.network.policy import Config
+    from fedcohort.network.steward import noted_config
 
     path = noted_config(state)
     if path is None:

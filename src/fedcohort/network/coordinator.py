@@ -28,10 +28,10 @@ from fedcohort.network import requests, runs
 from fedcohort.network.conductor import Conductor
 from fedcohort.network.engines import Opened
 from fedcohort.network.kits import Kit
-from fedcohort.network.offer import Offer
 from fedcohort.network.parties import Parties
 from fedcohort.network.runs import Run, Standing
 from fedcohort.network.service import within
+from fedcohort.network.study_offer import Offer
 from fedcohort.protocol.errors import FedcohortError, Refused
 from fedcohort.secure.channel import Callee, Caller
 from fedcohort.secure.trust import Peer

@@ -23,8 +23,8 @@ from typing import Any
 from fedcohort.network import requests
 from fedcohort.network.engines import Spoke
 from fedcohort.network.kits import Kit
-from fedcohort.network.offer import Offer
 from fedcohort.network.runs import OPEN
+from fedcohort.network.study_offer import Offer
 from fedcohort.protocol.errors import FedcohortError, Refused, StudyError
 from fedcohort.protocol.line import Silence
 from fedcohort.secure.channel import Caller, Refusal, Single

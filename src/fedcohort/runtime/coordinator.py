@@ -34,9 +34,9 @@ from fedcohort.protocol.ledger import Ledger
 from fedcohort.protocol.private import Spent, threshold
 from fedcohort.protocol.step import Gathered, Step, Summed
 from fedcohort.protocol.totals import Known, check_total
-from fedcohort.runtime.intake import Intake
 from fedcohort.runtime.journal import Entry, Journal
 from fedcohort.runtime.transport import Transport, Waiting
+from fedcohort.runtime.validation import Intake
 from fedcohort.secure.messages import FEWEST
 
 P = ParamSpec("P")
