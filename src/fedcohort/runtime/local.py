@@ -152,7 +152,7 @@ class LocalTransport:
             return latest.reply
         if self._kept is not None and latest is not None and self._kept.get(host.name) != number:
             self._undo(host, self._kept.get(host.name))
-        # An exact sum has added a large reply before the next site is asked (`Intake`).
+        # An exact sum has added a large reply before the next site is asked (`Replies`).
         lent = lent and bool(call.among) and self._masks is None
         answer = host.answer(call, call.arguments.at(host.name), lent=lent)
         if answer.state is not None:

@@ -3,29 +3,28 @@
 from __future__ import annotations
 
 import contextlib
-import importlib
 from collections.abc import Generator
 from pathlib import Path
+
+from filelock import FileLock, Timeout
 
 from fedcohort.protocol import StudyError
 
 
 @contextlib.contextmanager
 def locked(path: Path) -> Generator[None]:
-    """Hold a lock on a file, which is made if need be; where there is no `flock`, hold nothing.
+    """Hold a lock on a file, which is made if need be.
 
     Raises
     ------
     StudyError : another process holds it.
     """
-    with path.open("w") as file:
-        with contextlib.suppress(ImportError):
-            fcntl = importlib.import_module("fcntl")
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise StudyError(
-                    f"{path.parent.parent}: another process is running a study there; wait for "
-                    f"it, or use another --out."
-                ) from None
+    try:
+        held = FileLock(path).acquire(timeout=0)
+    except Timeout:
+        raise StudyError(
+            f"{path.parent.parent}: another process is running a study there; wait for it, or use "
+            f"another --out."
+        ) from None
+    with held:
         yield
