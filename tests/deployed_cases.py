@@ -14,7 +14,7 @@ from fedcohort.data import sources
 from fedcohort.protocol import registry
 from fedcohort.protocol.ledger import Ledger
 from fedcohort.runtime.limits import Limits
-from fedcohort.runtime.masked_end import NEVER, Keys, SumRule
+from fedcohort.runtime.masked.end import NEVER, Keys, SumRule
 from fedcohort.runtime.remote import remote
 from fedcohort.runtime.reply_store import Answers
 from fedcohort.runtime.site_end import SiteEnd

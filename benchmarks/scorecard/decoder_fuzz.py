@@ -38,7 +38,7 @@ from fedcohort.protocol.errors import FedcohortError, Refused
 from fedcohort.protocol.host import Call
 from fedcohort.protocol.wire import Malformed, decode, encode, head
 from fedcohort.runtime.calls import Request, Seen, read_reply, refusal_bytes, reply_bytes
-from fedcohort.runtime.masked_calls import (
+from fedcohort.runtime.masked.calls import (
     Given,
     Part,
     Stage,

@@ -35,7 +35,7 @@ from fedcohort.protocol.host import Host
 from fedcohort.protocol.message import message
 from fedcohort.protocol.step import Site, Summed, summed
 from fedcohort.runtime.coordinator import Coordinator
-from fedcohort.runtime.masked_end import ANY, Keys, SumRule
+from fedcohort.runtime.masked.end import ANY, Keys, SumRule
 from fedcohort.runtime.remote import remote
 from fedcohort.runtime.reply_store import Answers
 from fedcohort.runtime.site_end import SiteEnd

@@ -25,7 +25,7 @@ from fedcohort.protocol.line import Answering
 from fedcohort.runtime.coordinator import Coordinator
 from fedcohort.runtime.journal import Journal
 from fedcohort.runtime.local import LocalTransport, local
-from fedcohort.runtime.masked_end import FEW, Keys, SumRule
+from fedcohort.runtime.masked.end import FEW, Keys, SumRule
 from fedcohort.runtime.remote import remote
 from fedcohort.runtime.reply_store import Answers, StateStore
 from fedcohort.runtime.site_end import SiteEnd

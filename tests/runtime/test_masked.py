@@ -19,8 +19,8 @@ from fedcohort.protocol.host import Host
 from fedcohort.runtime import coordinator
 from fedcohort.runtime.journal import Journal
 from fedcohort.runtime.local import local
-from fedcohort.runtime.masked_calls import Stage, about_of
-from fedcohort.runtime.masked_end import ANY, FEW, NEVER, Keys, SumRule
+from fedcohort.runtime.masked.calls import Stage, about_of
+from fedcohort.runtime.masked.end import ANY, FEW, NEVER, Keys, SumRule
 from fedcohort.runtime.remote import remote
 from fedcohort.runtime.reply_store import Answers
 from fedcohort.runtime.site_end import SESSIONS, SiteEnd

@@ -16,7 +16,7 @@ from fedcohort.protocol import Dp, Private, Refused, Release, Site, message, sum
 from fedcohort.protocol.host import Host
 from fedcohort.protocol.private import threshold
 from fedcohort.runtime.local import local
-from fedcohort.runtime.masked_end import NEVER, Keys, SumRule
+from fedcohort.runtime.masked.end import NEVER, Keys, SumRule
 from fedcohort.runtime.remote import remote
 from fedcohort.runtime.reply_store import Answers
 from fedcohort.runtime.site_end import SiteEnd

@@ -2,7 +2,7 @@
 
     offer   a study as its lead signed it: checked against the policy, laid on the steward's desk,
             and, once it is approved, the table is opened and held against its dictionary
-    keys, shares, sign, unmask    the stages of a masked sum (`runtime.masked_calls`), as calls
+    keys, shares, sign, unmask    the stages of a masked sum (`runtime.masked.calls`), as calls
     call    one step of an approved study: policy, decision and run are checked again each time,
             then `runtime.site_end` decodes it strictly, runs it, stores it and answers
     close   a session is over, or (without one) the whole run: its calls are refused from then on;
@@ -48,8 +48,8 @@ from fedcohort.protocol.line import LARGEST
 from fedcohort.protocol.wire import Malformed, decode, encode, head
 from fedcohort.runtime.calls import NO_VIEW, Request, refusal_bytes
 from fedcohort.runtime.limits import Limits
-from fedcohort.runtime.masked_calls import STAGES
-from fedcohort.runtime.masked_end import ANY, FEW, NEVER, Keys, SumRule
+from fedcohort.runtime.masked.calls import STAGES
+from fedcohort.runtime.masked.end import ANY, FEW, NEVER, Keys, SumRule
 from fedcohort.runtime.refusals import disk, error_location
 from fedcohort.runtime.reply_store import Answers
 from fedcohort.runtime.site_end import Left, SiteEnd

@@ -10,7 +10,7 @@
 from the beginning, so that nothing of an earlier attempt is taken for this one's. `base` is the
 last call whose state counts at this site, or null. A reply names the history and the call that it
 is for, and is taken for no other. A sum tells how many sites are `asked`; `masked` says how the
-reply joins a masked sum, and has a reply of its own form (`masked_calls`). Of a refusal,
+reply joins a masked sum, and has a reply of its own form (`masked.calls`). Of a refusal,
 `code` is the name of an error class.
 """
 

@@ -30,7 +30,7 @@ from fedcohort.protocol.line import LARGEST, Line, Silence
 from fedcohort.runtime.calls import Requests, read_reply
 from fedcohort.runtime.coordinator import Coordinator, Progress
 from fedcohort.runtime.journal import Entry, Journal
-from fedcohort.runtime.masked_remote import MaskedSums
+from fedcohort.runtime.masked.remote import MaskedSums
 
 #: Seconds until a silent site is asked again, doubled each time.
 PATIENCE = 5.0
@@ -52,7 +52,7 @@ class RemoteTransport:
     timeout : seconds until a site that is silent counts as missing for a call.
     cap : the most bytes of a request or a reply.
     patience : seconds until a silent site is asked again, doubled each time.
-    masks : the sites' public signing keys, by which sums are masked (`masked_remote`); None: they
+    masks : the sites' public signing keys, by which sums are masked (`masked.remote`); None: they
         are not.
     """
 

@@ -35,7 +35,7 @@ from fedcohort.protocol.ledger import Ledger
 from fedcohort.protocol.line import Answering
 from fedcohort.runtime.coordinator import Coordinator, Progress
 from fedcohort.runtime.journal import Journal
-from fedcohort.runtime.masked_end import ANY, NEVER, Keys, SumRule
+from fedcohort.runtime.masked.end import ANY, NEVER, Keys, SumRule
 from fedcohort.runtime.remote import remote
 from fedcohort.runtime.reply_store import Answers
 from fedcohort.runtime.site_end import SiteEnd

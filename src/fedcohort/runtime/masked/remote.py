@@ -39,7 +39,7 @@ from fedcohort.protocol.host import Call
 from fedcohort.protocol.updates import rejected
 from fedcohort.runtime.calls import Requests
 from fedcohort.runtime.journal import Entry
-from fedcohort.runtime.masked_calls import (
+from fedcohort.runtime.masked.calls import (
     LOST,
     Given,
     Part,

@@ -19,7 +19,7 @@ from fedcohort.protocol.host import Call
 from fedcohort.protocol.message import parameters_of
 from fedcohort.protocol.updates import form, strangers
 from fedcohort.runtime.journal import Entry
-from fedcohort.runtime.masked_calls import question_of, slots_of
+from fedcohort.runtime.masked.calls import question_of, slots_of
 from fedcohort.secure import ring
 from fedcohort.secure.context import Context, Identity
 from fedcohort.secure.exchange import exchange, prepare

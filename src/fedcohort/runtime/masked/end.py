@@ -26,7 +26,7 @@ from fedcohort.protocol.errors import Refused
 from fedcohort.protocol.private import threshold
 from fedcohort.protocol.step import Step
 from fedcohort.runtime.calls import Request
-from fedcohort.runtime.masked_calls import (
+from fedcohort.runtime.masked.calls import (
     LOST,
     Given,
     Part,
