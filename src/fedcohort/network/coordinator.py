@@ -1,6 +1,6 @@
 """The coordinator: takes studies from leads, asks the sites, runs one study at a time.
 
-A lead's requests, each over a sealed channel with a verified peer (`channel.Callee`):
+A lead's requests, each over a sealed channel with a verified peer (`secure.channel.Callee`):
 
     submit   the signed offer, with how long to wait and whether to take an earlier run up again
     status   where a study is: what each site says, the round, who answered, seconds, bytes

@@ -64,7 +64,7 @@ class Kit:
         ------
         InputError : a file is missing or malformed.
         Refused : "mode" (others can read the key), "key" (it is not the certificate's), "name" or
-            "role" (the certificate is another's), or a code of `trust`.
+            "role" (the certificate is another's), or a code of `secure.trust`.
         """
         kit = cls.open(folder)
         kit.check(clock)

@@ -7,7 +7,7 @@ purpose and the canonical JSON of the other six. It is data: nothing of it is ev
 
 Refused: "malformed" or "oversized" bytes; "edited", where a text is not the one that was
 signed; "network"; "version", where the first two numbers differ; and a lead's certificate, with the
-codes of `trust`.
+codes of `secure.trust`.
 """
 
 from __future__ import annotations
