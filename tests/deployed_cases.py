@@ -13,12 +13,12 @@ import pandas as pd
 from fedcohort.data.read import sources
 from fedcohort.protocol import registry
 from fedcohort.protocol.ledger import Ledger
-from fedcohort.runtime.answers import Answers
 from fedcohort.runtime.limits import Limits
-from fedcohort.runtime.masked_end import NEVER, Keys, SumRule
+from fedcohort.runtime.masked.end import NEVER, Keys, SumRule
 from fedcohort.runtime.remote import remote
+from fedcohort.runtime.reply_store import Answers
 from fedcohort.runtime.site_end import SiteEnd
-from fedcohort.secure.identity import Identity
+from fedcohort.secure.context import Identity
 from fedcohort.study.deployed import (
     LocalSites,
     SiteTable,

@@ -11,13 +11,13 @@ import pandas as pd
 
 from fedcohort.network.kits import Kit, Network
 from fedcohort.network.node import Node
-from fedcohort.network.offer import Offer, offer
-from fedcohort.network.trust import Trust
+from fedcohort.network.study_offer import Offer, offer
 from fedcohort.protocol import registry
 from fedcohort.protocol.arguments import Parcel
+from fedcohort.protocol.line import Silence
 from fedcohort.protocol.wire import decode, encode
 from fedcohort.runtime.calls import Request
-from fedcohort.runtime.line import Silence
+from fedcohort.secure.trust import Trust
 from fedcohort.study.deployed.terms import Terms
 
 DICTIONARY = """

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import Enum
 
-from fedcohort.runtime.line import Answering, Silence
+from fedcohort.protocol.line import Answering, Silence
 
 
 class Fault(Enum):

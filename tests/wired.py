@@ -18,11 +18,11 @@ import numpy as np
 import toys
 from fedcohort.arrays import Array
 from fedcohort.protocol import Federation, Keep, Site, Step, gathered, message, summed
-from fedcohort.runtime.answers import Answers
 from fedcohort.runtime.coordinator import Coordinator
 from fedcohort.runtime.journal import Journal
 from fedcohort.runtime.local import local
 from fedcohort.runtime.remote import remote
+from fedcohort.runtime.reply_store import Answers
 from fedcohort.runtime.site_end import SiteEnd
 from loopback import Fault, LoopbackLine
 

@@ -16,14 +16,13 @@ import numpy as np
 
 from fedcohort.arrays import Array
 from fedcohort.network import engines
-from fedcohort.network.channel import Callee
 from fedcohort.network.kits import Kit
-from fedcohort.network.trust import Peer, Trust
 from fedcohort.protocol.host import Host
 from fedcohort.protocol.message import message
 from fedcohort.protocol.step import Keep, Site, gathered
-from fedcohort.runtime.answers import Answers
+from fedcohort.runtime.reply_store import Answers
 from fedcohort.runtime.site_end import SiteEnd
+from fedcohort.secure.trust import Peer
 
 
 @message
@@ -63,8 +62,7 @@ def main() -> None:
     def inner(peer: Peer, body: bytes) -> bytes:
         return end.handle(body)
 
-    callee = Callee(kit, Trust(kit.root), ("coordinator",), inner)
-    spoke = engines.spoke(kit, callee.handle)
+    spoke = engines.spoke(kit, inner)
     spoke.start()
     print("started", flush=True)
     threading.Event().wait()

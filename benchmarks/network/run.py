@@ -35,10 +35,10 @@ import yaml
 from echo import echo, remember
 
 from fedcohort.network import engines
-from fedcohort.network.channel import Caller
 from fedcohort.network.kits import Kit
-from fedcohort.network.trust import Trust
 from fedcohort.runtime.remote import remote
+from fedcohort.secure.channel import Caller
+from fedcohort.secure.trust import Trust
 from fedcohort.study.deployed import LocalSites, SiteTable, Terms
 from fedcohort.study.deployed import run as run_deployed
 from network.parties import SITES, Parties, environment, shares

@@ -21,10 +21,10 @@ from fedcohort.algorithms.deepcox import METHOD
 from fedcohort.data.tables import SurvivalTable
 from fedcohort.protocol.host import Call, Host
 from fedcohort.protocol.wire import decode
-from fedcohort.runtime.answers import Answers
 from fedcohort.runtime.calls import Request, reply_bytes
 from fedcohort.runtime.coordinator import Coordinator
 from fedcohort.runtime.local import LocalTransport
+from fedcohort.runtime.reply_store import Answers
 from loopback import LoopbackLine
 
 #: What no honest site can say: to be rejected by name.

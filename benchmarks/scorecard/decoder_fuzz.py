@@ -30,19 +30,15 @@ import numpy as np
 from sheet import forget_peak, main, megabytes
 
 import toys
-from fedcohort.network import requests, seal
-from fedcohort.network.callee import Callee
-from fedcohort.network.caller import Caller
+from fedcohort.network import requests
 from fedcohort.network.kits import Kit
-from fedcohort.network.offer import Offer
-from fedcohort.network.trust import Trust
+from fedcohort.network.study_offer import Offer
 from fedcohort.protocol.arguments import Arguments, Parcel
 from fedcohort.protocol.errors import FedcohortError, Refused
 from fedcohort.protocol.host import Call
 from fedcohort.protocol.wire import Malformed, decode, encode, head
-from fedcohort.runtime.answers import Answers
 from fedcohort.runtime.calls import Request, Seen, read_reply, refusal_bytes, reply_bytes
-from fedcohort.runtime.masked_calls import (
+from fedcohort.runtime.masked.calls import (
     Given,
     Part,
     Stage,
@@ -51,9 +47,14 @@ from fedcohort.runtime.masked_calls import (
     read_said,
     said_bytes,
 )
+from fedcohort.runtime.reply_store import Answers
 from fedcohort.runtime.site_end import SiteEnd
 from fedcohort.secure import messages
+from fedcohort.secure.channel import seal
+from fedcohort.secure.channel.callee import Callee
+from fedcohort.secure.channel.caller import Caller
 from fedcohort.secure.layout import Layout
+from fedcohort.secure.trust import Trust
 from fedcohort.study.deployed.terms import Terms
 from hospital import Hospital, request
 from loopback import LoopbackLine

@@ -29,7 +29,7 @@ import numpy as np
 from sheet import forget_peak, main, megabytes
 
 from fedcohort.network.kits import Kit, Network
-from fedcohort.network.offer import offer
+from fedcohort.network.study_offer import offer
 from fedcohort.protocol.wire import decode, encode
 from hospital import Hospital
 

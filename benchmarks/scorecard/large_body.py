@@ -38,8 +38,8 @@ from sheet import forget_peak, main, megabytes
 
 from fedcohort.engines import tls
 from fedcohort.engines.flower.gate import KEY_HEADER, PEOPLE, PULL, public_key
-from fedcohort.network.certificates import Certificate
 from fedcohort.network.kits import Kit
+from fedcohort.secure.certificates import Certificate
 from network.parties import Parties
 
 ITEM = "1.5 GB unauthenticated body"

@@ -30,18 +30,18 @@ from sheet import forget_peak, main, megabytes
 
 from fedcohort.arrays import Array
 from fedcohort.network import engines
-from fedcohort.network.channel import Callee, Caller
 from fedcohort.network.kits import Kit, Network
-from fedcohort.network.trust import Trust
 from fedcohort.protocol.host import Host
 from fedcohort.protocol.message import message
 from fedcohort.protocol.step import Site, Summed, summed
-from fedcohort.runtime.answers import Answers
 from fedcohort.runtime.coordinator import Coordinator
-from fedcohort.runtime.masked_end import ANY, Keys, SumRule
+from fedcohort.runtime.masked.end import ANY, Keys, SumRule
 from fedcohort.runtime.remote import remote
+from fedcohort.runtime.reply_store import Answers
 from fedcohort.runtime.site_end import SiteEnd
-from fedcohort.secure.identity import Identity
+from fedcohort.secure.channel import Caller
+from fedcohort.secure.context import Identity
+from fedcohort.secure.trust import Trust
 from network.wires import free_port, until
 
 ITEM = "load: 50 sites × 1M parameters × 10 rounds"
@@ -89,12 +89,9 @@ def serve(net: str, first: int, every: int) -> None:
             kit.name, lambda run, session, h=host: h, Answers(folder / "load.sqlite"),
             sums=lambda run, r=rule: r,
         )  # fmt: skip
-        callee = Callee(
-            kit, Trust(kit.root), ("coordinator",), lambda peer, body, e=end: e.handle(body)
-        )
-        spoke = engines.spoke(kit, callee.handle)
+        spoke = engines.spoke(kit, lambda peer, body, e=end: e.handle(body))
         spoke.start()
-        ends += [end, callee, spoke]
+        ends += [end, spoke]
     threading.Event().wait()
 
 

@@ -25,9 +25,9 @@ from fedcohort.arrays import Array
 from fedcohort.protocol.host import Host, Site
 from fedcohort.protocol.message import message
 from fedcohort.protocol.step import summed
-from fedcohort.runtime.answers import Answers
-from fedcohort.runtime.masked_end import ANY, Keys, SumRule
+from fedcohort.runtime.masked.end import ANY, Keys, SumRule
 from fedcohort.runtime.remote import remote
+from fedcohort.runtime.reply_store import Answers
 from fedcohort.runtime.site_end import SiteEnd
 from fedcohort.secure import Identity
 from loopback import LoopbackLine

@@ -20,7 +20,7 @@ from typing import Any
 from Crypto.Protocol.SecretSharing import Shamir
 
 from fedcohort.protocol.private import threshold
-from fedcohort.secure import field, shares
+from fedcohort.secure import shares
 from fedcohort.secure.keystream import SEED
 
 SLOTS, TIMES = 16, 5
@@ -62,7 +62,7 @@ def row(n: int) -> dict[str, float]:
     combined, one = least(
         lambda: [Shamir.combine([(x, held[x][k]) for x in held], False) for k in range(every)]
     )
-    first, two = least(lambda: shares.combine_all(held, t), field._weights.cache_clear)
+    first, two = least(lambda: shares.combine_all(held, t), shares._weights.cache_clear)
     again, _ = least(lambda: shares.combine_all(held, t))
     assert one == two == told, "other secrets"
     return {

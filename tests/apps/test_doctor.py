@@ -12,11 +12,12 @@ import pytest
 
 from fedcohort.apps import doctor
 from fedcohort.apps.cli import app
-from fedcohort.network import certificates, engines, rollback, service
+from fedcohort.network import engines, rollback, service
 from fedcohort.network.kits import Network
 from fedcohort.network.rollback import Rollback
 from fedcohort.network.service import Note
 from fedcohort.protocol.errors import InputError, Refused
+from fedcohort.secure import certificates
 from network.hall import Hall, Spoke
 from network.wires import free_port
 

@@ -204,17 +204,17 @@ def test_a_running_node_heeds_a_decision_within_a_second(hospital):
 def test_an_expired_certificate_of_a_steward_decides_nothing(hospital):
     from datetime import timedelta
 
-    from fedcohort.network import desk as desks
-    from fedcohort.network import stewards
-    from fedcohort.network.certificates import now
-    from fedcohort.network.trust import Trust
+    from fedcohort.network import signatures
+    from fedcohort.network import steward as desks
+    from fedcohort.secure.certificates import now
+    from fedcohort.secure.trust import Trust
 
     made, _ = offered(hospital)
     later = Trust(hospital.kit.root, clock=lambda: now() + timedelta(days=500))
-    desk = stewards.desk(hospital.kit, hospital.node.config.policy, hospital.state, later)
+    desk = signatures.desk(hospital.kit, hospital.node.config.policy, hospital.state, later)
     kit = Kit.read(hospital.steward)
     with pytest.raises(InputError):
-        desk.decide(made.hash, desks.APPROVED, kit.name, sign=stewards.signer(kit, "north"))
+        desk.decide(made.hash, desks.APPROVED, kit.name, sign=signatures.signer(kit, "north"))
 
 
 # until when, how often, and what has ended ---------------------------------------------------
@@ -305,7 +305,7 @@ def a_year_and_a_half_later(monkeypatch):
     from datetime import timedelta
 
     from fedcohort.network import kit
-    from fedcohort.network.certificates import now
+    from fedcohort.secure.certificates import now
 
     later = lambda: now() + timedelta(days=500)  # noqa: E731
     monkeypatch.setitem(kit.Kit.trust.__kwdefaults__, "clock", later)

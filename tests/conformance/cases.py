@@ -21,16 +21,15 @@ from fedcohort.data.tables import FeatureTable, LabelledTable, SurvivalTable
 from fedcohort.privacy.guard import SiteGuard
 from fedcohort.protocol import Dp, Fitted, Method, SettingError, Task, registry
 from fedcohort.protocol.host import Host
-from fedcohort.runtime.answers import Answers
+from fedcohort.protocol.line import Answering
 from fedcohort.runtime.coordinator import Coordinator
 from fedcohort.runtime.journal import Journal
-from fedcohort.runtime.line import Answering
 from fedcohort.runtime.local import LocalTransport, local
-from fedcohort.runtime.masked_end import FEW, Keys, SumRule
+from fedcohort.runtime.masked.end import FEW, Keys, SumRule
 from fedcohort.runtime.remote import remote
+from fedcohort.runtime.reply_store import Answers, StateStore
 from fedcohort.runtime.site_end import SiteEnd
-from fedcohort.runtime.store import StateStore
-from fedcohort.secure.identity import Identity
+from fedcohort.secure.context import Identity
 from fedcohort.study import private
 from loopback import LoopbackLine
 

@@ -21,11 +21,11 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from fedcohort.network.channel import Callee, Caller
 from fedcohort.network.kits import Kit, Network
+from fedcohort.protocol.line import Answering
 from fedcohort.runtime.coordinator import Coordinator
-from fedcohort.runtime.line import Answering
 from fedcohort.runtime.remote import remote
+from fedcohort.secure.channel import Callee, Caller
 from network.wires import free_port
 
 SITES = ("a", "b", "c")
@@ -100,7 +100,7 @@ class Net(Away):
 
     def __init__(self, engine: str, folder: Path):
         super().__init__()
-        self._ends = importlib.import_module(f"fedcohort.runtime.{engine}")
+        self._ends = importlib.import_module(f"fedcohort.engines.{engine}")
         self._network = Network.new(
             folder / "net", sites=SITES, address=f"127.0.0.1:{free_port()}", engine=engine
         )

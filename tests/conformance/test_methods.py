@@ -39,7 +39,7 @@ from fedcohort.protocol import (
 )
 from fedcohort.protocol.ledger import Ledger
 from fedcohort.runtime import coordinator
-from fedcohort.runtime.masked_end import MaskedEnd
+from fedcohort.runtime.masked.end import MaskedEnd
 from fedcohort.runtime.remote import RemoteTransport
 
 SURVIVAL = cases("survival")

@@ -19,7 +19,7 @@ from fedcohort.privacy.disclosure.counts import hidden
 from fedcohort.protocol import Refused, Site
 from fedcohort.protocol.host import Host
 from fedcohort.runtime.local import local
-from fedcohort.runtime.masked_end import ANY, FEW, SumRule, check_hidden
+from fedcohort.runtime.masked.end import ANY, FEW, SumRule, check_hidden
 
 LEVELS = ("I", "II", "III")
 #: Rows of each level by site; of a, b and c fewer than five are III.

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from fedcohort.network.certificates import Key, Role
+from fedcohort.secure.certificates import Key, Role
 from network.identities import Authority
 from network.wires import free_port
 

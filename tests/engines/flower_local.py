@@ -11,7 +11,7 @@ from flwr.clientapp import ClientApp
 from fedcohort.engines.flower import local as flower_local
 from fedcohort.engines.flower.line import FlowerLine
 from fedcohort.engines.flower.local import LocalGrid, through_wire
-from fedcohort.runtime.line import Answering
+from fedcohort.protocol.line import Answering
 
 wire = through_wire
 

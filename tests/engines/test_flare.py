@@ -30,7 +30,7 @@ from engines.flare_party import write
 from fedcohort.engines import tls
 from fedcohort.engines.flare import Hub, Spoke, connection, handshake, preflight
 from fedcohort.protocol.errors import InputError, Refused
-from fedcohort.runtime.line import Silence
+from fedcohort.protocol.line import Silence
 from network.wires import Wire, until
 
 LOG = logging.getLogger("party")

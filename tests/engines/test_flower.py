@@ -22,9 +22,9 @@ from fedcohort.engines import flower
 from fedcohort.engines.flower import gate, http
 from fedcohort.engines.flower import spoke as node
 from fedcohort.protocol.errors import InputError, Refused
-from fedcohort.runtime.answers import Answers
-from fedcohort.runtime.line import Silence
+from fedcohort.protocol.line import Silence
 from fedcohort.runtime.remote import remote
+from fedcohort.runtime.reply_store import Answers
 from fedcohort.runtime.site_end import SiteEnd
 from network.wires import until
 

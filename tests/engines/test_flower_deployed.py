@@ -19,7 +19,7 @@ pytest.importorskip("flwr")
 
 from fedcohort.engines.flower import Hub, Spoke
 from fedcohort.network.kits import Kit, Network
-from fedcohort.runtime.line import Silence
+from fedcohort.protocol.line import Silence
 from network.wires import free_port, until
 
 SITES = ("a", "b", "c")

@@ -20,14 +20,14 @@ from typing import Any
 
 import yaml
 
-from fedcohort.network.channel import Callee
 from fedcohort.network.coordinator import Coordinator
 from fedcohort.network.kits import Kit, Network
 from fedcohort.network.lead import Office, Status
 from fedcohort.network.node import Node
-from fedcohort.network.offer import Offer, offer
 from fedcohort.network.policy import Config
-from fedcohort.runtime.line import Answering, Silence
+from fedcohort.network.study_offer import Offer, offer
+from fedcohort.protocol.line import Answering, Silence
+from fedcohort.secure.channel import Callee
 from fedcohort.study.deployed import Terms
 from network.parties import SAMPLES, SITES, shares
 

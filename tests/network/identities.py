@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from fedcohort.network.certificates import Certificate, Key, Role, authority, issue
-from fedcohort.network.channel import Callee, Caller
 from fedcohort.network.kits import Kit, Network
-from fedcohort.network.trust import Peer
-from fedcohort.runtime.line import Silence
+from fedcohort.protocol.line import Silence
+from fedcohort.secure.certificates import Certificate, Key, Role, authority, issue
+from fedcohort.secure.channel import Callee, Caller
+from fedcohort.secure.trust import Peer
 
 #: A fixed day; clocks of tests are told it.
 DAY = datetime(2026, 3, 1, 12, tzinfo=UTC)

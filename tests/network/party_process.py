@@ -27,7 +27,7 @@ def _die_with_parent() -> None:
 
 
 def _keep_bodies(folder: str) -> None:
-    from fedcohort.network.seal import Sealing
+    from fedcohort.secure.channel.seal import Sealing
 
     file = open(os.path.join(folder, str(os.getpid())), "ab")  # noqa: SIM115 - until the end
     seal = Sealing.seal

@@ -7,12 +7,12 @@ from decimal import Decimal
 
 import pytest
 
-from fedcohort.network import approval, cohorts, decisions, words
+from fedcohort.network import approval, cohorts, decisions, messages
 from fedcohort.network.approval import Facts
 from fedcohort.network.budget import Account, Amount
-from fedcohort.network.desk import WAITING, Entry
 from fedcohort.network.earlier import Earlier
 from fedcohort.network.policy import Allowance
+from fedcohort.network.steward import WAITING, Entry
 from fedcohort.protocol import registry
 from fedcohort.study.deployed import asking
 from fedcohort.study.deployed.table import SiteTable
@@ -228,7 +228,7 @@ def test_no_word_of_a_study_moves_the_cursor_of_whoever_reads_it(hospital):
     said = rows(hospital, study, dictionary)
     assert said["Question"] == "Does?[2J the?? marker tell who relapses?"
     assert "Net?[9A" in said["Risks"]
-    for line in (*said.values(), *words.in_words(terms)):
+    for line in (*said.values(), *messages.in_words(terms)):
         assert line.isprintable(), line
 
 
@@ -305,7 +305,7 @@ def test_no_word_of_a_study_stands_where_a_heading_does(hospital, width, letter)
     terms = hospital.terms(study)
     assert fake in terms.plan.question
     page = approval.page(facts(hospital, study))
-    lines = [*approval.in_lines(page, width), *words.in_words(terms, width=width)]
+    lines = [*approval.in_lines(page, width), *messages.in_words(terms, width=width)]
     for line in lines:
         places = sum(1 + (unicodedata.east_asian_width(c) in "WF") for c in line)
         assert places <= width, line

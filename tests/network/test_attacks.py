@@ -29,11 +29,9 @@ from fedcohort.data.prepare.design import Design
 from fedcohort.data.prepare.encode import Encoding
 from fedcohort.data.prepare.timegrid import death_times
 from fedcohort.data.variable import Variable
-from fedcohort.network.callee import Callee
 from fedcohort.network.lead import Office, Status
 from fedcohort.network.node import Node
 from fedcohort.network.policy import Config
-from fedcohort.network.trust import Trust
 from fedcohort.protocol import InputError, Refused, Task
 from fedcohort.protocol.arguments import Arguments, Parcel
 from fedcohort.protocol.errors import DataError
@@ -42,6 +40,8 @@ from fedcohort.protocol.views import kind_of, mark_of
 from fedcohort.protocol.wire import decode, encode
 from fedcohort.runtime.calls import Seen
 from fedcohort.runtime.remote import remote
+from fedcohort.secure.channel.callee import Callee
+from fedcohort.secure.trust import Trust
 from fedcohort.study.deployed.consent import Consent
 from fedcohort.study.deployed.counting import STEPS
 from fedcohort.study.deployed.judging import Own, Said
@@ -391,7 +391,7 @@ def test_a_lead_cannot_fill_the_coordinator_and_keeps_nobody_else_out(hall):
 
 def test_a_desk_keeps_so_many_studies_and_then_takes_no_more(hospital, monkeypatch):
     """Also where the policy approves each of them at once."""
-    monkeypatch.setattr("fedcohort.network.desk.MOST_KEPT", 3)
+    monkeypatch.setattr("fedcohort.network.steward.MOST_KEPT", 3)
     told = [
         hospital.offered(hospital.signed(hospital.terms(STUDY + f"seed: {i}\n"))) for i in range(5)
     ]

@@ -11,8 +11,8 @@ import pandas as pd
 import pytest
 
 from fedcohort.apps import steward
-from fedcohort.network import lead, once
-from fedcohort.network.once import OnDisk
+from fedcohort.network import lead, replay_guard
+from fedcohort.network.replay_guard import OnDisk
 from fedcohort.protocol.wire import decode
 from fedcohort.study.deployed import LocalSites, SiteTable, run
 from network.hall import Hall
@@ -104,13 +104,13 @@ def test_what_a_comparison_was_asked_with_outlasts_a_node(tmp_path):
 
 
 def test_of_two_calls_at_once_one_is_answered(tmp_path, monkeypatch):
-    write = once.write
+    write = replay_guard.write
 
     def slow(*given):
         time.sleep(0.1)
         write(*given)
 
-    monkeypatch.setattr(once, "write", slow)
+    monkeypatch.setattr(replay_guard, "write", slow)
     with ThreadPoolExecutor(2) as pool:
         asked = OnDisk(tmp_path, "a" * 64, "b" * 64, "shift")
         found = list(pool.map(lambda digest: asked("count_cells", digest, 1), "12"))

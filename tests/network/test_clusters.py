@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from fedcohort.network import lead
-from fedcohort.network.words import in_words
+from fedcohort.network.messages import in_words
 from network.hall import Hall
 from network.reference import differing, in_process, plain
 

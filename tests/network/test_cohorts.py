@@ -16,11 +16,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedcohort.network import budget, cohorts, decisions, durable, spending
+from fedcohort.network import budget, cohorts, decisions, durable
+from fedcohort.network import budget as spending
 from fedcohort.network.cohorts import Cohorts, digests, parts
 from fedcohort.network.node_table import open_table
-from fedcohort.network.once import OnDisk
 from fedcohort.network.policy import Config
+from fedcohort.network.replay_guard import OnDisk
 from fedcohort.protocol.errors import InputError, Refused
 from fedcohort.study.deployed.terms import Terms
 from hospital import DICTIONARY, STUDY, Hospital, patients

@@ -11,9 +11,9 @@ import pytest
 
 from command_line import without_times
 from fedcohort.network import conductor, lead, node, runs
-from fedcohort.network.desk import APPROVED, said_of
 from fedcohort.network.lead import Status
-from fedcohort.network.stewards import signer
+from fedcohort.network.signatures import signer
+from fedcohort.network.steward import APPROVED, said_of
 from fedcohort.protocol import FedcohortError
 from fedcohort.protocol.errors import InputError, Refused
 from fedcohort.runtime.journal import Journal
@@ -237,11 +237,11 @@ def test_a_study_waits_for_the_steward_and_then_runs(tmp_path):
 
 
 def approve(hall, site, run, decision="approved", reason=""):
-    from fedcohort.network import stewards
+    from fedcohort.network import signatures
 
     kit = hall.kit(f"steward-{site}")
     found = hall.nodes[site].desk
-    found.decide(run, decision, kit.name, reason, sign=stewards.signer(kit, site))
+    found.decide(run, decision, kit.name, reason, sign=signatures.signer(kit, site))
 
 
 def test_a_policy_that_refuses_ends_the_study_with_its_reason(tmp_path):

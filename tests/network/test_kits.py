@@ -9,9 +9,9 @@ from datetime import timedelta
 
 import pytest
 
-from fedcohort.network.certificates import Certificate
 from fedcohort.network.kits import Kit, Network
 from fedcohort.protocol.errors import InputError, Refused
+from fedcohort.secure.certificates import Certificate
 from network.identities import DAY, later
 
 

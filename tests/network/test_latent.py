@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 from fedcohort.network import lead
-from fedcohort.network.words import in_words
+from fedcohort.network.messages import in_words
 from fedcohort.study.deployed import LocalSites, SiteTable, run
 from network.hall import Hall
 from network.parties import shares

@@ -20,7 +20,7 @@ from fedcohort.network.conductor import Under
 from fedcohort.network.lead import Away, Office, Status
 from fedcohort.network.runs import Run
 from fedcohort.protocol.errors import FedcohortError, InputError, Refused, StudyError
-from fedcohort.runtime.line import Silence
+from fedcohort.protocol.line import Silence
 from fedcohort.study.runner import Event
 from network.hall import Hall, Spoke
 from network.test_coordinator import hold, local

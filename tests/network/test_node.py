@@ -11,13 +11,13 @@ import pytest
 import fedcohort
 from fedcohort.algorithms.cox import METHOD as COX
 from fedcohort.data import prepare
-from fedcohort.network import decisions, requests, stewards
-from fedcohort.network import desk as desks
+from fedcohort.network import decisions, requests, signatures
+from fedcohort.network import steward as desks
 from fedcohort.network.budget import Budget
-from fedcohort.network.desk import MOST_UNFIT
 from fedcohort.network.kits import Kit
-from fedcohort.network.offer import Offer
 from fedcohort.network.runs import Standing
+from fedcohort.network.steward import MOST_UNFIT
+from fedcohort.network.study_offer import Offer
 from fedcohort.protocol.arguments import Parcel
 from fedcohort.protocol.wire import decode, encode
 from fedcohort.runtime.calls import refusal_bytes
@@ -43,8 +43,8 @@ def setting(made: Hospital, **policy) -> Hospital:
 def decide(made: Hospital, run: str, decision: str, reason: str = "", **good) -> None:
     """Let the site's steward decide, as the command does."""
     kit = Kit.read(made.steward)
-    desk = stewards.desk(made.kit, made.node.config.policy, made.state)
-    desk.decide(run, decision, kit.name, reason, stewards.signer(kit, "north"), **good)
+    desk = signatures.desk(made.kit, made.node.config.policy, made.state)
+    desk.decide(run, decision, kit.name, reason, signatures.signer(kit, "north"), **good)
 
 
 def refused(made: Hospital, told: dict, code: str, *said: str) -> str:
@@ -286,7 +286,7 @@ def test_an_approval_in_the_form_before_this_one_has_to_be_made_anew(hospital):
 
     def former(decision, number, **more):
         old = desks.Decision(number, decision, "", kit.name, "2026-01-01T00:00:00Z")
-        signature, certificate = stewards.signer(kit, "north")(
+        signature, certificate = signatures.signer(kit, "north")(
             old.signed("net", "north", made.hash)
         )
         told = {k: v for k, v in dataclasses.asdict(old).items() if k not in NEW}
@@ -420,7 +420,7 @@ def test_a_study_of_another_network_is_refused(hospital, tmp_path):
 
     Network.new(tmp_path / "elsewhere", sites=["x"])
     foreign = Kit.read(tmp_path / "elsewhere" / "people" / "lead")
-    from fedcohort.network.offer import offer
+    from fedcohort.network.study_offer import offer
 
     told = hospital.offered(offer(hospital.terms().to_json(), foreign))
     refused(hospital, told, "network", "elsewhere")

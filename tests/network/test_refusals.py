@@ -30,13 +30,13 @@ import yaml
 
 from fedcohort.engines.flare import handshake
 from fedcohort.network import engines, node_ledger, requests
-from fedcohort.network.channel import Caller
 from fedcohort.network.kits import Kit, Network
 from fedcohort.network.lead import Office
-from fedcohort.network.offer import Offer, offer
+from fedcohort.network.study_offer import Offer, offer
 from fedcohort.protocol.errors import FedcohortError
+from fedcohort.protocol.line import LARGEST, Silence
 from fedcohort.protocol.wire import encode
-from fedcohort.runtime.line import LARGEST, Silence
+from fedcohort.secure.channel import Caller
 from fedcohort.study.deployed import Terms
 from hospital import request
 from network.parties import SAMPLES, Parties, Party, shares

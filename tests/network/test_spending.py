@@ -15,16 +15,15 @@ import pytest
 from fedcohort.algorithms.deepcox import METHOD as DEEPCOX
 from fedcohort.data.prepare import bounded_design
 from fedcohort.models.network import initial
-from fedcohort.network.budget import Budget
+from fedcohort.network.budget import Budget, Spending
 from fedcohort.network.policy import Allowance
-from fedcohort.network.spending import Spending
 from fedcohort.privacy.guard import SiteGuard
 from fedcohort.protocol import Dp, Refused, Release, SiteFailed
 from fedcohort.protocol.arguments import Parcel
 from fedcohort.protocol.views import mark_of
 from fedcohort.protocol.wire import decode
-from fedcohort.runtime.answers import Answers
 from fedcohort.runtime.calls import Seen
+from fedcohort.runtime.reply_store import Answers
 from fedcohort.study import private
 from fedcohort.training.plan import Plan
 from hospital import DICTIONARY, STUDY, Hospital, request

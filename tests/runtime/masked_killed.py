@@ -16,9 +16,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import toys
+from fedcohort.protocol.line import Silence
 from fedcohort.protocol.wire import encode
 from fedcohort.runtime.journal import Journal
-from fedcohort.runtime.line import Silence
 from fedcohort.runtime.remote import remote
 
 

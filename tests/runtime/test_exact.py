@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from fedcohort.protocol.errors import Refused
 from fedcohort.runtime.exact import SMALL, ExactTotal
-from fedcohort.runtime.masked_local import _encoded
+from fedcohort.runtime.masked.local import _encoded
 from fedcohort.secure.layout import WIDE_FIELD, Layout
 from fedcohort.secure.ring import add, decode, encode, zeros
 

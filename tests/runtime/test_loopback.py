@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from fedcohort.runtime.line import Line, Silence
+from fedcohort.protocol.line import Line, Silence
 from loopback import Fault, LoopbackLine
 
 

@@ -17,14 +17,14 @@ from fedcohort.protocol.arguments import Parcel
 from fedcohort.protocol.errors import QuorumLost, Refused
 from fedcohort.protocol.host import Host
 from fedcohort.runtime import coordinator
-from fedcohort.runtime.answers import Answers
 from fedcohort.runtime.journal import Journal
 from fedcohort.runtime.local import local
-from fedcohort.runtime.masked_calls import Stage, about_of
-from fedcohort.runtime.masked_end import ANY, FEW, NEVER, Keys, SumRule
+from fedcohort.runtime.masked.calls import Stage, about_of
+from fedcohort.runtime.masked.end import ANY, FEW, NEVER, Keys, SumRule
 from fedcohort.runtime.remote import remote
+from fedcohort.runtime.reply_store import Answers
 from fedcohort.runtime.site_end import SESSIONS, SiteEnd
-from fedcohort.secure.identity import Identity
+from fedcohort.secure.context import Identity
 from loopback import Fault, LoopbackLine
 from wired import STEPS, journey, meta_of
 

@@ -17,11 +17,11 @@ import pytest
 
 import toys
 from fedcohort.protocol.wire import encode
-from fedcohort.runtime.answers import Answers
 from fedcohort.runtime.local import local
-from fedcohort.runtime.masked_end import NEVER, Keys, SumRule
+from fedcohort.runtime.masked.end import NEVER, Keys, SumRule
+from fedcohort.runtime.reply_store import Answers
 from fedcohort.runtime.site_end import SiteEnd
-from fedcohort.secure.identity import Identity
+from fedcohort.secure.context import Identity
 from wired import meta_of
 
 PROGRAM = Path(__file__).with_name("masked_killed.py")

@@ -15,12 +15,12 @@ from fedcohort.privacy.guard import SiteGuard
 from fedcohort.protocol import Dp, Private, Refused, Release, Site, message, summed
 from fedcohort.protocol.host import Host
 from fedcohort.protocol.private import threshold
-from fedcohort.runtime.answers import Answers
 from fedcohort.runtime.local import local
-from fedcohort.runtime.masked_end import NEVER, Keys, SumRule
+from fedcohort.runtime.masked.end import NEVER, Keys, SumRule
 from fedcohort.runtime.remote import remote
+from fedcohort.runtime.reply_store import Answers
 from fedcohort.runtime.site_end import SiteEnd
-from fedcohort.secure.identity import Identity
+from fedcohort.secure.context import Identity
 from loopback import Fault, LoopbackLine
 from wired import meta_of
 

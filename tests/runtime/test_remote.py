@@ -28,11 +28,11 @@ from fedcohort.protocol import (
     VerbRefused,
     per_site,
 )
+from fedcohort.protocol.line import Silence
 from fedcohort.protocol.views import view
 from fedcohort.protocol.wire import Malformed, decode, encode
 from fedcohort.runtime import remote as remote_module
 from fedcohort.runtime.journal import Journal
-from fedcohort.runtime.line import Silence
 from fedcohort.runtime.local import local
 from fedcohort.runtime.remote import remote
 from loopback import Fault, LoopbackLine

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 import toys
 from fedcohort.protocol import QuorumLost, SitesAway, SiteUnavailable
-from fedcohort.runtime import masked_local
 from fedcohort.runtime.absences import Availability
 from fedcohort.runtime.journal import Journal
 from fedcohort.runtime.local import local
+from fedcohort.runtime.masked import local as masked_local
 
 SITES = tuple(f"s{i}" for i in range(6))
 

@@ -18,7 +18,7 @@ from fedcohort.apps.following import following
 from fedcohort.network import engines, lead
 from fedcohort.network.kits import Kit
 from fedcohort.network.lead import Office, Status
-from fedcohort.network.offer import offer
+from fedcohort.network.study_offer import offer
 from fedcohort.protocol.errors import FedcohortError, InputError, Refused
 from fedcohort.study.deployed import Terms
 from fedcohort.study.runner import default_folder

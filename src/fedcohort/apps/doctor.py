@@ -23,15 +23,15 @@ from fedcohort.apps.network_app import SOON
 from fedcohort.engines import tls
 from fedcohort.network import clocks, engines, parties, rollback, runs
 from fedcohort.network.budget import Budget
-from fedcohort.network.certificates import Certificate, now
 from fedcohort.network.clocks import Offset
-from fedcohort.network.desk import noted_config
 from fedcohort.network.kits import Kit
 from fedcohort.network.lead import Office
 from fedcohort.network.policy import Config
 from fedcohort.network.service import Note, read, unwritable
+from fedcohort.network.steward import noted_config
 from fedcohort.protocol.errors import FedcohortError, InputError, Refused
 from fedcohort.report import words
+from fedcohort.secure.certificates import Certificate, now
 from fedcohort.version import VERSION
 
 GOOD, NOTE, WRONG = "ok", "note", "WRONG"

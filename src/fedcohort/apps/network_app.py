@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from fedcohort.network.certificates import Certificate
     from fedcohort.network.kits import Kit, Network
+    from fedcohort.secure.certificates import Certificate
 
 app = typer.Typer(
     no_args_is_help=True, rich_markup_mode=None, help="Networks: certificates and start-up kits."
@@ -41,7 +41,8 @@ def new(
     debug: Debug = False,
 ) -> None:
     """Make a network: its authority, and a kit for each site, the coordinator and each person."""
-    from fedcohort.network import certificates, kits
+    from fedcohort.network import kits
+    from fedcohort.secure import certificates
 
     made = kits.Network.new(
         name,
@@ -87,8 +88,8 @@ def add(
 @app.command()
 def renew(name: Folder, party: Party, days: Days = None, debug: Debug = False) -> None:
     """Give a party a new key and certificate, for instance before the old one expires."""
-    from fedcohort.network.certificates import Certificate
     from fedcohort.network.kits import Network
+    from fedcohort.secure.certificates import Certificate
 
     found = Network.open(name)
     kit = found.renew(party, days=days)
@@ -135,8 +136,8 @@ def show(
 
 def _show_kit(kit: Kit) -> None:
     """Print what a kit says; leave with 1 where it cannot be used."""
-    from fedcohort.network.certificates import Certificate
     from fedcohort.protocol.errors import Refused
+    from fedcohort.secure.certificates import Certificate
 
     try:
         found = Certificate.parse(kit.certificate.read_bytes())
@@ -172,7 +173,7 @@ def _table(network: Network) -> None:
 
 def _remark(party: Certificate, taken_back: frozenset[str]) -> str:
     """Return what is to be said of a certificate beside its dates."""
-    from fedcohort.network.certificates import now
+    from fedcohort.secure.certificates import now
 
     if party.fingerprint in taken_back:
         return "  taken back"

@@ -59,7 +59,6 @@ def start(
     """Serve a site, in the foreground, until Ctrl-C or SIGTERM."""
     from fedcohort.apps import serving
     from fedcohort.network import engines
-    from fedcohort.network.channel import Callee
     from fedcohort.network.lead import Office
     from fedcohort.network.node import Node
     from fedcohort.network.policy import Config
@@ -72,8 +71,7 @@ def start(
             serving.say(line)
         serving.log_to(found.folder / "state" / "node.log")
         node = Node(found, config)
-        callee = Callee(found, found.trust(), ("coordinator",), node.handle)
-        spoke = engines.spoke(found, callee.handle)
+        spoke = engines.spoke(found, node.handle)
         watch = Watch(
             found, spoke, Office(found, spoke), lambda: engines.preflight(found), serving.say,
             lambda: service.fault, node.rollback,
@@ -402,8 +400,8 @@ def _book(state: Path, epsilon: float, delta: float) -> None:
     Refused : the site has no budget, or less is left.
     """
     from fedcohort.network.budget import Budget
-    from fedcohort.network.desk import noted_config
     from fedcohort.network.policy import Config
+    from fedcohort.network.steward import noted_config
 
     path = noted_config(state)
     if path is None:

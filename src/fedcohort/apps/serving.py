@@ -13,11 +13,11 @@ from pathlib import Path
 import typer
 
 from fedcohort.network import clocks
-from fedcohort.network.certificates import Certificate
 from fedcohort.network.kits import Kit
 from fedcohort.network.service import BEAT, Note, unwritable
 from fedcohort.network.service import stop as end
 from fedcohort.protocol.errors import FedcohortError, InputError
+from fedcohort.secure.certificates import Certificate
 
 #: Seconds after which a service that runs has noted something, unless it cannot; and after which it
 #: mostly has, so that it is seen whether it can.

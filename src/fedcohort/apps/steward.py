@@ -17,25 +17,25 @@ from fedcohort.network import (
     cohorts,
     decisions,
     findings,
+    messages,
     node_ledger,
     paper,
     record,
-    stewards,
-    words,
+    signatures,
 )
-from fedcohort.network import desk as desks
+from fedcohort.network import steward as desks
 from fedcohort.network.budget import Account, Amount, Budget
-from fedcohort.network.desk import Desk, Entry, short
 from fedcohort.network.earlier import earlier
 from fedcohort.network.kits import Kit
 from fedcohort.network.node_table import open_table
-from fedcohort.network.offer import Offer
 from fedcohort.network.policy import Asked, Config
-from fedcohort.network.trust import Peer
+from fedcohort.network.steward import Desk, Entry, short
+from fedcohort.network.study_offer import Offer
 from fedcohort.protocol import registry
 from fedcohort.protocol.errors import FedcohortError, InputError, Refused
 from fedcohort.protocol.step import Step
 from fedcohort.report import words as plain
+from fedcohort.secure.trust import Peer
 from fedcohort.study.deployed import asking, counting, holding, judging
 from fedcohort.study.deployed.terms import Terms
 from fedcohort.study.extras import asked_of
@@ -58,10 +58,10 @@ def studies(
     """
     kit = _site(node)
     if text is None and not (kit.folder / "state" / "desk").is_dir():
-        yield from words.summary(())
+        yield from messages.summary(())
         return
     found = _config(kit, config)
-    desk = stewards.desk(kit, found.policy, kit.folder / "state")
+    desk = signatures.desk(kit, found.policy, kit.folder / "state")
     if text is None:
         yield from _list(desk)
         return
@@ -70,7 +70,7 @@ def studies(
     yield f"Study {name} at {kit.name}"
     yield f"{study}"
     yield ""
-    width = min(words.WIDTH, shutil.get_terminal_size((words.WIDTH, 24)).columns)
+    width = min(messages.WIDTH, shutil.get_terminal_size((messages.WIDTH, 24)).columns)
     yield from approval.in_lines(approval.page(facts), width)
     at = _at(node, config)
     if (found_here := findings.path_of(kit.folder / "state", study)).is_file():
@@ -86,7 +86,7 @@ def studies(
         return
     yield ""
     yield "Details"
-    yield from words.in_words(facts.terms, found.policy.min_cell, width)
+    yield from messages.in_words(facts.terms, found.policy.min_cell, width)
 
 
 def export(
@@ -102,7 +102,7 @@ def export(
     kit = _site(node)
     found = _config(kit, config)
     state = kit.folder / "state"
-    desk, today = (stewards.desk(kit, found.policy, state, then=then) for then in (True, False))
+    desk, today = (signatures.desk(kit, found.policy, state, then=then) for then in (True, False))
     signed = found.policy.approval == "steward"
     if text is None:
         made, left_out = record.records(desk, today)
@@ -116,7 +116,7 @@ def export(
         study = desk.find(text)
         made, left_out = record.records(desk, today, study)
         facts = _facts(kit, found, today, study, check=check, decided=bool(made))
-        rows = words.in_rows(facts.terms, found.policy.min_cell)
+        rows = messages.in_rows(facts.terms, found.policy.min_cell)
         page = paper.of_study(kit.network, facts, made, left_out, rows, signed=signed)
         out = out or Path(f"study-{short(study)}-{kit.name}.html")
     outfile.check(out, [kit.folder], force=force, page=True)
@@ -162,7 +162,7 @@ def history(node: Path, config: Path | None, text: str | None) -> Iterator[str]:
     kit = _site(node)
     policy = _config(kit, config).policy
     state = kit.folder / "state"
-    desk, today = (stewards.desk(kit, policy, state, then=then) for then in (True, False))
+    desk, today = (signatures.desk(kit, policy, state, then=then) for then in (True, False))
     wanted = None if text is None else desk.find(text)
     yield f"Decisions at {kit.name}" + (" on all studies" if wanted is None else "")
     for line in record.lines(
@@ -183,7 +183,7 @@ def budget(node: Path, config: Path | None) -> Iterator[str]:
         "A study that asks for privacy.dp spends its epsilon and delta for each fit, from the "
         "fit's first reply on, and again where a fit is started anew. What sums and models "
         "reveal without noise is not counted here; `fedcohort node ledger` says what left.",
-        words.WIDTH,
+        messages.WIDTH,
     )
 
 
@@ -249,7 +249,7 @@ def _decide(
 ) -> str:
     kit = _site(node)
     policy = _config(kit, config).policy
-    desk = stewards.desk(kit, policy, kit.folder / "state")
+    desk = signatures.desk(kit, policy, kit.folder / "state")
     study = desk.find(text)
     good: dict[str, Any] = {}
     if decision == desks.APPROVED:
@@ -260,12 +260,12 @@ def _decide(
         if policy.approval == "steward":
             raise InputError(
                 f"decisions at {kit.name} are signed by its data steward; give the kit of "
-                f"{stewards.name_of(kit.name)!r}: --kit STEWARD_KIT."
+                f"{signatures.name_of(kit.name)!r}: --kit STEWARD_KIT."
             )
         made = desk.decide(study, decision, getpass.getuser(), reason, **good)
     else:
         own = Kit.read(steward)
-        sign = stewards.signer(own, kit.name)
+        sign = signatures.signer(own, kit.name)
         made = desk.decide(study, decision, own.name, reason, sign, **good)
     name = f"{desk.entry(study).name} ({short(study)})"
     terms = ""
@@ -315,7 +315,7 @@ def _list(desk: Desk) -> list[str]:
         }
         for e in desk.entries()
     ]
-    return words.summary(rows)
+    return messages.summary(rows)
 
 
 def _facts(
@@ -361,7 +361,7 @@ def _lead(offer: Offer, kit: Kit, entry: Entry, *, decided: bool) -> tuple[Peer,
     except Refused as error:
         if error.code not in ("expired", "version") or not decided:
             raise
-        then = stewards.trust_at(kit.trust(), entry.first)
+        then = signatures.trust_at(kit.trust(), entry.first)
         return offer.verify(then, version=offer.version), entry.first[:10]
 
 
@@ -396,4 +396,5 @@ def _folded(line: str) -> list[str]:
     """Return a line of the ledger in lines of the screen's width."""
     lead = " " * (len(line) - len(line.lstrip()))
     inner = lead + "  " if lead else ""
-    return textwrap.wrap(line, words.WIDTH, subsequent_indent=inner, break_on_hyphens=False) or [""]
+    width = messages.WIDTH
+    return textwrap.wrap(line, width, subsequent_indent=inner, break_on_hyphens=False) or [""]

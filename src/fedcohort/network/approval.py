@@ -2,9 +2,9 @@
 
 Who asks, and for what purpose; which columns and patients; which methods; what leaves, and who can
 read it; ε, and the budget that is left; the risks; what earlier studies here told of the same
-columns and patients; until when an approval counts. Its details are below it (`words`). It is made
-of the signed text, the site's policy and the site's own files; of the table only where the steward
-has it checked.
+columns and patients; until when an approval counts. Its details are below it (`messages`). It is
+made of the signed text, the site's policy and the site's own files; of the table only where the
+steward has it checked.
 
 The rule of the page: no name of a step or of a field, and nothing that is cut without saying so.
 """
@@ -21,11 +21,11 @@ from fedcohort.data import describe
 from fedcohort.data.check.accepted import NOTHING
 from fedcohort.data.variable import Variable
 from fedcohort.network import decisions, record
-from fedcohort.network import words as details
+from fedcohort.network import messages as details
 from fedcohort.network.budget import Account, Amount
-from fedcohort.network.desk import Entry
 from fedcohort.network.earlier import Earlier
 from fedcohort.network.policy import Asked, Policy
+from fedcohort.network.steward import Entry
 from fedcohort.privacy.disclosure.models import ROWS_EACH, most_parameters
 from fedcohort.protocol import registry
 from fedcohort.report import words

@@ -21,12 +21,12 @@ from datetime import datetime
 from pathlib import Path
 
 from fedcohort.network import members, requests, runs
-from fedcohort.network.desk import WITHOUT
-from fedcohort.network.offer import Offer
 from fedcohort.network.remote_sites import Halt, RemoteSites, Traffic, Watched
 from fedcohort.network.runs import Run
+from fedcohort.network.steward import WITHOUT
+from fedcohort.network.study_offer import Offer
 from fedcohort.protocol.errors import DataError, FedcohortError
-from fedcohort.runtime.line import Line, Silence
+from fedcohort.protocol.line import Line, Silence
 from fedcohort.study import deployed
 from fedcohort.study.runner import WORK, Event
 

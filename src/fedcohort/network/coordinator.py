@@ -1,6 +1,6 @@
 """The coordinator: takes studies from leads, asks the sites, runs one study at a time.
 
-A lead's requests, each over a sealed channel with a verified peer (`channel.Callee`):
+A lead's requests, each over a sealed channel with a verified peer (`secure.channel.Callee`):
 
     submit   the signed offer, with how long to wait and whether to take an earlier run up again
     status   where a study is: what each site says, the round, who answered, seconds, bytes
@@ -24,16 +24,16 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from fedcohort.network import requests, runs
-from fedcohort.network.channel import Callee, Caller
 from fedcohort.network.conductor import Conductor
 from fedcohort.network.engines import Opened
 from fedcohort.network.kits import Kit
-from fedcohort.network.offer import Offer
 from fedcohort.network.parties import Parties
 from fedcohort.network.runs import Run, Standing
 from fedcohort.network.service import within
-from fedcohort.network.trust import Peer
+from fedcohort.network.study_offer import Offer
 from fedcohort.protocol.errors import FedcohortError, Refused
+from fedcohort.secure.channel import Callee, Caller
+from fedcohort.secure.trust import Peer
 from fedcohort.study.deployed import Terms
 from fedcohort.version import VERSION
 

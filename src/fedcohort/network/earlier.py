@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fedcohort.network import cohorts, node_ledger
-from fedcohort.network.desk import Desk
-from fedcohort.network.offer import Offer
 from fedcohort.network.policy import Asked
+from fedcohort.network.steward import Desk
+from fedcohort.network.study_offer import Offer
 from fedcohort.protocol import registry
 from fedcohort.protocol.errors import FedcohortError
 from fedcohort.study.deployed.terms import Terms

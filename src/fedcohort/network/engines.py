@@ -14,7 +14,9 @@ from typing import Any, Protocol
 
 from fedcohort.network.kits import Kit
 from fedcohort.protocol.errors import InputError
-from fedcohort.runtime.line import Answering, Line, Silence
+from fedcohort.protocol.line import Answering, Line, Silence
+from fedcohort.secure.channel import Callee
+from fedcohort.secure.trust import Peer
 
 #: Engine → the name that people know, its package, and the module of our adapter.
 KNOWN = {
@@ -77,9 +79,18 @@ def hub(kit: Kit, on_request: Answering, listen: str | None = None) -> Hub:
     return _adapter(kit.engine).Hub(kit, on_request, log, listen=listen)
 
 
-def spoke(kit: Kit, on_request: Answering | None = None) -> Spoke:
-    """Return a site's or a person's end of the kit's engine, not started."""
-    return _adapter(kit.engine).Spoke(kit, on_request, log)
+def spoke(kit: Kit, answer: Callable[[Peer, bytes], bytes] | None = None) -> Spoke:
+    """Return a site's or a person's end of the kit's engine, not started.
+
+    Parameters
+    ----------
+    answer : answers the coordinator's calls, which come over a sealed channel.
+    """
+    adapter = _adapter(kit.engine)
+    if answer is None:
+        return adapter.Spoke(kit, None, log)
+    callee = Callee(kit, kit.trust(), ("coordinator",), answer)
+    return adapter.Spoke(kit, callee.handle, log)
 
 
 def preflight(kit: Kit, timeout: float = 5.0, *, dates: bool = True) -> str | None:

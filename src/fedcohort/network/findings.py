@@ -11,7 +11,7 @@ import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 
-from fedcohort.network.desk import short
+from fedcohort.network.steward import short
 
 #: The folder in the node's state, and how wide a text is.
 FOLDER, WIDTH = "feedback", 96

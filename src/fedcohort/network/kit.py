@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from fedcohort.network import members
-from fedcohort.network.certificates import ROLES, Certificate, Key, Role, checked_name, now
 from fedcohort.network.members import Membership
-from fedcohort.network.trust import Trust, plain
 from fedcohort.protocol.errors import InputError, Refused
+from fedcohort.secure.certificates import ROLES, Certificate, Key, Role, checked_name, now
+from fedcohort.secure.trust import Trust, plain
 
 Engine = Literal["flare", "flower"]
 ENGINES: tuple[Engine, ...] = get_args(Engine)
@@ -64,7 +64,7 @@ class Kit:
         ------
         InputError : a file is missing or malformed.
         Refused : "mode" (others can read the key), "key" (it is not the certificate's), "name" or
-            "role" (the certificate is another's), or a code of `trust`.
+            "role" (the certificate is another's), or a code of `secure.trust`.
         """
         kit = cls.open(folder)
         kit.check(clock)

@@ -29,7 +29,17 @@ from pathlib import Path
 from typing import Any, cast
 
 from fedcohort.network import members, readme
-from fedcohort.network.certificates import (
+from fedcohort.network.kit import (
+    COORDINATOR,
+    ENTRIES,
+    LISTS,
+    Kit,
+    checked_engine,
+    host_and_port,
+    read_toml,
+)
+from fedcohort.protocol.errors import InputError
+from fedcohort.secure.certificates import (
     DAYS,
     ROLES,
     Certificate,
@@ -41,17 +51,7 @@ from fedcohort.network.certificates import (
     issue,
     now,
 )
-from fedcohort.network.kit import (
-    COORDINATOR,
-    ENTRIES,
-    LISTS,
-    Kit,
-    checked_engine,
-    host_and_port,
-    read_toml,
-)
-from fedcohort.network.trust import plain
-from fedcohort.protocol.errors import InputError
+from fedcohort.secure.trust import plain
 
 __all__ = ["ADDRESS", "COORDINATOR", "Kit", "Network"]
 

@@ -21,13 +21,13 @@ from pathlib import Path
 from typing import Any
 
 from fedcohort.network import requests
-from fedcohort.network.channel import Caller, Refusal, Single
 from fedcohort.network.engines import Spoke
 from fedcohort.network.kits import Kit
-from fedcohort.network.offer import Offer
 from fedcohort.network.runs import OPEN
+from fedcohort.network.study_offer import Offer
 from fedcohort.protocol.errors import FedcohortError, Refused, StudyError
-from fedcohort.runtime.line import Silence
+from fedcohort.protocol.line import Silence
+from fedcohort.secure.channel import Caller, Refusal, Single
 
 #: Seconds that the coordinator may be away before a lead gives up following.
 LOSS = 600.0

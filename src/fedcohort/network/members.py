@@ -28,8 +28,8 @@ from typing import Any, cast
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from fedcohort.network.certificates import Certificate, Key, is_name
 from fedcohort.protocol.errors import Refused
+from fedcohort.secure.certificates import Certificate, Key, is_name
 
 PURPOSE = b"fedcohort members 1\0"
 #: Files of a kit.

@@ -2,7 +2,7 @@
 
     offer   a study as its lead signed it: checked against the policy, laid on the steward's desk,
             and, once it is approved, the table is opened and held against its dictionary
-    keys, shares, sign, unmask    the stages of a masked sum (`runtime.masked_calls`), as calls
+    keys, shares, sign, unmask    the stages of a masked sum (`runtime.masked.calls`), as calls
     call    one step of an approved study: policy, decision and run are checked again each time,
             then `runtime.site_end` decodes it strictly, runs it, stores it and answers
     close   a session is over, or (without one) the whole run: its calls are refused from then on;
@@ -26,36 +26,34 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fedcohort.network import decisions, findings, node_log, stewards
-from fedcohort.network import desk as desks
-from fedcohort.network.budget import Budget
+from fedcohort.network import decisions, findings, node_log, signatures
+from fedcohort.network import steward as desks
+from fedcohort.network.budget import Budget, Spending
 from fedcohort.network.cohorts import Cohorts
-from fedcohort.network.desk import Noted, said_of, short
 from fedcohort.network.kits import Kit
 from fedcohort.network.node_ledger import NodeLedger
-from fedcohort.network.offer import Offer
-from fedcohort.network.once import OnDisk
 from fedcohort.network.policy import Config
+from fedcohort.network.replay_guard import OnDisk
 from fedcohort.network.requests import PASSING
 from fedcohort.network.rollback import Rollback
 from fedcohort.network.service import unwritable
-from fedcohort.network.spending import Spending
+from fedcohort.network.steward import Noted, said_of, short
 from fedcohort.network.studies import Studies, Study, by_steward, lapsed
-from fedcohort.network.trust import Peer, Trust
+from fedcohort.network.study_offer import Offer
 from fedcohort.protocol import Dp
 from fedcohort.protocol.errors import Refused
 from fedcohort.protocol.host import Host
+from fedcohort.protocol.line import LARGEST
 from fedcohort.protocol.wire import Malformed, decode, encode, head
-from fedcohort.runtime.answers import Answers
 from fedcohort.runtime.calls import NO_VIEW, Request, refusal_bytes
 from fedcohort.runtime.limits import Limits
-from fedcohort.runtime.line import LARGEST
-from fedcohort.runtime.masked_calls import STAGES
-from fedcohort.runtime.masked_end import ANY, FEW, NEVER, Keys, SumRule
-from fedcohort.runtime.refusals import disk
+from fedcohort.runtime.masked.calls import STAGES
+from fedcohort.runtime.masked.end import ANY, FEW, NEVER, Keys, SumRule
+from fedcohort.runtime.refusals import disk, error_location
+from fedcohort.runtime.reply_store import Answers
 from fedcohort.runtime.site_end import Left, SiteEnd
-from fedcohort.runtime.whereabouts import where
-from fedcohort.secure.identity import Identity
+from fedcohort.secure.context import Identity
+from fedcohort.secure.trust import Peer, Trust
 from fedcohort.study.deployed.sessions import is_few, open_session
 from fedcohort.version import VERSION
 
@@ -98,7 +96,7 @@ class Node:
         policy = self.config.policy
         if isinstance(config, Path):
             desks.note_config(self.state, config)
-        self.desk = stewards.desk(kit, policy, self.state, self._trust)
+        self.desk = signatures.desk(kit, policy, self.state, self._trust)
         self._ledger = NodeLedger(self.state / "ledger.jsonl")
         self.rollback = Rollback(self.state, self._ledger.length)
         self.greeted: threading.Event | None = None
@@ -179,11 +177,11 @@ class Node:
         except Malformed:
             return self._refuse(run, Refused("malformed", "a request is no record of arrays."))
         except OSError as error:
-            self.log.error("disk %s study=%s", where(error), short(run))
+            self.log.error("disk %s study=%s", error_location(error), short(run))
             return self._refuse(run, _unkept(error.strerror or type(error).__name__))
         except Exception as error:
             number, name = next(self._faults), type(error).__name__
-            self.log.error("fault %d %s study=%s", number, where(error), short(run))
+            self.log.error("fault %d %s study=%s", number, error_location(error), short(run))
             text = f"the node failed ({name}); its own log has it as fault {number}."
             return refusal_bytes("SiteFailed", self._named(text))
 

@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
-from fedcohort.network.desk import now
+from fedcohort.network.steward import now
 from fedcohort.report import words
 
 #: Seconds after which lines are on the disk at the latest.

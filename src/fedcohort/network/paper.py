@@ -13,9 +13,9 @@ from importlib import resources
 
 from fedcohort.network import decisions, record
 from fedcohort.network.approval import Facts, Row, page
-from fedcohort.network.desk import Entry, short
+from fedcohort.network.messages import Row as Detail
 from fedcohort.network.record import Record
-from fedcohort.network.words import Row as Detail
+from fedcohort.network.steward import Entry, short
 from fedcohort.report import words
 from fedcohort.report.markup import Markup, filled, h, join, p, styles
 from fedcohort.version import VERSION
@@ -38,7 +38,7 @@ def of_study(
     Parameters
     ----------
     made, left_out : its decisions, and how many lines of its file are none.
-    details : see `words.in_rows`.
+    details : see `messages.in_rows`.
     signed : whether decisions here are signed by the site's steward.
     """
     name, study = facts.terms.plan.study, facts.entry.study

@@ -19,9 +19,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fedcohort.network import clocks, requests, seal
+from fedcohort.network import clocks, requests
 from fedcohort.network.clocks import Offset
 from fedcohort.network.rollback import MOST
+from fedcohort.secure.channel import compatible, upgrade
 from fedcohort.version import VERSION
 
 _RESTORED = "It was restored from a backup; its IT has to run 'fedcohort node restored'"
@@ -137,10 +138,10 @@ def trouble(name: str, known: Mapping[str, Any]) -> list[str]:
     """
     found: list[str] = []
     here, version = VERSION, str(known.get("version") or "")
-    if version and not seal.compatible(version, here):
+    if version and not compatible(version, here):
         found.append(
             f"REFUSED, as the coordinator runs {here} and the first two numbers must agree: "
-            f"{seal.upgrade(here, 'the coordinator', version, name)}"
+            f"{upgrade(here, 'the coordinator', version, name)}"
         )
     offset = clocks.told(known.get("offset"))
     if offset is not None and offset.wrong:

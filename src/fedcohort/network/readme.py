@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fedcohort.network.certificates import Certificate
+from fedcohort.secure.certificates import Certificate
 
 _KEEP = """\
 Keep secret

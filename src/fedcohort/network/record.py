@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from fedcohort.network import desk as desks
+from fedcohort.network import steward as desks
 from fedcohort.network.decisions import Decision
-from fedcohort.network.desk import Desk, Entry, short
+from fedcohort.network.steward import Desk, Entry, short
 from fedcohort.report import words
 
 #: Of a decision that counts.
@@ -52,7 +52,7 @@ def records(desk: Desk, today: Desk, study: str | None = None) -> tuple[list[Rec
 
     Parameters
     ----------
-    desk : by certificates that were good when a decision was made (`stewards.verifier`).
+    desk : by certificates that were good when a decision was made (`signatures.verifier`).
     today : the same, by certificates that are good now.
     study : its decisions alone.
     """

@@ -15,10 +15,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fedcohort.protocol.ledger import Ledger
+from fedcohort.protocol.line import Line, Silence
 from fedcohort.protocol.wire import encode
 from fedcohort.runtime.coordinator import Coordinator, Progress
 from fedcohort.runtime.journal import Journal
-from fedcohort.runtime.line import Line, Silence
 from fedcohort.runtime.remote import remote
 
 #: Seconds between two looks at whether a run shall end.

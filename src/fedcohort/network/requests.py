@@ -14,13 +14,13 @@ from typing import Any
 import numpy as np
 
 from fedcohort.arrays import Array
-from fedcohort.network.channel import Refusal
 from fedcohort.network.runs import Standing
-from fedcohort.network.trust import CODES
 from fedcohort.protocol import errors
 from fedcohort.protocol.errors import FedcohortError, Refused
+from fedcohort.protocol.line import Silence
 from fedcohort.protocol.wire import Malformed, decode, encode, head
-from fedcohort.runtime.line import Silence
+from fedcohort.secure.channel import Refusal
+from fedcohort.secure.trust import CODES
 
 #: The longest text of an error or a reason that is taken from a peer.
 LONGEST = 2_000

@@ -9,7 +9,6 @@ and what it would say of itself. `status` reads the note, `stop` sends SIGTERM t
 from __future__ import annotations
 
 import contextlib
-import importlib
 import json
 import os
 import signal
@@ -22,7 +21,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType, TracebackType
-from typing import IO, Any, Self, cast
+from typing import Any, Self, cast
+
+from filelock import FileLock, Timeout
 
 from fedcohort.protocol.errors import InputError, StudyError
 
@@ -158,7 +159,7 @@ class Service:
         self._guard = threading.Lock()
         self._written = 0.0
         self._since = time.time()
-        self._lock: IO[str] | None = None
+        self._lock = FileLock(self._state / "lock")
         self._last = ""
         self.fault = ""
 
@@ -166,17 +167,17 @@ class Service:
         """Take the lock, note who runs, and listen to SIGTERM and Ctrl-C."""
         try:
             self._state.mkdir(mode=0o700, parents=True, exist_ok=True)
-            self._lock = (self._state / "lock").open("a")
         except OSError as error:
             raise InputError(_UNWRITABLE.format(self._state, error.strerror)) from None
         if why := unwritable(self._state):
-            self._lock.close()
             raise InputError(_UNWRITABLE.format(self._state, why))
         _remember_temporary()
         running = read(self._state.parent)
-        if not _lock(self._lock) or (running is not None and running.alive):
+        with contextlib.suppress(Timeout):
+            self._lock.acquire(timeout=0)
+        if not self._lock.is_locked or (running is not None and running.alive):
             who = "" if running is None else f" (process {running.pid})"
-            self._lock.close()
+            self._lock.release()
             raise InputError(
                 f"{self._state.parent}: a {self._what} runs from this kit already{who}; one kit "
                 f"serves one process. Stop it first: fedcohort {self._what} stop KIT."
@@ -202,8 +203,7 @@ class Service:
                 with contextlib.suppress(OSError):
                     (self._state / "service.json").unlink(missing_ok=True)
             self._written = float("inf")
-        if self._lock is not None:
-            self._lock.close()
+        self._lock.release()
 
     def tell(self, **facts: Any) -> None:
         """Note what the service says of itself; written if something changed, or now and then."""
@@ -285,14 +285,3 @@ def leave(code: int) -> None:
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)
-
-
-def _lock(file: IO[str]) -> bool:
-    """Lock a file for this process; True where the system has no such locks."""
-    with contextlib.suppress(ImportError):
-        fcntl = importlib.import_module("fcntl")
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
-    return True

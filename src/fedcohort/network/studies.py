@@ -14,15 +14,15 @@ import logging
 import threading
 from dataclasses import dataclass
 
-from fedcohort.network import desk as desks
+from fedcohort.network import steward as desks
 from fedcohort.network.cohorts import Cohorts, parts
-from fedcohort.network.desk import Desk, short
 from fedcohort.network.node_table import digest, open_table
-from fedcohort.network.offer import Offer
 from fedcohort.network.policy import Asked, Config
-from fedcohort.network.trust import Peer, Trust
+from fedcohort.network.steward import Desk, short
+from fedcohort.network.study_offer import Offer
 from fedcohort.privacy.disclosure.models import ROWS_EACH
 from fedcohort.protocol.errors import FedcohortError, Refused
+from fedcohort.secure.trust import Peer, Trust
 from fedcohort.study.deployed.table import SiteTable
 from fedcohort.study.deployed.terms import Terms
 from fedcohort.study.warnings import too_many

@@ -10,7 +10,7 @@
 from the beginning, so that nothing of an earlier attempt is taken for this one's. `base` is the
 last call whose state counts at this site, or null. A reply names the history and the call that it
 is for, and is taken for no other. A sum tells how many sites are `asked`; `masked` says how the
-reply joins a masked sum, and has a reply of its own form (`masked_calls`). Of a refusal,
+reply joins a masked sum, and has a reply of its own form (`masked.calls`). Of a refusal,
 `code` is the name of an error class.
 """
 
@@ -20,6 +20,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, cast
 
 from fedcohort.arrays import Array
@@ -230,3 +231,57 @@ def odd(site: str, call: Call, what: str) -> ReplyRejected:
     """Return the error of a reply that is none to this call."""
     more = "Check that both ends run the same version of fedcohort."
     return rejected(site, call.number, call.step.name, f"{what} {more}")
+
+
+_mark_of = lru_cache(maxsize=8)(views.mark_of)
+
+
+class Requests:
+    """The requests of one call: made once for all sites that get the same."""
+
+    def __init__(
+        self,
+        head: tuple[str, str, str],
+        call: Call,
+        kept: Mapping[str, int],
+        cap: int,
+        asked: int,
+    ):
+        self._head, self._call, self._kept, self._cap = head, call, dict(kept), cap
+        self._asked = asked if call.verb == "sum" else None
+        self._made: dict[tuple[int, int | None, bool], bytes] = {}
+        self._kind = self._spec = self.mark = ""
+        if call.view is not None:
+            self._kind, self._spec = views.kind_of(call.view), call.view.spec
+            self.mark = _mark_of(self._kind, self._spec)
+
+    def to(self, site: str, *, told: bool, part: Mapping[str, Any] | None = None) -> bytes:
+        """Return the request to one site, which was told the view's text or not.
+
+        Parameters
+        ----------
+        part : how its reply joins a masked sum; such requests differ from site to site.
+
+        Raises
+        ------
+        Refused : it is larger than the cap.
+        """
+        call, base = self._call, self._kept.get(site)
+        parcel = call.arguments.parcel(site)
+        key = (id(parcel), base, told)
+        if part is not None or key not in self._made:
+            seen = None
+            if self.mark:
+                seen = Seen(self._kind, self.mark, None if told else self._spec)
+            body = Request(
+                *self._head, call.number, base, call.step.name, call.verb, seen, parcel, call.round,
+                self._asked, part,
+            ).to_bytes()  # fmt: skip
+            if len(body) > self._cap:
+                raise Refused(
+                    "oversized",
+                    f"step {call.step.name} would send {len(body)} bytes to site {site!r}; the "
+                    f"limit is {self._cap}. Choose a smaller model, or raise the limit.",
+                )
+            self._made[key] = body
+        return self._made[key]

@@ -34,9 +34,9 @@ from fedcohort.protocol.ledger import Ledger
 from fedcohort.protocol.private import Spent, threshold
 from fedcohort.protocol.step import Gathered, Step, Summed
 from fedcohort.protocol.totals import Known, check_total
-from fedcohort.runtime.intake import Intake
 from fedcohort.runtime.journal import Entry, Journal
 from fedcohort.runtime.transport import Transport, Waiting
+from fedcohort.runtime.validation import Replies
 from fedcohort.secure.messages import FEWEST
 
 P = ParamSpec("P")
@@ -382,10 +382,10 @@ class Coordinator:
         if call.verb == "sum" and self._masked(call):
             return self._total(call, weights)
         exact = len(self._sites) if self._exact else 0
-        intake = Intake(call, weights, exact=exact if call.verb == "sum" else 0)
+        came = Replies(call, weights, exact=exact if call.verb == "sum" else 0)
         for site, reply in self._run.transport.ask(call, self._sites):
-            intake.take(site, reply)
-        replies, present, odd = intake.close(), intake.present, intake.rejected
+            came.take(site, reply)
+        replies, present, odd = came.close(), came.present, came.rejected
         for why in odd.values():
             _log.warning("%s", why)
         if len(present) < self._least and not (self._optional and call.verb == "gather"):

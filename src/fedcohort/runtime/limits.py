@@ -11,7 +11,7 @@ from typing import Any
 
 from fedcohort.arrays import Array
 from fedcohort.protocol.errors import Refused
-from fedcohort.runtime.line import LARGEST
+from fedcohort.protocol.line import LARGEST
 
 
 @dataclass(frozen=True)

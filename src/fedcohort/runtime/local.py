@@ -24,8 +24,8 @@ from fedcohort.protocol.ledger import Ledger
 from fedcohort.runtime.absences import Absences
 from fedcohort.runtime.coordinator import Coordinator, Progress
 from fedcohort.runtime.journal import Entry, Journal
-from fedcohort.runtime.masked_local import LocalMasks
-from fedcohort.runtime.store import StateStore
+from fedcohort.runtime.masked.local import LocalMasks
+from fedcohort.runtime.reply_store import StateStore
 
 #: Who does not answer: a function of a call's number and a site, or absences that were drawn.
 Absent = Callable[[int, str], bool] | Absences
@@ -152,7 +152,7 @@ class LocalTransport:
             return latest.reply
         if self._kept is not None and latest is not None and self._kept.get(host.name) != number:
             self._undo(host, self._kept.get(host.name))
-        # An exact sum has added a large reply before the next site is asked (`Intake`).
+        # An exact sum has added a large reply before the next site is asked (`Replies`).
         lent = lent and bool(call.among) and self._masks is None
         answer = host.answer(call, call.arguments.at(host.name), lent=lent)
         if answer.state is not None:

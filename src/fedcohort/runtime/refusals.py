@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import secrets
 import sqlite3
+import traceback
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 
@@ -22,8 +23,7 @@ from fedcohort.protocol.errors import (
     VerbRefused,
 )
 from fedcohort.runtime.calls import Request, refusal_bytes
-from fedcohort.runtime.masked_calls import Stage
-from fedcohort.runtime.whereabouts import where
+from fedcohort.runtime.masked.calls import Stage
 
 #: The classes of error that a refusal may name; `Refused` says a reason besides.
 _CODES = frozenset(
@@ -68,7 +68,7 @@ class Refusals:
             step = f"step {request.step!r:.62}" if asked else f"{request.kind} of a masked sum"
         call = request.call if isinstance(request, Request) else "-"
         number = secrets.token_hex(4)
-        self.write(f"{number} {step}, call {call}: {where(error)}")
+        self.write(f"{number} {step}, call {call}: {error_location(error)}")
         if isinstance(error, Refused) and not error.near_data:
             return refusal_bytes("Refused", str(error), error.code)
         rules = (VerbRefused, JournalMismatch, SiteFailed)
@@ -101,3 +101,33 @@ class Refusals:
                 self._log("".join(c if c.isprintable() else "?" for c in line))
             except Exception:  # a log that is full stops no answer
                 return
+
+
+def error_location(error: BaseException) -> str:
+    """Return an error's class, and where in which function it arose; of its text only our own.
+
+    The text of an error that this package raised holds names and rules; any other may hold a value.
+    """
+    while error.__cause__ is not None:
+        error = error.__cause__
+    frames = traceback.extract_tb(error.__traceback__)
+    last = next(iter(frames[-1:]), None)
+    place = f" in {last.name}, line {last.lineno} of {_short(last.filename)}" if last else ""
+    text = ""
+    if isinstance(error, FedcohortError) and last is not None and _ours(error):
+        text = f": {error}"
+    return f"{type(error).__name__}{place}{text}"
+
+
+def _short(path: str) -> str:
+    return "/".join(path.replace("\\", "/").split("/")[-2:])
+
+
+def _ours(error: BaseException) -> bool:
+    """Return whether the code that raised an error is this package's."""
+    at = error.__traceback__
+    while at is not None and at.tb_next is not None:
+        at = at.tb_next
+    return at is not None and str(at.tb_frame.f_globals.get("__name__", "")).startswith(
+        "fedcohort."
+    )

@@ -14,11 +14,9 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import lru_cache
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from fedcohort.arrays import Array
-from fedcohort.protocol import views
 from fedcohort.protocol.errors import (
     FedcohortError,
     Refused,
@@ -28,11 +26,11 @@ from fedcohort.protocol.errors import (
 )
 from fedcohort.protocol.host import Call
 from fedcohort.protocol.ledger import Ledger
-from fedcohort.runtime.calls import Request, Seen, read_reply
+from fedcohort.protocol.line import LARGEST, Line, Silence
+from fedcohort.runtime.calls import Requests, read_reply
 from fedcohort.runtime.coordinator import Coordinator, Progress
 from fedcohort.runtime.journal import Entry, Journal
-from fedcohort.runtime.line import LARGEST, Line, Silence
-from fedcohort.runtime.masked_remote import MaskedSums
+from fedcohort.runtime.masked.remote import MaskedSums
 
 #: Seconds until a silent site is asked again, doubled each time.
 PATIENCE = 5.0
@@ -54,7 +52,7 @@ class RemoteTransport:
     timeout : seconds until a site that is silent counts as missing for a call.
     cap : the most bytes of a request or a reply.
     patience : seconds until a silent site is asked again, doubled each time.
-    masks : the sites' public signing keys, by which sums are masked (`masked_remote`); None: they
+    masks : the sites' public signing keys, by which sums are masked (`masked.remote`); None: they
         are not.
     """
 
@@ -212,60 +210,6 @@ def _read(
         return Refused("malformed", str(error))
     except FedcohortError as error:
         return error
-
-
-_mark_of = lru_cache(maxsize=8)(views.mark_of)
-
-
-class Requests:
-    """The requests of one call: made once for all sites that get the same."""
-
-    def __init__(
-        self,
-        head: tuple[str, str, str],
-        call: Call,
-        kept: Mapping[str, int],
-        cap: int,
-        asked: int,
-    ):
-        self._head, self._call, self._kept, self._cap = head, call, dict(kept), cap
-        self._asked = asked if call.verb == "sum" else None
-        self._made: dict[tuple[int, int | None, bool], bytes] = {}
-        self._kind = self._spec = self.mark = ""
-        if call.view is not None:
-            self._kind, self._spec = views.kind_of(call.view), call.view.spec
-            self.mark = _mark_of(self._kind, self._spec)
-
-    def to(self, site: str, *, told: bool, part: Mapping[str, Any] | None = None) -> bytes:
-        """Return the request to one site, which was told the view's text or not.
-
-        Parameters
-        ----------
-        part : how its reply joins a masked sum; such requests differ from site to site.
-
-        Raises
-        ------
-        Refused : it is larger than the cap.
-        """
-        call, base = self._call, self._kept.get(site)
-        parcel = call.arguments.parcel(site)
-        key = (id(parcel), base, told)
-        if part is not None or key not in self._made:
-            seen = None
-            if self.mark:
-                seen = Seen(self._kind, self.mark, None if told else self._spec)
-            body = Request(
-                *self._head, call.number, base, call.step.name, call.verb, seen, parcel, call.round,
-                self._asked, part,
-            ).to_bytes()  # fmt: skip
-            if len(body) > self._cap:
-                raise Refused(
-                    "oversized",
-                    f"step {call.step.name} would send {len(body)} bytes to site {site!r}; the "
-                    f"limit is {self._cap}. Choose a smaller model, or raise the limit.",
-                )
-            self._made[key] = body
-        return self._made[key]
 
 
 def remote(

@@ -7,7 +7,7 @@ with the new state before it leaves. So
 * a repeated request is answered from the store, and never applied twice;
 * what a call did that the coordinator gave up is undone: the next call names an older base;
 * steps are pure functions of (seed, site, call, state, arguments), so any retry is bit-equal;
-* a sum leaves masked where the site's own rule says so, whoever asks otherwise (`masked_end`).
+* a sum leaves masked where the site's own rule says so, whoever asks otherwise (`masked.end`).
 
 What leaves: replies, each noted first, and refusals (`refusals`).
 """
@@ -29,12 +29,12 @@ from fedcohort.protocol.federation import View
 from fedcohort.protocol.host import Call, Host
 from fedcohort.protocol.message import parameters_of
 from fedcohort.protocol.wire import Malformed, decode, encode, head
-from fedcohort.runtime.answers import Answers, Kept
 from fedcohort.runtime.calls import NO_VIEW, Request, Seen, refusal_bytes, reply_bytes
 from fedcohort.runtime.limits import Limits
-from fedcohort.runtime.masked_calls import STAGES, Stage, part_bytes
-from fedcohort.runtime.masked_end import MaskedEnd, SumRule, check_hidden, check_sum, share_of
+from fedcohort.runtime.masked.calls import STAGES, Stage, part_bytes
+from fedcohort.runtime.masked.end import MaskedEnd, SumRule, check_hidden, check_sum, share_of
 from fedcohort.runtime.refusals import Refusals, disk
+from fedcohort.runtime.reply_store import Answers, Kept
 
 #: Sessions whose data is held ready, and views.
 SESSIONS, VIEWS = 4, 8

@@ -19,10 +19,9 @@ stage in one call:
 Without masks the same bits: `add` the vectors, and `decode`.
 """
 
-from fedcohort.secure.context import Context, digest
+from fedcohort.secure.context import Context, Identity, digest, verify
 from fedcohort.secure.exchange import exchange, prepare
 from fedcohort.secure.gathering import Gathering
-from fedcohort.secure.identity import Identity, verify
 from fedcohort.secure.layout import Layout
 from fedcohort.secure.member import Member
 from fedcohort.secure.ring import add, decode, encode, error, zeros

@@ -1,7 +1,8 @@
-"""What the keys, masks and signatures of masked sums are bound to: a context, and digests of parts.
+"""What the keys, masks and signatures of masked sums are bound to: a context, and identities.
 
 A digest is SHA-256 of the one JSON text of its parts, so that all sites and the coordinator find
-the same. Nothing here is secret.
+the same. A site's identity is an Ed25519 key (RFC 8032), whose public half all sites pin: it is in
+every kit, under the network's signature. The private half leaves no site.
 """
 
 from __future__ import annotations
@@ -12,6 +13,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
+
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 from fedcohort.protocol.errors import Refused
 
@@ -58,3 +62,51 @@ class Context:
     def salt(self) -> bytes:
         """The same as bytes, for keys that are made before the members are known."""
         return bytes.fromhex(self.mark)
+
+
+class Identity:
+    """A site's signing key.
+
+    Attributes
+    ----------
+    public : the public key, 32 bytes.
+    """
+
+    def __init__(self, key: Ed25519PrivateKey):
+        self._key = key
+        self.public = key.public_key().public_bytes_raw()
+
+    @staticmethod
+    def new() -> Identity:
+        """Return a new identity, from the operating system's generator."""
+        return Identity(Ed25519PrivateKey.generate())
+
+    @staticmethod
+    def from_bytes(private: bytes) -> Identity:
+        """Return the identity of a private key, 32 bytes.
+
+        Raises
+        ------
+        Refused : another length.
+        """
+        try:
+            return Identity(Ed25519PrivateKey.from_private_bytes(private))
+        except ValueError:
+            raise refused(f"an identity key of {len(private)} bytes; it has 32.") from None
+
+    def to_bytes(self) -> bytes:
+        """Return the private key, 32 bytes: for a file that only the site can read."""
+        return self._key.private_bytes_raw()
+
+    def sign(self, text: bytes) -> bytes:
+        """Return the signature of a text, 64 bytes."""
+        return self._key.sign(text)
+
+
+def verify(public: bytes, text: bytes, signature: bytes) -> bool:
+    """Return whether a signature of a text is by the owner of a public key."""
+    try:
+        Ed25519PublicKey.from_public_bytes(public).verify(signature, text)
+    except (InvalidSignature, ValueError):
+        return False
+    return True

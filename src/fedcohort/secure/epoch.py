@@ -20,8 +20,7 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
 from fedcohort.secure import keystream, masks, shares
-from fedcohort.secure.context import Context, canonical, refused
-from fedcohort.secure.identity import Identity
+from fedcohort.secure.context import Context, Identity, canonical, refused
 from fedcohort.secure.keystream import SEED, erase
 from fedcohort.secure.layout import Layout
 from fedcohort.secure.messages import Advert, Answer, Asked, Post, Roll, Sealed, Survivors

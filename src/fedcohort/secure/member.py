@@ -32,9 +32,8 @@ import numpy as np
 from fedcohort.arrays import Array
 from fedcohort.protocol.errors import Refused
 from fedcohort.secure import keystream, masks
-from fedcohort.secure.context import Context, digest, refused
+from fedcohort.secure.context import Context, Identity, digest, refused, verify
 from fedcohort.secure.epoch import Epoch, Slot
-from fedcohort.secure.identity import Identity, verify
 from fedcohort.secure.keystream import SEED
 from fedcohort.secure.layout import Layout
 from fedcohort.secure.messages import (

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from fedcohort.secure.context import Context, refused
-from fedcohort.secure.identity import verify
+from fedcohort.secure.context import Context, refused, verify
 from fedcohort.secure.messages import FEWEST, Advert, Roll, Survivors
 
 #: The largest weight. A reply that is out of range under its weight is refused, which tells the

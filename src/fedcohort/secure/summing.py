@@ -18,8 +18,7 @@ import numpy as np
 from fedcohort.arrays import Array
 from fedcohort.protocol.errors import QuorumLost
 from fedcohort.secure import keystream, masks, shares
-from fedcohort.secure.context import Context, refused
-from fedcohort.secure.identity import verify
+from fedcohort.secure.context import Context, refused, verify
 from fedcohort.secure.layout import Layout
 from fedcohort.secure.messages import (
     FEWEST,

@@ -42,7 +42,7 @@ from fedcohort.runtime.absences import Availability
 from fedcohort.runtime.coordinator import Coordinator, Progress
 from fedcohort.runtime.journal import Journal
 from fedcohort.runtime.local import local, one_thread
-from fedcohort.runtime.store import StateStore
+from fedcohort.runtime.reply_store import StateStore
 from fedcohort.secure.messages import FEWEST
 from fedcohort.secure.rule import ThresholdRule
 from fedcohort.study import private

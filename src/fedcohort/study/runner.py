@@ -7,7 +7,6 @@ those that were under way. `resume` goes on from there; a finished study has no 
 from __future__ import annotations
 
 import contextlib
-import importlib
 import json
 import multiprocessing
 import os
@@ -21,6 +20,8 @@ from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from filelock import FileLock, Timeout
 
 from fedcohort.protocol import FedcohortError, NotSupported, StudyError, registry
 from fedcohort.runtime import interrupts
@@ -320,20 +321,18 @@ def _work(cell: Cell) -> None:
 
 @contextlib.contextmanager
 def locked(path: Path) -> Generator[None]:
-    """Hold a lock on a file, which is made if need be; where there is no `flock`, hold nothing.
+    """Hold a lock on a file, which is made if need be.
 
     Raises
     ------
     StudyError : another process holds it.
     """
-    with path.open("w") as file:
-        with contextlib.suppress(ImportError):
-            fcntl = importlib.import_module("fcntl")
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise StudyError(
-                    f"{path.parent.parent}: another process is running a study there; wait for "
-                    f"it, or use another --out."
-                ) from None
+    try:
+        held = FileLock(path).acquire(timeout=0)
+    except Timeout:
+        raise StudyError(
+            f"{path.parent.parent}: another process is running a study there; wait for it, or use "
+            f"another --out."
+        ) from None
+    with held:
         yield

@@ -16,7 +16,7 @@ from deployed_cases import (
     tables_of,
     terms_of,
 )
-from fedcohort.network.once import OnDisk
+from fedcohort.network.replay_guard import OnDisk
 from fedcohort.protocol import SiteUnavailable
 from fedcohort.study.deployed import run
 from loopback import Fault

@@ -6,9 +6,9 @@ import pytest
 
 from deployed_cases import files_of, frames_of, run_local, tables_of, terms_of
 from fedcohort.protocol import Refused
-from fedcohort.runtime.answers import Answers
 from fedcohort.runtime.limits import Limits
 from fedcohort.runtime.remote import remote
+from fedcohort.runtime.reply_store import Answers
 from fedcohort.runtime.site_end import SiteEnd
 from fedcohort.study.deployed import open_session, run
 from loopback import LoopbackLine

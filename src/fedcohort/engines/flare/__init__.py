@@ -34,7 +34,7 @@ from fedcohort.engines.flare.end import End
 from fedcohort.engines.flare.handshake import preflight
 from fedcohort.engines.tls import Credentials
 from fedcohort.protocol.errors import InputError
-from fedcohort.runtime.line import CARRIED, Answering, Silence
+from fedcohort.protocol.line import CARRIED, Answering, Silence
 
 __all__ = ["Hub", "Spoke", "preflight"]
 
@@ -85,7 +85,7 @@ class Hub:
 
 
 class _Line:
-    """See `fedcohort.runtime.line.Line`."""
+    """See `fedcohort.protocol.line.Line`."""
 
     def __init__(self, end: End):
         self._end = end

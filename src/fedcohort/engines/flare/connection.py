@@ -36,7 +36,7 @@ from nvflare.fuel.f3.sfm.prefix import PREFIX_LEN, Prefix
 from fedcohort.engines.flare.stream import Stream
 from fedcohort.engines.tls import Credentials, Peer
 from fedcohort.protocol.errors import Refused
-from fedcohort.runtime.quiet import Quiet
+from fedcohort.secure.channel import RateLimit
 
 #: Seconds: without a byte until a sign of life is asked for; until the connection is given up; for
 #: an older connection to prove that it lives; without progress in sending.
@@ -75,7 +75,7 @@ class Door:
     changing: threading.Lock = field(default_factory=threading.Lock)
 
     def __post_init__(self) -> None:
-        self._quiet = Quiet(self.log.warning)
+        self._quiet = RateLimit(self.log.warning)
 
     def refuse(self, address: tuple[str, int], why: Refused) -> None:
         """Log who was refused and why."""

@@ -30,7 +30,7 @@ from fedcohort.engines.flare.connection import SEVERAL, Door, TlsConnection, par
 from fedcohort.engines.flare.driver import SCHEME, TlsDriver
 from fedcohort.engines.tls import Credentials
 from fedcohort.protocol.errors import InputError
-from fedcohort.runtime.line import Answering, Silence
+from fedcohort.protocol.line import Answering, Silence
 
 #: Version of nvflare whose classes this was written for; see `tests/engines/test_flare_pin.py`.
 VERSION = "2.9"

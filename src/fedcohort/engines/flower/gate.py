@@ -21,7 +21,7 @@ from flwr.supercore.constant import FLEET_HTTP_PUBLIC_KEY_HEADER
 from starlette.concurrency import run_in_threadpool
 
 from fedcohort.engines.tls import Peer
-from fedcohort.runtime.line import Answering
+from fedcohort.protocol.line import Answering
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]

@@ -33,7 +33,7 @@ from flwr.supercore.run import Run
 from flwr.supercore.task_identity import TaskIdentity
 
 from fedcohort.engines.flower.line import CALL, FlowerLine, pack
-from fedcohort.runtime.line import Silence
+from fedcohort.protocol.line import Silence
 
 #: Seconds for which Flower keeps a message, by the clocks of both ends: longer than they differ.
 #: A line deletes its messages itself.

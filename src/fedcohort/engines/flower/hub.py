@@ -51,8 +51,8 @@ from fedcohort.engines.flower.grid import HubLine, StateGrid
 from fedcohort.engines.flower.line import quiet
 from fedcohort.engines.tls import Credentials, Peer
 from fedcohort.protocol.errors import InputError
-from fedcohort.runtime.line import CARRIED, Answering, Line
-from fedcohort.runtime.quiet import Log, Quiet
+from fedcohort.protocol.line import CARRIED, Answering, Line
+from fedcohort.secure.channel import Log, RateLimit
 
 
 def fleet(state: LinkStateFactory) -> FastAPI:
@@ -147,7 +147,7 @@ class Hub:
         InputError : the address or a file cannot be used.
         """
         rules = tls.context(self._kit, server=True)
-        _hear_alerts(rules, Quiet(self._log.warning))
+        _hear_alerts(rules, RateLimit(self._log.warning))
         listening = tls.listener(self._kit.address, self._listen)
         config = uvicorn.Config(
             cast(Any, self._gate),

@@ -23,7 +23,7 @@ from flwr.app import ConfigRecord, Context, Error, Message, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid
 
-from fedcohort.runtime.line import Answering, Silence
+from fedcohort.protocol.line import Answering, Silence
 
 CALL = "query.call"
 _RECORD, _BODY = "fedcohort", "body"

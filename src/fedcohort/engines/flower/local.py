@@ -32,14 +32,14 @@ from flwr.supercore.task_identity import TaskIdentity
 from fedcohort.engines.flower.line import FlowerLine, client_app, quiet
 from fedcohort.protocol.host import Host
 from fedcohort.protocol.ledger import Ledger
-from fedcohort.runtime.answers import Answers
+from fedcohort.protocol.line import Answering
 from fedcohort.runtime.coordinator import Coordinator, Progress
 from fedcohort.runtime.journal import Journal
-from fedcohort.runtime.line import Answering
-from fedcohort.runtime.masked_end import ANY, NEVER, Keys, SumRule
+from fedcohort.runtime.masked.end import ANY, NEVER, Keys, SumRule
 from fedcohort.runtime.remote import remote
+from fedcohort.runtime.reply_store import Answers
 from fedcohort.runtime.site_end import SiteEnd
-from fedcohort.secure.identity import Identity
+from fedcohort.secure.context import Identity
 
 #: Flower's code for a ClientApp that raised.
 _RAISED = 8

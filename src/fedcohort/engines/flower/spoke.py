@@ -62,7 +62,7 @@ from fedcohort.engines.flower.http import OK, UNAUTHORIZED, client, named, statu
 from fedcohort.engines.flower.line import client_app, quiet
 from fedcohort.engines.tls import Credentials
 from fedcohort.protocol.errors import InputError
-from fedcohort.runtime.line import Answering, Silence
+from fedcohort.protocol.line import Answering, Silence
 
 #: Seconds between two heartbeats, and what Flower is told (it waits for twice that).
 BEAT, TOLD = 5.0, 10.0

@@ -3,7 +3,7 @@
 A method declares which of its steps a fit with given settings can ask for (`Method.asks`); the
 preprocessing and the judging are narrowed by what is imputed and cut, and by what is predicted. A
 site's sessions agree to these steps alone (`sessions`), and the data steward is shown the same
-ones (`network.words`), so that what was read and what can be asked are one list.
+ones (`network.messages`), so that what was read and what can be asked are one list.
 
 Revealed: nothing; this is made from a study's text alone.
 """

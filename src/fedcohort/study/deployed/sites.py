@@ -18,7 +18,7 @@ from fedcohort.protocol.ledger import Ledger
 from fedcohort.runtime.coordinator import Coordinator, Progress
 from fedcohort.runtime.journal import Journal
 from fedcohort.runtime.local import local
-from fedcohort.runtime.store import StateStore
+from fedcohort.runtime.reply_store import StateStore
 from fedcohort.study.deployed.sessions import open_session
 from fedcohort.study.deployed.table import SiteTable
 from fedcohort.study.deployed.terms import Terms

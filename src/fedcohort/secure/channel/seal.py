@@ -24,7 +24,8 @@ import re
 import struct
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import cast
+from pathlib import Path
+from typing import Protocol, cast
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives import hashes
@@ -32,8 +33,8 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
-from fedcohort.network.certificates import Certificate, Key
 from fedcohort.protocol.errors import Refused
+from fedcohort.secure.certificates import Certificate, Key
 
 MAGIC, PROTOCOL = b"FCN", 1
 HELLO, WELCOME, CALL, REPLY, DENIAL, REFUSAL = b"H", b"W", b"C", b"R", b"E", b"X"
@@ -56,6 +57,34 @@ _WELCOME_FIELDS = ("certificate", "from", "key", "nonce", "session", "to", "vers
 VERSION = re.compile(r"\d{1,4}\.\d{1,4}[0-9A-Za-z.+-]{0,24}")
 _CODE = re.compile(r"[a-z ]{1,24}")
 _HEX = re.compile(r"[0-9a-f]*")
+
+
+class Party(Protocol):
+    """What a channel needs of a party's kit."""
+
+    @property
+    def name(self) -> str:
+        """The party, as in its certificate."""
+        ...
+
+    @property
+    def role(self) -> str:
+        """Its role, as in its certificate."""
+        ...
+
+    @property
+    def certificate(self) -> Path:
+        """The file of its certificate, in PEM form."""
+        ...
+
+    @property
+    def revoked(self) -> frozenset[str]:
+        """Fingerprints of certificates that are good no longer."""
+        ...
+
+    def private_key(self) -> Key:
+        """Read its private key."""
+        ...
 
 
 @dataclass(frozen=True)

@@ -12,14 +12,13 @@ from dataclasses import dataclass, field
 
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
-from fedcohort.network import seal
-from fedcohort.network.certificates import is_name
-from fedcohort.network.kit import Kit
-from fedcohort.network.seal import LIFETIME, MESSAGES, Sealing
-from fedcohort.network.trust import Peer, Trust
 from fedcohort.protocol.errors import Refused
-from fedcohort.runtime.line import LARGEST
-from fedcohort.runtime.quiet import Log, Quiet
+from fedcohort.protocol.line import LARGEST
+from fedcohort.secure.certificates import is_name
+from fedcohort.secure.channel import seal
+from fedcohort.secure.channel.rate_limit import Log, RateLimit
+from fedcohort.secure.channel.seal import LIFETIME, MESSAGES, Party, Sealing
+from fedcohort.secure.trust import Peer, Trust
 from fedcohort.version import VERSION
 
 #: How far a call's counter may lie behind the highest one seen.
@@ -80,7 +79,7 @@ class Callee:
 
     def __init__(
         self,
-        kit: Kit,
+        kit: Party,
         trust: Trust,
         roles: Iterable[str],
         inner: Callable[[Peer, bytes], bytes],
@@ -94,7 +93,7 @@ class Callee:
         self._key, self._certificate = kit.private_key(), kit.certificate.read_text("ascii")
         self._trust, self._revoked, self._roles = trust, kit.revoked, tuple(roles)
         self._inner, self._cap, self._clock = inner, cap, clock
-        self._log = Quiet(log)
+        self._log = RateLimit(log)
         self._lock = threading.Lock()
         self._busy = threading.BoundedSemaphore(AT_ONCE)
         self._provisional: OrderedDict[bytes, _Session] = OrderedDict()

@@ -14,7 +14,7 @@ Log = Callable[[str], None]
 LINES, APART = 30, 60.0
 
 
-class Quiet:
+class RateLimit:
     """A log that says the same line once a minute, and few lines a minute in all."""
 
     def __init__(self, log: Log, clock: Callable[[], float] = time.monotonic):

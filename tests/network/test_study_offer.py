@@ -13,8 +13,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedcohort.network import offer as offers
-from fedcohort.network.offer import Offer, offer
+from fedcohort.network import study_offer as offers
+from fedcohort.network.study_offer import Offer, offer
 from fedcohort.protocol.errors import Refused
 from network.identities import kits
 

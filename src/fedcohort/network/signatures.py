@@ -11,11 +11,11 @@ import json
 from datetime import UTC, datetime
 from pathlib import Path
 
-from fedcohort.network.desk import Desk, Sign, Verify
 from fedcohort.network.kits import Kit
 from fedcohort.network.policy import Policy
-from fedcohort.network.trust import Trust
+from fedcohort.network.steward import Desk, Sign, Verify
 from fedcohort.protocol.errors import InputError, Refused
+from fedcohort.secure.trust import Trust
 
 
 def name_of(site: str) -> str:
@@ -44,7 +44,7 @@ def verifier(trust: Trust, site: str, *, then: bool = False) -> Verify:
 
 
 def trust_at(trust: Trust, time: str) -> Trust:
-    """Return the trust of a time, as `desk.now` writes it; what was revoked since counts."""
+    """Return the trust of a time, as `steward.now` writes it; what was revoked since counts."""
     at = datetime.strptime(time, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC)
     return Trust(trust.root.text, trust.revoked, clock=lambda: at)
 

@@ -7,8 +7,8 @@ import pytest
 from fedcohort.algorithms.cox import METHOD as COX
 from fedcohort.apps.steward import OWN_STEPS
 from fedcohort.data import prepare
-from fedcohort.network import words
-from fedcohort.network.words import _noise as words_of_noise
+from fedcohort.network import messages
+from fedcohort.network.messages import _noise as words_of_noise
 from fedcohort.protocol import Dp, registry
 from fedcohort.study.deployed import asking
 from fedcohort.study.plan import Plan
@@ -25,8 +25,8 @@ def hospital(tmp_path_factory):
 
 def told(hospital, study=STUDY, dictionary=DICTIONARY, **options):
     terms = hospital.terms(study, dictionary)
-    lines = words.in_words(terms, **options)
-    assert max(map(len, lines)) <= words.WIDTH
+    lines = messages.in_words(terms, **options)
+    assert max(map(len, lines)) <= messages.WIDTH
     return re.sub(r"\s+", " ", " ".join(lines))
 
 
@@ -60,7 +60,8 @@ def test_the_steps_that_a_site_may_be_asked_are_listed_with_their_fields_and_no_
     own, _, sums = text.partition("SHOWN FOR YOUR SITE ALONE:")[2].partition("Shown as a sum")
     asked = asking.of_study(hospital.terms().plan, hospital.terms().outcome)
     for step in (*COX.steps, *prepare.STEPS, *OWN_STEPS):
-        fields = words.words.listed([f.replace("_", " ") for f in step.reply.__dataclass_fields__])
+        names = [f.replace("_", " ") for f in step.reply.__dataclass_fields__]
+        fields = messages.words.listed(names)
         said = f"- {step.name.replace('_', ' ')} ({fields}):"
         told_as = (step in asked and step.verb == "gather", step in asked and step.verb == "sum")
         assert (said in own, said in sums) == told_as, said
@@ -117,7 +118,7 @@ def test_studies_of_other_tasks_are_told_too(hospital, name):
 
 
 def test_a_list_without_studies_says_so():
-    assert words.summary([]) == ["No study has come to this site."]
+    assert messages.summary([]) == ["No study has come to this site."]
 
 
 def test_a_private_study_says_its_epsilon_and_what_has_no_noise():

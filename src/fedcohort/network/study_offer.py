@@ -7,7 +7,7 @@ purpose and the canonical JSON of the other six. It is data: nothing of it is ev
 
 Refused: "malformed" or "oversized" bytes; "edited", where a text is not the one that was
 signed; "network"; "version", where the first two numbers differ; and a lead's certificate, with the
-codes of `trust`.
+codes of `secure.trust`.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ import re
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
-from fedcohort.network import seal
-from fedcohort.network.certificates import Certificate, is_name
-from fedcohort.network.desk import is_hash
+from fedcohort import version as here
 from fedcohort.network.kit import Kit
-from fedcohort.network.trust import Peer, Trust
+from fedcohort.network.steward import is_hash
 from fedcohort.protocol.errors import Refused
-from fedcohort.version import VERSION
+from fedcohort.secure.certificates import Certificate, is_name
+from fedcohort.secure.channel import VERSION, compatible, read_json
+from fedcohort.secure.trust import Peer, Trust
 
 PURPOSE = b"fedcohort offer 1\0"
 
@@ -67,12 +67,12 @@ class Offer:
         """
         if len(blob) > LONGEST:
             raise Refused("oversized", f"an offer of {len(blob)} bytes; {LONGEST} are allowed.")
-        says = seal.read_json(bytes(blob), _FIELDS)
+        says = read_json(bytes(blob), _FIELDS)
         if says is None or _canonical(says) != bytes(blob):
             raise Refused("malformed", "the study did not come as a signed offer.")
         found = cls(**says)
         good = (
-            seal.VERSION.fullmatch(found.version)
+            VERSION.fullmatch(found.version)
             and _SIGNATURE.fullmatch(found.signature)
             and is_hash(found.hash)
             and is_name(found.network)
@@ -89,7 +89,7 @@ class Offer:
         """Return the offer as it is sent and kept."""
         return _canonical(self._says())
 
-    def verify(self, trust: Trust, *, version: str = VERSION) -> Peer:
+    def verify(self, trust: Trust, *, version: str = here.VERSION) -> Peer:
         """Check who made the offer, and that nothing of it was changed; return the lead.
 
         Raises
@@ -108,7 +108,7 @@ class Offer:
             raise Refused(
                 "edited", f"the study is not the one that {self.lead} signed: it was changed."
             )
-        if not seal.compatible(version, self.version):
+        if not compatible(version, self.version):
             raise Refused(
                 "version",
                 f"{self.lead} made the study with fedcohort {self.version}, and this is {version}; "
@@ -127,7 +127,7 @@ class Offer:
         return PURPOSE + _canonical(says)
 
 
-def offer(terms: str, kit: Kit, *, version: str = VERSION) -> Offer:
+def offer(terms: str, kit: Kit, *, version: str = here.VERSION) -> Offer:
     """Sign a study, as the text of `Terms.to_json`, with a lead's kit.
 
     Raises

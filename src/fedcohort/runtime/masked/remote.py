@@ -22,9 +22,9 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from fedcohort.protocol.errors import (
     FedcohortError,
@@ -37,8 +37,9 @@ from fedcohort.protocol.errors import (
 from fedcohort.protocol.federation import away
 from fedcohort.protocol.host import Call
 from fedcohort.protocol.updates import rejected
+from fedcohort.runtime.calls import Requests
 from fedcohort.runtime.journal import Entry
-from fedcohort.runtime.masked_calls import (
+from fedcohort.runtime.masked.calls import (
     LOST,
     Given,
     Part,
@@ -56,13 +57,39 @@ from fedcohort.secure.layout import Layout
 from fedcohort.secure.messages import Advert, Answer, Sealed, Signed
 from fedcohort.secure.summing import Summing
 
-if TYPE_CHECKING:
-    from fedcohort.runtime.remote import RemoteTransport
-
 T = TypeVar("T")
 
 #: How often a call is asked anew, in another epoch or among other sites, before it is given up.
 TRIES = 5
+
+
+class Carrier(Protocol):
+    """What the stages need of a transport over a line; see `RemoteTransport`."""
+
+    head: tuple[str, str, str]
+    cap: int
+
+    def requests(self, call: Call, asked: int) -> Requests:
+        """Return the requests of a call to so many sites."""
+        ...
+
+    def held(self, call: Call, members: Sequence[str]) -> tuple[str, ...]:
+        """Return which members are asked with a state."""
+        ...
+
+    def tell(self, site: str, mark: str) -> bool:
+        """Return whether a site was told a view, and note that it is now."""
+        ...
+
+    def exchanged(
+        self,
+        due: dict[str, bytes],
+        read: Callable[[str, bytes], T | None],
+        what: str,
+        whole: Callable[[str], bytes] | None = None,
+    ) -> Iterator[tuple[str, T | FedcohortError]]:
+        """Ask sites, and yield what comes of it."""
+        ...
 
 
 class _Lost(Exception):
@@ -115,7 +142,7 @@ class MaskedSums:
     pinned : the public signing keys of the sites, by name.
     """
 
-    def __init__(self, transport: RemoteTransport, pinned: Mapping[str, bytes]):
+    def __init__(self, transport: Carrier, pinned: Mapping[str, bytes]):
         self._transport = transport
         self._pinned = pinned
         self._epochs: dict[tuple[str, ...], _Epoch] = {}

@@ -23,15 +23,14 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedcohort.network import callee as callees
-from fedcohort.network import seal
-from fedcohort.network.channel import Caller, Refusal, Single
 from fedcohort.network.kits import Kit, Network
-from fedcohort.network.seal import Sealing
-from fedcohort.network.trust import Trust
 from fedcohort.protocol.errors import Refused
-from fedcohort.runtime.line import Silence
-from fedcohort.runtime.quiet import LINES, Quiet
+from fedcohort.protocol.line import Silence
+from fedcohort.secure.channel import Caller, Refusal, Single, seal
+from fedcohort.secure.channel import callee as callees
+from fedcohort.secure.channel.rate_limit import LINES, RateLimit
+from fedcohort.secure.channel.seal import Sealing
+from fedcohort.secure.trust import Trust
 from network.identities import DAY, Middle, Site, ask, calling, kits, later
 
 
@@ -193,7 +192,7 @@ def test_keys_are_renewed_after_so_many_calls_and_after_so_long(heart, sites, mi
     at[0] = 24.1 * 3600
     assert ask(caller, "a") == b"re: hello"
     assert hellos() == 2
-    monkeypatch.setattr("fedcohort.network.caller.MESSAGES", 5)
+    monkeypatch.setattr("fedcohort.secure.channel.caller.MESSAGES", 5)
     for _ in range(12):
         assert ask(caller, "a") == b"re: hello"
     assert hellos() == 4
@@ -241,7 +240,7 @@ def test_a_conversation_is_what_the_protocol_s_text_says(
             drawn.append(real())
             return drawn[-1]
 
-    monkeypatch.setattr("fedcohort.network.caller.X25519PrivateKey", Noting)
+    monkeypatch.setattr("fedcohort.secure.channel.caller.X25519PrivateKey", Noting)
     assert ask(coordinator, "a", b"body") == b"re: body"
     (_, hello, welcome), (_, call, reply) = middle.seen
     said = {}
@@ -743,7 +742,7 @@ def test_sessions_of_a_peer_are_few_and_the_newest_stay(heart, sites, middle):
 
 def test_a_log_is_not_flooded_by_lines_that_differ():
     at, lines = [0.0], []
-    log = Quiet(lines.append, lambda: at[0])
+    log = RateLimit(lines.append, lambda: at[0])
     for n in range(1000):
         log(f"line {n}")
         log("the same")

@@ -18,7 +18,7 @@ from fedcohort.protocol.message import Total, parameters_of
 from fedcohort.runtime.exact import ExactTotal
 
 
-class Intake:
+class Replies:
     """What came of one call so far.
 
     Parameters

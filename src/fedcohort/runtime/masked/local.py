@@ -19,12 +19,11 @@ from fedcohort.protocol.host import Call
 from fedcohort.protocol.message import parameters_of
 from fedcohort.protocol.updates import form, strangers
 from fedcohort.runtime.journal import Entry
-from fedcohort.runtime.masked_calls import question_of, slots_of
+from fedcohort.runtime.masked.calls import question_of, slots_of
 from fedcohort.secure import ring
-from fedcohort.secure.context import Context
+from fedcohort.secure.context import Context, Identity
 from fedcohort.secure.exchange import exchange, prepare
 from fedcohort.secure.gathering import Gathering
-from fedcohort.secure.identity import Identity
 from fedcohort.secure.layout import Layout
 from fedcohort.secure.member import Member
 from fedcohort.secure.messages import FEWEST

@@ -17,8 +17,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 
-from fedcohort.network.certificates import Certificate, is_name, now
 from fedcohort.protocol.errors import Refused
+from fedcohort.secure.certificates import Certificate, is_name, now
 
 #: The codes that a certificate is refused with.
 CODES = ("untrusted", "not yet valid", "expired", "revoked", "role", "name")

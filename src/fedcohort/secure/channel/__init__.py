@@ -40,9 +40,20 @@ Who repeats another's hello gets a provisional session that it cannot use; there
 and none displaces a session in use.
 """
 
-from fedcohort.network.callee import Callee
-from fedcohort.network.caller import Caller
-from fedcohort.network.exchange import Refusal
-from fedcohort.network.single import Single
+from fedcohort.secure.channel.callee import Callee
+from fedcohort.secure.channel.caller import Caller, Refusal, Single
+from fedcohort.secure.channel.rate_limit import Log, RateLimit
+from fedcohort.secure.channel.seal import VERSION, compatible, read_json, upgrade
 
-__all__ = ["Callee", "Caller", "Refusal", "Single"]
+__all__ = [
+    "Callee",
+    "Caller",
+    "Log",
+    "RateLimit",
+    "Refusal",
+    "Single",
+    "VERSION",
+    "compatible",
+    "read_json",
+    "upgrade",
+]

@@ -14,11 +14,14 @@ what is older than itself, and the base of any later call is at least as new.
 
 Beside it stands which masked sums were revealed, and among which sites: a line a call, that is on
 the disk before a share leaves, and stays until the session is over.
+
+Sites of one process keep theirs in a `StateStore`: one file a site, replaced atomically.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import sqlite3
 import threading
 from collections.abc import Sequence
@@ -26,7 +29,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from fedcohort.arrays import Array
 from fedcohort.protocol.errors import InputError
+from fedcohort.protocol.host import Answer
+from fedcohort.protocol.wire import decode, encode
 
 #: Attempts at one session whose answers are kept: the current one, and a few that it may follow.
 HISTORIES = 4
@@ -189,3 +195,38 @@ class Answers:
         """Close the file."""
         with self._lock:
             self._db.close()
+
+
+class StateStore:
+    """The latest stateful answer of each site, in a folder."""
+
+    def __init__(self, folder: Path):
+        self._folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
+
+    def save(self, site: str, call: int, answer: Answer) -> None:
+        """Keep an answer that changed the site's state."""
+        named = {f"reply/{k}": a for k, a in answer.reply.items()}
+        named |= {f"state/{k}": a for k, a in (answer.state or {}).items()}
+        fresh = self._path(site).with_suffix(".new")
+        fresh.write_bytes(encode(named, {"call": call}))
+        os.replace(fresh, self._path(site))
+
+    def load(self, site: str) -> tuple[int, Answer] | None:
+        """Return the latest call that changed the site's state, and its answer."""
+        path = self._path(site)
+        if not path.exists():
+            return None
+        arrays, meta = decode(path.read_bytes())
+        parts: dict[str, dict[str, Array]] = {"reply": {}, "state": {}}
+        for name, a in arrays.items():
+            kind, _, key = name.partition("/")
+            parts[kind][key] = a
+        return int(meta["call"]), Answer(parts["reply"], parts["state"])
+
+    def forget(self, site: str) -> None:
+        """Remove what is kept of a site: a new run begins."""
+        self._path(site).unlink(missing_ok=True)
+
+    def _path(self, site: str) -> Path:
+        return self._folder / f"{site.encode().hex()}.state"

@@ -25,9 +25,8 @@ from fedcohort.arrays import Array
 from fedcohort.protocol.errors import Refused
 from fedcohort.protocol.private import threshold
 from fedcohort.protocol.step import Step
-from fedcohort.runtime.answers import Answers
 from fedcohort.runtime.calls import Request
-from fedcohort.runtime.masked_calls import (
+from fedcohort.runtime.masked.calls import (
     LOST,
     Given,
     Part,
@@ -36,9 +35,9 @@ from fedcohort.runtime.masked_calls import (
     question_of,
     said_bytes,
 )
+from fedcohort.runtime.reply_store import Answers
 from fedcohort.secure import ring
-from fedcohort.secure.context import Context, digest
-from fedcohort.secure.identity import Identity
+from fedcohort.secure.context import Context, Identity, digest
 from fedcohort.secure.layout import Layout
 from fedcohort.secure.member import Member
 from fedcohort.secure.messages import FEWEST, Ballot, Roll, Survivors
