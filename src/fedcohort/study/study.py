@@ -127,7 +127,7 @@ class Study:
         *,
         resume: bool = False,
         workers: int = 1,
-        tell: runner.Tell | None = None,
+        tell: runner.OnEvent | None = None,
         command: str = "Study.run()",
         debug: bool = False,
         runtime: str = "local",
