@@ -18,7 +18,7 @@ from fedcohort.report import run as report_run
 from fedcohort.report.sections import differences as section
 from fedcohort.runtime.coordinator import Coordinator
 from fedcohort.study.counts import Shown
-from fedcohort.study.shift import told_of as told
+from fedcohort.study.extras import told_of as told
 from fedcohort.study.study import Study
 
 

@@ -31,13 +31,13 @@ from fedcohort.protocol import registry
 from fedcohort.report import words
 from fedcohort.report.kinds import kind_of
 from fedcohort.study.arms import Arm
-from fedcohort.study.besides import arm_of, asked_of
 from fedcohort.study.deployed import asking, counting, judging
 from fedcohort.study.deployed.table import SiteTable
 from fedcohort.study.deployed.terms import Terms
-from fedcohort.study.free_parameters import columns_of, free_parameters
+from fedcohort.study.extras import arm_of, asked_of
 from fedcohort.study.plan import Plan
 from fedcohort.study.step_words import plain_words
+from fedcohort.study.warnings import columns_of, free_parameters
 
 #: Columns, kinds of models, earlier studies, and models of a kind that the page names; it says how
 #: many more there are, and the details name them.

@@ -21,9 +21,9 @@ from fedcohort.protocol.method import Method
 from fedcohort.report import words
 from fedcohort.report.kinds import kind_of
 from fedcohort.study.arms import Arm
-from fedcohort.study.besides import arm_of, asked_of
 from fedcohort.study.deployed import asking
 from fedcohort.study.deployed.terms import Terms
+from fedcohort.study.extras import arm_of, asked_of
 from fedcohort.study.plan import Plan
 from fedcohort.study.step_words import plain_words
 

@@ -19,7 +19,7 @@ from fedcohort.report.modelling import penalty_of, scale_of, stepped
 from fedcohort.report.sections import parameters
 from fedcohort.study import private
 from fedcohort.study.arms import Arm
-from fedcohort.study.final import TOLD
+from fedcohort.study.pieces import TOLD
 from fedcohort.study.plan import Plan
 
 #: Metrics that are in the unit of the outcome.

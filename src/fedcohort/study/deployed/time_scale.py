@@ -37,7 +37,7 @@ TIMES = 50
 
 
 @dataclass(frozen=True)
-class Yard:
+class TimeScale:
     """What all metrics of survival share, whatever the model; see `judges.survival.Yardstick`.
 
     Attributes
@@ -57,7 +57,7 @@ class Yard:
     horizon: float
 
 
-def yard(fed: Coordinator, min_cell: int, *, private: bool = False) -> Yard:
+def time_scale_of(fed: Coordinator, min_cell: int, *, private: bool = False) -> TimeScale:
     """Count the outcomes of training and blind rows by cells of time, and read off the rest.
 
     Parameters
@@ -75,7 +75,7 @@ def yard(fed: Coordinator, min_cell: int, *, private: bool = False) -> Yard:
     (middle,) = _quantiles(train.deaths + blind.deaths, cells, (0.5,))
     horizon = round_time(middle, float(cells[-1]))  # the same in all repeats
     if not blind.deaths.sum():
-        return Yard(followed, np.empty(0), np.empty(0), np.empty(0), tau, horizon)
+        return TimeScale(followed, np.empty(0), np.empty(0), np.empty(0), tau, horizon)
     low, high = _quantiles(blind.deaths, cells, (0.05, 0.9))
     thin = followed.times[followed.values < LEAST_FOLLOWED]
     ends = [_last(train, cells), _last(blind, cells), *thin[:1].tolist()]
@@ -88,7 +88,7 @@ def yard(fed: Coordinator, min_cell: int, *, private: bool = False) -> Yard:
     died = np.bincount(of, blind.deaths, minlength=len(joined) + 1)
     weighed = np.bincount(of, blind.deaths * each, minlength=len(joined) + 1)
     weight = np.divide(weighed, died, out=np.zeros(len(died)), where=died > 0)
-    return Yard(followed, cells[joined], weight, times, tau, horizon)
+    return TimeScale(followed, cells[joined], weight, times, tau, horizon)
 
 
 def _cells(ends: Array) -> Array:

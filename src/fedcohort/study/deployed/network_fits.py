@@ -15,9 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import fedcohort
-from fedcohort.data.outcome import Binary, Continuous, Count
-from fedcohort.metrics.heterogeneity import pooled_r2, pooled_share, r2_interval, share_interval
-from fedcohort.privacy.disclosure.counts import fewest
 from fedcohort.protocol import (
     FedcohortError,
     JournalMismatch,
@@ -37,7 +34,6 @@ from fedcohort.study.deployed import (
     cluster_shown,
     evaluation,
     latent_judging,
-    latent_shown,
 )
 from fedcohort.study.deployed.coding import names_of
 from fedcohort.study.deployed.evaluation import Found
@@ -49,19 +45,19 @@ from fedcohort.study.deployed.terms import CLUSTERING, LATENT, Terms
 from fedcohort.study.deployed.tuning import NetworkTuner
 from fedcohort.study.engine import Run, Trail, fit_over
 from fedcohort.study.fits import Fits, Fitted, Judged, Piece
+from fedcohort.study.judges.clusters import Clusters
 from fedcohort.study.judges.latent import Latent
 from fedcohort.study.layout import seed_of
+from fedcohort.study.leading import LEADING
 from fedcohort.study.missing import stretches
 from fedcohort.study.pieces import Cell, tagged, write_text
-from fedcohort.study.plan import ASIDE
-from fedcohort.study.rows import plain
 
 #: The name of the piece that meets the sites.
 COHORT = "cohort"
 #: What ends a run, so that it can go on later, rather than fail an arm.
 ENDS = (SiteUnavailable, JournalMismatch, Refused, Unfit)
 #: Called after each call of a session with the session's name.
-Heard = Callable[[str, Progress], None]
+OnCall = Callable[[str, Progress], None]
 
 
 @dataclass
@@ -88,12 +84,12 @@ def _together(
     }
 
 
-class Workshop(Fits):
+class NetworkFits(Fits):
     """Does the pieces of a deployed study, in a folder that holds their results and journals.
 
     Parameters
     ----------
-    heard : told of every call.
+    on_call : told of every call.
     """
 
     def __init__(
@@ -102,7 +98,7 @@ class Workshop(Fits):
         sites: Sites,
         work: Path,
         models: Path,
-        heard: Heard,
+        on_call: OnCall,
         debug: bool = False,
     ):
         super().__init__(
@@ -112,7 +108,7 @@ class Workshop(Fits):
         self.terms = terms
         self._sites = sites
         self._journals = work / "journals"
-        self._heard = heard
+        self._on_call = on_call
         self._opened: list[Session] = []
 
     # sessions -------------------------------------------------------------------------
@@ -136,7 +132,7 @@ class Workshop(Fits):
                 quorum=self.plan.quorum,
                 ledger=trail.ledger,
                 journal=book,
-                observer=lambda progress: self._heard(session.text, progress),
+                observer=lambda progress: self._on_call(session.text, progress),
                 secure=self.plan.privacy.secure,
             )
             fed.expecting(self._known(session))
@@ -281,7 +277,7 @@ class Workshop(Fits):
         if cell.repeat:
             return judged, {}
         order = sum(arm.scope == "sites" for arm in plan.arms[: cell.arm + 1])
-        return judged, latent_shown.shown_rows(judge, method, run, order)
+        return judged, latent_judging.shown_rows(judge, method, run, order)
 
     def _alone(self, piece: Piece) -> dict[str, Any]:
         """Let each site fit and judge a model of its own."""
@@ -316,14 +312,9 @@ class Workshop(Fits):
 
     @property
     def _leading(self) -> str:
-        outcome = self.terms.outcome
-        if self.plan.task == CLUSTERING:
-            return "silhouette"
-        if self.plan.task == LATENT:
-            return Latent.leading
-        if isinstance(outcome, Binary):
-            return "auc"
-        return "r2" if isinstance(outcome, (Continuous, Count)) else "c_index"
+        if (leading := LEADING.get(self.plan.task)) is not None:
+            return leading.metric
+        return Clusters.leading if self.plan.task == CLUSTERING else Latent.leading
 
     def _own_metrics(self, judged: Found) -> dict[str, dict[str, float | None]]:
         """Return the leading metric on each site's own rows; None where the site keeps it."""
@@ -332,24 +323,9 @@ class Workshop(Fits):
 
     def _centres(self, judged: Found) -> dict[str, list[Row]]:
         """Return the metric by centre with its interval, and what the centres say together."""
-        metric, least = self._leading, fewest(self.plan.min_cell)
-        if self.plan.task in ASIDE:  # a site tells no error of it
+        leading = LEADING.get(self.plan.task)
+        if leading is None:  # a site tells no error of it
             return {"by_centre": [], "heterogeneity": []}
-        values = metric == "r2"
-        interval, pool = (r2_interval, pooled_r2) if values else (share_interval, pooled_share)
-        few = {"auc": "rows of a class", "r2": "rows"}.get(metric, "events")
-        rows: list[Row] = []
-        for site, found in sorted(judged.own.items()):
-            blank = dict.fromkeys(("value", "se", "low", "high"), None)
-            numbers: Row = {**blank, "note": f"fewer than {least} {few}"}
-            if found is not None:
-                low, high = interval(*found)
-                parts = {"value": found[0], "se": found[1], "low": low, "high": high}
-                numbers = plain({**parts, "note": None})
-            rows.append({"metric": metric, "site": site, **numbers})
-        usable = [r for r in rows if r["low"] is not None]
-        if len(usable) < 2:
-            return {"by_centre": rows, "heterogeneity": []}
-        p = pool([r["value"] for r in usable], [r["se"] for r in usable])._asdict()
-        mean = {"metric": metric, "pooled": p.pop("mean"), **p}
-        return {"by_centre": rows, "heterogeneity": [plain(mean)]}
+        least = self.plan.min_cell
+        rows = [leading.row(site, found, least) for site, found in sorted(judged.own.items())]
+        return {"by_centre": rows, "heterogeneity": leading.heterogeneity(rows)}

@@ -29,7 +29,7 @@ from fedcohort.study import evaluate, tune
 from fedcohort.study.clusters import cluster_rows
 from fedcohort.study.details import details
 from fedcohort.study.engine import Problem, Run, Trail, fit_alone, fit_once
-from fedcohort.study.fits import Fits, Fitted, Judged, Piece, Tell
+from fedcohort.study.fits import Fits, Fitted, Judged, OnProgress, Piece
 from fedcohort.study.judges.clusters import Clusters, Grouped
 from fedcohort.study.judges.latent import Latent
 from fedcohort.study.latent_rows import latent_rows
@@ -50,7 +50,7 @@ from fedcohort.study.rows import (
 )
 
 
-class Workshop(Fits):
+class LocalFits(Fits):
     """Does the pieces of a study of tables in this process.
 
     Parameters
@@ -112,7 +112,7 @@ class Workshop(Fits):
         work = self._scratch / piece.cell.name
         work.mkdir(parents=True, exist_ok=True)
         tuner = tune.Tuner(
-            laid.problem, piece.arm, seed_of(self.plan, piece.cell.repeat), work, piece.tell,
+            laid.problem, piece.arm, seed_of(self.plan, piece.cell.repeat), work, piece.on_progress,
             natural=laid.test_site is not None,
         )  # fmt: skip
         try:
@@ -148,7 +148,7 @@ class Workshop(Fits):
                 seed_of(self.plan, piece.cell.repeat),
                 journal=scratch / f"{part:04d}.journal",
                 trail=trail,
-                observer=_observer(piece.tell, part, parts),
+                observer=_observer(piece.on_progress, part, parts),
             )
         finally:
             if arm.scope == "sites":
@@ -238,7 +238,7 @@ def _own(run: Run, judge: evaluate.Judge, test_site: Any, site: str) -> dict[str
     return {f"{judge.leading}_own": found.get(judge.leading)}
 
 
-def _observer(tell: Tell, part: int, parts: int) -> Callable[[Progress], None]:
+def _observer(on_progress: OnProgress, part: int, parts: int) -> Callable[[Progress], None]:
     """Return what turns a run's calls into (rounds done, rounds in all)."""
     last = [0.0]
 
@@ -246,6 +246,6 @@ def _observer(tell: Tell, part: int, parts: int) -> Callable[[Progress], None]:
         now = time.monotonic()
         if now - last[0] > 0.2 and progress.rounds:
             last[0] = now
-            tell(part * progress.rounds + progress.round + 1, parts * progress.rounds)
+            on_progress(part * progress.rounds + progress.round + 1, parts * progress.rounds)
 
     return observe
