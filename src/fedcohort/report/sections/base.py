@@ -64,6 +64,12 @@ def more(summary: str, *body: Child) -> Markup:
     return h("details", h("summary", summary), *body)
 
 
+def same_for(titles: Iterable[str], blocks: Sequence[Child]) -> Markup | None:
+    """Return the blocks of other arms or settings, folded under their titles; None of none."""
+    named = words.listed([f"“{title}”" for title in dict.fromkeys(titles)])
+    return more(f"The same for {named}", *blocks) if blocks else None
+
+
 def first_setting(run: Run, shown: Sequence[str], draw: Callable[[str], Markup | None]) -> Markup:
     """Return what is drawn of the first setting, and of the others folded.
 
@@ -73,9 +79,7 @@ def first_setting(run: Run, shown: Sequence[str], draw: Callable[[str], Markup |
     draw : a setting's name → its figure.
     """
     drawn = [found for c in shown if (found := draw(c)) is not None]
-    others = [run.scenarios[c] for c in shown[1:]]
-    named = words.listed([f"“{title}”" for title in others])
-    return join(*drawn[:1], more(f"The same for {named}", *drawn[1:]) if drawn[1:] else None)
+    return join(*drawn[:1], same_for([run.scenarios[c] for c in shown[1:]], drawn[1:]))
 
 
 def leading_open(run: Run, drawn: Sequence[tuple[Arm, Markup]], kept: int = 1) -> Markup:
@@ -91,9 +95,8 @@ def leading_open(run: Run, drawn: Sequence[tuple[Arm, Markup]], kept: int = 1) -
     first = next((a for a in arms if lead is not None and a.name == lead.name), arms[0])
     own = [block for arm, block in drawn if arm.name == first.name]
     others = [block for arm, block in drawn if arm.name != first.name]
-    named = words.listed([f"“{a.title}”" for a in arms if a.name != first.name])
     return join(
         *own[:kept],
         more(f"More of “{first.title}”", *own[kept:]) if own[kept:] else None,
-        more(f"The same for {named}", *others) if others else None,
+        same_for([a.title for a in arms if a.name != first.name], others),
     )

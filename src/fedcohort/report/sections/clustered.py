@@ -9,7 +9,7 @@ from fedcohort.report import words
 from fedcohort.report.charts.theme import LOOKS
 from fedcohort.report.markup import Markup, h
 from fedcohort.report.run import Arm, Run
-from fedcohort.report.sections.base import more
+from fedcohort.report.sections.base import same_for
 from fedcohort.report.sections.cohort import HIDDEN
 from fedcohort.report.verdict import leading
 
@@ -41,10 +41,8 @@ def led(drawn: Sequence[tuple[Fit, Markup]]) -> Markup:
     """Return the blocks of the first fit's arm; those of other arms open on a click."""
     lead = drawn[0][0][0]
     first = [block for fit, block in drawn if fit[0] is lead]
-    others = [(fit, block) for fit, block in drawn if fit[0] is not lead]
-    named = words.listed(list(dict.fromkeys(f"“{fit[0].title}”" for fit, _ in others)))
-    rest = more(f"The same for {named}", *(block for _, block in others)) if others else None
-    return h("div", first, rest)
+    others = [(fit[0].title, block) for fit, block in drawn if fit[0] is not lead]
+    return h("div", first, same_for((title for title, _ in others), [b for _, b in others]))
 
 
 def firsts(run: Run, key: str) -> list[Fit]:
@@ -113,7 +111,4 @@ def folded(run: Run, key: str, draw: Callable[[Fit], Markup | None]) -> Markup |
     drawn = [(fit, found) for fit in firsts(run, key) if (found := draw(fit)) is not None]
     if not drawn:
         return None
-    others = drawn[1:]
-    named = words.listed([f"“{fit[0].title}”" for fit, _ in others])
-    rest = more(f"The same for {named}", *(found for _, found in others)) if others else None
-    return h("div", drawn[0][1], rest)
+    return led(drawn)

@@ -6,7 +6,6 @@ they hid is printed as "hidden" and is never worked out again from sums.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -14,6 +13,7 @@ from fedcohort.report import words
 from fedcohort.report.markup import Markup, h, join, p, table
 from fedcohort.report.run import Run
 from fedcohort.report.sections.base import Section, more
+from fedcohort.report.table_one import decimals
 
 #: Stands where a site hid a number.
 HIDDEN = "hidden"
@@ -21,9 +21,6 @@ HIDDEN = "hidden"
 SHOWN = 25
 #: More sites than this do not fit beside each other.
 MOST_SITES = 12
-
-#: variable → site (None: all) → what is known of it there.
-_Known = Mapping[str, Mapping[str | None, Mapping[str, Any]]]
 
 
 def section(run: Run) -> Section | None:
@@ -155,7 +152,7 @@ def _number(v: Mapping[str, Any]) -> str | Markup:
     mean, sd = words.number(v.get("mean")), words.number(v.get("sd"))
     quartiles = [words.number(q) for q in v.get("quartiles") or ()]
     spread = sd if sd > 0 else quartiles[2] - quartiles[0] if len(quartiles) == 3 else 0.0
-    digits = _digits(spread if spread > 0 else mean if mean == mean else 0.0)
+    digits = decimals(spread if spread > 0 else mean if mean == mean else 0.0)
     parts: list[str | Markup] = []
     if mean == mean:
         parts.append(
@@ -167,11 +164,6 @@ def _number(v: Mapping[str, Any]) -> str | Markup:
     if not parts:
         return HIDDEN if v else words.MISSING
     return join(parts[0], h("br") if len(parts) > 1 else None, *parts[1:])
-
-
-def _digits(spread: float) -> int:
-    """Return the decimals that print two digits of a column's spread, what the sites rounded to."""
-    return 0 if spread == 0 else min(max(1 - math.floor(math.log10(abs(spread))), 0), 6)
 
 
 def _count(v: Mapping[str, Any], level: str) -> str:

@@ -39,7 +39,8 @@ def discrimination(run: Run) -> Section | None:
         intro += " The ROC curve shows what each threshold would give."
     return Section(
         "discrimination", "Discrimination", "Does the model know who is at higher risk?", intro,
-        h("div", _over_time(run), _at_horizon(run), _roc(run), _concordances(run, metrics)),
+        h("div", _over_time(run), _at_horizon(run), _roc(run),
+          more("The numbers", _numbers(run, metrics, "Discrimination"))),
     )  # fmt: skip
 
 
@@ -146,25 +147,6 @@ def _roc(run: Run) -> Markup | None:
     )  # fmt: skip
 
 
-def _concordances(run: Run, metrics: list[str]) -> Markup:
-    """Return every arm's concordances, over all repeats."""
-    rows = [
-        [key(a), run.scenarios[c], *(_concordance(run, a.name, c, m) for m in metrics)]
-        for c in run.scenarios
-        for a in run.arms
-    ]
-    head = ["Arm", "Setting", *(words.metric(m).label for m in metrics)]
-    return more(
-        "The numbers",
-        table(head, rows, numeric=range(2, len(head)), caption="Discrimination, 95 % intervals"),
-    )
-
-
-def _concordance(run: Run, arm: str, scenario: str, metric: str) -> str:
-    s = run.summary(arm, scenario, metric)
-    return words.MISSING if s is None else words.estimate(s.mean, s.low, s.high)
-
-
 def accuracy(run: Run) -> Section | None:
     """Return the Brier score over follow-up, where the run has it."""
     drawn = over_time(run, "brier", "Brier score")
@@ -199,7 +181,11 @@ def values(run: Run) -> Section | None:
         h(
             "div",
             [f for c in run.scenarios if (f := _figure(run, c)) is not None],
-            more("The numbers", _errors(run, metrics), _residuals(run)),
+            more(
+                "The numbers",
+                _numbers(run, metrics, "Errors on blind patients"),
+                _residuals(run),
+            ),
         ),
     )  # fmt: skip
 
@@ -235,20 +221,18 @@ def _figure(run: Run, scenario: str) -> Markup | None:
     )  # fmt: skip
 
 
-def _errors(run: Run, metrics: list[str]) -> Markup:
-    """Return every arm's errors, over all repeats."""
-    known = [run.known(m) for m in metrics]
+def _numbers(run: Run, metrics: Sequence[str], caption: str) -> Markup:
+    """Return metrics of every arm, over all repeats."""
     rows = [
-        [key(a), run.scenarios[c], *(_error(run, a.name, c, m) for m in metrics)]
+        [key(a), run.scenarios[c], *(_number(run, a.name, c, m) for m in metrics)]
         for c in run.scenarios
         for a in run.arms
     ]
-    head = ["Arm", "Setting", *(k.axis for k in known)]
-    caption = "Errors on blind patients, 95 % intervals"
-    return table(head, rows, numeric=range(2, len(head)), caption=caption)
+    head = ["Arm", "Setting", *(run.known(m).axis for m in metrics)]
+    return table(head, rows, numeric=range(2, len(head)), caption=f"{caption}, 95 % intervals")
 
 
-def _error(run: Run, arm: str, scenario: str, metric: str) -> str:
+def _number(run: Run, arm: str, scenario: str, metric: str) -> str:
     s = run.summary(arm, scenario, metric)
     digits = run.known(metric).digits
     return words.MISSING if s is None else words.estimate(s.mean, s.low, s.high, digits)

@@ -14,7 +14,7 @@ from fedcohort.report.disclosure import natural
 from fedcohort.report.markup import Markup, h, join, p, table
 from fedcohort.report.run import Arm, Run
 from fedcohort.report.sections import clustered
-from fedcohort.report.sections.base import Section, more
+from fedcohort.report.sections.base import Section, same_for
 from fedcohort.report.sections.clustered import Fit, Row
 from fedcohort.report.words import fixed, number, p_value
 
@@ -34,9 +34,7 @@ def latent_map(run: Run) -> Section | None:
     drawn = [(a, found) for a in kept if (found := _figures(run, a))]
     if not drawn:
         return None
-    others = drawn[1:]
-    named = words.listed([f"“{a.title}”" for a, _ in others])
-    rest = more(f"The same for {named}", *(found for _, found in others)) if others else None
+    rest = same_for((a.title for a, _ in drawn[1:]), [found for _, found in drawn[1:]])
     return Section(
         "latent-map", "Latent space", "Where do hospitals and classes lie?",
         f"The first two principal components of the {clustered.seen(run)} patients' latent points. "

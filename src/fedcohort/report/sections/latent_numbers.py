@@ -14,7 +14,7 @@ from fedcohort.report.latent_verdict import BACK, FILLED, dimensions_of
 from fedcohort.report.markup import Markup, h, p, table
 from fedcohort.report.run import Arm, Run
 from fedcohort.report.sections import clustered
-from fedcohort.report.sections.base import Section, more
+from fedcohort.report.sections.base import Section, more, same_for
 from fedcohort.report.sections.clustered import Fit, Row
 from fedcohort.report.words import number
 
@@ -50,8 +50,7 @@ def section(run: Run) -> Section | None:
         return None
     arms = {fit[0].name: fit[0].title for fit in tried}
     drawn = [_block(run, [f for f in tried if f[0].name == name]) for name in arms]
-    named = words.listed([f"“{title}”" for title in arms.values()][1:])
-    rest = more(f"The same for {named}", *drawn[1:]) if drawn[1:] else None
+    rest = same_for([*arms.values()][1:], drawn[1:])
     intro = [WAIC] * bool(tried) + [BY_NUMBER] * bool(errors)
     return Section(
         "latent-numbers", "Dimensions", "How many dimensions?", " ".join(intro),
