@@ -16,7 +16,7 @@ import pytest
 import in_process
 from command_line import COMMAND, RUN, running, without_times
 from fedcohort.study import runner
-from fedcohort.study.lock import locked
+from fedcohort.study.runner import locked
 
 TUNED = """\
 study: tuned

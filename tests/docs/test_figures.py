@@ -70,6 +70,13 @@ def test_a_figure_agrees_where_its_own_digits_do(shown, value, same):
     assert agrees(shown, value) == same
 
 
+def test_no_line_begins_with_a_citation():
+    """Markdown would take such a line for HTML."""
+    assert [
+        p.name for p in PAGES if re.search(r"^\s*<!-- benchmarks", p.read_text("utf-8"), re.M)
+    ] == []
+
+
 def test_a_mention_of_these_figures_has_its_citation():
     """The two that pages once told differently: W1's ratio, and exact Cox beside lifelines."""
     for page in PAGES:
@@ -77,3 +84,21 @@ def test_a_mention_of_these_figures_has_its_citation():
             told = re.search(r"\d\.\d+[^|]{0,25}(a bare loop|lifelines' pooled fit)", line)
             if told and page.name != "CHANGELOG.md" and "methods" not in page.parts:
                 assert "<!-- benchmarks/" in line or "at most" in line, f"{page.name}: {told[0]}"
+
+
+@pytest.mark.parametrize(
+    ("page", "first", "measured"),
+    [
+        ("mv-ppca-private.md", "| data, sites | means |", "mv_ppca/private.md"),
+        ("mv-ppca-evidence.md", "| six sites | breast cancer, G |", "mv_ppca/real_tables.md"),
+        ("d62_survival.md", "| cohort | hospitals | alone |", "d62_survival/results.md"),
+        ("masked-sums.md", "| sites | parameters | gone | encode ms |", "secure_cost/measured.md"),
+    ],
+)
+def test_an_extract_has_only_numbers_of_the_full_table(page, first, measured):
+    text = (DOCS / page).read_text("utf-8")
+    table = text[text.index(first) :].split("\n\n")[0]
+    cells = set(re.findall(r"\d[\d,]*\.\d+", table))
+    found = set(re.findall(r"\d[\d,]*\.\d+", (ROOT / "benchmarks" / measured).read_text("utf-8")))
+    assert len(cells) > 20
+    assert cells <= found

@@ -32,7 +32,7 @@ def anchors(path: Path) -> set[str]:
 def links(path: Path) -> list[str]:
     """Return the relative links of a page."""
     text = re.sub(r"`[^`\n]*`", "", prose(path))
-    found = re.findall(r"\]\(([^)\s]+)\)", text)
+    found = re.findall(r"\]\(([^)\s]+)\)", text) + re.findall(r'<img src="([^"]+)"', text)
     return [link for link in found if not re.match(r"[a-z]+:", link)]
 
 
@@ -44,6 +44,14 @@ def test_every_relative_link_leads_to_a_page_and_a_heading_there(path):
         assert page.exists(), link
         if anchor:
             assert anchor in anchors(page), link
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_all_rows_of_a_table_have_as_many_cells_as_its_head(path):
+    text = re.sub(r"`[^`\n]*`", "", prose(path))
+    for table in re.findall(r"(?:^\|.*\n)+", text, re.MULTILINE):
+        rows = [len(re.findall(r"(?<!\\)\|", row)) for row in table.splitlines()]
+        assert len(set(rows)) == 1, table.splitlines()[0]
 
 
 def test_the_index_lists_every_page_once():

@@ -18,8 +18,8 @@ import fedcohort as fc
 from command_line import without_times
 from fedcohort.study.deployed import LocalSites, SiteTable, Terms
 from fedcohort.study.deployed import run as run_deployed
-from fedcohort.study.final import FINAL, JUDGED
 from fedcohort.study.layout import seed_of
+from fedcohort.study.pieces import FINAL, JUDGED
 from network.parties import SITES, Parties, shares
 from network.reference import differing, plain
 from network.reference import in_process as files_in_process

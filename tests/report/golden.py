@@ -1,7 +1,7 @@
 """Finished runs of each kind of task, and what their pages say as lines of text.
 
-`python tests/report/golden.py` writes the lines again, after a change of words that was meant; the
-diff of `tests/report/golden` then shows which.
+After a change of words that was meant, `python tests/report/golden.py [PAGE …]` (with src and tests
+on PYTHONPATH) writes the lines again; the diff of `tests/report/golden` then shows which.
 """
 
 from __future__ import annotations
@@ -144,9 +144,10 @@ def _digest(parts: list[str]) -> str:
 
 
 if __name__ == "__main__":
+    import sys
     import tempfile
 
-    for key, make in PAGES.items():
+    for key in sys.argv[1:] or PAGES:
         with tempfile.TemporaryDirectory() as folder:
-            said = "\n".join(lines(make(Path(folder))))
+            said = "\n".join(lines(PAGES[key](Path(folder))))
         (HERE / f"{key}.txt").write_text(f"{said}\n", "utf-8")

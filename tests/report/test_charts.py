@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from fedcohort.report import charts
 from fedcohort.report.charts import figures, render, rows, scales, theme
-from fedcohort.report.charts.thin import thinned
+from fedcohort.report.page import thinned
 
 EVIL = "<script>alert(1)</script>\"'&]]>{{1+1}} var(--x)"
 CONTROL = "a\x00\x07\ud800\uffffb"

@@ -7,20 +7,10 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
-from fedcohort.report import comparing, words, write
+from fedcohort.report import comparing, summary_table, words, write
 from fedcohort.report.comparison import Comparison
 from fedcohort.report.run import read
-from fedcohort.report.sections import (
-    bounds,
-    cluster_confusion,
-    cluster_features,
-    cluster_images,
-    cluster_map,
-    cluster_survival,
-    clusters,
-    sites,
-)
-from fedcohort.report.tables import summary_table
+from fedcohort.report.sections import bounds, cluster_features, cluster_map, clusters, hospitals
 from fedcohort.report.verdict import answer, leading
 from report import grouped
 
@@ -106,13 +96,13 @@ def test_how_far_groups_are_apart_is_said_after_kaufman_and_rousseeuw(tmp_path, 
             if row["metric"] == "silhouette" and row["arm"] == "deep":
                 row["mean"] = silhouette
 
-    section = clusters.section(edited(grouped.make(tmp_path, k=2), change))
+    section = clusters.clusters(edited(grouped.make(tmp_path, k=2), change))
     value = f"{silhouette:.2f}".replace("-", "−")
     assert f"Their silhouette is {value}, by Kaufman and Rousseeuw (1990) {said}" in text(section)
 
 
 def test_without_a_silhouette_nothing_is_said_of_structure(tmp_path):
-    section = clusters.section(read(grouped.make(tmp_path, k=1)))
+    section = clusters.clusters(read(grouped.make(tmp_path, k=1)))
     assert "Rousseeuw" not in text(section)
 
 
@@ -201,7 +191,7 @@ def test_a_run_that_failed_says_so(tmp_path):
 
 def test_every_cluster_has_its_size_in_all_and_at_each_hospital(tmp_path):
     run = read(grouped.make(tmp_path, k=2, n_sites=3))
-    table = rows(clusters.section(run))
+    table = rows(clusters.clusters(run))
     own = [r for r in run.rows("clusters") if r["arm"] == "deep"]
     at = {(r["site"], r["cluster"]): r["n"] for r in run.rows("cluster_sites")}
     assert table[0] == ["", "Cluster 0", "Cluster 1"]
@@ -223,12 +213,12 @@ def test_agreement_stands_with_its_interval_and_its_range_over_repeats(tmp_path)
                 row |= {"low": 0.85, "high": 0.98} if row["arm"] == "deep" else {"low": None}
 
     run = edited(grouped.make(tmp_path), change)
-    said = descriptions(clusters.section(run))[0]
+    said = descriptions(clusters.clusters(run))[0]
     assert said == (
         "Each hospital alone: 0.41, not the same groups; Federated deep clustering: 0.93 "
         "(0.85–0.98), the same groups."
     )
-    note = text(clusters.section(run))
+    note = text(clusters.clusters(run))
     assert "95 % intervals over patients; mean over repeats" in note
 
 
@@ -238,7 +228,7 @@ def test_small_cells_are_hidden_and_it_is_said_why(tmp_path):
         content["clusters"][1].update(n=None, share=None)
 
     run = edited(grouped.make(tmp_path, k=2, n_sites=2), change)
-    section = clusters.section(run)
+    section = clusters.clusters(run)
     assert rows(section)[1][2] == "hidden"
     assert rows(section)[2][1] == "hidden"
     assert "“hidden” is of fewer than 5 patients, or would tell of so few" in text(section)
@@ -246,7 +236,7 @@ def test_small_cells_are_hidden_and_it_is_said_why(tmp_path):
 
 
 def test_nothing_is_said_of_hidden_cells_where_there_are_none(tmp_path):
-    section = clusters.section(read(grouped.make(tmp_path)))
+    section = clusters.clusters(read(grouped.make(tmp_path)))
     assert "hidden" not in text(section)
 
 
@@ -331,7 +321,7 @@ def test_hidden_features_are_called_hidden_and_not_drawn(tmp_path):
 
 def test_figures_of_many_clusters_fit_a_printed_page(tmp_path):
     run = read(grouped.make(tmp_path, k=12))
-    for section in (cluster_features.section(run), cluster_images.section(run)):
+    for section in (cluster_features.section(run), cluster_map.cluster_images(run)):
         root = ET.fromstring(f"<div>{section.body}</div>")
         drawn = [s for s in root.iter("svg") if s.get("class") == "wide"]
         assert len(drawn) > 2
@@ -341,7 +331,7 @@ def test_figures_of_many_clusters_fit_a_printed_page(tmp_path):
 
 def test_survival_by_cluster_has_the_test_and_the_numbers(tmp_path):
     run = read(grouped.make(tmp_path, k=2))
-    section = cluster_survival.section(run)
+    section = clusters.cluster_survival(run)
     said = descriptions(section)[0]
     # at time 1500 of 3000, exp(-5/30) and exp(-10/30), ± 0.06
     assert "Cluster 0: 0.85 (0.79–0.91) at 1,500" in said
@@ -363,17 +353,17 @@ def test_settings_with_the_same_curves_are_drawn_once(tmp_path):
 
     run = edited(grouped.make(tmp_path, k=2), several)
     names = words.listed([f"“{title}”" for title in run.scenarios.values()])
-    section = cluster_survival.section(run)
+    section = clusters.cluster_survival(run)
     once = descriptions(section)[0]
     assert once.count("Cluster 1:") == 1
     assert f"{names} give the same curves." in text(section)
-    section = cluster_survival.section(edited(tmp_path, unlike))
+    section = clusters.cluster_survival(edited(tmp_path, unlike))
     assert descriptions(section)[0].count("Cluster 1:") == 2
     assert "give the same curves" not in text(section)
 
 
 def test_numbers_at_risk_are_those_that_the_run_shows(tmp_path):
-    section = cluster_survival.section(read(grouped.make(tmp_path, k=1)))
+    section = clusters.cluster_survival(read(grouped.make(tmp_path, k=1)))
     root = ET.fromstring(f"<div>{section.body}</div>")
     svg = next(s for s in root.iter("svg") if s.get("class") == "wide")
     shown = ["".join(t.itertext()) for t in svg.iter("text")]
@@ -389,7 +379,7 @@ def test_the_map_draws_no_row_and_leaves_out_what_is_not_told(tmp_path):
         content["cluster_map"][0]["x"] = None
 
     run = edited(grouped.make(tmp_path, k=3), change)
-    section = cluster_map.section(run)
+    section = cluster_map.cluster_map(run)
     assert "Each hospital" not in text(section)
     said = descriptions(section)[0]
     assert "Cluster 1 at " in said
@@ -399,7 +389,7 @@ def test_the_map_draws_no_row_and_leaves_out_what_is_not_told(tmp_path):
 
 def test_the_map_of_simulated_patients_has_them_alone_and_says_so(tmp_path):
     folder = grouped.make(tmp_path, k=3, umap=True)
-    section = cluster_map.section(read(folder))
+    section = cluster_map.cluster_map(read(folder))
     said = [d for d in descriptions(section) if "imulated" in d]
     assert len(said) == 2 * 2  # of two arms, wide and narrow
     assert set(said) == {
@@ -422,7 +412,7 @@ def test_the_map_of_simulated_patients_has_them_alone_and_says_so(tmp_path):
 
 def test_without_a_map_of_real_patients_that_of_simulated_ones_stands_alone(tmp_path):
     folder = grouped.make(tmp_path, k=2, umap=True, change={"cluster_map": []})
-    section = cluster_map.section(read(folder))
+    section = cluster_map.cluster_map(read(folder))
     assert "Simulated patients only" in section.intro
     assert "principal component" not in text(section)
     assert text(section).count("Simulated patients only") == 1
@@ -430,11 +420,11 @@ def test_without_a_map_of_real_patients_that_of_simulated_ones_stands_alone(tmp_
 
 def test_a_run_of_before_has_no_map_of_simulated_patients(tmp_path):
     run = edited(grouped.make(tmp_path), lambda content: content.pop("cluster_umap"))
-    assert "imulated" not in text(cluster_map.section(run))
+    assert "imulated" not in text(cluster_map.cluster_map(run))
 
 
 def test_pictures_name_the_place_of_every_feature(tmp_path):
-    section = cluster_images.section(read(grouped.make(tmp_path, k=2)))
+    section = cluster_map.cluster_images(read(grouped.make(tmp_path, k=2)))
     table = rows(section)
     assert len(table) == 1 + grouped.SHAPE[0]
     assert table[1][1:] == [f"gene{i}" for i in range(1, 10)]
@@ -447,12 +437,12 @@ def test_over_a_network_pictures_stand_beside_the_average_of_blind_patients(tmp_
     folder = grouped.make(tmp_path, k=2, change={"network": {"runtime": "local"}})
     run = read(folder)
     assert run.deployed
-    assert "cluster's real blind patients" in cluster_images.section(run).intro
+    assert "cluster's real blind patients" in cluster_map.cluster_images(run).intro
 
 
 def test_a_model_that_draws_no_patients_has_no_pictures(tmp_path):
     folder = grouped.make(tmp_path, images=False)
-    assert cluster_images.section(read(folder)) is None
+    assert cluster_map.cluster_images(read(folder)) is None
     assert "cluster-images" not in write(folder).read_text("utf-8")
 
 
@@ -462,7 +452,7 @@ def test_pictures_of_unshared_features_have_the_average_of_the_synthetic_patient
         for r in content["cluster_images"]:
             r["values"] = [1.0] + [0.0] * 53
 
-    section = cluster_images.section(edited(grouped.make(tmp_path, k=1), change))
+    section = cluster_map.cluster_images(edited(grouped.make(tmp_path, k=1), change))
     assert "average of the cluster's synthetic patients" in text(section)
     assert descriptions(section)[0].endswith("gene1 100 %, gene10 0 %, gene11 0 %.")
 
@@ -472,7 +462,7 @@ def test_known_classes_are_counted_by_cluster_and_small_counts_hidden(tmp_path):
         content["cluster_confusion"][0]["n"] = None
 
     run = edited(grouped.make(tmp_path, k=2, outcome="classification"), change)
-    section = cluster_confusion.section(run)
+    section = clusters.cluster_confusion(run)
     assert rows(section) == [
         ["", *grouped.CLASSES], ["Cluster 0", "hidden", "10", "11"], ["Cluster 1", "19", "20", "21"]
     ]  # fmt: skip
@@ -549,7 +539,7 @@ def test_a_hospital_gains_the_groups_of_pooled_data(tmp_path):
             metrics = {"silhouette": 0.9, "agreement": value}
             content["arms"].append({**row, "site": site, "metrics": metrics})
 
-    section = sites.section(edited(grouped.make(tmp_path, n_sites=2), change))
+    section = hospitals.sites(edited(grouped.make(tmp_path, n_sites=2), change))
     assert section.intro.startswith("Each line is one hospital: Agreement with pooled data")
     said = descriptions(section)[0]
     assert said.endswith("hospital-1: 0.300 → 0.930; hospital-2: 0.950 → 0.930.")

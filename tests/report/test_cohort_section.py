@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from fedcohort.report.run import Run
-from fedcohort.report.sections import centres, cohort, risk_groups
+from fedcohort.report.sections import cohort, hospitals, model
 from report import depth
 
 SITES = [f"site-{i}" for i in range(1, 5)]
@@ -142,7 +142,7 @@ def test_centres_and_their_files_leave_hidden_events_out():
     ]
     declared = [{"arm": "cox", "title": "Cox", "role": "arm"}]
     run = run_with({}, by_centre=found, declared=declared, scenarios=NATURAL)
-    made = centres.section(run)
+    made = hospitals.centres(run)
     (table,) = files(made)
     assert [r["events"] for r in table] == ["9", "", ""]
     texts = [
@@ -161,9 +161,7 @@ def test_numbers_at_risk_that_are_hidden_are_a_dash_and_in_no_file():
     ]  # fmt: skip
     declared = [{"arm": "cox", "title": "Cox", "role": "arm"}]
     found = [{**HEAD, "groups": groups, "log_rank": {"chi2": None, "df": 1, "p": None}}]
-    made = risk_groups.section(
-        run_with({}, risk_groups=found, declared=declared, scenarios=NATURAL)
-    )
+    made = model.risk_groups(run_with({}, risk_groups=found, declared=declared, scenarios=NATURAL))
     (table,) = files(made)
     assert set(table[0]) == {"setting", "group", "time", "survival", "low", "high"}
     texts = [

@@ -1,6 +1,6 @@
 from numpy.testing import assert_allclose
 
-from fedcohort.report.sections.curves import read
+from fedcohort.report.sections.training import read
 
 
 def test_curve_is_mean_and_spread_over_repeats_of_the_mean_over_sites(tmp_path):

@@ -12,17 +12,7 @@ import pytest
 
 from fedcohort.report.page import SECTIONS, render
 from fedcohort.report.run import Run, read
-from fedcohort.report.sections import (
-    calibration,
-    centres,
-    decision,
-    discrimination,
-    hazards,
-    importance,
-    left,
-    risk_groups,
-    sites,
-)
+from fedcohort.report.sections import calibration, discrimination, hospitals, left, model
 from fedcohort.report.verdict import leading
 from report import depth, synthetic
 
@@ -47,9 +37,9 @@ def every_figure(made):
     return [f.get("id") for f in tree(made).iter("figure")]
 
 
-@pytest.mark.parametrize("part", [risk_groups, importance, centres])
+@pytest.mark.parametrize("part", [model.risk_groups, model.importance, hospitals.centres])
 def test_the_leading_arm_stands_open_and_the_others_are_folded(run, part):
-    made = part.section(run)
+    made = part(run)
     lead = leading(run)
     shown = open_figures(made)
     assert len(shown) == 1
@@ -58,9 +48,14 @@ def test_the_leading_arm_stands_open_and_the_others_are_folded(run, part):
     assert len(every_figure(made)) > len(shown)
 
 
-@pytest.mark.parametrize("part", [calibration, discrimination, decision, sites])
+JUDGED = (
+    calibration.calibration, discrimination.discrimination, calibration.decision, hospitals.sites,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("part", JUDGED)
 def test_the_first_setting_stands_open_and_the_others_are_folded(run, part):
-    made = part.section(run)
+    made = part(run)
     first = next(iter(run.scenarios))
     assert [f for f in open_figures(made) if "roc" not in f] == [
         f for f in every_figure(made) if f.endswith(f"-{first}")
@@ -72,7 +67,7 @@ def test_the_first_setting_stands_open_and_the_others_are_folded(run, part):
 def test_settings_that_give_the_same_curves_are_drawn_once(run):
     rows = [r for r in run.rows("risk_groups") if r["arm"] == "cox"]
     same = [{**rows[0], "scenario": r["scenario"]} for r in rows]
-    made = risk_groups.section(Run({**run.results, "risk_groups": same}, run.folder))
+    made = model.risk_groups(Run({**run.results, "risk_groups": same}, run.folder))
     assert len(every_figure(made)) == 1
     text = "".join(tree(made).itertext())
     assert "give the same curves" in text
@@ -90,12 +85,12 @@ def test_of_forty_hospitals_the_worst_stand_open_and_all_are_there(tmp_path):
         {"arm": "cox", "scenario": "iid", "repeat": 0}, many,
     )  # fmt: skip
     run = Run({**run.results, "by_centre": rows}, folder)
-    made = centres.section(run)
+    made = hospitals.centres(run)
     figures = {f.get("id"): f for f in tree(made).iter("figure")}
     (shown,) = open_figures(made)
     drawn = {t.text for t in figures[shown].find("svg").iter("text")}
     known = sorted((r for r in rows if r["value"] is not None), key=lambda r: r["value"])
-    worst = {r["site"] for r in known[: centres.WORST]}
+    worst = {r["site"] for r in known[: hospitals.WORST]}
     assert worst <= drawn
     assert not {r["site"] for r in rows} - worst & drawn
     inside = {t.text for f in figures if f != shown for t in figures[f].find("svg").iter("text")}
@@ -108,14 +103,14 @@ def test_of_many_covariates_those_in_doubt_stand_open(run):
          "p": p}
         for name, p in [*((f"x{i}", 0.5) for i in range(40)), ("y", 0.001), ("global", 0.2)]
     ]  # fmt: skip
-    made = hazards.section(Run({**run.results, "proportional_hazards": tested}, run.folder))
+    made = model.hazards(Run({**run.results, "proportional_hazards": tested}, run.folder))
     first, every = tree(made).iter("table")
     assert [r[0].text or r[0][0].text for r in first.find("tbody")] == ["all together", "y"]
     assert len(every.find("tbody")) == 42
 
 
 def test_every_kind_of_reply_is_one_click_away(run):
-    made = left.section(run)
+    made = left.left(run)
     assert next(c.text for c in tree(made).iter("caption")) == "What one hospital sends"
     folded = [d.find("summary").text for d in tree(made).iter("details")]
     assert folded[0] == "Every kind of reply"
@@ -136,7 +131,7 @@ def decided(run, **rows):
 
 
 def test_a_decision_curve_stands_beside_treating_everybody_and_nobody(run):
-    made = decision.section(run)
+    made = calibration.decision(run)
     text = "".join(tree(made).itertext())
     assert "everybody is treated" in text
     assert "the dotted line at 0 is that nobody is treated" in text
@@ -145,7 +140,7 @@ def test_a_decision_curve_stands_beside_treating_everybody_and_nobody(run):
 
 def test_treating_everybody_ends_where_it_does_harm_and_is_not_drawn_along_the_edge():
     line = [(0.0, 0.4), (0.3, 0.1), (0.5, -0.3), (0.7, -1.0)]
-    got = decision._above(line, -0.1)
+    got = calibration._above(line, -0.1)
     assert got[:2] == line[:2]
     assert len(got) == 3
     x, y = got[-1]
@@ -154,12 +149,12 @@ def test_treating_everybody_ends_where_it_does_harm_and_is_not_drawn_along_the_e
 
 
 def test_without_a_decision_curve_there_is_no_section(run):
-    assert decision.section(decided(run, decision=[])) is None
-    assert decision.section(Run({"schema": 1}, Path())) is None
+    assert calibration.decision(decided(run, decision=[])) is None
+    assert calibration.decision(Run({"schema": 1}, Path())) is None
 
 
 def test_calibration_has_the_band_of_the_leading_arm_and_every_interval_in_its_table(run):
-    made = calibration.section(run)
+    made = calibration.calibration(run)
     text = "".join(tree(made).itertext())
     assert f"the band of “{leading(run).title}” is the pointwise 95 % interval" in text
     (table,) = tree(made).iter("table")

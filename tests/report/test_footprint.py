@@ -7,7 +7,7 @@ from numpy.testing import assert_allclose
 from fedcohort.report import footprint
 from fedcohort.report.footprint import Footprint
 from fedcohort.report.run import Run
-from fedcohort.report.sections import footprint as section
+from fedcohort.report.sections import cost as section
 
 DECLARED = [
     {"arm": "isolated", "role": "lower bound"},
@@ -59,7 +59,7 @@ def test_the_upper_bound_stands_under_each_setting_and_counts_once_a_repeat():
 def test_fits_without_numbers_count_as_nothing_and_a_run_without_any_has_no_section():
     run = run_of({**fit("cox", "iid", 0, None), "bytes_up": None})
     assert footprint.by_arm(run) == {"cox": Footprint(0.0, 0.0)}
-    assert section.section(run) is None
+    assert section.carbon(run) is None
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_fits_without_numbers_count_as_nothing_and_a_run_without_any_has_no_sect
     ],
 )
 def test_amounts_are_said_in_units_that_people_read(seconds, energy, carbon, car):
-    made = section.section(run_of(fit("cox", "iid", 0, seconds)))
+    made = section.carbon(run_of(fit("cox", "iid", 0, seconds)))
     cells = ["".join(c.itertext()) for c in list(ET.fromstring(made.body).iter("tr"))[-1]]
     assert cells[2] == cells[5] == energy
     assert cells[3:5] == ["0 bytes", "0 Wh"]
@@ -96,7 +96,7 @@ def test_a_hospitals_part_is_its_own_seconds_what_it_sent_and_a_share_of_what_al
     assert set(found) == {"cox"}
     assert_allclose(found["cox"]["a"].seconds, 1.2)
     assert_allclose([found["cox"][s].traffic for s in "ab"], [300.0, 500.0])
-    made = section.section(run)
+    made = section.carbon(run)
     assert "By hospital" in made.body
     cells = ["".join(c.itertext()) for c in ET.fromstring(made.body).iter("tr")]
     assert any(row.startswith("coxa1.2") for row in cells)
@@ -105,12 +105,12 @@ def test_a_hospitals_part_is_its_own_seconds_what_it_sent_and_a_share_of_what_al
 def test_rows_of_a_run_that_did_not_measure_hospitals_make_no_part():
     run = run_of(fit("cox", "natural", 0, 3.0, 300), fit("cox", "natural", 0, 3.0, site="a"))
     assert footprint.by_site(run) == {}
-    assert "By hospital" not in section.section(run).body
+    assert "By hospital" not in section.carbon(run).body
 
 
-def test_energy_of_computing_and_of_traffic_stand_apart_so_that_less_time_may_burn_more():
+def test_energy_of_computing_and_of_traffic_stand_apart_so_that_less_time_may_use_more():
     # 13 s x 12.745 W x 1.67 / 3600 = 76.9 mWh; 7.6 s: 44.9 mWh; 0.051 GB x 60 Wh = 3.06 Wh
-    made = section.section(
+    made = section.carbon(
         run_of(fit("cox", "iid", 0, 13.0), fit("isolated", "iid", 0, 7.6, 50e6, 1e6))
     )
     rows = [["".join(c.itertext()) for c in row] for row in ET.fromstring(made.body).iter("tr")]
@@ -118,5 +118,5 @@ def test_energy_of_computing_and_of_traffic_stand_apart_so_that_less_time_may_bu
     assert told["cox"] == ["13 s", "77 mWh", "0 bytes", "0 Wh", "77 mWh", "37 mg"]
     lower = next(row for name, row in told.items() if name not in ("cox", "All"))
     assert lower == ["7.6 s", "45 mWh", "51.0 MB", "3.1 Wh", "3.1 Wh", "1.5 g"]
-    assert "burn more in less time" in made.body
+    assert "use more energy in less time" in made.body
     assert "2015" in made.body

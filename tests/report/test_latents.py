@@ -9,14 +9,12 @@ from fedcohort.report import courses, write
 from fedcohort.report.run import read
 from fedcohort.report.sections import (
     bounds,
-    curves,
     headline,
     latent_errors,
-    latent_filled,
     latent_map,
     latent_numbers,
-    latent_sites,
     latent_views,
+    training,
 )
 from fedcohort.report.verdict import answer, leading
 from report import latents
@@ -140,7 +138,7 @@ def test_an_arm_behind_a_hospital_alone_has_no_negative_share(tmp_path):
 
 def test_errors_stand_by_view_for_all_arms_with_the_interval_of_the_summary(tmp_path):
     run = read(latents.make(tmp_path))
-    section = latent_errors.section(run)
+    section = latent_errors.latent_errors(run)
     said = descriptions(section)[0]
     assert (
         "Given back, All views: Multi-view PPCA 0.310, Each hospital alone 0.420, Autoencoder "
@@ -157,7 +155,7 @@ def test_errors_stand_by_view_for_all_arms_with_the_interval_of_the_summary(tmp_
 
 
 def test_columns_stand_in_the_order_of_the_leading_arms_largest_error(tmp_path):
-    found = rows(latent_errors.section(read(latents.make(tmp_path))))
+    found = rows(latent_errors.latent_errors(read(latents.make(tmp_path))))
     assert found[0][:4] == [
         "Column", "View", "Multi-view PPCA, given back", "Multi-view PPCA, filled in"
     ]  # fmt: skip
@@ -173,7 +171,7 @@ def test_a_column_that_may_not_be_shown_is_in_no_table(tmp_path):
     def change(content):
         content["latent_errors"] = [r for r in content["latent_errors"] if r["feature"] != "b"]
 
-    section = latent_errors.section(edited(latents.make(tmp_path), change))
+    section = latent_errors.latent_errors(edited(latents.make(tmp_path), change))
     assert [r[0] for r in rows(section)[1:]] == ["mri", "blood", "c", "a"]
     assert "too few patients" in text(section)
 
@@ -182,7 +180,7 @@ def test_a_column_that_may_not_be_shown_is_in_no_table(tmp_path):
 
 
 def test_a_dozen_columns_are_drawn_those_that_differ_most_first(tmp_path):
-    section = latent_filled.section(read(latents.make(tmp_path)))
+    section = latent_errors.latent_filled(read(latents.make(tmp_path)))
     data = [row for part in downloads(section) for row in part[1:]]
     assert list(dict.fromkeys(r[3] for r in data)) == [f"f{i:02d}" for i in range(13, 1, -1)]
     assert "2 further columns differ less, by 0.00 to 0.01" in text(section)
@@ -195,7 +193,7 @@ def test_a_dozen_columns_are_drawn_those_that_differ_most_first(tmp_path):
 
 
 def test_the_table_has_the_mean_distance_of_every_arm_and_setting(tmp_path):
-    found = rows(latent_filled.section(read(latents.make(tmp_path))))
+    found = rows(latent_errors.latent_filled(read(latents.make(tmp_path))))
     assert found[0] == ["", "mri"]
     assert len(found) == 1 + len(latents.SCENARIOS) + 1
     assert {r[1] for r in found[1:]} == {f"{sum(i / 100 for i in range(14)) / 14:.2f}"}
@@ -205,7 +203,7 @@ def test_the_table_has_the_mean_distance_of_every_arm_and_setting(tmp_path):
 
 
 def test_hospitals_and_classes_have_a_figure_each_with_a_panel_a_setting(tmp_path):
-    section = latent_map.section(read(latents.make(tmp_path)))
+    section = latent_map.latent_map(read(latents.make(tmp_path)))
     hospitals, classes, *pooled = downloads(section)
     assert [r[:3] for r in hospitals[1:]] == [
         [c, s, "75"] for c in latents.SCENARIOS for s in latents.SITES
@@ -220,7 +218,7 @@ def test_more_hospitals_than_looks_are_told_apart_by_none(tmp_path):
         row = next(r for r in content["latent_map"] if r["by"] == "site")
         content["latent_map"] = [{**row, "name": f"site-{i}"} for i in range(12)]
 
-    section = latent_map.section(edited(latents.make(tmp_path), change))
+    section = latent_map.latent_map(edited(latents.make(tmp_path), change))
     assert [r[1] for r in downloads(section)[0][1:]] == [f"site-{i}" for i in range(12)]
     assert "A hospital" in text(section)
 
@@ -263,7 +261,7 @@ def test_an_arm_of_more_dimensions_does_not_lead_in_place_of_the_one_that_chose(
 
     run = edited(latents.make(tmp_path), change)
     assert leading(run).name == "mv"
-    assert "Autoencoder" not in descriptions(latent_errors.section(run))[0]
+    assert "Autoencoder" not in descriptions(latent_errors.latent_errors(run))[0]
 
 
 def test_the_number_taken_is_the_smallest_within_two_standard_errors(tmp_path):
@@ -336,7 +334,7 @@ def test_the_course_of_the_spreads_is_that_of_the_q_taken(tmp_path):
 
 def test_the_training_curve_is_that_of_the_q_taken_and_not_a_mean_over_all_tried(tmp_path):
     run = read(latents.make(tmp_path))
-    found = curves.read(run.folder / "history.csv", courses.taken(run))
+    found = training.read(run.folder / "history.csv", courses.taken(run))
     assert [m for _, m, _ in found["mv", "iid", "log_likelihood"]] == [
         -1000 + 100 * latents.TAKEN + r for r in range(5)
     ]
@@ -367,7 +365,7 @@ def test_a_private_arms_spreads_stand_beside_the_root_mean_square_of_the_others(
 
 
 def test_words_name_the_hospital_that_differs_and_the_view(tmp_path):
-    section = latent_sites.section(read(latents.make(tmp_path)))
+    section = latent_map.latent_sites(read(latents.make(tmp_path)))
     assert "site-2 has clearly other patients. blood is clearly off at site-10." in text(section)
     assert rows(section) == [
         ["Hospital", "Patients", "mri", "blood"],
@@ -381,7 +379,7 @@ def test_words_name_the_hospital_that_differs_and_the_view(tmp_path):
 
 def test_nothing_is_said_of_hospitals_that_were_not_compared(tmp_path):
     run = edited(latents.make(tmp_path), lambda content: content.update(latent_sites=[]))
-    assert latent_sites.section(run) is None
+    assert latent_map.latent_sites(run) is None
 
 
 def test_hospitals_that_do_not_differ_are_said_not_to(tmp_path):
@@ -389,7 +387,7 @@ def test_hospitals_that_do_not_differ_are_said_not_to(tmp_path):
         for r in content["latent_sites"]:
             r["p_adjusted"] = 0.05
 
-    said = text(latent_sites.section(edited(latents.make(tmp_path), change)))
+    said = text(latent_map.latent_sites(edited(latents.make(tmp_path), change)))
     assert "No hospital has clearly other patients. None clearly measures a view" in said
 
 

@@ -7,8 +7,8 @@ import re
 
 from fedcohort.report import run as runs
 from fedcohort.report import write
-from fedcohort.report.sections import curves, mixing
-from fedcohort.report.sections.mixing import Look, alarm, laps, read
+from fedcohort.report.sections import training
+from fedcohort.report.sections.training import Look, alarm, laps, looks_of
 from report import synthetic
 
 #: After so many rounds R, and the level; no look before a lap's second round.
@@ -36,7 +36,7 @@ def watched(folder, arm="fedavg", scale=1.0):
 
 
 def test_looks_are_read_by_repeat_and_cut_into_laps_and_the_first_alarm_is_found(tmp_path):
-    found = read(runs.read(watched(tmp_path / "run")))
+    found = looks_of(runs.read(watched(tmp_path / "run")))
     assert set(found) == {("fedavg", "iid")}
     first, second = found["fedavg", "iid"].values()
     assert first == [Look(round_, *values) for round_, values in LOOKS.items()]
@@ -54,9 +54,9 @@ def test_the_report_tells_how_many_trainings_had_an_alarm_and_when(tmp_path):
 
 
 def test_without_a_monitor_there_is_no_such_section_and_curves_never_show_r(tmp_path):
-    assert mixing.section(runs.read(synthetic.make(tmp_path / "plain"))) is None
+    assert training.mixing(runs.read(synthetic.make(tmp_path / "plain"))) is None
     run = runs.read(watched(tmp_path / "run"))
-    seen = curves.section(run)
+    seen = training.curves(run)
     assert seen is not None
     assert "R_alarm" not in seen.body
     assert "R alarm" not in seen.body

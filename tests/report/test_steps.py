@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from fedcohort.report import page
 from fedcohort.report.clock import Clock, said
+from fedcohort.report.modelling import round_step, stepped
 from fedcohort.report.run import read
-from fedcohort.report.steps import round_step, stepped
 from report import synthetic
 
 TABLE_ONE = [

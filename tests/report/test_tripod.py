@@ -6,7 +6,7 @@ import pytest
 from fedcohort.report.counted import HIDDEN, count_in, holes
 from fedcohort.report.page import SECTIONS
 from fedcohort.report.run import Run, read
-from fedcohort.report.sections import checklist as section
+from fedcohort.report.sections import settings as section
 from fedcohort.report.tripod.items import FILLED, ITEMS, PART, WRITE, checklist
 from report import depth, synthetic
 
@@ -119,7 +119,7 @@ def test_a_count_that_the_file_does_not_have_is_not_a_hidden_one():
 
 
 def test_the_section_counts_its_states(run):
-    made = section.section(run)
+    made = section.tripod(run)
     found = list(states(run).values())
     n = {s: found.count(s) for s in (FILLED, PART, WRITE)}
     assert f"fills {n[FILLED]} and begins {n[PART]}; {n[WRITE]} are a person's" in made.intro

@@ -9,8 +9,7 @@ import numpy as np
 from numpy.testing import assert_allclose
 from sklearn.metrics import adjusted_rand_score
 
-from fedcohort.study.agreement import with_agreement
-from fedcohort.study.outcomes import Found
+from fedcohort.study.outcomes import Found, with_agreement
 from fedcohort.study.rows import NO_MODEL
 
 N, DRAWS = 40, 25

@@ -10,7 +10,7 @@ import pytest
 
 import fedcohort as fc
 from fedcohort.protocol import DataError, NothingToLearn
-from fedcohort.study import cells
+from fedcohort.study import local_fits
 
 STUDY = """\
 study: bounds
@@ -62,14 +62,14 @@ def test_bad_data_at_a_site_fails_the_bound_and_rows_without_a_model_do_not(
     text = STUDY.replace("by-outcome, n: 4", "iid, n: 2").replace("repeats: 2", "repeats: 1")
     text = text.partition("tune:")[0].replace("deepcox, strategy: exact, rounds: 10", "cox")
     (tmp_path / "s.yaml").write_text(text)
-    fit = cells.fit_once
+    fit = local_fits.fit_once
 
     def broken(problem, *given, **more):
         if list(problem.frames) == ["site-1"]:
             raise error("column 'x' is not as it should be.")
         return fit(problem, *given, **more)
 
-    monkeypatch.setattr(cells, "fit_once", broken)
+    monkeypatch.setattr(local_fits, "fit_once", broken)
     results = fc.Study.from_file(tmp_path / "s.yaml").run(tmp_path / "out")
     rows = [r for r in results.content["arms"] if r["arm"] == "isolated"]
     failed = [r for r in rows if r["status"].startswith("failed: column 'x'")]

@@ -11,7 +11,7 @@ import pytest
 
 from fedcohort.protocol import NotSupported, StudyError
 from fedcohort.report.run import Run
-from fedcohort.report.sections import footprint
+from fedcohort.report.sections import cost
 from fedcohort.study import carbon, plan, yamlfile
 
 TEXT = """
@@ -103,7 +103,7 @@ def test_a_resumed_run_says_that_the_rest_was_not_measured():
         "arms": [{"arm": "a", "scenario": "iid", "repeat": 0, "site": None, "seconds": 1.0}],
         "measured": {"seconds": 2.0, "energy": 0.1, "carbon": 1.0, "by": "x", "resumed": True},
     }
-    assert "what was done before is missing" in footprint.section(Run(results, Path())).body
+    assert "what was done before is missing" in cost.carbon(Run(results, Path())).body
 
 
 def test_the_report_shows_what_was_measured_beside_the_estimate():
@@ -112,8 +112,8 @@ def test_the_report_shows_what_was_measured_beside_the_estimate():
         "declared": [{"arm": "a", "role": "arm"}],
         "arms": [{"arm": "a", "scenario": "iid", "repeat": 0, "site": None, "seconds": 1.0}],
     }
-    assert "Measured" not in footprint.section(Run(results, Path())).body
+    assert "Measured" not in cost.carbon(Run(results, Path())).body
     spent = {"seconds": 2.0, "energy": 0.0005, "carbon": 0.1, "country": "CHE", "by": "x 3.0"}
-    shown = footprint.section(Run({**results, "measured": spent}, Path())).body
+    shown = cost.carbon(Run({**results, "measured": spent}, Path())).body
     assert "by x 3.0" in shown
     assert "500 mWh, 100 mg of CO₂ with the electricity of CHE" in shown

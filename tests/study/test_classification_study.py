@@ -18,8 +18,8 @@ from fedcohort.protocol import SettingError, StudyError, registry
 from fedcohort.study import evaluate, plan, saved, tune, yamlfile
 from fedcohort.study.arms import Arm
 from fedcohort.study.engine import Problem, fit_once
-from fedcohort.study.final import JUDGED
 from fedcohort.study.layout import lay_out
+from fedcohort.study.pieces import JUDGED
 
 METRICS = {"auc", "accuracy", "brier", "calibration_slope", "log_loss"}
 STUDY = """\

@@ -17,9 +17,9 @@ from fedcohort.report import page
 from fedcohort.report.run import read
 from fedcohort.report.sections.headline import caveats
 from fedcohort.report.verdict import leading
-from fedcohort.study import cells, yamlfile
+from fedcohort.study import local_fits, yamlfile
 from fedcohort.study import plan as plans
-from fedcohort.study.final import JUDGED
+from fedcohort.study.pieces import JUDGED
 
 STUDY = """
 study: s
@@ -181,7 +181,7 @@ def test_the_card_of_a_final_model_says_where_no_fit_could_be_judged(tmp_path, m
     def refuse(*_):
         raise DataError("nothing to judge by")
 
-    monkeypatch.setattr(cells.Workshop, "_fit", refuse)
+    monkeypatch.setattr(local_fits.LocalFits, "_fit", refuse)
     run = study(tmp_path, STUDY).run(tmp_path / "out")
     assert [f["status"] for f in run.content["final"]] == ["done", "done"]
     card = (tmp_path / "out" / "models" / "cox" / "card.md").read_text()

@@ -26,11 +26,12 @@ from fedcohort.report.comparison import Comparison, text_table
 from fedcohort.report.run import read
 from fedcohort.report.tripod.items import checklist
 from fedcohort.report.verdict import HELPED, answer, judge
-from fedcohort.study import evaluate, layout, plan, tune, yamlfile
+from fedcohort.study import layout, plan, tune, yamlfile
 from fedcohort.study.arms import Arm
 from fedcohort.study.engine import Problem, fit_once
-from fedcohort.study.final import JUDGED
 from fedcohort.study.judges.regression import grouped
+from fedcohort.study.leading import R2, Outcomes
+from fedcohort.study.pieces import JUDGED
 from fedcohort.study.splits import strata, stratified
 from toys import toy_method
 
@@ -219,7 +220,7 @@ def test_the_report_says_the_unit_and_whom_training_together_helped(done):
     html = page.render(found)
     for text in (
         "RMSE, points", "Mean absolute error, points", "How far are predictions from what happened",
-        "seen less predicted, points", "predicted, points", "Coefficient, points",
+        "observed minus predicted, points", "predicted, points", "Coefficient, points",
         "Hospitals differ in the outcome", "loss of R²", "There are no classes",
         "A number, in points: column target",
     ):  # fmt: skip
@@ -310,9 +311,10 @@ def test_tuning_takes_the_larger_r2_and_a_prediction_beyond_any_number_is_the_wo
     flat, good, _ = (score for _, score in tuned.tried)
     assert flat == pytest.approx(0.0, abs=0.02), "everybody is told about the mean"
     assert tuned.score == good > 0.4
-    rows = problem.frames["s0"]
-    assert evaluate.score(problem, rows, np.full(len(rows), np.inf)) == -np.inf
-    assert evaluate.score(problem, rows.assign(target=1.0), np.ones(len(rows))) == 0.0
+    y = problem.frames["s0"]["target"].to_numpy(float)
+    nobody = np.zeros(len(y))
+    assert R2.score_of(np.full(len(y), np.inf), Outcomes(nobody, y)) == -np.inf
+    assert R2.score_of(np.ones(len(y)), Outcomes(nobody, np.ones(len(y)))) == 0.0
 
 
 def test_a_problem_of_one_value_cannot_teach(problem):

@@ -15,10 +15,10 @@ from fedcohort.data.shown_number import HIDDEN
 from fedcohort.protocol import StudyError
 from fedcohort.report import page
 from fedcohort.report import run as report_run
-from fedcohort.report.sections import shift as section
+from fedcohort.report.sections import differences as section
 from fedcohort.runtime.coordinator import Coordinator
 from fedcohort.study.counts import Shown
-from fedcohort.study.shift import told_of as told
+from fedcohort.study.extras import told_of as told
 from fedcohort.study.study import Study
 
 
@@ -201,7 +201,7 @@ def made(sites, kinds=("feature", "gradient")):
 
 
 def drawn(tmp_path, found):
-    return str(section.section(report_run.Run({"shift": found}, tmp_path)).body)
+    return str(section.shift(report_run.Run({"shift": found}, tmp_path)).body)
 
 
 def test_names_are_text_whatever_is_in_them(tmp_path):

@@ -12,8 +12,8 @@ import pandas as pd
 import pytest
 
 import fedcohort as fc
-from fedcohort.study import cells, pieces
-from fedcohort.study.final import JUDGED
+from fedcohort.study import local_fits, pieces
+from fedcohort.study.pieces import JUDGED
 
 STUDY = """\
 study: own
@@ -196,18 +196,18 @@ def test_a_changed_table_cannot_be_resumed(tmp_path, monkeypatch):
 def test_a_defect_fails_its_piece_alone_and_says_where_but_no_value(tmp_path, monkeypatch):
     arms = "arms: [{method: cox}, {method: deepcox, rounds: 1}]"
     own = study(tmp_path, table(), STUDY.replace("arms: [{method: cox}]", arms))
-    sound = cells.details
+    sound = local_fits.details
 
     def broken(run: Any, *rest: Any) -> Any:
         if "deepcox" in type(run.model).__module__:
             raise IndexError("index 123.25 is out of bounds")
         return sound(run, *rest)
 
-    monkeypatch.setattr(cells, "details", broken)
+    monkeypatch.setattr(local_fits, "details", broken)
     results = own.run(tmp_path / "out")
     (failure,) = results.failures
     assert "deepcox" in failure
-    assert "an unexpected IndexError in study/cells.py, line " in failure
+    assert "an unexpected IndexError in study/local_fits.py, line " in failure
     assert "123.25" not in failure
     assert set(results.summary.arm) == {"isolated", "cox"}
     with pytest.raises(IndexError):

@@ -11,7 +11,7 @@ import yaml
 from deployed_cases import files_of, frames_of, results_of, run_local, tables_of, terms_of
 from fedcohort.protocol import SiteUnavailable
 from fedcohort.protocol.errors import QuorumLost
-from fedcohort.study import cells, tune
+from fedcohort.study import local_fits, tune
 from fedcohort.study.study import Study
 from turned import frames
 
@@ -97,7 +97,7 @@ def test_where_a_sum_waited_in_vain_longer_waiting_is_named_as_a_cure(tmp_path):
 def test_sites_of_other_processes_that_did_not_answer_end_a_run_which_goes_on(
     tmp_path, monkeypatch, kind, anew
 ):
-    fit, journals, seen = cells.fit_once, [], []
+    fit, journals, seen = local_fits.fit_once, [], []
 
     def lost(problem: Any, *given: Any, journal: Any, **more: Any) -> Any:
         journals.append(journal)
@@ -107,7 +107,7 @@ def test_sites_of_other_processes_that_did_not_answer_end_a_run_which_goes_on(
             raise kind("2 of 4 sites answered train_here. Bring them back and --resume.")
         return fit(replace(problem, runtime="local"), *given, journal=journal, **more)
 
-    monkeypatch.setattr(cells, "fit_once", lost)
+    monkeypatch.setattr(local_fits, "fit_once", lost)
     made = study(tmp_path)
     with pytest.raises(SiteUnavailable, match="Bring them back"):
         made.run(tmp_path / "out", runtime="flower-sim", workers=1)
@@ -124,7 +124,7 @@ def test_a_rate_that_is_too_high_is_a_result_on_each_runtime_and_no_fault_of_abs
 ):
     """Replies beyond numbers are refused, and would be in each run: none could ever end."""
     runtime = "local" if more else "flower-sim"
-    for module in (cells, tune):
+    for module in (local_fits, tune):
         fit = module.fit_once
         monkeypatch.setattr(
             module, "fit_once", lambda p, *a, f=fit, **k: f(replace(p, runtime="local"), *a, **k)
@@ -156,7 +156,7 @@ def test_in_tuning_too(tmp_path, monkeypatch):
 
     monkeypatch.setattr(tune, "fit_once", lost)
     monkeypatch.setattr(
-        cells, "fit_once", lambda p, *a, **k: fit(replace(p, runtime="local"), *a, **k)
+        local_fits, "fit_once", lambda p, *a, **k: fit(replace(p, runtime="local"), *a, **k)
     )
     made = study(tmp_path, tune={"grid": {"l2": [0.001, 0.1]}})
     with pytest.raises(SiteUnavailable, match="Bring them back"):

@@ -10,11 +10,10 @@ import numpy as np
 from fedcohort.data.outcome import Binary, Survival
 from fedcohort.data.quality import ERROR, WARNING, Finding
 from fedcohort.protocol import registry
-from fedcohort.study.cautions import filled_note
-from fedcohort.study.free_parameters import free_parameters
 from fedcohort.study.layout import Table
 from fedcohort.study.plan import Plan
 from fedcohort.study.rehearsal import Tried
+from fedcohort.study.warnings import filled_note, free_parameters
 
 #: Fewer events for each coefficient ask for a penalty (Peduzzi et al., J Clin Epidemiol 49, 1996).
 EVENTS_EACH = 10

@@ -36,9 +36,9 @@ from fedcohort.protocol import registry
 from fedcohort.protocol.errors import FedcohortError, InputError, Refused
 from fedcohort.protocol.step import Step
 from fedcohort.report import words as plain
-from fedcohort.study.besides import asked_of
 from fedcohort.study.deployed import asking, counting, holding, judging
 from fedcohort.study.deployed.terms import Terms
+from fedcohort.study.extras import asked_of
 from fedcohort.study.step_words import step_words
 
 #: What a study asks besides the steps of its methods: Table 1, counts, and how models are judged.
@@ -387,7 +387,7 @@ def _steps(desk: Desk, study: str) -> list[Step[..., Any]]:
     try:
         plan = Terms.from_json(Offer.from_bytes(desk.offer(study)).terms).plan
         fits = [s for arm in plan.arms for s in registry.find(arm.method).steps]
-        return [*fits, *(s for kind in asked_of(plan) for s in asking.of_besides(kind))]
+        return [*fits, *(s for kind in asked_of(plan) for s in asking.of_extras(kind))]
     except (FedcohortError, OSError):
         return []
 

@@ -17,8 +17,8 @@ from fedcohort.protocol.errors import InputError
 from fedcohort.study import plan as plans
 from fedcohort.study import saved, yamlfile
 from fedcohort.study.arms import Arm
-from fedcohort.study.final import JUDGED
 from fedcohort.study.layout import Laid, Table, lay_out, load, seed_of
+from fedcohort.study.pieces import JUDGED
 from fedcohort.study.plan import Plan
 
 

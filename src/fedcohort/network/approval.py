@@ -29,14 +29,15 @@ from fedcohort.network.policy import Asked, Policy
 from fedcohort.privacy.disclosure.models import ROWS_EACH, most_parameters
 from fedcohort.protocol import registry
 from fedcohort.report import words
+from fedcohort.report.kinds import kind_of
 from fedcohort.study.arms import Arm
-from fedcohort.study.besides import arm_of, asked_of
 from fedcohort.study.deployed import asking, counting, judging
 from fedcohort.study.deployed.table import SiteTable
-from fedcohort.study.deployed.terms import CLUSTERING, LATENT, Terms
-from fedcohort.study.free_parameters import columns_of, free_parameters
+from fedcohort.study.deployed.terms import Terms
+from fedcohort.study.extras import arm_of, asked_of
 from fedcohort.study.plan import Plan
 from fedcohort.study.step_words import plain_words
+from fedcohort.study.warnings import columns_of, free_parameters
 
 #: Columns, kinds of models, earlier studies, and models of a kind that the page names; it says how
 #: many more there are, and the details name them.
@@ -148,13 +149,12 @@ def _what(facts: Facts) -> Iterator[Row]:
     terms, plan = facts.terms, facts.terms.plan
     outcome, dictionary = terms.outcome, terms.dictionary
     used, rest, aside = details.uses(plan, dictionary, outcome)
-    use = {CLUSTERING: "Group by", LATENT: "Describe by"}.get(plan.task, "Predict from")
-    lines = [f"{use} {words.of(len(used), 'column')}: {_named(used)}."]
-    if outcome is not None and plan.task == LATENT:
+    kind = kind_of(plan.task)
+    lines = [f"{kind.use.capitalize()} {words.of(len(used), 'column')}: {_named(used)}."]
+    if outcome is not None and not kind.verb:
         lines.append(f"Left aside: {words.listed(sorted(set(outcome.columns)))}.")
     elif outcome is not None:
-        verb = "Judge groups by" if plan.task == CLUSTERING else "Predict"
-        lines.insert(0, f"{verb} {details.outcome_of(outcome, dictionary)}.")
+        lines.insert(0, f"{kind.verb} {details.outcome_of(outcome, dictionary)}.")
     lines += [f"{name} is used as the {role}." for name, role in aside.items()]
     if rest:
         lines.append(f"Only read, checked or counted from: {_named(rest)}.")

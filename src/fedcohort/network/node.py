@@ -57,8 +57,7 @@ from fedcohort.runtime.refusals import disk
 from fedcohort.runtime.site_end import Left, SiteEnd
 from fedcohort.runtime.whereabouts import where
 from fedcohort.secure.identity import Identity
-from fedcohort.study.deployed.few import is_few
-from fedcohort.study.deployed.sessions import open_session
+from fedcohort.study.deployed.sessions import is_few, open_session
 
 #: What the coordinator is told of a study that a person has to decide on.
 WAITS = "waiting for the data steward"

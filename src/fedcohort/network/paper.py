@@ -18,7 +18,7 @@ from fedcohort.network.desk import Entry, short
 from fedcohort.network.record import Record
 from fedcohort.network.words import Row as Detail
 from fedcohort.report import words
-from fedcohort.report.markup import Markup, h, join, p, page_head
+from fedcohort.report.markup import Markup, filled, h, join, p, styles
 
 #: Who signs on paper.
 SIGNERS = ("Data steward", "Data protection officer")
@@ -172,7 +172,5 @@ def _page(title: str, body: Markup) -> str:
     css = resources.files("fedcohort.network").joinpath("paper.css").read_text("utf-8")
     foot = h("footer", p(f"Written by fedcohort {fedcohort.__version__}, "
                          f"{record.minute(decisions.now())} UTC."))  # fmt: skip
-    page = h(
-        "html", page_head(title, css), h("body", h("main", body, foot, class_="sheet")), lang="en"
-    )
-    return f"<!DOCTYPE html>\n{page}\n"
+    body = h("main", body, foot, class_="sheet")
+    return filled("base.html", title=title, css=styles() + Markup(css), body=body)

@@ -27,7 +27,7 @@ from fedcohort.network import decisions
 from fedcohort.privacy.disclosure.models import ACTIONS
 from fedcohort.protocol import registry
 from fedcohort.protocol.errors import InputError, Refused
-from fedcohort.study.besides import asked_of
+from fedcohort.study.extras import asked_of
 from fedcohort.study.plan import Plan
 from fedcohort.study.privacy import FEWEST
 from fedcohort.study.yamlfile import nearest

@@ -25,7 +25,7 @@ from fedcohort.privacy.disclosure.models import ROWS_EACH
 from fedcohort.protocol.errors import FedcohortError, Refused
 from fedcohort.study.deployed.table import SiteTable
 from fedcohort.study.deployed.terms import Terms
-from fedcohort.study.free_parameters import too_many
+from fedcohort.study.warnings import too_many
 
 #: Studies whose tables are held in memory at once.
 HELD = 2

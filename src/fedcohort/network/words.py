@@ -19,10 +19,11 @@ from fedcohort.network.policy import COLUMN_SETTINGS
 from fedcohort.protocol import Dp, registry
 from fedcohort.protocol.method import Method
 from fedcohort.report import words
+from fedcohort.report.kinds import kind_of
 from fedcohort.study.arms import Arm
-from fedcohort.study.besides import arm_of, asked_of
 from fedcohort.study.deployed import asking
-from fedcohort.study.deployed.terms import CLUSTERING, LATENT, Terms
+from fedcohort.study.deployed.terms import Terms
+from fedcohort.study.extras import arm_of, asked_of
 from fedcohort.study.plan import Plan
 from fedcohort.study.step_words import plain_words
 
@@ -87,10 +88,11 @@ def printable(text: str) -> str:
 
 def _sought(plan: Plan, outcome: Outcome | None, dictionary: Dictionary) -> Iterator[Row]:
     """Say what is predicted; what groups are judged by; or what stands for a patient."""
-    if plan.task == LATENT:
+    kind = kind_of(plan.task)
+    if not kind.verb:
         yield ("sought", _coordinates(outcome))
         return
-    if plan.task != CLUSTERING:
+    if not kind.judged:
         yield ("predicted", outcome_of(outcome, dictionary))
         return
     said = "groups of patients who are alike; nothing is predicted."
@@ -161,8 +163,7 @@ def uses(
 def _columns(plan: Plan, dictionary: Dictionary, outcome: Outcome | None) -> Iterator[Row]:
     """Say which columns are read, and what for."""
     used, rest, special = uses(plan, dictionary, outcome)
-    use = {CLUSTERING: "group by", LATENT: "describe a patient by"}.get(plan.task, "predict from")
-    yield ("columns", f"{words.of(len(used), 'column')} to {use}:")
+    yield ("columns", f"{words.of(len(used), 'column')} to {kind_of(plan.task).use}:")
     yield ("", "; ".join(_variable(v) for v in used) + "." if used else "none.")
     if views := list(dict.fromkeys(v.view for v in used if v.view)):
         yield (

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fedcohort.report import table_one, words
-from fedcohort.report.markup import Markup, h, join, p, table
+from fedcohort.report.markup import Markup, filled, h, join, p, table
 from fedcohort.report.page import document
 from fedcohort.report.sections.base import Section, more
 
@@ -90,41 +90,18 @@ def _figure(bars: Mapping[str, Any]) -> Markup:
     """Return a histogram as a small drawing with its name and limits."""
     counts, edges = [int(n) for n in bars["counts"]], [float(e) for e in bars["edges"]]
     step, most = WIDTH / len(counts), max(counts)
-    name = f"{bars['name']}{', ' + bars['unit'] if bars['unit'] else ''}"
-    drawn = [
-        h(
-            "rect",
-            h("title", f"{_cell(edges, i)}: {n}"),
-            x=round(i * step + 0.5, 2),
-            y=round(HEIGHT * (1 - n / most), 2),
-            width=round(step - 1, 2),
-            height=round(HEIGHT * n / most, 2),
-            fill="currentColor",
-            opacity="0.65",
-        )
-        for i, n in enumerate(counts)
-    ]
     every = max(1, math.ceil(len(edges) / 4))
-    ticks = [
-        h(
-            "text",
-            f"{e:g}",
-            x=round((i + 1) * step, 2),
-            y=HEIGHT + FOOT - 3,
-            text_anchor="middle",
-            font_size="11",
-            fill="currentColor",
-        )
-        for i, e in enumerate(edges)
-        if i % every == 0
-    ]
-    line = h("path", d=f"M0 {HEIGHT}H{WIDTH}", stroke="currentColor", stroke_width="1")
-    svg = h(
-        "svg", *drawn, line, *ticks,
-        viewBox=f"0 0 {WIDTH} {HEIGHT + FOOT}", width=WIDTH, height=HEIGHT + FOOT, role="img",
-        aria_label=f"histogram of {name}",
+    return filled(
+        "histogram.html",
+        name=f"{bars['name']}{', ' + bars['unit'] if bars['unit'] else ''}",
+        width=WIDTH, height=HEIGHT, foot=FOOT, wide=round(step - 1, 2),
+        bars=[
+            (round(i * step + 0.5, 2), round(HEIGHT * (1 - n / most), 2),
+             round(HEIGHT * n / most, 2), f"{_cell(edges, i)}: {n}")
+            for i, n in enumerate(counts)
+        ],
+        ticks=[(round((i + 1) * step, 2), f"{e:g}") for i, e in enumerate(edges) if i % every == 0],
     )  # fmt: skip
-    return h("figure", h("figcaption", name), svg, style="margin:0")
 
 
 def _cell(edges: Sequence[float], i: int) -> str:

@@ -91,7 +91,7 @@ METRICS: Mapping[str, Metric] = {
     ),
     "accuracy": Metric(
         "Accuracy",
-        "Share of patients who are told right when a probability above one half means yes. "
+        "Share of patients classified correctly when a probability above one half means yes. "
         "Compare it with the share of the more frequent outcome.",
     ),
     "brier": Metric(
@@ -103,8 +103,8 @@ METRICS: Mapping[str, Metric] = {
     ),
     "log_loss": Metric(
         "Log loss",
-        "How surprised the probabilities were by what happened: 0 is perfect, one half for "
-        "everybody gives 0.693, lower is better.",
+        "Mean of minus the logarithm of the probability given to what happened: 0 is perfect, one "
+        "half for everybody gives 0.693, lower is better.",
         sign=-1,
         chance=0.693,
     ),
@@ -135,8 +135,8 @@ METRICS: Mapping[str, Metric] = {
     ),
     "calibration_intercept": Metric(
         "Calibration intercept",
-        "What was seen less what was predicted, on average, in the unit of the outcome: 0 is "
-        "right, above 0 predictions are too low.",
+        "Mean of observed minus predicted values, in the unit of the outcome: 0 is right, above 0 "
+        "predictions are too low.",
         sign=0,
         in_unit=True,
     ),
@@ -165,13 +165,13 @@ METRICS: Mapping[str, Metric] = {
     ),
     "cycle_accuracy": Metric(
         "Cycle accuracy",
-        "Share of patients who come into the same group again when the model writes them down in "
-        "its own few numbers and reads them back: 1 is all.",
+        "Share of patients who come into the same group again after the model has encoded and "
+        "decoded them: 1 is all.",
     ),
     "reconstruction": Metric(
         "Reconstruction error",
-        "Mean squared distance between the features of a patient and what the model makes of them "
-        "when it reads them back from its own few numbers: 0 is perfect, lower is better.",
+        "Mean squared distance between the features of a patient and their reconstruction by the "
+        "model: 0 is perfect, lower is better.",
         sign=-1,
     ),
     "smallest_share": Metric(
@@ -205,9 +205,9 @@ METRICS: Mapping[str, Metric] = {
     ),
     "reconstruction_mae": Metric(
         "Reconstruction error",
-        "By how much the features of a patient differ, on average, from what the model makes of "
-        "them after it wrote the patient down in its few latent numbers; in standard deviations of "
-        "each feature: 0 is perfect, about 0.8 is what its mean would do.",
+        "Mean absolute distance between the features of a patient and their reconstruction from "
+        "the latent coordinates, in standard deviations of each feature: 0 is perfect, about 0.8 "
+        "is what its mean would do.",
         sign=-1,
         unit="standard deviations",
     ),
@@ -233,8 +233,8 @@ METRICS: Mapping[str, Metric] = {
     ),
     "latent_accuracy": Metric(
         "Accuracy from latent coordinates",
-        "Share of patients whose known class is told right from their latent coordinates alone, by "
-        "a linear discriminant. Compare it with the share of the most frequent class.",
+        "Share of patients whose known class a linear discriminant predicts correctly from their "
+        "latent coordinates alone. Compare it with the share of the most frequent class.",
     ),
     "latent_auc": Metric(
         "AUC from latent coordinates",

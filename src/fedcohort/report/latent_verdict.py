@@ -1,17 +1,20 @@
-"""What latent coordinates come to: how well they give patients back, and fill in a missing view.
+"""What latent coordinates come to, and the number of latent dimensions that each arm had.
 
 An error is below another one where the interval of their difference, paired by repeat, eq. (2) of
-`share`, lies below 0.
+`share`, lies below 0. More dimensions give rows back better whether or not they mean anything. So
+of arms that differ in their number alone, one that chose it by itself leads the page.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 
-from fedcohort.report import words
+from fedcohort.report import courses, words
 from fedcohort.report.cluster_verdict import span
 from fedcohort.report.run import Arm, Run
 from fedcohort.report.share import Mean
+from fedcohort.report.words import number
 
 BACK, FILLED = "reconstruction_mae", "imputation_mae"
 #: From so large an error two decimals tell it in a sentence.
@@ -129,3 +132,40 @@ def caveats() -> list[str]:
         "Errors are in standard deviations of each feature, and each feature counts alike: the "
         "errors by view and by column say where they come from.",
     ]
+
+
+#: Settings in which arms of one family differ: how many dimensions, and what is told beside a fit.
+FREE = ("q", "q_range", "draws", "compare")
+#: What a setting of q says of an arm that chooses.
+AUTO = "auto"
+
+
+def family(arm: Arm) -> str:
+    """Return what arms have in common that differ in q alone; arms without q are alone."""
+    if "q" not in arm.settings:
+        return arm.name
+    rest = {k: v for k, v in arm.settings.items() if k not in FREE}
+    return f"{arm.role}/{arm.method}/{json.dumps(rest, sort_keys=True, default=str)}"
+
+
+def relatives(run: Run, arm: Arm) -> list[Arm]:
+    """Return the arms of an arm's family, itself among them, in declared order."""
+    return [a for a in run.arms if family(a) == family(arm)]
+
+
+def heads(arms: Sequence[Arm]) -> list[Arm]:
+    """Return one arm of each family: the first that chose its number, else every one of them."""
+    choose = {family(a): a for a in reversed(arms) if a.settings.get("q") == AUTO}
+    return [a for a in arms if choose.get(family(a), a) is a]
+
+
+def apart(run: Run, arms: Sequence[Arm]) -> list[Arm]:
+    """Return arms without those that a head of their family stands for, of a study of latents."""
+    return heads(arms) if run.task == "latent" else list(arms)
+
+
+def dimensions_of(run: Run, arm: Arm, scenario: str) -> int | None:
+    """Return how many dimensions an arm had; of one that chose, those of the first repeat."""
+    q = number(arm.settings.get("q"))
+    q = courses.taken(run).get((arm.name, scenario), q) if q != q else q
+    return int(q) if q == q else None

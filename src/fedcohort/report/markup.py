@@ -1,23 +1,39 @@
-"""HTML and SVG elements from Python values; every string is escaped unless it is `Markup`."""
+"""HTML from templates and from Python values; every string is escaped unless it is `Markup`."""
 
 from __future__ import annotations
 
-import html
 from collections.abc import Iterable
+from functools import cache
 from importlib import resources
+from typing import Any
 
-
-class Markup(str):
-    """Text that is HTML already; only this module's functions make it."""
-
-    __slots__ = ()
-
+from markupsafe import Markup as Markup
+from markupsafe import escape
 
 #: What an element may hold: text (escaped), elements, or nothing.
 Child = str | Markup | None | Iterable["str | Markup | None"]
 
-_POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
-_VOID = frozenset({"meta", "br", "rect", "line", "circle", "path", "col", "input"})
+_VOID = frozenset({"meta", "br", "path", "input"})
+
+
+@cache
+def _templates() -> Any:
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    made = Environment(
+        loader=PackageLoader("fedcohort.report"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    made.filters["joined"] = join
+    return made
+
+
+def filled(template: str, /, **values: Any) -> Markup:
+    """Return a template of `report/templates` with its values."""
+    return Markup(_templates().get_template(template).render(values))
 
 
 def h(tag: str, /, *children: Child, **attributes: str | float | bool | None) -> Markup:
@@ -26,31 +42,25 @@ def h(tag: str, /, *children: Child, **attributes: str | float | bool | None) ->
     A trailing underscore of an attribute's name is dropped (``class_``), the others become
     hyphens (``stroke_width``); None and False leave the attribute out, True leaves it bare.
     """
-    parts = [f"<{tag}"]
+    told = ""
     for name, value in attributes.items():
         if value is None or value is False:
             continue
         key = name.rstrip("_").replace("_", "-")
-        text = f"{value:.6g}" if isinstance(value, float) else str(value)
-        parts.append(f" {key}" if value is True else f' {key}="{html.escape(text)}"')
+        told += f" {key}" if value is True else f' {key}="{escape(value)}"'
     body = join(*children)
-    close = "/>" if tag in _VOID and not body else f">{body}</{tag}>"
-    return Markup("".join(parts) + close)
+    return Markup(
+        f"<{tag}{told}/>" if tag in _VOID and not body else f"<{tag}{told}>{body}</{tag}>"
+    )
 
 
 def join(*children: Child) -> Markup:
     """Return the children one after another, escaped where they are plain text."""
-    out: list[str] = []
-    for child in children:
-        if child is None:
-            continue
-        if isinstance(child, Markup):
-            out.append(child)
-        elif isinstance(child, str):
-            out.append(html.escape(child))
-        else:
-            out.append(join(*child))
-    return Markup("".join(out))
+    return Markup("").join(
+        escape(child) if isinstance(child, str) else join(*child)
+        for child in children
+        if child is not None
+    )
 
 
 def table(
@@ -69,36 +79,10 @@ def table(
     numeric : positions of the columns that hold numbers, set flush right.
     spoken : what a screen reader calls the table, where there is no caption.
     """
-    right = frozenset(numeric)
-
-    def cells(row: Iterable[str | Markup], tag: str) -> Markup:
-        return h(
-            "tr",
-            (
-                h(
-                    "th" if i == 0 else tag,
-                    cell,
-                    class_="n" if i in right else None,
-                    scope="col" if tag == "th" else "row" if i == 0 else None,
-                )
-                for i, cell in enumerate(row)
-            ),
-        )
-
-    return h(
-        "div",
-        h(
-            "table",
-            h("caption", caption) if caption else None,
-            h("thead", cells(head, "th")),
-            h("tbody", (cells(r, "td") for r in rows)),
-            class_=class_,
-        ),
-        class_="scroll",
-        tabindex="0",
-        role="region",
-        aria_label=caption or spoken or "table",
-    )
+    return filled(
+        "table.html", head=head, rows=rows, right=frozenset(numeric), caption=caption,
+        spoken=spoken, class_=class_,
+    )  # fmt: skip
 
 
 def p(*children: Child, class_: str | None = None) -> Markup:
@@ -106,19 +90,6 @@ def p(*children: Child, class_: str | None = None) -> Markup:
     return h("p", *children, class_=class_)
 
 
-def page_head(title: str, css: str) -> Markup:
-    """Return the head of a page that loads nothing and runs nothing, and says so to the browser.
-
-    css : styles that come after those of all pages.
-    """
-    style = resources.files("fedcohort.report").joinpath("report.css").read_text("utf-8")
-    return h(
-        "head",
-        h("meta", charset="utf-8"),
-        Markup(f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}"/>'),
-        h("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        h("meta", name="color-scheme", content="light dark"),
-        h("meta", name="generator", content="fedcohort"),
-        h("title", title),
-        h("style", Markup(style + css)),
-    )
+def styles() -> Markup:
+    """Return the style sheet of all pages."""
+    return Markup(resources.files("fedcohort.report").joinpath("report.css").read_text("utf-8"))

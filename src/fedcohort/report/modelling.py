@@ -1,12 +1,31 @@
-"""What was particular about an arm's model, in words: columns with a role, penalties, tuning."""
+"""What was particular about an arm's model, in words, and the steps that its ratios are for.
+
+A fit's coefficient b is for one unit of the covariate as the fit saw it, which is `scale` units of
+the column. For a step of p units the ratio is exp(f b) with f = p / scale, and so are its ends. The
+step of a number is
+
+    what the dictionary asks for (`per`),
+    else one standard deviation, where numbers were scaled by it,
+    else the round number 1, 2 or 5 times a power of ten that is nearest to the standard deviation
+    of Table 1 (of an integer at least 1),
+    else, where Table 1 hides that, the same of c scale / s, with s the coefficient's standard error
+    and c the median of sd s / scale over the fit's numbers whose standard deviation is shown,
+    else one unit of the covariate as the fit saw it.
+
+Coefficients themselves stay as the fit has them, so that with the rest of a model they write it
+down; where they are no logarithms of ratios, the step is one unit as the fit saw it.
+"""
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from statistics import median
 from typing import Any
 
 from fedcohort.report import words
+from fedcohort.report.words import number
 
 Row = Mapping[str, Any]
 
@@ -81,3 +100,70 @@ def _penalty(name: str, settings: Mapping[str, Any]) -> str:
         return f"penalty chosen by cross-validation over folds of {held}{within}"
     size = words.number(value)
     return f"{words.spaced(name)} {words.value(value)}" if size == size and size else ""
+
+
+def stepped(rows: Iterable[Row], scale: str, variables: Sequence[Row]) -> list[dict[str, Any]]:
+    """Return rows of coefficients with ``step``, in words, and its ``factor`` f; ratios are for it.
+
+    Parameters
+    ----------
+    rows : of results.json, of one arm; one without ``scale``, as of a level, stays as it is. Of
+        several fits the first tells the steps that Table 1 does not.
+    scale : how the arm scales numbers, such as "standard".
+    variables : Table 1, as results.json has it.
+    """
+    spreads = {
+        str(v["name"]): max(number(v.get("sd")), 1.0 if v.get("type") == "integer" else 0.0)
+        for v in variables
+        if v.get("site") is None and number(v.get("sd")) > 0
+    }
+    rows = list(rows)
+    known = [1 / (w * spreads[n]) for n, w in _widths(rows) if n in spreads]
+    if known:  # errors of one fit are about in proportion to 1 / sd
+        for name, width in _widths(rows):
+            spreads.setdefault(name, 1 / (width * median(known)))
+    return [_stepped(dict(row), scale, spreads) for row in rows]
+
+
+def _widths(rows: Iterable[Row]) -> Iterator[tuple[str, float]]:
+    """Yield each number's name, and its coefficient's standard error for one unit of the column."""
+    for row in rows:
+        width = number(row.get("standard_error")) / (number(row.get("scale")) or math.nan)
+        if 0 < width < math.inf:
+            yield str(row["covariate"]), width
+
+
+def _stepped(row: dict[str, Any], scale: str, spreads: Mapping[str, float]) -> dict[str, Any]:
+    one = number(row.get("scale"))
+    if not one > 0:
+        return row
+    unit = str(row.get("unit") or "")
+    unit = f" × {unit}" if unit[:1].isdigit() else f" {unit}" if unit else ""
+    ratios = [key for key in row if key.endswith("_ratio")]
+    step = number(row.get("per")) if ratios else one
+    if scale == "standard" and not (step > 0 and ratios):
+        return row | {"step": f"per SD ({one:.3g}{unit})", "factor": 1.0}
+    if not step > 0:
+        spread = spreads.get(str(row["covariate"]), math.nan)
+        step = round_step(spread) if spread > 0 else one
+    b = number(row.get("coefficient")) * step / one
+    shown = dict.fromkeys(ratios, math.exp(b) if b < 709.0 else math.inf)
+    return row | shown | {"step": f"per {step:.4g}{unit}", "factor": step / one}
+
+
+def round_step(spread: float) -> float:
+    """Return the number 1, 2 or 5 times a power of ten that is nearest to `spread`, as a ratio."""
+    power = 10.0 ** math.floor(math.log10(spread))
+    steps = [power * k for k in (1.0, 2.0, 5.0, 10.0)]
+    nearest = min(steps, key=lambda s: abs(math.log(s / spread)))
+    return float(f"{nearest:.1g}")
+
+
+def penalty_of(rows: Iterable[Mapping[str, Any]]) -> str:
+    """Return the penalty that shrinks a fit's coefficients; "" without one."""
+    return next((str(r["shrunken"]) for r in rows if r.get("shrunken")), "")
+
+
+def scale_of(settings: Mapping[str, Any], preprocess: Mapping[str, Any]) -> str:
+    """Return how an arm scales numbers."""
+    return str(settings.get("scale") or preprocess.get("scale") or "")

@@ -6,95 +6,81 @@ script, so that it cannot change after it was written, and nobody learns that it
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 
 from fedcohort.report import words
-from fedcohort.report.charts.thin import LIMIT, thinned
-from fedcohort.report.markup import Markup, h, join, p, page_head
+from fedcohort.report.markup import Markup, filled, h, p, styles
 from fedcohort.report.run import Run
 from fedcohort.report.sections import (
-    absent,
-    accuracy,
     bounds,
-    budget,
     calibration,
-    centres,
-    checklist,
-    cluster_confusion,
     cluster_features,
-    cluster_images,
     cluster_map,
-    cluster_survival,
     clusters,
     coefficients,
     cohort,
     cost,
-    curves,
-    decision,
+    differences,
     discrimination,
-    feedback,
-    footprint,
-    hazards,
     headline,
-    importance,
+    hospitals,
     latent_errors,
-    latent_filled,
     latent_map,
     latent_numbers,
-    latent_sites,
     latent_views,
     left,
-    mixing,
-    others,
+    model,
     paper,
     protections,
-    risk_groups,
     settings,
-    shift,
-    sites,
-    values,
+    training,
 )
 from fedcohort.report.sections.base import Section
 
+#: Bytes that a page may have.
+LIMIT = 3_000_000
+_FILE = re.compile(r'<a class="get" download="[^"]*" href="data:[^"]*" title="[^"]*">(SVG|CSV)</a>')
+
 #: In the order of the page; one that has nothing to show returns None.
 SECTIONS: Sequence[Callable[[Run], Section | None]] = (
-    clusters.section,
+    clusters.clusters,
     cluster_features.section,
-    cluster_survival.section,
-    cluster_confusion.section,
-    cluster_map.section,
-    cluster_images.section,
+    clusters.cluster_survival,
+    clusters.cluster_confusion,
+    cluster_map.cluster_map,
+    cluster_map.cluster_images,
     bounds.section,
-    latent_errors.section,
-    latent_filled.section,
-    latent_map.section,
+    latent_errors.latent_errors,
+    latent_errors.latent_filled,
+    latent_map.latent_map,
     latent_numbers.section,
     latent_views.section,
-    latent_sites.section,
-    sites.section,
-    others.section,
+    latent_map.latent_sites,
+    hospitals.sites,
+    differences.others,
     cohort.section,
-    shift.section,
-    feedback.section,
-    discrimination.section,
-    values.section,
-    centres.section,
-    calibration.section,
-    decision.section,
-    accuracy.section,
-    risk_groups.section,
+    differences.shift,
+    differences.feedback,
+    discrimination.discrimination,
+    discrimination.values,
+    hospitals.centres,
+    calibration.calibration,
+    calibration.decision,
+    discrimination.accuracy,
+    model.risk_groups,
     coefficients.section,
-    hazards.section,
-    importance.section,
-    curves.section,
-    mixing.section,
-    absent.section,
-    left.section,
-    budget.section,
+    model.hazards,
+    model.importance,
+    training.curves,
+    training.mixing,
+    settings.absent,
+    left.left,
+    left.budget,
     protections.section,
-    cost.section,
-    footprint.section,
-    checklist.section,
+    cost.cost,
+    cost.carbon,
+    settings.tripod,
     paper.section,
     settings.settings,
     settings.reproduce,
@@ -126,15 +112,14 @@ def document(
     words_used : what the foot explains.
     version : of the software that wrote it.
     """
-    contents = h(
-        "nav",
-        (h("a", s.short, href=f"#{s.key}") for s in sections),
-        aria_label="Contents",
-    )
-    foot = h("footer", words_used, _made(version))
-    body = h("body", h("main", top, contents, (_section(s) for s in sections), foot))
-    head = page_head(f"{name} – fedcohort report", _running_head(name))
-    return _small(f"<!DOCTYPE html>\n{h('html', head, body, lang='en')}\n")
+    css = styles() + Markup(_running_head(name))
+    title = f"{name} – fedcohort report"
+    return _small(
+        filled(
+            "page.html", title=title, css=css, top=top, sections=sections, words_used=words_used,
+            version=version,
+        )
+    )  # fmt: skip
 
 
 def _small(page: str) -> str:
@@ -152,21 +137,25 @@ def _small(page: str) -> str:
     return f"{body}{note}{end}{rest}"
 
 
+def thinned(page: str, limit: int = LIMIT) -> tuple[str, int]:
+    """Return a page of at most so many bytes, and how many of its files were left out for that.
+
+    Pictures go before data, the largest first; what the page shows stays, so that one which is
+    too large without any file remains too large.
+    """
+    excess = len(page.encode("utf-8", "replace")) - limit
+    files = sorted(_FILE.finditer(page), key=lambda m: (m[1] != "SVG", -len(m[0])))
+    gone: set[int] = set()
+    for m in files:
+        if excess <= 0:
+            break
+        gone.add(m.start())
+        excess -= len(m[0])
+    return _FILE.sub(lambda m: "" if m.start() in gone else m[0], page), len(gone)
+
+
 def _running_head(study: str) -> str:
     """Return the rule that prints the study's name on every page, each odd letter as its code."""
     name = "".join(c if c.isascii() and c.isalnum() else f"\\{ord(c):x} " for c in study)
     font = "font: 8pt sans-serif; color: #555;"
     return f'@media print {{ @page {{ @top-right {{ content: "{name}"; {font} }} }} }}\n'
-
-
-def _section(s: Section) -> Markup:
-    title = h("h2", s.title)
-    return h("section", title, p(s.intro, class_="intro"), s.body, id=s.key)
-
-
-def _made(version: str) -> Markup:
-    return p(
-        join("Written by fedcohort", f" {version}" if version else None),
-        ". This page holds no script and loads nothing; it can be kept, sent and printed as it is. "
-        "Parts that are folded are not printed: open those that you want on paper.",
-    )

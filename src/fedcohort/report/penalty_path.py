@@ -15,7 +15,7 @@ import numpy as np
 from fedcohort.arrays import Array
 from fedcohort.protocol import NotSupported, Row
 from fedcohort.report.charts import LOOKS, Series, lines_with_bands
-from fedcohort.report.picture import Picture, drawn
+from fedcohort.report.plots import Picture, drawn
 
 #: What rows of a path may tell of records held out, and its panel.
 HELD_OUT: Mapping[str, str] = {

@@ -1,21 +1,64 @@
-"""Survival curves with numbers at risk, and how fits converged, as `Fit.plot` draws them.
-
-Fits are laid over each other by name. Curves step at their times: of a protected grid, at the ends
-of intervals that hold several events. Convergence has a panel for each thing
-that was recorded: the objective's gap to the best that any of the fits reached, and the residuals,
-as powers of ten.
-"""
+"""Pictures of a fit, as `Fit.plot` draws them: one SVG that needs nothing else, shown and saved."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
-from fedcohort.protocol import NotSupported, Row
-from fedcohort.report.charts import LOOKS, Series, curves_with_risk_table, lines_with_bands
+from fedcohort.protocol import NotSupported, Row, SettingError
+from fedcohort.report.charts import LOOKS, Series, curves_with_risk_table, lines_with_bands, render
 from fedcohort.report.charts.scales import ticks
-from fedcohort.report.picture import Picture, drawn
+from fedcohort.report.charts.theme import WIDE, Draw
+from fedcohort.report.markup import Markup, filled
+
+
+class Picture:
+    """A picture that a notebook shows and that can be saved.
+
+    Attributes
+    ----------
+    svg : the picture, as a file of its own.
+    title : what it shows.
+    """
+
+    def __init__(self, svg: str, title: str):
+        self.svg, self.title = svg, title
+
+    def _repr_html_(self) -> str:
+        return self.svg
+
+    def save(self, path: str | Path) -> None:
+        """Write the picture as the path's suffix says: .svg, .png or .html.
+
+        Raises
+        ------
+        SettingError : another suffix.
+        """
+        path = Path(path)
+        kind = path.suffix.lower()
+        if kind == ".png":
+            import vl_convert
+
+            path.write_bytes(vl_convert.svg_to_png(self.svg, scale=2))
+        elif kind == ".svg":
+            path.write_text(self.svg, encoding="utf-8")
+        elif kind == ".html":
+            page = filled("picture.html", title=self.title, svg=Markup(self.svg))
+            path.write_text(page, encoding="utf-8")
+        else:
+            raise SettingError(
+                f"{path.name!r} does not end in .svg, .png or .html; name the picture so."
+            )
+
+
+def drawn(charts: Draw | list[Draw], title: str, said: str) -> Picture:
+    """Return charts below each other, with their title and what a reader is told who sees none."""
+    every = charts if isinstance(charts, list) else [charts]
+    drawing = render.stacked([render.draw(chart(WIDE)) for chart in every])
+    return Picture(render.standalone(drawing, title, said), title)
+
 
 #: What a curve may be of, and its axis.
 CURVES: Mapping[str, str] = {"survival": "survival", "cumulative_hazard": "cumulative hazard"}

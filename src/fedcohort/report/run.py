@@ -14,6 +14,7 @@ from typing import Any
 from fedcohort.protocol.errors import DataError
 from fedcohort.report import words
 from fedcohort.report.clock import Clock
+from fedcohort.report.kinds import Kind, kind_of
 from fedcohort.report.share import Mean, Share, paired, share
 from fedcohort.report.words import number
 
@@ -155,13 +156,18 @@ class Run:
         found = [m for s in self.rows("summary") if not (m := str(s["metric"])).endswith("_own")]
         names = list(dict.fromkeys((*asked, *found)))
         # Groups are not made to rank risks, and a p-value leads nothing.
-        leads = "" if self.task == "clustering" else "c_index"
+        leads = self.kind.leads
         return sorted(names, key=lambda m: (words.metric(m).is_p, m != leads))
 
     @property
     def task(self) -> str:
         """The kind of task."""
         return str(self.results.get("task") or "survival")
+
+    @property
+    def kind(self) -> Kind:
+        """What is said of its kind of task."""
+        return kind_of(self.task)
 
     @property
     def unit(self) -> str:

@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from fedcohort.report import cluster_verdict, dimensions, latent_verdict, words
+from fedcohort.report import cluster_verdict, latent_verdict, words
 from fedcohort.report.run import Arm, Run, mean
 from fedcohort.report.share import Share
 from fedcohort.report.words import fixed
@@ -67,7 +67,7 @@ def leading(run: Run) -> Arm | None:
         return len(found), mean(real) if real else -math.inf, level
 
     arms = [a for a in run.together if any(run.summary(a.name, c) for c in run.scenarios)]
-    return max(dimensions.apart(run, arms), key=rank, default=None)
+    return max(latent_verdict.apart(run, arms), key=rank, default=None)
 
 
 def answer(run: Run) -> str:

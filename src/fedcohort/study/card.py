@@ -14,12 +14,13 @@ from typing import Any
 import fedcohort
 from fedcohort.protocol import registry
 from fedcohort.report import modelling, words
+from fedcohort.report.kinds import kind_of
+from fedcohort.report.modelling import penalty_of, scale_of, stepped
 from fedcohort.report.sections import parameters
-from fedcohort.report.steps import penalty_of, scale_of, stepped
 from fedcohort.study import private
 from fedcohort.study.arms import Arm
-from fedcohort.study.final import TOLD
-from fedcohort.study.plan import ASIDE, Plan
+from fedcohort.study.pieces import TOLD
+from fedcohort.study.plan import Plan
 
 #: Metrics that are in the unit of the outcome.
 IN_UNIT = ("rmse", "mae", "calibration_intercept")
@@ -331,9 +332,8 @@ def _level(results: Mapping[str, Any], arm: Arm) -> str:
 def _judges(results: Mapping[str, Any]) -> str:
     """Return what an outcome that no fit has seen is for; "" of any other."""
     task, outcome = results["task"], results["outcome"]
-    if task not in ASIDE or not outcome["columns"]:
+    if not (judged := kind_of(task).judged) or not outcome["columns"]:
         return ""
-    judged = "clusters" if task == "clustering" else "latent coordinates"
     if task == "latent" and outcome["kind"] == "survival":
         return " (left aside; no fit has seen it)"
     return f" (judges the {judged}; no fit has seen it)"
@@ -341,13 +341,7 @@ def _judges(results: Mapping[str, Any]) -> str:
 
 def _use(arm: Arm, results: Mapping[str, Any]) -> str:
     """Return how the model is applied."""
-    what = {
-        "survival": "risk score, median survival time and survival curve",
-        "classification": "probability",
-        "regression": "predicted value",
-        "clustering": "cluster",
-        "latent": "point of the latent space",
-    }.get(str(results["task"]), "prediction")
+    what = kind_of(str(results["task"])).written
     return (
         f"## Use\n\n    fedcohort predict models/{arm.name} PATIENTS.csv\n\n"
         f"checks the table against the dictionary in `model.json` and writes a {what} for each row."

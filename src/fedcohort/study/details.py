@@ -18,16 +18,19 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from fedcohort.arrays import Array
-from fedcohort.data.outcome import Binary, Continuous, Count, Survival
+from fedcohort.data.outcome import Binary, Continuous, Count, Outcome, Survival
 from fedcohort.data.shown_number import ShownNumber
 from fedcohort.data.targets import survival_of
 from fedcohort.metrics import over_time, permutation
 from fedcohort.metrics.brier import evaluation_times
+from fedcohort.metrics.concordance import Influence
 from fedcohort.metrics.intervals import percentile_interval
 from fedcohort.metrics.kaplan_meier import group_leavers, round_times
 from fedcohort.metrics.log_rank import log_rank
@@ -38,9 +41,9 @@ from fedcohort.metrics.shown_curves import Groups, shown_groups
 from fedcohort.privacy.disclosure.counts import shown_parts
 from fedcohort.protocol import NotSupported, Row
 from fedcohort.report.clock import Clock
-from fedcohort.study.blind import Blind, Ranked, Valued
 from fedcohort.study.engine import Run
 from fedcohort.study.layout import Laid
+from fedcohort.study.leading import LEADING, R2, Leading, Outcomes
 from fedcohort.study.plan import Plan
 from fedcohort.study.rows import plain
 
@@ -54,6 +57,55 @@ TIMES, AT_RISK, DRAWS = 14, 6, 200
 PREDICTIONS, ROWS = 200_000, (500, 2_000)
 #: By number of groups.
 LABELS = {3: ("low risk", "middle risk", "high risk"), 2: ("low risk", "high risk")}
+
+
+@dataclass(frozen=True)
+class Blind:
+    """The blind rows, and what a fit says of them.
+
+    Attributes
+    ----------
+    test : the rows' table.
+    said : (n,), the risk, probability or value that is predicted.
+    seen : their outcomes.
+    """
+
+    leading: Leading
+    test: pd.DataFrame
+    said: Array
+    seen: Outcomes
+
+    @classmethod
+    def of(cls, run: Run, laid: Laid, outcome: Outcome) -> Blind:
+        """Return the blind rows of one fit.
+
+        Raises
+        ------
+        NotSupported : the method does not predict.
+        """
+        test = laid.test.reset_index(drop=True)
+        said = run.model.predict(run.design.matrix(test))
+        seen = Outcomes.of(test, outcome, laid.problem.dictionary)
+        return cls(LEADING[outcome.kind], test, said, seen)
+
+    @property
+    def time(self) -> Array:
+        """When each row ends (n,), of survival."""
+        return self.seen.time
+
+    @property
+    def event(self) -> Array:
+        """Which rows have the event, or are of class 1 (n,)."""
+        return self.seen.y > 0
+
+    def some(self, rows: Array) -> Blind:
+        """Return some of the rows, by their numbers (m,)."""
+        test = self.test.iloc[rows].reset_index(drop=True)
+        return Blind(self.leading, test, self.said[rows], self.seen.at(rows))
+
+    def influence(self, said: Array, rows: Array | slice = slice(None)) -> Influence:
+        """Return the leading metric of predictions (n,) on some of the rows."""
+        return self.leading.influence(said[rows], self.seen.at(rows))
 
 
 def details(
@@ -76,26 +128,22 @@ def details(
     if not isinstance(outcome, (Survival, Binary, Continuous, Count)):
         return found
     with contextlib.suppress(NotSupported):
-        if isinstance(outcome, (Continuous, Count)):
-            blind = Valued.of(run, laid, outcome)
+        blind = Blind.of(run, laid, outcome)
+        if isinstance(outcome, Survival):
+            found["over_time"] = list(_over_time(run, laid, blind, outcome, plan, seed, horizon))
+            clock = Clock.of(_unit(laid, outcome), float(blind.time.max()))
+            found["risk_groups"] = _risk_groups(
+                blind, plan.min_cell, clock, _risk_by(run, blind, horizon)
+            )
+        elif isinstance(outcome, Binary):
+            points = roc_points(blind.said, blind.event, plan.min_cell)
+            found["roc"] = [{"points": points.tolist()}] if len(points) else []
+        else:
             if not np.isfinite(blind.said).all():
                 return found
             found["residuals"] = _residuals(blind, plan.min_cell)
-        else:
-            blind = Ranked.of(run, laid, outcome)
-            if isinstance(outcome, Survival):
-                found["over_time"] = list(
-                    _over_time(run, laid, blind, outcome, plan, seed, horizon)
-                )
-                clock = Clock.of(_unit(laid, outcome), float(blind.time.max()))
-                found["risk_groups"] = _risk_groups(
-                    blind, plan.min_cell, clock, _risk_by(run, blind, horizon)
-                )
-            else:
-                points = roc_points(blind.said, blind.event, plan.min_cell)
-                found["roc"] = [{"points": points.tolist()}] if len(points) else []
         found["by_centre"] = _by_centre(blind, laid.test_site, plan.min_cell)
-        found["heterogeneity"] = _heterogeneity(blind, found["by_centre"])
+        found["heterogeneity"] = blind.leading.heterogeneity(found["by_centre"])
         found["importance"] = list(_importance(run, blind, seed))
     return found
 
@@ -106,7 +154,7 @@ def details(
 def _over_time(
     run: Run,
     laid: Laid,
-    blind: Ranked,
+    blind: Blind,
     outcome: Survival,
     plan: Plan,
     seed: int,
@@ -145,7 +193,7 @@ def _unit(laid: Laid, outcome: Survival) -> str:
     return "" if known is None else known.unit
 
 
-def _risk_by(run: Run, blind: Ranked, horizon: float | None) -> Array:
+def _risk_by(run: Run, blind: Blind, horizon: float | None) -> Array:
     """Return what patients are grouped by (n,): the risk by the horizon, or else the score."""
     if horizon is None:
         return blind.said
@@ -153,7 +201,7 @@ def _risk_by(run: Run, blind: Ranked, horizon: float | None) -> Array:
     return 1.0 - surv if np.isfinite(surv).all() else blind.said
 
 
-def _risk_groups(blind: Ranked, min_cell: int, clock: Clock, said: Array) -> list[Row]:
+def _risk_groups(blind: Blind, min_cell: int, clock: Clock, said: Array) -> list[Row]:
     """Return thirds by predicted risk, or halves; nothing if a group has too few people."""
     for k in sorted(LABELS, reverse=True):
         group = risk_groups(said, k)
@@ -164,7 +212,7 @@ def _risk_groups(blind: Ranked, min_cell: int, clock: Clock, said: Array) -> lis
     return []
 
 
-def _groups(blind: Ranked, group: Array, k: int, names: Array, min_cell: int, clock: Clock) -> Row:
+def _groups(blind: Blind, group: Array, k: int, names: Array, min_cell: int, clock: Clock) -> Row:
     """Return one row for groups numbered from 0, `names` among the k that were asked for."""
     n = np.bincount(group)
     events = shown_parts(np.bincount(group, blind.event).astype(int), min_cell, n)
@@ -198,13 +246,13 @@ def at_risk(found: Groups, g: int) -> Row:
 # values -------------------------------------------------------------------------------
 
 
-def _residuals(blind: Valued, min_cell: int) -> list[Row]:
+def _residuals(blind: Blind, min_cell: int) -> list[Row]:
     """Return what may be shown of seen less predicted; nothing of few rows."""
-    shown = ShownNumber.of(blind.y - blind.said, min_cell)
+    shown = ShownNumber.of(blind.seen.y - blind.said, min_cell)
     if shown.quartiles is None:
         return []
     numbers = dict(zip(("q1", "median", "q3"), shown.quartiles, strict=True))
-    return [plain({"n": len(blind.y), "mean": shown.mean, "sd": shown.sd, **numbers})]
+    return [plain({"n": len(blind.said), "mean": shown.mean, "sd": shown.sd, **numbers})]
 
 
 # centres ------------------------------------------------------------------------------
@@ -217,33 +265,17 @@ def _by_centre(blind: Blind, site: Array | None, min_cell: int) -> list[Row]:
     masks = {str(s): np.asarray(site) == s for s in np.unique(site)}
     n = [int(mask.sum()) for mask in masks.values()]
     events: list[int | None] = [None] * len(n)
-    if (event := blind.events) is not None:
-        counted = [int(event[mask].sum()) for mask in masks.values()]
+    if blind.leading is not R2:
+        counted = [int(blind.event[mask].sum()) for mask in masks.values()]
         events = shown_parts(counted, min_cell, n)
-    counts = zip(shown_parts(n, min_cell), events, strict=True)
     rows: list[Row] = []
-    for (name, mask), (n_shown, events_shown) in zip(masks.items(), counts, strict=True):
-        value = error = low = high = math.nan
-        note = blind.lacking(mask, min_cell)
-        if note is None:
-            found = blind.influence(blind.said, mask)
-            value, error = found.value, found.error
-            low, high = blind.interval(value, error)
-        rows.append(
-            plain({"metric": blind.metric, "site": name, "value": value, "se": error})
-            | plain({"low": low, "high": high, "n": n_shown, "events": events_shown, "note": note})
-        )
+    for (name, mask), m, e in zip(masks.items(), shown_parts(n, min_cell), events, strict=True):
+        found = None
+        if blind.leading.may_be_shown(blind.seen.at(mask).y, min_cell):
+            influence = blind.influence(blind.said, mask)
+            found = influence.value, influence.error
+        rows.append(blind.leading.row(name, found, min_cell, n=m, events=e))
     return rows
-
-
-def _heterogeneity(blind: Blind, centres: list[Row]) -> list[Row]:
-    """Return the random-effects mean over the centres whose value has an interval."""
-    usable = [c for c in centres if c["low"] is not None]
-    if len(usable) < 2:
-        return []
-    p = blind.pooled([c["value"] for c in usable], [c["se"] for c in usable])
-    numbers = p._asdict()
-    return [plain({"metric": usable[0]["metric"], "pooled": numbers.pop("mean"), **numbers})]
 
 
 # columns ------------------------------------------------------------------------------
@@ -266,5 +298,5 @@ def _importance(run: Run, blind: Blind, seed: int) -> Iterator[Row]:
         table[name] = some.test[name].iloc[swaps.ravel()].reset_index(drop=True)
         each = run.model.predict(run.design.matrix(table)).reshape(swaps.shape)
         lost = permutation.drop(whole, [some.influence(said) for said in each])
-        head = {"metric": some.metric, "feature": name}
+        head = {"metric": some.leading.metric, "feature": name}
         yield plain({**head, "drop": lost.value, "low": lost.low, "high": lost.high})

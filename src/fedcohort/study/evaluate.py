@@ -15,15 +15,9 @@ All know `min_cell`: of fewer patients nothing is shown by itself.
 
 from __future__ import annotations
 
-import math
-
-import numpy as np
 import pandas as pd
 
-from fedcohort.arrays import Array
 from fedcohort.data.outcome import Binary, Continuous, Count, Outcome, Survival
-from fedcohort.data.targets import target_of
-from fedcohort.metrics import classification, concordance, regression
 from fedcohort.protocol import SettingError
 from fedcohort.study.engine import Problem
 from fedcohort.study.judges.base import Judge
@@ -34,8 +28,7 @@ from fedcohort.study.judges.regression import Values
 from fedcohort.study.judges.survival import Yardstick
 
 __all__ = [
-    "Clusters", "Judge", "Labels", "Latent", "Values", "Yardstick", "check", "judge_of", "score",
-    "taught",
+    "Clusters", "Judge", "Labels", "Latent", "Values", "Yardstick", "check", "judge_of", "taught",
 ]  # fmt: skip
 
 
@@ -98,26 +91,3 @@ def judge_of(
 def taught(judge: Judge, problem: Problem) -> Judge:
     """Return the judge of a model of these training rows, such as those of one site alone."""
     return judge.taught(problem) if isinstance(judge, (Clusters, Latent)) else judge
-
-
-def score(problem: Problem, rows: pd.DataFrame, said: Array) -> float:
-    """Return how good predictions (n,) of rows are: C-index, AUC or R²; chance where none is told.
-
-    It is −inf for predictions beyond any number.
-    """
-    outcome = problem.outcome
-    if isinstance(outcome, Survival):
-        time, event = (np.asarray(rows[c], float) for c in (outcome.time, outcome.event))
-        return _or(concordance.harrell(said, time, event > 0), 0.5)
-    check(outcome)
-    if isinstance(outcome, (Continuous, Count)):
-        if not np.isfinite(said).all():
-            return -math.inf
-        return _or(float(regression.r2(target_of(rows, outcome, ()), said)), 0.0)
-    assert isinstance(outcome, Binary)
-    labels = Labels.of(rows, outcome, problem.dictionary, problem.min_cell)
-    return _or(float(classification.auc(labels.y, said)), 0.5)
-
-
-def _or(value: float, chance: float) -> float:
-    return chance if math.isnan(value) else value

@@ -39,18 +39,16 @@ from fedcohort.protocol import (
 )
 from fedcohort.study import effects, fit_lines, saved
 from fedcohort.study.arms import BOUNDS, PREPROCESS
-from fedcohort.study.cautions import filled_note
-from fedcohort.study.drowned import drowned
 from fedcohort.study.engine import Problem, Run, fit_once, told_of_noise
 from fedcohort.study.filled import completed, intervals
-from fedcohort.study.free_parameters import crowded, free_parameters
 from fedcohort.study.plan import ASIDE
 from fedcohort.study.privacy import FEWEST, checked_secure
 from fedcohort.study.site_rule import Fate, told
+from fedcohort.study.warnings import crowded, drowned, filled_note, free_parameters
 from fedcohort.study.yamlfile import nearest
 
 if TYPE_CHECKING:
-    from fedcohort.report.picture import Picture
+    from fedcohort.report.plots import Picture
 
 #: What errors call one table of several sites.
 TABLE = "the table"

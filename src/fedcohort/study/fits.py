@@ -1,6 +1,7 @@
 """Does the pieces of a study: a tuning, a fit with its judging, a final fit to all rows.
 
-`cells` has those of tables in this process, `deployed.cells` those of sites that hold their rows.
+`local_fits` has those of tables in this process, `deployed.network_fits` those over sites that hold
+their rows.
 """
 
 from __future__ import annotations
@@ -16,16 +17,15 @@ from fedcohort.data.dictionary import Dictionary
 from fedcohort.protocol import FedcohortError, Row, registry
 from fedcohort.study import private, saved, tune
 from fedcohort.study.arms import Arm
-from fedcohort.study.cautions import told_if_crowded, told_if_drowned
 from fedcohort.study.engine import Run
-from fedcohort.study.final import JUDGED, has_final
 from fedcohort.study.kept import left_out_of, model_facts, notes_of
-from fedcohort.study.pieces import Cell, Shelf, defect
+from fedcohort.study.pieces import JUDGED, Cell, Shelf, defect, has_final
 from fedcohort.study.plan import Plan
 from fedcohort.study.rows import row_of
+from fedcohort.study.warnings import told_if_crowded, told_if_drowned
 
 #: Called with (rounds done, rounds in all).
-Tell = Callable[[int, int], None]
+OnProgress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Piece:
 
     cell: Cell
     arm: Arm
-    tell: Tell = lambda done, of: None
+    on_progress: OnProgress = lambda done, of: None
     lines: list[str] = field(default_factory=list[str])
     missing: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
     waited: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
@@ -98,7 +98,7 @@ class Fits(Shelf, ABC):
         self._noise = noise
         self.debug = debug
 
-    def do(self, cell: Cell, tell: Tell = lambda done, of: None) -> None:
+    def do(self, cell: Cell, on_progress: OnProgress = lambda done, of: None) -> None:
         """Do one cell and write what it gave; a method's own failure is a result as well.
 
         So is a defect, that what is finished outlives it. A full disk or memory is not, nor is a
@@ -108,7 +108,7 @@ class Fits(Shelf, ABC):
         ------
         FedcohortError : the run cannot go on now, and can be resumed.
         """
-        piece = Piece(cell, self.plan.arms[cell.arm], tell)
+        piece = Piece(cell, self.plan.arms[cell.arm], on_progress)
         began = time.perf_counter()
         found: dict[str, Any]
         try:

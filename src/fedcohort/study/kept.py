@@ -11,12 +11,12 @@ from fedcohort.data.columns import LevelColumn
 from fedcohort.data.dictionary import Dictionary
 from fedcohort.protocol import Method, registry
 from fedcohort.study.arms import Arm
-from fedcohort.study.cautions import filled_rows
 from fedcohort.study.effects import coefficients, penalty_of
 from fedcohort.study.engine import Run
 from fedcohort.study.parameters import parameters
 from fedcohort.study.plan import NETWORK, Plan
 from fedcohort.study.rows import plain
+from fedcohort.study.warnings import filled_rows
 
 if TYPE_CHECKING:
     from fedcohort.study.pieces import Cell

@@ -30,8 +30,8 @@ from fedcohort.study import horizon, private
 from fedcohort.study.engine import Problem
 from fedcohort.study.exclusion import Stage, exclude
 from fedcohort.study.few_sites import check_sites
-from fedcohort.study.final import FINAL
 from fedcohort.study.opening import opened
+from fedcohort.study.pieces import FINAL
 from fedcohort.study.plan import ASIDE, Plan, Scenario
 from fedcohort.study.privacy import check_visible, checked_secure
 from fedcohort.study.reader import LONGEST_NAME

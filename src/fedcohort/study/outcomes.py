@@ -6,19 +6,19 @@ their metrics are summarised over repeats, and compared between arms on the repe
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from fedcohort.arrays import Array
 from fedcohort.metrics import intervals
+from fedcohort.metrics.clusters import adjusted_rand, contingency
 from fedcohort.study.arms import Arm
-from fedcohort.study.final import row_of_final
-from fedcohort.study.pieces import Cell, Shelf, cells_of
+from fedcohort.study.pieces import Cell, Shelf, cells_of, row_of_final
 from fedcohort.study.plan import Plan
-from fedcohort.study.rows import UNDRAWN
+from fedcohort.study.rows import ALL, LABELS, NO_MODEL, UNDRAWN, mean_draws
 
 #: With fewer repeats than these, arms are compared by draws of the patients, not by the repeats'
 #: own spread, which few values hardly show.
@@ -35,10 +35,10 @@ class Found:
     found: Mapping[str, Any]
 
 
-def collect(shop: Shelf) -> list[Found]:
+def collect(fits: Shelf) -> list[Found]:
     """Return what every arm gave, in order; the upper bound under each scenario."""
-    plan = shop.plan
-    found = {cell: shop.result(cell) or {"status": "failed: not run"} for cell in cells_of(plan)[1]}
+    plan = fits.plan
+    found = {cell: fits.result(cell) or {"status": "failed: not run"} for cell in cells_of(plan)[1]}
     shown: list[Found] = []
     for s, scenario in enumerate(plan.scenarios):
         for a, arm in enumerate(plan.arms):
@@ -49,11 +49,11 @@ def collect(shop: Shelf) -> list[Found]:
     return shown
 
 
-def finals_of(shop: Shelf) -> list[dict[str, Any]]:
+def finals_of(fits: Shelf) -> list[dict[str, Any]]:
     """Return a row for each final fit, with what is told of its model."""
-    plan = shop.plan
+    plan = fits.plan
     return [
-        row_of_final(plan, plan.arms[cell.arm], shop.result(cell) or {"status": "failed: not run"})
+        row_of_final(plan, plan.arms[cell.arm], fits.result(cell) or {"status": "failed: not run"})
         for cell in cells_of(plan)[2]
     ]
 
@@ -198,3 +198,52 @@ def tagged(shown: Iterable[Found], key: str) -> Iterator[dict[str, Any]]:
 
 def _finite(value: float | None) -> float | None:
     return None if value is None or not np.isfinite(value) else float(value)
+
+
+#: The metric's name.
+METRIC = "agreement"
+
+
+def with_agreement(shown: list[Found], drawn: Callable[[int], Array]) -> list[Found]:
+    """Add the metric `agreement`: the adjusted Rand index of an arm's clusters and pooled data's.
+
+    It is of the blind rows: 1 for the same groups, about 0 for unrelated ones. Clusters have no
+    names, and two that differ may be as tight as each other, so other metrics do not say whether
+    hospitals that work together find the groups that one table would show. A hospital of an
+    isolated bound whose rows give no clusters counts as one that sees a single group. Draws repeat
+    blind rows, with both clusterings as they are.
+
+    drawn : repeat → how often each of its blind rows is in each draw of the bootstrap, (B, n).
+    """
+    pooled = {
+        (one.scenario, one.repeat): one.found[LABELS][ALL]
+        for one in shown
+        if one.arm.scope == "centralised" and LABELS in one.found
+    }
+    weights = {repeat: drawn(repeat) for repeat in {one.repeat for one in shown}}
+    return [
+        replace(
+            one, found=_agreed(one, pooled.get((one.scenario, one.repeat)), weights[one.repeat])
+        )
+        for one in shown
+    ]
+
+
+def _agreed(one: Found, pooled: list[int] | None, weights: Array) -> Mapping[str, Any]:
+    if pooled is None or one.arm.scope == "centralised" or LABELS not in one.found:
+        return one.found
+    whole = np.array(pooled)
+    blank = [row["site"] for row in one.found["rows"] if row.get("note") == NO_MODEL]
+    found = {site: np.zeros_like(whole) for site in blank}
+    found |= {site: np.array(labels) for site, labels in one.found[LABELS].items()}
+    tables = {site: contingency(labels, whole) for site, labels in found.items()}
+    values = {site: float(adjusted_rand(table)) for site, table in tables.items()}
+    mean = float(np.mean(list(values.values())))
+    draws = [{METRIC: adjusted_rand(contingency(own, whole, weights))} for own in found.values()]
+    rows: list[dict[str, Any]] = []
+    for row in one.found["rows"]:
+        value = mean if row["site"] is None else values.get(row["site"])
+        known = row["site"] is None or one.arm.scope == "isolated"
+        more = {METRIC: value} if known else {}
+        rows.append({**row, "metrics": {**row["metrics"], **more}})
+    return {**one.found, "rows": rows, "draws": {**one.found["draws"], **mean_draws(draws)}}

@@ -2,6 +2,10 @@
 
 A piece is one arm in one scenario and repeat, or one tuning: a pure function of the study and its
 name. Its outcome is one JSON file, written when it is complete, beside its lines of the ledger.
+
+A final fit is an arm fitted once more, to all rows, when it has been judged: for use, and no metric
+is of it. Its rows lie over the sites as in the first scenario, and its settings are those that
+tuning chose on the first repeat.
 """
 
 from __future__ import annotations
@@ -15,8 +19,8 @@ from pathlib import Path
 from typing import Any
 
 import fedcohort
-from fedcohort.protocol import FedcohortError
-from fedcohort.study.final import FINAL, has_final
+from fedcohort.protocol import FedcohortError, registry
+from fedcohort.study.arms import Arm
 from fedcohort.study.plan import Plan
 
 
@@ -137,7 +141,7 @@ def defect(error: Exception) -> str:
 
 
 def tagged(
-    lines: list[str], arm: str, scenario: str, repeat: int, phases: Mapping[int, str]
+    lines: list[str], arm: str, scenario: str | None, repeat: int, phases: Mapping[int, str]
 ) -> list[str]:
     """Put the study's names in front of a ledger's lines; `phases` begin at line numbers.
 
@@ -158,3 +162,33 @@ def write_text(path: Path, text: str) -> None:
     fresh = path.with_suffix(path.suffix + ".new")
     fresh.write_text(text, encoding="utf-8")
     os.replace(fresh, path)
+
+
+#: The number that stands for all rows where repeats have theirs; no study has so many repeats.
+FINAL = 1_000_000
+#: What is told of the final model itself, as of that of a repeat.
+TOLD = (
+    "coefficients", "parameters", "proportional_hazards", "pooled", "dropped", "unknown_at_horizon",
+)  # fmt: skip
+#: What a fit took, and how it ended.
+SPENT = ("status", "rounds", "seconds", "bytes_up", "bytes_down", "epsilon")
+#: The folder, in that of a final model, of the first repeat's model: the one that was judged.
+JUDGED = "first-repeat"
+
+
+def has_final(plan: Plan, arm: Arm) -> bool:
+    """Return whether an arm is fitted to all rows at the end.
+
+    Of the bounds, whose models are not kept, that of all rows in one place is, where it has
+    coefficients: they stand beside those of the other arms.
+    """
+    if not plan.final or arm.scope == "isolated":
+        return False
+    return arm.scope == "sites" or "summary" in registry.find(arm.method).gives
+
+
+def row_of_final(plan: Plan, arm: Arm, found: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what results.json has of a final fit: what it took, and what is told of the model."""
+    row = {"arm": arm.name, "method": arm.method, "scenario": plan.scenarios[0].name}
+    row |= {key: found.get(key) for key in SPENT}
+    return row | {key: found.get(key) or [] for key in TOLD}

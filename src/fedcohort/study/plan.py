@@ -210,8 +210,8 @@ def check(doc: Document, base: Path, *, network: bool = False) -> Plan:
         availability=_availability(reader, network),
         base=base,
         content=doc.content,
-        feedback=_besides(reader, "feedback", private=found.dp is not None),
-        shift=_besides(reader, "shift", private=found.dp is not None),
+        feedback=_extra(reader, "feedback", private=found.dp is not None),
+        shift=_extra(reader, "shift", private=found.dp is not None),
         carbon=_carbon(reader, network=network),
         sites=_site_rule(reader, task, outcome, found.min_cell, column, network=network),
         horizon=horizon.read(reader, task),
@@ -275,11 +275,11 @@ def _carbon(reader: Reader, *, network: bool) -> str:
     return country
 
 
-#: Of what a study can ask besides its arms: what it tells exactly.
+#: What an extra analysis tells exactly.
 BESIDES = {"feedback": "findings", "shift": "differences"}
 
 
-def _besides(reader: Reader, key: str, *, private: bool) -> bool:
+def _extra(reader: Reader, key: str, *, private: bool) -> bool:
     """Return whether something of `BESIDES` is asked for; refuse it where it cannot be had."""
     asked = reader.flag((key,))
     if asked and private:

@@ -9,7 +9,7 @@ from fedcohort.data.outcome import Survival
 from fedcohort.protocol import NotSupported, SettingError, registry
 from fedcohort.report import forest, penalty_path, plots
 from fedcohort.report.penalty_path import PenaltyPath
-from fedcohort.report.picture import Picture
+from fedcohort.report.plots import Picture
 
 if TYPE_CHECKING:
     from fedcohort.study.face import Fit

@@ -27,14 +27,13 @@ from fedcohort.data.dictionary import Dictionary
 from fedcohort.data.outcome import Binary, Continuous, Count, Outcome, Survival
 from fedcohort.protocol import Method, registry
 from fedcohort.study import arithmetic, clusters, latent_rows, private
-from fedcohort.study.agreement import with_agreement
 from fedcohort.study.arms import Arm
 from fedcohort.study.card import card
-from fedcohort.study.cells import Workshop
 from fedcohort.study.cohort import cohort, described_rows
 from fedcohort.study.counts import Counts, Shown, count
-from fedcohort.study.feedback import feedback
+from fedcohort.study.extras import ask, asked_of
 from fedcohort.study.layout import Table, test_rows
+from fedcohort.study.local_fits import LocalFits
 from fedcohort.study.outcomes import (
     Found,
     collect,
@@ -43,10 +42,10 @@ from fedcohort.study.outcomes import (
     rows_of,
     summary_of,
     tagged,
+    with_agreement,
 )
 from fedcohort.study.pieces import Shelf, cells_of, write_text
 from fedcohort.study.plan import Plan, Scenario
-from fedcohort.study.shift import shift
 from fedcohort.study.site_rule import listed as listed_fates
 from fedcohort.study.step_words import step_words
 
@@ -98,7 +97,7 @@ class About:
 
 
 def write(
-    shop: Workshop,
+    fits: LocalFits,
     table: Table,
     out: Path,
     seconds: float,
@@ -111,18 +110,15 @@ def write(
     ----------
     spent : what `carbon.measured` found; nothing where it was not asked for.
     """
-    plan = shop.plan
+    plan = fits.plan
     counts = count(plan, table)
     patients, left, agreed = cohort(plan, table, counts)
     more: dict[str, Any] = {"measured": dict(spent)} if spent else {}
-    seen = described_rows(plan, table) if plan.feedback or plan.shift else None
-    if seen and plan.feedback:
-        more["feedback"], lines = feedback(plan, table, *seen)
-        patients["steps"] |= more["feedback"].pop("steps")
-        left += lines
-    if seen and plan.shift:
-        more["shift"], lines = shift(plan, table, *seen, counts.described, agreed)
-        patients["steps"] |= more["shift"].pop("steps")
+    asked = asked_of(plan)
+    seen = described_rows(plan, table) if asked else ({}, None)
+    for kind in reversed(asked):
+        more[kind], lines = ask(kind, plan, table, *seen, counts.described, agreed)
+        patients["steps"] |= more[kind].pop("steps")
         left += lines
     about = About(
         outcome=outcome_told(table.outcome, table.dictionary),
@@ -133,15 +129,15 @@ def write(
         test=counts.test,
         first=left,
         more=more,
-        drawn=lambda repeat: shop.drawn[:, test_rows(plan, table, repeat)],
+        drawn=lambda repeat: fits.drawn[:, test_rows(plan, table, repeat)],
     )
-    return write_all(shop, about, out, seconds, command)
+    return write_all(fits, about, out, seconds, command)
 
 
-def write_all(shop: Shelf, about: About, out: Path, seconds: float, command: str) -> dict[str, Any]:
+def write_all(fits: Shelf, about: About, out: Path, seconds: float, command: str) -> dict[str, Any]:
     """Write the files of a finished study, given what is said of its data."""
-    plan = shop.plan
-    shown = collect(shop)
+    plan = fits.plan
+    shown = collect(fits)
     if "agreement" in plan.metrics and about.drawn is not None:
         shown = with_agreement(shown, about.drawn)
     by_draws = about.intervals == "draws"
@@ -165,9 +161,9 @@ def write_all(shop: Shelf, about: About, out: Path, seconds: float, command: str
         "comparisons": comparisons_of(plan, shown),
         "cohort": about.cohort,
         **listed,
-        **({"final": finals} if (finals := finals_of(shop)) else {}),
-        "missing": list(_of_cells(shop, "missing")),
-        "tuning": _tuning(shop),
+        **({"final": finals} if (finals := finals_of(fits)) else {}),
+        "missing": list(_of_cells(fits, "missing")),
+        "tuning": _tuning(fits),
         "evaluate": {
             "test_fraction": plan.test_fraction,
             "repeats": plan.repeats,
@@ -180,7 +176,7 @@ def write_all(shop: Shelf, about: About, out: Path, seconds: float, command: str
             **({"exactness": dict(about.exactness)} if about.exactness else {}),
         },
         "preprocess": dict(plan.content.get("preprocess") or {}),
-        **_available(shop),
+        **_available(fits),
         "privacy": plan.privacy.content,
         **({"governance": dict(plan.governance)} if plan.governance else {}),
         "releases": _released(plan),
@@ -192,7 +188,7 @@ def write_all(shop: Shelf, about: About, out: Path, seconds: float, command: str
     _text(out / "results.json", json.dumps(results, indent=1, ensure_ascii=False, allow_nan=False))
     _metrics(out / "metrics.csv", rows)
     _history(out / "history.csv", shown)
-    _ledger(out / "ledger.jsonl", shop, about.first)
+    _ledger(out / "ledger.jsonl", fits, about.first)
     _text(
         out / "study.yaml", yaml.safe_dump(dict(plan.content), sort_keys=False, allow_unicode=True)
     )
@@ -348,8 +344,8 @@ def _settings(plan: Plan, arm: Arm, method: Method) -> dict[str, Any]:
     return given | (dict(arm.preprocess) if method.design is None else {})
 
 
-def _tuning(shop: Shelf) -> list[dict[str, Any]]:
-    plan = shop.plan
+def _tuning(fits: Shelf) -> list[dict[str, Any]]:
+    plan = fits.plan
     return [
         {
             "arm": plan.arms[cell.arm].name,
@@ -358,24 +354,24 @@ def _tuning(shop: Shelf) -> list[dict[str, Any]]:
             **{k: found.get(k) for k in ("chosen", "score", "tried", "status")},
         }
         for cell in cells_of(plan)[0]
-        if (found := shop.result(cell)) is not None
+        if (found := fits.result(cell)) is not None
     ]
 
 
-def _available(shop: Shelf) -> dict[str, Any]:
+def _available(fits: Shelf) -> dict[str, Any]:
     """Return how often sites were to be away, and for how many rounds fits waited for them."""
-    if shop.plan.availability is None:
+    if fits.plan.availability is None:
         return {}
-    asked = dict(shop.plan.content["availability"])
-    return {"availability": asked, "waited": list(_of_cells(shop, "waited"))}
+    asked = dict(fits.plan.content["availability"])
+    return {"availability": asked, "waited": list(_of_cells(fits, "waited"))}
 
 
-def _of_cells(shop: Shelf, key: str) -> Iterator[dict[str, Any]]:
+def _of_cells(fits: Shelf, key: str) -> Iterator[dict[str, Any]]:
     """Yield what cells note of their sites under a key, by arm, scenario and repeat."""
-    plan = shop.plan
+    plan = fits.plan
     for cell in (c for cells in cells_of(plan) for c in cells):
         names = {"arm": plan.arms[cell.arm].name, "scenario": plan.scenarios[cell.scenario].name}
-        for row in (shop.result(cell) or {}).get(key, ()):
+        for row in (fits.result(cell) or {}).get(key, ()):
             yield {**names, "repeat": "final" if cell.kind == "final" else cell.repeat, **row}
 
 
@@ -417,13 +413,13 @@ def _history(path: Path, shown: Iterable[Found]) -> None:
     _csv(path, header, lines)
 
 
-def _ledger(path: Path, shop: Shelf, first: Iterable[str]) -> None:
+def _ledger(path: Path, fits: Shelf, first: Iterable[str]) -> None:
     """Write the lines of the cohort's description, then those of every cell."""
     fresh = path.with_suffix(".jsonl.new")
     with fresh.open("wb") as file:
         file.writelines(line.encode() for line in first)
-        for cell in (c for cells in cells_of(shop.plan) for c in cells):
-            part = shop.ledger(cell)
+        for cell in (c for cells in cells_of(fits.plan) for c in cells):
+            part = fits.ledger(cell)
             if part.exists():
                 file.write(part.read_bytes())
     os.replace(fresh, path)

@@ -6,6 +6,8 @@ those that were under way. `resume` goes on from there; a finished study has no 
 
 from __future__ import annotations
 
+import contextlib
+import importlib
 import json
 import multiprocessing
 import os
@@ -13,7 +15,7 @@ import queue
 import shutil
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
@@ -24,11 +26,10 @@ import fedcohort
 from fedcohort.protocol import FedcohortError, NotSupported, StudyError, registry
 from fedcohort.runtime import interrupts
 from fedcohort.study import arithmetic, carbon, cluster_umap, results
-from fedcohort.study.cells import Workshop
 from fedcohort.study.layout import Table
-from fedcohort.study.lock import locked
+from fedcohort.study.local_fits import LocalFits
 from fedcohort.study.pieces import Cell, cells_of, write_text
-from fedcohort.study.plan import Plan
+from fedcohort.study.plan import NETWORK, Plan
 
 WORK = ".work"
 
@@ -50,7 +51,7 @@ class Event:
     rounds: tuple[int, int] | None
 
 
-Tell = Callable[[Event], None]
+OnEvent = Callable[[Event], None]
 
 
 def run(
@@ -60,7 +61,7 @@ def run(
     *,
     resume: bool,
     workers: int,
-    tell: Tell,
+    tell: OnEvent,
     command: str,
     debug: bool = False,
     runtime: str = "local",
@@ -79,7 +80,6 @@ def run(
     NotSupported : a map by UMAP is asked for, or a method, and its package cannot be used.
     FedcohortError : a worker process died, or the disk is full; what was done is kept.
     """
-    began = time.monotonic()
     if plan.availability is not None and runtime != "local":
         raise NotSupported(f"availability is of sites in one process; runtime is {runtime!r}.")
     for arm in plan.arms:
@@ -89,41 +89,66 @@ def run(
         cluster_umap.load()
     if plan.carbon:
         carbon.check(plan.carbon)
+    facts: dict[str, Any] = {"study": plan.content, "seed": plan.seed, "data": table.mark}
+    facts |= {} if runtime == "local" else {"runtime": runtime}
+
+    def work(began: float) -> dict[str, Any]:
+        fits = LocalFits(plan, table, out / WORK, out / "models", debug, runtime)
+        stages = cells_of(plan)
+        total, done = sum(map(len, stages)), 0
+        with carbon.measured(plan.carbon) as spent:
+            for stage in stages:
+                open_ = [cell for cell in stage if fits.result(cell) is None]
+                done += len(stage) - len(open_)
+                for name, rounds in _do(fits, table, open_, workers, out):
+                    done += rounds is None
+                    tell(Event(done, total, name, rounds))
+        if spent and resume:
+            spent["resumed"] = True  # what was done before is not measured
+        return results.write(fits, table, out, time.monotonic() - began, command, spent)
+
+    return in_folder(
+        out, resume, facts, "the study, its data, the runtime or the version",
+        lambda: arithmetic.begin_anew(out / WORK / "scratch"), work,
+    )  # fmt: skip
+
+
+def in_folder(
+    out: Path, resume: bool, facts: Mapping[str, Any], said: str, moved: Callable[[], None],
+    work: Callable[[float], dict[str, Any]],
+) -> dict[str, Any]:  # fmt: skip
+    """Do the work of a run in its folder, and remove what was kept to resume it.
+
+    Parameters
+    ----------
+    facts : what determines the run besides the version; a run to resume has the same.
+    said : the same in words.
+    moved : called where an earlier process computed with other libraries or another processor.
+    work : what writes the study's files; given the time at which the run began.
+
+    Raises
+    ------
+    StudyError : the folder cannot be written, holds another run, a finished one, or none to resume;
+        or another process works there.
+    FedcohortError : the disk is full, or a file cannot be written; what was done is kept.
+    """
+    began = time.monotonic()
     open_folder(out, resume)
     with locked(out / WORK / "lock"):
-        _claim(plan, table, out, resume, runtime)
+        mark = {"fedcohort": fedcohort.__version__, **facts}
+        stake(out, json.dumps(mark, indent=1, sort_keys=True, default=str), resume, said)
+        if arithmetic.note(out / WORK, arithmetic.here(results.versions())):
+            moved()
         try:
-            shop = Workshop(plan, table, out / WORK, out / "models", debug, runtime)
-            return _finish(shop, table, out, workers, tell, command, began, resume)
+            found = work(began)
+            claim(out).unlink()
+            shutil.rmtree(out / WORK)
+            return found
         except OSError as error:
             raise FedcohortError(
                 f"{error.filename or out}: {error.strerror or error}; what was finished is kept: "
                 f"run the same command with --resume."
             ) from None
-
-
-def _finish(
-    shop: Workshop, table: Table, out: Path, workers: int, tell: Tell, command: str, began: float,
-    resumed: bool,
-) -> dict[str, Any]:  # fmt: skip
-    """Do the pieces that are left, and write the files that describe them all."""
-    stages = cells_of(shop.plan)
-    total = sum(map(len, stages))
-    done = 0
-    with carbon.measured(shop.plan.carbon) as spent:
-        for stage in stages:
-            open_ = [cell for cell in stage if shop.result(cell) is None]
-            done += len(stage) - len(open_)
-            for event in _do(shop, table, open_, workers, out):
-                name, rounds = event
-                done += rounds is None
-                tell(Event(done, total, name, rounds))
-    if spent and resumed:
-        spent["resumed"] = True  # what was done before is not measured
-    found = results.write(shop, table, out, time.monotonic() - began, command, spent)
-    claim(out).unlink()
-    shutil.rmtree(out / WORK)
-    return found
 
 
 def default_folder(plan: Plan, resume: bool, parent: Path = Path("runs")) -> Path:
@@ -162,25 +187,6 @@ def open_folder(out: Path, resume: bool) -> None:
         raise StudyError(f"{out}: cannot make this folder ({error.strerror}).") from None
 
 
-def _claim(plan: Plan, table: Table, out: Path, resume: bool, runtime: str) -> None:
-    """Note whose run this is, or see that the one to resume is this study's."""
-    mark = json.dumps(
-        {
-            "fedcohort": fedcohort.__version__,
-            "study": plan.content,
-            "seed": plan.seed,
-            "data": table.mark,
-        }
-        | ({} if runtime == "local" else {"runtime": runtime}),
-        indent=1,
-        sort_keys=True,
-        default=str,
-    )
-    stake(out, mark, resume, "the study, its data, the runtime or the version")
-    if arithmetic.note(out / WORK, arithmetic.here(results.versions())):
-        arithmetic.begin_anew(out / WORK / "scratch")
-
-
 def stake(out: Path, mark: str, resume: bool, facts: str) -> None:
     """Write down whose run is in a folder, or compare it with what an earlier process wrote.
 
@@ -206,26 +212,29 @@ def label(plan: Plan, cell: Cell) -> str:
     """Return how a piece is called on screen."""
     arm, scenario = plan.arms[cell.arm], plan.scenarios[cell.scenario]
     where = "pooled" if arm.scope == "centralised" else scenario.name
+    where = "" if plan.source == NETWORK else f" · {where}"
     kind = "tune " if cell.kind == "tune" else ""
     which = "all rows" if cell.kind == "final" else cell.repeat + 1
-    return f"{kind}{arm.name} · {where} · {which}"
+    return f"{kind}{arm.name}{where} · {which}"
 
 
 Told = tuple[str, tuple[int, int] | None]
 
 
-def _do(shop: Workshop, table: Table, cells: list[Cell], workers: int, out: Path) -> Iterator[Told]:
+def _do(
+    fits: LocalFits, table: Table, cells: list[Cell], workers: int, out: Path
+) -> Iterator[Told]:
     """Do cells; yield (name, rounds) on the way and (name, None) when one is complete."""
     if not cells:
         return
-    spare = 1 if shop.debug else max(1, workers // len(cells))
+    spare = 1 if fits.debug else max(1, workers // len(cells))
     if workers <= 1 or len(cells) == 1:
-        shop.workers = spare
-        yield from _here(shop, cells)
+        fits.workers = spare
+        yield from _here(fits, cells)
         return
     context = multiprocessing.get_context("spawn")
     news: Any = context.Queue()
-    given = (shop.plan, table, str(out), shop.debug, shop.runtime, spare, news)
+    given = (fits.plan, table, str(out), fits.debug, fits.runtime, spare, news)
     pool = ProcessPoolExecutor(min(workers, len(cells)), context, _start, given)
     try:
         with interrupts.later():  # a worker's start is no place for a traceback
@@ -236,7 +245,7 @@ def _do(shop: Workshop, table: Table, cells: list[Cell], workers: int, out: Path
             for future in ended:
                 cell = waiting.pop(future)
                 future.result()
-                yield label(shop.plan, cell), None
+                yield label(fits.plan, cell), None
         pool.shutdown()
     except BrokenProcessPool:
         raise FedcohortError(
@@ -247,11 +256,11 @@ def _do(shop: Workshop, table: Table, cells: list[Cell], workers: int, out: Path
         _end(pool)
 
 
-def _here(shop: Workshop, cells: list[Cell]) -> Iterator[Told]:
+def _here(fits: LocalFits, cells: list[Cell]) -> Iterator[Told]:
     """Do cells in this process."""
     for cell in cells:
-        name = label(shop.plan, cell)
-        shop.do(cell, lambda done, of: None)
+        name = label(fits.plan, cell)
+        fits.do(cell, lambda done, of: None)
         yield name, None
 
 
@@ -276,7 +285,7 @@ def _end(pool: ProcessPoolExecutor) -> None:
 
 # in a worker process ------------------------------------------------------------------
 
-_shop: Workshop | None = None
+_fits: LocalFits | None = None
 _news: Any = None
 
 
@@ -284,14 +293,14 @@ def _start(
     plan: Plan, table: Table, out: str, debug: bool, runtime: str, spare: int, news: Any
 ) -> None:
     """Set a worker up with a study; one thread each, since the cells are the parallelism."""
-    global _shop, _news
+    global _fits, _news
     interrupts.ignored()
     threading.Thread(target=_leave_with_parent, daemon=True).start()
     for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
         os.environ[name] = "1"
     folder = Path(out)
-    _shop = Workshop(plan, table, folder / WORK, folder / "models", debug, runtime)
-    _shop.workers = spare
+    _fits = LocalFits(plan, table, folder / WORK, folder / "models", debug, runtime)
+    _fits.workers = spare
     _news = news
 
 
@@ -304,6 +313,27 @@ def _leave_with_parent() -> None:
 
 
 def _work(cell: Cell) -> None:
-    assert _shop is not None
-    name = label(_shop.plan, cell)
-    _shop.do(cell, lambda done, of: _news.put((name, (done, of))))
+    assert _fits is not None
+    name = label(_fits.plan, cell)
+    _fits.do(cell, lambda done, of: _news.put((name, (done, of))))
+
+
+@contextlib.contextmanager
+def locked(path: Path) -> Generator[None]:
+    """Hold a lock on a file, which is made if need be; where there is no `flock`, hold nothing.
+
+    Raises
+    ------
+    StudyError : another process holds it.
+    """
+    with path.open("w") as file:
+        with contextlib.suppress(ImportError):
+            fcntl = importlib.import_module("fcntl")
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise StudyError(
+                    f"{path.parent.parent}: another process is running a study there; wait for "
+                    f"it, or use another --out."
+                ) from None
+        yield

@@ -5,7 +5,7 @@ others, and the left-out rows are predicted; the C-index (of classes the AUC, of
 computed once over the predictions of all folds. Where sites differ in their outcome, a site that
 is left out is unlike all that train, and its choice can be poor; row-based K-fold leaves out some
 rows of every site instead. At natural sites pairs are of rows of one site and fold, as over a
-network (`within`). The bounds have no centres to leave out and use it: pooled data as one
+network (`leading`). The bounds have no centres to leave out and use it: pooled data as one
 table, an isolated site on its own, averaged over sites; the upper bound is so tuned as carefully as
 any arm.
 
@@ -27,8 +27,6 @@ import pandas as pd
 from fedcohort.arrays import Array
 from fedcohort.data.canonical import canonical
 from fedcohort.data.dictionary import Dictionary
-from fedcohort.data.outcome import Binary, Survival
-from fedcohort.data.targets import survival_of, target_of
 from fedcohort.protocol import (
     FedcohortError,
     Fitted,
@@ -40,10 +38,9 @@ from fedcohort.protocol import (
     registry,
 )
 from fedcohort.protocol.ledger import Ledger
-from fedcohort.study import evaluate, within
 from fedcohort.study.arms import Arm
 from fedcohort.study.engine import Problem, Run, Trail, fit_once
-from fedcohort.study.judges.classification import Labels
+from fedcohort.study.leading import LEADING, Outcomes
 from fedcohort.study.missing import stretches
 from fedcohort.study.plan import Plan
 from fedcohort.study.privacy import FEWEST
@@ -166,11 +163,12 @@ class Tuner:
             held.append(rows)
         truth = pd.concat(held, ignore_index=True)
         models = (np.concatenate(parts) for parts in zip(*said, strict=True))
-        return np.array([evaluate.score(group[0][0], truth, risk) for risk in models])
+        seen = Outcomes.of(truth, group[0][0].outcome, group[0][0].dictionary)
+        return np.array([LEADING[group[0][0].kind].score_of(risk, seen) for risk in models])
 
     def _within(self, group: list[Fold], given: Settings, rounds: tuple[int, ...]) -> Array:
         """Return the score of each model (r,), of pairs of one site and fold."""
-        sites = {site for _, left in group for site in left}
+        sites, leading = {site for _, left in group for site in left}, LEADING[group[0][0].kind]
         parts: dict[str, Array] = {}
         about: dict[str, Array] = {}
         lost = np.zeros(max(1, len(rounds)), bool)
@@ -180,23 +178,20 @@ class Tuner:
             except NothingToLearn:
                 continue
             for site, rows in left.items():
-                time, event, y = _truth(problem, rows)
+                seen = Outcomes.of(rows, problem.outcome, problem.dictionary)
+                y = np.asarray(seen.y, float)
                 x = run.design.matrix(rows)
                 said = [np.asarray(m.predict(x), float) for m in _at(run.model, rounds)]
                 lost |= [not np.isfinite(risk).all() for risk in said]
-                found = [
-                    within.sums(problem.kind, np.nan_to_num(risk), time, event, y) for risk in said
-                ]
-                parts[site] = parts.get(site, 0.0) + np.array(found)
+                found = np.array([leading.sums(np.nan_to_num(risk), seen) for risk in said])
+                parts[site] = parts.get(site, 0.0) + found
                 about[site] = about.get(site, 0.0) + np.array([len(y), y.sum(), y @ y])
         if len(parts) < min(FEWEST, len(sites)):  # a network would not tell so few sites' sums
             return np.full(len(lost), np.nan)
         rows_of = [math.fsum(column) for column in np.array(list(about.values())).T]
         sums = np.array(list(parts.values()))
         scores = [
-            within.score(
-                group[0][0].kind, *(math.fsum(column) for column in sums[:, i].T), *rows_of
-            )
+            leading.score(*(math.fsum(column) for column in sums[:, i].T), *rows_of)
             for i in range(len(lost))
         ]
         return np.where(lost, -np.inf, scores)
@@ -215,21 +210,6 @@ class Tuner:
             self.ledger += trail.ledger.lines
             self.missing += stretches(trail.missing, trail.rejected, "tune")
             self.waited += trail.waited
-
-
-def _truth(problem: Problem, rows: pd.DataFrame) -> tuple[Array, Array, Array]:
-    """Return time, event and y (n,) of rows; zeros where the outcome has none."""
-    outcome, nothing = problem.outcome, np.zeros(len(rows))
-    if isinstance(outcome, Survival):
-        time, event = survival_of(rows, outcome)
-        return time, np.asarray(event, bool), nothing
-    evaluate.check(outcome)
-    if isinstance(outcome, Binary):
-        y = Labels.of(rows, outcome, problem.dictionary, problem.min_cell).y
-    else:
-        assert outcome is not None
-        y = target_of(rows, outcome, ())
-    return nothing, nothing > 0, y
 
 
 def _at(model: Fitted, rounds: tuple[int, ...]) -> Iterable[Fitted]:

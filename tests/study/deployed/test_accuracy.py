@@ -19,7 +19,7 @@ from deployed_cases import judged
 from fedcohort.data.targets import target_of
 from fedcohort.metrics import concordance
 from fedcohort.metrics.censoring import censoring_of, leavers
-from fedcohort.study.deployed.yard import falling
+from fedcohort.study.deployed.time_scale import falling
 
 STUDIES = range(12)
 

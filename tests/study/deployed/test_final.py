@@ -12,7 +12,7 @@ from fedcohort.report.sections.headline import caveats
 from fedcohort.report.verdict import leading
 from fedcohort.study.deployed import judging
 from fedcohort.study.deployed.sessions import Session, open_session
-from fedcohort.study.final import JUDGED
+from fedcohort.study.pieces import JUDGED
 
 ARMS = "[{method: cox}]"
 

@@ -19,8 +19,8 @@ from fedcohort.data.targets import target_of
 from fedcohort.protocol import registry
 from fedcohort.study import evaluate, saved
 from fedcohort.study.engine import Problem, fit_once
-from fedcohort.study.final import JUDGED
 from fedcohort.study.layout import seed_of
+from fedcohort.study.pieces import JUDGED
 
 CASES = {
     "gbsg2": ("survival", "[{method: cox}]"),

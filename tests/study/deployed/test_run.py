@@ -9,8 +9,8 @@ import fedcohort as fc
 from deployed_cases import files_of, frames_of, results_of, run_local, tables_of, terms_of
 from fedcohort.protocol import SiteUnavailable
 from fedcohort.study import saved
-from fedcohort.study.final import FINAL, JUDGED
 from fedcohort.study.layout import seed_of
+from fedcohort.study.pieces import FINAL, JUDGED
 
 ARMS = "[{method: cox}, {method: deepcox, name: fedavg, rounds: 3, hidden: [4]}]"
 

@@ -43,10 +43,9 @@ drawing. Texts may be anything a user wrote: they reach the drawing as data only
 Altair is imported with this package, which is why nothing but `page` and the sections imports it.
 """
 
-from fedcohort.report.charts.dots import Dot, dots
-from fedcohort.report.charts.ellipses import Ellipse, ellipses
+from fedcohort.report.charts.cells import Group, most_groups, pictures
 from fedcohort.report.charts.figures import figure
-from fedcohort.report.charts.pictures import Group, most_groups, pictures
+from fedcohort.report.charts.plane import Dot, Ellipse, dots, ellipses
 from fedcohort.report.charts.rows import Row, bars, interval_rows
 from fedcohort.report.charts.scales import around
 from fedcohort.report.charts.theme import LOOKS, MOST_PANELS, MOST_ROWS, Draw

@@ -19,7 +19,7 @@ from altair.utils.schemapi import debug_mode
 from fedcohort.data.csvcells import harmless
 from fedcohort.report.charts import render
 from fedcohort.report.charts.theme import NARROW, WIDE, Draw
-from fedcohort.report.markup import Child, Markup, h
+from fedcohort.report.markup import Child, Markup, filled
 
 #: Rows of a table as a figure takes them: a pandas frame, or mappings.
 Data = Any
@@ -42,21 +42,11 @@ def figure(key: str, title: str, note: Child, chart: Draw, data: Data, alt_text:
         wide, narrow = (render.draw(chart(width)) for width in (WIDE, NARROW))
     picture = _link("image/svg+xml", render.standalone(wide, title, alt_text))
     table = _link("text/csv;charset=utf-8", table_csv(data))
-    links = h(
-        "p",
-        h("a", "SVG", class_="get", download=f"{name}.svg", href=picture, title="the figure"),
-        h("a", "CSV", class_="get", download=f"{name}.csv", href=table, title="its data"),
-        class_="gets",
-    )
-    heading = h("h3", title, h("small", note) if note else None)
-    return h(
-        "figure",
-        h("figcaption", heading, links),
-        render.inline(wide, title, alt_text, "wide"),
-        render.inline(narrow, title, alt_text, "narrow"),
-        class_="figure",
-        id=f"figure-{name}",
-    )
+    return filled(
+        "figure.html", name=name, title=title, note=note, shown=render.clean(title),
+        told=render.clean(alt_text), drawings=[(wide, "wide"), (narrow, "narrow")],
+        files=[("SVG", picture, "the figure"), ("CSV", table, "its data")],
+    )  # fmt: skip
 
 
 def slug(key: str) -> str:

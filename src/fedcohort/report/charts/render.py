@@ -21,7 +21,7 @@ import altair as alt
 import vl_convert
 
 from fedcohort.report.charts import theme
-from fedcohort.report.markup import Markup
+from fedcohort.report.markup import Markup, filled
 
 Style = tuple[tuple[str, str], ...]
 
@@ -48,9 +48,14 @@ _CONTROL = dict.fromkeys([*range(9), 11, 12, *range(14, 32), 0xFFFE, 0xFFFF], " 
 class Drawing:
     """The inside of an SVG element, and its size in pixels."""
 
-    body: str
+    body: Markup
     width: float
     height: float
+
+    @property
+    def size(self) -> str:
+        """Width and height as a viewBox has them."""
+        return f"{short(self.width)} {short(self.height)}"
 
 
 @dataclass(frozen=True)
@@ -84,26 +89,17 @@ def _drawn(spec: str) -> Drawing:
     for node in root.iter():
         node.tag = node.tag.rpartition("}")[2]
     body = "".join(_grouped(_leaves(root, (0.0, 0.0), {})))
-    return Drawing(body, float(root.get("width", "0")), float(root.get("height", "0")))
-
-
-def inline(drawing: Drawing, title: str, description: str, class_: str) -> Markup:
-    """Return a drawing as part of a page, as wide as the page has room."""
-    size = f"{short(drawing.width)} {short(drawing.height)}"
-    opening = f'<svg class="{class_}" viewBox="0 0 {size}" role="img">'
-    return Markup(f"{opening}{_said(title, description)}{drawing.body}</svg>")
+    return Drawing(Markup(body), float(root.get("width", "0")), float(root.get("height", "0")))
 
 
 def standalone(drawing: Drawing, title: str, description: str) -> str:
     """Return a drawing as a file of its own: light colours, on white."""
     colours = theme.light()
     body = re.sub(r"var\(--([\w-]+)\)", lambda m: colours.get(m[1], m[0]), drawing.body)
-    w, h = short(drawing.width), short(drawing.height)
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{w}" height="{h}" viewBox="0 0 {w} {h}" '
-        'font-family="system-ui,-apple-system,Segoe UI,Helvetica,Arial,sans-serif" role="img">'
-        f'{_said(title, description)}<rect width="100%" height="100%" fill="#fff"/>{body}</svg>'
-    )
+    return filled(
+        "drawing.svg", width=short(drawing.width), height=short(drawing.height),
+        title=clean(title), told=clean(description), body=Markup(body),
+    )  # fmt: skip
 
 
 def stacked(drawings: Sequence[Drawing], gap: float = 12.0) -> Drawing:
@@ -113,18 +109,12 @@ def stacked(drawings: Sequence[Drawing], gap: float = 12.0) -> Drawing:
     for d in drawings:
         found.append(f'<g transform="translate(0 {short(top)})">{d.body}</g>' if top else d.body)
         top += d.height + gap
-    return Drawing("".join(found), max(d.width for d in drawings), top - gap)
+    return Drawing(Markup("".join(found)), max(d.width for d in drawings), top - gap)
 
 
 def clean(text: str) -> str:
     """Return a text that can stand in XML."""
     return text.translate(_CONTROL).encode("utf-8", "replace").decode("utf-8")
-
-
-def _said(title: str, description: str) -> str:
-    """Return the elements that tell what a drawing shows."""
-    found = (html.escape(clean(t)) for t in (title, description))
-    return "<title>{}</title><desc>{}</desc>".format(*found)
 
 
 def short(value: float) -> str:

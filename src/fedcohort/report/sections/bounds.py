@@ -30,7 +30,7 @@ def section(run: Run) -> Section | None:
             "through it an arm lies, the more of the gap it closes."
         )
     )
-    if run.task == "clustering":
+    if not run.kind.closes:
         intro = (
             f"{known.axis}{_better(known.sign)}. {known.plain} The shaded band runs from one "
             "hospital alone to all data in one place. Groups may be tight without being the same: "
@@ -141,7 +141,7 @@ def _data(run: Run, arm: Arm, scenario: str) -> dict[str, object]:
 
 def _share(run: Run, arm: Arm, scenario: str) -> str | None:
     """Return the share closed, where there is a clear gap; clusters close none."""
-    if run.task == "clustering":
+    if not run.kind.closes:
         return None
     share = run.share(arm.name, scenario) if arm in run.together else None
     if share is None or math.isnan(share.value):

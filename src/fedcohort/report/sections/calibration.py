@@ -1,19 +1,23 @@
-"""Calibration: predicted against observed survival, probability or value, by group of patients."""
+"""Calibration and decision curves: may predictions be taken at face value, and are they of use.
+
+Files: results.json, `calibration` and `decision`.
+"""
 
 from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
-from fedcohort.report import words
+from fedcohort.report import charts, words
 from fedcohort.report.charts import Series, figure, scatter_with_diagonal
 from fedcohort.report.charts.scales import Domain, around
 from fedcohort.report.markup import Markup, h, table
 from fedcohort.report.run import Arm, Run, mean
 from fedcohort.report.sections.base import Section, first_setting, more
 from fedcohort.report.verdict import leading
+from fedcohort.report.words import number
 
 
 class Group(NamedTuple):
@@ -33,12 +37,12 @@ class Group(NamedTuple):
     high: float
 
 
-def section(run: Run) -> Section | None:
+def calibration(run: Run) -> Section | None:
     """Return a figure for each scenario that has calibration groups, the first one open."""
     found = groups(run)
     if not found:
         return None
-    shares = run.task != "regression"
+    shares = run.kind.shares
     values = [v for g in found.values() for x in g for v in x[:2]]
     ends = [v for g in found.values() for x in g for v in x[3:] if v == v]
     domain = _shares([*values, *ends]) if shares else around([*values, *ends])
@@ -48,7 +52,7 @@ def section(run: Run) -> Section | None:
     names = [c for c in run.scenarios if any((a.name, c) in found for a in shown)]
     what = "survival" if horizon else "probability" if shares else _value(run)
     axes = _Axes(what, f" {what}" if shares else f", {run.unit}" * bool(run.unit), domain, digits)
-    figures = first_setting(run, names, lambda c: _figure(run, shown, found, c, axes))
+    figures = first_setting(run, names, lambda c: _calibrated(run, shown, found, c, axes))
     numbers = more("The numbers", _table(run, shown, found, digits))
     return Section(
         "calibration",
@@ -126,7 +130,7 @@ def groups(run: Run) -> dict[tuple[str, str], list[Group]]:
     }
 
 
-def _figure(
+def _calibrated(
     run: Run,
     arms: list[Arm],
     found: dict[tuple[str, str], list[Group]],
@@ -197,3 +201,102 @@ def _table(
     ]  # fmt: skip
     head = ["Setting", "Arm", "Patients", "Predicted", "Observed", "95 % interval", "Difference"]
     return table(head, body, numeric=(2, 3, 4, 5, 6), caption="Predicted and observed, by group")
+
+
+Row = Mapping[str, Any]
+
+#: How far below 0 a figure goes, as a share of the highest net benefit: what lies lower is harm.
+BELOW = 0.15
+
+
+def decision(run: Run) -> Section | None:
+    """Return the curves of every arm in the first setting, and the other settings folded."""
+    needed = ("threshold", "net_benefit", "treat_all")
+    found = [
+        r for r in run.rows("decision") if all(number(r.get(k)) == number(r.get(k)) for k in needed)
+    ]
+    arms = [a for a in run.arms if any(r["arm"] == a.name for r in found)]
+    shown = [c for c in run.scenarios if any(r["scenario"] == c for r in found)]
+    if not shown:
+        return None
+    times = [t for r in found if (t := number(r.get("time"))) == t]
+    risk = ""
+    if times:
+        of_data = ", in the unit of the data," * (not run.clock.unit)
+        when = run.mapping("evaluate").get("horizon") or f"{run.clock.say(times[0])}{of_data}"
+        risk = f"of the event by {when} "
+    return Section(
+        "decision", "Decision curves", "Would treating by the model do more good than harm?",
+        f"A patient is treated where the predicted risk {risk}is at the threshold or above. A "
+        "threshold of 20 % says that four patients may be treated in vain for one who needs it. "
+        "Net benefit is the share of patients who are treated and have the event, less those "
+        "treated in vain at that weight. A model is of use at thresholds where its line is above "
+        "those of treating everybody and of treating nobody. Choose the threshold before you look.",
+        h("div", first_setting(run, shown, lambda c: _decided(run, arms, c, found))),
+    )  # fmt: skip
+
+
+def _decided(run: Run, arms: Sequence[Arm], scenario: str, found: Sequence[Row]) -> Markup | None:
+    """Return one setting's curves; the leading arm's has its band."""
+    mine = {a.name: [r for r in found if (r["arm"], r["scenario"]) == (a.name, scenario)]
+            for a in arms}  # fmt: skip
+    mine = {name: rows for name, rows in mine.items() if len(rows) > 1}
+    if not mine:
+        return None
+    lead = leading(run)
+    banded = [a.name for a in arms if len(mine) <= 2 or (lead and a.name == lead.name)]
+    values = [number(r["net_benefit"]) for rows in mine.values() for r in rows]
+    top = max([*values, *(number(r["treat_all"]) for rows in mine.values() for r in rows)])
+    domain = (-BELOW * top, 1.05 * top)
+    everybody = max(mine.values(), key=len)
+    series = [
+        charts.Series(
+            label=a.title,
+            look=a.look,
+            points=_above([_point(r, a.name in banded) for r in mine[a.name]], domain[0]),
+        )
+        for a in arms
+        if a.name in mine
+    ]
+    all_ = [(number(r["threshold"]), number(r["treat_all"])) for r in everybody]
+    series.append(
+        charts.Series(label="everybody is treated", look="faint", points=_above(all_, domain[0]))
+    )
+    last = max(number(r["threshold"]) for rows in mine.values() for r in rows)
+    keys = ("threshold", "net_benefit", "low", "high", "treat_all")
+    data = [
+        {"arm": name} | {k: r.get(k) for k in keys} for name, rows in mine.items() for r in rows
+    ]
+    of = [a.title for a in arms if a.name in mine and a.name in banded]
+    band = f"; the band of “{of[0]}” is" if len(of) == 1 else "; bands are" if of else ""
+    band += " the pointwise 95 % interval of patients drawn independently" * bool(of)
+    setting = f", {run.scenarios[scenario]}" if len(run.scenarios) > 1 else ""
+    return charts.figure(
+        f"decision-{scenario}",
+        f"Net benefit by threshold{setting}",
+        f"Blind patients of the first repeat{band}; the dotted line at 0 is that nobody is treated",
+        charts.lines_with_bands(
+            series, "threshold of predicted risk", "net benefit",
+            x_domain=(0.0, last), y_domain=domain, reference=0.0,
+        ),
+        data,
+        f"Net benefit of {words.of(len(mine), 'arm')} by threshold, beside treating everybody.",
+    )  # fmt: skip
+
+
+def _point(r: Row, banded: bool) -> tuple[float, ...]:
+    keys = ("threshold", "net_benefit", "low", "high") if banded else ("threshold", "net_benefit")
+    return tuple(number(r.get(k)) for k in keys)
+
+
+def _above(points: Sequence[tuple[float, ...]], low: float) -> list[tuple[float, ...]]:
+    """Return a line's points from the left as far as it first falls to `low`, where it ends."""
+    kept: list[tuple[float, ...]] = []
+    for p in points:
+        if p[1] < low:
+            if kept:
+                a = kept[-1]
+                kept.append((a[0] + (p[0] - a[0]) * (a[1] - low) / (a[1] - p[1]), low))
+            break
+        kept.append(p)
+    return kept

@@ -9,10 +9,10 @@ from typing import Any
 from fedcohort.report import charts, words
 from fedcohort.report.charts.scales import Domain, around
 from fedcohort.report.markup import Markup, h, table
+from fedcohort.report.modelling import penalty_of, scale_of, stepped
 from fedcohort.report.run import Arm, Run
 from fedcohort.report.sections.base import Section, leading_open, more
 from fedcohort.report.sections.parameters import level_of, parameters, penalised_bar
-from fedcohort.report.steps import penalty_of, scale_of, stepped
 from fedcohort.report.words import effect, fixed, number, ratio
 
 Row = Mapping[str, Any]
@@ -62,7 +62,7 @@ def section(run: Run) -> Section | None:
         return None
     rows = [(arm, run.model_rows("coefficients", arm.name)) for arm in run.arms]
     kinds = dict.fromkeys(_kind(c) for _, mine in rows for c in mine)
-    plain = _PLAIN if run.task == "regression" else _PLAIN | {"coefficient": _SCORE}
+    plain = _PLAIN | {"coefficient": _SCORE} if run.kind.scored else _PLAIN
     what = " ".join(plain[k] for k in kinds if k in plain)
     ends = " or ".join(dict.fromkeys(f"{_reference(k):g}" for k in kinds))
     shrunken = any(penalty_of(mine) for _, mine in rows)
@@ -74,9 +74,8 @@ def section(run: Run) -> Section | None:
     bars = f" {are}; where a bar crosses {ends}, the data leave the direction open." * bool(whole)
     bars += _by_chance(run, whole, ends)
     bars += SHRUNKEN * shrunken
-    goes = "outcome" if run.task == "regression" else "risk"
     return Section(
-        "coefficients", "Coefficients", f"Which covariates go with the {goes}?",
+        "coefficients", "Coefficients", f"Which covariates go with the {run.kind.goes}?",
         f"{what}{bars} An association is not yet a cause.", h("div", leading_open(run, blocks)),
     )  # fmt: skip
 

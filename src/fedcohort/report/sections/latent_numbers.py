@@ -9,8 +9,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from fedcohort.report import charts, dimensions, words
-from fedcohort.report.latent_verdict import BACK, FILLED
+from fedcohort.report import charts, latent_verdict, words
+from fedcohort.report.latent_verdict import BACK, FILLED, dimensions_of
 from fedcohort.report.markup import Markup, h, p, table
 from fedcohort.report.run import Arm, Run
 from fedcohort.report.sections import clustered
@@ -64,16 +64,16 @@ def _errors(run: Run) -> list[Markup]:
     out: list[Markup] = []
     seen: set[str] = set()
     for arm in run.together:
-        kind = dimensions.family(arm)
-        if kind not in seen and len(dimensions.relatives(run, arm)) > 1:
-            out += _errors_of(run, dimensions.relatives(run, arm), f"{len(out) + 1}")
+        kind = latent_verdict.family(arm)
+        if kind not in seen and len(latent_verdict.relatives(run, arm)) > 1:
+            out += _errors_of(run, latent_verdict.relatives(run, arm), f"{len(out) + 1}")
         seen.add(kind)
     return out
 
 
 def _errors_of(run: Run, arms: Sequence[Arm], part: str) -> list[Markup]:
     """Return one family's errors by number, a panel a setting; nothing where one has one number."""
-    chief = dimensions.heads(arms)[0]
+    chief = latent_verdict.heads(arms)[0]
     series: list[charts.Series] = []
     data: list[dict[str, object]] = []
     said: list[str] = []
@@ -116,8 +116,8 @@ def _errors_of(run: Run, arms: Sequence[Arm], part: str) -> list[Markup]:
 
 def _by_number(run: Run, arms: Sequence[Arm], scenario: str) -> ByNumber:
     """Return one arm for each q, one that was given it rather than one that chose it."""
-    known = [(q, a) for a in arms if (q := dimensions.of(run, a, scenario)) is not None]
-    known.sort(key=lambda one: one[1].settings.get("q") != dimensions.AUTO)
+    known = [(q, a) for a in arms if (q := dimensions_of(run, a, scenario)) is not None]
+    known.sort(key=lambda one: one[1].settings.get("q") != latent_verdict.AUTO)
     return dict(known)
 
 

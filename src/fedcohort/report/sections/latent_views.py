@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from fedcohort.report import charts, courses, dimensions, words
+from fedcohort.report import charts, courses, latent_verdict, words
 from fedcohort.report.charts.theme import LOOKS
 from fedcohort.report.courses import Line
 from fedcohort.report.markup import Markup, h, table
@@ -37,7 +37,7 @@ Courses = Mapping[tuple[str, str], Mapping[tuple[str, int], Sequence[tuple[float
 
 def section(run: Run) -> Section | None:
     """Return a table of views, and the course of their spreads, of each arm that has them."""
-    kept = {a.name for a in dimensions.heads(run.arms)}
+    kept = {a.name for a in latent_verdict.heads(run.arms)}
     found = [fit for fit in clustered.fits(run, "latent_views") if fit[0].name in kept]
     if not found:
         return None
@@ -61,7 +61,7 @@ def _side_by_side(run: Run, recorded: Courses) -> list[Markup]:
         series: list[charts.Series] = []
         data: list[dict[str, object]] = []
         said: list[str] = []
-        for arm in dimensions.heads(run.together):
+        for arm in latent_verdict.heads(run.together):
             own = recorded.get((arm.name, scenario), {})
             for name, panel in RECORDED.items():
                 points = over_views(own, name)

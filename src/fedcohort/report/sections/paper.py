@@ -6,9 +6,9 @@ from collections.abc import Mapping
 
 from fedcohort.report import modelling, words
 from fedcohort.report.markup import h, p
+from fedcohort.report.modelling import penalty_of
 from fedcohort.report.run import Arm, Run
 from fedcohort.report.sections.base import Section
-from fedcohort.report.steps import penalty_of
 
 _RAND = "Hubert L, Arabie P. Comparing partitions. Journal of Classification 1985; 2: 193–218."
 #: What a paper cites for each metric.
@@ -72,7 +72,7 @@ def section(run: Run) -> Section | None:
     cited: list[str] = []
     parts = (_data(run), _fits(run, cited), _judged(run, cited), _allowed(run))
     text = " ".join(s for s in parts if s)
-    if run.task not in ("clustering", "latent"):
+    if run.kind.predicts:
         cited.append(_GUIDELINE)
         text = f"{text} Reporting follows TRIPOD+AI [{len(cited)}]."
     body = h(

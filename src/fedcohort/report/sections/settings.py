@@ -1,14 +1,67 @@
-"""Settings, tuning, versions, and how to run the study again."""
+"""What is not computed, TRIPOD+AI, settings, tuning, versions, and how to run the study again.
+
+Files: results.json, `left_out`, `tuning`, `versions`; model cards of the run.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from fedcohort.report import modelling, words
 from fedcohort.report.markup import Markup, h, join, p, table
 from fedcohort.report.run import Arm, Run
 from fedcohort.report.sections.base import Section, key, more
+from fedcohort.report.tripod.items import FILLED, PART, WRITE, Line, checklist
+
+
+def absent(run: Run) -> Section | None:
+    """Return the parts and why they are absent; None of a run that lacks none."""
+    rows = [[str(x["title"]), str(x["reason"])] for x in run.rows("left_out") if x.get("part")]
+    if not rows:
+        return None
+    return Section(
+        "absent", "Not computed", "What does this report lack?",
+        "No row left its hospital, so that a network gives less than a study on one computer. The "
+        "same study file over the hospitals' tables in one place has these parts, and the same "
+        "models.",
+        table(["Part", "Why it is absent"], rows, caption="Parts that are not computed"),
+    )  # fmt: skip
+
+
+_WORDS = {FILLED: "filled", PART: "please complete", WRITE: "please write"}
+
+
+def tripod(run: Run) -> Section | None:
+    """Return the checklist; None of what predicts nothing, for which it is not made."""
+    if not run.kind.predicts:
+        return None
+    lines = checklist(run)
+    n = {state: sum(line.state == state for line in lines) for state in _WORDS}
+    return Section(
+        "tripod", "TRIPOD+AI", "What must a paper about this model say?",
+        f"The reporting guideline for prediction models (Collins et al., BMJ 385, 2024, e078378), "
+        f"in our words. Of its {len(lines)} items the run fills {n[FILLED]} and begins {n[PART]}; "
+        f"{n[WRITE]} are a person's to write.",
+        more(f"The {len(lines)} items", _table(lines)),
+    )  # fmt: skip
+
+
+def _table(lines: Sequence[Line]) -> Markup:
+    """Return the items with what the run answers."""
+    return table(
+        ["Item", "Asks for", "This study", ""],
+        [_row(line) for line in lines],
+        caption="TRIPOD+AI checklist",
+        class_="checklist",
+    )
+
+
+def _row(line: Line) -> list[str | Markup]:
+    name = h("span", line.number, h("small", line.topic))
+    state = h("span", _WORDS[line.state], class_=f"state {line.state}")
+    return [name, line.ask, line.text, state]
+
 
 _MOST_TRIED = 40
 
@@ -18,10 +71,7 @@ def settings(run: Run) -> Section | None:
     blocks = [
         _facts("The data", _data(run)),
         _facts(
-            {
-                "clustering": "What judges the groups",
-                "latent": "What judges the latent coordinates",
-            }.get(run.task, "What is predicted"),
+            run.kind.asked,
             run.mapping("outcome"),
         ),
         _facts("How it is judged", _told(run)),

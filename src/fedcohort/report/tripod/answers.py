@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from fedcohort.report import counted, words
+from fedcohort.report.kinds import kind_of
 from fedcohort.report.run import Run
 
 
@@ -223,19 +224,14 @@ def calculated(run: Run) -> str | None:
 
 def imbalance(run: Run) -> str | None:
     """Item 13, class imbalance."""
-    if run.task == "regression":
+    if not run.kind.shares:
         return "There are no classes: the outcome is a number."
     return "None was used." if run.arms else None
 
 
 def output(run: Run) -> str | None:
     """Item 15, model output."""
-    return {
-        "survival": "A log risk score and a survival curve for each patient; no threshold.",
-        "classification": "A probability for each patient; accuracy is at 0.5, a threshold that "
-        "nobody chose for clinical use.",
-        "regression": "An expected value for each patient; no interval for a single patient.",
-    }.get(str(run.results.get("task")))
+    return kind_of(str(run.results.get("task"))).output
 
 
 def same(run: Run) -> str | None:
@@ -308,9 +304,9 @@ def specified(run: Run) -> str | None:
 
 def performance(run: Run) -> str | None:
     """Item 23a, performance."""
-    judged = "Errors" if run.task == "regression" else "Discrimination"
     return (
-        f"Sections The gap, {judged} and Calibration, with intervals; subgroups are not split."
+        f"Sections The gap, {run.kind.performance} and Calibration, with intervals; subgroups are "
+        "not split."
         if run.rows("summary")
         else None
     )

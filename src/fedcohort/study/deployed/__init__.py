@@ -8,7 +8,7 @@
 `LocalSites` has all sites in this process: the reference that every network must equal.
 """
 
-from fedcohort.study.deployed.runner import Event, Tell, run
+from fedcohort.study.deployed.runner import Event, OnEvent, run
 from fedcohort.study.deployed.sessions import Session, open_session
 from fedcohort.study.deployed.sites import LocalSites, Sites
 from fedcohort.study.deployed.table import SiteTable, Unfit
@@ -20,7 +20,7 @@ __all__ = [
     "Session",
     "SiteTable",
     "Sites",
-    "Tell",
+    "OnEvent",
     "Terms",
     "Unfit",
     "open_session",

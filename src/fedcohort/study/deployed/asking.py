@@ -28,10 +28,10 @@ from fedcohort.protocol import registry
 from fedcohort.protocol.step import Step
 from fedcohort.study import private
 from fedcohort.study.arms import Arm
-from fedcohort.study.besides import arm_of, asked_of
 from fedcohort.study.deployed import cluster_sites, counting, holding, judging, latent_sites
 from fedcohort.study.deployed.cluster_sites import tell_own_groups
 from fedcohort.study.deployed.terms import CLUSTERING, LATENT
+from fedcohort.study.extras import arm_of, asked_of
 from fedcohort.study.plan import Plan
 
 Steps = tuple[Step[..., Any], ...]
@@ -89,8 +89,8 @@ def _of_grid(arm: Arm) -> Steps:
     return tuple(s for s in method.steps if s.name in found)
 
 
-def of_besides(kind: str) -> Steps:
-    """Return what a comparison of sites may ask, or feedback to them; see `study.besides`."""
+def of_extras(kind: str) -> Steps:
+    """Return what a comparison of sites may ask, or feedback to them; see `study.extras`."""
     arm = arm_of(kind)
     method = registry.find(arm.method)
     return method.asked(method.configure(arm.configured()))
@@ -149,6 +149,6 @@ def of_study(plan: Plan, outcome: Outcome | None) -> Steps:
         *counting.STEPS,
         *of_judge(outcome, plan.task),
         *holding.STEPS * tuned,
-        *itertools.chain(*(of_besides(kind) for kind in asked_of(plan))),
+        *itertools.chain(*(of_extras(kind) for kind in asked_of(plan))),
     )
     return tuple({s.run: s for s in every}.values())

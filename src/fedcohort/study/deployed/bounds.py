@@ -37,9 +37,9 @@ from fedcohort.protocol.federation import View
 from fedcohort.protocol.host import Call
 from fedcohort.protocol.step import Step
 from fedcohort.study.arms import Arm
-from fedcohort.study.besides import KINDS
 from fedcohort.study.deployed.holding import WHOLE
 from fedcohort.study.deployed.terms import Terms
+from fedcohort.study.extras import KINDS
 from fedcohort.study.space import Choice, space_of
 from fedcohort.study.tune import ROW_FOLDS
 

@@ -14,7 +14,7 @@ three models or more tell together is not looked at.
 Within sites, every site judges the clusters on its own blind rows, by the same metrics; the lower
 bound has only these, and the mean over sites is given of both.
 
-Revealed: what `metrics.federated_clusters`, `cluster_sites` and `yard` list.
+Revealed: what `metrics.federated_clusters`, `cluster_sites` and `time_scale` list.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from fedcohort.study.deployed.cluster_sites import OWN, tell_own_groups
 from fedcohort.study.deployed.evaluation import Found, across, shown
 from fedcohort.study.deployed.own_judging import all_there, alone, judged_alone
 from fedcohort.study.deployed.placing import Clustered
-from fedcohort.study.deployed.yard import Yard, yard
+from fedcohort.study.deployed.time_scale import TimeScale, time_scale_of
 from fedcohort.study.plan import Plan
 
 #: Metrics of a table of clusters by classes.
@@ -120,13 +120,13 @@ class Sums:
         return True
 
 
-def judge(sums: Sums, plan: Plan, outcome: Outcome | None) -> tuple[Found, Yard | None]:
+def judge(sums: Sums, plan: Plan, outcome: Outcome | None) -> tuple[Found, TimeScale | None]:
     """Judge the clusters of one model on the blind rows of all sites that answer.
 
     Returns
     -------
     found : as other tasks have it.
-    yard : times of the blind rows, where survival judges.
+    times : times of the blind rows, where survival judges.
 
     Raises
     ------
@@ -141,7 +141,7 @@ def judge(sums: Sums, plan: Plan, outcome: Outcome | None) -> tuple[Found, Yard 
         found["smallest_share"] = least / float(sizes.sum()) if known else math.nan
     times = None
     if isinstance(outcome, Survival):
-        times = yard(sums.fed, plan.min_cell)
+        times = time_scale_of(sums.fed, plan.min_cell)
         found |= _survival(sums, times)
     elif isinstance(outcome, (Binary, Category)):
         table = sums.at().sum(federated_clusters.count_classes).counts
@@ -184,7 +184,7 @@ def _tight(sums: Sums, wanted: set[str]) -> dict[str, float]:
     return found
 
 
-def _survival(sums: Sums, times: Yard) -> dict[str, float]:
+def _survival(sums: Sums, times: TimeScale) -> dict[str, float]:
     """Return what clusters tell of survival."""
     if not len(times.grid):
         return {}
@@ -204,7 +204,7 @@ def _survival(sums: Sums, times: Yard) -> dict[str, float]:
     return found
 
 
-def leavers_of(sums: Sums, times: Yard) -> Leavers:
+def leavers_of(sums: Sums, times: TimeScale) -> Leavers:
     """Return how many blind rows of each cluster end in each interval of time: (k, T+1)."""
     edges = np.arange(1, len(sums.blind)) - 0.5
     counts = sums.at().sum(federated.count_risk_by_time, risk_edges=edges, grid=times.grid)

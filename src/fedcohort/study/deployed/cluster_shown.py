@@ -44,13 +44,13 @@ from fedcohort.study.clusters import KEYS
 from fedcohort.study.deployed.cluster_judging import Sums, leavers_of
 from fedcohort.study.deployed.cluster_sites import PLACE, tell_hidden, tell_places, tell_sizes
 from fedcohort.study.deployed.own_judging import all_there
-from fedcohort.study.deployed.yard import Yard
+from fedcohort.study.deployed.time_scale import TimeScale
 from fedcohort.study.engine import Run
 from fedcohort.study.rows import plain
 
 
 def shown_rows(
-    sums: Sums, run: Run, outcome: Outcome | None, dictionary: Dictionary, times: Yard | None,
+    sums: Sums, run: Run, outcome: Outcome | None, dictionary: Dictionary, times: TimeScale | None,
     seed: int, *, umap: bool = False,
 ) -> dict[str, list[Row]]:  # fmt: skip
     """Return lists of rows by key of results.json, without arm, scenario and repeat.

@@ -5,7 +5,7 @@ Against the metrics of the pooled blind rows, which no party sees:
     exact       accuracy, brier, log_loss, calibration_slope of classes; every metric of values
     by site     calibration_slope of survival: the Cox model is stratified by site, exactly
     by cells    ibs, d_calibration_p: each row exactly, at times, and weighted by a censoring
-                distribution, that are found from counts in cells of time (`yard`)
+                distribution, that are found from counts in cells of time (`time_scale`)
     by bins     c_index, uno_c, auc: pairs of one site exactly; those of two sites by bins of risk
                 and intervals of time that hold `min_cell` rows, or deaths, or more
 
@@ -44,7 +44,7 @@ from fedcohort.protocol.errors import ReplyRejected
 from fedcohort.runtime.coordinator import Coordinator
 from fedcohort.study.deployed.judging import Own, Said, Seen, tell_own
 from fedcohort.study.deployed.terms import CLUSTERING, LATENT
-from fedcohort.study.deployed.yard import Yard, yard
+from fedcohort.study.deployed.time_scale import TimeScale, time_scale_of
 from fedcohort.study.details import LABELS, TIMES
 from fedcohort.study.judges.base import Metrics, decision_rows, observed
 from fedcohort.study.judges.survival import CURVES, GROUPS
@@ -218,7 +218,7 @@ def _survival(
     fed: Coordinator, plan: Plan, said: Said | Own, bins: int, horizon: float | None
 ) -> Parts:
     """Return the metrics of risks and curves, those within sites, groups, and decision curve."""
-    y = yard(fed, plan.min_cell, private=plan.privacy.dp is not None)
+    y = time_scale_of(fed, plan.min_cell, private=plan.privacy.dp is not None)
     y = y if horizon is None else replace(y, horizon=horizon)
     wanted = set(plan.metrics)
     if not len(y.grid):
@@ -242,7 +242,7 @@ def _survival(
 
 
 def _ranked(
-    ranks: Coordinator, y: Yard, bins: int
+    ranks: Coordinator, y: TimeScale, bins: int
 ) -> tuple[dict[str, float], dict[str, float], RiskTimeCounts | None]:
     """Return Harrell's C and Uno's, of pairs within sites, and of all; the same without bins.
 
@@ -260,7 +260,7 @@ def _ranked(
 
 
 def across(
-    ranks: Coordinator, y: Yard, own: within_sites.PairSums, edges: Array,
+    ranks: Coordinator, y: TimeScale, own: within_sites.PairSums, edges: Array,
     counts: RiskTimeCounts | None = None,
 ) -> dict[str, float]:  # fmt: skip
     """Return Harrell's C and Uno's of all pairs: exactly those of one site, `own`.
@@ -284,13 +284,13 @@ def across(
 
 
 def shown_sums(
-    y: Yard, counts: RiskTimeCounts | None, scores: Array, min_cell: int
+    y: TimeScale, counts: RiskTimeCounts | None, scores: Array, min_cell: int
 ) -> dict[str, list[Row]]:
     """Return AUC and Brier score over time, and curves of thirds by risk, without another question.
 
     Parameters
     ----------
-    counts : blind rows by risk and time. scores : Brier scores at the yard's times, or none.
+    counts : blind rows by risk and time. scores : Brier scores at its times, or none.
     """
     found: dict[str, list[Row]] = {"over_time": [], "risk_groups": []}
     if counts is None:
@@ -356,7 +356,9 @@ def _slope(ranks: Coordinator) -> float:
     return solve_slope(score_at, spread).value
 
 
-def _at_horizon(fed: Coordinator, plan: Plan, said: Said, y: Yard) -> tuple[list[Row], list[Row]]:
+def _at_horizon(
+    fed: Coordinator, plan: Plan, said: Said, y: TimeScale
+) -> tuple[list[Row], list[Row]]:
     """Return predicted against observed survival at the horizon by group, and decision curve."""
     scored = fed.through(replace(said, times=(y.horizon,), of="survival"))
     grid = np.unique(np.r_[y.grid[y.grid < y.horizon], y.horizon])

@@ -16,8 +16,8 @@ from fedcohort.arrays import Array
 from fedcohort.protocol.errors import ReplyRejected
 from fedcohort.protocol.message import message
 from fedcohort.protocol.step import Keep, Site, summed
-from fedcohort.study import within
 from fedcohort.study.deployed.judging import Judged, Rows
+from fedcohort.study.leading import LEADING
 
 #: Stands for all rows, where a whole site is left out.
 WHOLE = -1
@@ -59,8 +59,7 @@ def hold(
     """Keep how one model does on the rows of a fold."""
     d, held = site.data, site.state or nothing(models)
     mine = np.ones(len(d.risk), bool) if fold == WHOLE else d.fold == fold
-    time, event = d.time[mine], np.asarray(d.event[mine], bool)
-    right, pairs, squares = within.sums(d.kind, d.risk[mine], time, event, d.y[mine])
+    right, pairs, squares = LEADING[d.kind].sums(d.risk[mine], d.seen.at(mine))
     at = np.arange(models) == model
     first = float(model == 0)
     y = d.y[mine]
@@ -102,5 +101,5 @@ def scores(kind: str, held: Held) -> list[float]:
     """Return C-index, AUC or R² of each model; −inf where one fails."""
     about = (float(held.rows), float(held.y), float(held.yy))
     each = zip(held.right.tolist(), held.pairs.tolist(), held.squares.tolist(), strict=True)
-    found = [within.score(kind, *parts, *about) for parts in each]
+    found = [LEADING[kind].score(*parts, *about) for parts in each]
     return [-math.inf if lost else s for s, lost in zip(found, held.lost.tolist(), strict=True)]

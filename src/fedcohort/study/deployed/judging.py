@@ -23,7 +23,7 @@ import binascii
 import json
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple, Self, cast
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import pandas as pd
@@ -33,9 +33,8 @@ from fedcohort.data import timegrid
 from fedcohort.data.design import Design
 from fedcohort.data.dictionary import Dictionary
 from fedcohort.data.outcome import Binary, Outcome, Survival
-from fedcohort.data.targets import levels_of, survival_of, target_of
-from fedcohort.metrics import concordance, federated, federated_values, regression, within_sites
-from fedcohort.privacy.disclosure.counts import can_rank, fewest
+from fedcohort.data.targets import target_of
+from fedcohort.metrics import federated, federated_values, within_sites
 from fedcohort.privacy.disclosure.rounding import by_patients
 from fedcohort.protocol import DataError, Fitted, registry
 from fedcohort.protocol.message import message
@@ -44,6 +43,7 @@ from fedcohort.protocol.views import view
 from fedcohort.protocol.wire import decode, encode
 from fedcohort.study.deployed.table import Halves
 from fedcohort.study.engine import Run
+from fedcohort.study.leading import LEADING, Outcomes
 
 #: What `Said` may take as the risk: what the model predicts, or survival at the first time.
 OF = ("risk", "survival")
@@ -71,6 +71,11 @@ class Judged(NamedTuple):
     least: int
     kind: str
     fold: Array
+
+    @property
+    def seen(self) -> Outcomes:
+        """The rows' outcomes."""
+        return Outcomes(self.time, self.event if self.kind == Survival.kind else self.y)
 
 
 @dataclass
@@ -102,12 +107,10 @@ class Rows:
         sound = np.isfinite(said) & np.isfinite(surv).all(axis=1)
         said, surv = np.where(sound, said, 0.0), np.where(sound[:, None], surv, 0.0)
         lost, nothing = int((~sound).sum()), np.zeros(len(said))
+        seen = Outcomes.of(rows, self.outcome, self.dictionary)
         if isinstance(self.outcome, Survival):
-            time, event = survival_of(rows, self.outcome)
-            return Judged(said, surv, time, event, nothing, nothing, *self._of(lost))
-        levels = levels_of(self.outcome, self.dictionary)
-        y = nothing if self.outcome is None else target_of(rows, self.outcome, levels)
-        return Judged(said, surv, nothing, nothing > 0, y, said, *self._of(lost))
+            return Judged(said, surv, seen.time, seen.y, nothing, nothing, *self._of(lost))
+        return Judged(said, surv, nothing, nothing > 0, seen.y, said, *self._of(lost))
 
     def _of(self, lost: int) -> tuple[int, int, str, Array]:
         fold = np.zeros(0, np.int64) if self.fold is None else self.fold
@@ -306,36 +309,15 @@ class OwnRank:
 def tell_own(site: Site[Judged, None], *, min_cell: int) -> OwnRank:
     """The leading metric on the site's own rows, where these are enough to show it."""
     d, least = site.data, max(min_cell, site.data.least)
-    found = own_rank(d, least)
-    told = found is not None and bool(np.isfinite(found).all())
-    value, error = cast("tuple[float, float]", found) if told else (0.0, 0.0)
-    if told:
-        event = np.asarray(d.event if d.kind == Survival.kind else d.y, float) > 0
-        few = {Survival.kind: int(event.sum()), Binary.kind: min(event.sum(), (~event).sum())}
-        n = int(few.get(d.kind, len(event)))
-        value, error = by_patients(value, n, least), by_patients(error, n, least, up=True)
-    return OwnRank(np.array(value), np.array(error), np.array(told))
-
-
-def own_rank(data: Judged, least: int) -> tuple[float, float] | None:
-    """Return C-index, AUC or R² of some rows with its standard error; None where they are few."""
-    if data.lost:
-        return None
-    if data.kind == Survival.kind:
-        if not can_rank(data.event, least, both=False):
-            return None
-        found = concordance.influence(data.risk, data.time, data.event)
-    elif data.kind == Binary.kind:
-        if not can_rank(data.y, least, both=True):
-            return None
-        said = np.unique(data.f, return_inverse=True)[1]
-        case = data.y > 0
-        found = concordance.influence(said, np.where(case, 1.0, 2.0), case)
-    else:
-        if len(data.y) < fewest(least):
-            return None
-        found = regression.influence(data.y, data.f)
-    return (found.value, found.error) if np.isfinite(found.value) else None
+    leading, seen = LEADING[d.kind], d.seen
+    found = None
+    if not d.lost and leading.may_be_shown(seen.y, least):
+        found = leading.influence(d.risk, seen)
+    if found is None or not np.isfinite([found.value, found.error]).all():
+        return OwnRank(np.array(0.0), np.array(0.0), np.array(False))
+    n = leading.count(seen.y)
+    value, error = by_patients(found.value, n, least), by_patients(found.error, n, least, up=True)
+    return OwnRank(np.array(value), np.array(error), np.array(True))
 
 
 #: What a judge may ask: no exact times of death, and no sums over risk sets of two sites, whose

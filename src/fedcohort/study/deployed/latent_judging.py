@@ -30,13 +30,14 @@ from fedcohort.arrays import Array
 from fedcohort.metrics import federated_latent as sums_of
 from fedcohort.metrics.calibration import varies
 from fedcohort.metrics.power_sums import Moments
-from fedcohort.protocol import Row
+from fedcohort.protocol import Method, Row
 from fedcohort.runtime.coordinator import Coordinator
 from fedcohort.study.deployed.coding import Coded
 from fedcohort.study.deployed.evaluation import Found, shown
 from fedcohort.study.deployed.latent_sites import OWN, tell_own_errors
 from fedcohort.study.deployed.own_judging import all_there, alone, judged_alone
-from fedcohort.study.latent_rows import DECIMALS
+from fedcohort.study.engine import Run
+from fedcohort.study.latent_rows import DECIMALS, of_model
 from fedcohort.study.plan import Plan
 from fedcohort.study.rows import plain
 
@@ -205,3 +206,17 @@ class Judge:
 def judge_alone(fed: Coordinator, plan: Plan) -> Found:
     """Judge each site's own coordinates there; the metrics are means over sites."""
     return judged_alone(fed.through(Coded("")), tell_own_errors, OWN, plan)
+
+
+def shown_rows(judge: Judge, method: Method, run: Run, order: int) -> dict[str, list[Row]]:
+    """Return lists of rows by key of results.json, without arm, scenario and repeat.
+
+    Parameters
+    ----------
+    order : which of the arms this is, from 1.
+
+    Raises
+    ------
+    SiteUnavailable : a site left meanwhile.
+    """
+    return of_model(method, run) | {"latent_errors": judge.errors(order)}

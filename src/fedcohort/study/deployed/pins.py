@@ -44,7 +44,7 @@ from fedcohort.study.deployed.coding import Coded
 from fedcohort.study.deployed.evaluation import BINS
 from fedcohort.study.deployed.judging import Said
 from fedcohort.study.deployed.placing import Clustered
-from fedcohort.study.deployed.yard import CELLS, TIMES
+from fedcohort.study.deployed.time_scale import CELLS, TIMES
 from fedcohort.training.candidates import CANDIDATES, DRAWS, FEWEST, TRIES
 
 #: Other values that a session answers for, as it may be begun anew over other sites.

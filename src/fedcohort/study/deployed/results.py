@@ -1,4 +1,4 @@
-"""What a deployed study's files say of its data.
+"""What a deployed study's files say of its data, and what they lack (`left_out`).
 
 Everything about patients comes from two sessions: Table 1 (`data.describe`) and `counting`. Where a
 site hides its own events, those of all sites are hidden, also in Table 1.
@@ -16,20 +16,21 @@ from typing import Any
 import yaml
 
 from fedcohort.data import describe, preprocess
-from fedcohort.data.outcome import Survival
+from fedcohort.data.outcome import Binary, Category, Outcome, Survival
 from fedcohort.data.quality.between import Middle, differing
 from fedcohort.data.quality.conversions import conversions_for
 from fedcohort.data.quality.units import FEWEST
 from fedcohort.data.summary import Summary
 from fedcohort.protocol import DataError, SiteUnavailable, registry
 from fedcohort.study.counts import Shown
-from fedcohort.study.deployed import asking, besides, counting, evaluation, judging, lacking
-from fedcohort.study.deployed.cells import COHORT, Workshop
+from fedcohort.study.deployed import asking, counting, evaluation, extras, judging
+from fedcohort.study.deployed.network_fits import COHORT, NetworkFits
 from fedcohort.study.deployed.sessions import Session
 from fedcohort.study.deployed.sites import Sites, noise_of
 from fedcohort.study.deployed.terms import CLUSTERING, LATENT, Terms
+from fedcohort.study.judges.latent import OF_CLASSES
 from fedcohort.study.pieces import tagged, write_text
-from fedcohort.study.plan import ASIDE
+from fedcohort.study.plan import ASIDE, Plan
 from fedcohort.study.results import About, mark_of, outcome_told, scenario_told, write_all
 from fedcohort.study.step_words import step_words
 
@@ -69,7 +70,7 @@ NOTES: Mapping[str, tuple[str, str]] = {
 }  # fmt: skip
 
 
-def meet(shop: Workshop, sites: Sites) -> dict[str, Any]:
+def meet(fits: NetworkFits, sites: Sites) -> dict[str, Any]:
     """Ask all sites what they hold, once; every site has to answer.
 
     Raises
@@ -77,16 +78,16 @@ def meet(shop: Workshop, sites: Sites) -> dict[str, Any]:
     SiteUnavailable : a site is away.
     DataError : a site's table does not fit the study, or seems to have other units than the others.
     """
-    kept = shop.note(COHORT)
+    kept = fits.note(COHORT)
     if kept is not None:
         return kept
-    plan, terms = shop.plan, shop.terms
-    with shop.session(Session("count")) as open_:
+    plan, terms = fits.plan, fits.terms
+    with fits.session(Session("count")) as open_:
         told = open_.fed.gather(counting.tell_counts, min_cell=plan.min_cell)
         _all(sites, told)
         lines = list(open_.trail.ledger.lines)
     variables = describe.variables_of(terms.dictionary, terms.outcome)
-    with shop.session(Session("describe")) as open_:
+    with fits.session(Session("describe")) as open_:
         fed = open_.fed.awaiting()  # sites take part with one set of others, which is all
         one = describe.describe(fed, variables, min_cell=plan.min_cell)
         summaries = one.summaries
@@ -112,9 +113,9 @@ def meet(shop: Workshop, sites: Sites) -> dict[str, Any]:
         "halves": [[dict(half.rows), dict(half.events)] for half in (train, test)],
         **({"units": accepted} if accepted else {}),
     }
-    shop.keep(COHORT, found, tagged(lines, "", plan.scenarios[0].name, 0, {0: "describe"}))
+    fits.keep(COHORT, found, tagged(lines, "", plan.scenarios[0].name, 0, {0: "describe"}))
     for kind in ("count", "describe"):
-        shop.forget(Session(kind))
+        fits.forget(Session(kind))
     return found
 
 
@@ -169,10 +170,12 @@ def _events(variables: Iterable[Mapping[str, Any]], event: str) -> int | None:
     return None
 
 
-def write(shop: Workshop, sites: Sites, out: Path, seconds: float, command: str) -> dict[str, Any]:
+def write(
+    fits: NetworkFits, sites: Sites, out: Path, seconds: float, command: str
+) -> dict[str, Any]:
     """Write every file of a finished study but the report; return what is in results.json."""
-    plan, terms = shop.plan, shop.terms
-    met = meet(shop, sites)
+    plan, terms = fits.plan, fits.terms
+    met = meet(fits, sites)
     met.pop("agreed", None)
     train, test = (
         Shown(rows, events, frozenset(s for s, n in events.items() if n is None))
@@ -186,9 +189,9 @@ def write(shop: Workshop, sites: Sites, out: Path, seconds: float, command: str)
     elif isinstance(terms.outcome, Survival):
         events = _events(met["variables"], terms.outcome.event)
     scenario = scenario_told(plan.scenarios[0], train)
-    first = shop.lines(COHORT).read_text(encoding="utf-8").splitlines(keepends=True)
+    first = fits.lines(COHORT).read_text(encoding="utf-8").splitlines(keepends=True)
     more: dict[str, Any] = {}
-    for kind, said, lines in besides.found_of(shop):
+    for kind, said, lines in extras.found_of(fits):
         met["steps"] |= said.pop("steps")
         more[kind], first = said, first + lines
     about = About(
@@ -207,21 +210,21 @@ def write(shop: Workshop, sites: Sites, out: Path, seconds: float, command: str)
         test_mark=mark_of(plan, rows, events, outcome, met["variables"], shown=not train.closed),
         test=test,
         first=first,
-        declared=_declared(shop),
+        declared=_declared(fits),
         more={
             "network": {
                 "hash": terms.hash,
                 "sites": list(sites.names),
                 "absent": dict(sites.absent),
             },
-            "left_out": lacking.left_out(terms),
+            "left_out": left_out(terms),
             "noise": None if plan.privacy.dp is None else noise_of(sites),
             **more,
         },
         intervals="repeats",
         exactness=evaluation.exactness(terms.outcome, plan.metrics, plan.task),
     )
-    found = write_all(shop, about, out, seconds, command)
+    found = write_all(fits, about, out, seconds, command)
     content = dict(plan.content)
     content["data"] = {"source": plan.source, "dictionary": "dictionary.yaml", **content["data"]}
     for name, text in (("study.yaml", content), ("dictionary.yaml", terms.dictionary_content)):
@@ -229,11 +232,11 @@ def write(shop: Workshop, sites: Sites, out: Path, seconds: float, command: str)
     return found
 
 
-def _declared(shop: Workshop) -> dict[str, dict[str, Any]]:
+def _declared(fits: NetworkFits) -> dict[str, dict[str, Any]]:
     """Return what is said of each arm besides what a simulated study says."""
     found: dict[str, dict[str, Any]] = {}
-    plan = shop.plan
-    outcome, alone = shop.terms.outcome, judging.STEPS
+    plan = fits.plan
+    outcome, alone = fits.terms.outcome, judging.STEPS
     judging_steps = judging.STEPS
     if plan.task in ASIDE:
         judging_steps = asking.of_judge(outcome, plan.task)
@@ -255,3 +258,85 @@ def _declared(shop: Workshop) -> dict[str, dict[str, Any]]:
             "note": alone_told,
         }
     return found
+
+
+#: By part: what the report calls it, and why it is absent.
+PARTS: dict[str, tuple[str, str]] = {
+    "importance": (
+        "Importance",
+        "A column is shuffled over the patients of all hospitals, whose rows would have to meet.",
+    ),
+    "calibration": (
+        "Calibration by group",
+        "Groups of predicted values begin and end at those of single patients. The slope and the "
+        "intercept are told (calibration_slope, calibration_intercept).",
+    ),
+    "residuals": (
+        "Residuals",
+        "Quartiles of what was seen less predicted are values of single patients. Their mean size "
+        "is told (rmse, mae).",
+    ),
+    "silhouette": (
+        "Silhouette",
+        "It compares all pairs of patients, whose rows would have to meet; simplified_silhouette "
+        "stands for it.",
+    ),
+    "agreement": (
+        "Agreement with pooled data",
+        "It compares with the groups of one table that holds all rows.",
+    ),
+    "at_risk": (
+        "Numbers at risk by cluster",
+        "Deaths and censorings are counted in intervals of time that hold several deaths, and not "
+        "at round times.",
+    ),
+    "latent_filled": (
+        "Filled in",
+        "It sets true beside imputed values of patients of all hospitals, whose rows would have to "
+        "meet.",
+    ),
+    "latent_map": (
+        "Latent space",
+        "It places the patients of all hospitals on one map, which takes their rows in one place.",
+    ),
+    "latent_accuracy": (
+        "Classes told from latent coordinates",
+        "A discriminant takes sums of training rows by class, a second set beside those of the "
+        "fit.",
+    ),
+    "draws": (
+        "Intervals over patients",
+        "The seed of a study is public, so that sums of one metric at known weights of the "
+        "patients could be solved for single patients. Intervals are over the repeats; there are "
+        "none of fewer than three.",
+    ),
+    "seconds": (
+        "Footprint of each hospital",
+        "A site does not tell how long it computed.",
+    ),
+}  # fmt: skip
+
+
+def parts_of(plan: Plan, outcome: Outcome | None) -> list[str]:
+    """Return the parts that a study in one process would have and a network does not give."""
+    if plan.task == CLUSTERING:
+        pooled = any(arm.scope == "centralised" for arm in plan.arms)
+        curves = isinstance(outcome, Survival)
+        found = ["silhouette", *["agreement"] * pooled, *["at_risk"] * curves]
+    elif plan.task == LATENT:
+        classes = any(m in OF_CLASSES for m in plan.metrics)
+        found = ["latent_filled", "latent_map", *["latent_accuracy"] * classes]
+    elif isinstance(outcome, (Survival, Binary, Category)):
+        found = ["importance"]
+    else:
+        found = ["calibration", "residuals", "importance"]
+    return [*found, "draws", "seconds"]
+
+
+def left_out(terms: Terms) -> list[dict[str, Any]]:
+    """Return what a network's results lack: arms of the study file, then parts of the results."""
+    arms = [vars(arm) for arm in terms.left_out]
+    parts = parts_of(terms.asked, terms.outcome)
+    return arms + [
+        {"part": part, "title": PARTS[part][0], "reason": PARTS[part][1]} for part in parts
+    ]

@@ -11,28 +11,23 @@ calls; it gives the same bytes on every runtime, the keys named `seconds` aside.
 
 from __future__ import annotations
 
-import json
-import shutil
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-import fedcohort
-from fedcohort.protocol import FedcohortError
 from fedcohort.runtime.coordinator import Progress
 from fedcohort.study import arithmetic, cluster_umap, runner
-from fedcohort.study.besides import asked_of
-from fedcohort.study.deployed import besides, results
-from fedcohort.study.deployed.cells import Workshop
+from fedcohort.study.deployed import extras, results
+from fedcohort.study.deployed.network_fits import NetworkFits
 from fedcohort.study.deployed.sites import Sites
 from fedcohort.study.deployed.terms import Terms
+from fedcohort.study.extras import asked_of
 from fedcohort.study.few_sites import check_sites
-from fedcohort.study.lock import locked
-from fedcohort.study.pieces import Cell, cells_of
+from fedcohort.study.pieces import cells_of
 from fedcohort.study.privacy import checked_secure
-from fedcohort.study.results import versions
 from fedcohort.study.runner import WORK
 
 
@@ -51,7 +46,7 @@ class Event(runner.Event):
     call: Progress | None = None
 
 
-Tell = Callable[[Event], None]
+OnEvent = Callable[[Event], None]
 
 
 def run(
@@ -60,7 +55,7 @@ def run(
     out: Path,
     *,
     resume: bool = False,
-    tell: Tell | None = None,
+    tell: OnEvent | None = None,
     command: str = "",
     debug: bool = False,
 ) -> dict[str, Any]:
@@ -83,75 +78,40 @@ def run(
         arm needs more sites than there are.
     FedcohortError : a site does not accept the study, or the disk is full; what was done is kept.
     """
-    began = time.monotonic()
-    checked_secure(terms.plan.privacy.secure, len(sites.names))
-    check_sites(terms.plan, len(sites.names))
-    if terms.plan.umap:
+    plan = terms.plan
+    checked_secure(plan.privacy.secure, len(sites.names))
+    check_sites(plan, len(sites.names))
+    if plan.umap:
         cluster_umap.load()
-    runner.open_folder(out, resume)
-    with locked(out / WORK / "lock"):
-        _claim(terms, sites, out, resume)
-        try:
-            return _finish(terms, sites, out, tell or (lambda event: None), command, began, debug)
-        except OSError as error:
-            raise FedcohortError(
-                f"{error.filename or out}: {error.strerror or error}; what was finished is kept: "
-                f"run the same command with --resume."
-            ) from None
-
-
-def _claim(terms: Terms, sites: Sites, out: Path, resume: bool) -> None:
-    """Note whose run this is, or see that the one to resume is this study's, at these sites."""
-    marks = {"fedcohort": fedcohort.__version__, "study": terms.hash, "sites": list(sites.names)}
-    mark = json.dumps(marks, indent=1, sort_keys=True)
-    runner.stake(out, mark, resume, "the study, its sites or the version")
-    if arithmetic.note(out / WORK, arithmetic.here(versions())):
-        arithmetic.go_on()
-
-
-def _finish(
-    terms: Terms,
-    sites: Sites,
-    out: Path,
-    tell: Tell,
-    command: str,
-    began: float,
-    debug: bool,
-) -> dict[str, Any]:
-    """Do the pieces that are left, and write the files that describe them all."""
-    tunings, fits, finals = cells_of(terms.plan)
-    arms = terms.plan.arms
-    pieces = [c for c in tunings if arms[c.arm].scope == "sites"] + fits + finals
-    asked = asked_of(terms.plan)
-    total = 1 + len(asked) + len(pieces)
+    tunings, every, finals = cells_of(plan)
+    cells = [c for c in tunings if plan.arms[c.arm].scope == "sites"] + every + finals
+    asked = asked_of(plan)
+    total = 1 + len(asked) + len(cells)
     now = ["cohort", 0]
 
-    def heard(session: str, progress: Progress) -> None:
+    def told(event: Event) -> None:
+        if tell is not None:
+            tell(event)
+
+    def on_call(session: str, progress: Progress) -> None:
         rounds = (progress.round + 1, progress.rounds) if progress.rounds else None
-        tell(Event(int(now[1]), total, str(now[0]), rounds, session, progress))
+        told(Event(int(now[1]), total, str(now[0]), rounds, session, progress))
 
-    shop = Workshop(terms, sites, out / WORK, out / "models", heard, debug)
-    results.meet(shop, sites)
-    tell(Event(1, total, "cohort", None))
-    for done, kind in enumerate(asked, 1):
-        if shop.note(kind) is None:
-            now[:] = [besides.LABELS[kind], done]
-            besides.ask(shop, sites, kind)
-            tell(Event(done + 1, total, besides.LABELS[kind], None))
-    for done, cell in enumerate(pieces, 1 + len(asked)):
-        if shop.result(cell) is not None:
-            continue
-        now[:] = [label(terms, cell), done]
-        shop.do(cell)
-        tell(Event(done + 1, total, label(terms, cell), None))
-    found = results.write(shop, sites, out, time.monotonic() - began, command)
-    runner.claim(out).unlink()
-    shutil.rmtree(out / WORK)
-    return found
+    def work(began: float) -> dict[str, Any]:
+        fits = NetworkFits(terms, sites, out / WORK, out / "models", on_call, debug)
+        results.meet(fits, sites)
+        told(Event(1, total, "cohort", None))
+        pieces = [(extras.LABELS[k], fits.note(k), partial(extras.ask, fits, sites, k))
+                  for k in asked]  # fmt: skip
+        pieces += [(runner.label(plan, c), fits.result(c), partial(fits.do, c)) for c in cells]
+        for done, (name, found, do) in enumerate(pieces, 1):
+            if found is None:
+                now[:] = [name, done]
+                do()
+                told(Event(done + 1, total, name, None))
+        return results.write(fits, sites, out, time.monotonic() - began, command)
 
-
-def label(terms: Terms, cell: Cell) -> str:
-    """Return how a piece is called on screen."""
-    kind = "tune " if cell.kind == "tune" else ""
-    which = "all rows" if cell.kind == "final" else cell.repeat + 1
-    return f"{kind}{terms.plan.arms[cell.arm].name} · {which}"
+    facts = {"study": terms.hash, "sites": list(sites.names)}
+    return runner.in_folder(
+        out, resume, facts, "the study, its sites or the version", arithmetic.go_on, work
+    )

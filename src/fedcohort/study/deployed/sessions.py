@@ -36,14 +36,15 @@ from fedcohort.protocol.host import Host
 from fedcohort.protocol.once import InMemory, Once
 from fedcohort.study import private
 from fedcohort.study.arms import Arm
-from fedcohort.study.besides import KINDS, arm_of, asked_of
 from fedcohort.study.deployed import asking, counting, holding, judging
 from fedcohort.study.deployed.alone import Alone
 from fedcohort.study.deployed.consent import Consent, most_numbers
 from fedcohort.study.deployed.table import Halves, SiteTable
 from fedcohort.study.deployed.terms import Terms
-from fedcohort.study.final import FINAL, has_final
+from fedcohort.study.extras import KINDS, arm_of, asked_of
 from fedcohort.study.layout import seed_of
+from fedcohort.study.pieces import FINAL, has_final
+from fedcohort.study.privacy import FEWEST
 from fedcohort.study.tune import ROW_FOLDS, folds_of
 
 #: Those in which settings are tried, on training rows alone.
@@ -152,7 +153,7 @@ def open_session(
         arm = arm_of(asked.kind)
         consent = Consent(terms, asked.kind, arm, plan.seed, known)
         kept = _kept(terms, arm, table.site, heard)
-        steps = asking.of_besides(asked.kind)
+        steps = asking.of_extras(asked.kind)
         # what is hidden of Table 1 stays hidden where the same rows are compared
         table_one = known if once is None else once("describe")
         return Host(table.site, table.frame, steps, plan.seed, consent, kept=kept, once=table_one)
@@ -233,3 +234,39 @@ def _guard(
         table.site, method.name, releases, dp, rows, None, spending(session, dp),
         patients=len(table.frame), held=held,
     )  # fmt: skip
+
+
+#: How `Arm.folds` says that a fold is a site.
+_SITES = "centre-kfold"
+
+
+def is_few(terms: Terms, session: str, step: str, sites: int, asked: int | None) -> bool:
+    """Return whether the study has a sum of a step over fewer than three of the network's sites.
+
+    A node does not believe the coordinator's number of sites: it knows that of its network, from
+    its own kit, and what the study does, from the approved text. So in a network of three sites or
+    more a sum is plain only in
+
+        tune    where each fold leaves a whole site out (centre-kfold) and two sites are left
+        score   where the model of such a fold is judged on the site left out; nothing is told
+
+    and is masked in every other session. Sites that stay away change nothing: a study that shall go
+    on with two of a larger network's sites says so, with `secure_aggregation: false`.
+
+    Parameters
+    ----------
+    sites : in the network.
+    asked : how many the coordinator says that it asks.
+
+    Raises
+    ------
+    VerbRefused : the study has no such session.
+    """
+    if sites < FEWEST:
+        return True
+    found = Session.parse(session, terms)
+    if found.kind not in ("tune", "score") or terms.plan.arms[found.arm].folds != _SITES:
+        return False
+    if found.kind == "score":
+        return step == holding.hold.name and asked == 1
+    return sites - 1 < FEWEST and asked == sites - 1

@@ -15,10 +15,10 @@ from fedcohort.data.dictionary import Dictionary
 from fedcohort.data.outcome import Binary
 from fedcohort.data.targets import levels_of, target_of
 from fedcohort.metrics import classification, decision
-from fedcohort.privacy.disclosure.counts import can_rank
 from fedcohort.protocol import Row
 from fedcohort.study.engine import Run
 from fedcohort.study.judges.base import Metrics, constant, decision_rows, observed
+from fedcohort.study.leading import AUC
 
 #: Groups of similar predictions.
 GROUPS = 5
@@ -41,7 +41,7 @@ class Labels:
     y: Array
     min_cell: int
 
-    leading: ClassVar[str] = "auc"
+    leading: ClassVar[str] = AUC.metric
 
     @classmethod
     def of(
@@ -53,7 +53,7 @@ class Labels:
     @property
     def can_rank(self) -> bool:
         """Whether both classes have so many rows that the AUC is shown."""
-        return can_rank(self.y, self.min_cell, both=True)
+        return AUC.may_be_shown(self.y, self.min_cell)
 
     def on(self, rows: Array) -> Labels:
         """Return the judge of some of the test rows, by a mask (n,)."""

@@ -21,11 +21,11 @@ from fedcohort.data.outcome import Continuous, Count
 from fedcohort.data.shown_number import ShownNumber
 from fedcohort.data.targets import target_of
 from fedcohort.metrics import regression
-from fedcohort.privacy.disclosure.counts import fewest
 from fedcohort.privacy.disclosure.rounding import rounded, step, unit
 from fedcohort.protocol import Row
 from fedcohort.study.engine import Run
 from fedcohort.study.judges.base import Metrics, observed
+from fedcohort.study.leading import R2
 
 #: Most groups of similar predictions.
 GROUPS = 10
@@ -50,7 +50,7 @@ class Values:
     usual: float
     min_cell: int
 
-    leading: ClassVar[str] = "r2"
+    leading: ClassVar[str] = R2.metric
 
     @classmethod
     def of(
@@ -63,7 +63,7 @@ class Values:
     @property
     def can_rank(self) -> bool:
         """Whether there are so many rows that R² is shown."""
-        return len(self.y) >= fewest(self.min_cell)
+        return R2.may_be_shown(self.y, self.min_cell)
 
     def on(self, rows: Array) -> Values:
         """Return the judge of some of the test rows, by a mask (n,)."""

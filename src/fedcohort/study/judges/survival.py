@@ -13,10 +13,10 @@ from fedcohort.arrays import Array
 from fedcohort.data.outcome import Survival
 from fedcohort.metrics import brier, calibration, concordance, decision, resampled
 from fedcohort.metrics.kaplan_meier import round_time
-from fedcohort.privacy.disclosure.counts import can_rank
 from fedcohort.protocol import Row
 from fedcohort.study.engine import Run
 from fedcohort.study.judges.base import Metrics, constant, decision_rows, observed
+from fedcohort.study.leading import C_INDEX
 
 #: Metrics that take whole curves.
 CURVES = frozenset({"ibs", "d_calibration_p"})
@@ -28,7 +28,7 @@ CHANCE = {"c_index": 0.5, "uno_c": 0.5}
 
 @dataclass(frozen=True)
 class Predicted:
-    """What a fit says of the test rows: log ``risk`` (n,), ``surv`` (n, m) at the yard's times.
+    """What a fit says of the test rows: log ``risk`` (n,), ``surv`` (n, m) at the judge's times.
 
     ``surv`` is None where no wanted metric takes it.
     """
@@ -64,7 +64,7 @@ class Yardstick:
     horizon: float
     min_cell: int
 
-    leading: ClassVar[str] = "c_index"
+    leading: ClassVar[str] = C_INDEX.metric
 
     @classmethod
     def of(
@@ -91,7 +91,7 @@ class Yardstick:
     @property
     def can_rank(self) -> bool:
         """Whether so many died that the C-index is shown."""
-        return can_rank(self.event, self.min_cell, both=False)
+        return C_INDEX.may_be_shown(self.event, self.min_cell)
 
     def on(self, rows: Array) -> Yardstick:
         """Return the yardstick for some of the test rows."""

@@ -1,0 +1,76 @@
+"""Words and rules of the report, the approval and the model card by kind of task: one table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What a page says and shows of one kind of task.
+
+    Attributes
+    ----------
+    use : what columns are for, "" to a prediction; in a sentence.
+    verb : what is done with an outcome, before its name; "" where it is left aside.
+    judged : what an outcome judges that no fit sees; "" where fits see it.
+    asked : title of the block of settings on the outcome.
+    goes : what a covariate goes with.
+    leads : the metric that leads the page; "" for the first that the study names.
+    predicts : whether rows get a prediction of an outcome: TRIPOD+AI, and its guideline, apply.
+    ranks : whether models rank patients by risk.
+    shares : whether a prediction is a probability.
+    closes : whether arms close a gap between bounds.
+    scored : whether a coefficient adds to a risk score.
+    output : item 15 of TRIPOD+AI.
+    written : what a saved model writes for each row.
+    performance : the section on how good predictions are.
+    """
+
+    use: str = "predict from"
+    verb: str = "Predict"
+    judged: str = ""
+    asked: str = "What is predicted"
+    goes: str = "risk"
+    leads: str = "c_index"
+    predicts: bool = True
+    ranks: bool = True
+    shares: bool = True
+    closes: bool = True
+    scored: bool = True
+    output: str | None = None
+    written: str = "prediction"
+    performance: str = "Discrimination"
+
+
+KINDS: Mapping[str, Kind] = {
+    "survival": Kind(
+        output="A log risk score and a survival curve for each patient; no threshold.",
+        written="risk score, median survival time and survival curve",
+    ),
+    "classification": Kind(
+        output="A probability for each patient; accuracy is at 0.5, a threshold that nobody chose "
+        "for clinical use.",
+        written="probability",
+    ),
+    "regression": Kind(
+        goes="outcome", shares=False, scored=False, written="predicted value",
+        output="An expected value for each patient; no interval for a single patient.",
+        performance="Errors",
+    ),
+    "clustering": Kind(
+        use="group by", verb="Judge groups by", judged="clusters", asked="What judges the groups",
+        leads="", predicts=False, ranks=False, closes=False, written="cluster",
+    ),
+    "latent": Kind(
+        use="describe a patient by", verb="", judged="latent coordinates",
+        asked="What judges the latent coordinates", predicts=False,
+        written="point of the latent space",
+    ),
+}  # fmt: skip
+
+
+def kind_of(task: str) -> Kind:
+    """Return what is said of a kind of task; of an unknown one what is said of survival."""
+    return KINDS.get(task, Kind())
