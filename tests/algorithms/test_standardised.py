@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.spatial.distance import mahalanobis
 
-from fedcohort.algorithms.describe.standardised import of_levels, of_means
+from fedcohort.algorithms.describe.lines import of_levels, of_means
 
 COUNTS = st.lists(st.integers(1, 60), min_size=3, max_size=3)
 

@@ -2,7 +2,8 @@
 
 An information matrix is flat along its eigenvectors of (nearly) no eigenvalue, and a step that
 never ends runs along a direction in which the likelihood rises for ever. A covariate is to blame
-if it has a part in that direction.
+if it has a part in that direction. A column whose standard deviation is what rounding leaves of a
+constant has no scale.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ import numpy as np
 
 from fedcohort.arrays import Array
 
+#: A column whose standard deviation is less than this share of its mean does not vary.
+CONSTANT = 1e-12
 #: Smallest over largest eigenvalue of an information matrix that can still be inverted.
 SINGULAR = 1e-10
 #: Parts in a unit eigenvector, and shares of a step's longest part, that are worth naming.
@@ -52,3 +55,8 @@ def longest(names: Sequence[str], step: Array) -> str:
 def quoted(names: Sequence[str]) -> str:
     """Return names in quotes."""
     return ", ".join(map(repr, names))
+
+
+def scale_of(sd: Array, mean: Array) -> Array:
+    """Return the standard deviations (p,) of columns of these means (p,); 1 of constant ones."""
+    return np.where(sd > CONSTANT * np.abs(mean), sd, 1.0)

@@ -48,9 +48,8 @@ from fedcohort.data.differences import differences
 from fedcohort.data.exact import Exact, check_covariates
 from fedcohort.data.isolation import FARTHEST, Columns, nearly_given, too_far
 from fedcohort.data.tables import LabelledTable
-from fedcohort.numerics.collinearity import SINGULAR, collinear
+from fedcohort.numerics.collinearity import CONSTANT, SINGULAR, collinear
 from fedcohort.numerics.residuals import own_powers
-from fedcohort.numerics.scaling import CONSTANT
 from fedcohort.privacy.disclosure.records import LONE, effective, lone
 from fedcohort.protocol import (
     DataError,

@@ -18,37 +18,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fedcohort.arrays import Array
-from fedcohort.protocol import Federation, SettingError
+from fedcohort.protocol import Federation
 from fedcohort.training.heterogeneity import Watch
 from fedcohort.training.personal import Personal, Way, owner, personalise
+from fedcohort.training.personal.settings import SWITCHED, OwnSettings
 from fedcohort.training.plan import Plan
 from fedcohort.training.schedule import Schedule
 from fedcohort.training.server import Rule, Server
 from fedcohort.training.strategies import PLAIN, Visits, averaging
-
-if TYPE_CHECKING:
-    from fedcohort.training.personal.settings import OwnSettings
-
-#: Ways that go on from a common model.
-SWITCHED = ("finetune", "fedper", "fedrep", "ditto", "apfl")
-
-
-def check_switch(way: str, method: str) -> None:
-    """Refuse a way that does not go on from a common model.
-
-    Raises
-    ------
-    SettingError : it is none of `SWITCHED`.
-    """
-    if way not in SWITCHED:
-        raise SettingError(
-            f"with a monitor, method {method!r} goes on in a personal way once sites differ, and "
-            f"{way!r} does not go on from a common model; give {', '.join(SWITCHED)}, or no "
-            f"monitor."
-        )
 
 
 def personalise_as_set(

@@ -58,7 +58,6 @@ import numpy as np
 from fedcohort.algorithms.cox import proportional
 from fedcohort.algorithms.cox.ascent import Climb, Here, Top
 from fedcohort.algorithms.cox.elastic import cross_validate, follow
-from fedcohort.algorithms.cox.grids import grids
 from fedcohort.algorithms.cox.likelihood import (
     Ground,
     SharedBaseline,
@@ -67,11 +66,11 @@ from fedcohort.algorithms.cox.likelihood import (
 from fedcohort.algorithms.cox.model import CoxModel
 from fedcohort.algorithms.cox.proportional import Trend
 from fedcohort.algorithms.cox.settings import CoxSettings
-from fedcohort.algorithms.cox.steps import Totals, deaths, totals
+from fedcohort.algorithms.cox.steps import StratumSizes, Totals, deaths, stratum_sizes, totals
 from fedcohort.arrays import Array
 from fedcohort.data.exact import Exact, check_covariates, exact_sums
-from fedcohort.data.prepare.timegrid import Intervals
-from fedcohort.numerics.scaling import scale_of
+from fedcohort.data.prepare.timegrid import Intervals, intervals, no_events
+from fedcohort.numerics.collinearity import scale_of
 from fedcohort.numerics.strata import apart
 from fedcohort.privacy.disclosure.rounding import origins
 from fedcohort.protocol import (
@@ -82,6 +81,8 @@ from fedcohort.protocol import (
     check_all_answered,
 )
 
+#: Of a stratum where nobody died.
+NOTHING = Intervals(np.zeros(0), np.zeros(0, bool), 0.0)
 #: The grid is so coarse that fewer sums over risk sets than this solve for no patient; fits of up
 #: to five covariates took 3 to 10.
 SUMS = 12
@@ -271,3 +272,47 @@ def leaving(censored: Array, enter: Array) -> Array:
     gone = np.array(censored[1:])
     gone[:-1] -= enter[1:-1]
     return gone
+
+
+def grids(
+    fed: Federation, config: CoxSettings, strata: Sequence[str], cell: int
+) -> list[Intervals]:
+    """Return the grid of each stratum.
+
+    Parameters
+    ----------
+    strata : levels of their column; none for one stratum of all records.
+    cell : leavers that an interval must have, and deaths that a stratum must, but on the grid
+        "exact"; and records that must be followed beyond what is known.
+
+    Raises
+    ------
+    NothingToLearn : nobody died.
+    SettingError : a stratum has too few records or deaths for a grid; it is named.
+    """
+    if not strata:
+        return [intervals(fed, config.time_grid, cell)]
+    sizes = fed.sum(stratum_sizes, strata=len(strata))
+    check_all_answered(fed)
+    if not sizes.deaths.any():
+        raise no_events(fed)
+    _check_enough(sizes, config.strata, strata, 1 if config.time_grid == "exact" else cell)
+    return [
+        intervals(fed, config.time_grid, cell, k) if died else NOTHING
+        for k, died in enumerate(sizes.deaths.tolist())
+    ]
+
+
+def _check_enough(sizes: StratumSizes, column: str, strata: Sequence[str], cell: int) -> None:
+    few = [
+        name
+        for name, rows, died in zip(strata, sizes.rows, sizes.deaths, strict=True)
+        if 0 < rows < cell or 0 < died < cell
+    ]
+    if few:
+        raise SettingError(
+            f"strata {column!r} has too few records or deaths for a baseline hazard of "
+            f"{'its' if len(few) == 1 else 'their'} own in level {', '.join(map(repr, few))}: "
+            f"{cell} of each are needed. Join levels, give the column as a feature, or set "
+            f"time_grid 'exact' if the coordinator may see all risk sets."
+        )

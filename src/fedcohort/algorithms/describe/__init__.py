@@ -2,7 +2,8 @@
 
 from fedcohort.algorithms.describe import private
 from fedcohort.algorithms.describe.model import Description
-from fedcohort.algorithms.describe.program import DescribeSettings, bounds, fit, held
+from fedcohort.algorithms.describe.program import bounds, fit, held
+from fedcohort.algorithms.describe.settings import DescribeSettings
 from fedcohort.data.describe import STEPS, describe_quantiles
 from fedcohort.data.describe.bins import count_bins
 from fedcohort.data.describe.groups import describe_by_group

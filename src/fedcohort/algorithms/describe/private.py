@@ -24,11 +24,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from fedcohort.algorithms.describe.noisy import Layout, Shown, read
+from fedcohort.algorithms.describe.settings import DescribeSettings
 from fedcohort.arrays import Array
 from fedcohort.data.describe import Reading
 from fedcohort.data.prepare.encode import Encoded
@@ -43,9 +43,6 @@ from fedcohort.protocol import (
     message,
     summed,
 )
-
-if TYPE_CHECKING:
-    from fedcohort.algorithms.describe.program import DescribeSettings
 
 
 @message

@@ -1,7 +1,7 @@
 """Descriptive statistics over sites, with nothing of few patients in them.
 
 Table 1 by site is `data.describe`, by group `data.describe_groups`, with standardised differences
-between groups of what is shown (`algorithms.describe.standardised`); histograms are
+between groups of what is shown (`algorithms.describe.lines`); histograms are
 `data.describe_bins`, correlations `data.describe_pairs`. The rules of what is hidden, and why
 nobody can work it out from the rest, stand in these modules, in `privacy.disclosure` and
 `shown_number`.
@@ -13,7 +13,6 @@ Revealed: `SiteTable` and, where asked for, `SiteQuantiles` and `GroupTables`, o
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 from typing import Any, cast
 
 from fedcohort.algorithms.describe import private
@@ -26,11 +25,11 @@ from fedcohort.algorithms.describe.refusals import (
     of_sites,
     of_summaries,
 )
+from fedcohort.algorithms.describe.settings import DescribeSettings
 from fedcohort.data.describe import Reading, describe, variables_of
 from fedcohort.data.describe.bins import Bars, histograms
 from fedcohort.data.describe.groups import describe_groups
 from fedcohort.data.describe.pairs import Correlation, correlate
-from fedcohort.data.describe.shown_number import QUARTILES
 from fedcohort.data.describe.summary import Summary
 from fedcohort.data.dictionary import Dictionary
 from fedcohort.data.outcome import Outcome
@@ -43,34 +42,10 @@ from fedcohort.protocol import (
     SettingError,
     SiteUnavailable,
     Task,
-    setting,
 )
 
 #: A table by more groups than this is none that anybody reads.
 MOST_GROUPS = 20
-
-
-@dataclass(frozen=True, kw_only=True)
-class DescribeSettings:
-    """Settings of `describe`."""
-
-    by: str = setting("", "the column whose levels are the groups; empty for no groups")
-    quantiles: tuple[float, ...] = setting(
-        (), "quantiles besides the quartiles, such as 0.05 and 0.95", "share of rows"
-    )
-    histograms: bool = setting(True, "whether numbers have histograms")
-    correlation: bool = setting(True, "whether there are Pearson's correlations")
-    rounding: bool = setting(True, "whether numbers are rounded; False needs a min_cell of 1")
-
-    def __post_init__(self) -> None:
-        for q in self.quantiles:
-            if not 0 < q < 1 or q in QUARTILES:
-                raise SettingError(
-                    f"setting 'quantiles' of method 'describe' holds {q!r}; give shares between 0 "
-                    f"and 1 other than the quartiles, which are always there."
-                )
-        if len(set(self.quantiles)) < len(self.quantiles):
-            raise SettingError("setting 'quantiles' of method 'describe' names a share twice.")
 
 
 def fit(fed: Federation, config: DescribeSettings, task: Task) -> Description:

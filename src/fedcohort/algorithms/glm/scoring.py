@@ -24,9 +24,8 @@ from scipy.linalg import eigvalsh
 from fedcohort.algorithms.glm.steps import IMPOSSIBLE, Curvature
 from fedcohort.algorithms.glm.stride import Seen, discriminant, stride
 from fedcohort.arrays import Array
-from fedcohort.numerics.collinearity import SINGULAR, collinear, longest
+from fedcohort.numerics.collinearity import SINGULAR, collinear, longest, scale_of
 from fedcohort.numerics.families import Family
-from fedcohort.numerics.scaling import scale_of
 from fedcohort.protocol import (
     Federation,
     NotConverged,

@@ -18,10 +18,9 @@ from typing import NamedTuple
 import numpy as np
 
 from fedcohort.arrays import Array
-from fedcohort.numerics.collinearity import PART, SHARE, SINGULAR
+from fedcohort.numerics.collinearity import CONSTANT, PART, SHARE, SINGULAR, scale_of
 from fedcohort.numerics.coxph import Extra, Placed, pooled
 from fedcohort.numerics.families import Family, irls_terms
-from fedcohort.numerics.scaling import CONSTANT, scale_of
 
 #: Why a table gives no coefficients.
 FINE, FEW_RECORDS, FEW_EVENTS, RARE, COLLINEAR, SEPARATED, ENDLESS, NO_SPREAD = range(8)

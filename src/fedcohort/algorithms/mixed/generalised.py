@@ -27,8 +27,7 @@ from fedcohort.algorithms.mixed.ground import Ground, Top, check_columns
 from fedcohort.algorithms.mixed.settings import MixedSettings
 from fedcohort.algorithms.mixed.steps import likelihoods, working
 from fedcohort.arrays import Array
-from fedcohort.numerics.collinearity import SINGULAR, longest
-from fedcohort.numerics.scaling import scale_of
+from fedcohort.numerics.collinearity import SINGULAR, longest, scale_of
 from fedcohort.protocol import NotConverged
 
 #: Where τ starts, its longest step, and the τ beyond which it would grow for ever.

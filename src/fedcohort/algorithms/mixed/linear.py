@@ -23,7 +23,7 @@ from fedcohort.algorithms.mixed.mixedlm import Between, NothingLeft, Profile, pr
 from fedcohort.algorithms.mixed.settings import MixedSettings
 from fedcohort.algorithms.mixed.steps import Products, means, products
 from fedcohort.arrays import Array
-from fedcohort.numerics.scaling import scale_of
+from fedcohort.numerics.collinearity import scale_of
 from fedcohort.protocol import DataError, NotConverged, NothingToLearn
 
 #: Slopes of ℓ at θ = 0, over the records, that are rounding; and θ of which records are all alike.

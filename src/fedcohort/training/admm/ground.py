@@ -8,7 +8,7 @@ import numpy as np
 
 from fedcohort.arrays import Array
 from fedcohort.data.classes import check_classes
-from fedcohort.numerics.scaling import scale_of
+from fedcohort.numerics.collinearity import scale_of
 from fedcohort.protocol import DataError, Federation, NothingToLearn, SiteUnavailable, Task
 from fedcohort.training.admm.settings import AdmmSettings, Penalty
 from fedcohort.training.admm.smoothed import solved

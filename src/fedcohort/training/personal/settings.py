@@ -15,8 +15,9 @@ from fedcohort.training.personal.ways import PARTED, WAYS, Way, last_layer
 from fedcohort.training.plan import Plan
 from fedcohort.training.server import RULES
 from fedcohort.training.strategies import PLAIN, Visits
-from fedcohort.training.switching import check_switch
 
+#: Ways that go on from a common model.
+SWITCHED = ("finetune", "fedper", "fedrep", "ditto", "apfl")
 #: The ways of a method that has others, too: its plain fit is `global`, of one site `local`.
 PERSONAL = ("none", *(way for way in WAYS if way not in ("local", "global")))
 
@@ -191,4 +192,19 @@ class MaybeOwnSettings(OwnSettings):
         return (
             "once how many sites have rows to learn from; at the end, the user's own model and its "
             f"loss, which {seen_by}{part}"
+        )
+
+
+def check_switch(way: str, method: str) -> None:
+    """Refuse a way that does not go on from a common model.
+
+    Raises
+    ------
+    SettingError : it is none of `SWITCHED`.
+    """
+    if way not in SWITCHED:
+        raise SettingError(
+            f"with a monitor, method {method!r} goes on in a personal way once sites differ, and "
+            f"{way!r} does not go on from a common model; give {', '.join(SWITCHED)}, or no "
+            f"monitor."
         )
