@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fedcohort.data.shown_number import QUARTILES
+from fedcohort.data.describe.shown_number import QUARTILES
 from fedcohort.protocol import SettingError, setting
 
 

@@ -13,7 +13,7 @@ With a monitor (`training.heterogeneity`) sites have one model until its alarm, 
 is made in the rounds that are left.
 
 Revealed: once `data.isolation`, but for `local`; what `training.personal` says; with a
-monitor what `training.heterogeneity` does; and of cox, but without `baseline`, what `data.timegrid`
+monitor what `training.heterogeneity` does; and of cox, but without `baseline`, what `data.prepare.timegrid`
 and `training.hazard` do, over all sites, also by `local`. For that all sites are sent the user's
 model, which else the coordinator alone sees.
 """

@@ -8,7 +8,7 @@ intercepts, too.
 A Cox model comes with Breslow's baseline hazard of all sites' rows at θ (`training.hazard`).
 
 Revealed: once `data.isolation`; each round what `algorithms.weight_erosion.erosion` says; of cox
-what `data.timegrid` and `training.hazard` do.
+what `data.prepare.timegrid` and `training.hazard` do.
 """
 
 from __future__ import annotations
