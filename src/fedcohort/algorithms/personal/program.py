@@ -12,10 +12,10 @@ it: there, the intercept is, with the coefficients of `own_features`; all of the
 With a monitor (`training.heterogeneity`) sites have one model until its alarm, and the user's own
 is made in the rounds that are left.
 
-Revealed: once `data.isolation`, but for `local`; what `training.personal` says; with a
-monitor what `training.heterogeneity` does; and of cox, but without `baseline`, what `data.prepare.timegrid`
-and `training.hazard` do, over all sites, also by `local`. For that all sites are sent the user's
-model, which else the coordinator alone sees.
+Revealed: once `data.isolation`, but for `local`; what `training.personal` says; with a monitor what
+`training.heterogeneity` does; and of cox, but without `baseline`, what `data.prepare.timegrid` and
+`training.hazard` do, over all sites, also by `local`. For that all sites are sent the user's model,
+which else the coordinator alone sees.
 """
 
 from __future__ import annotations
