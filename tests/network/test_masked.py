@@ -132,7 +132,7 @@ def test_a_private_fit_under_masks_is_accounted_for_at_both_ends(tmp_path):
     privacy = {"dp": {"epsilon": 3.0, "delta": 1e-4}}
     with Hall(tmp_path, policy=dict.fromkeys(SITES, allowed)) as hall:
         hall.start()
-        out = finished(hall, **ONE, arms=arms, privacy=privacy)
+        out = finished(hall, **ONE | {"final": False}, arms=arms, privacy=privacy)  # one fit
         lines = [x for x in lines_of(out / "ledger.jsonl") if x["mechanism"] is not None]
         assert {x["step"] for x in lines} == {"pull_privately", "hazards_privately"}
         assert {x["site"] for x in lines} == set(SITES)
